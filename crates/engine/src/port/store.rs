@@ -1,0 +1,166 @@
+//! Where tasks, logs and bindings are kept.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use longshore_model::{
+    ContextId, Entry, Principal, PromptId, Result, Seq, SessionId, Task, TaskEvent, TaskId, TaskState,
+    Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use super::BoxFuture;
+use super::agent::Session;
+
+/// The durable side of the engine.
+///
+/// Every write is atomic and durable when its future returns. A failed store answers with `Unavailable`.
+pub trait Store: Send + Sync + Debug {
+    /// Makes a task with its first event, unless the same request already made one.
+    fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>>;
+
+    /// Appends to a task's log. Fails, with nothing written, when the log's head is not `expected`,
+    /// or when the task is terminal.
+    fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>>;
+
+    /// Events after the cursor, in order, at most `limit`. Empty at the head.
+    fn read<'a>(&'a self, task: &'a TaskId, after: Seq, limit: usize) -> BoxFuture<'a, Result<Vec<Entry>>>;
+
+    /// The task, if it is there and `owner` owns it: folded to its head.
+    fn get<'a>(&'a self, owner: &'a Principal, task: &'a TaskId)
+    -> BoxFuture<'a, Result<Option<StoredTask>>>;
+
+    /// Where the log of a task ends. `None`: not there, or owned by somebody else.
+    fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>>;
+
+    /// Tasks of one owner, newest status first, ties by id descending.
+    fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<TaskPage>>;
+
+    /// The session that a context is bound to.
+    fn binding<'a>(
+        &'a self,
+        owner: &'a Principal,
+        context: &'a ContextId,
+    ) -> BoxFuture<'a, Result<Option<Session>>>;
+
+    /// Binds a context to a session, for good or until it is bound again. The session then belongs to the owner.
+    fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<()>>;
+
+    /// Who owns a session that was ever bound.
+    fn session_owner<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Option<Principal>>>;
+
+    /// Every task that is not terminal, in the order of their creation. For the start of the gateway.
+    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>>;
+}
+
+/// A new task.
+#[derive(Clone, Debug)]
+pub struct Create {
+    pub owner: Principal,
+    pub task: TaskId,
+    pub context: ContextId,
+    /// A `Submitted`.
+    pub first: TaskEvent,
+    pub at: Timestamp,
+    pub idempotency: IdempotencyKey,
+}
+
+/// What makes two sends the same send.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IdempotencyKey {
+    /// A digest of message id, target and content. The owner is added by the store.
+    pub digest: [u8; 32],
+    /// A key made before this moment does not count any more.
+    pub valid_since: Timestamp,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Created {
+    New,
+    /// The same send made this task before.
+    Existing(TaskId),
+}
+
+#[derive(Clone, Debug)]
+pub struct Append {
+    pub task: TaskId,
+    /// The head of the log as the writer knows it.
+    pub expected: Seq,
+    pub at: Timestamp,
+    /// Not empty. The store numbers them `expected + 1` and up.
+    pub events: Vec<TaskEvent>,
+    /// The task as of the last of these events, when the writer thinks that it is time for a snapshot.
+    pub snapshot: Option<Arc<Task>>,
+    /// Set when the turn is about to be prompted.
+    pub turn: Option<TurnRecord>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Appended {
+    /// The new head.
+    Head(Seq),
+    /// Somebody else wrote: the log's head is not what the writer thought. Nothing was written.
+    Conflict { head: Seq },
+    /// The task had ended. Nothing was written.
+    Terminal,
+}
+
+/// Which prompt in which session a task is. Stored before the prompt is sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TurnRecord {
+    pub session: Session,
+    pub prompt: PromptId,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct StoredTask {
+    pub owner: Principal,
+    pub task: Task,
+    /// The event that `task` reflects.
+    pub seq: Seq,
+    pub turn: Option<TurnRecord>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head {
+    pub seq: Seq,
+    /// The oldest event that can still be read. 1 until retention has folded some away.
+    pub first: Seq,
+    pub state: TaskState,
+}
+
+#[derive(Clone, Debug)]
+pub struct ListQuery {
+    pub owner: Principal,
+    pub context: Option<ContextId>,
+    pub state: Option<TaskState>,
+    pub status_after: Option<Timestamp>,
+    pub limit: usize,
+    pub after: Option<PageCursor>,
+    /// Without them the store need not read the tail of each log: status and history are in the snapshot.
+    pub with_artifacts: bool,
+}
+
+/// The last task of a page.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PageCursor {
+    pub status_at: Timestamp,
+    pub task: TaskId,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct TaskPage {
+    pub tasks: Vec<Task>,
+    /// All tasks that the filters match, on every page.
+    pub total: u64,
+    /// There are more.
+    pub next: Option<PageCursor>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Binding {
+    pub owner: Principal,
+    pub context: ContextId,
+    pub session: Session,
+    pub at: Timestamp,
+}

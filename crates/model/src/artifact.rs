@@ -1,0 +1,57 @@
+//! What an agent produces.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::ArtifactId;
+use crate::json::Metadata;
+use crate::part::Part;
+
+/// One block of output: a run of text, of reasoning, or a tool call.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Artifact {
+    pub id: ArtifactId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Never empty: A2A asks for at least one part. A withdrawn block holds one empty text.
+    pub parts: Vec<Part>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Metadata>,
+}
+
+/// A change to an artifact.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ArtifactUpdate {
+    pub artifact: Artifact,
+    /// Add the parts to those that are there, instead of replacing the artifact.
+    pub append: bool,
+    pub last_chunk: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Metadata>,
+}
+
+impl ArtifactUpdate {
+    /// Joins `next` to this update when a reader of both would end with the same artifact. Says whether it did.
+    pub fn try_join(&mut self, next: &Self) -> bool {
+        let same_block = self.artifact.id == next.artifact.id
+            && self.artifact.name == next.artifact.name
+            && self.artifact.description == next.artifact.description
+            && self.artifact.extensions == next.artifact.extensions
+            && self.artifact.metadata == next.artifact.metadata
+            && self.metadata == next.metadata;
+        if !same_block || !next.append || self.last_chunk {
+            return false;
+        }
+        let ([mine], [theirs]) = (self.artifact.parts.as_mut_slice(), next.artifact.parts.as_slice()) else {
+            return false;
+        };
+        if !mine.try_join(theirs) {
+            return false;
+        }
+        self.last_chunk = next.last_chunk;
+        true
+    }
+}

@@ -1,0 +1,55 @@
+//! What a caller asks for, once the wire has been read.
+
+use crate::id::{ContextId, TaskId};
+use crate::json::Metadata;
+use crate::message::Message;
+use crate::task::TaskState;
+use crate::time::Timestamp;
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct SendMessage {
+    pub message: Message,
+    pub config: SendConfig,
+    pub metadata: Option<Metadata>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SendConfig {
+    pub accepted_output_modes: Vec<String>,
+    /// `None`: all of it. 0: none.
+    pub history_length: Option<u32>,
+    /// Answer as soon as the task is durable.
+    pub return_immediately: bool,
+    /// The caller asked to be called back.
+    pub wants_push: bool,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct GetTask {
+    pub id: TaskId,
+    pub history_length: Option<u32>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct CancelTask {
+    pub id: TaskId,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct SubscribeToTask {
+    pub id: TaskId,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct ListTasks {
+    pub context_id: Option<ContextId>,
+    pub state: Option<TaskState>,
+    /// Only tasks whose status is at least this new.
+    pub status_after: Option<Timestamp>,
+    /// 1 to 100.
+    pub page_size: u32,
+    /// What the answer before gave; opaque to the caller. Empty is the first page.
+    pub page_token: Option<String>,
+    pub history_length: Option<u32>,
+    pub include_artifacts: bool,
+}

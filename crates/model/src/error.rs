@@ -1,0 +1,228 @@
+//! Errors as every layer speaks of them.
+//!
+//! An error has a closed kind, an origin (whose fault it is), a hint whether trying again can help, a public
+//! text that says what failed and what to do, and a private source that only the log sees. The wire maps
+//! the kind to a code in one table per protocol line.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+/// What went wrong. Each kind has one row in each line's error table.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ErrorKind {
+    /// The body is no JSON.
+    Parse,
+    /// JSON, but no request of this binding.
+    InvalidRequest,
+    MethodNotFound,
+    InvalidParams,
+    Internal,
+    TaskNotFound,
+    TaskNotCancelable,
+    PushNotSupported,
+    UnsupportedOperation,
+    ContentTypeNotSupported,
+    InvalidAgentResponse,
+    ExtendedCardNotConfigured,
+    ExtensionRequired,
+    VersionNotSupported,
+    Unauthenticated,
+    PermissionDenied,
+    /// No such path.
+    RouteNotFound,
+    /// The path exists, the verb does not.
+    VerbNotAllowed,
+    BodyTooLarge,
+    TooManyRequests,
+    /// The gateway or its store cannot serve this now.
+    Unavailable,
+    /// The agent cannot be reached, or did not answer in time.
+    AgentUnavailable,
+    /// The agent no longer knows the session.
+    SessionGone,
+    /// The session is taken by another turn.
+    SessionBusy,
+}
+
+impl ErrorKind {
+    pub const ALL: [Self; 24] = [
+        Self::Parse,
+        Self::InvalidRequest,
+        Self::MethodNotFound,
+        Self::InvalidParams,
+        Self::Internal,
+        Self::TaskNotFound,
+        Self::TaskNotCancelable,
+        Self::PushNotSupported,
+        Self::UnsupportedOperation,
+        Self::ContentTypeNotSupported,
+        Self::InvalidAgentResponse,
+        Self::ExtendedCardNotConfigured,
+        Self::ExtensionRequired,
+        Self::VersionNotSupported,
+        Self::Unauthenticated,
+        Self::PermissionDenied,
+        Self::RouteNotFound,
+        Self::VerbNotAllowed,
+        Self::BodyTooLarge,
+        Self::TooManyRequests,
+        Self::Unavailable,
+        Self::AgentUnavailable,
+        Self::SessionGone,
+        Self::SessionBusy,
+    ];
+
+    /// Whose fault it is, unless the error says otherwise.
+    fn origin(self) -> Origin {
+        match self {
+            Self::Internal | Self::Unavailable => Origin::Gateway,
+            Self::InvalidAgentResponse | Self::AgentUnavailable | Self::SessionGone | Self::SessionBusy => {
+                Origin::Agent
+            }
+            _ => Origin::Caller,
+        }
+    }
+
+    fn retry(self) -> Retry {
+        match self {
+            Self::Unavailable | Self::AgentUnavailable | Self::TooManyRequests | Self::SessionBusy => {
+                Retry::Later
+            }
+            _ => Retry::Never,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    Caller,
+    Agent,
+    Gateway,
+}
+
+/// Whether the same request can succeed when it is sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retry {
+    Never,
+    Later,
+}
+
+/// A field of the request and what is wrong with it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FieldViolation {
+    /// Dotted, in the spelling that the caller used.
+    pub field: String,
+    pub description: String,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    violations: Vec<FieldViolation>,
+    details: Vec<(String, String)>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// `message` is public: what failed, for what input, and what to do. No path, no secret.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            violations: Vec::new(),
+            details: Vec::new(),
+            source: None,
+        }))
+    }
+
+    /// A parameter that breaks a rule.
+    pub fn invalid(field: impl Into<String>, description: impl Into<String>) -> Self {
+        let (field, description) = (field.into(), description.into());
+        let mut error = Self::new(ErrorKind::InvalidParams, format!("{field}: {description}"));
+        error.0.violations.push(FieldViolation { field, description });
+        error
+    }
+
+    pub fn task_not_found(id: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::TaskNotFound, format!("There is no task {id} that you may see."))
+            .detail("taskId", id.to_string())
+    }
+
+    /// Something of ours broke. The cause goes to the log, not to the caller.
+    pub fn internal(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::new(ErrorKind::Internal, "The gateway failed to handle this request; its log says why.")
+            .caused_by(source)
+    }
+
+    /// Adds a fact for machines: a name and a value.
+    #[must_use]
+    pub fn detail(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.0.details.push((name.into(), value.into()));
+        self
+    }
+
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into().into());
+        self
+    }
+
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    pub fn origin(&self) -> Origin {
+        self.0.kind.origin()
+    }
+
+    pub fn retry(&self) -> Retry {
+        self.0.kind.retry()
+    }
+
+    /// The public text.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    pub fn violations(&self) -> &[FieldViolation] {
+        &self.0.violations
+    }
+
+    pub fn details(&self) -> &[(String, String)] {
+        &self.0.details
+    }
+
+    /// The private cause, for the log.
+    pub fn cause(&self) -> Option<&(dyn StdError + Send + Sync)> {
+        self.0.source.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Error");
+        debug.field("kind", &self.0.kind).field("message", &self.0.message);
+        if let Some(source) = &self.0.source {
+            debug.field("source", source);
+        }
+        debug.finish_non_exhaustive()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}

@@ -1,0 +1,58 @@
+//! What happens to a task, as its log keeps it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::artifact::ArtifactUpdate;
+use crate::id::{ContextId, Seq};
+use crate::json::Metadata;
+use crate::message::Message;
+use crate::task::TaskStatus;
+use crate::time::Timestamp;
+
+/// One event of a task's log. Folding them in order gives the task.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskEvent {
+    /// Always the first event, and only ever the first.
+    Submitted {
+        context_id: ContextId,
+        message: Message,
+        at: Timestamp,
+    },
+    Status(StatusUpdate),
+    Artifact(ArtifactUpdate),
+}
+
+impl TaskEvent {
+    /// The status that this event gives the task.
+    pub fn status(&self) -> Option<&TaskStatus> {
+        match self {
+            Self::Status(update) => Some(&update.status),
+            _ => None,
+        }
+    }
+
+    /// Nothing may follow this event.
+    pub fn is_terminal(&self) -> bool {
+        self.status().is_some_and(|status| status.state.is_terminal())
+    }
+
+    /// A blocking send returns at this event.
+    pub fn is_settling(&self) -> bool {
+        self.status().is_some_and(|status| status.state.is_settled())
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StatusUpdate {
+    pub status: TaskStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Metadata>,
+}
+
+/// An event in its place in the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    pub seq: Seq,
+    pub event: TaskEvent,
+}

@@ -1,0 +1,191 @@
+//! Identifiers. Each kind is a type of its own, so that a task id cannot be passed as a context id.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest identifier that a caller may send.
+pub const MAX_ID_LENGTH: usize = 128;
+
+/// Why a string is no identifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdError {
+    Empty,
+    TooLong,
+    BadCharacter,
+}
+
+impl fmt::Display for IdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "must not be empty",
+            Self::TooLong => "must have at most 128 characters",
+            Self::BadCharacter => "may hold only letters, digits and '_', '.', ':', '-'",
+        })
+    }
+}
+
+impl std::error::Error for IdError {}
+
+/// The rule for every identifier that crosses the gateway: it is safe in a path, a log and a file name.
+pub fn check_id(text: &str) -> Result<(), IdError> {
+    if text.is_empty() {
+        return Err(IdError::Empty);
+    }
+    if text.len() > MAX_ID_LENGTH {
+        return Err(IdError::TooLong);
+    }
+    if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b':' | b'-')) {
+        return Err(IdError::BadCharacter);
+    }
+    Ok(())
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "Arc<str>", into = "Arc<str>")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            pub fn parse(text: &str) -> Result<Self, IdError> {
+                check_id(text)?;
+                Ok(Self(text.into()))
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<Arc<str>> for $name {
+            type Error = IdError;
+
+            fn try_from(text: Arc<str>) -> Result<Self, IdError> {
+                check_id(&text)?;
+                Ok(Self(text))
+            }
+        }
+
+        impl From<$name> for Arc<str> {
+            fn from(id: $name) -> Self {
+                id.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// One turn of an agent. Made by the gateway.
+    TaskId
+);
+id!(
+    /// A conversation. Made by the gateway or chosen by the caller; unique per principal only.
+    ContextId
+);
+id!(
+    /// A message. Chosen by whoever wrote it.
+    MessageId
+);
+id!(
+    /// One block of an agent's output: for OpenCode the id of the part.
+    ArtifactId
+);
+id!(
+    /// The agent's own name for a conversation.
+    SessionId
+);
+id!(
+    /// The agent's own name for one prompt, fixed before the prompt is sent so that its fate can be looked up.
+    PromptId
+);
+
+/// Who a caller is: the owner of tasks, contexts and sessions.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Principal(Arc<str>);
+
+impl Principal {
+    pub fn new(name: &str) -> Self {
+        Self(name.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The place of an event in its task's log. The first event is 1; 0 is the cursor before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    pub const START: Self = Self(0);
+
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    #[must_use]
+    pub fn plus(self, n: usize) -> Self {
+        Self(self.0 + n as u64)
+    }
+}
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_rule() {
+        let long = "a".repeat(129);
+        let cases: [(&str, Result<(), IdError>); 9] = [
+            ("task-1_A.b:c", Ok(())),
+            (&long[..128], Ok(())),
+            ("", Err(IdError::Empty)),
+            (&long, Err(IdError::TooLong)),
+            ("a/b", Err(IdError::BadCharacter)),
+            ("a%2fb", Err(IdError::BadCharacter)),
+            ("a b", Err(IdError::BadCharacter)),
+            ("é", Err(IdError::BadCharacter)),
+            ("a\n", Err(IdError::BadCharacter)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(check_id(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_stored_id_is_checked_again() {
+        assert!(serde_json::from_str::<TaskId>("\"a/b\"").is_err());
+        assert_eq!(serde_json::from_str::<TaskId>("\"ab\"").unwrap().as_str(), "ab");
+    }
+}

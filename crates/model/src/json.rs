@@ -1,0 +1,110 @@
+//! JSON that the gateway carries without looking inside: an integer that came in as `1700000000000`
+//! goes out so.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// Any JSON value, kept as the text that it came in.
+#[derive(Clone)]
+pub struct Json(Arc<RawValue>);
+
+impl Json {
+    /// The value as compact text. `None` when the text is no JSON.
+    pub fn parse(text: &str) -> Option<Self> {
+        RawValue::from_string(text.to_owned()).ok().map(|raw| Self(raw.into()))
+    }
+
+    pub fn from_raw(raw: &RawValue) -> Self {
+        Self(raw.to_owned().into())
+    }
+
+    /// The value as JSON. Cannot fail: a `serde_json::Value` always has a text.
+    pub fn from_value(value: &serde_json::Value) -> Self {
+        let text = value.to_string();
+        Self(RawValue::from_string(text).expect("a JSON value prints as JSON").into())
+    }
+
+    pub fn get(&self) -> &str {
+        self.0.get()
+    }
+
+    pub fn raw(&self) -> &RawValue {
+        &self.0
+    }
+
+    /// The value, parsed. Numbers may lose digits here; use it to look, not to pass on.
+    pub fn to_value(&self) -> serde_json::Value {
+        serde_json::from_str(self.get()).unwrap_or(serde_json::Value::Null)
+    }
+}
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl Eq for Json {}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.get())
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(Box::<RawValue>::deserialize(deserializer)?.into()))
+    }
+}
+
+/// A JSON object, kept as the text that it came in.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Json", into = "Json")]
+pub struct Metadata(Json);
+
+impl Metadata {
+    pub fn get(&self) -> &str {
+        self.0.get()
+    }
+
+    pub fn json(&self) -> &Json {
+        &self.0
+    }
+}
+
+/// The value was JSON, but no object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotAnObject;
+
+impl fmt::Display for NotAnObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("must be a JSON object")
+    }
+}
+
+impl std::error::Error for NotAnObject {}
+
+impl TryFrom<Json> for Metadata {
+    type Error = NotAnObject;
+
+    fn try_from(json: Json) -> Result<Self, NotAnObject> {
+        // A raw value starts at its first token, so one byte tells its kind.
+        if json.get().starts_with('{') { Ok(Self(json)) } else { Err(NotAnObject) }
+    }
+}
+
+impl From<Metadata> for Json {
+    fn from(metadata: Metadata) -> Self {
+        metadata.0
+    }
+}

@@ -1,0 +1,34 @@
+//! The nouns of Longshore and their rules.
+//!
+//! Everything here follows the meaning of A2A 1.0, in neither protocol line's spelling: `longshore-wire`
+//! owns field names, enum spellings and status codes. The `serde` derives of this crate are the
+//! format of the event log and of snapshots, which nobody outside the store reads.
+//!
+//! No clock, no IO, no runtime.
+
+pub mod agent_event;
+pub mod artifact;
+pub mod card;
+pub mod command;
+pub mod error;
+pub mod event;
+pub mod id;
+pub mod json;
+pub mod message;
+pub mod part;
+pub mod task;
+pub mod time;
+
+pub use agent_event::{AgentEvent, Ask, AskKind, BlockKind, Failure, Outcome, ToolCall, ToolStatus};
+pub use artifact::{Artifact, ArtifactUpdate};
+pub use command::{CancelTask, GetTask, ListTasks, SendConfig, SendMessage, SubscribeToTask};
+pub use error::{Error, ErrorKind, FieldViolation, Origin, Retry};
+pub use event::{Entry, StatusUpdate, TaskEvent};
+pub use id::{ArtifactId, ContextId, IdError, MessageId, Principal, PromptId, Seq, SessionId, TaskId};
+pub use json::{Json, Metadata};
+pub use message::{Message, Role};
+pub use part::{Part, PartContent};
+pub use task::{Task, TaskState, TaskStatus};
+pub use time::Timestamp;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;

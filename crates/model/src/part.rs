@@ -1,0 +1,97 @@
+//! The smallest piece of content in a message or an artifact.
+
+use serde::{Deserialize, Serialize};
+
+use crate::json::{Json, Metadata};
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Part {
+    pub content: PartContent,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filename: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Metadata>,
+}
+
+/// Exactly one kind of content.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartContent {
+    Text(String),
+    /// File bytes, decoded.
+    #[serde(with = "raw_bytes")]
+    Raw(Vec<u8>),
+    /// Where a file can be read.
+    Url(String),
+    /// Any JSON value.
+    Data(Json),
+}
+
+impl Part {
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::of(PartContent::Text(text.into()))
+    }
+
+    pub fn data(data: Json) -> Self {
+        Self::of(PartContent::Data(data))
+    }
+
+    pub fn of(content: PartContent) -> Self {
+        Self { content, media_type: None, filename: None, metadata: None }
+    }
+
+    /// The text of a text part.
+    pub fn as_text(&self) -> Option<&str> {
+        match &self.content {
+            PartContent::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Joins `next` to this part when both are text of one kind. Says whether it did.
+    ///
+    /// Streams carry text in many small parts; a task that kept them apart would hold thousands.
+    pub fn try_join(&mut self, next: &Self) -> bool {
+        if self.media_type != next.media_type
+            || self.filename != next.filename
+            || self.metadata != next.metadata
+        {
+            return false;
+        }
+        match (&mut self.content, &next.content) {
+            (PartContent::Text(text), PartContent::Text(more)) => {
+                text.push_str(more);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Bytes in the log as lower-case hexadecimal: simple, and files in messages are rare.
+mod raw_bytes {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        let mut text = String::with_capacity(bytes.len() * 2);
+        for byte in bytes {
+            text.push(char::from_digit(u32::from(byte >> 4), 16).expect("a nibble is a digit"));
+            text.push(char::from_digit(u32::from(byte & 15), 16).expect("a nibble is a digit"));
+        }
+        serializer.serialize_str(&text)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+        let digits = digits.ok_or_else(|| D::Error::custom("not hexadecimal"))?;
+        let (pairs, rest) = digits.as_chunks::<2>();
+        if !rest.is_empty() {
+            return Err(D::Error::custom("an odd number of digits"));
+        }
+        pairs.iter().map(|[high, low]| u8::try_from(high * 16 + low).map_err(D::Error::custom)).collect()
+    }
+}

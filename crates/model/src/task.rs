@@ -1,0 +1,227 @@
+//! A task, its states, and how it is folded from its events.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::artifact::{Artifact, ArtifactUpdate};
+use crate::event::TaskEvent;
+use crate::id::{ContextId, TaskId};
+use crate::json::Metadata;
+use crate::message::Message;
+use crate::time::Timestamp;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskState {
+    /// Durable, and waiting for its turn.
+    Submitted,
+    Working,
+    /// The agent asks something.
+    InputRequired,
+    /// The agent needs credentials.
+    AuthRequired,
+    Completed,
+    Failed,
+    Canceled,
+    Rejected,
+}
+
+impl TaskState {
+    pub const ALL: [Self; 8] = [
+        Self::Submitted,
+        Self::Working,
+        Self::InputRequired,
+        Self::AuthRequired,
+        Self::Completed,
+        Self::Failed,
+        Self::Canceled,
+        Self::Rejected,
+    ];
+
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Canceled | Self::Rejected)
+    }
+
+    /// The task waits for somebody outside.
+    pub fn is_interrupted(self) -> bool {
+        matches!(self, Self::InputRequired | Self::AuthRequired)
+    }
+
+    /// A blocking send returns here.
+    pub fn is_settled(self) -> bool {
+        self.is_terminal() || self.is_interrupted()
+    }
+
+    /// The word that the store and the logs use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Submitted => "submitted",
+            Self::Working => "working",
+            Self::InputRequired => "input_required",
+            Self::AuthRequired => "auth_required",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Canceled => "canceled",
+            Self::Rejected => "rejected",
+        }
+    }
+
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    }
+}
+
+impl fmt::Display for TaskState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TaskStatus {
+    pub state: TaskState,
+    /// When the task entered this state. Always there: lists are sorted by it.
+    pub at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Message>,
+}
+
+/// One turn of an agent, as folded from its log.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Task {
+    pub id: TaskId,
+    pub context_id: ContextId,
+    pub status: TaskStatus,
+    /// In the order in which they began.
+    pub artifacts: Vec<Artifact>,
+    /// Oldest first.
+    pub history: Vec<Message>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Metadata>,
+}
+
+impl Task {
+    /// The task as its first event makes it. `None` when the event is not a first one.
+    pub fn begin(id: TaskId, first: &TaskEvent) -> Option<Self> {
+        let TaskEvent::Submitted { context_id, message, at } = first else { return None };
+        Some(Self {
+            id,
+            context_id: context_id.clone(),
+            status: TaskStatus { state: TaskState::Submitted, at: *at, message: None },
+            artifacts: Vec::new(),
+            history: vec![message.clone()],
+            metadata: None,
+        })
+    }
+
+    /// Folds one more event into the task.
+    pub fn apply(&mut self, event: &TaskEvent) {
+        match event {
+            // Only ever the first event, which `begin` has taken.
+            TaskEvent::Submitted { .. } => {}
+            TaskEvent::Status(update) => self.status = update.status.clone(),
+            TaskEvent::Artifact(update) => self.apply_artifact(update),
+        }
+    }
+
+    pub fn artifact(&self, id: &str) -> Option<&Artifact> {
+        // The block that grows is nearly always the newest.
+        self.artifacts.iter().rev().find(|artifact| artifact.id.as_str() == id)
+    }
+
+    fn apply_artifact(&mut self, update: &ArtifactUpdate) {
+        let known = self.artifacts.iter_mut().rev().find(|artifact| artifact.id == update.artifact.id);
+        match known {
+            None => self.artifacts.push(update.artifact.clone()),
+            Some(artifact) if update.append => {
+                for part in &update.artifact.parts {
+                    let joined = artifact.parts.last_mut().is_some_and(|last| last.try_join(part));
+                    if !joined {
+                        artifact.parts.push(part.clone());
+                    }
+                }
+            }
+            Some(artifact) => *artifact = update.artifact.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::StatusUpdate;
+    use crate::id::{ArtifactId, MessageId};
+    use crate::message::Role;
+    use crate::part::Part;
+
+    fn task() -> Task {
+        let message = Message::new(MessageId::parse("m").unwrap(), Role::User, vec![Part::text("hi")]);
+        let first =
+            TaskEvent::Submitted { context_id: ContextId::parse("c").unwrap(), message, at: Timestamp(1) };
+        Task::begin(TaskId::parse("t").unwrap(), &first).unwrap()
+    }
+
+    fn chunk(id: &str, text: &str, append: bool) -> TaskEvent {
+        TaskEvent::Artifact(ArtifactUpdate {
+            artifact: Artifact {
+                id: ArtifactId::parse(id).unwrap(),
+                name: None,
+                description: None,
+                parts: vec![Part::text(text)],
+                extensions: Vec::new(),
+                metadata: None,
+            },
+            append,
+            last_chunk: false,
+            metadata: None,
+        })
+    }
+
+    #[test]
+    fn text_chunks_of_one_block_fold_into_one_part() {
+        let mut task = task();
+        for event in [chunk("a", "one ", false), chunk("b", "x", false), chunk("a", "two", true)] {
+            task.apply(&event);
+        }
+        assert_eq!(task.artifacts.len(), 2);
+        assert_eq!(task.artifact("a").unwrap().parts, [Part::text("one two")]);
+    }
+
+    #[test]
+    fn an_update_without_append_withdraws_what_was_there() {
+        let mut task = task();
+        task.apply(&chunk("a", "half a", false));
+        task.apply(&chunk("a", "", false));
+        assert_eq!(task.artifact("a").unwrap().parts, [Part::text("")]);
+    }
+
+    #[test]
+    fn the_newest_status_stands() {
+        let mut task = task();
+        let status = TaskStatus { state: TaskState::Working, at: Timestamp(2), message: None };
+        task.apply(&TaskEvent::Status(StatusUpdate { status: status.clone(), metadata: None }));
+        assert_eq!(task.status, status);
+    }
+
+    #[test]
+    fn state_words_read_back() {
+        for state in TaskState::ALL {
+            assert_eq!(TaskState::parse(state.as_str()), Some(state));
+        }
+        assert_eq!(TaskState::parse("unspecified"), None);
+    }
+
+    #[test]
+    fn a_joined_update_folds_like_the_two_it_was_made_of() {
+        let (TaskEvent::Artifact(mut first), TaskEvent::Artifact(second)) =
+            (chunk("a", "one ", false), chunk("a", "two", true))
+        else {
+            unreachable!()
+        };
+        assert!(first.try_join(&second));
+        let mut task = task();
+        task.apply(&TaskEvent::Artifact(first));
+        assert_eq!(task.artifact("a").unwrap().parts, [Part::text("one two")]);
+    }
+}
