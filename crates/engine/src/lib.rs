@@ -2,11 +2,28 @@
 //!
 //! Requests come down through [`Engine`] (one function per operation) to the actor that owns the task, and
 //! from there to the [`port::Agent`]. Events come up from the agent to the actor, through the pure
-//! [`lifecycle`], into the [`port::Store`], and only then to the readers, each of which has a cursor.
+//! `lifecycle`, into the [`port::Store`], and only then to the readers, each of which has a cursor.
 //!
 //! No protocol spelling, no SQL, no sockets.
 
+mod actor;
+mod config;
+mod idempotency;
+mod lanes;
+mod lifecycle;
+mod live;
+mod log_entry;
+mod page_token;
 pub mod port;
+mod reader;
+mod recover;
+mod registry;
+mod service;
 pub mod tasks;
+mod writer;
 
+pub use config::EngineConfig;
+pub use log_entry::{Form, LogEntry};
+pub use reader::TaskReader;
+pub use service::{Engine, EngineParts, GapBounds, Listing, Opening, Sent, Snapshot, Subscription};
 pub use tasks::Tasks;

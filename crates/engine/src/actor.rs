@@ -1,0 +1,372 @@
+//! The owner of one live task: waits for its turn, drives the agent, and writes the log.
+//!
+//! An actor ends when its task is over. When the gateway stops it leaves the task as it is, for the next start
+//! to take up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_model::{AgentEvent, Error, ErrorKind, Failure, Outcome, Part, Principal, Result, Seq, Task};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::config::EngineConfig;
+use crate::lanes::{LaneKey, Lanes, Ticket};
+use crate::lifecycle;
+use crate::live::LiveLog;
+use crate::port::{Agent, Binding, Clock, NewSession, Resume, Session, Store, Turn, TurnRecord, TurnRequest};
+use crate::registry::Registry;
+use crate::service::Snapshot;
+use crate::tasks::Tasks;
+use crate::writer::Writer;
+
+/// What others may tell an actor.
+#[derive(Debug)]
+pub(crate) enum Inbox {
+    Cancel { reply: oneshot::Sender<Result<Snapshot>> },
+}
+
+/// How many of these may wait. A caller who finds the inbox full waits, as for any slow task.
+pub(crate) const INBOX: usize = 8;
+
+/// How many events one append holds at most; the rest goes with the next. Bounds the time for which a reader waits
+/// behind a flood.
+const BATCH: usize = 256;
+
+/// What every actor of an engine shares.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) agent: Arc<dyn Agent>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) tasks: Tasks,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) lanes: Arc<Lanes>,
+    pub(crate) config: EngineConfig,
+}
+
+/// What makes an actor the owner of a task.
+#[derive(Debug)]
+pub(crate) struct Ownership {
+    pub(crate) owner: Principal,
+    pub(crate) inbox: mpsc::Receiver<Inbox>,
+    pub(crate) live: Arc<LiveLog>,
+    pub(crate) task: Task,
+    /// The event that `task` reflects.
+    pub(crate) head: Seq,
+    /// Its place among the messages of the context.
+    pub(crate) place: Ticket,
+    /// Set when the gateway was restarted during the turn.
+    pub(crate) begun: Option<TurnRecord>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Actor {
+    around: Surroundings,
+    owner: Principal,
+    inbox: mpsc::Receiver<Inbox>,
+    writer: Writer,
+    place: Ticket,
+    begun: Option<TurnRecord>,
+}
+
+/// Why an actor's work stopped before its turn ended by itself.
+#[derive(Debug)]
+enum Stop {
+    /// The task is over: canceled, failed or past its time.
+    Over,
+    /// The gateway stops, or lost the log. The task stays as it is.
+    Left,
+}
+
+impl Actor {
+    pub(crate) fn new(around: Surroundings, ownership: Ownership) -> Self {
+        let Ownership { owner, inbox, live, task, head, place, begun } = ownership;
+        let writer = Writer::new(
+            Arc::clone(&around.store),
+            Arc::clone(&around.clock),
+            around.tasks.clone(),
+            live,
+            task,
+            head,
+        );
+        Self { around, owner, inbox, writer, place, begun }
+    }
+
+    pub(crate) async fn run(mut self) {
+        let mut session = None;
+        let stop = match self.live(&mut session).await {
+            Ok(()) => Stop::Over,
+            Err(stop) => stop,
+        };
+        // From here on the store answers for this task. Its places in the lanes are kept until the agent is quiet.
+        self.around.registry.remove(&self.writer.task().id);
+        if let (Stop::Over, Some(Prompted { session, running: true, .. })) = (stop, session) {
+            self.abort(&session).await;
+        }
+    }
+
+    /// The whole life of the task. Leaves behind which session was prompted, and whether its turn may still run.
+    async fn live(&mut self, prompted: &mut Option<Prompted>) -> Result<(), Stop> {
+        self.wait_for_place().await?;
+        let (turn, record) = match self.begun.take() {
+            Some(record) => {
+                let place = self.wait_for_session(&record.session).await?;
+                *prompted = Some(Prompted { session: record.session.clone(), running: true, _place: place });
+                let resume = Resume { artifacts: self.writer.task().artifacts.clone() };
+                (self.start_turn(&record, Some(resume)).await?, record)
+            }
+            None => self.begin(prompted).await?,
+        };
+        tracing::debug!(task = %self.writer.task().id, session = %record.session.id, "turn started");
+        let ended_by_agent = self.follow(turn).await?;
+        if let (true, Some(prompted)) = (ended_by_agent, prompted) {
+            prompted.running = false;
+        }
+        Ok(())
+    }
+
+    async fn wait_for_place(&mut self) -> Result<(), Stop> {
+        loop {
+            tokio::select! {
+                () = self.place.ready() => return Ok(()),
+                message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
+                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
+            }
+        }
+    }
+
+    async fn wait_for_session(&mut self, session: &Session) -> Result<Ticket, Stop> {
+        let mut place = self.around.lanes.enter(LaneKey::Session(session.id.clone()));
+        loop {
+            tokio::select! {
+                () = place.ready() => return Ok(place),
+                message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
+                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
+            }
+        }
+    }
+
+    /// Finds or makes the session and prompts it, durably. A session that the agent forgot is replaced once.
+    async fn begin(&mut self, prompted: &mut Option<Prompted>) -> Result<(Turn, TurnRecord), Stop> {
+        let mut session = match self.bound_session().await? {
+            Some(session) => session,
+            None => self.open_session().await?,
+        };
+        let mut may_replace = true;
+        loop {
+            let place = self.wait_for_session(&session).await?;
+            let record = TurnRecord { session: session.clone(), prompt: self.around.agent.new_prompt() };
+            // The record of the turn goes with this event: both are durable before the agent is prompted.
+            let working = lifecycle::working(self.writer.now());
+            self.writer.push(working);
+            self.flush(Some(record.clone())).await?;
+            *prompted = Some(Prompted { session: session.clone(), running: true, _place: place });
+            let started = self.attempt_turn(&record, None).await?;
+            match started {
+                Ok(turn) => return Ok((turn, record)),
+                Err(error) if error.kind() == ErrorKind::SessionGone && may_replace => {
+                    tracing::warn!(session = %session.id, "the agent forgot the session; making a new one");
+                    may_replace = false;
+                    *prompted = None;
+                    session = self.open_session().await?;
+                }
+                Err(error) => {
+                    *prompted = None;
+                    return Err(self.fail(&error).await);
+                }
+            }
+        }
+    }
+
+    async fn bound_session(&mut self) -> Result<Option<Session>, Stop> {
+        let store = Arc::clone(&self.around.store);
+        let (owner, context) = (self.owner.clone(), self.writer.task().context_id.clone());
+        let bound = self.unless_stopped(async move { store.binding(&owner, &context).await }).await?;
+        match bound {
+            Ok(session) => Ok(session),
+            Err(error) => Err(self.fail(&error).await),
+        }
+    }
+
+    async fn open_session(&mut self) -> Result<Session, Stop> {
+        let around = self.around.clone();
+        let (owner, context) = (self.owner.clone(), self.writer.task().context_id.clone());
+        let at = self.writer.now();
+        let opened = self
+            .unless_stopped(async move {
+                let session = around.agent.open_session(NewSession::default()).await?;
+                around.store.bind(Binding { owner, context, session: session.clone(), at }).await?;
+                Ok(session)
+            })
+            .await?;
+        match opened {
+            Ok(session) => Ok(session),
+            Err(error) => Err(self.fail(&error).await),
+        }
+    }
+
+    async fn start_turn(&mut self, record: &TurnRecord, resume: Option<Resume>) -> Result<Turn, Stop> {
+        match self.attempt_turn(record, resume).await? {
+            Ok(turn) => Ok(turn),
+            Err(error) => Err(self.fail(&error).await),
+        }
+    }
+
+    async fn attempt_turn(
+        &mut self,
+        record: &TurnRecord,
+        resume: Option<Resume>,
+    ) -> Result<Result<Turn>, Stop> {
+        let request = TurnRequest {
+            task: self.writer.task().id.clone(),
+            session: record.session.clone(),
+            prompt: record.prompt.clone(),
+            parts: self.prompt_parts(),
+            resume,
+        };
+        let agent = Arc::clone(&self.around.agent);
+        self.unless_stopped(async move { agent.start_turn(request).await }).await
+    }
+
+    fn prompt_parts(&self) -> Vec<Part> {
+        self.writer.task().history.first().map(|message| message.parts.clone()).unwrap_or_default()
+    }
+
+    /// Writes what the agent reports until the turn is over. Says whether the agent itself ended it.
+    async fn follow(&mut self, mut turn: Turn) -> Result<bool, Stop> {
+        let deadline = self.around.config.turn_timeout.map(|limit| Instant::now() + limit);
+        loop {
+            tokio::select! {
+                report = turn.events.recv() => {
+                    let ended_by_agent = self.take_reports(report, &mut turn.events);
+                    self.flush(None).await?;
+                    if self.writer.is_over() {
+                        return Ok(ended_by_agent);
+                    }
+                }
+                message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
+                () = until(deadline) => {
+                    let limit = self.around.config.turn_timeout.unwrap_or_default();
+                    return Err(self.fail_with(too_long(limit)).await);
+                }
+                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
+            }
+        }
+    }
+
+    /// Takes a report and whatever else waits: at rest one event goes at once, under load many go together.
+    /// Says whether the agent ended the turn.
+    fn take_reports(&mut self, first: Option<AgentEvent>, more: &mut mpsc::Receiver<AgentEvent>) -> bool {
+        let Some(mut report) = first else {
+            // The driver ended without a word, which it must not; the task says so instead of hanging.
+            let failure =
+                Failure::new("The connection to the agent was lost, and how the turn ended is not known.");
+            self.writer.take(AgentEvent::Ended(Outcome::Failed(failure)));
+            return false;
+        };
+        loop {
+            let ended = matches!(report, AgentEvent::Ended(_));
+            self.writer.take(report);
+            if ended || self.writer.is_over() || self.writer.waiting() >= BATCH {
+                return ended;
+            }
+            match more.try_recv() {
+                Ok(next) => report = next,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Runs `work`, unless the task is canceled or the gateway stops in the meantime.
+    async fn unless_stopped<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
+                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
+            }
+        }
+    }
+
+    async fn fail(&mut self, error: &Error) -> Stop {
+        tracing::warn!(task = %self.writer.task().id, error = ?error, "the turn could not be run");
+        self.fail_with(failure_of(error)).await
+    }
+
+    async fn fail_with(&mut self, failure: Failure) -> Stop {
+        let failed = lifecycle::failed(self.writer.task(), self.writer.now(), failure);
+        self.writer.push(failed);
+        match self.flush(None).await {
+            Ok(()) => Stop::Over,
+            Err(stop) => stop,
+        }
+    }
+
+    async fn flush(&mut self, turn: Option<TurnRecord>) -> Result<(), Stop> {
+        self.writer.flush(turn).await.map_err(|error| left(&self.writer, &error))
+    }
+
+    /// Stops the agent. Best effort: the task is over either way, and the next turn waits for an idle session.
+    async fn abort(&self, session: &Session) {
+        let limit = self.around.config.cancel_abort_timeout;
+        match tokio::time::timeout(limit, self.around.agent.abort(session)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(session = %session.id, error = ?error, "abort failed"),
+            Err(_) => tracing::warn!(session = %session.id, ?limit, "abort took too long"),
+        }
+    }
+}
+
+/// A session whose turn this task is, with the right to be.
+#[derive(Debug)]
+struct Prompted {
+    session: Session,
+    running: bool,
+    _place: Ticket,
+}
+
+/// Answers one message to the actor. A free function, so that it can run beside a borrow of the actor's work.
+async fn on_inbox(writer: &mut Writer, message: Option<Inbox>) -> Result<(), Stop> {
+    // The registry holds a sender until the actor has ended.
+    let Some(Inbox::Cancel { reply }) = message else { return Ok(()) };
+    let canceled = lifecycle::canceled(writer.now());
+    writer.push(canceled);
+    match writer.flush(None).await {
+        Ok(()) => {
+            let snapshot = Snapshot { task: writer.task().clone(), seq: writer.head() };
+            // The caller may have gone; the task is canceled all the same.
+            let _ = reply.send(Ok(snapshot));
+            Err(Stop::Over)
+        }
+        Err(error) => {
+            let stop = left(writer, &error);
+            let _ = reply.send(Err(error));
+            Err(stop)
+        }
+    }
+}
+
+fn left(writer: &Writer, error: &Error) -> Stop {
+    tracing::error!(task = %writer.task().id, error = ?error, "the log cannot be written; leaving the task");
+    Stop::Left
+}
+
+fn failure_of(error: &Error) -> Failure {
+    Failure::new(error.message())
+}
+
+fn too_long(limit: Duration) -> Failure {
+    Failure::new(format!(
+        "The turn took longer than the {} s that this gateway allows, and was aborted.",
+        limit.as_secs()
+    ))
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,28 @@
+//! What makes two sends the same send.
+
+use longshore_model::{Message, SendMessage};
+use sha2::{Digest, Sha256};
+
+/// A digest of the message id, its target and its content. Configuration does not count: a client that lost the
+/// answer of a blocking send may ask again with a stream.
+pub(crate) fn digest(command: &SendMessage) -> [u8; 32] {
+    let Message { id, role, parts, context_id, task_id, reference_task_ids, extensions, metadata } =
+        &command.message;
+    let mut hasher = Sha256::new();
+    // Each field is a JSON text of its own behind its length, so that no two different messages run together.
+    let mut feed = |field: Result<Vec<u8>, serde_json::Error>| {
+        let field = field.expect("the model's types serialise to JSON");
+        hasher.update((field.len() as u64).to_le_bytes());
+        hasher.update(&field);
+    };
+    feed(serde_json::to_vec(id));
+    feed(serde_json::to_vec(role));
+    feed(serde_json::to_vec(parts));
+    feed(serde_json::to_vec(context_id));
+    feed(serde_json::to_vec(task_id));
+    feed(serde_json::to_vec(reference_task_ids));
+    feed(serde_json::to_vec(extensions));
+    feed(serde_json::to_vec(metadata));
+    feed(serde_json::to_vec(&command.metadata));
+    hasher.finalize().into()
+}

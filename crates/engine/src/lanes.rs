@@ -1,0 +1,139 @@
+//! Who goes next. A lane lets one ticket through at a time, in the order in which they were taken.
+//!
+//! A task holds two tickets: one of its context, which keeps the order of its messages while there is no
+//! session yet, and one of the agent session, which keeps two contexts from prompting it at once.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use longshore_model::{ContextId, Principal, SessionId};
+use tokio::sync::oneshot;
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum LaneKey {
+    Context(Principal, ContextId),
+    Session(SessionId),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Lanes {
+    queues: Mutex<Queues>,
+}
+
+#[derive(Debug, Default)]
+struct Queues {
+    by_key: HashMap<LaneKey, VecDeque<Waiter>>,
+    next_id: u64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    id: u64,
+    /// Taken when the waiter is let through.
+    go: Option<oneshot::Sender<()>>,
+}
+
+/// A place in a lane. Dropping it leaves the lane, whether it was let through or not.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    lanes: Arc<Lanes>,
+    key: LaneKey,
+    id: u64,
+    go: Option<oneshot::Receiver<()>>,
+}
+
+impl Lanes {
+    /// Takes the next place. Never waits, so that callers can take places in the order that they choose.
+    pub(crate) fn enter(self: &Arc<Self>, key: LaneKey) -> Ticket {
+        let (sender, receiver) = oneshot::channel();
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = queues.next_id;
+        queues.next_id += 1;
+        let queue = queues.by_key.entry(key.clone()).or_default();
+        queue.push_back(Waiter { id, go: Some(sender) });
+        let_front_through(queue);
+        Ticket { lanes: Arc::clone(self), key, id, go: Some(receiver) }
+    }
+
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
+        self.queues.lock().unwrap().by_key.is_empty()
+    }
+}
+
+fn let_front_through(queue: &mut VecDeque<Waiter>) {
+    if let Some(go) = queue.front_mut().and_then(|front| front.go.take()) {
+        // The ticket may have been dropped a moment ago; its drop then lets the next one through.
+        let _ = go.send(());
+    }
+}
+
+impl Ticket {
+    /// Waits for this ticket's turn. Cancel safe.
+    pub(crate) async fn ready(&mut self) {
+        if let Some(go) = &mut self.go {
+            // The sender lives in the queue until it has sent, so an error cannot come before that.
+            let _ = go.await;
+            self.go = None;
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut queues = self.lanes.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(queue) = queues.by_key.get_mut(&self.key) else { return };
+        queue.retain(|waiter| waiter.id != self.id);
+        if queue.is_empty() {
+            queues.by_key.remove(&self.key);
+        } else {
+            let_front_through(queue);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn key(name: &str) -> LaneKey {
+        LaneKey::Session(SessionId::parse(name).unwrap())
+    }
+
+    #[test]
+    fn tickets_go_one_at_a_time_in_order() {
+        let lanes = Arc::new(Lanes::default());
+        let (mut first, mut second, mut third) =
+            (lanes.enter(key("s")), lanes.enter(key("s")), lanes.enter(key("s")));
+        assert!(first.ready().now_or_never().is_some());
+        assert!(second.ready().now_or_never().is_none());
+        drop(first);
+        assert!(third.ready().now_or_never().is_none());
+        assert!(second.ready().now_or_never().is_some());
+        drop(second);
+        assert!(third.ready().now_or_never().is_some());
+        drop(third);
+        assert!(lanes.is_empty());
+    }
+
+    #[test]
+    fn one_who_leaves_while_waiting_frees_nobody_and_blocks_nobody() {
+        let lanes = Arc::new(Lanes::default());
+        let (mut first, second, mut third) =
+            (lanes.enter(key("s")), lanes.enter(key("s")), lanes.enter(key("s")));
+        drop(second);
+        assert!(first.ready().now_or_never().is_some());
+        assert!(third.ready().now_or_never().is_none(), "the first still holds the lane");
+        drop(first);
+        assert!(third.ready().now_or_never().is_some());
+    }
+
+    #[test]
+    fn lanes_do_not_block_each_other() {
+        let lanes = Arc::new(Lanes::default());
+        let _held = lanes.enter(key("a"));
+        assert!(lanes.enter(key("b")).ready().now_or_never().is_some());
+    }
+}

@@ -1,0 +1,145 @@
+//! The one writer of a task's log: folds, appends, and only then shows readers what was appended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_model::{AgentEvent, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, Timestamp};
+
+use crate::lifecycle;
+use crate::live::LiveLog;
+use crate::port::{Append, Appended, Clock, Store, TurnRecord};
+use crate::tasks::Tasks;
+
+/// A snapshot is written when this many events have come since the last one, or half as many as the log holds,
+/// whichever is more: then all snapshots of a task together cost as much as a few of its last one.
+const SNAPSHOT_EVERY: u64 = 256;
+
+/// First and longest pause before an append is tried again while the store is away.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_LONGEST: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(crate) struct Writer {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    tasks: Tasks,
+    live: Arc<LiveLog>,
+    task: Task,
+    head: Seq,
+    snapshot_at: Seq,
+    /// Folded into `task`, and not yet in the store.
+    pending: Vec<TaskEvent>,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        tasks: Tasks,
+        live: Arc<LiveLog>,
+        task: Task,
+        head: Seq,
+    ) -> Self {
+        Self { store, clock, tasks, live, task, head, snapshot_at: head, pending: Vec::new() }
+    }
+
+    pub(crate) fn task(&self) -> &Task {
+        &self.task
+    }
+
+    pub(crate) fn head(&self) -> Seq {
+        self.head
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        // Never before the status that stands: lists are sorted by it, and a clock may step back.
+        self.clock.now().max(self.task.status.at)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.task.status.state.is_terminal()
+    }
+
+    /// How many events wait for [`Writer::flush`].
+    pub(crate) fn waiting(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Takes a report of the agent. It is not in the log before [`Writer::flush`].
+    pub(crate) fn take(&mut self, report: AgentEvent) {
+        if let Some(event) = lifecycle::apply(&self.task, report, self.now()) {
+            self.push(event);
+        }
+    }
+
+    pub(crate) fn push(&mut self, event: TaskEvent) {
+        self.task.apply(&event);
+        if let (Some(TaskEvent::Artifact(last)), TaskEvent::Artifact(next)) =
+            (self.pending.last_mut(), &event)
+            && last.try_join(next)
+        {
+            return;
+        }
+        self.pending.push(event);
+    }
+
+    /// Appends what waits, then shows it to readers. While the store is away it tries again; the agent waits
+    /// meanwhile. Fails when somebody else owns the log, or when the gateway stops.
+    pub(crate) async fn flush(&mut self, turn: Option<TurnRecord>) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let events = std::mem::take(&mut self.pending);
+        let head = self.head.plus(events.len());
+        let snapshot = self.is_snapshot_due(head, &events).then(|| Arc::new(self.task.clone()));
+        if snapshot.is_some() {
+            self.snapshot_at = head;
+        }
+        let append = Append {
+            task: self.task.id.clone(),
+            expected: self.head,
+            at: self.now(),
+            events: events.clone(),
+            snapshot,
+            turn,
+        };
+        self.append(append).await?;
+        let first = self.head.next();
+        self.head = head;
+        self.live.publish(first, events);
+        Ok(())
+    }
+
+    fn is_snapshot_due(&self, head: Seq, events: &[TaskEvent]) -> bool {
+        let since = head.0 - self.snapshot_at.0;
+        events.iter().any(|event| event.status().is_some()) || since >= SNAPSHOT_EVERY.max(head.0 / 2)
+    }
+
+    async fn append(&self, append: Append) -> Result<()> {
+        let mut pause = RETRY_FIRST;
+        loop {
+            match self.store.append(append.clone()).await {
+                Ok(Appended::Head(_)) => return Ok(()),
+                Ok(Appended::Conflict { head }) => {
+                    return Err(Error::internal(format!(
+                        "the log of {} ends at {head} and not at {}: it has another writer",
+                        append.task, append.expected
+                    )));
+                }
+                Ok(Appended::Terminal) => {
+                    return Err(Error::internal(format!("{} is over in the store", append.task)));
+                }
+                Err(error) if error.retry() == Retry::Later => {
+                    tracing::warn!(task = %append.task, error = ?error, "the store is away; will try again");
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
+                        () = self.tasks.stopping().cancelled() => {
+                            return Err(Error::new(ErrorKind::Unavailable, "The gateway is shutting down."));
+                        }
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
