@@ -1,1 +1,3 @@
-//! Placeholder.
+//! What tests share: fakes, suites, recordings and raw clients. Never a normal dependency.
+
+pub mod scripted_agent;

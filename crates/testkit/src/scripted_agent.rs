@@ -1,0 +1,154 @@
+//! An agent that does what the test says.
+//!
+//! [`ScriptedAgent::manual`] hands every turn to the test, which then sends the reports itself.
+//! [`ScriptedAgent::echo`] answers every prompt by itself: one report for each word, then the end.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use longshore_engine::port::{Agent, BoxFuture, NewSession, Session, Turn, TurnRequest};
+use longshore_model::{
+    AgentEvent, ArtifactId, BlockKind, Error, ErrorKind, Outcome, PromptId, Result, SessionId,
+};
+use tokio::sync::mpsc;
+
+/// Reports that may wait for the engine, as in a real driver.
+const REPORTS: usize = 64;
+/// Turns that may wait for the test. A test that never takes them makes `start_turn` wait.
+const TURNS: usize = 64;
+
+#[derive(Debug, Default)]
+pub struct ScriptedAgent {
+    sessions: AtomicU64,
+    prompts: AtomicU64,
+    log: Mutex<Log>,
+    turns: Option<mpsc::Sender<StartedTurn>>,
+}
+
+/// What the engine asked of the agent.
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    pub opened: Vec<Session>,
+    pub prompted: Vec<TurnRequest>,
+    pub aborted: Vec<Session>,
+    refusals: VecDeque<Error>,
+}
+
+/// A turn that the engine started. Dropping it ends the turn without a word, as a driver that broke would.
+#[derive(Debug)]
+pub struct StartedTurn {
+    pub request: TurnRequest,
+    pub reports: mpsc::Sender<AgentEvent>,
+}
+
+impl StartedTurn {
+    /// Adds text to a block of this turn.
+    pub async fn say(&self, block: &str, text: &str) {
+        self.report(AgentEvent::Text {
+            block: block_id(block),
+            kind: BlockKind::Text,
+            text: text.to_owned(),
+        })
+        .await;
+    }
+
+    pub async fn complete(self) {
+        self.report(AgentEvent::Ended(Outcome::Completed { remark: None })).await;
+    }
+
+    /// Sends a report. The engine may have stopped listening; that is its right.
+    pub async fn report(&self, event: AgentEvent) {
+        let _ = self.reports.send(event).await;
+    }
+}
+
+pub fn block_id(name: &str) -> ArtifactId {
+    ArtifactId::parse(name).expect("a test names its blocks by the rule")
+}
+
+impl ScriptedAgent {
+    /// An agent whose turns the test plays.
+    pub fn manual() -> (Arc<Self>, mpsc::Receiver<StartedTurn>) {
+        let (sender, turns) = mpsc::channel(TURNS);
+        (Arc::new(Self { turns: Some(sender), ..Self::default() }), turns)
+    }
+
+    /// An agent that says each word of the prompt back, in one text block, and completes.
+    pub fn echo() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    pub fn log(&self) -> Log {
+        self.lock().clone()
+    }
+
+    /// The next turn is refused with this error. Calls add up.
+    pub fn refuse_next(&self, error: Error) {
+        self.lock().refusals.push_back(error);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Agent for ScriptedAgent {
+    fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
+        Box::pin(async move {
+            let number = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+            let id = SessionId::parse(&format!("ses_{number}")).map_err(Error::internal)?;
+            let session =
+                Session { id, directory: request.directory.unwrap_or_else(|| "workspace".to_owned()) };
+            self.lock().opened.push(session.clone());
+            Ok(session)
+        })
+    }
+
+    fn new_prompt(&self) -> PromptId {
+        let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
+        PromptId::parse(&format!("msg_{number}")).expect("made of letters and digits")
+    }
+
+    fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
+        Box::pin(async move {
+            let refusal = self.lock().refusals.pop_front();
+            if let Some(error) = refusal {
+                return Err(error);
+            }
+            self.lock().prompted.push(request.clone());
+            let (reports, events) = mpsc::channel(REPORTS);
+            match &self.turns {
+                Some(turns) => {
+                    let gone = |_| Error::new(ErrorKind::AgentUnavailable, "The test has ended.");
+                    turns.send(StartedTurn { request, reports }).await.map_err(gone)?;
+                }
+                None => echo(&request, &reports)?,
+            }
+            Ok(Turn { events })
+        })
+    }
+
+    fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.lock().aborted.push(session.clone());
+            Ok(())
+        })
+    }
+}
+
+/// Fills the channel at once: an echo longer than the channel is a mistake of the test.
+fn echo(request: &TurnRequest, reports: &mpsc::Sender<AgentEvent>) -> Result<()> {
+    let prompt: String = request.parts.iter().filter_map(|part| part.as_text()).collect();
+    let block = ArtifactId::parse(&format!("prt_{}", request.prompt)).map_err(Error::internal)?;
+    let words = prompt.split_inclusive(' ').map(|word| AgentEvent::Text {
+        block: block.clone(),
+        kind: BlockKind::Text,
+        text: word.to_owned(),
+    });
+    let end = AgentEvent::Ended(Outcome::Completed { remark: None });
+    for event in words.chain([end]) {
+        reports.try_send(event).map_err(Error::internal)?;
+    }
+    Ok(())
+}
