@@ -1,0 +1,112 @@
+//! An engine, its parts, and short words for what tests do with them.
+
+use std::sync::Arc;
+
+use longshore_engine::port::{Store, SystemClock};
+use longshore_engine::{Engine, EngineConfig, EngineParts, Sent, TaskReader, Tasks};
+use longshore_model::{
+    ContextId, Entry, Message, MessageId, Part, Principal, Role, SendConfig, SendMessage, Task, TaskId,
+    TaskState,
+};
+use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
+use tokio::sync::mpsc;
+
+pub(crate) struct Harness {
+    pub(crate) engine: Engine,
+    pub(crate) agent: Arc<ScriptedAgent>,
+    pub(crate) turns: mpsc::Receiver<StartedTurn>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) tasks: Tasks,
+}
+
+pub(crate) fn start() -> Harness {
+    start_with(Arc::new(longshore_store::memory()), EngineConfig::default())
+}
+
+pub(crate) fn start_with(store: Arc<dyn Store>, config: EngineConfig) -> Harness {
+    let (agent, turns) = ScriptedAgent::manual();
+    let tasks = Tasks::new();
+    let engine = Engine::new(EngineParts {
+        store: Arc::clone(&store),
+        agent: agent.clone(),
+        clock: Arc::new(SystemClock),
+        tasks: tasks.clone(),
+        config,
+    });
+    Harness { engine, agent, turns, store, tasks }
+}
+
+impl Harness {
+    /// Sends a message into a context.
+    pub(crate) async fn send(&self, context: &str, text: &str) -> Sent {
+        self.engine.send(&alice(), message(context, text)).await.expect("the send is taken")
+    }
+
+    /// The next turn that the engine starts.
+    pub(crate) async fn turn(&mut self) -> StartedTurn {
+        self.turns.recv().await.expect("the agent lives as long as the harness")
+    }
+
+    pub(crate) async fn task(&self, id: &TaskId) -> Task {
+        self.engine.get(&alice(), id).await.expect("the task is there").task
+    }
+
+    /// Waits until the task's log holds an event that gives it this state.
+    pub(crate) async fn reaches(&self, id: &TaskId, state: TaskState) -> Task {
+        let task = self.task(id).await;
+        if task.status.state == state {
+            return task;
+        }
+        let from_start = Some(longshore_model::Seq::START);
+        let mut reader =
+            self.engine.subscribe(&alice(), id, from_start).await.expect("it can be read").reader;
+        while let Some(entries) = reader.next().await.expect("the log can be read") {
+            if entries
+                .iter()
+                .any(|entry| entry.entry.event.status().is_some_and(|status| status.state == state))
+            {
+                return self.task(id).await;
+            }
+        }
+        panic!("the task ended as {} and was never {state}", self.task(id).await.status.state);
+    }
+
+    /// Stops the engine as a signal would, and waits until it has.
+    pub(crate) async fn stop(self) -> Arc<dyn Store> {
+        self.tasks.stop().await;
+        self.store
+    }
+}
+
+pub(crate) fn alice() -> Principal {
+    Principal::new("alice")
+}
+
+/// A message whose id is its text.
+pub(crate) fn message(context: &str, text: &str) -> SendMessage {
+    let id = MessageId::parse(&text.replace(' ', "_")).expect("the text makes an id");
+    let mut message = Message::new(id, Role::User, vec![Part::text(text)]);
+    message.context_id = Some(ContextId::parse(context).expect("a good context"));
+    SendMessage { message, config: SendConfig::default(), metadata: None }
+}
+
+/// Everything that the reader gives, to the end of the task.
+pub(crate) async fn read_all(mut reader: TaskReader) -> Vec<Entry> {
+    let mut all = Vec::new();
+    while let Some(entries) = reader.next().await.expect("the log can be read") {
+        assert!(!entries.is_empty(), "a reader never wakes for nothing");
+        all.extend(entries.iter().map(|entry| entry.entry.clone()));
+    }
+    all
+}
+
+/// The text of all artifacts, in order.
+pub(crate) fn text_of(task: &Task) -> String {
+    task.artifacts.iter().flat_map(|artifact| &artifact.parts).filter_map(|part| part.as_text()).collect()
+}
+
+/// The words of the status message.
+pub(crate) fn reason_of(task: &Task) -> String {
+    let message = task.status.message.as_ref();
+    message.into_iter().flat_map(|message| &message.parts).filter_map(|part| part.as_text()).collect()
+}

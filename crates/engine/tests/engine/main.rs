@@ -1,0 +1,8 @@
+//! The engine with a memory store and a scripted agent: every race and rule of a task's life.
+
+mod faulty_store;
+mod harness;
+mod readers;
+mod recovery;
+mod sends;
+mod turns;

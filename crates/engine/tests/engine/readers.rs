@@ -1,0 +1,155 @@
+//! Readers: nothing before it is durable, nothing lost, doubled or re-ordered, from any cursor, at any speed.
+
+use longshore_engine::{EngineConfig, Opening};
+use longshore_model::{Entry, ErrorKind, Principal, Seq, TaskState};
+
+use crate::faulty_store::FaultyStore;
+use crate::harness::{Harness, alice, read_all, start, start_with};
+
+/// Plays a turn of `deltas` deltas, each in a block of its own, so that none are merged.
+async fn long_turn(h: &mut Harness, deltas: usize) -> longshore_model::TaskId {
+    let sent = h.send("c", "long").await;
+    let turn = h.turn().await;
+    for number in 0..deltas {
+        turn.say(&format!("b{number}"), "x").await;
+    }
+    turn.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+    sent.task
+}
+
+#[tokio::test]
+async fn no_event_is_seen_before_it_is_durable() {
+    let store = FaultyStore::new();
+    let mut h = start_with(store.clone(), EngineConfig::default());
+    let mut sent = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    h.reaches(&sent.task, TaskState::Working).await;
+    while sent.reader.cursor() < Seq(2) {
+        sent.reader.next().await.unwrap();
+    }
+    store.hold();
+    turn.say("a", "x").await;
+    // The engine has taken the report (the channel is empty again) and waits for the store.
+    turn.reports.reserve_many(turn.reports.max_capacity()).await.unwrap();
+    let pending = futures_util::FutureExt::now_or_never(sent.reader.next());
+    assert!(pending.is_none(), "read before the append returned: {pending:?}");
+    store.release(1);
+    let entries = sent.reader.next().await.unwrap().unwrap();
+    assert_eq!(entries[0].entry.seq, Seq(3));
+}
+
+#[tokio::test]
+async fn every_cursor_gives_exactly_the_rest() {
+    let mut h = start();
+    let task = long_turn(&mut h, 100).await;
+    let whole = read_all(h.engine.subscribe(&alice(), &task, Some(Seq::START)).await.unwrap().reader).await;
+    assert_eq!(whole.len(), 103);
+    for cut in 0..=whole.len() {
+        let cursor = Seq(cut as u64);
+        let subscription = h.engine.subscribe(&alice(), &task, Some(cursor)).await.unwrap();
+        assert!(matches!(subscription.opening, Opening::Tail));
+        assert_eq!(read_all(subscription.reader).await, whole[cut..], "after {cut}");
+    }
+}
+
+#[tokio::test]
+async fn readers_of_all_speeds_read_the_same_while_the_task_runs() {
+    let mut h = start();
+    let sent = h.send("c", "long").await;
+    let turn = h.turn().await;
+    let mut stalled = h.engine.subscribe(&alice(), &sent.task, Some(Seq::START)).await.unwrap().reader;
+    let mut fast = Vec::new();
+    for _ in 0..20 {
+        let reader = h.engine.subscribe(&alice(), &sent.task, Some(Seq::START)).await.unwrap().reader;
+        fast.push(h.tasks.spawn("reader", read_all(reader)));
+    }
+    let mut seen_early: Vec<Entry> = Vec::new();
+    for number in 0..500 {
+        turn.say(&format!("b{number}"), "x").await;
+        if number == 10 {
+            // Reads once and then sleeps until the task is over.
+            let entries = stalled.next().await.unwrap().unwrap();
+            seen_early.extend(entries.iter().map(|entry| entry.entry.clone()));
+        }
+    }
+    turn.complete().await;
+    let whole = read_all(sent.reader).await;
+    for reader in fast {
+        assert_eq!(reader.await.unwrap(), whole);
+    }
+    seen_early.extend(read_all(stalled).await);
+    assert_eq!(seen_early, whole);
+}
+
+#[tokio::test]
+async fn a_subscription_begins_with_the_task_as_it_is() {
+    let mut h = start();
+    let sent = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    turn.say("a", "early").await;
+    let mut first = sent.reader;
+    while first.cursor() < Seq(3) {
+        first.next().await.unwrap();
+    }
+    let mut subscription = h.engine.subscribe(&alice(), &sent.task, None).await.unwrap();
+    let Opening::Snapshot(snapshot) = &subscription.opening else { panic!("{:?}", subscription.opening) };
+    assert_eq!((snapshot.seq, snapshot.task.artifacts.len()), (Seq(3), 1));
+    turn.say("a", " late").await;
+    let entries = subscription.reader.next().await.unwrap().unwrap();
+    assert_eq!(entries[0].entry.seq, Seq(4));
+}
+
+#[tokio::test]
+async fn cursors_that_cannot_be_served_are_a_gap_and_never_silence() {
+    let mut h = start();
+    let task = long_turn(&mut h, 3).await;
+    let subscription = h.engine.subscribe(&alice(), &task, Some(Seq(99))).await.unwrap();
+    let Opening::Gap(snapshot, bounds) = subscription.opening else { panic!("{:?}", subscription.opening) };
+    assert_eq!((snapshot.seq, bounds.requested, bounds.head), (Seq(6), Seq(99), Seq(6)));
+    assert!(read_all(subscription.reader).await.is_empty());
+}
+
+#[tokio::test]
+async fn finished_unknown_and_foreign_tasks_cannot_be_subscribed_to() {
+    let mut h = start();
+    let task = long_turn(&mut h, 1).await;
+    let check = async |caller: &str, id: &str, expected: ErrorKind| {
+        let id = longshore_model::TaskId::parse(id).unwrap();
+        let error = h.engine.subscribe(&Principal::new(caller), &id, None).await.unwrap_err();
+        assert_eq!(error.kind(), expected);
+    };
+    check("alice", task.as_str(), ErrorKind::UnsupportedOperation).await;
+    check("alice", "nowhere", ErrorKind::TaskNotFound).await;
+    check("bob", task.as_str(), ErrorKind::TaskNotFound).await;
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_away_changes_nothing() {
+    let mut h = start();
+    let mut sent = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    sent.reader.next().await.unwrap();
+    drop(sent.reader);
+    turn.say("a", "goes on").await;
+    turn.complete().await;
+    let task = h.reaches(&sent.task, TaskState::Completed).await;
+    assert_eq!(crate::harness::text_of(&task), "goes on");
+}
+
+#[tokio::test]
+async fn an_entry_is_encoded_once_for_all_readers() {
+    let mut h = start();
+    let sent = h.send("c", "m1").await;
+    let second = h.engine.subscribe(&alice(), &sent.task, Some(Seq::START)).await.unwrap().reader;
+    let _turn = h.turn().await;
+    let mut encodings = 0;
+    for mut reader in [sent.reader, second] {
+        let entries = reader.next().await.unwrap().unwrap();
+        entries[0].encoded(longshore_engine::Form(0), |_| {
+            encodings += 1;
+            bytes::Bytes::from_static(b"{}")
+        });
+    }
+    assert_eq!(encodings, 1);
+}

@@ -1,0 +1,132 @@
+//! Sending: idempotence, follow-ups, what is refused, callers that go away.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use longshore_engine::EngineConfig;
+use longshore_model::{
+    ContextId, ErrorKind, ListTasks, MessageId, Part, PartContent, Principal, SendMessage, TaskState,
+};
+
+use crate::harness::{alice, message, read_all, start, start_with};
+
+#[tokio::test]
+async fn the_same_send_is_one_task_and_one_prompt_at_once_and_afterwards() {
+    let mut h = start();
+    let alice = alice();
+    let sends = (0..20).map(|_| h.engine.send(&alice, message("c", "again")));
+    let sent = futures_util::future::join_all(sends).await;
+    let tasks: Vec<_> = sent.iter().map(|sent| sent.as_ref().unwrap().task.clone()).collect();
+    assert!(tasks.iter().all(|task| *task == tasks[0]), "{tasks:?}");
+    h.turn().await.complete().await;
+    let mut logs = Vec::new();
+    for sent in sent {
+        logs.push(read_all(sent.unwrap().reader).await);
+    }
+    assert!(logs.iter().all(|log| *log == logs[0]), "every caller reads the same log");
+
+    let again = h.engine.send(&alice, message("c", "again")).await.unwrap();
+    assert_eq!(again.task, tasks[0]);
+    assert_eq!(read_all(again.reader).await, logs[0]);
+    assert_eq!(h.agent.log().prompted.len(), 1);
+}
+
+#[tokio::test]
+async fn what_differs_in_any_way_is_another_send() {
+    let mut h = start();
+    let base = message("c", "same");
+    let mut other_text = base.clone();
+    other_text.message.parts = vec![Part::text("other")];
+    let mut other_id = base.clone();
+    other_id.message.id = MessageId::parse("other").unwrap();
+    let mut other_context = base.clone();
+    other_context.message.context_id = Some(ContextId::parse("d").unwrap());
+    let mut tasks = vec![h.engine.send(&alice(), base.clone()).await.unwrap().task];
+    for command in [other_text, other_id, other_context] {
+        tasks.push(h.engine.send(&alice(), command).await.unwrap().task);
+    }
+    tasks.push(h.engine.send(&Principal::new("bob"), base).await.unwrap().task);
+    let distinct: std::collections::HashSet<_> = tasks.iter().collect();
+    assert_eq!(distinct.len(), 5);
+    h.turn().await;
+}
+
+#[tokio::test]
+async fn after_the_window_the_same_message_is_new() {
+    let config = EngineConfig { idempotency_window: Duration::ZERO, ..EngineConfig::default() };
+    let mut h = start_with(std::sync::Arc::new(longshore_store::memory()), config);
+    let first = h.send("c", "m").await;
+    h.turn().await.complete().await;
+    let done = h.reaches(&first.task, TaskState::Completed).await;
+    // The window is nothing, so the next millisecond is after it.
+    while longshore_engine::port::Clock::now(&longshore_engine::port::SystemClock) <= done.status.at {
+        tokio::task::yield_now().await;
+    }
+    assert_ne!(h.send("c", "m").await.task, first.task);
+}
+
+#[tokio::test]
+async fn a_caller_who_goes_away_leaves_no_task_without_an_owner() {
+    let mut h = start();
+    // Polled once and dropped: the request has gone in, the answer is not awaited.
+    assert!(h.engine.send(&alice(), message("c", "m1")).now_or_never().is_none());
+    let turn = h.turn().await;
+    turn.complete().await;
+    let query = ListTasks {
+        context_id: None,
+        state: None,
+        status_after: None,
+        page_size: 10,
+        page_token: None,
+        history_length: None,
+        include_artifacts: false,
+    };
+    let id = h.engine.list(&alice(), query).await.unwrap().tasks[0].id.clone();
+    h.reaches(&id, TaskState::Completed).await;
+}
+
+#[tokio::test]
+async fn a_message_on_a_task_is_refused_with_the_way_out() {
+    let mut h = start();
+    let sent = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    let on_task = |text: &str, context: Option<&str>| {
+        let mut command = message("c", text);
+        command.message.task_id = Some(sent.task.clone());
+        command.message.context_id = context.map(|context| ContextId::parse(context).unwrap());
+        command
+    };
+    let check = async |caller: &str, command: SendMessage, expected: ErrorKind| {
+        let error = h.engine.send(&Principal::new(caller), command).await.unwrap_err();
+        assert_eq!(error.kind(), expected, "{error:?}");
+    };
+    check("alice", on_task("m2", None), ErrorKind::UnsupportedOperation).await;
+    check("alice", on_task("m2", Some("c")), ErrorKind::UnsupportedOperation).await;
+    check("alice", on_task("m2", Some("other")), ErrorKind::InvalidParams).await;
+    check("bob", on_task("m2", None), ErrorKind::TaskNotFound).await;
+    turn.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+    check("alice", on_task("m2", None), ErrorKind::UnsupportedOperation).await;
+}
+
+#[tokio::test]
+async fn files_are_refused_before_anything_happens() {
+    let h = start();
+    for content in [PartContent::Raw(vec![1]), PartContent::Url("file:///etc/passwd".into())] {
+        let mut command = message("c", "m1");
+        command.message.parts.push(Part::of(content));
+        let error = h.engine.send(&alice(), command).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ContentTypeNotSupported);
+        assert!(error.message().contains("parts[1]"));
+    }
+    assert!(h.agent.log().opened.is_empty());
+}
+
+#[tokio::test]
+async fn the_same_context_name_of_two_principals_is_two_conversations() {
+    let mut h = start();
+    h.engine.send(&alice(), message("c", "m1")).await.unwrap();
+    h.engine.send(&Principal::new("bob"), message("c", "m1")).await.unwrap();
+    let (one, two) = (h.turn().await, h.turn().await);
+    assert_ne!(one.request.session, two.request.session);
+}
