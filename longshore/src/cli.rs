@@ -1,0 +1,213 @@
+//! The command line. The flags of the settings come from the table, not from here.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
+
+use crate::config::Flags;
+use crate::config::setting::{Fallback, Kind, Setting};
+use crate::config::table;
+
+/// The OpenCode releases that the tests of this version ran with.
+pub const TESTED_OPENCODE: &[&str] = &["1.18.33"];
+
+const SECRETS: &str = "\
+Credentials (environment or file only, since a command line can be seen by others):
+  A2A_BEARER_TOKEN             one bearer token, for the principal `default` [file: auth.bearer_token]
+  A2A_STATIC_AUTH_CREDENTIALS  JSON list of credentials, each with its principal [file: auth.credentials]
+  OPENCODE_AUTH_USERNAME       user name for --opencode-url [default: opencode] [file: opencode.auth_username]
+  OPENCODE_AUTH_PASSWORD       password for --opencode-url [file: opencode.auth_password]
+
+  With no credential set, a bearer token is made on the first start, kept in the data directory and shown.
+
+docs/configuration.md, or `longshore settings`, describes every setting.";
+
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    format!("{} (tested with OpenCode {})", env!("CARGO_PKG_VERSION"), TESTED_OPENCODE.join(", "))
+});
+
+/// A gateway that puts coding agents on the A2A network.
+#[derive(Debug, Parser)]
+#[command(
+    name = "longshore",
+    version = VERSION.as_str(),
+    arg_required_else_help = true,
+    after_help = "`longshore serve` in a project directory is all it takes. It shows a URL, a token and a first request."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Subcommands,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Subcommands {
+    /// Serve an A2A agent for a directory.
+    ///
+    /// Without --opencode-url, Longshore starts the `opencode` that is on the PATH, with its user's own
+    /// configuration and models, and looks after it. SIGTERM leaves it running for the next start;
+    /// Ctrl-C and `longshore stop` end it.
+    ///
+    /// Each setting can also stand in the environment or in longshore.toml, under the names shown.
+    /// Flags win over the environment, and the environment over the file.
+    #[command(after_long_help = SECRETS)]
+    Serve(Serve),
+    /// Run the demo model alone: an OpenAI-compatible server that is scripted by the words of the prompt.
+    DemoModel(DemoModel),
+    /// End the OpenCode that an earlier `longshore serve` left running.
+    Stop(Place),
+    /// Show the token that Longshore made for a directory, making it first if need be.
+    Token(Place),
+    /// Print the reference of all settings, as Markdown.
+    Settings,
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    #[command(flatten)]
+    pub config: ConfigFile,
+    #[command(flatten)]
+    pub settings: SettingFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct Place {
+    #[command(flatten)]
+    pub config: ConfigFile,
+    #[command(flatten)]
+    pub settings: PlaceFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct DemoModel {
+    /// Where to listen.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub host: IpAddr,
+    /// The port to listen on; 0 takes a free one.
+    #[arg(long, default_value_t = 4999)]
+    pub port: u16,
+}
+
+#[derive(Debug, Args)]
+pub struct ConfigFile {
+    /// The configuration file [default: longshore.toml, if it is there].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// A flag for every setting that has one.
+#[derive(Debug, Default)]
+pub struct SettingFlags(pub Flags);
+
+/// A flag for each setting that says which data directory is meant.
+#[derive(Debug, Default)]
+pub struct PlaceFlags(pub Flags);
+
+macro_rules! flags_from_table {
+    ($name:ident, $settings:expr) => {
+        impl Args for $name {
+            fn augment_args(command: Command) -> Command {
+                augment(command, $settings)
+            }
+
+            fn augment_args_for_update(command: Command) -> Command {
+                augment(command, $settings)
+            }
+        }
+
+        impl FromArgMatches for $name {
+            fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+                Ok(Self(collect(matches, $settings)))
+            }
+
+            fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+                self.0 = collect(matches, $settings);
+                Ok(())
+            }
+        }
+    };
+}
+
+flags_from_table!(SettingFlags, table::ALL);
+flags_from_table!(PlaceFlags, table::PLACE);
+
+fn augment(command: Command, settings: &[&Setting]) -> Command {
+    settings.iter().filter_map(|setting| argument(setting)).fold(command, Command::arg)
+}
+
+/// Values stay text here: every layer is checked in one place, with one kind of message.
+fn argument(setting: &Setting) -> Option<Arg> {
+    let flag = setting.flag?;
+    let argument = Arg::new(setting.key)
+        .long(flag)
+        .help(setting.help)
+        .long_help(long_help(setting))
+        .help_heading(setting.group.heading())
+        .value_name(setting.kind.placeholder());
+    Some(match setting.kind {
+        Kind::Switch => argument
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .hide_possible_values(true),
+        Kind::Text => argument.allow_hyphen_values(true),
+        _ => argument.allow_negative_numbers(true),
+    })
+}
+
+/// The help, and a line of its own for what can be given and under which name.
+fn long_help(setting: &Setting) -> String {
+    let mut facts = Vec::new();
+    if let Kind::Choice(choices) = setting.kind {
+        facts.push(format!("[one of: {}]", choices.join(", ")));
+    }
+    match setting.fallback {
+        Fallback::Value(value) => facts.push(format!("[default: {value}]")),
+        Fallback::Computed(words) => facts.push(format!("[default: {words}]")),
+        Fallback::Nothing => {}
+    }
+    facts.extend(setting.env.map(|name| format!("[env: {name}]")));
+    facts.push(format!("[file: {}]", setting.key));
+    format!("{}\n{}", setting.help, facts.join(" "))
+}
+
+fn collect(matches: &ArgMatches, settings: &[&'static Setting]) -> Flags {
+    settings
+        .iter()
+        .filter(|setting| setting.flag.is_some())
+        .filter_map(|setting| Some((setting.key, matches.get_one::<String>(setting.key)?.clone())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_names_every_setting() {
+        let mut command = Cli::command();
+        let help = command.find_subcommand_mut("serve").unwrap().render_long_help().to_string();
+        for setting in table::ALL {
+            for name in setting.env.iter().chain([&setting.key]) {
+                assert!(help.contains(name), "the help does not name {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn flags_become_text_under_the_keys_of_their_settings() {
+        let cli =
+            Cli::try_parse_from(["longshore", "serve", "--port", "9", "--demo", "--store=memory"]).unwrap();
+        let Subcommands::Serve(serve) = cli.command else { panic!("not serve") };
+        let expected = [("data.store", "memory"), ("opencode.demo", "true"), ("serve.port", "9")];
+        assert_eq!(serve.settings.0, expected.map(|(key, text)| (key, text.to_owned())).into());
+    }
+}

@@ -1,0 +1,82 @@
+//! The environment as a map, so that tests need no real one.
+
+use std::collections::BTreeMap;
+
+use super::nearest::did_you_mean;
+use super::table;
+use super::unsupported::NOT_SUPPORTED;
+
+/// The variables of a process.
+///
+/// Names that could be settings are kept in capitals: `opencode-a2a` reads its variables in any case.
+/// The same name in capitals wins over one in another case.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Environment(BTreeMap<String, String>);
+
+/// What a variable of ours, or of the peer's, starts with.
+const PREFIXES: [&str; 3] = ["A2A_", "LONGSHORE_", "OPENCODE_"];
+
+impl Environment {
+    /// The variables of this process. One whose value is no text cannot be a setting, and is left out.
+    pub fn of_process() -> Self {
+        std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect()
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+/// Names only: values may be secrets.
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Self {
+        let mut exact = BTreeMap::new();
+        let mut other_case = BTreeMap::new();
+        for (name, value) in variables {
+            let (name, value) = (name.into(), value.into());
+            let capitals = name.to_ascii_uppercase();
+            if capitals != name && PREFIXES.iter().any(|prefix| capitals.starts_with(prefix)) {
+                other_case.insert(capitals, value);
+            } else {
+                exact.insert(name, value);
+            }
+        }
+        for (name, value) in other_case {
+            exact.entry(name).or_insert(value);
+        }
+        Self(exact)
+    }
+}
+
+/// What the owner of the environment should know: variables that have no effect.
+///
+/// `OPENCODE_*` variables that are no setting of the peer belong to OpenCode itself and are left alone.
+pub fn warnings(environment: &Environment) -> Vec<String> {
+    let known = || table::ALL.iter().filter_map(|setting| setting.env);
+    environment
+        .names()
+        .filter(|name| !known().any(|known| known == *name))
+        .filter_map(|name| {
+            if NOT_SUPPORTED.contains(&name) {
+                return Some(format!("{name} is not supported by this version and has no effect"));
+            }
+            if name.starts_with("A2A_") || name.starts_with("LONGSHORE_") {
+                let suggestion = did_you_mean(name, known());
+                return Some(format!("{name} is not known and has no effect{suggestion}"));
+            }
+            None
+        })
+        .collect()
+}

@@ -1,0 +1,122 @@
+//! Where things are kept when nobody says where.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::environment::Environment;
+
+/// The data directory of a workspace: readable in a listing, and one of its own for each workspace.
+///
+/// The demo has another one, since its sessions live in another OpenCode home.
+/// `None`: the environment names no place for a user's data.
+pub(super) fn default_data_dir(environment: &Environment, workspace: &Path, demo: bool) -> Option<PathBuf> {
+    let absolute = |name: &str| environment.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = match absolute("XDG_DATA_HOME") {
+        Some(data) => data,
+        None if cfg!(target_os = "macos") => absolute("HOME")?.join("Library/Application Support"),
+        None => absolute("HOME")?.join(".local/share"),
+    };
+    Some(base.join("longshore").join(directory_name(workspace, demo)))
+}
+
+fn directory_name(workspace: &Path, demo: bool) -> String {
+    let last = workspace.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut name: String = last
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '-' })
+        // Long enough to recognise, short enough for every file system.
+        .take(40)
+        .collect();
+    name.push('-');
+    // Six bytes tell the workspaces of one user apart; this is no secret.
+    for byte in &Sha256::digest(workspace.as_os_str().as_encoded_bytes())[..6] {
+        let _ = write!(name, "{byte:02x}");
+    }
+    if demo {
+        name.push_str("-demo");
+    }
+    name
+}
+
+/// The file of an SQLite database, written as a path or as the peer writes it.
+///
+/// In an SQLAlchemy URL three slashes are followed by a relative path, four begin an absolute one.
+pub(super) fn database_path(text: &str) -> Option<PathBuf> {
+    let text = text.trim();
+    let path = match text.split_once("://") {
+        None => text,
+        Some(("sqlite" | "sqlite+aiosqlite", rest)) => rest.strip_prefix('/')?,
+        Some(_) => return None,
+    };
+    // No options, and nothing that SQLite would take for a database in memory: `data.store` says that.
+    let plain = !path.is_empty()
+        && !path.contains(['?', '#'])
+        && !path.starts_with(':')
+        && !path.starts_with("file:");
+    plain.then(|| PathBuf::from(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_users_data_is() {
+        let workspace = Path::new("/home/ada/my project");
+        let name = directory_name(workspace, false);
+        assert!(name.starts_with("my-project-"), "{name}");
+        let cases: [(&[(&str, &str)], Option<&str>); 4] = [
+            (&[("XDG_DATA_HOME", "/data"), ("HOME", "/home/ada")], Some("/data/longshore")),
+            (&[("HOME", "/home/ada")], Some("/home/ada/.local/share/longshore")),
+            (
+                &[("XDG_DATA_HOME", "relative"), ("HOME", "/home/ada")],
+                Some("/home/ada/.local/share/longshore"),
+            ),
+            (&[], None),
+        ];
+        if cfg!(target_os = "macos") {
+            return;
+        }
+        for (variables, expected) in cases {
+            let environment = variables.iter().copied().collect();
+            let expected = expected.map(|base| Path::new(base).join(&name));
+            assert_eq!(default_data_dir(&environment, workspace, false), expected, "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn each_workspace_and_the_demo_have_their_own() {
+        let names = [
+            directory_name(Path::new("/a/x"), false),
+            directory_name(Path::new("/b/x"), false),
+            directory_name(Path::new("/a/x"), true),
+        ];
+        assert_ne!(names[0], names[1]);
+        assert_ne!(names[0], names[2]);
+        assert_eq!(names[0], directory_name(Path::new("/a/x"), false));
+    }
+
+    #[test]
+    fn database_files() {
+        let cases = [
+            ("tasks.db", Some("tasks.db")),
+            ("/var/lib/tasks.db", Some("/var/lib/tasks.db")),
+            ("sqlite:///tasks.db", Some("tasks.db")),
+            ("sqlite+aiosqlite:///./tasks.db", Some("./tasks.db")),
+            ("sqlite:////var/tasks.db", Some("/var/tasks.db")),
+            ("sqlite://", None),
+            ("sqlite:///", None),
+            ("sqlite:///:memory:", None),
+            ("sqlite:///tasks.db?mode=ro", None),
+            ("sqlite+pysqlite:///tasks.db", None),
+            ("postgresql://localhost/tasks", None),
+            ("file:tasks.db", None),
+            ("", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(database_path(text), expected.map(PathBuf::from), "{text}");
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The plan: what the gateway will do, every value checked and every doubt settled.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use secrecy::SecretString;
+use url::Url;
+
+use super::credentials::{self, Credential, DEFAULT_PRINCIPAL};
+use super::problem::Problem;
+use super::read::Reader;
+use super::{Surroundings, place, table};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub listen: Listen,
+    /// `None`: a token is made, kept in the data directory, and shown.
+    pub credentials: Option<Vec<Credential>>,
+    /// Absolute, with no symbolic link in it.
+    pub workspace: PathBuf,
+    pub agent: AgentPlan,
+    pub prompt: PromptDefaults,
+    pub turns: Turns,
+    pub data_dir: PathBuf,
+    pub store: StorePlan,
+    pub card: CardTexts,
+    pub log: Log,
+}
+
+#[derive(Clone, Debug)]
+pub struct Listen {
+    pub host: String,
+    pub port: u16,
+    /// `None`: the address that the listener got.
+    pub public_url: Option<Url>,
+    /// 0: no limit.
+    pub max_body_bytes: usize,
+}
+
+/// Which OpenCode.
+#[derive(Clone, Debug)]
+pub enum AgentPlan {
+    /// One that runs already.
+    Attached { base_url: Url, username: String, password: Option<SecretString> },
+    /// One that Longshore starts, with the user's own configuration.
+    Managed { program: PathBuf },
+    /// One that Longshore starts in a home of its own, with the demo model.
+    Demo { program: PathBuf },
+}
+
+/// What is added to every prompt.
+#[derive(Clone, Debug, Default)]
+pub struct PromptDefaults {
+    pub model: Option<String>,
+    pub agent: Option<String>,
+    pub system: Option<String>,
+    pub variant: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Turns {
+    pub control_timeout: Duration,
+    /// `None`: a turn may take as long as it likes.
+    pub timeout: Option<Duration>,
+    pub cancel_abort_timeout: Duration,
+    pub idempotency_window: Duration,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StorePlan {
+    Memory,
+    Sqlite { path: PathBuf, survives_power_loss: bool },
+}
+
+#[derive(Clone, Debug)]
+pub struct CardTexts {
+    pub title: String,
+    pub description: String,
+    pub version: String,
+    pub project: Option<String>,
+    pub documentation_url: Option<Url>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Log {
+    pub level: LogLevel,
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogLevel {
+    Error,
+    Warning,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Plan {
+    /// The file that holds the token that Longshore made.
+    pub fn token_file(&self) -> PathBuf {
+        self.data_dir.join("token")
+    }
+}
+
+/// Builds the plan. `None` only when a problem was added to the reader.
+pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Option<Plan> {
+    let listen = listen(reader);
+    let credentials = credentials(reader);
+    let workspace = workspace(reader, &surroundings.directory);
+    let agent = agent(reader, &surroundings.directory);
+    let prompt = PromptDefaults {
+        model: reader.model(&table::MODEL),
+        agent: reader.text(&table::AGENT),
+        system: reader.text(&table::SYSTEM),
+        variant: reader.text(&table::VARIANT),
+    };
+    let turns = turns(reader);
+    let demo = matches!(agent, Some(AgentPlan::Demo { .. }));
+    let data_dir = data_dir(reader, surroundings, workspace.as_deref(), demo);
+    let store = store(reader, &surroundings.directory, data_dir.as_deref());
+    let card = card(reader);
+    let log = log(reader);
+    Some(Plan {
+        listen: listen?,
+        credentials,
+        workspace: workspace?,
+        agent: agent?,
+        prompt,
+        turns: turns?,
+        data_dir: data_dir?,
+        store: store?,
+        card: card?,
+        log: log?,
+    })
+}
+
+fn listen(reader: &mut Reader<'_>) -> Option<Listen> {
+    let host = reader.host(&table::HOST);
+    let port = reader.port(&table::PORT);
+    let public_url = reader.url(&table::PUBLIC_URL);
+    let max_body_bytes = reader.bytes(&table::MAX_BODY);
+    Some(Listen { host: host?, port: port?, public_url, max_body_bytes: max_body_bytes? })
+}
+
+fn credentials(reader: &mut Reader<'_>) -> Option<Vec<Credential>> {
+    let listed = credentials::read(reader);
+    let token = reader.secret(&table::BEARER_TOKEN);
+    let mut all: Vec<Credential> = token
+        .map(|token| Credential::Bearer { token, principal: DEFAULT_PRINCIPAL.to_owned() })
+        .into_iter()
+        .collect();
+    all.extend(listed);
+    if let Some(what) = credentials::shared(&all)
+        && let Some(written) = reader.written(&table::CREDENTIALS)
+    {
+        let reason = format!("two credentials have the same {what}; each needs its own");
+        reader.problem(Problem::rule(&written.source, &table::CREDENTIALS, reason));
+    }
+    (!all.is_empty()).then_some(all)
+}
+
+fn workspace(reader: &mut Reader<'_>, here: &Path) -> Option<PathBuf> {
+    let written = reader.written(&table::WORKSPACE);
+    let directory = reader.path(&table::WORKSPACE).map_or_else(|| here.to_owned(), |path| here.join(path));
+    match directory.canonicalize() {
+        Ok(directory) if directory.is_dir() => Some(directory),
+        _ => {
+            let source = written.map_or(super::problem::Source::Default, |written| written.source);
+            let reason = format!("{} is not a directory that can be read", directory.display());
+            reader.problem(Problem::rule(&source, &table::WORKSPACE, reason));
+            None
+        }
+    }
+}
+
+fn agent(reader: &mut Reader<'_>, here: &Path) -> Option<AgentPlan> {
+    let base_url = reader.url(&table::BASE_URL);
+    let username = reader.text(&table::USERNAME);
+    let password = reader.secret(&table::PASSWORD);
+    let program = reader.path(&table::PROGRAM).map(|program| program_path(here, program));
+    let demo = reader.switch(&table::DEMO);
+    let Some(base_url) = base_url else {
+        for setting in [&table::USERNAME, &table::PASSWORD] {
+            if let Some(written) = reader.written(setting) {
+                reader.warn(format!(
+                    "{} ({}) has no effect: Longshore starts an OpenCode with a password of its own, \
+                     because {} is not set",
+                    written.source,
+                    setting.key,
+                    table::BASE_URL.key
+                ));
+            }
+        }
+        let program = program?;
+        return Some(if demo { AgentPlan::Demo { program } } else { AgentPlan::Managed { program } });
+    };
+    if demo && let Some(written) = reader.written(&table::DEMO) {
+        let reason = format!(
+            "cannot be combined with {}: the demo starts an OpenCode of its own; unset one of the two",
+            table::BASE_URL.key
+        );
+        reader.problem(Problem::rule(&written.source, &table::DEMO, reason));
+    }
+    if let Some(written) = reader.written(&table::PROGRAM) {
+        reader.warn(format!(
+            "{} ({}) has no effect: Longshore attaches to {}",
+            written.source,
+            table::PROGRAM.key,
+            table::BASE_URL.key
+        ));
+    }
+    Some(AgentPlan::Attached { base_url, username: username?, password })
+}
+
+/// A bare name is left for the PATH; anything else is a file, from where the gateway was started.
+fn program_path(here: &Path, program: PathBuf) -> PathBuf {
+    if program.components().count() > 1 { here.join(program) } else { program }
+}
+
+fn turns(reader: &mut Reader<'_>) -> Option<Turns> {
+    let control_timeout = reader.seconds(&table::TIMEOUT);
+    let timeout = reader.seconds(&table::TURN_TIMEOUT);
+    let cancel_abort_timeout = reader.seconds(&table::CANCEL_TIMEOUT);
+    let idempotency_window = reader.seconds(&table::IDEMPOTENCY);
+    Some(Turns {
+        control_timeout: control_timeout?,
+        timeout,
+        cancel_abort_timeout: cancel_abort_timeout?,
+        idempotency_window: idempotency_window?,
+    })
+}
+
+fn data_dir(
+    reader: &mut Reader<'_>,
+    surroundings: &Surroundings,
+    workspace: Option<&Path>,
+    demo: bool,
+) -> Option<PathBuf> {
+    if let Some(path) = reader.path(&table::DATA_DIR) {
+        return Some(surroundings.directory.join(path));
+    }
+    let found = place::default_data_dir(&surroundings.environment, workspace?, demo);
+    if found.is_none() {
+        let reason = "must be set: neither XDG_DATA_HOME nor HOME names a place for it";
+        reader.problem(Problem::rule(&super::problem::Source::Default, &table::DATA_DIR, reason));
+    }
+    found
+}
+
+fn store(reader: &mut Reader<'_>, here: &Path, data_dir: Option<&Path>) -> Option<StorePlan> {
+    let backend = reader.choice(&table::STORE);
+    let database = reader.database(&table::DATABASE);
+    let durability = reader.choice(&table::DURABILITY);
+    if backend? == "memory" {
+        for setting in [&table::DATABASE, &table::DURABILITY] {
+            if let Some(written) = reader.written(setting) {
+                reader.warn(format!(
+                    "{} ({}) has no effect: tasks are kept in memory",
+                    written.source, setting.key
+                ));
+            }
+        }
+        return Some(StorePlan::Memory);
+    }
+    let path = match database {
+        Some(path) => here.join(path),
+        None => data_dir?.join("longshore.db"),
+    };
+    Some(StorePlan::Sqlite { path, survives_power_loss: durability? == "power" })
+}
+
+fn card(reader: &mut Reader<'_>) -> Option<CardTexts> {
+    let title = reader.text(&table::TITLE);
+    let description = reader.text(&table::DESCRIPTION);
+    let version = reader.text(&table::CARD_VERSION);
+    let project = reader.text(&table::PROJECT);
+    let documentation_url = reader.url(&table::DOCUMENTATION);
+    Some(CardTexts {
+        title: title?,
+        description: description?,
+        version: version.unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned()),
+        project,
+        documentation_url,
+    })
+}
+
+fn log(reader: &mut Reader<'_>) -> Option<Log> {
+    let level = reader.choice(&table::LOG_LEVEL);
+    let format = reader.choice(&table::LOG_FORMAT);
+    let level = match level? {
+        "critical" | "error" => LogLevel::Error,
+        "info" => LogLevel::Info,
+        "debug" => LogLevel::Debug,
+        "trace" => LogLevel::Trace,
+        _ => LogLevel::Warning,
+    };
+    Some(Log { level, json: format? == "json" })
+}

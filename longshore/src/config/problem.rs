@@ -1,0 +1,77 @@
+//! What is wrong with the configuration, and where it was written.
+
+use std::fmt;
+
+use super::setting::Setting;
+
+/// Where a value came from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    Flag(&'static str),
+    Environment(&'static str),
+    File { name: String, line: usize },
+    Default,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => write!(f, "--{flag}"),
+            Self::Environment(name) => f.write_str(name),
+            Self::File { name, line } => write!(f, "{name} line {line}"),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// One thing to correct: one line that names the place, the key, and what is allowed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem(pub String);
+
+impl Problem {
+    /// The value of `setting` at `source` is not allowed. The value itself is shown unless it is a secret.
+    pub fn value(source: &Source, setting: &Setting, value: &str) -> Self {
+        let at = place(source, setting);
+        let allowed = setting.kind.allowed();
+        // A URL with a user in it may hold a password.
+        let may_hold_a_password = value.contains("://") && value.contains('@');
+        if setting.kind.is_secret() || may_hold_a_password {
+            return Self(format!("{at}: the value is not allowed; it takes {allowed}"));
+        }
+        Self(format!("{at}: {value:?} is not allowed; it takes {allowed}"))
+    }
+
+    /// `setting` is wrong for a reason that its kind cannot know.
+    pub fn rule(source: &Source, setting: &Setting, reason: impl fmt::Display) -> Self {
+        Self(format!("{}: {reason}", place(source, setting)))
+    }
+}
+
+/// The place and the key: `A2A_PORT (serve.port)`.
+fn place(source: &Source, setting: &Setting) -> String {
+    format!("{source} ({})", setting.key)
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Everything that must be corrected before the gateway can start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problems(pub Vec<Problem>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "  {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}

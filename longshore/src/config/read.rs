@@ -1,0 +1,196 @@
+//! Picks the strongest layer for each setting and checks its value against the setting's kind.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use url::Url;
+
+use super::environment::Environment;
+use super::file::FileSettings;
+use super::problem::{Problem, Source};
+use super::setting::{Fallback, Kind, Setting};
+use super::{Flags, place};
+
+/// Reads settings and collects what is wrong with them.
+///
+/// A reader never stops at a problem: it goes on with the default, so that all problems are shown at once.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    flags: &'a Flags,
+    environment: &'a Environment,
+    file: &'a FileSettings,
+    problems: Vec<Problem>,
+    warnings: Vec<String>,
+    asked: BTreeSet<&'static str>,
+}
+
+/// A value as somebody wrote it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Written {
+    pub text: String,
+    pub source: Source,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(
+        flags: &'a Flags,
+        environment: &'a Environment,
+        file: &'a FileSettings,
+        problems: Vec<Problem>,
+    ) -> Self {
+        Self { flags, environment, file, problems, warnings: Vec::new(), asked: BTreeSet::new() }
+    }
+
+    pub fn finish(self) -> (Vec<Problem>, Vec<String>) {
+        (self.problems, self.warnings)
+    }
+
+    /// The keys that were asked for, so that a test can tell whether every row of the table is used.
+    pub fn asked(&self) -> &BTreeSet<&'static str> {
+        &self.asked
+    }
+
+    pub fn problem(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    pub fn warn(&mut self, warning: impl Into<String>) {
+        self.warnings.push(warning.into());
+    }
+
+    /// What was written for a setting, in the strongest layer that has it. Defaults do not count.
+    ///
+    /// An empty variable counts as not set, as shells and container files write it, unless nothing at all
+    /// is a value of its own.
+    pub fn written(&mut self, setting: &Setting) -> Option<Written> {
+        self.asked.insert(setting.key);
+        if let Some(text) = self.flags.get(setting.key) {
+            let flag = setting.flag.unwrap_or(setting.key);
+            return Some(Written { text: text.clone(), source: Source::Flag(flag) });
+        }
+        let empty_counts = setting.kind == Kind::SecondsOrOff;
+        if let Some(name) = setting.env
+            && let Some(text) = self.environment.get(name)
+            && (empty_counts || !text.trim().is_empty())
+        {
+            return Some(Written { text: text.to_owned(), source: Source::Environment(name) });
+        }
+        self.file
+            .get(setting.key)
+            .map(|value| Written { text: value.text.clone(), source: value.source.clone() })
+    }
+
+    pub fn text(&mut self, setting: &Setting) -> Option<String> {
+        self.parsed(setting, |text| non_empty(text).map(str::to_owned))
+    }
+
+    pub fn secret(&mut self, setting: &Setting) -> Option<SecretString> {
+        self.parsed(setting, |text| non_empty(text.trim()).map(SecretString::from))
+    }
+
+    pub fn host(&mut self, setting: &Setting) -> Option<String> {
+        self.parsed(setting, parse_host)
+    }
+
+    pub fn port(&mut self, setting: &Setting) -> Option<u16> {
+        self.parsed(setting, |text| text.trim().parse().ok())
+    }
+
+    pub fn url(&mut self, setting: &Setting) -> Option<Url> {
+        self.parsed(setting, parse_url)
+    }
+
+    pub fn path(&mut self, setting: &Setting) -> Option<PathBuf> {
+        self.parsed(setting, |text| non_empty(text).map(PathBuf::from))
+    }
+
+    pub fn database(&mut self, setting: &Setting) -> Option<PathBuf> {
+        self.parsed(setting, place::database_path)
+    }
+
+    pub fn model(&mut self, setting: &Setting) -> Option<String> {
+        self.parsed(setting, |text| {
+            let (provider, model) = text.trim().split_once('/')?;
+            (!provider.is_empty() && !model.is_empty()).then(|| text.trim().to_owned())
+        })
+    }
+
+    pub fn bytes(&mut self, setting: &Setting) -> Option<usize> {
+        self.parsed(setting, |text| text.trim().parse().ok())
+    }
+
+    /// `None` also stands for "no limit" where the kind allows it.
+    pub fn seconds(&mut self, setting: &Setting) -> Option<Duration> {
+        let kind = setting.kind;
+        self.parsed(setting, |text| parse_seconds(kind, text.trim())).flatten()
+    }
+
+    pub fn choice(&mut self, setting: &Setting) -> Option<&'static str> {
+        let Kind::Choice(choices) = setting.kind else { return None };
+        self.parsed(setting, |text| {
+            choices.iter().copied().find(|choice| choice.eq_ignore_ascii_case(text.trim()))
+        })
+    }
+
+    pub fn switch(&mut self, setting: &Setting) -> bool {
+        self.parsed(setting, |text| match text.trim().to_ascii_lowercase().as_str() {
+            "true" | "1" | "yes" | "on" => Some(true),
+            "false" | "0" | "no" | "off" => Some(false),
+            _ => None,
+        })
+        .unwrap_or(false)
+    }
+
+    /// The written value or the default, checked. A value that fails the check is a problem, and `None`.
+    fn parsed<T>(&mut self, setting: &Setting, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let Some(written) = self.written(setting) else {
+            let Fallback::Value(text) = setting.fallback else { return None };
+            return parse(text);
+        };
+        let value = parse(&written.text);
+        if value.is_none() {
+            self.problem(Problem::value(&written.source, setting, &written.text));
+        }
+        value
+    }
+}
+
+fn non_empty(text: &str) -> Option<&str> {
+    (!text.trim().is_empty()).then_some(text)
+}
+
+/// An IPv6 address may stand in brackets; the brackets go. Everything else must be able to be a host.
+fn parse_host(text: &str) -> Option<String> {
+    let text = text.trim();
+    let text = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    if text.parse::<std::net::IpAddr>().is_ok() {
+        return Some(text.to_owned());
+    }
+    let name = !text.is_empty()
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
+    // Digits and dots alone are an address with a mistake in it, not a name.
+    let address = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    (name && !address).then(|| text.to_owned())
+}
+
+/// A URL without credentials in it: those have settings of their own, and a URL ends up in logs and cards.
+fn parse_url(text: &str) -> Option<Url> {
+    let url = Url::parse(text.trim()).ok()?;
+    let plain = url.username().is_empty() && url.password().is_none();
+    (matches!(url.scheme(), "http" | "https") && url.has_host() && plain).then_some(url)
+}
+
+/// The outer `None`: not allowed. The inner one: no limit.
+fn parse_seconds(kind: Kind, text: &str) -> Option<Option<Duration>> {
+    if text.is_empty() {
+        return (kind == Kind::SecondsOrOff).then_some(None);
+    }
+    let duration = Duration::try_from_secs_f64(text.parse().ok()?).ok()?;
+    match (kind, duration.is_zero()) {
+        (Kind::SecondsOrOff, true) => Some(None),
+        (Kind::Seconds, true) => None,
+        _ => Some(Some(duration)),
+    }
+}

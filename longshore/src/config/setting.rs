@@ -1,0 +1,134 @@
+//! What one setting is: its names in each layer, what it takes, and what it is for.
+
+use std::borrow::Cow;
+
+/// One thing that can be set.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Its name in `longshore.toml`, dotted. Also its name everywhere inside.
+    pub key: &'static str,
+    /// Its flag, without the dashes. Secrets have none: other users of the machine can see a command line.
+    pub flag: Option<&'static str>,
+    pub env: Option<&'static str>,
+    pub group: Group,
+    pub kind: Kind,
+    pub fallback: Fallback,
+    /// Sentences. The first is shown in lists.
+    pub help: &'static str,
+}
+
+/// What happens when nobody sets it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fallback {
+    /// This value.
+    Value(&'static str),
+    /// A value that depends on other things, in words.
+    Computed(&'static str),
+    /// Nothing.
+    Nothing,
+}
+
+/// The headings of the help text and of the reference page, in their order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Group {
+    Listener,
+    Auth,
+    OpenCode,
+    Turns,
+    Data,
+    Card,
+    Log,
+}
+
+impl Group {
+    pub const ALL: [Self; 7] =
+        [Self::Listener, Self::Auth, Self::OpenCode, Self::Turns, Self::Data, Self::Card, Self::Log];
+
+    pub fn heading(self) -> &'static str {
+        match self {
+            Self::Listener => "Listener",
+            Self::Auth => "Credentials",
+            Self::OpenCode => "OpenCode",
+            Self::Turns => "Turns and timeouts",
+            Self::Data => "Data",
+            Self::Card => "Agent card",
+            Self::Log => "Log",
+        }
+    }
+}
+
+/// What a setting takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Text,
+    /// Text that is never shown again.
+    Secret,
+    Host,
+    Port,
+    /// `http` or `https`, with a host.
+    Url,
+    Path,
+    /// A path, or the peer's way to write one: an SQLAlchemy URL for SQLite.
+    Database,
+    /// `provider/model`.
+    Model,
+    /// A whole number of bytes; 0 takes the limit away.
+    Bytes,
+    /// Seconds, more than 0.
+    Seconds,
+    /// Seconds; 0 is allowed and means no time at all.
+    SecondsOrNone,
+    /// Seconds; 0 or nothing at all takes the limit away.
+    SecondsOrOff,
+    Choice(&'static [&'static str]),
+    Switch,
+    /// A list of credentials: JSON in the environment, an array of tables in the file.
+    Credentials,
+}
+
+impl Kind {
+    /// What is allowed, to end the sentence "takes ...".
+    pub fn allowed(self) -> Cow<'static, str> {
+        match self {
+            Self::Text | Self::Secret => "a text that is not empty".into(),
+            Self::Host => "a host name or an IP address, without a port".into(),
+            Self::Port => "a whole number from 0 to 65535 (0: any free port)".into(),
+            Self::Url => "an http or https URL without a user name or password".into(),
+            Self::Path => "a path".into(),
+            Self::Database => {
+                "a path, or an SQLite URL like sqlite:///relative.db or sqlite:////absolute.db".into()
+            }
+            Self::Model => "a model as provider/model".into(),
+            Self::Bytes => "a whole number of bytes (0: no limit)".into(),
+            Self::Seconds => "a number of seconds above 0".into(),
+            Self::SecondsOrNone => "a number of seconds, 0 or more".into(),
+            Self::SecondsOrOff => "a number of seconds (0: no limit)".into(),
+            Self::Choice(choices) => format!("one of {}", choices.join(", ")).into(),
+            Self::Switch => "true or false".into(),
+            Self::Credentials => "a list of credentials".into(),
+        }
+    }
+
+    /// The word that stands for the value in the help text.
+    pub fn placeholder(self) -> &'static str {
+        match self {
+            Self::Text => "TEXT",
+            Self::Secret => "SECRET",
+            Self::Host => "HOST",
+            Self::Port => "PORT",
+            Self::Url => "URL",
+            Self::Path => "PATH",
+            Self::Database => "FILE",
+            Self::Model => "MODEL",
+            Self::Bytes => "BYTES",
+            Self::Seconds | Self::SecondsOrNone | Self::SecondsOrOff => "SECONDS",
+            Self::Choice(_) => "CHOICE",
+            Self::Switch => "true|false",
+            Self::Credentials => "LIST",
+        }
+    }
+
+    pub fn is_secret(self) -> bool {
+        matches!(self, Self::Secret | Self::Credentials)
+    }
+}

@@ -1,0 +1,427 @@
+//! From layers to the plan: what wins, what is refused and in which words.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use secrecy::ExposeSecret;
+
+use super::credentials::Credential;
+use super::plan::{AgentPlan, LogLevel, StorePlan};
+use super::unsupported::NOT_SUPPORTED;
+use super::*;
+
+/// One configuration, as its owner would write it.
+#[derive(Default)]
+struct Given<'a> {
+    flags: &'a [(&'static str, &'a str)],
+    variables: &'a [(&'a str, &'a str)],
+    file: &'a str,
+}
+
+impl Given<'_> {
+    fn load(&self) -> Result<Checked, Problems> {
+        let directory = tempfile::tempdir().unwrap();
+        if !self.file.is_empty() {
+            std::fs::write(directory.path().join(DEFAULT_FILE), self.file).unwrap();
+        }
+        let home = ("HOME", "/home/ada");
+        let environment = self.variables.iter().copied().chain([home]).collect();
+        let surroundings = Surroundings { directory: directory.path().canonicalize().unwrap(), environment };
+        let flags = self.flags.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
+        load(&flags, None, &surroundings)
+    }
+
+    fn plan(&self) -> Plan {
+        self.load().unwrap_or_else(|problems| panic!("{problems}")).plan
+    }
+
+    fn problems(&self) -> Vec<String> {
+        match self.load() {
+            Ok(checked) => panic!("accepted: {:?}", checked.plan),
+            Err(problems) => problems.0.into_iter().map(|problem| problem.0).collect(),
+        }
+    }
+}
+
+fn variables(variables: &[(&str, &str)]) -> Vec<String> {
+    Given { variables, ..Given::default() }.problems()
+}
+
+fn file(file: &str) -> Vec<String> {
+    Given { file, ..Given::default() }.problems()
+}
+
+#[test]
+fn with_nothing_set_the_plan_is_the_documented_default() {
+    let plan = Given::default().plan();
+    assert_eq!((plan.listen.host.as_str(), plan.listen.port), ("127.0.0.1", 8000));
+    assert_eq!(plan.listen.max_body_bytes, 1_048_576);
+    assert!(plan.listen.public_url.is_none());
+    assert!(plan.credentials.is_none());
+    assert!(matches!(&plan.agent, AgentPlan::Managed { program } if program == Path::new("opencode")));
+    assert_eq!(plan.turns.control_timeout, Duration::from_secs(120));
+    assert_eq!(plan.turns.timeout, Some(Duration::from_secs(900)));
+    assert_eq!(plan.turns.cancel_abort_timeout, Duration::from_secs(2));
+    assert_eq!(plan.turns.idempotency_window, Duration::from_secs(600));
+    let path = plan.data_dir.join("longshore.db");
+    assert_eq!(plan.store, StorePlan::Sqlite { path, survives_power_loss: false });
+    assert_eq!(plan.log.level, LogLevel::Warning);
+    assert_eq!(plan.card.version, env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn a_flag_wins_over_a_variable_and_a_variable_over_the_file() {
+    let flags: &[_] = &[("serve.port", "1")];
+    let variables: &[_] = &[("A2A_PORT", "2"), ("A2A_HOST", "0.0.0.0")];
+    let file = "[serve]\nport = 3\nhost = \"::1\"\n[card]\ntitle = \"From the file\"\n";
+    let plan = Given { flags, variables, file }.plan();
+    assert_eq!(plan.listen.port, 1);
+    assert_eq!(plan.listen.host, "0.0.0.0");
+    assert_eq!(plan.card.title, "From the file");
+}
+
+#[test]
+fn every_row_of_the_table_is_read_and_every_default_is_allowed() {
+    let (flags, environment, file) =
+        (Flags::new(), [("HOME", "/home/ada")].into_iter().collect(), file::FileSettings::new());
+    let mut reader = read::Reader::new(&flags, &environment, &file, Vec::new());
+    let surroundings =
+        Surroundings { directory: std::env::current_dir().unwrap(), environment: environment.clone() };
+    assert!(plan::build(&mut reader, &surroundings).is_some());
+    let rows: BTreeSet<&str> = table::ALL.iter().map(|setting| setting.key).collect();
+    assert_eq!(rows.len(), table::ALL.len(), "two rows have one key");
+    assert_eq!(*reader.asked(), rows);
+}
+
+#[test]
+fn no_name_is_used_twice_and_none_is_both_supported_and_not() {
+    let names: Vec<&str> =
+        table::ALL.iter().filter_map(|setting| setting.env).chain(NOT_SUPPORTED.iter().copied()).collect();
+    assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+    let flags: Vec<&str> = table::ALL.iter().filter_map(|setting| setting.flag).collect();
+    assert_eq!(flags.iter().collect::<BTreeSet<_>>().len(), flags.len());
+}
+
+#[test]
+fn a_bad_value_is_refused_with_its_place_its_key_and_what_is_allowed() {
+    let cases: [(&[(&str, &str)], &str); 9] = [
+        (
+            &[("A2A_PORT", "80000")],
+            "A2A_PORT (serve.port): \"80000\" is not allowed; it takes a whole number from 0 to 65535 (0: any free port)",
+        ),
+        (
+            &[("A2A_HOST", "127.0.0.1:8000")],
+            "A2A_HOST (serve.host): \"127.0.0.1:8000\" is not allowed; it takes a host name or an IP address, without a port",
+        ),
+        (
+            &[("OPENCODE_BASE_URL", "localhost:4096")],
+            "OPENCODE_BASE_URL (opencode.base_url): \"localhost:4096\" is not allowed; it takes an http or https URL without a user name or password",
+        ),
+        (
+            &[("OPENCODE_TIMEOUT", "0")],
+            "OPENCODE_TIMEOUT (turns.control_timeout): \"0\" is not allowed; it takes a number of seconds above 0",
+        ),
+        (
+            &[("A2A_CANCEL_ABORT_TIMEOUT_SECONDS", "-1")],
+            "A2A_CANCEL_ABORT_TIMEOUT_SECONDS (turns.cancel_abort_timeout): \"-1\" is not allowed; it takes a number of seconds, 0 or more",
+        ),
+        (
+            &[("A2A_LOG_LEVEL", "loud")],
+            "A2A_LOG_LEVEL (log.level): \"loud\" is not allowed; it takes one of critical, error, warning, info, debug, trace",
+        ),
+        (
+            &[("A2A_TASK_STORE_DATABASE_URL", "postgresql://db/tasks")],
+            "A2A_TASK_STORE_DATABASE_URL (data.database): \"postgresql://db/tasks\" is not allowed; it takes a path, or an SQLite URL like sqlite:///relative.db or sqlite:////absolute.db",
+        ),
+        (
+            &[("LONGSHORE_DEMO", "perhaps")],
+            "LONGSHORE_DEMO (opencode.demo): \"perhaps\" is not allowed; it takes true or false",
+        ),
+        (
+            &[("LONGSHORE_MODEL", "gpt")],
+            "LONGSHORE_MODEL (opencode.model): \"gpt\" is not allowed; it takes a model as provider/model",
+        ),
+    ];
+    for (given, expected) in cases {
+        assert_eq!(variables(given), [expected]);
+    }
+}
+
+#[test]
+fn all_problems_are_shown_at_once() {
+    let problems = Given {
+        flags: &[("serve.port", "none")],
+        variables: &[("A2A_LOG_LEVEL", "loud")],
+        file: "[serve]\nprot = 1\n",
+    }
+    .problems();
+    assert_eq!(problems.len(), 3, "{problems:?}");
+    assert!(problems.iter().any(|problem| problem.starts_with("--port (serve.port): \"none\"")));
+}
+
+#[test]
+fn the_file_is_refused_with_the_line_and_the_key() {
+    let cases = [
+        (
+            "[serve]\n\nprot = 1\n",
+            "longshore.toml line 3 (serve.prot): there is no such setting; did you mean serve.port?",
+        ),
+        ("[server]\nport = 1\n", "longshore.toml line 1 (server): there is no such setting"),
+        ("colour = true\n", "longshore.toml line 1 (colour): there is no such setting"),
+        (
+            "[serve]\nport = \"8000\"\n",
+            "longshore.toml line 2 (serve.port): a string is not allowed here; it takes a whole number from 0 to 65535 (0: any free port)",
+        ),
+        (
+            "[serve]\nport = -1\n",
+            "longshore.toml line 2 (serve.port): \"-1\" is not allowed; it takes a whole number from 0 to 65535 (0: any free port)",
+        ),
+        ("serve = 1\n", "longshore.toml line 1 (serve): there is no such setting"),
+        (
+            "[[auth.credentials]]\nscheme = \"bearer\"\ntoken = \"t\"\n",
+            "longshore.toml line 1 (auth.credentials[0].principal): is required",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(file(text), [expected], "{text}");
+    }
+    let broken = file("[serve]\nport = \n");
+    assert!(broken[0].starts_with("longshore.toml line 2: "), "{broken:?}");
+}
+
+#[test]
+fn a_file_that_was_named_must_be_there() {
+    let surroundings = Surroundings {
+        directory: std::env::current_dir().unwrap(),
+        environment: [("HOME", "/home/ada")].into_iter().collect(),
+    };
+    let problems = load(&Flags::new(), Some(Path::new("no-such.toml")), &surroundings).unwrap_err();
+    assert!(problems.0[0].0.starts_with("no-such.toml: cannot be read"), "{problems}");
+}
+
+#[test]
+fn variables_that_have_no_effect_are_said() {
+    let given = &[
+        ("A2A_PROT", "1"),
+        ("A2A_METRICS_ENABLED", "true"),
+        ("OPENCODE_MAX_CONCURRENT_STREAMS", "8"),
+        ("OPENCODE_DISABLE_SHARE", "1"),
+        ("LONGSHORE_ZZZ_TOP_SECRET", "1"),
+        ("a2a_title", "In small letters"),
+    ];
+    let checked = Given { variables: given, ..Given::default() }.load().unwrap();
+    assert_eq!(checked.plan.card.title, "In small letters");
+    assert_eq!(
+        checked.warnings,
+        [
+            "A2A_METRICS_ENABLED is not supported by this version and has no effect",
+            "A2A_PROT is not known and has no effect; did you mean A2A_PORT?",
+            "LONGSHORE_ZZZ_TOP_SECRET is not known and has no effect",
+            "OPENCODE_MAX_CONCURRENT_STREAMS is not supported by this version and has no effect",
+        ]
+    );
+}
+
+#[test]
+fn settings_that_another_one_makes_idle_are_said() {
+    let cases: [(&[(&str, &str)], &str); 4] = [
+        (&[("OPENCODE_AUTH_PASSWORD", "p")], "OPENCODE_AUTH_PASSWORD (opencode.auth_password) has no effect"),
+        (
+            &[("OPENCODE_BASE_URL", "http://127.0.0.1:4096"), ("LONGSHORE_OPENCODE", "opencode")],
+            "LONGSHORE_OPENCODE (opencode.program) has no effect",
+        ),
+        (
+            &[("A2A_TASK_STORE_BACKEND", "memory"), ("A2A_TASK_STORE_DATABASE_URL", "sqlite:///x.db")],
+            "A2A_TASK_STORE_DATABASE_URL (data.database) has no effect",
+        ),
+        (
+            &[("A2A_TASK_STORE_BACKEND", "memory"), ("LONGSHORE_DURABILITY", "power")],
+            "LONGSHORE_DURABILITY (data.durability) has no effect",
+        ),
+    ];
+    for (variables, expected) in cases {
+        let warnings = Given { variables, ..Given::default() }.load().unwrap().warnings;
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with(expected), "{warnings:?}");
+    }
+}
+
+#[test]
+fn no_limit_and_no_time_are_different_things() {
+    let off = |text| {
+        Given { variables: &[("OPENCODE_TIMEOUT_STREAM", text)], ..Given::default() }.plan().turns.timeout
+    };
+    assert_eq!((off("0"), off(""), off("1.5")), (None, None, Some(Duration::from_millis(1500))));
+    let none = Given { variables: &[("A2A_CANCEL_ABORT_TIMEOUT_SECONDS", "0")], ..Given::default() };
+    assert_eq!(none.plan().turns.cancel_abort_timeout, Duration::ZERO);
+}
+
+#[test]
+fn an_empty_variable_counts_as_not_set() {
+    let given = &[("A2A_PORT", ""), ("A2A_BEARER_TOKEN", " "), ("OPENCODE_BASE_URL", "")];
+    let plan = Given { variables: given, ..Given::default() }.plan();
+    assert_eq!(plan.listen.port, 8000);
+    assert!(plan.credentials.is_none());
+    assert!(matches!(plan.agent, AgentPlan::Managed { .. }));
+}
+
+#[test]
+fn the_peers_store_settings_work() {
+    let given = &[
+        ("A2A_TASK_STORE_BACKEND", "database"),
+        ("A2A_TASK_STORE_DATABASE_URL", "sqlite+aiosqlite:////d/x.db"),
+    ];
+    let plan = Given { variables: given, ..Given::default() }.plan();
+    assert_eq!(plan.store, StorePlan::Sqlite { path: "/d/x.db".into(), survives_power_loss: false });
+}
+
+#[test]
+fn the_demo_has_a_data_directory_of_its_own_and_no_attached_opencode() {
+    let demo = Given { flags: &[("opencode.demo", "true")], ..Given::default() }.plan();
+    assert!(matches!(demo.agent, AgentPlan::Demo { .. }));
+    assert!(demo.data_dir.display().to_string().ends_with("-demo"));
+    let both = Given {
+        flags: &[("opencode.demo", "true")],
+        variables: &[("OPENCODE_BASE_URL", "http://127.0.0.1:4096")],
+        ..Given::default()
+    };
+    let problems = both.problems();
+    assert_eq!(problems.len(), 1);
+    assert!(problems[0].starts_with("--demo (opencode.demo): cannot be combined with opencode.base_url"));
+}
+
+#[test]
+fn a_workspace_must_be_a_directory() {
+    let problems = variables(&[("OPENCODE_WORKSPACE_ROOT", "nowhere")]);
+    assert!(problems[0].starts_with("OPENCODE_WORKSPACE_ROOT (opencode.workspace_root): "), "{problems:?}");
+    assert!(problems[0].ends_with("nowhere is not a directory that can be read"), "{problems:?}");
+}
+
+/// Scheme, principal and secret of each credential.
+fn described(plan: &Plan) -> Vec<(&'static str, &str, &str)> {
+    plan.credentials
+        .iter()
+        .flatten()
+        .map(|credential| match credential {
+            Credential::Bearer { token, principal } => ("bearer", principal.as_str(), token.expose_secret()),
+            Credential::Basic { username, password } => {
+                ("basic", username.as_str(), password.expose_secret())
+            }
+            Credential::ApiKey { key, principal } => ("api_key", principal.as_str(), key.expose_secret()),
+        })
+        .collect()
+}
+
+#[test]
+fn credentials_come_from_the_token_and_from_the_list() {
+    let list = r#"[
+        {"scheme": "bearer", "token": " t1 ", "principal": "ci"},
+        {"scheme": "basic", "username": "ada", "password": "p:w", "enabled": true},
+        {"scheme": "bearer", "token": "t2", "principal": "old", "enabled": false},
+        {"scheme": "api_key", "key": "k1", "principal": "bot", "token": null}
+    ]"#;
+    let given = &[("A2A_BEARER_TOKEN", "t0"), ("A2A_STATIC_AUTH_CREDENTIALS", list)];
+    let plan = Given { variables: given, ..Given::default() }.plan();
+    assert_eq!(
+        described(&plan),
+        [
+            ("bearer", "default", "t0"),
+            ("bearer", "ci", "t1"),
+            ("basic", "ada", "p:w"),
+            ("api_key", "bot", "k1")
+        ]
+    );
+    let file = "[[auth.credentials]]\nscheme = \"api_key\"\nkey = \"k\"\nprincipal = \"bot\"\n";
+    assert_eq!(described(&Given { file, ..Given::default() }.plan()), [("api_key", "bot", "k")]);
+}
+
+#[test]
+fn a_wrong_credential_is_refused_without_showing_it() {
+    let cases = [
+        ("{}", "(auth.credentials): must be a list with at least one entry"),
+        ("[]", "(auth.credentials): must be a list with at least one entry"),
+        ("[{\"s3cret\"", "(auth.credentials): is no JSON (line 1, column 10)"),
+        ("[\"s3cret\"]", "(auth.credentials[0]): must be a table of fields"),
+        (r#"[{"token": "s3cret"}]"#, "(auth.credentials[0].scheme): is required"),
+        (r#"[{"scheme": "s3cret"}]"#, "(auth.credentials[0].scheme): must be bearer, basic or api_key"),
+        (r#"[{"scheme": "bearer", "token": "s3cret"}]"#, "(auth.credentials[0].principal): is required"),
+        (
+            r#"[{"scheme": "bearer", "token": 7, "principal": "p"}]"#,
+            "(auth.credentials[0].token): must be a text",
+        ),
+        (
+            r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p", "password": "s3cret"}]"#,
+            "(auth.credentials[0].password): must not be given for bearer",
+        ),
+        (
+            r#"[{"scheme": "basic", "username": "u", "password": "s3cret", "principal": "p"}]"#,
+            "(auth.credentials[0].principal): must not be given for basic: it is the username",
+        ),
+        (
+            r#"[{"scheme": "bearer", "tokne": "s3cret", "token": "s3cret", "principal": "p"}]"#,
+            "(auth.credentials[0].tokne): is no field of a credential; there are scheme, token, key, username, \
+             password, principal, credential_id, capabilities, enabled",
+        ),
+        (
+            r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p", "enabled": false}]"#,
+            "(auth.credentials): every entry is disabled; enable one, or remove the list to have a token made",
+        ),
+        (
+            r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p"},
+                {"scheme": "bearer", "token": "s3cret", "principal": "q"}]"#,
+            "(auth.credentials): two credentials have the same bearer token; each needs its own",
+        ),
+    ];
+    for (list, expected) in cases {
+        let expected = format!("A2A_STATIC_AUTH_CREDENTIALS {expected}");
+        let problems = variables(&[("A2A_STATIC_AUTH_CREDENTIALS", list)]);
+        assert_eq!(problems, [expected], "{list}");
+        assert!(!problems[0].contains("s3cret"));
+    }
+}
+
+#[test]
+fn nothing_that_can_be_printed_holds_a_secret() {
+    let given = &[
+        ("A2A_BEARER_TOKEN", "s3cret"),
+        ("OPENCODE_BASE_URL", "http://127.0.0.1:1"),
+        ("OPENCODE_AUTH_PASSWORD", "s3cret"),
+    ];
+    let checked = Given { variables: given, ..Given::default() }.load().unwrap();
+    assert!(!format!("{checked:?}").contains("s3cret"));
+    let environment: Environment = given.iter().copied().collect();
+    for name in ["OPENCODE_BASE_URL", "A2A_TASK_STORE_DATABASE_URL"] {
+        let problems = variables(&[(name, "postgresql://ada:s3cret@db/tasks")]);
+        assert!(problems[0].contains("the value is not allowed; it takes"), "{problems:?}");
+        assert!(!problems[0].contains("s3cret"));
+    }
+    assert!(!format!("{environment:?}").contains("s3cret"));
+}
+
+#[test]
+fn the_reference_page_is_up_to_date() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
+    let committed = std::fs::read_to_string(page).unwrap_or_default();
+    assert!(committed == reference::markdown(), "docs/configuration.md is stale: run `make docs`");
+}
+
+#[test]
+fn the_example_file_is_accepted() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../longshore.example.toml");
+    let text = std::fs::read_to_string(path).unwrap();
+    // Every line that is commented out is a setting, too: each must be known.
+    let all: String = text
+        .lines()
+        .map(|line| {
+            line.strip_prefix("# ")
+                .filter(|rest| rest.contains(" = ") || rest.starts_with('['))
+                .unwrap_or(line)
+        })
+        .fold(String::new(), |all, line| all + line + "\n");
+    for text in [text, all] {
+        let mut problems = Vec::new();
+        file::parse("longshore.example.toml", &text, &mut problems);
+        assert_eq!(problems, []);
+    }
+}
