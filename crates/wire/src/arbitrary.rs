@@ -1,0 +1,1 @@
+//! Model values for property tests.

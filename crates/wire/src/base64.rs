@@ -1,0 +1,60 @@
+//! Bytes in JSON.
+
+use base64::Engine as _;
+use base64::alphabet::{STANDARD, URL_SAFE};
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+/// Reads either alphabet, padded or not, as ProtoJSON asks. `None` when the text is neither.
+pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
+    let url_safe = text.bytes().any(|byte| matches!(byte, b'-' | b'_'));
+    let engine = if url_safe { &LENIENT_URL_SAFE } else { &LENIENT_STANDARD };
+    engine.decode(text).ok()
+}
+
+/// Writes the standard alphabet, padded.
+pub(crate) fn write(out: &mut Vec<u8>, bytes: &[u8]) {
+    let start = out.len();
+    out.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    let written = LENIENT_STANDARD
+        .encode_slice(bytes, &mut out[start..])
+        .expect("three bytes take four characters, and there is room for them");
+    out.truncate(start + written);
+}
+
+const LENIENT: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+const LENIENT_STANDARD: GeneralPurpose = GeneralPurpose::new(&STANDARD, LENIENT);
+const LENIENT_URL_SAFE: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, LENIENT);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_alphabets_with_and_without_padding() {
+        for (text, expected) in [
+            ("+/8=", Some(vec![0xfb, 0xff])),
+            ("+/8", Some(vec![0xfb, 0xff])),
+            ("-_8=", Some(vec![0xfb, 0xff])),
+            ("-_8", Some(vec![0xfb, 0xff])),
+            ("", Some(vec![])),
+            ("-/8=", None),
+            ("a", None),
+            ("aGk= ", None),
+            ("é", None),
+        ] {
+            assert_eq!(decode(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn written_in_the_standard_alphabet_after_what_is_there() {
+        for (bytes, expected) in
+            [(&b""[..], "x"), (b"\xfb\xff", "x+/8="), (b"hi", "xaGk="), (b"abc", "xYWJj")]
+        {
+            let mut out = b"x".to_vec();
+            write(&mut out, bytes);
+            assert_eq!(out, expected.as_bytes());
+        }
+    }
+}

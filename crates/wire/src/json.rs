@@ -1,0 +1,13 @@
+//! JSON as this crate reads and writes it: one level at a time, with the path of whatever is wrong.
+
+mod carried;
+mod fault;
+mod object;
+mod scalar;
+mod writer;
+
+pub(crate) use carried::{carried_json, carried_metadata, on_one_line};
+pub(crate) use fault::{Fault, Read};
+pub(crate) use object::{Object, text_of};
+pub(crate) use scalar::{boolean, count, flag_from_text, int32, int32_from_text, is_null, some_text, text};
+pub(crate) use writer::{ObjectWriter, write_text};

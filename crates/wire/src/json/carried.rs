@@ -1,0 +1,135 @@
+//! JSON that goes through the gateway unread: metadata and data parts.
+//!
+//! The text is kept, for its numbers, but not as it came: white space between tokens goes (an event stream puts one
+//! event on one line), and what a reader downstream could not parse is refused here, where the path is known.
+
+use std::borrow::Cow;
+
+use longshore_model::{Json, Metadata};
+use serde_json::value::RawValue;
+
+use super::fault::{Fault, Read};
+
+/// Deeper values are refused. The usual parsers stop at 100 to 128 levels, and an answer wraps a value in about ten more.
+const MAX_DEPTH: usize = 90;
+
+pub(crate) fn carried_json(raw: &RawValue) -> Read<Json> {
+    let has_space = survey(raw.get()).map_err(Fault::new)?;
+    if !has_space {
+        return Ok(Json::from_raw(raw));
+    }
+    Json::parse(&without_space(raw.get())).ok_or_else(|| Fault::new("must be JSON"))
+}
+
+pub(crate) fn carried_metadata(raw: &RawValue) -> Read<Metadata> {
+    Metadata::try_from(carried_json(raw)?).map_err(|_| Fault::new("must be an object"))
+}
+
+/// The text of a value, fit for one line of an event stream, wherever the value came from.
+pub(crate) fn on_one_line(json: &str) -> Cow<'_, str> {
+    // Within a string a line break is always escaped, so one that is there stands between tokens.
+    if json.bytes().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        Cow::Owned(without_space(json))
+    } else {
+        Cow::Borrowed(json)
+    }
+}
+
+/// Looks over well-formed JSON. Says whether there is white space between its tokens, or what is wrong with it.
+fn survey(json: &str) -> Result<bool, &'static str> {
+    let bytes = json.as_bytes();
+    let (mut depth, mut has_space, mut at) = (0_usize, false, 0);
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
+        match byte {
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > MAX_DEPTH {
+                    return Err("is nested too deeply: at most 90 levels are carried");
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b' ' | b'\t' | b'\n' | b'\r' => has_space = true,
+            b'"' => at = survey_string(bytes, at)?,
+            _ => {}
+        }
+    }
+    Ok(has_space)
+}
+
+/// `at` is after the opening quote; the answer is after the closing one.
+fn survey_string(bytes: &[u8], mut at: usize) -> Result<usize, &'static str> {
+    const HALF_PAIR: &str = "must be Unicode text: it holds half of a surrogate pair";
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'"' => return Ok(at + 1),
+            b'\\' => match escape(bytes, at) {
+                Some(0xD800..=0xDBFF) => match escape(bytes, at + 6) {
+                    Some(0xDC00..=0xDFFF) => at += 12,
+                    _ => return Err(HALF_PAIR),
+                },
+                Some(0xDC00..=0xDFFF) => return Err(HALF_PAIR),
+                // `\u` and four digits may be skipped as two characters: digits mean nothing outside an escape.
+                _ => at += 2,
+            },
+            _ => at += 1,
+        }
+    }
+    Ok(at)
+}
+
+/// The code unit of the `\uXXXX` at this place, if there is one.
+fn escape(bytes: &[u8], at: usize) -> Option<u32> {
+    let [b'\\', b'u', digits @ ..] = bytes.get(at..at + 6)? else { return None };
+    digits.iter().try_fold(0, |unit, digit| Some(unit * 16 + char::from(*digit).to_digit(16)?))
+}
+
+fn without_space(json: &str) -> String {
+    let mut compact = String::with_capacity(json.len());
+    let (mut in_string, mut escaped) = (false, false);
+    for character in json.chars() {
+        if !in_string && matches!(character, ' ' | '\t' | '\n' | '\r') {
+            continue;
+        }
+        compact.push(character);
+        match character {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => in_string = !in_string,
+            _ => {}
+        }
+    }
+    compact
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_kept_but_for_white_space() {
+        for (json, expected) in [
+            ("1700000000000000000000001", Some("1700000000000000000000001")),
+            ("{ \"a b\" : [ 1.50,\n2 ] }", Some("{\"a b\":[1.50,2]}")),
+            (r#"{"q":"\" \\" , "b":1}"#, Some(r#"{"q":"\" \\","b":1}"#)),
+            (r#""\ud83d\ude00 é""#, Some(r#""\ud83d\ude00 é""#)),
+            (r#""\\ud83d""#, Some(r#""\\ud83d""#)),
+            (r#""\ud83d""#, None),
+            (r#""\ude00\ud83d""#, None),
+            (r#""\ud83d\u0041""#, None),
+            (r#"["\ud83d","\ude00"]"#, None),
+        ] {
+            let raw = RawValue::from_string(json.to_owned()).unwrap();
+            assert_eq!(carried_json(&raw).ok().as_ref().map(Json::get), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn depth_has_a_limit() {
+        for (depth, ok) in [(MAX_DEPTH, true), (MAX_DEPTH + 1, false), (500_000, false)] {
+            let json = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+            let raw = RawValue::from_string(json).unwrap();
+            assert_eq!(carried_json(&raw).is_ok(), ok, "{depth}");
+        }
+    }
+}

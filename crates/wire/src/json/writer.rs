@@ -1,0 +1,119 @@
+//! Compact JSON, written straight to bytes.
+
+use longshore_model::Json;
+
+use super::carried::on_one_line;
+
+/// An object that is being written. [`ObjectWriter::end`] closes it.
+pub(crate) struct ObjectWriter<'w> {
+    out: &'w mut Vec<u8>,
+    first: bool,
+}
+
+impl<'w> ObjectWriter<'w> {
+    pub(crate) fn begin(out: &'w mut Vec<u8>) -> Self {
+        out.push(b'{');
+        Self { out, first: true }
+    }
+
+    /// Writes a key; the caller writes the value to what it gets.
+    ///
+    /// The keys of the protocol need no escaping. Keys that come from elsewhere go through [`Self::foreign_key`].
+    pub(crate) fn key(&mut self, key: &str) -> &mut Vec<u8> {
+        self.comma();
+        self.out.push(b'"');
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b"\":");
+        self.out
+    }
+
+    pub(crate) fn foreign_key(&mut self, key: &str) -> &mut Vec<u8> {
+        self.comma();
+        write_text(self.out, key);
+        self.out.push(b':');
+        self.out
+    }
+
+    pub(crate) fn text(&mut self, key: &str, text: &str) {
+        write_text(self.key(key), text);
+    }
+
+    /// Nothing at all when there is no text: an empty string is what an absent one reads as.
+    pub(crate) fn some_text(&mut self, key: &str, text: Option<&str>) {
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            self.text(key, text);
+        }
+    }
+
+    pub(crate) fn json(&mut self, key: &str, json: &Json) {
+        write_json(self.key(key), json);
+    }
+
+    pub(crate) fn number(&mut self, key: &str, number: impl Into<i128>) {
+        let text = number.into().to_string();
+        self.key(key).extend_from_slice(text.as_bytes());
+    }
+
+    pub(crate) fn boolean(&mut self, key: &str, value: bool) {
+        self.key(key).extend_from_slice(if value { b"true" } else { b"false" });
+    }
+
+    pub(crate) fn array<T>(
+        &mut self,
+        key: &str,
+        items: impl IntoIterator<Item = T>,
+        write: impl FnMut(&mut Vec<u8>, T),
+    ) {
+        write_array(self.key(key), items, write);
+    }
+
+    pub(crate) fn texts(&mut self, key: &str, texts: impl IntoIterator<Item = impl AsRef<str>>) {
+        self.array(key, texts, |out, text| write_text(out, text.as_ref()));
+    }
+
+    pub(crate) fn some_array<T>(&mut self, key: &str, items: &[T], write: impl FnMut(&mut Vec<u8>, &T)) {
+        if !items.is_empty() {
+            self.array(key, items, write);
+        }
+    }
+
+    pub(crate) fn object(&mut self, key: &str, write: impl FnOnce(&mut ObjectWriter<'_>)) {
+        let mut object = ObjectWriter::begin(self.key(key));
+        write(&mut object);
+        object.end();
+    }
+
+    pub(crate) fn end(self) {
+        self.out.push(b'}');
+    }
+
+    fn comma(&mut self) {
+        if !self.first {
+            self.out.push(b',');
+        }
+        self.first = false;
+    }
+}
+
+fn write_array<T>(
+    out: &mut Vec<u8>,
+    items: impl IntoIterator<Item = T>,
+    mut write: impl FnMut(&mut Vec<u8>, T),
+) {
+    out.push(b'[');
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write(out, item);
+    }
+    out.push(b']');
+}
+
+pub(crate) fn write_text(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("a string prints as JSON, and memory takes it");
+}
+
+fn write_json(out: &mut Vec<u8>, json: &Json) {
+    out.extend_from_slice(on_one_line(json.get()).as_bytes());
+}

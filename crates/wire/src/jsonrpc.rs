@@ -1,0 +1,127 @@
+//! The JSON-RPC 2.0 envelope. Both lines of A2A use it as it is here.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use longshore_model::{Error, ErrorKind};
+use serde_json::value::RawValue;
+
+use crate::json::{Object, ObjectWriter, is_null, text_of, write_text};
+use crate::v1;
+
+#[cfg(test)]
+mod tests;
+
+/// Longer ids are refused: an id is repeated in every event of a stream.
+pub const MAX_ID_LENGTH: usize = 1024;
+
+/// What a caller calls its request. Goes back as it came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Id {
+    Null,
+    /// The digits of an integer, however many.
+    Number(String),
+    String(String),
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// `None`: a notification, whose caller wants no answer.
+    pub id: Option<Id>,
+    pub method: Cow<'a, str>,
+    /// An object, when there is one.
+    pub params: Option<&'a RawValue>,
+}
+
+/// No request, and what to answer.
+#[derive(Clone, Debug)]
+pub struct Rejected {
+    /// Null when it could not be read.
+    pub id: Id,
+    pub error: Error,
+}
+
+pub fn parse(body: &[u8]) -> Result<Request<'_>, Rejected> {
+    let envelope = envelope(body).map_err(|error| Rejected { id: Id::Null, error })?;
+    let id = id(&envelope).map_err(|error| Rejected { id: Id::Null, error })?;
+    let (method, params) =
+        call(&envelope).map_err(|error| Rejected { id: id.clone().unwrap_or(Id::Null), error })?;
+    Ok(Request { id, method, params })
+}
+
+/// The answer to a request. `result` is JSON already.
+pub fn result(id: &Id, result: &[u8]) -> Bytes {
+    answer(id, result.len(), |object| object.key("result").extend_from_slice(result))
+}
+
+pub fn error(id: &Id, error: &Error) -> Bytes {
+    answer(id, 320, |object| object.object("error", |object| v1::error::write_jsonrpc(object, error)))
+}
+
+fn answer(id: &Id, size: usize, write: impl FnOnce(&mut ObjectWriter<'_>)) -> Bytes {
+    let mut out = Vec::with_capacity(size + 80);
+    let mut object = ObjectWriter::begin(&mut out);
+    object.text("jsonrpc", "2.0");
+    write_id(object.key("id"), id);
+    write(&mut object);
+    object.end();
+    out.into()
+}
+
+fn write_id(out: &mut Vec<u8>, id: &Id) {
+    match id {
+        Id::Null => out.extend_from_slice(b"null"),
+        Id::Number(digits) => out.extend_from_slice(digits.as_bytes()),
+        Id::String(text) => write_text(out, text),
+    }
+}
+
+fn envelope(body: &[u8]) -> Result<Object<'_>, Error> {
+    let body = std::str::from_utf8(body)
+        .map_err(|error| Error::new(ErrorKind::Parse, "The request is not UTF-8 text.").caused_by(error))?;
+    Object::parse(body, &["jsonrpc", "id", "method", "params"]).map_err(|error| {
+        if !error.is_data() {
+            return Error::new(ErrorKind::Parse, format!("The request is not valid JSON: {error}."))
+                .caused_by(error);
+        }
+        if body.trim_ascii_start().starts_with('[') {
+            return invalid(
+                "Batches are not supported: send one request at a time, each in its own HTTP request.",
+            );
+        }
+        invalid("The request must be a JSON object.")
+    })
+}
+
+fn id(envelope: &Object<'_>) -> Result<Option<Id>, Error> {
+    let Some(raw) = envelope.raw("id") else { return Ok(None) };
+    let json = raw.get();
+    if json.len() > MAX_ID_LENGTH {
+        return Err(invalid("The id of the request must have at most 1024 characters."));
+    }
+    let id = match json.as_bytes() {
+        b"null" => Some(Id::Null),
+        [b'"', ..] => text_of(json).map(|text| Id::String(text.into_owned())),
+        [b'-' | b'0'..=b'9', ..] if !json.contains(['.', 'e', 'E']) => Some(Id::Number(json.to_owned())),
+        _ => None,
+    };
+    id.map(Some).ok_or_else(|| invalid("The id of the request must be a string, a whole number or null."))
+}
+
+fn call<'a>(envelope: &Object<'a>) -> Result<(Cow<'a, str>, Option<&'a RawValue>), Error> {
+    let text = |name| envelope.raw(name).and_then(|raw| text_of(raw.get()));
+    if text("jsonrpc").as_deref() != Some("2.0") {
+        return Err(invalid("The request must say \"jsonrpc\": \"2.0\"."));
+    }
+    let method = text("method").ok_or_else(|| invalid("The request must name its method, as a string."))?;
+    let params = envelope.raw("params").filter(|raw| !is_null(raw));
+    if params.is_some_and(|raw| !raw.get().starts_with('{')) {
+        return Err(Error::invalid("params", "must be an object"));
+    }
+    Ok((method, params))
+}
+
+fn invalid(message: &str) -> Error {
+    Error::new(ErrorKind::InvalidRequest, message)
+}

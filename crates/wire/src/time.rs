@@ -1,0 +1,219 @@
+//! Moments on the wire: RFC 3339, written in UTC with milliseconds.
+
+use longshore_model::Timestamp;
+
+const DAY: i64 = 86_400_000;
+/// 0001-01-01T00:00:00.000Z and 9999-12-31T23:59:59.999Z, the range of a protobuf timestamp. What lies outside is
+/// written as the nearer end, since it has no spelling.
+const EARLIEST: i64 = -62_135_596_800_000;
+const LATEST: i64 = 253_402_300_799_999;
+
+/// Writes `2026-08-18T09:30:00.125Z`.
+pub(crate) fn write(out: &mut Vec<u8>, at: Timestamp) {
+    let millis = at.0.clamp(EARLIEST, LATEST);
+    let (year, month, day) = civil(millis.div_euclid(DAY));
+    let of_day = millis.rem_euclid(DAY);
+    let mut text = *b"0000-00-00T00:00:00.000Z";
+    put(&mut text[0..4], year);
+    put(&mut text[5..7], month);
+    put(&mut text[8..10], day);
+    put(&mut text[11..13], of_day / 3_600_000);
+    put(&mut text[14..16], of_day / 60_000 % 60);
+    put(&mut text[17..19], of_day / 1000 % 60);
+    put(&mut text[20..23], of_day % 1000);
+    out.extend_from_slice(&text);
+}
+
+/// A moment as somebody wrote it: the millisecond at or before it, and whether there is more behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Moment {
+    pub(crate) floor: Timestamp,
+    pub(crate) is_exact: bool,
+}
+
+impl Moment {
+    /// The first millisecond that is not before the moment.
+    pub(crate) fn ceil(self) -> Timestamp {
+        Timestamp(self.floor.0 + i64::from(!self.is_exact))
+    }
+}
+
+/// Reads RFC 3339, any offset, any number of digits of a second.
+pub(crate) fn parse(text: &str) -> Option<Moment> {
+    let (date_time, rest) = text.as_bytes().split_at_checked(19)?;
+    let [y0, y1, y2, y3, b'-', mo0, mo1, b'-', d0, d1, b'T' | b't', h0, h1, b':', mi0, mi1, b':', s0, s1] =
+        date_time
+    else {
+        return None;
+    };
+    let year = number(&[*y0, *y1, *y2, *y3])?;
+    let month = number(&[*mo0, *mo1]).filter(|month| (1..=12).contains(month))?;
+    let day = number(&[*d0, *d1]).filter(|day| (1..=days_in_month(year, month)).contains(day))?;
+    let hour = number(&[*h0, *h1]).filter(|hour| *hour < 24)?;
+    let minute = number(&[*mi0, *mi1]).filter(|minute| *minute < 60)?;
+    // A leap second is legal; it counts as the second after it.
+    let second = number(&[*s0, *s1]).filter(|second| *second <= 60)?;
+    let (millis, is_exact, zone) = fraction(rest)?;
+    let local = days(year, month, day) * DAY + hour * 3_600_000 + minute * 60_000 + second * 1000 + millis;
+    Some(Moment { floor: Timestamp(local - offset(zone)?), is_exact })
+}
+
+/// Milliseconds, whether they are all of the fraction, and what follows it.
+fn fraction(text: &[u8]) -> Option<(i64, bool, &[u8])> {
+    let [b'.', rest @ ..] = text else { return Some((0, true, text)) };
+    let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, zone) = rest.split_at(length);
+    if digits.is_empty() {
+        return None;
+    }
+    let millis = (0..3)
+        .fold(0, |millis, place| millis * 10 + digits.get(place).map_or(0, |digit| i64::from(digit - b'0')));
+    let is_exact = digits.iter().skip(3).all(|digit| *digit == b'0');
+    Some((millis, is_exact, zone))
+}
+
+/// How far local time is ahead of UTC, in milliseconds.
+fn offset(zone: &[u8]) -> Option<i64> {
+    match zone {
+        b"Z" | b"z" => Some(0),
+        [sign @ (b'+' | b'-'), h0, h1, b':', m0, m1] => {
+            let hours = number(&[*h0, *h1]).filter(|hours| *hours < 24)?;
+            let minutes = number(&[*m0, *m1]).filter(|minutes| *minutes < 60)?;
+            let ahead = hours * 3_600_000 + minutes * 60_000;
+            Some(if *sign == b'+' { ahead } else { -ahead })
+        }
+        _ => None,
+    }
+}
+
+fn number(digits: &[u8]) -> Option<i64> {
+    digits
+        .iter()
+        .try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0')))
+}
+
+/// Fills `place` with the decimal digits of a number that fits.
+fn put(place: &mut [u8], mut number: i64) {
+    for digit in place.iter_mut().rev() {
+        *digit = b'0' + u8::try_from(number % 10).expect("a digit is below ten");
+        number /= 10;
+    }
+}
+
+// The calendar repeats every 400 years, which are 146 097 days. Years are counted from March, so that the leap day is
+// the last of its year and month lengths follow one line: the months of such a year begin at day (153 m + 2) / 5.
+
+const DAYS_PER_ERA: i64 = 146_097;
+/// From 0000-03-01 to 1970-01-01.
+const DAYS_BEFORE_EPOCH: i64 = 719_468;
+
+/// Year, month and day of a number of days since 1970.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days + DAYS_BEFORE_EPOCH;
+    let era = days.div_euclid(DAYS_PER_ERA);
+    let of_era = days.rem_euclid(DAYS_PER_ERA);
+    // Take out the leap days before dividing by the length of a common year; the era's last day is its own exception.
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+}
+
+/// Days since 1970 of a date that exists.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let march_year = year - i64::from(month <= 2);
+    let march_month = (month + 9) % 12;
+    let (era, year_of_era) = (march_year.div_euclid(400), march_year.rem_euclid(400));
+    let of_year = (153 * march_month + 2) / 5 + day - 1;
+    era * DAYS_PER_ERA + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year - DAYS_BEFORE_EPOCH
+}
+
+fn days_in_month(year: i64, month: i64) -> i64 {
+    let (next_year, next_month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
+    days(next_year, next_month, 1) - days(year, month, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn written(at: i64) -> String {
+        let mut out = Vec::new();
+        write(&mut out, Timestamp(at));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn moments_are_written_in_utc_with_milliseconds() {
+        for (at, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+            (1_709_210_096_007, "2024-02-29T12:34:56.007Z"),
+            (LATEST, "9999-12-31T23:59:59.999Z"),
+            (i64::MAX, "9999-12-31T23:59:59.999Z"),
+            (EARLIEST, "0001-01-01T00:00:00.000Z"),
+            (i64::MIN, "0001-01-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(written(at), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_rfc_3339_is_refused() {
+        for (text, expected) in [
+            ("1970-01-01T00:00:01Z", Some((1000, true))),
+            ("1970-01-01t00:00:00.5z", Some((500, true))),
+            ("1970-01-01T01:00:00+01:00", Some((0, true))),
+            ("1969-12-31T23:30:00-00:30", Some((0, true))),
+            ("1970-01-01T00:00:00.0009Z", Some((0, false))),
+            ("1970-01-01T00:00:00.001000000Z", Some((1, true))),
+            ("1969-12-31T23:59:59.9999Z", Some((-1, false))),
+            ("1970-01-01T00:00:60Z", Some((60_000, true))),
+            ("2024-02-29T00:00:00Z", Some((1_709_164_800_000, true))),
+            ("2023-02-29T00:00:00Z", None),
+            ("1900-02-29T00:00:00Z", None),
+            ("2024-13-01T00:00:00Z", None),
+            ("2024-00-01T00:00:00Z", None),
+            ("2024-01-32T00:00:00Z", None),
+            ("2024-01-01T24:00:00Z", None),
+            ("2024-01-01T00:00:00", None),
+            ("2024-01-01 00:00:00Z", None),
+            ("2024-01-01", None),
+            ("2024-01-01T00:00:00.Z", None),
+            ("2024-01-01T00:00:00+0100", None),
+            ("2024-01-01T00:00:00Zé", None),
+            ("é024-01-01T00:00:00Z", None),
+            ("yesterday", None),
+            ("", None),
+        ] {
+            let moment = parse(text).map(|moment| (moment.floor.0, moment.is_exact));
+            assert_eq!(moment, expected, "{text}");
+        }
+        assert_eq!(parse("1970-01-01T00:00:00.0009Z").unwrap().ceil(), Timestamp(1));
+        assert_eq!(parse("1970-01-01T00:00:00.001Z").unwrap().ceil(), Timestamp(1));
+    }
+
+    proptest! {
+        #[test]
+        fn an_independent_calendar_agrees(at in EARLIEST..=LATEST) {
+            let text = written(at);
+            let theirs: jiff::Timestamp = text.parse().unwrap();
+            prop_assert_eq!(theirs.as_millisecond(), at);
+            prop_assert_eq!(parse(&text), Some(Moment { floor: Timestamp(at), is_exact: true }));
+        }
+
+        #[test]
+        fn offsets_agree_too(at in 0..=LATEST / 2, hours in -23..=23_i64, minutes in 0..=59_i64) {
+            let sign = if hours < 0 { '-' } else { '+' };
+            let text = format!(
+                "{}{sign}{:02}:{minutes:02}", written(at).trim_end_matches('Z'), hours.abs()
+            );
+            let theirs: jiff::Timestamp = text.parse().unwrap();
+            prop_assert_eq!(parse(&text).unwrap().floor, Timestamp(theirs.as_millisecond()));
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! A2A 1.0. JSON-RPC and REST share these shapes: ProtoJSON of `lf.a2a.v1`.
+
+pub mod card;
+pub mod decode;
+pub mod encode;
+pub mod error;
+pub mod method;
+mod names;

@@ -1,0 +1,173 @@
+//! What an agent answers, as a client reads it: tasks, pages and the events of a stream.
+
+use longshore_model::{
+    Artifact, ArtifactId, ArtifactUpdate, ContextId, Error, ErrorKind, Message, Result, StatusUpdate, Task,
+    TaskEvent, TaskId, TaskState, TaskStatus,
+};
+use serde_json::value::RawValue;
+
+use super::message::{message, part};
+use super::params::id;
+use crate::json::{Fault, Object, Read, boolean, carried_metadata, count, int32, some_text, text};
+use crate::time;
+use crate::v1::names;
+
+/// One event of a stream, or the payload of a send.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StreamEvent {
+    Task(Task),
+    Message(Message),
+    Status { task_id: TaskId, context_id: ContextId, update: StatusUpdate },
+    Artifact { task_id: TaskId, context_id: ContextId, update: ArtifactUpdate },
+}
+
+impl StreamEvent {
+    /// The event of the task's log that this is the frame of. `None` for a snapshot and for a bare message, which no
+    /// log holds.
+    pub fn into_event(self) -> Option<TaskEvent> {
+        match self {
+            Self::Task(Task { context_id, status, mut history, .. })
+                if status.state == TaskState::Submitted && history.len() == 1 =>
+            {
+                Some(TaskEvent::Submitted { context_id, message: history.pop()?, at: status.at })
+            }
+            Self::Task(_) | Self::Message(_) => None,
+            Self::Status { update, .. } => Some(TaskEvent::Status(update)),
+            Self::Artifact { update, .. } => Some(TaskEvent::Artifact(update)),
+        }
+    }
+}
+
+/// The answer to `ListTasks`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskPage {
+    pub tasks: Vec<Task>,
+    /// Empty on the last page.
+    pub next_page_token: String,
+    pub page_size: u32,
+    pub total: u32,
+}
+
+/// A stream event, or the answer to a send: `{"task": …}` and its siblings.
+pub fn stream_event(json: &str) -> Result<StreamEvent> {
+    answer(json, &["task", "message", "statusUpdate", "artifactUpdate"], |event| {
+        let arms = [
+            event.optional("task", |raw| task_value(raw).map(StreamEvent::Task))?,
+            event.optional("message", |raw| message(raw).map(StreamEvent::Message))?,
+            event.optional("statusUpdate", status_update)?,
+            event.optional("artifactUpdate", artifact_update)?,
+        ];
+        let mut arms = arms.into_iter().flatten();
+        match (arms.next(), arms.next()) {
+            (Some(event), None) => Ok(event),
+            _ => Err(Fault::new("must have exactly one of task, message, statusUpdate and artifactUpdate")),
+        }
+    })
+}
+
+/// A bare task, as `GetTask` and `CancelTask` answer it.
+pub fn task(json: &str) -> Result<Task> {
+    answer(json, TASK_FIELDS, task_fields)
+}
+
+pub fn task_page(json: &str) -> Result<TaskPage> {
+    answer(json, &["tasks", "nextPageToken", "pageSize", "totalSize"], |page| {
+        let number = |raw: &RawValue| count(int32(raw)?);
+        Ok(TaskPage {
+            tasks: page.list("tasks", task_value)?,
+            next_page_token: page.optional("nextPageToken", text)?.unwrap_or_default(),
+            page_size: page.optional("pageSize", number)?.unwrap_or_default(),
+            total: page.optional("totalSize", number)?.unwrap_or_default(),
+        })
+    })
+}
+
+const TASK_FIELDS: &[&str] = &["id", "contextId", "status", "artifacts", "history", "metadata"];
+
+fn answer<T>(
+    json: &str,
+    known: &'static [&'static str],
+    read: impl FnOnce(&Object<'_>) -> Read<T>,
+) -> Result<T> {
+    let object = Object::parse(json, known).map_err(|error| {
+        Error::new(ErrorKind::InvalidAgentResponse, "The answer is no JSON object.").caused_by(error)
+    })?;
+    read(&object).map_err(Fault::into_answer_error)
+}
+
+fn task_value(raw: &RawValue) -> Read<Task> {
+    task_fields(&Object::read(raw, TASK_FIELDS)?)
+}
+
+fn task_fields(task: &Object<'_>) -> Read<Task> {
+    Ok(Task {
+        id: task.required("id", task_id)?,
+        context_id: task.required("contextId", context_id)?,
+        status: task.required("status", status)?,
+        artifacts: task.list("artifacts", artifact)?,
+        history: task.list("history", message)?,
+        metadata: task.optional("metadata", carried_metadata)?,
+    })
+}
+
+fn status(raw: &RawValue) -> Read<TaskStatus> {
+    let status = Object::read(raw, &["state", "message", "timestamp"])?;
+    Ok(TaskStatus {
+        state: status.required("state", |raw| {
+            names::state(raw)?.value().ok_or_else(|| Fault::new("must not be unspecified"))
+        })?,
+        at: status.required("timestamp", |raw| {
+            let moment = time::parse(&text(raw)?);
+            moment.map(|moment| moment.floor).ok_or_else(|| Fault::new("must be an RFC 3339 time"))
+        })?,
+        message: status.optional("message", message)?,
+    })
+}
+
+fn artifact(raw: &RawValue) -> Read<Artifact> {
+    let known = &["artifactId", "name", "description", "parts", "metadata", "extensions"];
+    let artifact = Object::read(raw, known)?;
+    Ok(Artifact {
+        id: artifact.required("artifactId", |raw| id(&text(raw)?, ArtifactId::parse))?,
+        name: artifact.optional("name", some_text)?.flatten(),
+        description: artifact.optional("description", some_text)?.flatten(),
+        parts: artifact.filled_list("parts", part)?,
+        extensions: artifact.list("extensions", text)?,
+        metadata: artifact.optional("metadata", carried_metadata)?,
+    })
+}
+
+fn status_update(raw: &RawValue) -> Read<StreamEvent> {
+    let event = Object::read(raw, &["taskId", "contextId", "status", "metadata"])?;
+    Ok(StreamEvent::Status {
+        task_id: event.required("taskId", task_id)?,
+        context_id: event.required("contextId", context_id)?,
+        update: StatusUpdate {
+            status: event.required("status", status)?,
+            metadata: event.optional("metadata", carried_metadata)?,
+        },
+    })
+}
+
+fn artifact_update(raw: &RawValue) -> Read<StreamEvent> {
+    let known = &["taskId", "contextId", "artifact", "append", "lastChunk", "metadata"];
+    let event = Object::read(raw, known)?;
+    Ok(StreamEvent::Artifact {
+        task_id: event.required("taskId", task_id)?,
+        context_id: event.required("contextId", context_id)?,
+        update: ArtifactUpdate {
+            artifact: event.required("artifact", artifact)?,
+            append: event.optional("append", boolean)?.unwrap_or(false),
+            last_chunk: event.optional("lastChunk", boolean)?.unwrap_or(false),
+            metadata: event.optional("metadata", carried_metadata)?,
+        },
+    })
+}
+
+fn task_id(raw: &RawValue) -> Read<TaskId> {
+    id(&text(raw)?, TaskId::parse)
+}
+
+fn context_id(raw: &RawValue) -> Read<ContextId> {
+    id(&text(raw)?, ContextId::parse)
+}

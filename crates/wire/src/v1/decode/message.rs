@@ -1,0 +1,64 @@
+//! Messages and their parts.
+
+use longshore_model::{ContextId, Message, MessageId, Part, PartContent, TaskId};
+use serde_json::value::RawValue;
+
+use super::params::{id, some_id};
+use crate::base64;
+use crate::json::{Fault, Object, Read, carried_json, carried_metadata, is_null, some_text, text};
+use crate::v1::names;
+
+/// A message by whomever. Who may send which role is for the caller of this to say.
+pub(super) fn message(raw: &RawValue) -> Read<Message> {
+    let known =
+        &["messageId", "contextId", "taskId", "role", "parts", "metadata", "extensions", "referenceTaskIds"];
+    let message = Object::read(raw, known)?;
+    Ok(Message {
+        id: message.required("messageId", |raw| id(&text(raw)?, MessageId::parse))?,
+        role: message.required("role", |raw| {
+            names::role(raw)?.value().ok_or_else(|| Fault::new("must be ROLE_USER or ROLE_AGENT"))
+        })?,
+        parts: message.filled_list("parts", part)?,
+        context_id: message.optional("contextId", |raw| some_id(&text(raw)?, ContextId::parse))?.flatten(),
+        task_id: message.optional("taskId", |raw| some_id(&text(raw)?, TaskId::parse))?.flatten(),
+        reference_task_ids: message.list("referenceTaskIds", |raw| id(&text(raw)?, TaskId::parse))?,
+        extensions: message.list("extensions", text)?,
+        metadata: message.optional("metadata", carried_metadata)?,
+    })
+}
+
+pub(super) fn part(raw: &RawValue) -> Read<Part> {
+    let part = Object::read(raw, &["text", "raw", "url", "data", "metadata", "filename", "mediaType"])?;
+    Ok(Part {
+        content: content(&part)?,
+        media_type: part.optional("mediaType", some_text)?.flatten(),
+        filename: part.optional("filename", some_text)?.flatten(),
+        metadata: part.optional("metadata", carried_metadata)?,
+    })
+}
+
+fn content(part: &Object<'_>) -> Read<PartContent> {
+    let arms = [
+        part.optional("text", |raw| text(raw).map(PartContent::Text))?,
+        part.optional("raw", |raw| bytes(raw).map(PartContent::Raw))?,
+        part.optional("url", |raw| text(raw).map(PartContent::Url))?,
+        part.optional("data", |raw| carried_json(raw).map(PartContent::Data))?,
+    ];
+    let mut arms = arms.into_iter().flatten();
+    match (arms.next(), arms.next()) {
+        (Some(content), None) => Ok(content),
+        (Some(_), Some(_)) => {
+            Err(Fault::new("has more than one of text, raw, url and data; a part has exactly one"))
+        }
+        // `null` is a value of `data`, unlike elsewhere; but beside another arm it is what a careless client writes for
+        // an empty field, so it counts only when it stands alone.
+        (None, _) => match part.raw("data").filter(|raw| is_null(raw)) {
+            Some(null) => carried_json(null).map(PartContent::Data),
+            None => Err(Fault::new("must have one of text, raw, url and data")),
+        },
+    }
+}
+
+fn bytes(raw: &RawValue) -> Read<Vec<u8>> {
+    base64::decode(&text(raw)?).ok_or_else(|| Fault::new("must be base64"))
+}

@@ -1,0 +1,150 @@
+//! JSON-RPC params and REST bodies.
+
+use longshore_model::{
+    CancelTask, ContextId, Error, ErrorKind, GetTask, IdError, ListTasks, Result, Role, SendConfig,
+    SendMessage, SubscribeToTask, TaskId, Timestamp,
+};
+use serde_json::value::RawValue;
+
+use super::message::message;
+use crate::json::{Fault, Object, Read, boolean, carried_metadata, count, int32, some_text, text};
+use crate::time;
+use crate::v1::names;
+
+/// What a page holds when the caller does not say.
+pub(super) const DEFAULT_PAGE_SIZE: u32 = 50;
+/// The specification's limit; more is refused, not cut.
+const MAX_PAGE_SIZE: u32 = 100;
+
+pub fn send_message(json: &str) -> Result<SendMessage> {
+    params(json, &["tenant", "message", "configuration", "metadata"], |params| {
+        Ok(SendMessage {
+            message: params.required("message", |raw| {
+                let message = message(raw)?;
+                if message.role != Role::User {
+                    return Err(Fault::new("must be ROLE_USER in a message to an agent").under("role"));
+                }
+                Ok(message)
+            })?,
+            config: params.optional("configuration", send_config)?.unwrap_or_default(),
+            metadata: params.optional("metadata", carried_metadata)?,
+        })
+    })
+}
+
+pub fn get_task(json: &str) -> Result<GetTask> {
+    params(json, &["tenant", "id", "historyLength"], |params| {
+        Ok(GetTask {
+            id: params.required("id", task_id)?,
+            history_length: params.optional("historyLength", history_length)?,
+        })
+    })
+}
+
+pub fn cancel_task(json: &str) -> Result<CancelTask> {
+    params(json, &["tenant", "id"], |params| Ok(CancelTask { id: params.required("id", task_id)? }))
+}
+
+pub fn subscribe(json: &str) -> Result<SubscribeToTask> {
+    params(json, &["tenant", "id"], |params| Ok(SubscribeToTask { id: params.required("id", task_id)? }))
+}
+
+pub fn list_tasks(json: &str) -> Result<ListTasks> {
+    let known = &[
+        "tenant",
+        "contextId",
+        "status",
+        "pageSize",
+        "pageToken",
+        "historyLength",
+        "statusTimestampAfter",
+        "includeArtifacts",
+    ];
+    params(json, known, |params| {
+        let page_size = params.optional("pageSize", |raw| page_size(int32(raw)?))?;
+        Ok(ListTasks {
+            context_id: params.optional("contextId", |raw| some_id(&text(raw)?, ContextId::parse))?.flatten(),
+            state: params.optional("status", names::state)?.and_then(names::Named::value),
+            status_after: params.optional("statusTimestampAfter", |raw| moment(&text(raw)?))?,
+            page_size: page_size.unwrap_or(DEFAULT_PAGE_SIZE),
+            page_token: params.optional("pageToken", some_text)?.flatten(),
+            history_length: params.optional("historyLength", history_length)?,
+            include_artifacts: params.optional("includeArtifacts", boolean)?.unwrap_or(false),
+        })
+    })
+}
+
+/// Reads one whole text. `known` must hold "tenant", which every request has and nobody here serves.
+pub(super) fn params<T>(
+    json: &str,
+    known: &'static [&'static str],
+    read: impl FnOnce(&Object<'_>) -> Read<T>,
+) -> Result<T> {
+    let params = Object::parse(json, known).map_err(|error| {
+        if error.is_data() {
+            Error::new(ErrorKind::InvalidParams, "The parameters must be a JSON object.")
+        } else {
+            Error::new(ErrorKind::Parse, format!("The request is not valid JSON: {error}.")).caused_by(error)
+        }
+    })?;
+    let read = || {
+        params.optional("tenant", |raw| no_tenant(&text(raw)?))?;
+        read(&params)
+    };
+    read().map_err(Fault::into_params_error)
+}
+
+pub(super) fn no_tenant(tenant: &str) -> Read<()> {
+    if tenant.is_empty() {
+        return Ok(());
+    }
+    Err(Fault::new("must be empty: this agent has no tenants"))
+}
+
+/// An identifier, for which empty means absent.
+pub(super) fn some_id<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, IdError>) -> Read<Option<T>> {
+    match parse(text) {
+        Ok(id) => Ok(Some(id)),
+        Err(IdError::Empty) => Ok(None),
+        Err(error) => Err(Fault::new(error.to_string())),
+    }
+}
+
+pub(super) fn id<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, IdError>) -> Read<T> {
+    parse(text).map_err(|error| Fault::new(error.to_string()))
+}
+
+pub(super) fn page_size(number: i32) -> Read<u32> {
+    u32::try_from(number)
+        .ok()
+        .filter(|size| (1..=MAX_PAGE_SIZE).contains(size))
+        .ok_or_else(|| Fault::new("must be from 1 to 100"))
+}
+
+/// The bound of a filter that takes what is at the moment or after it.
+pub(super) fn moment(text: &str) -> Read<Timestamp> {
+    let moment = time::parse(text);
+    moment
+        .map(time::Moment::ceil)
+        .ok_or_else(|| Fault::new("must be an RFC 3339 time, such as 2026-01-31T09:30:00Z"))
+}
+
+fn send_config(raw: &RawValue) -> Read<SendConfig> {
+    let known = &["acceptedOutputModes", "taskPushNotificationConfig", "historyLength", "returnImmediately"];
+    let config = Object::read(raw, known)?;
+    let push = config.optional("taskPushNotificationConfig", |raw| Object::read(raw, &[]))?;
+    Ok(SendConfig {
+        accepted_output_modes: config.list("acceptedOutputModes", text)?,
+        history_length: config.optional("historyLength", history_length)?,
+        return_immediately: config.optional("returnImmediately", boolean)?.unwrap_or(false),
+        wants_push: push.is_some(),
+    })
+}
+
+fn history_length(raw: &RawValue) -> Read<u32> {
+    count(int32(raw)?)
+}
+
+fn task_id(raw: &RawValue) -> Read<TaskId> {
+    id(&text(raw)?, TaskId::parse)
+}

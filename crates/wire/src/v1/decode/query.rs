@@ -1,0 +1,86 @@
+//! REST requests whose parameters stand in the path and the query string.
+
+use longshore_model::{
+    CancelTask, ContextId, GetTask, ListTasks, Result, SubscribeToTask, TaskId, TaskState,
+};
+
+use super::params::{self, DEFAULT_PAGE_SIZE, id, moment, no_tenant, page_size, some_id};
+use crate::json::{Fault, Read, count, flag_from_text, int32_from_text, text};
+use crate::v1::names;
+
+/// `id` is the segment of the path, decoded; so are the pairs of the query.
+pub fn get_task_query(id: &str, query: &[(String, String)]) -> Result<GetTask> {
+    read(query, |query| {
+        Ok(GetTask {
+            id: path_id(id)?,
+            history_length: query.get(&["historyLength", "history_length"], history_length)?,
+        })
+    })
+}
+
+pub fn subscribe_query(id: &str, query: &[(String, String)]) -> Result<SubscribeToTask> {
+    read(query, |_| Ok(SubscribeToTask { id: path_id(id)? }))
+}
+
+/// The body of a cancellation may be empty; an id that it names must be that of the path.
+pub fn cancel_task_at(id: &str, body: &str) -> Result<CancelTask> {
+    let task = path_id(id).map_err(Fault::into_params_error)?;
+    if !body.trim_ascii().is_empty() {
+        params::params(body, &["tenant", "id"], |params| {
+            params.optional("id", |raw| match text(raw)?.as_str() {
+                "" => Ok(()),
+                named if named == task.as_str() => Ok(()),
+                _ => Err(Fault::new("must be the id of the path, or left out")),
+            })
+        })?;
+    }
+    Ok(CancelTask { id: task })
+}
+
+pub fn list_tasks_query(query: &[(String, String)]) -> Result<ListTasks> {
+    read(query, |query| {
+        let page_size = query.get(&["pageSize", "page_size"], |text| page_size(int32_from_text(text)?))?;
+        let context_id =
+            query.get(&["contextId", "context_id"], |text| some_id(text, ContextId::parse))?.flatten();
+        let page_token = query.get(&["pageToken", "page_token"], |text| Ok(text.to_owned()))?;
+        Ok(ListTasks {
+            context_id,
+            state: query.get(&["status"], status)?.flatten(),
+            status_after: query.get(&["statusTimestampAfter", "status_timestamp_after"], moment)?,
+            page_size: page_size.unwrap_or(DEFAULT_PAGE_SIZE),
+            page_token: page_token.filter(|token| !token.is_empty()),
+            history_length: query.get(&["historyLength", "history_length"], history_length)?,
+            include_artifacts: query
+                .get(&["includeArtifacts", "include_artifacts"], flag_from_text)?
+                .unwrap_or(false),
+        })
+    })
+}
+
+struct Query<'a>(&'a [(String, String)]);
+
+impl Query<'_> {
+    /// The last value under one of the spellings of a name.
+    fn get<T>(&self, spellings: &[&str], read: impl FnOnce(&str) -> Read<T>) -> Read<Option<T>> {
+        let pair = self.0.iter().rev().find(|(key, _)| spellings.contains(&key.as_str()));
+        pair.map(|(key, value)| read(value).map_err(|fault| fault.under(key))).transpose()
+    }
+}
+
+fn read<T>(query: &[(String, String)], read: impl FnOnce(&Query<'_>) -> Read<T>) -> Result<T> {
+    let query = Query(query);
+    query.get(&["tenant"], no_tenant).and_then(|_| read(&query)).map_err(Fault::into_params_error)
+}
+
+fn path_id(text: &str) -> Read<TaskId> {
+    id(text, TaskId::parse).map_err(|fault| fault.under("id"))
+}
+
+fn history_length(text: &str) -> Read<u32> {
+    count(int32_from_text(text)?)
+}
+
+/// An empty filter is none, as an empty enum is the unspecified one.
+fn status(text: &str) -> Read<Option<TaskState>> {
+    if text.is_empty() { Ok(None) } else { Ok(names::state_from_text(text)?.value()) }
+}

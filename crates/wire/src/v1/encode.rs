@@ -1,0 +1,264 @@
+//! Answers and stream events of 1.0: canonical ProtoJSON on one line.
+//!
+//! Required fields are always there, optional ones only when they say something. Values are written straight from
+//! the model to bytes; nothing is copied on the way.
+
+use bytes::Bytes;
+use longshore_model::{
+    Artifact, ArtifactUpdate, ContextId, Entry, Message, Metadata, Part, PartContent, Seq, StatusUpdate,
+    Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
+};
+
+use super::names::{role_name, state_name};
+use crate::json::ObjectWriter;
+use crate::{base64, time};
+
+mod gap;
+#[cfg(test)]
+mod tests;
+
+/// How much of a task the caller asked to see.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct View {
+    /// At most so many of the newest messages. `None`: all of them. 0: no `history` at all.
+    pub history_length: Option<u32>,
+    /// Without: no `artifacts` key, not even an empty one.
+    pub artifacts: bool,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self { history_length: None, artifacts: true }
+    }
+}
+
+/// Events that a reader asked for and the log no longer has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gap {
+    /// The last event that the reader says it saw.
+    pub requested: Seq,
+    /// The first event that is still there.
+    pub first: Seq,
+    /// The event that the snapshot stands at.
+    pub head: Seq,
+}
+
+/// A bare task.
+pub fn task(task: &Task, view: View) -> Bytes {
+    let mut out = Vec::with_capacity(size_of_task(task, view));
+    write_task(&mut out, task, view, None);
+    out.into()
+}
+
+/// `{"task": …}`, the answer to `SendMessage`.
+pub fn send_response(task: &Task, view: View) -> Bytes {
+    wrapped_task(task, view, None)
+}
+
+/// The answer to `ListTasks`. All four fields are always there, `nextPageToken` as "" on the last page.
+pub fn list_response(tasks: &[Task], view: View, next_page_token: &str, page_size: u32, total: u64) -> Bytes {
+    let size = tasks.iter().map(|task| size_of_task(task, view)).sum::<usize>();
+    let mut out = Vec::with_capacity(size + next_page_token.len() + 80);
+    let mut page = ObjectWriter::begin(&mut out);
+    page.array("tasks", tasks, |out, task| {
+        let mut object = ObjectWriter::begin(out);
+        write_task_head(&mut object, &task.id, &task.context_id, |status| write_status(status, &task.status));
+        if view.artifacts {
+            // Here an empty array is asked for: "included with its actual content, which may be an empty array".
+            object.array("artifacts", &task.artifacts, write_artifact);
+        }
+        write_task_tail(&mut object, task, view, None);
+        object.end();
+    });
+    page.text("nextPageToken", next_page_token);
+    page.number("pageSize", page_size);
+    // An int32 on the wire.
+    page.number("totalSize", i32::try_from(total).unwrap_or(i32::MAX));
+    page.end();
+    out.into()
+}
+
+/// One event of the log as one frame of a stream.
+pub fn stream_entry(task: &TaskId, context: &ContextId, entry: &Entry) -> Bytes {
+    let mut out = Vec::with_capacity(256);
+    let mut frame = ObjectWriter::begin(&mut out);
+    match &entry.event {
+        TaskEvent::Submitted { context_id, message, at } => frame.object("task", |object| {
+            write_task_head(object, task, context_id, |status| {
+                write_state(status, TaskState::Submitted, *at, None);
+            });
+            object.array("history", [message], write_message);
+        }),
+        TaskEvent::Status(update) => {
+            frame.object("statusUpdate", |object| write_status_update(object, task, context, update));
+        }
+        TaskEvent::Artifact(update) => {
+            frame.object("artifactUpdate", |object| write_artifact_update(object, task, context, update));
+        }
+    }
+    frame.end();
+    out.into()
+}
+
+/// A snapshot as the frame of a stream. With a gap, the task's metadata says what the reader missed.
+pub fn stream_task(task: &Task, gap: Option<Gap>) -> Bytes {
+    wrapped_task(task, View::default(), gap)
+}
+
+fn wrapped_task(task: &Task, view: View, gap: Option<Gap>) -> Bytes {
+    let mut out = Vec::with_capacity(size_of_task(task, view) + 16);
+    let mut response = ObjectWriter::begin(&mut out);
+    write_task(response.key("task"), task, view, gap);
+    response.end();
+    out.into()
+}
+
+fn write_task(out: &mut Vec<u8>, task: &Task, view: View, gap: Option<Gap>) {
+    let mut object = ObjectWriter::begin(out);
+    write_task_head(&mut object, &task.id, &task.context_id, |status| write_status(status, &task.status));
+    if view.artifacts {
+        object.some_array("artifacts", &task.artifacts, write_artifact);
+    }
+    write_task_tail(&mut object, task, view, gap);
+    object.end();
+}
+
+fn write_task_head(
+    object: &mut ObjectWriter<'_>,
+    id: &TaskId,
+    context: &ContextId,
+    status: impl FnOnce(&mut ObjectWriter<'_>),
+) {
+    object.text("id", id.as_str());
+    object.text("contextId", context.as_str());
+    object.object("status", status);
+}
+
+fn write_task_tail(object: &mut ObjectWriter<'_>, task: &Task, view: View, gap: Option<Gap>) {
+    object.some_array("history", seen_history(task, view), write_message);
+    match gap {
+        Some(gap) => gap::write(object.key("metadata"), task.metadata.as_ref(), gap),
+        None => write_metadata(object, task.metadata.as_ref()),
+    }
+}
+
+fn seen_history(task: &Task, view: View) -> &[Message] {
+    let limit = view.history_length.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    &task.history[task.history.len().saturating_sub(limit)..]
+}
+
+fn write_status_update(
+    object: &mut ObjectWriter<'_>,
+    task: &TaskId,
+    context: &ContextId,
+    update: &StatusUpdate,
+) {
+    object.text("taskId", task.as_str());
+    object.text("contextId", context.as_str());
+    object.object("status", |status| write_status(status, &update.status));
+    write_metadata(object, update.metadata.as_ref());
+}
+
+fn write_artifact_update(
+    object: &mut ObjectWriter<'_>,
+    task: &TaskId,
+    context: &ContextId,
+    update: &ArtifactUpdate,
+) {
+    object.text("taskId", task.as_str());
+    object.text("contextId", context.as_str());
+    write_artifact(object.key("artifact"), &update.artifact);
+    // Both say something when they are false, too, and cost little: a reader of a stream asks them of every frame.
+    object.boolean("append", update.append);
+    object.boolean("lastChunk", update.last_chunk);
+    write_metadata(object, update.metadata.as_ref());
+}
+
+fn write_status(object: &mut ObjectWriter<'_>, status: &TaskStatus) {
+    write_state(object, status.state, status.at, status.message.as_ref());
+}
+
+fn write_state(object: &mut ObjectWriter<'_>, state: TaskState, at: Timestamp, message: Option<&Message>) {
+    object.text("state", state_name(state));
+    if let Some(message) = message {
+        write_message(object.key("message"), message);
+    }
+    let out = object.key("timestamp");
+    out.push(b'"');
+    time::write(out, at);
+    out.push(b'"');
+}
+
+fn write_message(out: &mut Vec<u8>, message: &Message) {
+    let mut object = ObjectWriter::begin(out);
+    object.text("messageId", message.id.as_str());
+    object.some_text("contextId", message.context_id.as_ref().map(ContextId::as_str));
+    object.some_text("taskId", message.task_id.as_ref().map(TaskId::as_str));
+    object.text("role", role_name(message.role));
+    object.array("parts", &message.parts, write_part);
+    write_metadata(&mut object, message.metadata.as_ref());
+    write_extensions(&mut object, &message.extensions);
+    if !message.reference_task_ids.is_empty() {
+        object.texts("referenceTaskIds", message.reference_task_ids.iter().map(TaskId::as_str));
+    }
+    object.end();
+}
+
+fn write_artifact(out: &mut Vec<u8>, artifact: &Artifact) {
+    let mut object = ObjectWriter::begin(out);
+    object.text("artifactId", artifact.id.as_str());
+    object.some_text("name", artifact.name.as_deref());
+    object.some_text("description", artifact.description.as_deref());
+    object.array("parts", &artifact.parts, write_part);
+    write_metadata(&mut object, artifact.metadata.as_ref());
+    write_extensions(&mut object, &artifact.extensions);
+    object.end();
+}
+
+fn write_part(out: &mut Vec<u8>, part: &Part) {
+    let mut object = ObjectWriter::begin(out);
+    match &part.content {
+        PartContent::Text(text) => object.text("text", text),
+        PartContent::Raw(bytes) => {
+            let out = object.key("raw");
+            out.push(b'"');
+            base64::write(out, bytes);
+            out.push(b'"');
+        }
+        PartContent::Url(url) => object.text("url", url),
+        PartContent::Data(data) => object.json("data", data),
+    }
+    write_metadata(&mut object, part.metadata.as_ref());
+    object.some_text("filename", part.filename.as_deref());
+    object.some_text("mediaType", part.media_type.as_deref());
+    object.end();
+}
+
+fn write_metadata(object: &mut ObjectWriter<'_>, metadata: Option<&Metadata>) {
+    if let Some(metadata) = metadata {
+        object.json("metadata", metadata.json());
+    }
+}
+
+fn write_extensions(object: &mut ObjectWriter<'_>, extensions: &[String]) {
+    if !extensions.is_empty() {
+        object.texts("extensions", extensions);
+    }
+}
+
+/// About how many bytes a task takes, so that a long one is not copied while its buffer grows. Text dominates.
+fn size_of_task(task: &Task, view: View) -> usize {
+    let parts = |parts: &[Part]| parts.iter().map(size_of_part).sum::<usize>();
+    let history = seen_history(task, view).iter().map(|message| 160 + parts(&message.parts)).sum::<usize>();
+    let artifacts = task.artifacts.iter().map(|artifact| 120 + parts(&artifact.parts)).sum::<usize>();
+    256 + history + if view.artifacts { artifacts } else { 0 }
+}
+
+fn size_of_part(part: &Part) -> usize {
+    let content = match &part.content {
+        PartContent::Text(text) | PartContent::Url(text) => text.len() + text.len() / 16,
+        PartContent::Raw(bytes) => bytes.len().div_ceil(3) * 4,
+        PartContent::Data(data) => data.get().len(),
+    };
+    32 + content
+}

@@ -1,0 +1,127 @@
+//! The error table of 1.0, by the columns of specification 1.0.1, and the two shapes in which an error travels.
+
+use bytes::Bytes;
+use longshore_model::{Error, ErrorKind};
+
+use crate::json::ObjectWriter;
+
+/// How one kind of error is spelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// Of the JSON-RPC error object.
+    pub code: i32,
+    /// Of a REST answer. JSON-RPC answers are always 200.
+    pub http: u16,
+    /// The canonical name that goes with it.
+    pub status: &'static str,
+    /// What a program should look at: the `reason` of the `ErrorInfo`.
+    pub reason: &'static str,
+}
+
+/// The namespace of every reason.
+pub const DOMAIN: &str = "a2a-protocol.org";
+
+/// The row of a kind.
+///
+/// A2A takes -32001 to -32010 of the range that JSON-RPC leaves to servers. The kinds that it does not name stand from
+/// -32051 on, so that a client of a later A2A never takes one for another.
+pub fn row(kind: ErrorKind) -> Row {
+    let (code, http, status, reason) = match kind {
+        ErrorKind::Parse => (-32700, 400, "INVALID_ARGUMENT", "PARSE_ERROR"),
+        ErrorKind::InvalidRequest => (-32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
+        ErrorKind::MethodNotFound => (-32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND"),
+        ErrorKind::InvalidParams => (-32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS"),
+        ErrorKind::Internal => (-32603, 500, "INTERNAL", "INTERNAL_ERROR"),
+
+        ErrorKind::TaskNotFound => (-32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
+        ErrorKind::TaskNotCancelable => (-32002, 400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"),
+        ErrorKind::PushNotSupported => {
+            (-32003, 400, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED")
+        }
+        ErrorKind::UnsupportedOperation => (-32004, 400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION"),
+        ErrorKind::ContentTypeNotSupported => (-32005, 400, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED"),
+        ErrorKind::InvalidAgentResponse => (-32006, 500, "INTERNAL", "INVALID_AGENT_RESPONSE"),
+        ErrorKind::ExtendedCardNotConfigured => {
+            (-32007, 400, "FAILED_PRECONDITION", "EXTENDED_AGENT_CARD_NOT_CONFIGURED")
+        }
+        ErrorKind::ExtensionRequired => (-32008, 400, "FAILED_PRECONDITION", "EXTENSION_SUPPORT_REQUIRED"),
+        ErrorKind::VersionNotSupported => (-32009, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED"),
+
+        ErrorKind::Unauthenticated => (-32051, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"),
+        ErrorKind::PermissionDenied => (-32052, 403, "PERMISSION_DENIED", "PERMISSION_DENIED"),
+        ErrorKind::RouteNotFound => (-32053, 404, "NOT_FOUND", "ROUTE_NOT_FOUND"),
+        // No canonical name has 405 as its own; this one says "not here", which is what it means.
+        ErrorKind::VerbNotAllowed => (-32054, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED"),
+        ErrorKind::BodyTooLarge => (-32055, 413, "RESOURCE_EXHAUSTED", "REQUEST_BODY_TOO_LARGE"),
+        ErrorKind::TooManyRequests => (-32056, 429, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS"),
+        ErrorKind::Unavailable => (-32057, 503, "UNAVAILABLE", "UNAVAILABLE"),
+        // Not 502: the name UNAVAILABLE goes with 503, clients retry on 503, and a 502 would look like one of a proxy that
+        // stands before the gateway.
+        ErrorKind::AgentUnavailable => (-32058, 503, "UNAVAILABLE", "AGENT_UNAVAILABLE"),
+        // Trying again cannot help, a new context can: so a failed precondition, with the 400 that A2A gives it.
+        ErrorKind::SessionGone => (-32059, 400, "FAILED_PRECONDITION", "SESSION_GONE"),
+        // Trying again can help: a conflict, as A2A 1.1 has it for a task that changed meanwhile.
+        ErrorKind::SessionBusy => (-32060, 409, "ABORTED", "SESSION_BUSY"),
+    };
+    Row { code, http, status, reason }
+}
+
+/// The body of a failed REST request, as AIP-193 shapes it.
+pub fn rest_body(error: &Error) -> Bytes {
+    let row = row(error.kind());
+    let mut out = Vec::with_capacity(320);
+    let mut body = ObjectWriter::begin(&mut out);
+    body.object("error", |object| {
+        object.number("code", row.http);
+        object.text("status", row.status);
+        object.text("message", error.message());
+        write_details(object, "details", error);
+    });
+    body.end();
+    out.into()
+}
+
+/// The `error` of a JSON-RPC answer.
+pub(crate) fn write_jsonrpc(object: &mut ObjectWriter<'_>, error: &Error) {
+    object.number("code", row(error.kind()).code);
+    object.text("message", error.message());
+    write_details(object, "data", error);
+}
+
+fn write_details(object: &mut ObjectWriter<'_>, key: &str, error: &Error) {
+    let writers: [fn(&mut ObjectWriter<'_>, &Error); 2] = [write_error_info, write_bad_request];
+    let used = if error.violations().is_empty() { 1 } else { 2 };
+    object.array(key, &writers[..used], |out, write| {
+        let mut detail = ObjectWriter::begin(out);
+        write(&mut detail, error);
+        detail.end();
+    });
+}
+
+fn write_error_info(object: &mut ObjectWriter<'_>, error: &Error) {
+    object.text("@type", "type.googleapis.com/google.rpc.ErrorInfo");
+    object.text("reason", row(error.kind()).reason);
+    object.text("domain", DOMAIN);
+    let details = error.details();
+    if !details.is_empty() {
+        object.object("metadata", |object| {
+            for (index, (name, value)) in details.iter().enumerate() {
+                // A name that is given again replaces the one before: an object has each key once.
+                let is_replaced = details[index + 1..].iter().any(|(later, _)| later == name);
+                if !is_replaced {
+                    crate::json::write_text(object.foreign_key(name), value);
+                }
+            }
+        });
+    }
+}
+
+fn write_bad_request(object: &mut ObjectWriter<'_>, error: &Error) {
+    object.text("@type", "type.googleapis.com/google.rpc.BadRequest");
+    object.array("fieldViolations", error.violations(), |out, violation| {
+        let mut object = ObjectWriter::begin(out);
+        object.text("field", &violation.field);
+        object.text("description", &violation.description);
+        object.end();
+    });
+}

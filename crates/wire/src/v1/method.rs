@@ -1,0 +1,69 @@
+//! The operations of 1.0, by their JSON-RPC names.
+
+/// An operation that a caller may name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Method {
+    SendMessage,
+    SendStreamingMessage,
+    GetTask,
+    ListTasks,
+    CancelTask,
+    SubscribeToTask,
+    CreateTaskPushNotificationConfig,
+    GetTaskPushNotificationConfig,
+    ListTaskPushNotificationConfigs,
+    DeleteTaskPushNotificationConfig,
+    GetExtendedAgentCard,
+}
+
+impl Method {
+    pub const ALL: [Self; 11] = [
+        Self::SendMessage,
+        Self::SendStreamingMessage,
+        Self::GetTask,
+        Self::ListTasks,
+        Self::CancelTask,
+        Self::SubscribeToTask,
+        Self::CreateTaskPushNotificationConfig,
+        Self::GetTaskPushNotificationConfig,
+        Self::ListTaskPushNotificationConfigs,
+        Self::DeleteTaskPushNotificationConfig,
+        Self::GetExtendedAgentCard,
+    ];
+
+    /// `None` for a name that 1.0 does not have.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.as_str() == name)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::SendMessage => "SendMessage",
+            Self::SendStreamingMessage => "SendStreamingMessage",
+            Self::GetTask => "GetTask",
+            Self::ListTasks => "ListTasks",
+            Self::CancelTask => "CancelTask",
+            Self::SubscribeToTask => "SubscribeToTask",
+            Self::CreateTaskPushNotificationConfig => "CreateTaskPushNotificationConfig",
+            Self::GetTaskPushNotificationConfig => "GetTaskPushNotificationConfig",
+            Self::ListTaskPushNotificationConfigs => "ListTaskPushNotificationConfigs",
+            Self::DeleteTaskPushNotificationConfig => "DeleteTaskPushNotificationConfig",
+            Self::GetExtendedAgentCard => "GetExtendedAgentCard",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back_and_others_do_not() {
+        for method in Method::ALL {
+            assert_eq!(Method::parse(method.as_str()), Some(method));
+        }
+        for name in ["message/send", "sendMessage", "ListTaskPushNotificationConfig", ""] {
+            assert_eq!(Method::parse(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The enums of 1.0, by name and by number.
+
+use longshore_model::{Role, TaskState};
+use serde_json::value::RawValue;
+
+use crate::json::{Fault, Read, int32, text};
+
+/// What an enum value says: one of ours, or the zero that stands for nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Named<T> {
+    Unspecified,
+    Value(T),
+}
+
+impl<T> Named<T> {
+    pub(crate) fn value(self) -> Option<T> {
+        match self {
+            Self::Unspecified => None,
+            Self::Value(value) => Some(value),
+        }
+    }
+}
+
+pub(crate) fn state_name(state: TaskState) -> &'static str {
+    match state {
+        TaskState::Submitted => "TASK_STATE_SUBMITTED",
+        TaskState::Working => "TASK_STATE_WORKING",
+        TaskState::InputRequired => "TASK_STATE_INPUT_REQUIRED",
+        TaskState::AuthRequired => "TASK_STATE_AUTH_REQUIRED",
+        TaskState::Completed => "TASK_STATE_COMPLETED",
+        TaskState::Failed => "TASK_STATE_FAILED",
+        TaskState::Canceled => "TASK_STATE_CANCELED",
+        TaskState::Rejected => "TASK_STATE_REJECTED",
+    }
+}
+
+pub(crate) fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::User => "ROLE_USER",
+        Role::Agent => "ROLE_AGENT",
+    }
+}
+
+pub(crate) fn state(raw: &RawValue) -> Read<Named<TaskState>> {
+    if raw.get().starts_with('"') {
+        return state_from_name(&text(raw)?);
+    }
+    int32(raw).ok().and_then(state_from_number).ok_or_else(unknown_state)
+}
+
+/// A state of a query string, where a number has no type of its own.
+pub(crate) fn state_from_text(text: &str) -> Read<Named<TaskState>> {
+    match text.parse() {
+        Ok(number) => state_from_number(number).ok_or_else(unknown_state),
+        Err(_) => state_from_name(text),
+    }
+}
+
+pub(crate) fn role(raw: &RawValue) -> Read<Named<Role>> {
+    let unknown = || Fault::new("must be ROLE_USER or ROLE_AGENT");
+    if raw.get().starts_with('"') {
+        return match text(raw)?.as_str() {
+            "ROLE_UNSPECIFIED" => Ok(Named::Unspecified),
+            "ROLE_USER" => Ok(Named::Value(Role::User)),
+            "ROLE_AGENT" => Ok(Named::Value(Role::Agent)),
+            _ => Err(unknown()),
+        };
+    }
+    match int32(raw) {
+        Ok(0) => Ok(Named::Unspecified),
+        Ok(1) => Ok(Named::Value(Role::User)),
+        Ok(2) => Ok(Named::Value(Role::Agent)),
+        _ => Err(unknown()),
+    }
+}
+
+fn state_from_name(name: &str) -> Read<Named<TaskState>> {
+    if name == "TASK_STATE_UNSPECIFIED" {
+        return Ok(Named::Unspecified);
+    }
+    let state = TaskState::ALL.into_iter().find(|state| state_name(*state) == name);
+    state.map(Named::Value).ok_or_else(unknown_state)
+}
+
+fn state_from_number(number: i32) -> Option<Named<TaskState>> {
+    Some(Named::Value(match number {
+        0 => return Some(Named::Unspecified),
+        1 => TaskState::Submitted,
+        2 => TaskState::Working,
+        3 => TaskState::Completed,
+        4 => TaskState::Failed,
+        5 => TaskState::Canceled,
+        6 => TaskState::InputRequired,
+        7 => TaskState::Rejected,
+        8 => TaskState::AuthRequired,
+        _ => return None,
+    }))
+}
+
+fn unknown_state() -> Fault {
+    Fault::new("must be a task state, such as TASK_STATE_WORKING")
+}
