@@ -68,7 +68,11 @@ async fn cancel_ends_the_task_first_then_aborts_and_the_session_stays() {
 
     let next = h.send("c", "m2").await;
     let second = h.turn().await;
-    assert_eq!(h.agent.log().aborted, [turn.request.session.clone()], "aborted before the next turn began");
+    assert_eq!(
+        h.agent.log().aborted,
+        std::slice::from_ref(&turn.request.session),
+        "aborted before the next turn began"
+    );
     assert_eq!(second.request.session, turn.request.session, "the conversation goes on in its session");
     second.complete().await;
     h.reaches(&next.task, TaskState::Completed).await;
@@ -130,7 +134,7 @@ async fn a_turn_that_takes_too_long_is_aborted_and_fails() {
     assert!(reason_of(&task).contains("longer than the 60 s"), "{}", reason_of(&task));
     h.send("c", "m2").await;
     h.turn().await;
-    assert_eq!(h.agent.log().aborted, [turn.request.session.clone()]);
+    assert_eq!(h.agent.log().aborted, std::slice::from_ref(&turn.request.session));
 }
 
 #[tokio::test]
