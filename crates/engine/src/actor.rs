@@ -1,7 +1,8 @@
 //! The owner of one live task: waits for its turn, drives the agent, and writes the log.
 //!
 //! An actor ends when its task is over. When the gateway stops it leaves the task as it is, for the next start
-//! to take up.
+//! to take up. Every wait here looks at the stop signal first: the actor that stops frees its place in the lane,
+//! and the next one must not begin a turn with it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,9 +130,10 @@ impl Actor {
     async fn wait_for_place(&mut self) -> Result<(), Stop> {
         loop {
             tokio::select! {
+                biased;
+                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
                 () = self.place.ready() => return Ok(()),
                 message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
-                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
             }
         }
     }
@@ -140,9 +142,10 @@ impl Actor {
         let mut place = self.around.lanes.enter(LaneKey::Session(session.id.clone()));
         loop {
             tokio::select! {
+                biased;
+                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
                 () = place.ready() => return Ok(place),
                 message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
-                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
             }
         }
     }
@@ -238,6 +241,8 @@ impl Actor {
         let deadline = self.around.config.turn_timeout.map(|limit| Instant::now() + limit);
         loop {
             tokio::select! {
+                biased;
+                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
                 report = turn.events.recv() => {
                     let ended_by_agent = self.take_reports(report, &mut turn.events);
                     self.flush(None).await?;
@@ -250,7 +255,6 @@ impl Actor {
                     let limit = self.around.config.turn_timeout.unwrap_or_default();
                     return Err(self.fail_with(too_long(limit)).await);
                 }
-                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
             }
         }
     }
@@ -283,9 +287,10 @@ impl Actor {
         tokio::pin!(work);
         loop {
             tokio::select! {
+                biased;
+                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
                 done = &mut work => return Ok(done),
                 message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
-                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
             }
         }
     }
