@@ -1,0 +1,127 @@
+# `make run` serves a demo agent, `make test` runs every check. `make help` lists the rest.
+# Nothing is installed outside .tools/, target/ and the caches of cargo, npm and pip.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# What `make run` serves, and where.
+WORKSPACE ?= $(CURDIR)
+HOST ?= 127.0.0.1
+PORT ?= 8000
+DATA_DIR ?= .longshore/demo
+ARGS ?=
+
+TOOLS := $(CURDIR)/.tools
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+VENV_PYTHON := $(TOOLS)/venv/bin/python
+CARGO_DENY_VERSION := 0.20.2
+# One that is installed on the machine is used; otherwise it is built once, under .tools/.
+CARGO_DENY := $(or $(shell command -v cargo-deny 2>/dev/null),$(TOOLS)/cargo/bin/cargo-deny)
+HAS_NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
+
+# OpenCode finds its `rg`, and the tests find OpenCode, on the PATH.
+export PATH := $(TOOLS)/bin:$(PATH)
+
+say = @printf '\n==> %s\n' '$(1)'
+
+.PHONY: help
+help: ## Show this list.
+	@echo "make run    WORKSPACE=directory HOST=$(HOST) PORT=$(PORT) ARGS='more flags of longshore serve'"
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: opencode ## Build, install the pinned OpenCode, and serve a demo agent for WORKSPACE (this directory).
+	$(call say,Building longshore (optimised; a few minutes the first time))
+	cargo build --release --locked --package longshore
+	$(call say,Serving an A2A agent for $(WORKSPACE) with the demo model; Ctrl-C ends it)
+	@exec '$(TARGET)/release/longshore' serve --demo --opencode '$(TOOLS)/bin/opencode' \
+		--workspace '$(WORKSPACE)' --data-dir '$(DATA_DIR)' --host '$(HOST)' --port '$(PORT)' $(ARGS)
+
+# The runner whose summary CI reads comes last.
+.PHONY: test
+test: ## Install what the tests need and run all of them.
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory deny
+	@$(MAKE) --no-print-directory doc-test
+	@$(MAKE) --no-print-directory rust-test
+	@$(MAKE) --no-print-directory interop
+
+.PHONY: lint
+lint: ## Check the format and run clippy; every warning is an error.
+	$(call say,Format)
+	cargo fmt --all --check
+	$(call say,Lints)
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: deny
+deny: $(CARGO_DENY) ## Check licences, banned crates and sources of the dependencies.
+	$(call say,Dependencies: bans and licences and sources)
+	$(CARGO_DENY) --locked check bans licenses sources
+
+.PHONY: audit
+audit: $(CARGO_DENY) ## Check the dependencies for known vulnerabilities (fetches the advisory database).
+	$(call say,Dependencies: advisories)
+	$(CARGO_DENY) --locked check advisories
+
+.PHONY: doc-test
+doc-test:
+	$(call say,Examples in the documentation)
+	cargo test --workspace --doc --locked --quiet
+
+.PHONY: rust-test
+rust-test: opencode ## Run every Rust test: unit, property, replay, end-to-end with the real OpenCode.
+	$(call say,Rust tests)
+ifeq ($(HAS_NEXTEST),yes)
+	cargo nextest run --workspace --locked
+else
+	cargo test --workspace --locked --lib --bins --tests -- --test-threads=2
+endif
+
+.PHONY: unit
+unit: ## Run the Rust tests that need no OpenCode.
+	$(call say,Rust tests without OpenCode)
+ifeq ($(HAS_NEXTEST),yes)
+	cargo nextest run --workspace --locked -E 'not binary(/^e2e/)'
+else
+	cargo test --workspace --locked --lib --bins
+endif
+
+.PHONY: e2e
+e2e: opencode ## Run the end-to-end tests with the real OpenCode.
+	$(call say,End-to-end tests with the real OpenCode)
+ifeq ($(HAS_NEXTEST),yes)
+	cargo nextest run --workspace --locked -E 'binary(/^e2e/)'
+else
+	cargo test --workspace --locked --test 'e2e*' -- --test-threads=2
+endif
+
+.PHONY: interop
+interop: opencode python ## Run the tests with the official A2A client for Python.
+	$(call say,Interop tests with the official Python client)
+	@# As the tests above build it: `cargo build` would choose other features and compile everything again.
+	cargo test --workspace --locked --no-run --quiet
+	LONGSHORE='$(abspath $(TARGET))/debug/longshore' $(VENV_PYTHON) -m pytest interop/python
+
+.PHONY: docs
+docs: ## Write docs/configuration.md anew from the table of settings.
+	cargo run --quiet --locked --package longshore -- settings > docs/configuration.md.new
+	mv docs/configuration.md.new docs/configuration.md
+
+.PHONY: opencode
+opencode: ## Install the pinned OpenCode and its rg under .tools/.
+	@tools/install-opencode.sh
+
+.PHONY: python
+python: ## Install the official A2A client for Python and pytest under .tools/.
+	@tools/install-python.sh
+
+$(TOOLS)/cargo/bin/cargo-deny:
+	$(call say,Installing cargo-deny $(CARGO_DENY_VERSION) under .tools/ once (about three minutes))
+	cargo install --quiet --locked cargo-deny --version $(CARGO_DENY_VERSION) \
+		--root '$(TOOLS)/cargo' --target-dir '$(TOOLS)/cargo-build'
+	rm -rf '$(TOOLS)/cargo-build'
+
+.PHONY: clean-tools
+clean-tools: ## Remove everything that was installed under .tools/.
+	rm -rf '$(TOOLS)'

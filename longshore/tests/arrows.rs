@@ -1,0 +1,243 @@
+//! The shape of the repository: which crate may use which, how long a file may be, what may not stand in one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Which crate may use which. A crate that is not here has no place in the picture yet: put it there first.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("longshore-model", &[]),
+    ("longshore-wire", &["longshore-model"]),
+    ("longshore-engine", &["longshore-model"]),
+    ("longshore-store", &["longshore-engine", "longshore-model"]),
+    ("longshore-agent-opencode", &["longshore-engine", "longshore-model"]),
+    // It needs only the place that spawns.
+    ("longshore-demo-model", &["longshore-engine"]),
+    ("longshore-edge", &["longshore-engine", "longshore-model", "longshore-wire"]),
+    ("longshore-testkit", &["longshore-engine", "longshore-model", "longshore-wire"]),
+    (
+        "longshore",
+        &[
+            "longshore-agent-opencode",
+            "longshore-demo-model",
+            "longshore-edge",
+            "longshore-engine",
+            "longshore-model",
+            "longshore-store",
+            "longshore-wire",
+        ],
+    ),
+];
+
+/// Crates that a layer must not have at all, so that it cannot do what is not its business.
+const NOT_IN: &[(&str, &[&str])] = &[
+    ("longshore-model", &["tokio", "axum", "hyper", "reqwest", "rusqlite"]),
+    ("longshore-wire", &["tokio", "axum", "hyper", "reqwest", "rusqlite"]),
+    ("longshore-engine", &["axum", "hyper", "http", "reqwest", "rusqlite"]),
+    ("longshore-store", &["axum", "hyper", "http", "reqwest"]),
+    ("longshore-agent-opencode", &["axum", "hyper", "rusqlite"]),
+    ("longshore-edge", &["reqwest", "rusqlite"]),
+];
+
+/// Only tests may use these: the test kit, and the official SDK, which is an oracle and an interop client.
+const TESTS_ONLY: &[&str] = &["longshore-testkit", "a2a-lf", "a2a-pb", "a2a-client-lf", "insta", "tempfile"];
+
+/// The longest that a source file may be. At the bound, take one idea out into a file of its own.
+const MAX_LINES: usize = 800;
+
+#[test]
+fn every_arrow_between_crates_is_one_of_the_picture() {
+    let workspace = Workspace::read();
+    let allowed: BTreeMap<&str, BTreeSet<&str>> =
+        ARROWS.iter().map(|(name, uses)| (*name, uses.iter().copied().collect())).collect();
+    for package in &workspace.packages {
+        let Some(allowed) = allowed.get(package.name.as_str()) else {
+            panic!("{} has no row in ARROWS: say which crates it may use", package.name);
+        };
+        let own = |name: &&str| name.starts_with("longshore");
+        let uses: BTreeSet<&str> = package.normal.iter().map(String::as_str).filter(own).collect();
+        let wrong: Vec<_> = uses.difference(allowed).collect();
+        assert!(wrong.is_empty(), "{} may not use {wrong:?}", package.name);
+    }
+    let there: BTreeSet<&str> = workspace.packages.iter().map(|package| package.name.as_str()).collect();
+    assert_eq!(there, allowed.keys().copied().collect(), "ARROWS has a row for a crate that is not there");
+}
+
+#[test]
+fn no_layer_has_the_means_for_what_is_not_its_business() {
+    let workspace = Workspace::read();
+    for (name, banned) in NOT_IN {
+        let package = workspace.package(name);
+        let found: Vec<_> = banned.iter().filter(|banned| package.normal.contains(**banned)).collect();
+        assert!(found.is_empty(), "{name} must not have {found:?}");
+    }
+}
+
+#[test]
+fn what_is_for_tests_is_used_by_tests_only() {
+    let workspace = Workspace::read();
+    // The test kit is itself for tests.
+    for package in workspace.packages.iter().filter(|package| package.name != "longshore-testkit") {
+        let found: Vec<_> = TESTS_ONLY.iter().filter(|name| package.normal.contains(**name)).collect();
+        assert!(found.is_empty(), "{} has {found:?} outside its dev-dependencies", package.name);
+    }
+    let used = workspace.packages.iter().any(|package| package.dev.contains("longshore-testkit"));
+    assert!(used, "nobody uses the test kit, so this test looks at the wrong names");
+}
+
+#[test]
+fn no_source_file_is_too_long() {
+    for file in sources() {
+        let tests = file.path.components().any(|part| part.as_os_str() == "tests");
+        if tests || file.path.ends_with("tests.rs") || file.text.starts_with("// @generated") {
+            continue;
+        }
+        let lines = file.text.lines().count();
+        assert!(lines <= MAX_LINES, "{} has {lines} lines, more than {MAX_LINES}", file.path.display());
+    }
+}
+
+#[test]
+fn only_one_place_spawns() {
+    // Written apart, so that this file does not hold what it looks for.
+    let spawn = ["tokio", "::spawn("].concat();
+    let spawn_task = ["tokio", "::task::spawn("].concat();
+    for file in sources() {
+        if file.path.ends_with("engine/src/tasks.rs") {
+            assert!(file.text.contains(&spawn), "the place that spawns has moved");
+            continue;
+        }
+        let spawns = file.text.contains(&spawn) || file.text.contains(&spawn_task);
+        assert!(!spawns, "{} spawns by itself: use Tasks::spawn", file.path.display());
+    }
+}
+
+#[test]
+fn lints_are_expected_with_a_reason_and_never_allowed() {
+    let allow = ["#[", "allow("].concat();
+    let allow_all = ["#![", "allow("].concat();
+    let ignore = ["#[", "ignore"].concat();
+    for file in sources() {
+        for banned in [&allow, &allow_all, &ignore] {
+            assert!(!file.text.contains(banned.as_str()), "{} has {banned}", file.path.display());
+        }
+    }
+}
+
+#[test]
+fn nothing_committed_names_a_machine_or_leaves_work_undone() {
+    let banned = [
+        ["TO", "DO"].concat(),
+        ["FIX", "ME"].concat(),
+        ["XX", "X"].concat(),
+        ["/ro", "ot/"].concat(),
+        ["/work", "/"].concat(),
+        ["/home/", "runner"].concat(),
+    ];
+    for path in committed() {
+        let Ok(text) = std::fs::read_to_string(root().join(&path)) else { continue };
+        // Hashes in lock files may spell anything.
+        if path.ends_with("Cargo.lock") || path.ends_with("package-lock.json") {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            for word in &banned {
+                assert!(!line.contains(word.as_str()), "{}:{} has {word}", path.display(), number + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_pinned_opencode_is_one_that_the_version_text_names() {
+    let pins = std::fs::read_to_string(root().join("tools/opencode/package.json")).unwrap();
+    let pins: Value = serde_json::from_str(&pins).unwrap();
+    let pinned = pins["dependencies"]["opencode-ai"].as_str().unwrap();
+    assert!(longshore::cli::TESTED_OPENCODE.contains(&pinned), "{pinned} is not in TESTED_OPENCODE");
+}
+
+struct Package {
+    name: String,
+    normal: BTreeSet<String>,
+    dev: BTreeSet<String>,
+}
+
+struct Workspace {
+    packages: Vec<Package>,
+}
+
+impl Workspace {
+    fn read() -> Self {
+        let output = Command::new(env!("CARGO"))
+            .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let packages = metadata["packages"].as_array().unwrap().iter().map(package).collect();
+        Self { packages }
+    }
+
+    fn package(&self, name: &str) -> &Package {
+        self.packages.iter().find(|package| package.name == name).unwrap_or_else(|| panic!("no crate {name}"))
+    }
+}
+
+fn package(value: &Value) -> Package {
+    let names = |dev: bool| {
+        value["dependencies"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|dependency| (dependency["kind"] == "dev") == dev)
+            .map(|dependency| dependency["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    Package { name: value["name"].as_str().unwrap().to_owned(), normal: names(false), dev: names(true) }
+}
+
+struct Source {
+    path: PathBuf,
+    text: String,
+}
+
+/// Every Rust file of the workspace.
+fn sources() -> Vec<Source> {
+    let mut found = Vec::new();
+    for directory in ["crates", "longshore"] {
+        collect(&root().join(directory), &mut found);
+    }
+    assert!(found.len() > 20, "the sources have moved: only {} files found", found.len());
+    found
+}
+
+fn collect(directory: &Path, found: &mut Vec<Source>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            found.push(Source { path, text });
+        }
+    }
+}
+
+/// The files that git knows, if this is a checkout; otherwise the sources.
+fn committed() -> Vec<PathBuf> {
+    let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
+    match listed {
+        Ok(output) if output.status.success() && !output.stdout.is_empty() => {
+            let names = String::from_utf8(output.stdout).unwrap();
+            names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect()
+        }
+        _ => sources().into_iter().map(|source| source.path).collect(),
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
