@@ -5,7 +5,7 @@ use longshore_model::{
     Metadata, Outcome, Part, Role, StatusUpdate, Task, TaskEvent, TaskState, TaskStatus, Timestamp, ToolCall,
     ToolStatus,
 };
-use serde_json::{Map, Value};
+use serde::Serialize;
 
 /// The event that this report becomes in the log of `task`. `None` when it changes nothing.
 pub(crate) fn apply(task: &Task, report: AgentEvent, now: Timestamp) -> Option<TaskEvent> {
@@ -106,26 +106,36 @@ fn text_update(
 
 fn tool_update(block: ArtifactId, call: &ToolCall, append: bool) -> TaskEvent {
     let last_chunk = matches!(call.status, ToolStatus::Completed | ToolStatus::Error);
-    let part = Part::data(Json::from_value(&tool_data(call)));
+    let part = Part::data(tool_data(call));
     artifact_update(block, format!("tool:{}", call.tool), part, append, last_chunk)
 }
 
-/// The tool call as clients of this field know it: only the keys that have a value.
-fn tool_data(call: &ToolCall) -> Value {
-    let mut data = Map::new();
-    data.insert("call_id".into(), call.call_id.as_str().into());
-    data.insert("tool".into(), call.tool.as_str().into());
-    data.insert("status".into(), call.status.as_str().into());
-    let texts = [("title", &call.title), ("output", &call.output), ("error", &call.error)];
-    if let Some(input) = &call.input {
-        data.insert("input".into(), input.to_value());
-    }
-    for (key, text) in texts {
-        if let Some(text) = text {
-            data.insert(key.into(), text.as_str().into());
-        }
-    }
-    Value::Object(data)
+/// The tool call as clients of this field know it: only the keys that have a value. The input goes out as it came.
+#[derive(Serialize)]
+struct ToolData<'a> {
+    call_id: &'a str,
+    tool: &'a str,
+    status: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input: Option<&'a Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+fn tool_data(call: &ToolCall) -> Json {
+    Json::of(&ToolData {
+        call_id: &call.call_id,
+        tool: &call.tool,
+        status: call.status.as_str(),
+        title: call.title.as_deref(),
+        input: call.input.as_ref(),
+        output: call.output.as_deref(),
+        error: call.error.as_deref(),
+    })
 }
 
 fn artifact_update(id: ArtifactId, name: String, part: Part, append: bool, last_chunk: bool) -> TaskEvent {

@@ -21,10 +21,9 @@ impl Json {
         Self(raw.to_owned().into())
     }
 
-    /// The value as JSON. Cannot fail: a `serde_json::Value` always has a text.
-    pub fn from_value(value: &serde_json::Value) -> Self {
-        let text = value.to_string();
-        Self(RawValue::from_string(text).expect("a JSON value prints as JSON").into())
+    /// The JSON text of a value of ours. For types that always have one: no maps with keys that are no strings.
+    pub fn of(value: &impl Serialize) -> Self {
+        Self(serde_json::value::to_raw_value(value).expect("the type has a JSON text").into())
     }
 
     pub fn get(&self) -> &str {
