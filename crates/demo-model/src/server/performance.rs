@@ -1,0 +1,175 @@
+//! Puts a reply on the wire at its pace, and breaks it off where the script says so.
+//!
+//! Whatever waits here waits inside the response body. When the client leaves, hyper drops the body, and the
+//! wait with it: nothing sleeps for nobody.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+
+use super::connection::Ending;
+use super::sse::{self, Chunks};
+use super::{Body, BrokenOff, json_response};
+use crate::journal::Active;
+use crate::reply::{End, Reply, Speech};
+use crate::request::Asked;
+
+/// A reply that is asked for in one piece ends after so many deltas, as if for its length.
+const MAX_WHOLE: usize = 100_000;
+
+/// One reply and the client that waits for it.
+#[derive(Debug)]
+pub(super) struct Performance {
+    reply: Reply,
+    chunks: Chunks,
+    stream: bool,
+    active: Active,
+    ending: Ending,
+}
+
+/// A stream under way.
+struct Stream {
+    speech: Speech,
+    chunks: Chunks,
+    ending: Ending,
+    /// Written before anything else.
+    ready: VecDeque<Bytes>,
+    /// The silence that is due before the next delta.
+    pause: Duration,
+    over: bool,
+    _active: Active,
+}
+
+impl Performance {
+    pub(super) fn new(asked: &Asked, reply: Reply, active: Active, ending: Ending) -> Self {
+        let chunks = Chunks { id: format!("chatcmpl-{}", asked.fingerprint()), model: asked.model.clone() };
+        Self { reply, chunks, stream: asked.stream, active, ending }
+    }
+
+    pub(super) async fn respond(self) -> Response<Body> {
+        match self.reply {
+            Reply::Refusal(refusal) => {
+                tokio::time::sleep(refusal.wait).await;
+                let status =
+                    StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                let mut response = json_response(status, &refusal.body);
+                for (name, value) in refusal.headers {
+                    // What cannot stand in a header is left out of it.
+                    if let Ok(value) = HeaderValue::from_str(&value) {
+                        response.headers_mut().insert(name, value);
+                    }
+                }
+                response
+            }
+            Reply::Speech(speech) => {
+                tokio::time::sleep(speech.wait).await;
+                if self.stream {
+                    streamed(speech, self.chunks, self.active, self.ending)
+                } else {
+                    whole(speech, &self.chunks, &self.ending).await
+                }
+            }
+        }
+    }
+}
+
+fn streamed(speech: Speech, chunks: Chunks, active: Active, ending: Ending) -> Response<Body> {
+    let ready = VecDeque::from([chunks.opening()]);
+    let stream =
+        Stream { speech, chunks, ending, ready, pause: Duration::ZERO, over: false, _active: active };
+    let frames = stream::unfold(stream, |mut stream| async {
+        let frame = stream.next().await?;
+        Some((frame.map(Frame::data), stream))
+    });
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+/// The same reply for a client that wants it in one piece. What cannot be said so fails in the nearest way.
+async fn whole(mut speech: Speech, chunks: &Chunks, ending: &Ending) -> Response<Body> {
+    let deltas: Vec<_> = speech.deltas.by_ref().take(MAX_WHOLE).collect();
+    let is_cut = deltas.len() == MAX_WHOLE;
+    let pause = speech.pace.saturating_mul(u32::try_from(deltas.len()).unwrap_or(u32::MAX));
+    tokio::time::sleep(pause).await;
+    match speech.end {
+        End::Finish(reason) => {
+            let reason = if is_cut { "length" } else { reason.as_str() };
+            json_response(StatusCode::OK, &chunks.whole(deltas.into_iter(), reason, speech.usage))
+        }
+        End::Unfinished | End::Event(_) => json_response(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            &serde_json::json!({
+                "error": {"message": "The reply broke off.", "type": "server_error"}
+            }),
+        ),
+        End::Close => broken(),
+        End::Reset => {
+            ending.reset();
+            broken()
+        }
+        End::Silence => std::future::pending().await,
+    }
+}
+
+/// A body that never comes.
+fn broken() -> Response<Body> {
+    Response::new(StreamBody::new(stream::iter([Err(BrokenOff)])).boxed_unsync())
+}
+
+impl Stream {
+    async fn next(&mut self) -> Option<Result<Bytes, BrokenOff>> {
+        if let Some(bytes) = self.ready.pop_front() {
+            return Some(Ok(bytes));
+        }
+        if self.over {
+            return None;
+        }
+        if !self.pause.is_zero() {
+            tokio::time::sleep(self.pause).await;
+        }
+        if let Some(delta) = self.speech.deltas.next() {
+            self.pause = self.speech.pace;
+            return Some(Ok(self.chunks.delta(delta)));
+        }
+        self.over = true;
+        self.end().await
+    }
+
+    async fn end(&mut self) -> Option<Result<Bytes, BrokenOff>> {
+        match &self.speech.end {
+            End::Finish(reason) => {
+                self.ready.push_back(self.chunks.usage(self.speech.usage));
+                self.ready.push_back(sse::event(sse::DONE));
+                Some(Ok(self.chunks.finish(reason.clone())))
+            }
+            End::Event(data) => {
+                self.ready.push_back(sse::event(sse::DONE));
+                Some(Ok(sse::event(data)))
+            }
+            End::Unfinished => None,
+            End::Close => {
+                flushed().await;
+                Some(Err(BrokenOff))
+            }
+            End::Reset => {
+                flushed().await;
+                self.ending.reset();
+                Some(Err(BrokenOff))
+            }
+            End::Silence => std::future::pending().await,
+        }
+    }
+}
+
+/// Gives hyper the turn in which it hands what was said so far to the socket.
+async fn flushed() {
+    tokio::task::yield_now().await;
+}
