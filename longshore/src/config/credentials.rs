@@ -1,6 +1,6 @@
 //! The list of credentials: `A2A_STATIC_AUTH_CREDENTIALS` as `opencode-a2a` has it, or `[[auth.credentials]]`.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
@@ -22,12 +22,12 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// What must not occur twice: two credentials that a request could not tell apart.
-    fn identity(&self) -> (&'static str, &str) {
+    /// What the caller presents, and who that makes it.
+    fn claim(&self) -> ((&'static str, &str, &str), &str) {
         match self {
-            Self::Bearer { token, .. } => ("bearer token", token.expose_secret()),
-            Self::Basic { username, .. } => ("user name", username),
-            Self::ApiKey { key, .. } => ("API key", key.expose_secret()),
+            Self::Bearer { token, principal } => (("bearer token", "", token.expose_secret()), principal),
+            Self::Basic { username, password } => (("user name and password", username, password.expose_secret()), username),
+            Self::ApiKey { key, principal } => (("API key", "", key.expose_secret()), principal),
         }
     }
 }
@@ -81,14 +81,13 @@ pub fn read(reader: &mut Reader<'_>) -> Vec<Credential> {
     credentials
 }
 
-/// The first two credentials that a request could not tell apart, by what they share.
-pub fn shared(credentials: &[Credential]) -> Option<&'static str> {
-    let mut seen = BTreeSet::new();
-    credentials
-        .iter()
-        .map(Credential::identity)
-        .find(|identity| !seen.insert(*identity))
-        .map(|(what, _)| what)
+/// What two credentials share that would make one caller two principals.
+pub fn ambiguous(credentials: &[Credential]) -> Option<&'static str> {
+    let mut seen = BTreeMap::new();
+    credentials.iter().map(Credential::claim).find_map(|(presented, principal)| {
+        let before = *seen.entry(presented).or_insert(principal);
+        (before != principal).then_some(presented.0)
+    })
 }
 
 /// One entry, while it is checked.

@@ -152,10 +152,10 @@ fn credentials(reader: &mut Reader<'_>) -> Option<Vec<Credential>> {
         .into_iter()
         .collect();
     all.extend(listed);
-    if let Some(what) = credentials::shared(&all)
+    if let Some(what) = credentials::ambiguous(&all)
         && let Some(written) = reader.written(&table::CREDENTIALS)
     {
-        let reason = format!("two credentials have the same {what}; each needs its own");
+        let reason = format!("two principals have the same {what}; each needs its own");
         reader.problem(Problem::rule(&written.source, &table::CREDENTIALS, reason));
     }
     (!all.is_empty()).then_some(all)

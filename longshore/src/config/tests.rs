@@ -370,7 +370,7 @@ fn a_wrong_credential_is_refused_without_showing_it() {
         (
             r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p"},
                 {"scheme": "bearer", "token": "s3cret", "principal": "q"}]"#,
-            "(auth.credentials): two credentials have the same bearer token; each needs its own",
+            "(auth.credentials): two principals have the same bearer token; each needs its own",
         ),
     ];
     for (list, expected) in cases {

@@ -1,0 +1,102 @@
+//! What `longshore serve` shows when it is ready: where it is, how to get in, and a first request.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::config::credentials::Credential;
+
+/// The facts of a start.
+#[derive(Debug)]
+pub struct Banner<'a> {
+    pub workspace: &'a Path,
+    /// Which OpenCode answers, in words.
+    pub agent: &'a str,
+    /// Where this machine reaches the gateway.
+    pub local_url: &'a str,
+    /// Where the card says that it is.
+    pub public_url: &'a str,
+    /// The token that Longshore made, if no credential was configured.
+    pub token: Option<&'a SecretString>,
+    pub credentials: &'a [Credential],
+    /// Makes the first request of each start a new one: the same message again would lead to the same task.
+    pub message_id: &'a str,
+}
+
+impl Banner<'_> {
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(text, "Longshore {} is ready.", env!("CARGO_PKG_VERSION"));
+        let _ = writeln!(text, "  workspace  {}", self.workspace.display());
+        let _ = writeln!(text, "  agent      {}", self.agent);
+        let _ = writeln!(text, "  url        {}", self.public_url);
+        let _ = writeln!(text, "  card       {}/.well-known/agent-card.json", self.public_url);
+        if let Some(token) = self.token {
+            let _ = writeln!(text, "  token      {}", token.expose_secret());
+        }
+        let _ = write!(text, "\nA first request:\n\n{}", self.curl());
+        text
+    }
+
+    /// One command that works when it is pasted, whatever the line breaks of the terminal.
+    fn curl(&self) -> String {
+        format!(
+            "curl -sS {}/ {} -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d '{}'\n",
+            self.local_url,
+            self.authorization(),
+            format_args!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{{"message":{{"messageId":"{}","role":"ROLE_USER","parts":[{{"text":"Say hello."}}]}}}}}}"#,
+                self.message_id
+            ),
+        )
+    }
+
+    /// A secret that somebody configured is theirs to know: it is not shown.
+    fn authorization(&self) -> String {
+        match (self.token, self.credentials.first()) {
+            (Some(token), _) => format!("-H 'Authorization: Bearer {}'", token.expose_secret()),
+            (None, Some(Credential::Basic { username, .. })) => format!("-u '{username}'"),
+            (None, Some(Credential::ApiKey { .. })) => "-H \"X-API-Key: $API_KEY\"".to_owned(),
+            (None, _) => "-H \"Authorization: Bearer $A2A_BEARER_TOKEN\"".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn banner<'a>(token: Option<&'a SecretString>, credentials: &'a [Credential]) -> Banner<'a> {
+        Banner {
+            workspace: Path::new("/home/ada/project"),
+            agent: "OpenCode (demo model)",
+            local_url: "http://127.0.0.1:8000",
+            public_url: "https://agent.example.com",
+            token,
+            credentials,
+            message_id: "hello-1",
+        }
+    }
+
+    #[test]
+    fn what_is_shown_with_a_token_of_our_own() {
+        let token = SecretString::from("t0ken");
+        insta::assert_snapshot!(banner(Some(&token), &[]).text());
+    }
+
+    #[test]
+    fn a_configured_secret_is_not_shown() {
+        let secret = || SecretString::from("s3cret");
+        let cases = [
+            (Credential::Bearer { token: secret(), principal: "p".into() }, "Bearer $A2A_BEARER_TOKEN\""),
+            (Credential::Basic { username: "ada".into(), password: secret() }, "-u 'ada'"),
+            (Credential::ApiKey { key: secret(), principal: "p".into() }, "X-API-Key: $API_KEY\""),
+        ];
+        for (credential, expected) in cases {
+            let text = banner(None, std::slice::from_ref(&credential)).text();
+            assert!(text.contains(expected), "{text}");
+            assert!(!text.contains("s3cret") && !text.contains("  token"), "{text}");
+        }
+    }
+}

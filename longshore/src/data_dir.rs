@@ -1,0 +1,148 @@
+//! The data directory: one gateway at a time, and nothing in it for other users' eyes.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use rand::distr::{Alphanumeric, SampleString as _};
+use rustix::fs::{FlockOperation, flock};
+use secrecy::SecretString;
+
+use crate::output;
+
+/// The letters of a token that Longshore makes: 43 of 62 hold 256 bits.
+const TOKEN_LENGTH: usize = 43;
+
+/// A data directory that belongs to this process until the value is dropped.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    /// The lock goes when the file is closed, however the process ends.
+    _lock: File,
+}
+
+impl DataDir {
+    /// Makes the directory if need be, and takes it. Fails when another process has it.
+    pub fn take(path: &Path) -> anyhow::Result<Self> {
+        make(path)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path.join("lock"))
+            .with_context(|| format!("cannot open the lock in {}", path.display()))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => bail!(
+                "a gateway{} already uses the data directory {}; stop it first, or choose another one with --data-dir",
+                holder(&mut file),
+                path.display()
+            ),
+            Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        }
+        // Who holds it is told to whoever finds it locked; the lock itself does not depend on this text.
+        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()))?;
+        Ok(Self { path: path.to_owned(), _lock: file })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The token of a data directory, made if there is none yet.
+pub fn token(path: &Path) -> anyhow::Result<SecretString> {
+    make(path)?;
+    let file = path.join("token");
+    match std::fs::read_to_string(&file) {
+        Ok(token) if !token.trim().is_empty() => return Ok(token.trim().into()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot read {}", file.display()));
+        }
+        _ => {}
+    }
+    let token = Alphanumeric.sample_string(&mut rand::rng(), TOKEN_LENGTH);
+    write_private(&file, &token).with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(token.into())
+}
+
+fn make(path: &Path) -> anyhow::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .with_context(|| format!("cannot make the data directory {}", path.display()))?;
+    let mode = path.metadata()?.permissions().mode() & 0o777;
+    // It may be a directory that others need, so it is left as it is. The files in it are private one by one.
+    if mode & 0o077 != 0 {
+        output::warn(format_args!(
+            "the data directory {} is open to other users (mode {mode:o}); `chmod 700` closes it",
+            path.display()
+        ));
+    }
+    Ok(())
+}
+
+/// Writes all of the text or none, readable by the owner only.
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let draft = path.with_extension("new");
+    // A draft that a crash left behind could have other permissions.
+    match std::fs::remove_file(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    writeln!(file, "{text}")?;
+    file.sync_all()?;
+    std::fs::rename(draft, path)
+}
+
+/// " (process 123)", if the lock file says so.
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    match file.read_to_string(&mut text) {
+        Ok(_) if text.trim().parse::<u32>().is_ok() => format!(" (process {})", text.trim()),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn only_one_process_at_a_time_has_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let first = DataDir::take(&path).unwrap();
+        assert_eq!(mode(&path), 0o700);
+        assert_eq!(mode(&path.join("lock")), 0o600);
+        let refused = DataDir::take(&path).unwrap_err().to_string();
+        let expected = format!("a gateway (process {}) already uses the data directory", std::process::id());
+        assert!(refused.starts_with(&expected), "{refused}");
+        drop(first);
+        DataDir::take(&path).unwrap();
+    }
+
+    #[test]
+    fn a_token_is_made_once_and_kept_private() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let made = token(&path).unwrap();
+        assert_eq!(made.expose_secret().len(), TOKEN_LENGTH);
+        assert_eq!(token(&path).unwrap().expose_secret(), made.expose_secret());
+        assert_eq!(mode(&path.join("token")), 0o600);
+        std::fs::write(path.join("token"), "\n").unwrap();
+        assert_ne!(token(&path).unwrap().expose_secret(), made.expose_secret());
+    }
+}
