@@ -6,3 +6,6 @@ pub mod encode;
 pub mod error;
 pub mod method;
 mod names;
+
+#[cfg(test)]
+mod properties;

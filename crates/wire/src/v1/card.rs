@@ -1,5 +1,7 @@
 //! The agent card of 1.0, with nothing of other lines in it: strict readers refuse unknown fields.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use longshore_model::card::{AuthScheme, Binding, Card, Skill};
 
@@ -45,15 +47,17 @@ fn binding_name(binding: Binding) -> &'static str {
 
 /// Any one of the schemes lets a caller in, so each is a requirement of its own.
 fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme]) {
+    // Two tokens of one scheme are still one scheme.
+    let schemes: BTreeSet<AuthScheme> = schemes.iter().copied().collect();
     if schemes.is_empty() {
         return;
     }
     object.object("securitySchemes", |object| {
-        for scheme in schemes {
+        for scheme in &schemes {
             object.object(scheme_name(*scheme), |object| write_scheme(object, *scheme));
         }
     });
-    object.array("securityRequirements", schemes, |out, scheme| {
+    object.array("securityRequirements", &schemes, |out, scheme| {
         let mut requirement = ObjectWriter::begin(out);
         requirement.object("schemes", |object| {
             object.object(scheme_name(*scheme), |scopes| scopes.texts("list", [""; 0]));
@@ -91,4 +95,73 @@ fn write_skill(out: &mut Vec<u8>, skill: &Skill) {
         object.texts("examples", &skill.examples);
     }
     object.end();
+}
+
+#[cfg(test)]
+mod tests {
+    use a2a_pb::protojson::{AgentCard, security_scheme::Scheme};
+    use longshore_model::card::Interface;
+
+    use super::*;
+
+    fn card() -> Card {
+        Card {
+            name: "Longshore".to_owned(),
+            description: "A coding agent.".to_owned(),
+            version: "0.1.0".to_owned(),
+            documentation_url: Some("https://example.com/docs".to_owned()),
+            interfaces: vec![
+                Interface { url: "http://127.0.0.1:8000/".to_owned(), binding: Binding::JsonRpc },
+                Interface { url: "http://127.0.0.1:8000".to_owned(), binding: Binding::Rest },
+            ],
+            streaming: true,
+            schemes: vec![AuthScheme::Basic, AuthScheme::Bearer, AuthScheme::ApiKey, AuthScheme::Bearer],
+            input_modes: vec!["text/plain".to_owned()],
+            output_modes: vec!["text/plain".to_owned(), "application/json".to_owned()],
+            skills: vec![Skill {
+                id: "code".to_owned(),
+                name: "Write code".to_owned(),
+                description: "Reads, writes and runs code.".to_owned(),
+                tags: vec!["code".to_owned()],
+                examples: vec!["Fix the failing test".to_owned()],
+            }],
+        }
+    }
+
+    #[test]
+    fn a_card_with_everything_and_an_open_one() {
+        insta::assert_snapshot!("full", std::str::from_utf8(&encode(&card())).unwrap());
+        let open = Card { documentation_url: None, schemes: Vec::new(), skills: Vec::new(), ..card() };
+        insta::assert_snapshot!("open", std::str::from_utf8(&encode(&open)).unwrap());
+    }
+
+    #[test]
+    fn the_official_types_read_it() {
+        let theirs: AgentCard = serde_json::from_slice(&encode(&card())).unwrap();
+        let interfaces: Vec<_> = theirs
+            .supported_interfaces
+            .iter()
+            .map(|interface| (interface.protocol_binding.as_str(), interface.protocol_version.as_str()))
+            .collect();
+        assert_eq!(interfaces, [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0")]);
+        assert_eq!(theirs.capabilities.unwrap().streaming, Some(true));
+        assert_eq!(theirs.documentation_url.as_deref(), Some("https://example.com/docs"));
+        assert_eq!(theirs.default_output_modes, ["text/plain", "application/json"]);
+        assert_eq!((theirs.skills.len(), theirs.skills[0].examples.len()), (1, 1));
+
+        let Some(Scheme::HttpAuthSecurityScheme(bearer)) = &theirs.security_schemes["bearer"].scheme else {
+            panic!("{:?}", theirs.security_schemes)
+        };
+        assert_eq!(bearer.scheme, "Bearer");
+        let Some(Scheme::ApiKeySecurityScheme(key)) = &theirs.security_schemes["apiKey"].scheme else {
+            panic!("{:?}", theirs.security_schemes)
+        };
+        assert_eq!((key.location.as_str(), key.name.as_str()), ("header", API_KEY_HEADER));
+        // Each requirement names one scheme, and that scheme is defined.
+        assert_eq!(theirs.security_requirements.len(), 3);
+        for requirement in &theirs.security_requirements {
+            assert_eq!(requirement.schemes.len(), 1);
+            assert!(requirement.schemes.keys().all(|name| theirs.security_schemes.contains_key(name)));
+        }
+    }
 }

@@ -168,9 +168,13 @@ fn write_artifact_update(
     object.text("taskId", task.as_str());
     object.text("contextId", context.as_str());
     write_artifact(object.key("artifact"), &update.artifact);
-    // Both say something when they are false, too, and cost little: a reader of a stream asks them of every frame.
-    object.boolean("append", update.append);
-    object.boolean("lastChunk", update.last_chunk);
+    // Absent is false, and nearly every frame of a long text has nothing to say here but `append`.
+    if update.append {
+        object.boolean("append", true);
+    }
+    if update.last_chunk {
+        object.boolean("lastChunk", true);
+    }
     write_metadata(object, update.metadata.as_ref());
 }
 

@@ -125,3 +125,48 @@ fn write_bad_request(object: &mut ObjectWriter<'_>, error: &Error) {
         object.end();
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn the_whole_table() {
+        let mut table = String::new();
+        for kind in ErrorKind::ALL {
+            let Row { code, http, status, reason } = row(kind);
+            writeln!(table, "{:<26} {code} {http} {status:<20} {reason}", format!("{kind:?}")).unwrap();
+        }
+        insta::assert_snapshot!(table);
+    }
+
+    #[test]
+    fn no_two_kinds_share_a_code_or_a_reason() {
+        let codes: HashSet<_> = ErrorKind::ALL.into_iter().map(|kind| row(kind).code).collect();
+        let reasons: HashSet<_> = ErrorKind::ALL.into_iter().map(|kind| row(kind).reason).collect();
+        assert_eq!((codes.len(), reasons.len()), (ErrorKind::ALL.len(), ErrorKind::ALL.len()));
+        // -32010 is taken by the draft of 1.1.
+        assert!(!codes.contains(&-32010));
+    }
+
+    #[test]
+    fn a_rest_error_has_its_details() {
+        let version = Error::new(ErrorKind::VersionNotSupported, "A2A 2.0 is not spoken here; use 1.0.")
+            .detail("requested", "9.9")
+            .detail("supported", "1.0")
+            .detail("requested", "2.0");
+        let field = Error::invalid("pageSize", "must be from 1 to 100");
+        for (name, error) in [("rest_version", version), ("rest_field", field)] {
+            insta::assert_snapshot!(name, std::str::from_utf8(&rest_body(&error)).unwrap());
+        }
+    }
+
+    #[test]
+    fn the_private_cause_stays_private() {
+        let error = Error::internal("disk /var/x is full");
+        assert!(!std::str::from_utf8(&rest_body(&error)).unwrap().contains("disk"));
+    }
+}

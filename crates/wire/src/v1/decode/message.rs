@@ -60,5 +60,6 @@ fn content(part: &Object<'_>) -> Read<PartContent> {
 }
 
 fn bytes(raw: &RawValue) -> Read<Vec<u8>> {
-    base64::decode(&text(raw)?).ok_or_else(|| Fault::new("must be base64"))
+    base64::decode(&text(raw)?)
+        .ok_or_else(|| Fault::new("must be base64, of the standard or the URL-safe alphabet"))
 }

@@ -1,1 +1,166 @@
+//! Whole answers, byte for byte.
 
+use longshore_model::{ArtifactId, Json, MessageId, Role};
+
+use super::*;
+
+fn written(bytes: Bytes) -> String {
+    String::from_utf8(bytes.into()).unwrap()
+}
+
+fn metadata(json: &str) -> Metadata {
+    Metadata::try_from(Json::parse(json).unwrap()).unwrap()
+}
+
+fn message(id: &str, role: Role, text: &str) -> Message {
+    Message::new(MessageId::parse(id).unwrap(), role, vec![Part::text(text)])
+}
+
+fn artifact(id: &str, parts: Vec<Part>) -> Artifact {
+    Artifact {
+        id: ArtifactId::parse(id).unwrap(),
+        name: Some("text".to_owned()),
+        description: None,
+        parts,
+        extensions: Vec::new(),
+        metadata: None,
+    }
+}
+
+fn bare_task() -> Task {
+    Task {
+        id: TaskId::parse("t1").unwrap(),
+        context_id: ContextId::parse("c1").unwrap(),
+        status: TaskStatus { state: TaskState::Working, at: Timestamp(1_786_440_600_125), message: None },
+        artifacts: Vec::new(),
+        history: Vec::new(),
+        metadata: None,
+    }
+}
+
+fn full_task() -> Task {
+    let parts = vec![
+        Part::text("line\nbreak \"quoted\" é\u{1}"),
+        Part {
+            media_type: Some("image/png".to_owned()),
+            filename: Some("a.png".to_owned()),
+            metadata: Some(metadata(r#"{"n":1700000000000000001}"#)),
+            ..Part::of(PartContent::Raw(vec![0xfb, 0xff, 0]))
+        },
+        Part::of(PartContent::Url("https://example.com/a".to_owned())),
+        Part::data(Json::parse("{\n  \"x y\": [1.50,\r\n null]\n}").unwrap()),
+    ];
+    let mut asked = message("m1", Role::User, "do it");
+    asked.context_id = Some(ContextId::parse("c1").unwrap());
+    asked.task_id = Some(TaskId::parse("t1").unwrap());
+    asked.reference_task_ids = vec![TaskId::parse("t0").unwrap()];
+    asked.extensions = vec!["urn:x".to_owned()];
+    asked.metadata = Some(metadata("{}"));
+    let mut made = artifact("a1", parts);
+    made.description = Some("what it made".to_owned());
+    made.extensions = vec!["urn:y".to_owned()];
+    made.metadata = Some(metadata(r#"{"k":1e2}"#));
+    Task {
+        status: TaskStatus {
+            state: TaskState::InputRequired,
+            at: Timestamp(0),
+            message: Some(message("m3", Role::Agent, "May I?")),
+        },
+        artifacts: vec![made],
+        history: vec![asked, message("m2", Role::Agent, "")],
+        metadata: Some(metadata(r#"{"a":1}"#)),
+        ..bare_task()
+    }
+}
+
+#[test]
+fn a_task_with_everything_and_one_with_nothing() {
+    insta::assert_snapshot!("full_task", written(task(&full_task(), View::default())));
+    insta::assert_snapshot!("bare_task", written(task(&bare_task(), View::default())));
+    insta::assert_snapshot!("send_response", written(send_response(&bare_task(), View::default())));
+}
+
+#[test]
+fn a_view_leaves_out_what_was_not_asked_for() {
+    for (history_length, expected) in
+        [(None, &["m1", "m2"][..]), (Some(5), &["m1", "m2"]), (Some(1), &["m2"]), (Some(0), &[])]
+    {
+        let json = written(task(&full_task(), View { history_length, artifacts: false }));
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(value.get("artifacts"), None);
+        assert_eq!(value.get("history").is_some(), !expected.is_empty(), "{history_length:?}");
+        let ids: Vec<_> =
+            value["history"].as_array().into_iter().flatten().map(|m| &m["messageId"]).collect();
+        assert_eq!(ids, expected, "{history_length:?}");
+    }
+}
+
+#[test]
+fn a_list_always_has_its_four_fields() {
+    let brief = View { history_length: Some(0), artifacts: false };
+    insta::assert_snapshot!("list_empty", written(list_response(&[], brief, "", 50, 0)));
+    let tasks = [bare_task(), full_task()];
+    insta::assert_snapshot!("list_brief", written(list_response(&tasks, brief, "n\"", 2, 7)));
+    // Asked for artifacts, a task without any says so.
+    let with_artifacts = View { history_length: Some(0), artifacts: true };
+    insta::assert_snapshot!(
+        "list_with_artifacts",
+        written(list_response(&tasks[..1], with_artifacts, "", 1, 1))
+    );
+    let huge = written(list_response(&[], brief, "", 1, u64::MAX));
+    assert!(huge.ends_with(r#""totalSize":2147483647}"#), "{huge}");
+}
+
+#[test]
+fn each_event_is_one_frame() {
+    let task = bare_task();
+    let submitted = TaskEvent::Submitted {
+        context_id: task.context_id.clone(),
+        message: message("m1", Role::User, "hi"),
+        at: Timestamp(1),
+    };
+    let working = TaskEvent::Status(StatusUpdate {
+        status: TaskStatus { state: TaskState::Working, at: Timestamp(2), message: None },
+        metadata: Some(metadata(r#"{"a":1}"#)),
+    });
+    let update = |append, last_chunk| {
+        let artifact = artifact("a1", vec![Part::text("He")]);
+        TaskEvent::Artifact(ArtifactUpdate { artifact, append, last_chunk, metadata: None })
+    };
+    for (name, event) in [
+        ("frame_submitted", submitted),
+        ("frame_status", working),
+        ("frame_artifact_first", update(false, false)),
+        ("frame_artifact_last", update(true, true)),
+    ] {
+        let frame = stream_entry(&task.id, &task.context_id, &Entry { seq: Seq(1), event });
+        insta::assert_snapshot!(name, written(frame));
+    }
+}
+
+#[test]
+fn a_gap_is_noted_beside_what_the_metadata_says() {
+    let gap = Gap { requested: Seq(3), first: Seq(10), head: Seq(12) };
+    let note = r#""gap":{"requested":3,"first":10,"head":12}"#;
+    for (before, expected) in [
+        (None, format!("{{\"longshore\":{{{note}}}}}")),
+        (Some("{}"), format!("{{\"longshore\":{{{note}}}}}")),
+        (
+            Some(r#"{"n": 17000000000000000001}"#),
+            format!("{{\"n\":17000000000000000001,\"longshore\":{{{note}}}}}"),
+        ),
+        (Some(r#"{"longshore":{"gap":1,"x":2.50}}"#), format!("{{\"longshore\":{{\"x\":2.50,{note}}}}}")),
+        (
+            Some(
+                r#"{"longshore":7,"a\"":[1,
+            2]}"#,
+            ),
+            format!("{{\"a\\\"\":[1,2],\"longshore\":{{{note}}}}}"),
+        ),
+    ] {
+        let task = Task { metadata: before.map(metadata), ..bare_task() };
+        let frame = written(stream_task(&task, Some(gap)));
+        assert!(frame.ends_with(&format!("\"metadata\":{expected}}}}}")), "{before:?}: {frame}");
+    }
+    assert_eq!(stream_task(&full_task(), None), send_response(&full_task(), View::default()));
+}
