@@ -1,1 +1,85 @@
-//! Placeholder.
+//! Where callers come in: sockets, credentials, the protocol line, and the two bindings of A2A 1.0.
+//!
+//! A request passes these stages, each of which may end it: [`listen`](crate::listen) (a connection, its timeouts),
+//! `dispatch` (the path, [`auth`], the verb, the line), a binding (`jsonrpc` or `rest`: media type, body, the wire's
+//! decoder), and `operation`, which asks the engine. What comes back is one JSON body or a stream of events (`sse`).
+//!
+//! Errors are told in the shape of the binding and logged once, in `reply`.
+
+pub mod auth;
+mod body;
+mod card;
+mod dispatch;
+mod jsonrpc;
+mod line;
+mod listen;
+mod media;
+mod operation;
+mod query;
+mod reply;
+mod rest;
+mod route;
+mod sse;
+
+use std::io;
+use std::time::Duration;
+
+use longshore_engine::{Engine, Tasks};
+use longshore_model::card::Card;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+pub use auth::{Credentials, CredentialsBuilder, CredentialsError};
+
+/// What the edge is told by the configuration.
+#[derive(Clone, Debug)]
+pub struct EdgeConfig {
+    pub card: Card,
+    pub credentials: Credentials,
+    /// A longer request is refused with 413. 0: no limit.
+    pub max_body_bytes: usize,
+    /// A stream without events carries a comment this often, so that nobody on the way takes it for dead.
+    pub keep_alive: Duration,
+    /// A connection that has sent no whole request head for this long is closed.
+    pub header_timeout: Duration,
+    /// A request whose body takes longer to arrive is refused.
+    pub body_timeout: Duration,
+    /// How long requests may go on after the shutdown began. Those that have not ended by then are cut.
+    pub shutdown_grace: Duration,
+    /// More connections wait in the kernel's queue until one of these is closed.
+    pub max_connections: usize,
+}
+
+impl EdgeConfig {
+    pub fn new(card: Card, credentials: Credentials) -> Self {
+        Self {
+            card,
+            credentials,
+            max_body_bytes: 1024 * 1024,
+            keep_alive: Duration::from_secs(15),
+            header_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_mins(2),
+            shutdown_grace: Duration::from_secs(10),
+            max_connections: 8192,
+        }
+    }
+}
+
+/// The HTTP side of a gateway.
+#[derive(Debug)]
+pub struct Edge {
+    engine: Engine,
+    config: EdgeConfig,
+    tasks: Tasks,
+}
+
+impl Edge {
+    pub fn new(engine: Engine, config: EdgeConfig, tasks: Tasks) -> Self {
+        Self { engine, config, tasks }
+    }
+
+    /// Serves until `shutdown`, then stops accepting, ends open streams, and lets requests finish within the grace.
+    pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
+        listen::run(self, listener, shutdown).await
+    }
+}

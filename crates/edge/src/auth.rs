@@ -1,0 +1,281 @@
+//! Who is calling: a registry of credentials, each with a principal.
+//!
+//! The registry keeps digests only. A presented secret is hashed, looked up by a prefix of its digest, and compared
+//! in constant time; what the look-up could tell an observer is about the digest, not about the secret.
+//!
+//! A request that carries `Authorization` is judged by that header alone, right or wrong; `X-API-Key` counts only
+//! without it. So a request never acts for another principal than its first word says.
+
+mod peer_json;
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use longshore_model::card::AuthScheme;
+use longshore_model::{Error, ErrorKind, Principal};
+use secrecy::{ExposeSecret, SecretString};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// The header of an API key.
+pub const API_KEY_HEADER: &str = "x-api-key";
+
+/// Every credential that opens the gateway. Cheap to ask, and holds no secret.
+#[derive(Clone)]
+pub struct Credentials {
+    by_prefix: HashMap<[u8; PREFIX], Vec<Known>>,
+    schemes: BTreeSet<AuthScheme>,
+}
+
+/// How many bytes of a digest find its bucket. Eight make two secrets in one bucket an accident that never comes;
+/// if it does, both are compared.
+const PREFIX: usize = 8;
+
+#[derive(Clone)]
+struct Known {
+    digest: [u8; 32],
+    principal: Principal,
+}
+
+impl Credentials {
+    pub fn builder() -> CredentialsBuilder {
+        CredentialsBuilder::default()
+    }
+
+    /// Reads the registry that the Python gateway takes in `A2A_STATIC_AUTH_CREDENTIALS`.
+    pub fn from_peer_json(text: &str) -> Result<Self, CredentialsError> {
+        Self::builder().peer_json(text)?.build()
+    }
+
+    /// The schemes that at least one credential uses, in a fixed order.
+    pub fn schemes(&self) -> Vec<AuthScheme> {
+        self.schemes.iter().copied().collect()
+    }
+
+    /// The value of `WWW-Authenticate`.
+    pub fn challenge(&self) -> String {
+        let words: Vec<&str> = self.schemes.iter().map(|scheme| challenge(*scheme)).collect();
+        words.join(", ")
+    }
+
+    /// The principal of a request, from its headers.
+    pub fn authenticate(&self, headers: &HeaderMap) -> Result<Principal, Error> {
+        presented(headers).and_then(|digest| self.find(&digest)).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Unauthenticated,
+                "This request needs a valid credential; WWW-Authenticate lists the schemes.",
+            )
+        })
+    }
+
+    fn find(&self, digest: &[u8; 32]) -> Option<Principal> {
+        let bucket = self.by_prefix.get(&prefix(digest))?;
+        bucket
+            .iter()
+            .find(|known| bool::from(known.digest.ct_eq(digest)))
+            .map(|known| known.principal.clone())
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count: usize = self.by_prefix.values().map(Vec::len).sum();
+        f.debug_struct("Credentials")
+            .field("schemes", &self.schemes)
+            .field("count", &count)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Collects credentials. The checks are made by [`CredentialsBuilder::build`].
+#[derive(Default)]
+pub struct CredentialsBuilder {
+    given: Vec<Given>,
+}
+
+/// One credential, not yet checked.
+struct Given {
+    scheme: AuthScheme,
+    /// Empty unless the scheme is `Basic`.
+    username: String,
+    secret: SecretString,
+    principal: String,
+}
+
+impl CredentialsBuilder {
+    #[must_use]
+    pub fn bearer(self, token: SecretString, principal: impl Into<String>) -> Self {
+        self.with(AuthScheme::Bearer, String::new(), token, principal.into())
+    }
+
+    /// The principal of a basic credential is its user.
+    #[must_use]
+    pub fn basic(self, username: impl Into<String>, password: SecretString) -> Self {
+        let username = username.into();
+        self.with(AuthScheme::Basic, username.clone(), password, username)
+    }
+
+    #[must_use]
+    pub fn api_key(self, key: SecretString, principal: impl Into<String>) -> Self {
+        self.with(AuthScheme::ApiKey, String::new(), key, principal.into())
+    }
+
+    /// Adds the enabled entries of a registry in the peer's JSON.
+    pub fn peer_json(mut self, text: &str) -> Result<Self, CredentialsError> {
+        self.given.extend(peer_json::parse(text)?);
+        Ok(self)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.given.is_empty()
+    }
+
+    pub fn build(self) -> Result<Credentials, CredentialsError> {
+        let mut credentials = Credentials { by_prefix: HashMap::new(), schemes: BTreeSet::new() };
+        for (index, given) in self.given.iter().enumerate() {
+            check(given).map_err(|what| CredentialsError::new(format!("credential {}", index + 1), what))?;
+            let digest = digest(given.scheme, &given.username, given.secret.expose_secret().as_bytes());
+            let principal = Principal::new(&given.principal);
+            match credentials.find(&digest) {
+                Some(other) if other == principal => continue,
+                Some(_) => {
+                    return Err(CredentialsError::new(
+                        format!("credential {}", index + 1),
+                        "has the same secret as another principal's; give each a secret of its own",
+                    ));
+                }
+                None => {}
+            }
+            credentials.schemes.insert(given.scheme);
+            credentials.by_prefix.entry(prefix(&digest)).or_default().push(Known { digest, principal });
+        }
+        if credentials.by_prefix.is_empty() {
+            return Err(CredentialsError::new("credentials", "needs at least one that is enabled"));
+        }
+        Ok(credentials)
+    }
+
+    fn with(mut self, scheme: AuthScheme, username: String, secret: SecretString, principal: String) -> Self {
+        self.given.push(Given { scheme, username, secret, principal });
+        self
+    }
+}
+
+impl fmt::Debug for CredentialsBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CredentialsBuilder").field("count", &self.given.len()).finish_non_exhaustive()
+    }
+}
+
+/// What is wrong with a configured credential, and where. Never holds a secret.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CredentialsError {
+    place: String,
+    what: String,
+}
+
+impl CredentialsError {
+    fn new(place: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { place: place.into(), what: what.into() }
+    }
+}
+
+impl fmt::Display for CredentialsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.place, self.what)
+    }
+}
+
+impl std::error::Error for CredentialsError {}
+
+fn challenge(scheme: AuthScheme) -> &'static str {
+    match scheme {
+        AuthScheme::Bearer => "Bearer",
+        AuthScheme::Basic => "Basic realm=\"longshore\"",
+        AuthScheme::ApiKey => "ApiKey",
+    }
+}
+
+fn check(given: &Given) -> Result<(), &'static str> {
+    if given.secret.expose_secret().is_empty() {
+        return Err("has an empty secret");
+    }
+    if given.secret.expose_secret().trim() != given.secret.expose_secret()
+        && given.scheme != AuthScheme::Basic
+    {
+        // The value of a header is trimmed before it is compared, so such a secret could never match.
+        return Err("has white space around its secret");
+    }
+    if given.principal.is_empty() {
+        return Err("has an empty principal");
+    }
+    if given.scheme == AuthScheme::Basic && given.username.contains(':') {
+        return Err("has a ':' in its username, which basic authentication cannot carry");
+    }
+    Ok(())
+}
+
+/// The digest of the secret that the request presents. `None`: there is none, or the header is malformed.
+fn presented(headers: &HeaderMap) -> Option<[u8; 32]> {
+    if headers.contains_key(AUTHORIZATION) {
+        return presented_authorization(single(headers, AUTHORIZATION.as_str())?);
+    }
+    let key = single(headers, API_KEY_HEADER)?.trim_ascii();
+    if key.is_empty() { None } else { Some(digest(AuthScheme::ApiKey, "", key)) }
+}
+
+fn presented_authorization(value: &[u8]) -> Option<[u8; 32]> {
+    let value = value.trim_ascii();
+    let end = value.iter().position(|byte| *byte == b' ')?;
+    let (scheme, rest) = (&value[..end], value[end..].trim_ascii());
+    if rest.is_empty() {
+        return None;
+    }
+    if scheme.eq_ignore_ascii_case(b"bearer") {
+        Some(digest(AuthScheme::Bearer, "", rest))
+    } else if scheme.eq_ignore_ascii_case(b"basic") {
+        let decoded = String::from_utf8(STANDARD.decode(rest).ok()?).ok()?;
+        let (username, password) = decoded.split_once(':')?;
+        if username.is_empty() || password.is_empty() {
+            return None;
+        }
+        Some(digest(AuthScheme::Basic, username, password.as_bytes()))
+    } else {
+        None
+    }
+}
+
+/// The one value of a header. A header that is there twice is malformed: which of the two would count?
+fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    if values.next().is_some() { None } else { Some(first.as_bytes()) }
+}
+
+/// The scheme is part of what is hashed, so a token is no API key and no password.
+fn digest(scheme: AuthScheme, username: &str, secret: &[u8]) -> [u8; 32] {
+    let tag: &[u8] = match scheme {
+        AuthScheme::Bearer => b"bearer\0",
+        AuthScheme::Basic => b"basic\0",
+        AuthScheme::ApiKey => b"api_key\0",
+    };
+    let mut hash = Sha256::new();
+    hash.update(tag);
+    hash.update(username.as_bytes());
+    hash.update(b"\0");
+    hash.update(secret);
+    hash.finalize().into()
+}
+
+fn prefix(digest: &[u8; 32]) -> [u8; PREFIX] {
+    let mut prefix = [0; PREFIX];
+    prefix.copy_from_slice(&digest[..PREFIX]);
+    prefix
+}
+
+#[cfg(test)]
+mod tests;

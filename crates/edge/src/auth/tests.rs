@@ -1,0 +1,182 @@
+use super::*;
+
+fn secret(text: &str) -> SecretString {
+    SecretString::from(text)
+}
+
+fn registry() -> Credentials {
+    Credentials::builder()
+        .bearer(secret("tok-ada"), "ada")
+        .bearer(secret("tok-bob"), "bob")
+        .basic("carl", secret("pass:word"))
+        .api_key(secret("key-dora"), "dora")
+        .build()
+        .unwrap()
+}
+
+fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        headers.append(http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+    }
+    headers
+}
+
+fn basic(pair: &[u8]) -> String {
+    format!("Basic {}", STANDARD.encode(pair))
+}
+
+#[test]
+fn each_scheme_finds_its_principal() {
+    type Given<'a> = &'a [(&'a str, &'a str)];
+
+    let carl = basic(b"carl:pass:word");
+    let cases: &[(Given<'_>, Option<&str>)] = &[
+        (&[("authorization", "Bearer tok-ada")], Some("ada")),
+        (&[("authorization", "bEARER   tok-bob ")], Some("bob")),
+        (&[("authorization", &carl)], Some("carl")),
+        (&[("authorization", &carl.replace("Basic", "bAsIc"))], Some("carl")),
+        (&[("x-api-key", "key-dora")], Some("dora")),
+        (&[], None),
+        (&[("authorization", "")], None),
+        (&[("authorization", "Bearer")], None),
+        (&[("authorization", "Bearer ")], None),
+        (&[("authorization", "Bearer tok-eve")], None),
+        (&[("authorization", "Bearer tok-ada x")], None),
+        (&[("authorization", "tok-ada")], None),
+        (&[("authorization", "Digest tok-ada")], None),
+        // A secret of one scheme is none of another.
+        (&[("authorization", "Bearer key-dora")], None),
+        (&[("x-api-key", "tok-ada")], None),
+        (&[("authorization", "Bearer carl:pass:word")], None),
+        (&[("authorization", &basic(b"carl:wrong"))], None),
+        (&[("authorization", &basic(b"carl:"))], None),
+        (&[("authorization", &basic(b":pass:word"))], None),
+        (&[("authorization", &basic(b"carl"))], None),
+        (&[("authorization", &basic(b"carl:\xff"))], None),
+        (&[("authorization", "Basic !!!")], None),
+        (&[("x-api-key", "")], None),
+        // Two of one header: which would count?
+        (&[("authorization", "Bearer tok-ada"), ("authorization", "Bearer tok-bob")], None),
+        (&[("x-api-key", "key-dora"), ("x-api-key", "key-dora")], None),
+        // Authorization is judged alone.
+        (&[("authorization", "Bearer tok-ada"), ("x-api-key", "key-dora")], Some("ada")),
+        (&[("authorization", "Bearer tok-ada"), ("x-api-key", "wrong")], Some("ada")),
+        (&[("authorization", "Bearer wrong"), ("x-api-key", "key-dora")], None),
+    ];
+    let registry = registry();
+    for (given, expected) in cases {
+        let found = registry.authenticate(&headers(given)).ok();
+        assert_eq!(found.as_ref().map(Principal::as_str), *expected, "{given:?}");
+    }
+}
+
+#[test]
+fn the_challenge_lists_what_is_configured() {
+    assert_eq!(registry().challenge(), "Bearer, Basic realm=\"longshore\", ApiKey");
+    let keys = Credentials::builder().api_key(secret("k"), "p").build().unwrap();
+    assert_eq!((keys.challenge().as_str(), keys.schemes()), ("ApiKey", vec![AuthScheme::ApiKey]));
+}
+
+#[test]
+fn no_secret_is_printed() {
+    let builder = Credentials::builder().bearer(secret("tok-ada"), "ada");
+    let printed = format!("{builder:?} {:?}", registry());
+    for hidden in ["tok-", "pass", "key-"] {
+        assert!(!printed.contains(hidden), "{printed}");
+    }
+}
+
+#[test]
+fn a_useless_credential_is_refused() {
+    let cases = [
+        (Credentials::builder(), "credentials needs at least one that is enabled"),
+        (Credentials::builder().bearer(secret(""), "a"), "credential 1 has an empty secret"),
+        (Credentials::builder().bearer(secret(" t"), "a"), "credential 1 has white space around its secret"),
+        (Credentials::builder().bearer(secret("t"), ""), "credential 1 has an empty principal"),
+        (
+            Credentials::builder().basic("a:b", secret("t")),
+            "credential 1 has a ':' in its username, which basic authentication cannot carry",
+        ),
+        (
+            Credentials::builder().bearer(secret("t"), "a").bearer(secret("t"), "b"),
+            "credential 2 has the same secret as another principal's; give each a secret of its own",
+        ),
+    ];
+    for (builder, expected) in cases {
+        assert_eq!(builder.build().unwrap_err().to_string(), expected);
+    }
+    // The same credential from two places is one credential.
+    Credentials::builder().bearer(secret("t"), "a").bearer(secret("t"), "a").build().unwrap();
+}
+
+#[test]
+fn the_peers_registry_is_read() {
+    let credentials = Credentials::from_peer_json(
+        r#"[
+            {"scheme": "bearer", "token": " tok-ada ", "principal": "ada", "credential_id": "c1", "capabilities": ["x"]},
+            {"scheme": "BASIC", "username": "carl", "password": "pw", "capabilities": []},
+            {"scheme": "api_key", "token": "key-dora", "principal": "dora"},
+            {"scheme": "bearer", "token": "tok-off", "principal": "off", "enabled": false}
+        ]"#,
+    )
+    .unwrap();
+    let who = |name, value: &str| {
+        let found = credentials.authenticate(&headers(&[(name, value)])).ok();
+        found.map(|principal| principal.as_str().to_owned())
+    };
+    assert_eq!(who("authorization", "Bearer tok-ada").as_deref(), Some("ada"));
+    assert_eq!(who("authorization", &basic(b"carl:pw")).as_deref(), Some("carl"));
+    assert_eq!(who("x-api-key", "key-dora").as_deref(), Some("dora"));
+    assert_eq!(who("authorization", "Bearer tok-off"), None);
+}
+
+#[test]
+fn a_wrong_registry_is_refused_with_the_exact_key() {
+    let cases = [
+        ("{", "is no JSON: EOF while parsing an object at line 1 column 1"),
+        ("{}", "must be a JSON array of credentials"),
+        ("[]", "needs at least one enabled credential"),
+        (
+            r#"[{"scheme":"bearer","token":"s3","principal":"a","enabled":false}]"#,
+            "needs at least one enabled credential",
+        ),
+        ("[1]", "[0] must be a JSON object"),
+        (
+            r#"[{"scheme":"bearer","tokn":"s3","principal":"a"}]"#,
+            "[0].tokn is no key of a credential; allowed are scheme, token, username, password, principal, credential_id, capabilities, enabled",
+        ),
+        (r#"[{"token":"s3","principal":"a"}]"#, "[0].scheme is required: bearer, basic or api_key"),
+        (r#"[{"scheme":"s3","token":"s3","principal":"a"}]"#, "[0].scheme must be bearer, basic or api_key"),
+        (r#"[{"scheme":"bearer","principal":"a"}]"#, "[0].token is required: the secret"),
+        (r#"[{"scheme":"bearer","token":"s3"}]"#, "[0].principal is required: whom the token stands for"),
+        (r#"[{"scheme":"bearer","token":1,"principal":"a"}]"#, "[0].token must be a string"),
+        (
+            r#"[{"scheme":"bearer","token":"s3","principal":"a","password":"s3"}]"#,
+            "[0].password belongs to the scheme basic only",
+        ),
+        (
+            r#"[{"scheme":"basic","username":"a","password":"s3","principal":"a"}]"#,
+            "[0].principal must not be given: the principal of basic is the username",
+        ),
+        (
+            r#"[{"scheme":"basic","username":"a","password":"s3","token":"s3"}]"#,
+            "[0].token belongs to the schemes bearer and api_key only",
+        ),
+        (r#"[{"scheme":"basic","username":"a"}]"#, "[0].password is required: the secret"),
+        (
+            r#"[{"scheme":"bearer","token":"s3","principal":"a","enabled":1}]"#,
+            "[0].enabled must be true or false",
+        ),
+        (
+            r#"[{"scheme":"bearer","token":"s3","principal":"a","capabilities":"x"}]"#,
+            "[0].capabilities must be an array of strings",
+        ),
+    ];
+    for (text, expected) in cases {
+        let error = Credentials::from_peer_json(text).unwrap_err().to_string();
+        let error = error.strip_prefix("A2A_STATIC_AUTH_CREDENTIALS").unwrap();
+        assert_eq!(error.trim_start(), expected);
+        assert!(!error.contains("s3"), "a secret in {error}");
+    }
+}

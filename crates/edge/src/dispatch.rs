@@ -1,0 +1,163 @@
+//! From a request's head to the binding that answers it.
+//!
+//! In order: what is public, the credential, the line (REST: from the head; JSON-RPC: with the method), the path, the
+//! verb. So a caller without a credential learns nothing about paths.
+
+use std::panic::AssertUnwindSafe;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::header::{ALLOW, WWW_AUTHENTICATE};
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, StatusCode};
+use longshore_engine::Engine;
+use longshore_model::{Error, ErrorKind, Result};
+use longshore_wire::jsonrpc::Id;
+use tokio_util::sync::CancellationToken;
+
+use crate::EdgeConfig;
+use crate::auth::Credentials;
+use crate::body::BodyLimits;
+use crate::card::CardAnswer;
+use crate::line::{self, Line, VERSION_HEADER};
+use crate::media::Media;
+use crate::operation::Operations;
+use crate::query;
+use crate::reply::{self, Response};
+use crate::route::{self, Resolved, Route};
+use crate::sse::StreamSettings;
+
+#[derive(Debug)]
+pub(crate) struct Dispatcher {
+    credentials: Credentials,
+    challenge: HeaderValue,
+    card: CardAnswer,
+    pub(crate) limits: BodyLimits,
+    pub(crate) streams: StreamSettings,
+    pub(crate) operations: Operations,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(engine: Engine, config: EdgeConfig, closing: CancellationToken) -> Self {
+        let challenge = HeaderValue::try_from(config.credentials.challenge())
+            .expect("the challenges are made of fixed words");
+        Self {
+            card: CardAnswer::new(&config.card),
+            credentials: config.credentials,
+            challenge,
+            limits: BodyLimits { max_bytes: config.max_body_bytes, timeout: config.body_timeout },
+            streams: StreamSettings { keep_alive: config.keep_alive, closing: closing.clone() },
+            // Half of the grace to wait, half to write the answer.
+            operations: Operations { engine, closing, patience: config.shutdown_grace / 2 },
+        }
+    }
+
+    /// Answers a request, whatever happens in it.
+    pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let (parts, body) = request.into_parts();
+        let answered = AssertUnwindSafe(self.dispatch(&parts, body)).catch_unwind().await;
+        let mut response = answered.unwrap_or_else(|_| {
+            // The panic hook has written what and where.
+            let mut response = refuse(&parts, &Error::internal("a handler panicked"));
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            response
+        });
+        response.headers_mut().insert(VERSION_HEADER, HeaderValue::from_static(Line::V1.version()));
+        response
+    }
+
+    async fn dispatch<B>(&self, parts: &Parts, body: B) -> Response
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let resolved = route::resolve(parts.uri.path());
+        if let Resolved::Route(route) = &resolved
+            && route.is_public()
+        {
+            return self.public(route, parts);
+        }
+        let caller = match self.credentials.authenticate(&parts.headers) {
+            Ok(caller) => caller,
+            Err(error) => {
+                let mut response = refuse(parts, &error);
+                response.headers_mut().insert(WWW_AUTHENTICATE, self.challenge.clone());
+                return response;
+            }
+        };
+        if is_rpc(parts) {
+            return self.rpc(&caller, parts, body).await;
+        }
+        let route = match served(parts, resolved) {
+            Ok(route) => route,
+            Err(error) => return refuse(parts, &error),
+        };
+        if !route.verbs().contains(&parts.method) {
+            return wrong_verb(&route, parts);
+        }
+        match self.rest(&caller, &route, parts, body).await {
+            Ok(response) => response,
+            Err(error) => refuse(parts, &error),
+        }
+    }
+
+    /// The card is served to clients of every line: it is where they learn which lines there are.
+    fn public(&self, route: &Route, parts: &Parts) -> Response {
+        if !route.verbs().contains(&parts.method) {
+            return wrong_verb(route, parts);
+        }
+        match route {
+            Route::Card => self.card.answer(&parts.method, &parts.headers),
+            _ => reply::empty(StatusCode::OK),
+        }
+    }
+}
+
+/// The route of a REST request, if its line is served and its path is known.
+fn served(parts: &Parts, resolved: Resolved) -> Result<Route> {
+    line::named(&parts.headers, &query::pairs(parts.uri.query()))?;
+    match resolved {
+        Resolved::Route(route) => Ok(route),
+        Resolved::UnknownTenant(tenant) => Err(Error::new(
+            ErrorKind::RouteNotFound,
+            "The path begins with a tenant, and no tenants are configured; leave the first segment out.",
+        )
+        .detail("tenant", tenant)),
+        Resolved::Unknown => Err(Error::new(
+            ErrorKind::RouteNotFound,
+            "There is no such path; the card at /.well-known/agent-card.json lists the interfaces.",
+        )),
+    }
+}
+
+fn wrong_verb(route: &Route, parts: &Parts) -> Response {
+    let verbs: Vec<&str> = route.verbs().iter().map(Method::as_str).collect();
+    let verbs = verbs.join(", ");
+    let error = Error::new(
+        ErrorKind::VerbNotAllowed,
+        format!("This path does not take this verb; it takes {verbs}."),
+    );
+    let mut response = refuse(parts, &error);
+    let allow = HeaderValue::try_from(verbs).expect("verbs may stand in a header");
+    response.headers_mut().insert(ALLOW, allow);
+    response
+}
+
+/// Tells an error in the shape of the binding that the request was meant for.
+fn refuse(parts: &Parts, error: &Error) -> Response {
+    if is_rpc(parts) {
+        reply::log(error, "JSON-RPC");
+        reply::rpc_error(&Id::Null, error)
+    } else {
+        reply::log(error, "REST");
+        reply::rest_error(error, Media::of_answer(&parts.headers))
+    }
+}
+
+fn is_rpc(parts: &Parts) -> bool {
+    parts.method == Method::POST && route::is_root(parts.uri.path())
+}

@@ -1,0 +1,181 @@
+//! Accepts connections and serves HTTP/1.1 and HTTP/2 (with prior knowledge) on each.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hyper::rt::Executor;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use longshore_engine::Tasks;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::Edge;
+use crate::dispatch::Dispatcher;
+
+/// What hyper may hold for one connection before it stops pulling: the memory of a stalled reader, and the longest
+/// request head. Rounded up by one batch of events.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// How many requests one HTTP/2 connection may have open; further ones wait at the client.
+const STREAMS_PER_CONNECTION: u32 = 1024;
+
+/// An HTTP/2 peer is asked this often whether it is still there, and dropped when it does not answer in time.
+const PING_EVERY: Duration = Duration::from_secs(30);
+
+/// After a failed accept (mostly: out of file descriptors) others get this long to give some back.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
+    let Edge { engine, config, tasks } = edge;
+    let most = u32::try_from(config.max_connections.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
+    let slots = Arc::new(Semaphore::new(most as usize));
+    let cut = CancellationToken::new();
+    let connections = Connections {
+        builder: builder(&tasks, &cut, config.header_timeout),
+        first_request_within: config.header_timeout,
+        shutdown: shutdown.clone(),
+        cut: cut.clone(),
+    };
+    let connections = Arc::new(connections);
+    let grace = config.shutdown_grace;
+    let dispatcher = Arc::new(Dispatcher::new(engine, config, shutdown.clone()));
+
+    loop {
+        let slot = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            slot = Arc::clone(&slots).acquire_owned() => slot.expect("the semaphore is never closed"),
+        };
+        let accepted = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                if !is_of_one_connection(&error) {
+                    tracing::warn!(%error, "cannot accept connections");
+                    let _ = shutdown.run_until_cancelled(tokio::time::sleep(ACCEPT_PAUSE)).await;
+                }
+                continue;
+            }
+        };
+        let (connections, dispatcher) = (Arc::clone(&connections), Arc::clone(&dispatcher));
+        tasks.spawn("connection", async move {
+            connections.serve(stream, dispatcher).await;
+            drop(slot);
+        });
+    }
+
+    // Closed first, so that new clients are turned away at once.
+    drop(listener);
+    if tokio::time::timeout(grace, slots.acquire_many(most)).await.is_err() {
+        let open = most as usize - slots.available_permits();
+        tracing::info!(open, "connections cut at the end of the grace");
+        cut.cancel();
+        // Each connection drops what it holds as soon as it sees the token.
+        let _ = slots.acquire_many(most).await;
+    }
+    Ok(())
+}
+
+struct Connections {
+    builder: Builder<TrackedExecutor>,
+    first_request_within: Duration,
+    shutdown: CancellationToken,
+    cut: CancellationToken,
+}
+
+impl Connections {
+    async fn serve(&self, stream: TcpStream, dispatcher: Arc<Dispatcher>) {
+        // Events are small and must not wait for each other. If it cannot be set the stream is only slower.
+        let _ = stream.set_nodelay(true);
+        let asked = Arc::new(AtomicBool::new(false));
+        let service = {
+            let asked = Arc::clone(&asked);
+            service_fn(move |request| {
+                asked.store(true, Ordering::Relaxed);
+                let dispatcher = Arc::clone(&dispatcher);
+                async move { Ok::<_, Infallible>(dispatcher.answer(request).await) }
+            })
+        };
+        let mut connection = pin!(self.builder.serve_connection(TokioIo::new(stream), service));
+        // hyper's own timeout starts only once the protocol is known, which takes up to 24 bytes.
+        let mut silence = pin!(tokio::time::sleep(self.first_request_within));
+        let (mut silence_counts, mut stopping) = (true, false);
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        // Clients that go away are everyday life.
+                        tracing::debug!(error, "connection ended");
+                    }
+                    return;
+                }
+                () = silence.as_mut(), if silence_counts => {
+                    silence_counts = false;
+                    if !asked.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+                () = self.shutdown.cancelled(), if !stopping => {
+                    stopping = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = self.cut.cancelled() => return,
+            }
+        }
+    }
+}
+
+fn builder(tasks: &Tasks, cut: &CancellationToken, header_timeout: Duration) -> Builder<TrackedExecutor> {
+    let mut builder = Builder::new(TrackedExecutor { tasks: tasks.clone(), cut: cut.clone() });
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout)
+        // A client that has closed its half is taken for gone; its request would otherwise be worked on for nobody.
+        .half_close(false)
+        .max_buf_size(BUFFER_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .keep_alive_interval(PING_EVERY)
+        .max_send_buf_size(BUFFER_BYTES);
+    builder
+}
+
+/// Spawns what hyper runs beside an HTTP/2 connection: one task for each request. They end with the connection.
+#[derive(Clone)]
+struct TrackedExecutor {
+    tasks: Tasks,
+    cut: CancellationToken,
+}
+
+impl<F> Executor<F> for TrackedExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        self.tasks.spawn("http2 request", self.cut.clone().run_until_cancelled_owned(future));
+    }
+}
+
+/// The client took its connection back before it was accepted: the next one is not affected.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
+    )
+}

@@ -1,0 +1,260 @@
+//! The operations, the same for every binding: a decoded command goes to the engine, encoded JSON or events come back.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use longshore_engine::{Engine, Opening, Subscription, TaskReader};
+use longshore_model::{
+    CancelTask, Error, ErrorKind, GetTask, ListTasks, Principal, Result, SendConfig, SendMessage, Seq,
+    SubscribeToTask, TaskId,
+};
+use longshore_wire::v1::encode::{self, Gap, View};
+use tokio_util::sync::CancellationToken;
+
+use crate::sse::{Event, Opened, Source, Until};
+
+const LAST_EVENT_ID: &str = "Last-Event-ID";
+
+/// What an agent's output can be shown as. A caller that takes none of these is told so before anything runs.
+const OUTPUT_MODES: [&str; 5] = ["text/plain", "application/json", "text/*", "application/*", "*/*"];
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Operation {
+    Send(SendMessage),
+    Stream(SendMessage),
+    Get(GetTask),
+    List(ListTasks),
+    Cancel(CancelTask),
+    Subscribe(SubscribeToTask),
+}
+
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Json(Bytes),
+    Events(Opened<TaskReader>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Operations {
+    pub(crate) engine: Engine,
+    pub(crate) closing: CancellationToken,
+    /// How long a blocking send is still waited for once the gateway stops.
+    pub(crate) patience: Duration,
+}
+
+impl Operations {
+    pub(crate) async fn perform(
+        &self,
+        caller: &Principal,
+        operation: Operation,
+        headers: &HeaderMap,
+    ) -> Result<Outcome> {
+        let engine = &self.engine;
+        Ok(match operation {
+            Operation::Send(command) => Outcome::Json(self.send(caller, command).await?),
+            Operation::Stream(command) => Outcome::Events(self.stream(caller, command, headers).await?),
+            Operation::Get(GetTask { id, history_length }) => {
+                let found = engine.get(caller, &id).await?;
+                Outcome::Json(encode::task(&found.task, View { history_length, ..View::default() }))
+            }
+            Operation::List(query) => {
+                let view = View { history_length: query.history_length, artifacts: query.include_artifacts };
+                let listing = engine.list(caller, query).await?;
+                let token = &listing.next_page_token;
+                Outcome::Json(encode::list_response(
+                    &listing.tasks,
+                    view,
+                    token,
+                    listing.page_size,
+                    listing.total,
+                ))
+            }
+            Operation::Cancel(CancelTask { id }) => {
+                let canceled = engine.cancel(caller, &id).await?;
+                Outcome::Json(encode::task(&canceled.task, View::default()))
+            }
+            Operation::Subscribe(SubscribeToTask { id }) => {
+                let subscription = engine.subscribe(caller, &id, last_event_id(headers)?).await?;
+                Outcome::Events(opened(subscription, Until::Terminal))
+            }
+        })
+    }
+
+    /// For a caller that wants no answer: only what changes something is done, and nothing is waited for.
+    pub(crate) async fn notify(&self, caller: &Principal, operation: Operation) -> Result<()> {
+        match operation {
+            Operation::Send(command) | Operation::Stream(command) => {
+                check_config(&command.config)?;
+                self.engine.send(caller, command).await.map(drop)
+            }
+            Operation::Cancel(CancelTask { id }) => self.engine.cancel(caller, &id).await.map(drop),
+            Operation::Get(_) | Operation::List(_) | Operation::Subscribe(_) => Ok(()),
+        }
+    }
+
+    async fn send(&self, caller: &Principal, command: SendMessage) -> Result<Bytes> {
+        check_config(&command.config)?;
+        let SendConfig { history_length, return_immediately, .. } = command.config;
+        let sent = self.engine.send(caller, command).await?;
+        let snapshot = if return_immediately {
+            self.engine.get(caller, &sent.task).await?
+        } else {
+            self.unless_closing(&sent.task, self.engine.settled(caller, sent.reader)).await?
+        };
+        Ok(encode::send_response(&snapshot.task, View { history_length, ..View::default() }))
+    }
+
+    async fn stream(
+        &self,
+        caller: &Principal,
+        command: SendMessage,
+        headers: &HeaderMap,
+    ) -> Result<Opened<TaskReader>> {
+        check_config(&command.config)?;
+        let cursor = last_event_id(headers)?;
+        let sent = self.engine.send(caller, command).await?;
+        // A client that was cut sends the same message again and says how far it had read.
+        if cursor.is_some() {
+            let subscription = self.engine.subscribe(caller, &sent.task, cursor).await?;
+            return Ok(opened(subscription, Until::Settled));
+        }
+        let mut source = sent.reader;
+        // The first event is durable, so this does not wait for the agent; if it cannot be read the caller gets a
+        // plain error and no stream.
+        let first = Source::next(&mut source).await?.unwrap_or_default();
+        Ok(Opened { first, source, until: Until::Settled })
+    }
+
+    /// The task outlives the gateway's stop; a caller that waits for it does not have to.
+    async fn unless_closing<T>(&self, task: &TaskId, wait: impl Future<Output = Result<T>>) -> Result<T> {
+        let patience_ends = async {
+            self.closing.cancelled().await;
+            tokio::time::sleep(self.patience).await;
+        };
+        tokio::select! {
+            biased;
+            settled = wait => settled,
+            () = patience_ends => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("The gateway is shutting down. Task {task} goes on; get it or subscribe to it later."),
+            )
+            .detail("taskId", task.as_str())),
+        }
+    }
+}
+
+/// Where the client's last stream ended, from its header.
+fn last_event_id(headers: &HeaderMap) -> Result<Option<Seq>> {
+    let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
+    let digits = value.as_bytes().trim_ascii();
+    if digits.is_empty() {
+        return Ok(None);
+    }
+    // Digits only: a sign, which the parser would take, is no event id.
+    let seq = str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let seq = seq.and_then(|text| text.parse().ok());
+    let problem = || Error::invalid(LAST_EVENT_ID, "must be the id of an event: a decimal number");
+    seq.map(|seq| Some(Seq(seq))).ok_or_else(problem)
+}
+
+fn opened(subscription: Subscription, until: Until) -> Opened<TaskReader> {
+    let Subscription { opening, reader } = subscription;
+    let first = match opening {
+        Opening::Tail => Vec::new(),
+        Opening::Snapshot(now) => vec![Event::task(now.seq, encode::stream_task(&now.task, None))],
+        Opening::Gap(now, bounds) => {
+            let gap = Gap { requested: bounds.requested, first: bounds.first, head: bounds.head };
+            vec![Event::task(now.seq, encode::stream_task(&now.task, Some(gap)))]
+        }
+    };
+    Opened { first, source: reader, until }
+}
+
+fn check_config(config: &SendConfig) -> Result<()> {
+    if config.wants_push {
+        return Err(push_not_supported());
+    }
+    let modes = &config.accepted_output_modes;
+    let fits = |mode: &String| {
+        let mode = mode.split(';').next().unwrap_or_default().trim();
+        OUTPUT_MODES.iter().any(|known| known.eq_ignore_ascii_case(mode))
+    };
+    if modes.is_empty() || modes.iter().any(fits) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::ContentTypeNotSupported,
+        "configuration.acceptedOutputModes: none of them can be made; accept text/plain or application/json.",
+    )
+    .detail("supportedTypes", "text/plain, application/json"))
+}
+
+pub(crate) fn push_not_supported() -> Error {
+    Error::new(
+        ErrorKind::PushNotSupported,
+        "Push notifications are not supported; stream, subscribe or get the task instead.",
+    )
+}
+
+pub(crate) fn no_extended_card() -> Error {
+    Error::new(
+        ErrorKind::UnsupportedOperation,
+        "There is no extended agent card; the public card says all there is to say.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cursor_is_a_decimal_number() {
+        type Cursor = std::result::Result<Option<u64>, ()>;
+
+        let cases: [(Option<&str>, Cursor); 10] = [
+            (None, Ok(None)),
+            (Some(""), Ok(None)),
+            (Some("0"), Ok(Some(0))),
+            (Some(" 17 "), Ok(Some(17))),
+            (Some("18446744073709551615"), Ok(Some(u64::MAX))),
+            (Some("18446744073709551616"), Err(())),
+            (Some("-1"), Err(())),
+            (Some("+1"), Err(())),
+            (Some("1.5"), Err(())),
+            (Some("abc"), Err(())),
+        ];
+        for (value, expected) in cases {
+            let mut headers = HeaderMap::new();
+            if let Some(value) = value {
+                headers.insert(LAST_EVENT_ID, value.parse().unwrap());
+            }
+            let found = last_event_id(&headers);
+            if let Err(error) = &found {
+                assert_eq!(error.violations()[0].field, "Last-Event-ID");
+            }
+            assert_eq!(found.map(|seq| seq.map(|seq| seq.0)).map_err(drop), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn output_modes_must_leave_something_to_send() {
+        let check = |modes: &[&str]| {
+            let accepted_output_modes = modes.iter().map(|mode| (*mode).to_owned()).collect();
+            check_config(&SendConfig { accepted_output_modes, ..SendConfig::default() })
+        };
+        for fine in [
+            &[][..],
+            &["text/plain"],
+            &["image/png", "TEXT/PLAIN; charset=utf-8"],
+            &["*/*"],
+            &["application/*"],
+        ] {
+            assert!(check(fine).is_ok(), "{fine:?}");
+        }
+        for none in [&["image/png"][..], &["text/html", "audio/*"], &[""]] {
+            assert_eq!(check(none).unwrap_err().kind(), ErrorKind::ContentTypeNotSupported, "{none:?}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Answers: their bodies, their headers, and the shape of an error in each binding.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, StatusCode};
+use http_body::{Frame, SizeHint};
+use longshore_model::{Error, ErrorKind, Origin};
+use longshore_wire::jsonrpc::{self, Id};
+use longshore_wire::v1;
+
+use crate::media::Media;
+
+pub(crate) type Response = http::Response<Body>;
+
+/// The body of an answer. hyper pulls it: nothing is made before the socket has room for it.
+pub(crate) enum Body {
+    Full(Bytes),
+    Events(BoxStream<'static, Bytes>),
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Events(events) => {
+                events.as_mut().poll_next(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Full(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Events(_) => SizeHint::default(),
+        }
+    }
+}
+
+pub(crate) fn empty(status: StatusCode) -> Response {
+    with_status(status, Body::Full(Bytes::new()))
+}
+
+pub(crate) fn json(status: StatusCode, media: Media, body: Bytes) -> Response {
+    let mut response = with_status(status, Body::Full(body));
+    response.headers_mut().insert(CONTENT_TYPE, media.header());
+    response
+}
+
+pub(crate) fn events(events: BoxStream<'static, Bytes>) -> Response {
+    let mut response = with_status(StatusCode::OK, Body::Events(events));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // nginx and its like would otherwise hold events back until a buffer is full.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// An error as REST tells it: the status says it too.
+pub(crate) fn rest_error(error: &Error, media: Media) -> Response {
+    let status = StatusCode::from_u16(v1::error::row(error.kind()).http);
+    json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), media, v1::error::rest_body(error))
+}
+
+/// An error as JSON-RPC tells it: on status 200, except for what is refused below JSON-RPC, where proxies and HTTP
+/// clients look at the status. Those are told before the body is read, so their id is null.
+pub(crate) fn rpc_error(id: &Id, error: &Error) -> Response {
+    let status = match error.kind() {
+        ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
+        ErrorKind::PermissionDenied => StatusCode::FORBIDDEN,
+        ErrorKind::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        _ => StatusCode::OK,
+    };
+    json(status, Media::Json, jsonrpc::error(id, error))
+}
+
+/// Writes an error to the log. Called once for each, where it is told to the caller. Only the kind and the private
+/// cause are written: the public text may quote what the caller sent.
+pub(crate) fn log(error: &Error, what: &str) {
+    let kind = error.kind();
+    let cause = error.cause().map(chain);
+    let cause = cause.as_deref().unwrap_or("none");
+    match error.origin() {
+        Origin::Caller => tracing::debug!(?kind, origin = "caller", cause, what, "request refused"),
+        Origin::Agent => tracing::warn!(?kind, origin = "agent", cause, what, "request failed"),
+        Origin::Gateway => tracing::warn!(?kind, origin = "gateway", cause, what, "request failed"),
+    }
+}
+
+fn chain(cause: &(dyn std::error::Error + Send + Sync)) -> String {
+    let mut text = cause.to_string();
+    let mut next = cause.source();
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}
+
+fn with_status(status: StatusCode, body: Body) -> Response {
+    let mut response = http::Response::new(body);
+    *response.status_mut() = status;
+    response
+}

@@ -1,0 +1,155 @@
+//! Connections: both versions of HTTP, clients that dawdle, and the end of the gateway.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{Gateway, PATIENCE, message};
+
+async fn read_to_end(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    // A reset says as clearly as an end that the server has closed.
+    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the server closes");
+    String::from_utf8(bytes).unwrap()
+}
+
+#[tokio::test]
+async fn http2_with_prior_knowledge_is_served_on_the_same_port() {
+    let gateway = Gateway::echoing().await;
+    let body = json!({"message": message("m1", "one two")});
+    let sent = gateway.call("POST", "/message:send").json(&body).http2().send().await;
+    assert_eq!(sent.json()["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+    let streamed = gateway.rpc("SendStreamingMessage", &body).http2().stream().await.rest().await;
+    let plain = gateway.rpc("SendStreamingMessage", &body).stream().await.rest().await;
+    assert_eq!(streamed, plain);
+    let head = gateway.call("HEAD", "/.well-known/agent-card.json").http2().send().await;
+    assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_asks_is_closed() {
+    let gateway = Gateway::manual_with(|config| config.header_timeout = Duration::from_millis(50)).await;
+    // Nothing; the first letter of both protocols; the start of HTTP/2; half a head.
+    for beginning in ["", "P", "PRI * HTTP/2.0\r\n", "GET /livez HTTP/1.1\r\nhost:"] {
+        let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+        stream.write_all(beginning.as_bytes()).await.unwrap();
+        assert_eq!(read_to_end(&mut stream).await, "", "{beginning:?}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_never_comes_is_refused() {
+    let gateway = Gateway::manual_with(|config| config.body_timeout = Duration::from_millis(50)).await;
+    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+    let head = "POST /message:send HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\n\
+                content-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let answer = read_to_end(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert!(answer.contains("The body of the request did not arrive in time."), "{answer}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_chunked_body_over_the_limit_is_refused_as_well() {
+    let gateway = Gateway::manual_with(|config| config.max_body_bytes = 1000).await;
+    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+    let head = "POST /message:send HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\nconnection: close\r\n\
+                content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    let chunk = format!("400\r\n{}\r\n", "x".repeat(0x400));
+    stream.write_all(format!("{head}{chunk}{chunk}0\r\n\r\n").as_bytes()).await.unwrap();
+    let answer = read_to_end(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_half_leaves_nothing_behind() {
+    let mut gateway = Gateway::manual().await;
+    let (id, turn) = gateway.working_task("m1").await;
+    let before = gateway.tasks.running();
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+        let head =
+            format!("GET /tasks/{id}:subscribe HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut start = [0; 15];
+        stream.read_exact(&mut start).await.unwrap();
+        stream.shutdown().await.unwrap();
+        read_to_end(&mut stream).await;
+    }
+    // The connections end a moment after their sockets.
+    let gone = async {
+        while gateway.tasks.running() > before {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.expect("no connection is left");
+    turn.complete().await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn stopping_ends_streams_with_a_hint_and_lets_requests_finish() {
+    let mut gateway = Gateway::manual().await;
+    let (id, turn) = gateway.working_task("m1").await;
+    let mut events = gateway.call("GET", &format!("/tasks/{id}:subscribe")).stream().await;
+    events.next().await.unwrap();
+    let blocking = gateway.rpc("SendMessage", &json!({"message": message("m2", "other")}));
+    let (answer, ()) = tokio::join!(blocking.send(), async {
+        let other = gateway.turns.recv().await.unwrap();
+        gateway.shutdown.cancel();
+        assert_eq!(events.next_raw().await.as_deref(), Some("retry: 1000"));
+        assert_eq!(events.next_raw().await, None);
+        other.complete().await;
+    });
+    assert_eq!(answer.json()["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+    let address = gateway.address;
+    gateway.stop().await;
+    assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+    drop(turn);
+}
+
+#[tokio::test]
+async fn stopping_waits_only_so_long() {
+    let mut gateway = Gateway::manual_with(|config| config.shutdown_grace = Duration::from_millis(50)).await;
+    let call = gateway.rpc("SendMessage", &json!({"message": message("m1", "go")}));
+    let (answer, turn) = tokio::join!(call.send(), async {
+        let turn = gateway.turns.recv().await.unwrap();
+        gateway.shutdown.cancel();
+        turn
+    });
+    let error = answer.json()["error"].clone();
+    assert_eq!(error["data"][0]["reason"], "UNAVAILABLE");
+    assert_eq!(error["data"][0]["metadata"]["taskId"], turn.request.task.as_str());
+
+    // A connection that sends nothing and is never closed does not hold up the end.
+    gateway.stop().await;
+
+    let gateway = Gateway::manual_with(|config| config.shutdown_grace = Duration::from_millis(50)).await;
+    let mut silent = TcpStream::connect(gateway.address).await.unwrap();
+    silent.write_all(b"POST / HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n").await.unwrap();
+    gateway.stop().await;
+    assert_eq!(read_to_end(&mut silent).await, "");
+}
+
+#[tokio::test]
+async fn more_connections_than_allowed_wait_their_turn() {
+    let gateway = Gateway::manual_with(|config| {
+        config.max_connections = 1;
+    })
+    .await;
+    let first = TcpStream::connect(gateway.address).await.unwrap();
+    let second = gateway.call("GET", "/livez").send();
+    tokio::pin!(second);
+    // The first connection has the only place, and keeps it until it is closed.
+    let waited = tokio::time::timeout(Duration::from_millis(50), &mut second).await;
+    assert!(waited.is_err(), "the second connection is not served beside the first");
+    drop(first);
+    assert_eq!(second.await.status.as_u16(), 200);
+    gateway.stop().await;
+}

@@ -1,0 +1,360 @@
+//! Bad input, and the exact answer to it in each binding.
+
+use std::fmt::Write;
+
+use crate::support::{ADA, BOB, Call, Gateway, message, shown};
+use serde_json::{Value, json};
+
+/// One mistake, made in both bindings.
+struct Case {
+    name: &'static str,
+    rpc: Option<Call>,
+    rest: Option<Call>,
+}
+
+async fn transcript(cases: Vec<Case>) -> String {
+    let mut text = String::new();
+    for Case { name, rpc, rest } in cases {
+        writeln!(text, "# {name}").unwrap();
+        for (binding, call) in [("JSON-RPC", rpc), ("REST", rest)] {
+            if let Some(call) = call {
+                writeln!(text, "{binding} {}", shown(&call.send().await)).unwrap();
+            }
+        }
+    }
+    text
+}
+
+fn case(name: &'static str, rpc: impl Into<Option<Call>>, rest: impl Into<Option<Call>>) -> Case {
+    Case { name, rpc: rpc.into(), rest: rest.into() }
+}
+
+fn send_body(message: &Value) -> Value {
+    json!({"message": message})
+}
+
+#[tokio::test]
+async fn bodies_and_envelopes() {
+    let gateway = Gateway::echoing().await;
+    let (root, send) = (gateway.call("POST", "/"), gateway.call("POST", "/message:send"));
+    let typed =
+        |call: &Call, body: &'static str| call.clone().header("content-type", "application/json").body(body);
+    let good = send_body(&message("m", "hi"));
+    let rpc = json!({"jsonrpc": "2.0", "id": "a", "method": "SendMessage", "params": good});
+    let cases = vec![
+        case("malformed JSON", typed(&root, "{\"jsonrpc\""), typed(&send, "{\"message\"")),
+        case("no JSON at all", typed(&root, "hello"), typed(&send, "hello")),
+        case("an empty body", typed(&root, ""), typed(&send, "")),
+        case("no UTF-8", typed(&root, "").body(&b"\"\xff\""[..]), typed(&send, "").body(&b"\"\xff\""[..])),
+        case(
+            "wrong content type",
+            root.clone().json(&rpc).header("content-type", "text/plain"),
+            send.clone().json(&good).header("content-type", "text/plain"),
+        ),
+        case(
+            "wrong content type before malformed JSON",
+            typed(&root, "{'a'").header("content-type", "text/plain"),
+            typed(&send, "{'a'").header("content-type", "text/plain"),
+        ),
+        case("missing content type", root.clone().body(rpc.to_string()), send.clone().body(good.to_string())),
+        case("batch", root.clone().json(&json!([rpc])), send.clone().json(&json!([good]))),
+        case("unknown method", gateway.rpc("Nonsense", &json!({})), None),
+        case("method of the 0.3 line", gateway.rpc("message/send", &good), None),
+        case("no method", root.clone().json(&json!({"jsonrpc": "2.0", "id": 7})), None),
+        case(
+            "wrong jsonrpc",
+            root.clone().json(&json!({"jsonrpc": "1.0", "id": 7, "method": "GetTask"})),
+            None,
+        ),
+        case(
+            "id that is an object",
+            root.clone().json(&json!({"jsonrpc": "2.0", "id": {}, "method": "GetTask"})),
+            None,
+        ),
+        case(
+            "params in an array",
+            root.clone().json(&json!({"jsonrpc": "2.0", "id": 7, "method": "GetTask", "params": ["t"]})),
+            None,
+        ),
+        case("no params", root.clone().json(&json!({"jsonrpc": "2.0", "id": 7, "method": "GetTask"})), None),
+    ];
+    insta::assert_snapshot!(transcript(cases).await);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn parameters() {
+    let mut gateway = Gateway::manual().await;
+    let (task, turn) = gateway.working_task("m0").await;
+    let both =
+        |name, rpc_method, params: Value, rest: Call| case(name, gateway.rpc(rpc_method, &params), rest);
+    let send = |name, message: Value| {
+        let body = send_body(&message);
+        let rest = gateway.call("POST", "/message:send").json(&body);
+        both(name, "SendMessage", body, rest)
+    };
+    let get =
+        |name, id: &str, path: &str| both(name, "GetTask", json!({"id": id}), gateway.call("GET", path));
+    let list = |name, params: Value, query: &str| {
+        both(name, "ListTasks", params, gateway.call("GET", &format!("/tasks?{query}")))
+    };
+    let configured = |name, configuration: Value| {
+        let body = json!({"message": message("m", "hi"), "configuration": configuration});
+        both(name, "SendMessage", body.clone(), gateway.call("POST", "/message:send").json(&body))
+    };
+    let mut on_task = message("m1", "more");
+    on_task["taskId"] = json!(task);
+    let mut wrong_context = on_task.clone();
+    wrong_context["contextId"] = json!("another");
+    let mut on_nothing = message("m1", "more");
+    on_nothing["taskId"] = json!("nope");
+    let mut tenant = send_body(&message("m", "hi"));
+    tenant["tenant"] = json!("acme");
+    let long = "x".repeat(129);
+    let cases = vec![
+        send("missing parts", json!({"messageId": "m", "role": "ROLE_USER"})),
+        send("empty parts", json!({"messageId": "m", "role": "ROLE_USER", "parts": []})),
+        send(
+            "two contents in one part",
+            json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "a", "url": "b"}]}),
+        ),
+        send("no message id", json!({"role": "ROLE_USER", "parts": [{"text": "a"}]})),
+        send("message id against the rule", message("a/b", "hi")),
+        send(
+            "file part",
+            json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"url": "http://x.test/a.png"}]}),
+        ),
+        both("no message", "SendMessage", json!({}), gateway.call("POST", "/message:send").json(&json!({}))),
+        send("message to an unknown task", on_nothing),
+        send("message to a task that works", on_task),
+        send("wrong context", wrong_context),
+        both(
+            "tenant in a field",
+            "SendMessage",
+            tenant.clone(),
+            gateway.call("POST", "/message:send").json(&tenant),
+        ),
+        configured("negative historyLength in a send", json!({"historyLength": -1})),
+        configured("push configuration", json!({"taskPushNotificationConfig": {"url": "http://x.test/"}})),
+        configured("no output mode fits", json!({"acceptedOutputModes": ["image/png"]})),
+        get("unknown task", "nope", "/tasks/nope"),
+        get("dots", "..", "/tasks/.."),
+        get("id with a slash", "a/b", "/tasks/a%2Fb"),
+        get("id with a percent sign", "a%2Fb", "/tasks/a%252Fb"),
+        get("empty id", "", "/tasks/"),
+        get("long id", &long, &format!("/tasks/{long}")),
+        both(
+            "negative historyLength in a get",
+            "GetTask",
+            json!({"id": "nope", "historyLength": -1}),
+            gateway.call("GET", "/tasks/nope?historyLength=-1"),
+        ),
+        case(
+            "foreign task",
+            gateway.rpc("GetTask", &json!({"id": task})).header("authorization", BOB),
+            gateway.call("GET", &format!("/tasks/{task}")).header("authorization", BOB),
+        ),
+        case(
+            "cancel a foreign task",
+            gateway.rpc("CancelTask", &json!({"id": task})).header("authorization", BOB),
+            gateway.call("POST", &format!("/tasks/{task}:cancel")).header("authorization", BOB),
+        ),
+        case(
+            "subscribe to a foreign task",
+            gateway.rpc("SubscribeToTask", &json!({"id": task})).header("authorization", BOB),
+            gateway.call("GET", &format!("/tasks/{task}:subscribe")).header("authorization", BOB),
+        ),
+        both(
+            "cancel an unknown task",
+            "CancelTask",
+            json!({"id": "nope"}),
+            gateway.call("POST", "/tasks/nope:cancel"),
+        ),
+        both(
+            "cancel with an id against the rule",
+            "CancelTask",
+            json!({"id": "a/b"}),
+            gateway.call("POST", "/tasks/a%2Fb:cancel"),
+        ),
+        case(
+            "cancel with another id in the body",
+            None,
+            gateway.call("POST", "/tasks/a:cancel").json(&json!({"id": "b"})),
+        ),
+        both(
+            "subscribe to an unknown task",
+            "SubscribeToTask",
+            json!({"id": "nope"}),
+            gateway.call("POST", "/tasks/nope:subscribe"),
+        ),
+        case(
+            "malformed Last-Event-ID",
+            gateway.rpc("SubscribeToTask", &json!({"id": task})).header("last-event-id", "x1"),
+            gateway.call("GET", &format!("/tasks/{task}:subscribe")).header("last-event-id", "-1"),
+        ),
+        list("pageSize 0", json!({"pageSize": 0}), "pageSize=0"),
+        list("pageSize 101", json!({"pageSize": 101}), "pageSize=101"),
+        list("bad pageToken", json!({"pageToken": "%%%"}), "pageToken=%25%25%25"),
+        list("negative historyLength in a list", json!({"historyLength": -1}), "historyLength=-1"),
+        list("unknown status", json!({"status": "DONE"}), "status=DONE"),
+        list("bad timestamp", json!({"statusTimestampAfter": "noon"}), "statusTimestampAfter=noon"),
+        list("context id against the rule", json!({"contextId": "a b"}), "contextId=a+b"),
+        both(
+            "push list",
+            "ListTaskPushNotificationConfigs",
+            json!({"taskId": "t"}),
+            gateway.call("GET", "/tasks/t/pushNotificationConfigs"),
+        ),
+        both(
+            "push create",
+            "CreateTaskPushNotificationConfig",
+            json!({}),
+            gateway.call("POST", "/tasks/t/pushNotificationConfigs").json(&json!({})),
+        ),
+        both(
+            "push get",
+            "GetTaskPushNotificationConfig",
+            json!({}),
+            gateway.call("GET", "/tasks/t/pushNotificationConfigs/c"),
+        ),
+        both(
+            "push delete",
+            "DeleteTaskPushNotificationConfig",
+            json!({}),
+            gateway.call("DELETE", "/tasks/t/pushNotificationConfigs/c"),
+        ),
+        both("extended card", "GetExtendedAgentCard", json!({}), gateway.call("GET", "/extendedAgentCard")),
+    ];
+    insta::assert_snapshot!(transcript(cases).await);
+    // None of it reached the agent.
+    assert_eq!(gateway.agent.log().prompted.len(), 1);
+    turn.complete().await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_finished_task_takes_nothing_more() {
+    let mut gateway = Gateway::manual().await;
+    let (task, turn) = gateway.working_task("m0").await;
+    let mut events = gateway.call("GET", &format!("/tasks/{task}:subscribe")).stream().await;
+    turn.complete().await;
+    events.rest().await;
+    let mut more = message("m1", "more");
+    more["taskId"] = json!(task);
+    let more = send_body(&more);
+    let cases = vec![
+        case(
+            "cancel",
+            gateway.rpc("CancelTask", &json!({"id": task})),
+            gateway.call("POST", &format!("/tasks/{task}:cancel")),
+        ),
+        case(
+            "subscribe",
+            gateway.rpc("SubscribeToTask", &json!({"id": task})),
+            gateway.call("POST", &format!("/tasks/{task}:subscribe")),
+        ),
+        case("message", gateway.rpc("SendMessage", &more), gateway.call("POST", "/message:send").json(&more)),
+        case(
+            "stream",
+            gateway.rpc("SendStreamingMessage", &more),
+            gateway.call("POST", "/message:stream").json(&more),
+        ),
+    ];
+    insta::assert_snapshot!(transcript(cases).await);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn credentials() {
+    let gateway = Gateway::echoing().await;
+    let get = json!({"id": "nope"});
+    let both = |name, authorization: &str| {
+        case(
+            name,
+            gateway.rpc("GetTask", &get).header("authorization", authorization),
+            gateway.call("GET", "/tasks/nope").header("authorization", authorization),
+        )
+    };
+    let key = |name, key: &str| {
+        case(
+            name,
+            gateway.rpc("GetTask", &get).header("authorization", "").header("x-api-key", key),
+            gateway.call("GET", "/tasks/nope").header("authorization", "").header("x-api-key", key),
+        )
+    };
+    let cases = vec![
+        both("none", ""),
+        both("unknown token", "Bearer tok-eve"),
+        both("malformed", "Bearer"),
+        both("unknown scheme", "Digest tok-ada"),
+        both("malformed basic", "Basic %%%"),
+        both("good bearer", ADA),
+        both("good basic", "basic Y2FybDpwdw=="),
+        key("unknown key", "key-eve"),
+        key("good key", "key-dora"),
+        case(
+            "unknown path without a credential",
+            None,
+            gateway.call("GET", "/nope").header("authorization", ""),
+        ),
+        case(
+            "in a2a+json",
+            None,
+            gateway
+                .call("GET", "/tasks")
+                .header("authorization", "")
+                .header("accept", "application/a2a+json"),
+        ),
+    ];
+    insta::assert_snapshot!(transcript(cases).await);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn paths_and_versions() {
+    let gateway = Gateway::echoing().await;
+    let rest = |name, verb: &str, path: &str| case(name, None, gateway.call(verb, path));
+    let version = |name, header: &str, query: &str| {
+        let rpc = json!({"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "nope"}});
+        case(
+            name,
+            gateway.call("POST", &format!("/{query}")).json(&rpc).header("a2a-version", header),
+            gateway.call("GET", &format!("/tasks/nope{query}")).header("a2a-version", header),
+        )
+    };
+    let cases = vec![
+        rest("unknown path", "GET", "/nope"),
+        rest("unknown tenant", "POST", "/acme/message:send"),
+        rest("v1 is no tenant", "POST", "/v1/message:send"),
+        rest("v1 is reserved", "GET", "/v1/x"),
+        rest("a2a is reserved", "GET", "/a2a/tasks"),
+        rest("GET on the endpoint", "GET", "/"),
+        rest("DELETE on a task", "DELETE", "/tasks/t"),
+        rest("GET on a cancel", "GET", "/tasks/t:cancel"),
+        rest("GET on a send", "GET", "/message:send"),
+        rest("PUT on a subscription", "PUT", "/tasks/t:subscribe"),
+        rest("POST on the card", "POST", "/.well-known/agent-card.json"),
+        version("version 1.0", "1.0", ""),
+        version("version 1.0.1", "1.0.1", ""),
+        version("version 0.3", "0.3", ""),
+        version("version 2.0", "2.0", ""),
+        version("version in the query", "", "?A2A-Version=9.9"),
+        version("the header wins", "1.0", "?A2A-Version=9.9"),
+        case("version before path", None, gateway.call("GET", "/nope").header("a2a-version", "0.3")),
+    ];
+    insta::assert_snapshot!(transcript(cases).await);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn bodies_over_the_limit() {
+    let gateway = Gateway::manual_with(|config| config.max_body_bytes = 1000).await;
+    let large = send_body(&message("m", &"x".repeat(2000)));
+    let cases = vec![case(
+        "too large",
+        gateway.rpc("SendMessage", &large),
+        gateway.call("POST", "/message:send").json(&large),
+    )];
+    insta::assert_snapshot!(transcript(cases).await);
+    gateway.stop().await;
+}

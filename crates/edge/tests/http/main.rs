@@ -1,0 +1,8 @@
+//! The edge over real sockets, with a real engine, a store in memory and an agent that the test plays.
+
+mod connections;
+mod errors;
+mod operations;
+mod public;
+mod streams;
+mod support;

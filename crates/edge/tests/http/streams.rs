@@ -1,0 +1,230 @@
+//! Streams of events: sending, subscribing, coming back, stalling.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
+
+use crate::support::{Call, Frame, Gateway, message, redacted};
+
+fn state(frame: &Frame) -> Option<&str> {
+    frame.data["statusUpdate"]["status"]["state"].as_str()
+}
+
+/// The events, whatever is around them.
+fn bare(frames: &[Frame]) -> Vec<(u64, Value)> {
+    let strip = |frame: &Frame| frame.data.get("result").unwrap_or(&frame.data).clone();
+    frames.iter().map(|frame| (frame.id.expect("every event has an id"), strip(frame))).collect()
+}
+
+#[tokio::test]
+async fn a_streamed_send_is_the_log_from_its_start() {
+    let gateway = Gateway::echoing().await;
+    let body = json!({"message": message("m1", "one two three")});
+    let by_rest = gateway.call("POST", "/message:stream").json(&body).stream().await.rest().await;
+    // The same message again: the same task, the same events.
+    let by_rpc = gateway.rpc("SendStreamingMessage", &body).stream().await.rest().await;
+    assert!(by_rpc.iter().all(|frame| frame.data["jsonrpc"] == "2.0" && frame.data["id"] == 1));
+    assert_eq!(bare(&by_rest), bare(&by_rpc));
+    let ids: Vec<u64> = by_rest.iter().map(|frame| frame.id.unwrap()).collect();
+    assert_eq!(ids, (1..=by_rest.len() as u64).collect::<Vec<_>>());
+    assert_eq!(by_rest[0].data["task"]["status"]["state"], "TASK_STATE_SUBMITTED");
+    assert_eq!(state(by_rest.last().unwrap()), Some("TASK_STATE_COMPLETED"));
+    let said: String = by_rest
+        .iter()
+        .filter_map(|frame| frame.data["artifactUpdate"]["artifact"]["parts"][0]["text"].as_str())
+        .collect();
+    assert_eq!(said, "one two three");
+    for frame in by_rest.iter().chain(&by_rpc) {
+        assert_eq!(frame.raw.lines().count(), 2, "an id line and a data line: {}", frame.raw);
+    }
+    assert_eq!(gateway.agent.log().prompted.len(), 1);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_frames_of_a_played_turn() {
+    let mut gateway = Gateway::manual().await;
+    let body = json!({"message": message("m1", "go")});
+    let mut events = gateway.rpc("SendStreamingMessage", &body).stream().await;
+    let turn = gateway.turns.recv().await.unwrap();
+    let mut frames = vec![events.next().await.unwrap(), events.next().await.unwrap()];
+    turn.say("b1", "Hel").await;
+    frames.push(events.next().await.unwrap());
+    turn.say("b1", "lo").await;
+    frames.push(events.next().await.unwrap());
+    turn.complete().await;
+    frames.extend(events.rest().await);
+    let shown: Vec<Value> =
+        frames.into_iter().map(|frame| json!({"id": frame.id, "data": redacted(frame.data)})).collect();
+    insta::assert_json_snapshot!(shown);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_subscription_begins_with_the_task_and_goes_on_from_there() {
+    let mut gateway = Gateway::manual().await;
+    let (id, turn) = gateway.working_task("m1").await;
+    let path = format!("/tasks/{id}:subscribe");
+    let mut early = gateway.call("GET", &path).stream().await;
+    let opening = early.next().await.unwrap();
+    turn.say("b", "one ").await;
+    let first_said = early.next().await.unwrap();
+    let mut late = gateway.rpc("SubscribeToTask", &json!({"id": id})).stream().await;
+    let snapshot = late.next().await.unwrap();
+    let task = &snapshot.data["result"]["task"];
+    assert_eq!((&task["id"], &task["status"]["state"]), (&json!(id), &json!("TASK_STATE_WORKING")));
+    assert_eq!(task["artifacts"][0]["parts"][0]["text"], "one ");
+    assert_eq!(snapshot.id, first_said.id, "the id is that of the newest event in the task");
+    assert!(opening.id < first_said.id);
+    turn.say("b", "two").await;
+    turn.complete().await;
+    let (early_rest, late_rest) = (early.rest().await, late.rest().await);
+    assert_eq!(bare(&early_rest), bare(&late_rest));
+    assert_eq!(early_rest[0].id.unwrap(), snapshot.id.unwrap() + 1);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn coming_back_gives_exactly_what_was_missed() {
+    let mut gateway = Gateway::manual().await;
+    let body = json!({"message": message("m1", "go")});
+    let mut whole = gateway.call("POST", "/message:stream").json(&body).stream().await;
+    let turn = gateway.turns.recv().await.unwrap();
+    let id = turn.request.task.to_string();
+    let path = format!("/tasks/{id}:subscribe");
+    let ways = |after: u64| -> [Call; 4] {
+        [
+            gateway.call("GET", &path),
+            gateway.call("POST", &path),
+            gateway.rpc("SubscribeToTask", &json!({"id": id})),
+            gateway.call("POST", "/message:stream").json(&body),
+        ]
+        .map(|call| call.header("last-event-id", &after.to_string()))
+    };
+
+    // While the task runs: attached after the first event, before the rest happens.
+    let first = whole.next().await.unwrap();
+    let mut live = Vec::new();
+    for way in ways(first.id.unwrap()) {
+        live.push(way.stream().await);
+    }
+    for word in ["a ", "b ", "c"] {
+        turn.say("b", word).await;
+    }
+    turn.complete().await;
+    let rest = whole.rest().await;
+    for mut events in live {
+        assert_eq!(bare(&events.rest().await), bare(&rest));
+    }
+
+    // After its end, from every event.
+    let mut all = vec![first];
+    all.extend(rest);
+    for after in 0..=all.len() {
+        for way in ways(after as u64) {
+            let tail = way.stream().await.rest().await;
+            assert_eq!(bare(&tail), bare(&all[after..]), "after {after}");
+        }
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_cursor_beyond_the_log_is_a_gap_and_never_silence() {
+    let mut gateway = Gateway::manual().await;
+    let (id, turn) = gateway.working_task("m1").await;
+    let path = format!("/tasks/{id}:subscribe");
+    let mut live = gateway.call("GET", &path).header("last-event-id", "99").stream().await;
+    let opening = live.next().await.unwrap();
+    turn.complete().await;
+    let end = live.rest().await;
+    assert_eq!(end.len(), 1);
+    assert_eq!(state(&end[0]), Some("TASK_STATE_COMPLETED"));
+    let finished = gateway.rpc("SubscribeToTask", &json!({"id": id})).header("last-event-id", "99");
+    let finished = finished.stream().await.rest().await;
+    assert_eq!(finished.len(), 1);
+    assert_eq!(finished[0].id, end[0].id);
+    insta::assert_json_snapshot!([
+        json!({"id": opening.id, "data": redacted(opening.data)}),
+        json!({"id": finished[0].id, "data": redacted(finished[0].data.clone())}),
+    ]);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn silence_is_filled_with_comments() {
+    let mut gateway = Gateway::manual_with(|config| config.keep_alive = Duration::from_millis(5)).await;
+    let (id, turn) = gateway.working_task("m1").await;
+    let mut events = gateway.call("GET", &format!("/tasks/{id}:subscribe")).stream().await;
+    let opening = events.next().await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(events.next_raw().await.unwrap(), ": keep-alive");
+    }
+    turn.complete().await;
+    let end = events.next().await.unwrap();
+    assert_eq!(end.id.unwrap(), opening.id.unwrap() + 1);
+    assert_eq!(events.next().await, None);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn closing_a_stream_closes_only_the_stream() {
+    let mut gateway = Gateway::manual().await;
+    let body = json!({"message": message("m1", "go")});
+    let mut first = gateway.call("POST", "/message:stream").json(&body).stream().await;
+    let turn = gateway.turns.recv().await.unwrap();
+    let path = format!("/tasks/{}:subscribe", turn.request.task);
+    let mut second = gateway.call("GET", &path).stream().await;
+    second.next().await.unwrap();
+    first.next().await.unwrap();
+    drop(first);
+    turn.say("b", "on").await;
+    turn.complete().await;
+    assert_eq!(state(second.rest().await.last().unwrap()), Some("TASK_STATE_COMPLETED"));
+    assert!(gateway.agent.log().aborted.is_empty());
+    gateway.stop().await;
+}
+
+/// How much text the stalled reader leaves unread: more than the kernel's buffers of a loopback connection take.
+const STALLED_CHUNKS: usize = 800;
+const STALLED_CHUNK: usize = 16 * 1024;
+
+#[tokio::test]
+async fn a_stalled_reader_holds_up_nobody_and_misses_nothing() {
+    let mut gateway = Gateway::manual().await;
+    let (id, turn) = gateway.working_task("m1").await;
+    let path = format!("/tasks/{id}:subscribe");
+
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(8 * 1024).unwrap();
+    let mut stalled = socket.connect(gateway.address).await.unwrap();
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\nconnection: close\r\n\r\n"
+    );
+    stalled.write_all(head.as_bytes()).await.unwrap();
+    // Once the answer has begun, nothing more is read.
+    let mut start = [0; 15];
+    stalled.read_exact(&mut start).await.unwrap();
+    assert_eq!(&start, b"HTTP/1.1 200 OK");
+
+    let mut quick = gateway.call("GET", &path).stream().await;
+    let (seen, ()) = tokio::join!(quick.rest(), async {
+        for number in 0..STALLED_CHUNKS {
+            turn.say(&format!("b{number}"), &"x".repeat(STALLED_CHUNK)).await;
+        }
+        turn.complete().await;
+    });
+    assert_eq!(state(seen.last().unwrap()), Some("TASK_STATE_COMPLETED"));
+
+    let mut rest = Vec::new();
+    stalled.read_to_end(&mut rest).await.unwrap();
+    let text = String::from_utf8(rest).unwrap();
+    let ids: Vec<u64> =
+        text.lines().filter_map(|line| line.strip_prefix("id: ")).map(|id| id.parse().unwrap()).collect();
+    let last = seen.last().unwrap().id.unwrap();
+    assert_eq!(ids, (ids[0]..=last).collect::<Vec<_>>());
+    assert!(last as usize > STALLED_CHUNKS);
+    gateway.stop().await;
+}

@@ -1,0 +1,168 @@
+//! One connection for each request, and nothing added to it.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use super::PATIENCE;
+
+#[derive(Clone)]
+pub(crate) struct Call {
+    address: SocketAddr,
+    request: Request<Bytes>,
+    http2: bool,
+}
+
+impl Call {
+    pub(crate) fn new(address: SocketAddr, verb: &str, path: &str) -> Self {
+        let builder = Request::builder().method(verb).uri(format!("http://{address}{path}"));
+        Self { address, request: builder.body(Bytes::new()).unwrap(), http2: false }
+    }
+
+    /// Sets a header; an empty value takes it away.
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.request.headers_mut().remove(name);
+        if !value.is_empty() {
+            self.request.headers_mut().insert(name, value.parse().unwrap());
+        }
+        self
+    }
+
+    pub(crate) fn body(mut self, body: impl Into<Bytes>) -> Self {
+        *self.request.body_mut() = body.into();
+        self
+    }
+
+    pub(crate) fn json(self, body: &Value) -> Self {
+        self.header("content-type", "application/json").body(body.to_string())
+    }
+
+    pub(crate) fn http2(mut self) -> Self {
+        self.http2 = true;
+        self
+    }
+
+    pub(crate) async fn send(self) -> Answer {
+        let response = self.open().await;
+        let (parts, body) = response.into_parts();
+        let body = tokio::time::timeout(PATIENCE, body.collect()).await.expect("the answer ends").unwrap();
+        Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() }
+    }
+
+    /// The answer must be a stream.
+    pub(crate) async fn stream(self) -> Events {
+        let response = self.open().await;
+        let (parts, body) = response.into_parts();
+        assert_eq!(parts.status, StatusCode::OK);
+        assert_eq!(parts.headers["content-type"], "text/event-stream");
+        assert_eq!(parts.headers["cache-control"], "no-cache");
+        assert_eq!(parts.headers["x-accel-buffering"], "no");
+        Events { body, text: String::new() }
+    }
+
+    async fn open(self) -> http::Response<Incoming> {
+        tokio::time::timeout(PATIENCE, self.exchange()).await.expect("an answer begins")
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the client's connection is no task of the gateway")]
+    async fn exchange(self) -> http::Response<Incoming> {
+        let io = TokioIo::new(TcpStream::connect(self.address).await.unwrap());
+        let mut request = self.request.map(Full::new);
+        if self.http2 {
+            let (mut sender, connection) =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+            tokio::spawn(connection);
+            sender.send_request(request).await.unwrap()
+        } else {
+            let host = self.address.to_string().parse().unwrap();
+            request.headers_mut().insert("host", host);
+            let path = request.uri().path_and_query().unwrap().clone();
+            *request.uri_mut() = path.into();
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+            tokio::spawn(connection);
+            sender.send_request(request).await.unwrap()
+        }
+    }
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no JSON: {:?}", self.body))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+/// A stream of events. Dropping it closes the connection.
+pub(crate) struct Events {
+    body: Incoming,
+    text: String,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Frame {
+    pub(crate) id: Option<u64>,
+    pub(crate) event: Option<String>,
+    pub(crate) data: Value,
+    /// The frame as it came, without the blank line.
+    pub(crate) raw: String,
+}
+
+impl Events {
+    /// The next frame with data, or `None` at the end.
+    pub(crate) async fn next(&mut self) -> Option<Frame> {
+        loop {
+            let raw = self.next_raw().await?;
+            if let Some(frame) = parse(&raw) {
+                return Some(frame);
+            }
+        }
+    }
+
+    /// The next block of lines, comments and all.
+    pub(crate) async fn next_raw(&mut self) -> Option<String> {
+        loop {
+            if let Some((block, rest)) = self.text.split_once("\n\n") {
+                let (block, rest) = (block.to_owned(), rest.to_owned());
+                self.text = rest;
+                return Some(block);
+            }
+            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.expect("an event or the end");
+            let Some(frame) = frame else {
+                assert_eq!(self.text, "", "a stream ends at the end of a frame");
+                return None;
+            };
+            let data = frame.expect("the stream is not cut").into_data().unwrap();
+            self.text.push_str(str::from_utf8(&data).unwrap());
+        }
+    }
+
+    pub(crate) async fn rest(&mut self) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        while let Some(frame) = self.next().await {
+            frames.push(frame);
+        }
+        frames
+    }
+}
+
+fn parse(raw: &str) -> Option<Frame> {
+    let field = |name: &str| raw.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+    let data = serde_json::from_str(&field("data: ")?).expect("one line of JSON");
+    let id = field("id: ").map(|id| id.parse().unwrap());
+    Some(Frame { id, event: field("event: "), data, raw: raw.to_owned() })
+}

@@ -1,0 +1,142 @@
+//! A gateway on a free port with an agent that the test plays, and a client that shows bytes as they are.
+
+mod client;
+mod shown;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_edge::{Credentials, Edge, EdgeConfig};
+use longshore_engine::port::SystemClock;
+use longshore_engine::{Engine, EngineConfig, EngineParts, Tasks};
+use longshore_model::card::{Binding, Card, Interface, Skill};
+use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use client::{Answer, Call, Frame};
+pub(crate) use shown::{redacted, shown};
+
+pub(crate) const ADA: &str = "Bearer tok-ada";
+pub(crate) const BOB: &str = "Bearer tok-bob";
+
+/// Nothing in these tests takes this long; a test that waits longer has found a hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Gateway {
+    pub(crate) address: SocketAddr,
+    pub(crate) agent: Arc<ScriptedAgent>,
+    pub(crate) turns: mpsc::Receiver<StartedTurn>,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) tasks: Tasks,
+    serving: JoinHandle<std::io::Result<()>>,
+}
+
+impl Gateway {
+    /// An agent that says every prompt back.
+    pub(crate) async fn echoing() -> Self {
+        let (_, turns) = mpsc::channel(1);
+        Self::start(ScriptedAgent::echo(), turns, |_| {}).await
+    }
+
+    /// An agent whose turns the test plays.
+    pub(crate) async fn manual() -> Self {
+        Self::manual_with(|_| {}).await
+    }
+
+    pub(crate) async fn manual_with(configure: impl FnOnce(&mut EdgeConfig)) -> Self {
+        let (agent, turns) = ScriptedAgent::manual();
+        Self::start(agent, turns, configure).await
+    }
+
+    async fn start(
+        agent: Arc<ScriptedAgent>,
+        turns: mpsc::Receiver<StartedTurn>,
+        configure: impl FnOnce(&mut EdgeConfig),
+    ) -> Self {
+        let tasks = Tasks::new();
+        let engine = Engine::new(EngineParts {
+            store: Arc::new(longshore_store::memory()),
+            agent: agent.clone(),
+            clock: Arc::new(SystemClock),
+            tasks: tasks.clone(),
+            config: EngineConfig::default(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut config = EdgeConfig::new(card(), credentials());
+        configure(&mut config);
+        let shutdown = CancellationToken::new();
+        let edge = Edge::new(engine, config, tasks.clone());
+        let serving = tasks.spawn("edge", edge.serve(listener, shutdown.clone()));
+        Self { address, agent, turns, shutdown, tasks, serving }
+    }
+
+    pub(crate) fn call(&self, verb: &str, path: &str) -> Call {
+        Call::new(self.address, verb, path).header("authorization", ADA)
+    }
+
+    /// A JSON-RPC call with these parameters.
+    pub(crate) fn rpc(&self, method: &str, params: &serde_json::Value) -> Call {
+        let body = serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        self.call("POST", "/").json(&body)
+    }
+
+    /// Sends a message that the manual agent keeps working on, and gives the task's id and its turn.
+    pub(crate) async fn working_task(&mut self, message_id: &str) -> (String, StartedTurn) {
+        let body = serde_json::json!({
+            "message": message(message_id, "go"),
+            "configuration": {"returnImmediately": true},
+        });
+        let answer = self.call("POST", "/message:send").json(&body).send().await;
+        let task = answer.json()["task"]["id"].as_str().unwrap().to_owned();
+        (task, self.turns.recv().await.unwrap())
+    }
+
+    /// Tells the gateway to stop and waits until it has.
+    pub(crate) async fn stop(self) {
+        self.shutdown.cancel();
+        tokio::time::timeout(PATIENCE, self.serving).await.expect("the edge stops").unwrap().unwrap();
+    }
+}
+
+pub(crate) fn message(id: &str, text: &str) -> serde_json::Value {
+    serde_json::json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]})
+}
+
+fn credentials() -> Credentials {
+    Credentials::builder()
+        .bearer("tok-ada".into(), "ada")
+        .bearer("tok-bob".into(), "bob")
+        .basic("carl", "pw".into())
+        .api_key("key-dora".into(), "dora")
+        .build()
+        .unwrap()
+}
+
+fn card() -> Card {
+    Card {
+        name: "Test agent".to_owned(),
+        description: "Says what the test wants.".to_owned(),
+        version: "1.2.3".to_owned(),
+        documentation_url: None,
+        interfaces: vec![
+            Interface { url: "http://agent.test".to_owned(), binding: Binding::JsonRpc },
+            Interface { url: "http://agent.test".to_owned(), binding: Binding::Rest },
+        ],
+        streaming: true,
+        schemes: credentials().schemes(),
+        input_modes: vec!["text/plain".to_owned()],
+        output_modes: vec!["text/plain".to_owned()],
+        skills: vec![Skill {
+            id: "code".to_owned(),
+            name: "Code".to_owned(),
+            description: "Writes code.".to_owned(),
+            tags: vec!["code".to_owned()],
+            examples: Vec::new(),
+        }],
+    }
+}
