@@ -100,3 +100,29 @@ fn state_from_number(number: i32) -> Option<Named<TaskState>> {
 fn unknown_state() -> Fault {
     Fault::new("must be a task state, such as TASK_STATE_WORKING")
 }
+
+#[cfg(test)]
+mod tests {
+    use a2a_pb::protojson;
+
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_those_of_the_official_types() {
+        for number in -1..20 {
+            let theirs = protojson::TaskState::try_from(number).ok();
+            let ours = state_from_number(number);
+            assert_eq!(ours.is_some(), theirs.is_some(), "{number}");
+            if let (Some(Named::Value(state)), Some(theirs)) = (ours, theirs) {
+                assert_eq!(state_name(state), theirs.as_str_name());
+            }
+            let raw = RawValue::from_string(number.to_string()).unwrap();
+            let role = role(&raw).ok().map(|role| role.value().map(role_name));
+            let theirs = protojson::Role::try_from(number).ok().map(|role| role.as_str_name());
+            assert_eq!(role.is_some(), theirs.is_some(), "{number}");
+            if let Some(Some(name)) = role {
+                assert_eq!(Some(name), theirs);
+            }
+        }
+    }
+}
