@@ -1,3 +1,4 @@
 //! What tests share: fakes, suites, recordings and raw clients. Never a normal dependency.
 
+pub mod fake_opencode;
 pub mod scripted_agent;

@@ -1,0 +1,227 @@
+//! An OpenCode server that does what the test says: plays recordings of the real one, or turns written in code.
+//!
+//! It listens on loopback, answers the endpoints that a gateway uses in the real one's shapes, keeps a log of what
+//! it was asked, and breaks where the test wants it to. A prompt takes the next script that was queued.
+
+mod fault;
+mod gate;
+mod ids;
+mod player;
+mod recording;
+mod routes;
+mod script;
+mod server;
+mod state;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod turn;
+mod world;
+mod writer;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+pub use fault::{Cut, CutKind, Delivery, Fault};
+pub use gate::Gate;
+pub use recording::{Line, Recording};
+pub use script::Play;
+pub use state::LoggedRequest;
+pub use turn::{Tool, Turn};
+
+use fault::Rule;
+use script::Script;
+use state::Shared;
+
+/// What may differ from one fake to the next.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// User and password that every request needs.
+    pub password: Option<(String, String)>,
+    /// How often an idle `/event` stream says so.
+    pub heartbeat: Duration,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { password: None, heartbeat: Duration::from_secs(10) }
+    }
+}
+
+/// A running fake. Dropping it ends it.
+#[derive(Debug)]
+pub struct FakeOpenCode {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    workspace: TempDir,
+}
+
+impl FakeOpenCode {
+    pub fn start() -> Self {
+        Self::start_with(Setup::default())
+    }
+
+    pub fn start_with(setup: Setup) -> Self {
+        let workspace = tempfile::tempdir().expect("a test needs a directory");
+        let directory = std::fs::canonicalize(workspace.path()).expect("the directory was just made");
+        let authorization = setup
+            .password
+            .map(|(user, password)| format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))));
+        let directory = directory.to_string_lossy().into_owned();
+        let shared = Arc::new(Shared::new(directory, authorization, setup.heartbeat));
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = server::bind(any_port).expect("loopback has a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let life = shared.lock().life.clone();
+        server::serve(&shared, listener, life);
+        Self { shared, address, workspace }
+    }
+
+    /// Where it listens, without a slash at the end.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Where it "runs": sessions work here unless a request names another directory.
+    pub fn directory(&self) -> &str {
+        &self.shared.directory
+    }
+
+    pub fn workspace(&self) -> &Path {
+        self.workspace.path()
+    }
+
+    /// Queues the prompts of a recording; the next session that is made is the recorded one.
+    pub fn play(&self, play: &Play) {
+        self.shared.change(|state| {
+            state.sessions.extend(play.recording().session());
+            state.scripts.extend(play.segments().into_iter().map(Script::Recorded));
+        });
+    }
+
+    /// Queues a turn for the next prompt.
+    pub fn queue(&self, turn: Turn) {
+        self.shared.change(|state| state.scripts.push_back(Script::Written(turn)));
+    }
+
+    /// Everything that was asked so far.
+    pub fn log(&self) -> Vec<LoggedRequest> {
+        self.shared.lock().log.clone()
+    }
+
+    /// The prompts so far.
+    pub fn prompts(&self) -> Vec<LoggedRequest> {
+        let mut prompts = self.log();
+        prompts.retain(|request| {
+            request.method == "POST"
+                && (request.path.ends_with("/prompt_async") || request.path.ends_with("/message"))
+        });
+        prompts
+    }
+
+    /// Waits until the `nth` request (from 1) of that method with that end of its path has come.
+    pub async fn requested(&self, method: &str, path_end: &str, nth: usize) -> LoggedRequest {
+        let found = |request: &&LoggedRequest| request.method == method && request.path.ends_with(path_end);
+        self.shared.wait_for(|state| state.log.iter().filter(found).nth(nth - 1).cloned()).await
+    }
+
+    /// Waits until that many `/event` streams were opened in all.
+    pub async fn streams_opened(&self, count: usize) {
+        self.shared.wait_for(|state| (state.streams.opened >= count).then_some(())).await;
+    }
+
+    /// Waits until no script runs.
+    pub async fn quiet(&self) {
+        self.shared.wait_for(|state| state.turns.values().all(|turns| *turns == 0).then_some(())).await;
+    }
+
+    /// The next request of that method (`*`: any) whose path ends so meets the fault.
+    pub fn fault_once(&self, method: &'static str, path_end: &'static str, fault: Fault) {
+        self.shared.change(|state| state.rules.push(Rule { method, path_end, fault, left: Some(1) }));
+    }
+
+    /// Every such request meets the fault.
+    pub fn fault_always(&self, method: &'static str, path_end: &'static str, fault: Fault) {
+        self.shared.change(|state| state.rules.push(Rule { method, path_end, fault, left: None }));
+    }
+
+    pub fn clear_faults(&self) {
+        self.shared.change(|state| state.rules.clear());
+    }
+
+    /// Cuts `/event` during the next events.
+    pub fn cut_events(&self, cut: Cut) {
+        self.shared.change(|state| state.streams.arm(cut));
+    }
+
+    /// What the readers of `/event` get from now on.
+    pub fn deliver(&self, delivery: Delivery) {
+        self.shared.change(|state| state.streams.delivery = delivery);
+    }
+
+    /// The process is gone: nobody listens, all connections are closed, what ran is forgotten.
+    pub fn kill(&self) {
+        self.shared.change(|state| {
+            state.life.cancel();
+            state.life = CancellationToken::new();
+            state.streams.end(None);
+            state.streams.stop_losing();
+            state.world.forget_running();
+            state.turns.clear();
+            state.lanes.clear();
+        });
+    }
+
+    /// Listens again, on the same port, with what was stored.
+    pub fn come_back(&self) {
+        let listener = server::bind(self.address).expect("nobody else takes a port that was just ours");
+        let life = self.shared.lock().life.clone();
+        server::serve(&self.shared, listener, life);
+    }
+
+    /// Somebody disposes the instance: its turns are aborted and its streams end.
+    pub async fn dispose_instance(&self) {
+        routes::dispose(&self.shared, &self.shared.directory).await;
+    }
+
+    /// The session is gone, without a word to anyone.
+    pub fn forget_session(&self, session: &str) {
+        self.shared.change(|state| state.world.delete_session(session));
+    }
+
+    /// The message list of a session, as `GET` gives it.
+    pub fn messages(&self, session: &str) -> Vec<Value> {
+        self.shared.lock().world.messages(session).unwrap_or_default()
+    }
+
+    /// The ids of the sessions that were made.
+    pub fn sessions(&self) -> Vec<String> {
+        let sessions = self.shared.lock().world.sessions();
+        let ids = sessions.as_array().into_iter().flatten();
+        ids.filter_map(|info| Some(info["id"].as_str()?.to_owned())).collect()
+    }
+
+    /// A session that nobody made through the gateway.
+    pub fn add_session(&self, id: &str, directory: &str) {
+        self.shared.change(|state| state.world.add_session(json!({"id": id, "directory": directory})));
+    }
+
+    /// Sends one event by hand.
+    pub async fn emit(&self, kind: &str, properties: Value) {
+        self.shared.emit(&world::event(kind, properties)).await;
+    }
+}
+
+impl Drop for FakeOpenCode {
+    fn drop(&mut self) {
+        self.shared.lock().life.cancel();
+    }
+}

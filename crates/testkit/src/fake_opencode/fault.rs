@@ -1,0 +1,82 @@
+//! What can go wrong on the way to OpenCode and back, said by the test in advance.
+
+use std::time::Duration;
+
+/// What happens to a request instead of, or besides, its answer.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// Answers so and does nothing. 401 has an empty body, as the real one's.
+    Status(u16),
+    /// Answers 200 with a web page, as the real one does for every path that it does not know.
+    Html,
+    /// Answers 200 with this body, called JSON.
+    Body(&'static str),
+    /// Answers after a while.
+    Delay(Duration),
+    /// Takes the request and never answers.
+    Hang,
+    /// Closes the connection; nothing was done.
+    CutBefore,
+    /// Does what was asked, then closes the connection without an answer.
+    CutAfter,
+}
+
+/// A fault and the requests that meet it.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) method: &'static str,
+    pub(super) path_end: &'static str,
+    pub(super) fault: Fault,
+    /// How often it still happens. `None`: always.
+    pub(super) left: Option<usize>,
+}
+
+impl Rule {
+    pub(super) fn matches(&self, method: &str, path: &str) -> bool {
+        (self.method == "*" || self.method == method) && path.ends_with(self.path_end) && self.left != Some(0)
+    }
+}
+
+/// How an `/event` stream breaks off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CutKind {
+    /// The body ends as if all had been said.
+    CleanEnd,
+    /// The body ends in the middle of a line.
+    MidLine,
+    /// The connection is cut; the body never ends.
+    Reset,
+}
+
+/// A break of `/event` during a turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// After how many events, counted from now.
+    pub after: usize,
+    pub how: CutKind,
+    /// How many of the following events nobody hears. Only then can a reader connect again, and the turn goes
+    /// on when it has. `usize::MAX`: until the turn is over.
+    pub lose: usize,
+}
+
+/// What readers of `/event` get.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Delivery {
+    #[default]
+    Live,
+    /// Every event comes with lines before it that a reader must survive.
+    WithGarbage,
+    /// Heartbeats only: OpenCode lives, its events are lost.
+    HeartbeatsOnly,
+    /// Connected, and not a byte comes.
+    Silent,
+}
+
+/// Lines that are no event of any session: comments, other fields, broken JSON, JSON of other shapes, kinds that do
+/// not exist yet, a line that ends with CRLF.
+pub(super) const GARBAGE: &str = ": a comment\n\n\
+    event: surprise\nid: 7\nretry: 5\ndata: {\"type\":\"from.the.future\",\"properties\":{\"sessionID\":\"ses_x\"}}\n\n\
+    data: {\"id\":\"evt_broken\",\"type\":\"message.part.delta\",\"proper\n\n\
+    data: []\n\ndata: null\n\ndata:\n\n\
+    data: {\"type\":\"session.idle\"}\n\n\
+    data: {\"type\":\"message.part.updated\",\"properties\":{\"part\":7}}\r\n\r\n";

@@ -1,0 +1,42 @@
+//! A place in a script where the fake waits for the test, so that no test needs to sleep.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// Clones are the same gate.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    reached: watch::Sender<bool>,
+    open: watch::Sender<bool>,
+}
+
+impl Gate {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns when the script stands at the gate.
+    pub async fn reached(&self) {
+        wait_until_true(&self.0.reached).await;
+    }
+
+    /// Lets the script go on.
+    pub fn open(&self) {
+        self.0.open.send_replace(true);
+    }
+
+    /// Stands at the gate until the test opens it.
+    pub(super) async fn pass(&self) {
+        self.0.reached.send_replace(true);
+        wait_until_true(&self.0.open).await;
+    }
+}
+
+async fn wait_until_true(flag: &watch::Sender<bool>) {
+    // The sender lives in the gate that is borrowed here, so the channel cannot close.
+    let _ = flag.subscribe().wait_for(|set| *set).await;
+}

@@ -1,0 +1,68 @@
+//! Identifiers in OpenCode's form, and how those of a recording move to the time of the test.
+//!
+//! An id is a prefix, twelve hexadecimal digits of time and fourteen characters. OpenCode sorts messages by id, so a
+//! recorded reply must be moved behind the prompt that it answers now.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use longshore_engine::port::{Clock, SystemClock};
+
+/// The digits of time, and the length of a whole id after its prefix.
+const TIME: usize = 12;
+const BODY: usize = 26;
+/// The time counts in 48 bits and wraps there.
+const MASK: u64 = (1 << 48) - 1;
+
+static COUNTER: AtomicU64 = AtomicU64::new(0);
+
+/// A fresh id, larger than all before it.
+pub(super) fn fresh(prefix: &str) -> String {
+    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let time = (now_ms() * 0x1000 + (count & 0xfff)) & MASK;
+    format!("{prefix}_{time:012x}{count:014}")
+}
+
+/// Milliseconds since 1970, as OpenCode writes its times.
+pub(super) fn now_ms() -> u64 {
+    u64::try_from(SystemClock.now().0).unwrap_or_default()
+}
+
+/// How far `to` is from `from` in time, in the unit of ids. `None` when one of them is no id.
+pub(super) fn distance(from: &str, to: &str) -> Option<u64> {
+    Some(time(to)?.wrapping_sub(time(from)?) & MASK)
+}
+
+/// The id moved in time by `distance`. What is no id stays.
+pub(super) fn moved(id: &str, distance: u64) -> String {
+    match (time(id), id.split_once('_')) {
+        (Some(time), Some((prefix, body))) => {
+            format!("{prefix}_{:012x}{}", time.wrapping_add(distance) & MASK, &body[TIME..])
+        }
+        _ => id.to_owned(),
+    }
+}
+
+fn time(id: &str) -> Option<u64> {
+    let (_, body) = id.split_once('_')?;
+    if body.len() != BODY || !body.is_ascii() {
+        return None;
+    }
+    u64::from_str_radix(&body[..TIME], 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorded_reply_moves_behind_the_prompt_that_it_now_answers() {
+        let (recorded_prompt, recorded_reply) =
+            ("msg_1dd48888c001jqStNGKmZyZoz7", "msg_1dd48889c0017P9Vq1VM4RTuCL");
+        let prompt = fresh("msg");
+        let distance = distance(recorded_prompt, &prompt).expect("both are ids");
+        let reply = moved(recorded_reply, distance);
+        assert!(reply > prompt, "{reply} should sort behind {prompt}");
+        assert!(reply.ends_with("7P9Vq1VM4RTuCL"));
+        assert_eq!(moved("msg_nope", distance), "msg_nope");
+    }
+}

@@ -1,0 +1,245 @@
+//! What happens after a prompt: a part of a recording, or a turn that the test wrote.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::gate::Gate;
+use super::ids;
+use super::recording::{Line, Recording, bare};
+use super::turn::Turn;
+
+/// One step of a script.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Emit(Value),
+    /// Waits until the session is aborted. An abort that comes earlier is taken here.
+    AwaitAbort,
+    /// Waits until this ask is answered.
+    AwaitReply(String),
+    Hold(Gate),
+    Pause(Duration),
+}
+
+/// A prompt as the fake took it.
+#[derive(Clone, Debug)]
+pub(super) struct Prompt {
+    pub(super) session: String,
+    pub(super) message: String,
+    pub(super) parts: Value,
+    pub(super) directory: String,
+    /// Its place in the request log.
+    pub(super) logged_at: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Script {
+    Recorded(Segment),
+    Written(Turn),
+}
+
+/// How a recording is played: whole, unless told otherwise.
+#[derive(Clone, Debug)]
+pub struct Play {
+    recording: Recording,
+    foreign_aborts: bool,
+    foreign_replies: bool,
+    prompts: Option<Vec<usize>>,
+    holds: Vec<(String, usize, Gate)>,
+}
+
+/// What a recording shows from one prompt to the next.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    session: String,
+    user_message: Option<String>,
+    steps: Vec<Step>,
+}
+
+impl Play {
+    pub fn new(name: &str) -> Self {
+        Self {
+            recording: Recording::load(name),
+            foreign_aborts: false,
+            foreign_replies: false,
+            prompts: None,
+            holds: Vec::new(),
+        }
+    }
+
+    /// The aborts of the recording were another client's: they are not waited for.
+    #[must_use]
+    pub fn foreign_aborts(mut self) -> Self {
+        self.foreign_aborts = true;
+        self
+    }
+
+    /// The answers to asks were another client's: they are not waited for.
+    #[must_use]
+    pub fn foreign_replies(mut self) -> Self {
+        self.foreign_replies = true;
+        self
+    }
+
+    /// Plays only these prompts of the recording, counted from 0.
+    #[must_use]
+    pub fn only_prompts(mut self, prompts: &[usize]) -> Self {
+        self.prompts = Some(prompts.to_vec());
+        self
+    }
+
+    /// Stops after the `nth` event of a kind, counted from 1 in each prompt, until the gate is opened.
+    #[must_use]
+    pub fn hold_after(mut self, kind: &str, nth: usize, gate: &Gate) -> Self {
+        self.holds.push((kind.to_owned(), nth, gate.clone()));
+        self
+    }
+
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    pub(super) fn segments(&self) -> Vec<Segment> {
+        let mut segments: Vec<Segment> = Vec::new();
+        let mut waiting = Vec::new();
+        let mut known = HashSet::new();
+        for line in &self.recording.lines {
+            if let Some((session, _)) = line.prompt() {
+                let steps = if segments.is_empty() { std::mem::take(&mut waiting) } else { Vec::new() };
+                segments.push(Segment { session: session.to_owned(), user_message: None, steps });
+                continue;
+            }
+            let Some(step) = self.step(line) else { continue };
+            match segments.last_mut() {
+                Some(segment) => segment.take(step, &mut known),
+                // What came before the first prompt is told after it: nobody listens earlier.
+                None => waiting.push(step),
+            }
+        }
+        for segment in &mut segments {
+            let mut steps = std::mem::take(&mut segment.steps);
+            // The fake says so itself when the session is made.
+            steps.retain(|step| !segment.is_creation(step));
+            segment.steps = self.with_holds(steps);
+        }
+        match &self.prompts {
+            Some(chosen) => chosen.iter().map(|prompt| segments[*prompt].clone()).collect(),
+            None => segments,
+        }
+    }
+
+    fn step(&self, line: &Line) -> Option<Step> {
+        match line {
+            Line::Event(event) => Some(Step::Emit(event.clone())),
+            Line::Request { method, path, .. } if method == "POST" => {
+                let segments: Vec<&str> = bare(path).split('/').skip(1).collect();
+                match segments.as_slice() {
+                    ["session", _, "abort"] if !self.foreign_aborts => Some(Step::AwaitAbort),
+                    ["permission" | "question", request, "reply" | "reject"] if !self.foreign_replies => {
+                        Some(Step::AwaitReply((*request).to_owned()))
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn with_holds(&self, steps: Vec<Step>) -> Vec<Step> {
+        let mut seen: HashMap<String, usize> = HashMap::new();
+        let mut held = Vec::with_capacity(steps.len());
+        for step in steps {
+            let kind = match &step {
+                Step::Emit(event) => event["type"].as_str().unwrap_or_default().to_owned(),
+                _ => String::new(),
+            };
+            held.push(step);
+            let count = seen.entry(kind.clone()).or_default();
+            *count += 1;
+            let count = *count;
+            let here = self.holds.iter().filter(|(held_kind, nth, _)| *held_kind == kind && *nth == count);
+            held.extend(here.map(|(_, _, gate)| Step::Hold(gate.clone())));
+        }
+        held
+    }
+}
+
+impl Segment {
+    fn is_creation(&self, step: &Step) -> bool {
+        matches!(step, Step::Emit(event) if event["type"] == "session.created"
+            && event["properties"]["sessionID"] == self.session.as_str())
+    }
+
+    fn take(&mut self, step: Step, known: &mut HashSet<String>) {
+        if let Step::Emit(event) = &step
+            && event["type"] == "message.updated"
+            && event["properties"]["info"]["role"] == "user"
+            && event["properties"]["sessionID"] == self.session.as_str()
+        {
+            let id = event["properties"]["info"]["id"].as_str().unwrap_or_default();
+            // A late update of an earlier prompt's message is not this prompt's.
+            if known.insert(id.to_owned()) && self.user_message.is_none() {
+                self.user_message = Some(id.to_owned());
+            }
+        }
+        self.steps.push(step);
+    }
+}
+
+impl Script {
+    /// The steps for this prompt. Recorded ids become those of now; `renamed` remembers them for later segments.
+    pub(super) fn steps(&self, prompt: &Prompt, renamed: &mut HashMap<String, String>) -> Vec<Step> {
+        let segment = match self {
+            Self::Written(turn) => return turn.steps(prompt),
+            Self::Recorded(segment) => segment,
+        };
+        let mut distance = 0;
+        if let Some(recorded) = &segment.user_message {
+            renamed.insert(recorded.clone(), prompt.message.clone());
+            distance = ids::distance(recorded, &prompt.message).unwrap_or_default();
+        }
+        let move_to = Move { segment, prompt, renamed, distance };
+        segment
+            .steps
+            .iter()
+            .map(|step| match step {
+                Step::Emit(event) => Step::Emit(move_to.value(event)),
+                other => other.clone(),
+            })
+            .collect()
+    }
+}
+
+/// How the values of a recording are made to fit this prompt.
+struct Move<'a> {
+    segment: &'a Segment,
+    prompt: &'a Prompt,
+    renamed: &'a HashMap<String, String>,
+    distance: u64,
+}
+
+impl Move<'_> {
+    fn value(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(text)),
+            Value::Array(items) => items.iter().map(|item| self.value(item)).collect(),
+            Value::Object(fields) => {
+                Value::Object(fields.iter().map(|(key, value)| (key.clone(), self.value(value))).collect())
+            }
+            other => other.clone(),
+        }
+    }
+
+    fn text(&self, text: &str) -> String {
+        if let Some(renamed) = self.renamed.get(text) {
+            return renamed.clone();
+        }
+        if text.starts_with("msg_") || text.starts_with("evt_") {
+            return ids::moved(text, self.distance);
+        }
+        let text = text.replace(&self.segment.session, &self.prompt.session);
+        // The recordings were scrubbed: these are the two places where their sessions worked.
+        text.replace("/workspace", &self.prompt.directory).replace("/sandbox/disp", &self.prompt.directory)
+    }
+}

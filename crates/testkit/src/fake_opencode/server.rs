@@ -1,0 +1,197 @@
+//! Sockets: listening, connections, faults on the way, and the body of `/event`.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::stream;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderMap, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::fault::{Delivery, Fault};
+use super::routes::{self, Answer};
+use super::state::{LoggedRequest, Shared};
+use super::streams::{Chunk, heartbeat};
+
+/// What the real one answers for every path that it does not know.
+const PAGE: &str =
+    "<!doctype html>\n<html lang=\"en\"><head><title>OpenCode</title></head><body></body></html>";
+
+/// A service that fails so makes hyper close the connection without an answer.
+#[derive(Debug)]
+struct ConnectionCut;
+
+impl fmt::Display for ConnectionCut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the script cuts this connection")
+    }
+}
+
+impl std::error::Error for ConnectionCut {}
+
+/// Serves until this life of the server ends.
+pub(super) fn serve(shared: &Arc<Shared>, listener: TcpListener, life: CancellationToken) {
+    let accepting = Arc::clone(shared);
+    shared.tasks.spawn("fake opencode", async move {
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => {
+                    let Ok((socket, _)) = accepted else { continue };
+                    let (shared, life) = (Arc::clone(&accepting), life.clone());
+                    accepting.tasks.spawn("fake opencode connection", converse(shared, socket, life));
+                }
+                () = life.cancelled() => return,
+            }
+        }
+    });
+}
+
+/// Binds the address again after a death. The port can be taken for a moment by the connections that just ended.
+pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = tokio::net::TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(1024)
+}
+
+async fn converse(shared: Arc<Shared>, socket: TcpStream, life: CancellationToken) {
+    let service = service_fn(move |request| respond(Arc::clone(&shared), request));
+    let connection =
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service);
+    tokio::select! {
+        // A connection that breaks is what tests are about.
+        _ = connection => {}
+        () = life.cancelled() => {}
+    }
+}
+
+async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Body>, ConnectionCut> {
+    let (head, body) = request.into_parts();
+    let body = axum::body::to_bytes(Body::new(body), usize::MAX).await.map_err(|_| ConnectionCut)?;
+    let path = head.uri.path().to_owned();
+    let query = read_query(head.uri.query().unwrap_or_default());
+    let logged = LoggedRequest {
+        method: head.method.to_string(),
+        directory: directory(&shared, &query, &head.headers),
+        body: read_body(&body),
+        while_busy: false,
+        path,
+        query,
+    };
+    let fault = shared.fault(&logged.method, &logged.path);
+    match fault {
+        Some(Fault::CutBefore) => return Err(ConnectionCut),
+        Some(Fault::Status(status)) => return Ok(json_response(&routes::failure(status))),
+        Some(Fault::Html) => return Ok(page()),
+        Some(Fault::Body(body)) => return Ok(with_body(StatusCode::OK, "application/json", body.into())),
+        Some(Fault::Hang) => std::future::pending::<()>().await,
+        Some(Fault::Delay(duration)) => tokio::time::sleep(duration).await,
+        Some(Fault::CutAfter) | None => {}
+    }
+    if let Some(expected) = &shared.authorization
+        && head.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()) != Some(expected)
+    {
+        let mut response = json_response(&routes::failure(401));
+        let challenge = http::HeaderValue::from_static("Basic realm=\"Secure Area\"");
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        return Ok(response);
+    }
+    let answer = routes::answer(&shared, logged).await;
+    if let (Some(Fault::CutAfter), Answer::Json { stored, .. }) = (&fault, &answer) {
+        if let Some((session, message)) = stored {
+            routes::until_stored(&shared, session, message).await;
+        }
+        return Err(ConnectionCut);
+    }
+    Ok(match answer {
+        Answer::Events(receiver) => events(shared, receiver),
+        Answer::Page => page(),
+        answer @ Answer::Json { .. } => json_response(&answer),
+    })
+}
+
+/// Which directory a request is for: the query wins over the header. OpenCode decodes the query's value twice.
+fn directory(shared: &Shared, query: &[(String, String)], headers: &HeaderMap) -> String {
+    let in_query = query.iter().find(|(key, _)| key == "directory").map(|(_, value)| value.as_str());
+    let in_header = headers.get("x-opencode-directory").and_then(|value| value.to_str().ok());
+    let Some(named) = in_query.or(in_header) else { return shared.directory.clone() };
+    let decoded = percent_decode_str(named).decode_utf8_lossy().into_owned();
+    std::fs::canonicalize(&decoded).map_or(decoded, |path| path.to_string_lossy().into_owned())
+}
+
+fn read_query(query: &str) -> Vec<(String, String)> {
+    let url = reqwest::Url::parse(&format!("http://fake/?{query}"));
+    url.map(|url| url.query_pairs().into_owned().collect()).unwrap_or_default()
+}
+
+fn read_body(body: &[u8]) -> Value {
+    if body.is_empty() {
+        return Value::Null;
+    }
+    serde_json::from_slice(body).unwrap_or_else(|_| String::from_utf8_lossy(body).into())
+}
+
+fn json_response(answer: &Answer) -> Response<Body> {
+    let Answer::Json { status, body, .. } = answer else { return page() };
+    let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    match body {
+        Value::Null => {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = status;
+            response
+        }
+        body => with_body(status, "application/json", body.to_string()),
+    }
+}
+
+fn page() -> Response<Body> {
+    with_body(StatusCode::OK, "text/html;charset=UTF-8", PAGE.to_owned())
+}
+
+fn with_body(status: StatusCode, kind: &'static str, body: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    response
+}
+
+/// The body of `/event`: events as they come, heartbeats in between.
+fn events(shared: Arc<Shared>, receiver: mpsc::Receiver<Chunk>) -> Response<Body> {
+    let chunks = stream::unfold(Some((shared, receiver)), |state| async move {
+        let (shared, mut receiver) = state?;
+        loop {
+            tokio::select! {
+                biased;
+                chunk = receiver.recv() => return match chunk {
+                    Some(Chunk::Data(data)) => Some((Ok(data), Some((shared, receiver)))),
+                    Some(Chunk::Reset) => {
+                        // Hyper flushes when the body has nothing at the moment; what was sent before is to arrive.
+                        tokio::task::yield_now().await;
+                        Some((Err(io::Error::from(io::ErrorKind::ConnectionReset)), None))
+                    }
+                    None => None,
+                },
+                () = tokio::time::sleep(shared.heartbeat) => {
+                    let silent = shared.lock().streams.delivery == Delivery::Silent;
+                    if !silent {
+                        return Some((Ok::<Bytes, io::Error>(heartbeat()), Some((shared, receiver))));
+                    }
+                }
+            }
+        }
+    });
+    let mut response = with_body(StatusCode::OK, "text/event-stream", String::new());
+    *response.body_mut() = Body::from_stream(chunks);
+    response
+}

@@ -1,0 +1,143 @@
+//! What all parts of the fake share: its world, its readers, its scripts and the log of requests.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longshore_engine::Tasks;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::fault::{Fault, Rule};
+use super::script::Script;
+use super::streams::{Chunk, Streams};
+use super::turn::Turn;
+use super::world::World;
+
+/// A request that reached the fake.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LoggedRequest {
+    pub method: String,
+    /// Without the query, still percent-encoded.
+    pub path: String,
+    /// Decoded.
+    pub query: Vec<(String, String)>,
+    /// Null when there was none, a string when it was no JSON.
+    pub body: Value,
+    /// The directory that the request was for, resolved.
+    pub directory: String,
+    /// A prompt that came while a turn of its session still ran.
+    pub while_busy: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) tasks: Tasks,
+    /// Where the server "runs": the directory of requests that name none.
+    pub(super) directory: String,
+    pub(super) authorization: Option<String>,
+    pub(super) heartbeat: Duration,
+    state: Mutex<State>,
+    /// Counts changes of the log, the readers and the scripts; whoever waits for one looks again.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) world: World,
+    pub(super) streams: Streams,
+    pub(super) log: Vec<LoggedRequest>,
+    pub(super) rules: Vec<Rule>,
+    pub(super) scripts: VecDeque<Script>,
+    /// What the next `POST /session` answers: the sessions of the recordings that will be played.
+    pub(super) sessions: VecDeque<Value>,
+    pub(super) renamed: HashMap<String, String>,
+    /// How many scripts run or wait, by session.
+    pub(super) turns: HashMap<String, usize>,
+    /// Sessions play one script at a time.
+    pub(super) lanes: HashMap<String, Arc<tokio::sync::Mutex<()>>>,
+    /// Ends the connections and scripts of this life of the server.
+    pub(super) life: CancellationToken,
+}
+
+impl Shared {
+    pub(super) fn new(directory: String, authorization: Option<String>, heartbeat: Duration) -> Self {
+        let state = State {
+            world: World::default(),
+            streams: Streams::default(),
+            log: Vec::new(),
+            rules: Vec::new(),
+            scripts: VecDeque::new(),
+            sessions: VecDeque::new(),
+            renamed: HashMap::new(),
+            turns: HashMap::new(),
+            lanes: HashMap::new(),
+            life: CancellationToken::new(),
+        };
+        let (tasks, changes) = (Tasks::new(), watch::Sender::new(0));
+        Self { tasks, directory, authorization, heartbeat, state: Mutex::new(state), changes }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state and wakes whoever waits for it.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let changed = change(&mut self.lock());
+        self.changes.send_modify(|count| *count += 1);
+        changed
+    }
+
+    /// Waits until `look` finds what it looks for.
+    pub(super) async fn wait_for<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
+        let mut changes = self.changes.subscribe();
+        loop {
+            changes.mark_unchanged();
+            if let Some(found) = look(&mut self.lock()) {
+                return found;
+            }
+            // The sender is ours; it cannot be gone.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Folds an event in and sends it to the readers of its directory.
+    pub(super) async fn emit(&self, event: &Value) {
+        self.wait_for(|state| (!state.streams.awaits_reader()).then_some(())).await;
+        let deliveries = self.change(|state| {
+            let properties = &event["properties"];
+            let of_session = properties["sessionID"].as_str();
+            state.world.apply(event);
+            let directory = of_session.and_then(|session| state.world.directory(session));
+            let directory = directory.or(properties["directory"].as_str()).unwrap_or(&self.directory);
+            state.streams.route(event, directory)
+        });
+        for (reader, chunk) in deliveries {
+            // A reader that left misses the event.
+            let _ = reader.send(chunk).await;
+        }
+    }
+
+    /// A new `/event` stream. Waits while a cut keeps readers away.
+    pub(super) async fn connect(&self, directory: &str) -> mpsc::Receiver<Chunk> {
+        self.wait_for(|state| (!state.streams.closed_to_readers()).then_some(())).await;
+        self.change(|state| state.streams.connect(directory))
+    }
+
+    /// The fault that this request meets, counted.
+    pub(super) fn fault(&self, method: &str, path: &str) -> Option<Fault> {
+        let mut state = self.lock();
+        let rule = state.rules.iter_mut().find(|rule| rule.matches(method, path))?;
+        rule.left = rule.left.map(|left| left - 1);
+        Some(rule.fault.clone())
+    }
+}
+
+impl State {
+    /// What the next prompt does: what the test queued, else a short reply.
+    pub(super) fn next_script(&mut self) -> Script {
+        self.scripts.pop_front().unwrap_or_else(|| Script::Written(Turn::new().text("unscripted", 1)))
+    }
+}

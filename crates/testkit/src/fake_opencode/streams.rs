@@ -1,0 +1,140 @@
+//! The readers of `/event`: who gets which event, and how a stream breaks off.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::fault::{Cut, CutKind, Delivery, GARBAGE};
+use super::ids;
+
+/// Events that may wait for one reader. One that does not drain stops the script; the test then times out.
+const WAITING: usize = 256;
+
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    readers: Vec<Reader>,
+    cut: Option<Cut>,
+    /// How many events are still to be lost before a reader may come back.
+    losing: usize,
+    /// A cut has lost what it had to: the next event waits for a reader.
+    awaits_reader: bool,
+    pub(super) delivery: Delivery,
+    /// How many streams were opened in all.
+    pub(super) opened: usize,
+}
+
+#[derive(Debug)]
+struct Reader {
+    directory: String,
+    sender: mpsc::Sender<Chunk>,
+}
+
+/// What goes on a stream.
+#[derive(Clone, Debug)]
+pub(super) enum Chunk {
+    Data(Bytes),
+    /// The connection is cut here.
+    Reset,
+}
+
+/// What is to be sent to whom. Sent outside the lock, because a slow reader is waited for.
+pub(super) type Deliveries = Vec<(mpsc::Sender<Chunk>, Chunk)>;
+
+impl Streams {
+    /// A new stream of a directory. The reader is registered before the first event, so nothing is lost.
+    pub(super) fn connect(&mut self, directory: &str) -> mpsc::Receiver<Chunk> {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        self.opened += 1;
+        if self.delivery != Delivery::Silent {
+            // The channel is new and has room.
+            let _ = sender.try_send(Chunk::Data(frame(&connected())));
+        }
+        self.readers.push(Reader { directory: directory.to_owned(), sender });
+        self.awaits_reader = false;
+        receiver
+    }
+
+    pub(super) fn arm(&mut self, cut: Cut) {
+        self.cut = Some(cut);
+    }
+
+    /// A reader may not come back yet.
+    pub(super) fn closed_to_readers(&self) -> bool {
+        self.losing > 0
+    }
+
+    pub(super) fn awaits_reader(&mut self) -> bool {
+        self.readers.retain(|reader| !reader.sender.is_closed());
+        self.awaits_reader && self.readers.is_empty()
+    }
+
+    /// The turn is over: whoever waits may connect.
+    pub(super) fn stop_losing(&mut self) {
+        self.losing = 0;
+        self.awaits_reader = false;
+    }
+
+    /// Ends all streams of a directory, or of all.
+    pub(super) fn end(&mut self, directory: Option<&str>) {
+        self.readers.retain(|reader| directory.is_some_and(|directory| reader.directory != directory));
+    }
+
+    /// Who gets this event. Counts it for a cut, and cuts.
+    pub(super) fn route(&mut self, event: &Value, directory: &str) -> Deliveries {
+        if self.losing > 0 {
+            self.losing = if self.losing == usize::MAX { usize::MAX } else { self.losing - 1 };
+            self.awaits_reader = self.losing == 0;
+            return Vec::new();
+        }
+        let mut deliveries = Deliveries::new();
+        if matches!(self.delivery, Delivery::Live | Delivery::WithGarbage) {
+            let bytes = frame(event);
+            for reader in self.readers.iter().filter(|reader| reader.directory == directory) {
+                if self.delivery == Delivery::WithGarbage {
+                    deliveries
+                        .push((reader.sender.clone(), Chunk::Data(Bytes::from_static(GARBAGE.as_bytes()))));
+                }
+                deliveries.push((reader.sender.clone(), Chunk::Data(bytes.clone())));
+            }
+        }
+        if let Some(cut) = &mut self.cut {
+            cut.after = cut.after.saturating_sub(1);
+            if cut.after == 0 {
+                let cut = *cut;
+                self.perform(cut, &mut deliveries);
+            }
+        }
+        if event["type"] == "server.instance.disposed" {
+            self.end(Some(directory));
+        }
+        deliveries
+    }
+
+    fn perform(&mut self, cut: Cut, deliveries: &mut Deliveries) {
+        self.cut = None;
+        self.losing = cut.lose;
+        self.awaits_reader = cut.lose == 0;
+        for reader in self.readers.drain(..) {
+            match cut.how {
+                CutKind::CleanEnd => {}
+                CutKind::MidLine => {
+                    let half = Bytes::from_static(b"data: {\"id\":\"evt_half\",\"type\":\"message.part.del");
+                    deliveries.push((reader.sender, Chunk::Data(half)));
+                }
+                CutKind::Reset => deliveries.push((reader.sender, Chunk::Reset)),
+            }
+        }
+    }
+}
+
+pub(super) fn heartbeat() -> Bytes {
+    frame(&json!({"id": ids::fresh("evt"), "type": "server.heartbeat", "properties": {}}))
+}
+
+fn connected() -> Value {
+    json!({"id": ids::fresh("evt"), "type": "server.connected", "properties": {}})
+}
+
+fn frame(event: &Value) -> Bytes {
+    Bytes::from(format!("data: {event}\n\n"))
+}

@@ -1,0 +1,315 @@
+//! The fake against the recordings: what it folds and what it writes must be what the real one showed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+
+use super::script::{Prompt, Step};
+use super::world::World;
+use super::*;
+
+/// Objects whose keys are the tool's, the provider's or the model's own.
+const FREE: [&str; 5] = ["state.input", "state.metadata", "properties.metadata", "error.data", "tokens"];
+
+#[test]
+fn folding_the_events_of_a_recording_gives_the_message_list_that_the_real_one_gave() {
+    let mut compared = 0;
+    for name in Recording::names() {
+        let recording = Recording::load(&name);
+        let Some(session) = recording.session() else { continue };
+        let id = session["id"].as_str().expect("a session has an id");
+        let mut world = World::default();
+        world.add_session(session.clone());
+        for event in recording.events() {
+            world.apply(event);
+        }
+        // Where parts changed after the list was taken, the list is not the end.
+        let Some((expected, false)) = recording.final_messages(id) else { continue };
+        let folded = world.messages(id).unwrap_or_default();
+        assert_eq!(outline(&folded), outline(expected.as_array().expect("a list")), "in {name}");
+        compared += 1;
+    }
+    assert!(compared > 40, "only {compared} recordings could be compared");
+}
+
+#[test]
+fn a_written_turn_has_the_keys_of_the_recorded_ones() {
+    let turn = Turn::new()
+        .reasoning("thinking", 2)
+        .tool(Tool::bash("ls", "README.md\n"))
+        .tool(Tool::new("read", json!({"filePath": "nope"}), "").failing("File not found"))
+        .abandoned("half", 1)
+        .text("alpha bravo", 3)
+        .finish("stop");
+    let failing = Turn::new().error("APIError", &json!({"message": "no"}));
+    let asking = Turn::new().guarded_tool(Tool::bash("rm x", ""));
+    let recordings = [
+        "text",
+        "reasoning",
+        "tool_bash",
+        "tool_read_missing",
+        "cut_fin_partial",
+        "error_400",
+        "permission_once",
+        "bad_json",
+    ];
+    let mut recorded: BTreeMap<String, BTreeSet<BTreeSet<String>>> = BTreeMap::new();
+    for name in recordings {
+        for event in Recording::load(name).events() {
+            recorded.entry(variant(event)).or_default().insert(keys(event));
+        }
+    }
+    for event in [turn, failing, asking].iter().flat_map(events_of) {
+        let variant = variant(&event);
+        let shapes =
+            recorded.get(&variant).unwrap_or_else(|| panic!("nothing recorded like {variant}: {event}"));
+        let mine = keys(&event);
+        assert!(shapes.contains(&mine), "{variant}: {mine:?} is none of {shapes:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_recording_is_played_after_the_prompt_with_ids_that_fit_it() {
+    let fake = FakeOpenCode::start();
+    let play = Play::new("text_async");
+    fake.play(&play);
+    let mut stream = subscribe(&fake).await;
+    let session = post(&fake, "/session", json!({})).await.1;
+    let prompt = ids::fresh("msg");
+    let body = json!({"messageID": prompt, "parts": [{"type": "text", "text": "hello"}]});
+    let path = format!("/session/{}/prompt_async", session["id"].as_str().expect("an id"));
+    assert_eq!(post(&fake, &path, body).await.0, 204);
+    let events = until(&mut stream, "session.idle").await;
+    assert_eq!(events[0]["type"], "server.connected");
+    let replies: Vec<&Value> = events
+        .iter()
+        .map(|event| &event["properties"]["info"])
+        .filter(|info| info["role"] == "assistant")
+        .collect();
+    assert!(!replies.is_empty());
+    for reply in replies {
+        assert_eq!(reply["parentID"], prompt);
+        assert!(reply["id"].as_str() > Some(&prompt), "{} sorts before its prompt", reply["id"]);
+        assert_eq!(reply["path"]["cwd"], fake.directory());
+    }
+    let texts: String = events.iter().filter_map(|event| event["properties"]["delta"].as_str()).collect();
+    assert_eq!(texts, "alpha b bravo c charlie delta e echo fo foxtrot ");
+    let list = fake.messages(session["id"].as_str().expect("an id"));
+    assert_eq!(list[1]["parts"][1]["text"], texts.as_str());
+    assert_eq!(fake.prompts()[0].body["parts"][0]["text"], "hello");
+}
+
+#[tokio::test]
+async fn an_abort_that_was_not_recorded_closes_the_turn_as_the_real_one_does() {
+    let fake = FakeOpenCode::start();
+    let gate = Gate::new();
+    fake.queue(Turn::new().text("alpha bravo", 2).hold(&gate).text("never", 1));
+    let mut stream = subscribe(&fake).await;
+    let session = post(&fake, "/session", json!({})).await.1["id"].as_str().expect("an id").to_owned();
+    let body = json!({"parts": [{"type": "text", "text": "go"}]});
+    post(&fake, &format!("/session/{session}/prompt_async"), body).await;
+    gate.reached().await;
+    assert_eq!(get(&fake, "/session/status").await.1, json!({session.as_str(): {"type": "busy"}}));
+    post(&fake, &format!("/session/{session}/abort"), json!({})).await;
+    let mut events = until(&mut stream, "session.idle").await;
+    assert!(events.iter().any(|event| event["properties"]["error"]["name"] == "MessageAbortedError"));
+    events = until(&mut stream, "session.idle").await;
+    let last =
+        events.iter().map(|event| &event["properties"]["info"]).find(|info| info["role"] == "assistant");
+    assert_eq!(last.expect("the message is closed")["error"]["name"], "MessageAbortedError");
+    assert_eq!(get(&fake, "/session/status").await.1, json!({}));
+}
+
+#[tokio::test]
+async fn answers_have_the_shapes_and_the_oddities_of_the_real_one() {
+    let setup = Setup { password: Some(("opencode".into(), "secret".into())), ..Setup::default() };
+    let locked = FakeOpenCode::start_with(setup);
+    assert_eq!(get(&locked, "/global/health").await, (401, Value::Null));
+    let open = FakeOpenCode::start();
+    assert_eq!(get(&open, "/global/health").await.1["healthy"], true);
+    let (status, body) = get(&open, "/session/ses_nope").await;
+    assert_eq!((status, body["name"].as_str()), (404, Some("NotFoundError")));
+    assert_eq!(get(&open, "/session/nope").await.0, 500);
+    let page = get(&open, "/no/such/path").await;
+    assert!(page.0 == 200 && page.1.as_str().is_some_and(|text| text.starts_with("<!doctype html>")));
+    assert_eq!(post(&open, "/session/ses_any/abort", json!({})).await, (200, json!(true)));
+    assert_eq!(post(&open, "/permission/per_x/reply", json!({"reply": "once"})).await.0, 404);
+}
+
+#[tokio::test]
+async fn a_lost_answer_leaves_the_message_and_a_lost_request_does_not() {
+    for (fault, stored) in [(Fault::CutAfter, 1), (Fault::CutBefore, 0)] {
+        let fake = FakeOpenCode::start();
+        let gate = Gate::new();
+        fake.queue(Turn::new().hold(&gate));
+        fake.fault_once("POST", "/prompt_async", fault);
+        let session = post(&fake, "/session", json!({})).await.1["id"].as_str().expect("an id").to_owned();
+        let request = client()
+            .post(format!("{}/session/{session}/prompt_async", fake.url()))
+            .body(r#"{"parts":[{"type":"text","text":"go"}]}"#);
+        assert!(request.send().await.is_err());
+        assert_eq!(fake.messages(&session).len(), stored);
+    }
+}
+
+#[tokio::test]
+async fn a_cut_loses_what_it_says_and_no_more() {
+    for (how, lose) in [(CutKind::CleanEnd, 0), (CutKind::MidLine, 3), (CutKind::Reset, 1)] {
+        let fake = FakeOpenCode::start();
+        fake.queue(Turn::new().text("alpha bravo charlie delta", 10));
+        let session = post(&fake, "/session", json!({})).await.1["id"].as_str().expect("an id").to_owned();
+        let mut first = subscribe(&fake).await;
+        fake.cut_events(Cut { after: 8, how, lose });
+        let body = json!({"parts": [{"type": "text", "text": "go"}]});
+        post(&fake, &format!("/session/{session}/prompt_async"), body).await;
+        let before = drain(&mut first).await;
+        let mut second = subscribe(&fake).await;
+        let after = until(&mut second, "session.idle").await;
+        fake.quiet().await;
+        let whole = events_of(&Turn::new().text("alpha bravo charlie delta", 10)).len();
+        // Each stream begins with `server.connected`; two events come after idle.
+        assert_eq!(before.len() - 1 + after.len() - 1 + lose + 2, whole, "{how:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_killed_server_comes_back_with_what_it_stored() {
+    let fake = FakeOpenCode::start();
+    fake.queue(Turn::new().text("alpha", 1).silence());
+    let mut stream = subscribe(&fake).await;
+    let session = post(&fake, "/session", json!({})).await.1["id"].as_str().expect("an id").to_owned();
+    post(
+        &fake,
+        &format!("/session/{session}/prompt_async"),
+        json!({"parts": [{"type": "text", "text": "go"}]}),
+    )
+    .await;
+    until(&mut stream, "message.part.delta").await;
+    fake.kill();
+    drain(&mut stream).await;
+    assert!(client().get(fake.url()).send().await.is_err(), "nobody listens");
+    fake.come_back();
+    assert_eq!(get(&fake, "/session/status").await.1, json!({}));
+    assert_eq!(get(&fake, &format!("/session/{session}/message")).await.1.as_array().map(Vec::len), Some(2));
+}
+
+/// The message list without what changes late: the summary of the user's message.
+fn outline(messages: &[Value]) -> Vec<Value> {
+    let mut messages = messages.to_vec();
+    for message in &mut messages {
+        if let Some(info) = message["info"].as_object_mut() {
+            info.remove("summary");
+        }
+    }
+    messages
+}
+
+/// What kind of event this is, as far as its keys depend on it.
+fn variant(event: &Value) -> String {
+    let (kind, properties) = (event["type"].as_str().unwrap_or_default(), &event["properties"]);
+    let detail = match kind {
+        "session.status" => properties["status"]["type"].to_string(),
+        "message.updated" => format!(
+            "{} finish={} completed={} error={} summary={}",
+            properties["info"]["role"],
+            properties["info"]["finish"].is_string(),
+            properties["info"]["time"]["completed"].is_u64(),
+            properties["info"]["error"].is_object(),
+            properties["info"]["summary"].is_object(),
+        ),
+        "message.part.updated" => format!(
+            "{} {} {} end={} time={}",
+            properties["part"]["type"],
+            properties["part"]["tool"],
+            properties["part"]["state"]["status"],
+            properties["part"]["time"]["end"].is_u64(),
+            properties["part"]["time"].is_object(),
+        ),
+        _ => String::new(),
+    };
+    format!("{kind} {detail}")
+}
+
+/// The paths of the keys, but for those of free objects.
+fn keys(event: &Value) -> BTreeSet<String> {
+    fn collect(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+        for (key, value) in value.as_object().into_iter().flatten() {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            let free = FREE.iter().any(|free| path.ends_with(free));
+            if !free {
+                collect(value, &path, found);
+            }
+            found.insert(path);
+        }
+    }
+    let mut found = BTreeSet::new();
+    collect(event, "", &mut found);
+    found
+}
+
+fn events_of(turn: &Turn) -> Vec<Value> {
+    let prompt = Prompt {
+        session: "ses_1".into(),
+        message: ids::fresh("msg"),
+        parts: json!([{"type": "text", "text": "go"}]),
+        directory: "/workspace".into(),
+        logged_at: 0,
+    };
+    let steps = turn.steps(&prompt).into_iter();
+    steps.filter_map(|step| if let Step::Emit(event) = step { Some(event) } else { None }).collect()
+}
+
+fn client() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().build().expect("a client without options")
+}
+
+async fn get(fake: &FakeOpenCode, path: &str) -> (u16, Value) {
+    read(client().get(format!("{}{path}", fake.url()))).await
+}
+
+async fn post(fake: &FakeOpenCode, path: &str, body: Value) -> (u16, Value) {
+    read(client().post(format!("{}{path}", fake.url())).body(body.to_string())).await
+}
+
+async fn read(request: reqwest::RequestBuilder) -> (u16, Value) {
+    let response = request.send().await.expect("the fake answers");
+    let status = response.status().as_u16();
+    let text = response.text().await.expect("the fake answers whole");
+    let body = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap_or(text.into()) };
+    (status, body)
+}
+
+/// The events of a stream, as they come.
+type Events = futures_util::stream::BoxStream<'static, Value>;
+
+async fn subscribe(fake: &FakeOpenCode) -> Events {
+    let response = client().get(format!("{}/event", fake.url())).send().await.expect("the fake answers");
+    let lines = response.bytes_stream().scan(String::new(), |waiting, bytes| {
+        waiting.push_str(&String::from_utf8_lossy(&bytes.unwrap_or_default()));
+        let mut events = Vec::new();
+        while let Some((event, rest)) = waiting.split_once("\n\n") {
+            events.extend(event.strip_prefix("data: ").and_then(|data| serde_json::from_str(data).ok()));
+            *waiting = rest.to_owned();
+        }
+        std::future::ready(Some(futures_util::stream::iter(events)))
+    });
+    lines.flatten().boxed()
+}
+
+/// The events up to the first of that kind.
+async fn until(stream: &mut Events, kind: &str) -> Vec<Value> {
+    let mut events = Vec::new();
+    while let Some(event) = stream.next().await {
+        let found = event["type"] == kind;
+        events.push(event);
+        if found {
+            return events;
+        }
+    }
+    panic!("the stream ended before {kind}: {events:?}");
+}
+
+async fn drain(stream: &mut Events) -> Vec<Value> {
+    stream.collect().await
+}

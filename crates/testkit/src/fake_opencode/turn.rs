@@ -1,0 +1,168 @@
+//! A turn that a test writes down, in the events that the real one would send.
+//!
+//! ```
+//! # use longshore_testkit::fake_opencode::{Tool, Turn};
+//! Turn::new().text("Looking. ", 2).tool(Tool::bash("ls", "README.md\n")).text("One file.", 3).finish("stop");
+//! ```
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::gate::Gate;
+use super::script::{Prompt, Step};
+use super::writer::Writer;
+
+/// What the agent does, in order, and how it ends. A turn without an end of its own finishes with `stop`.
+#[derive(Clone, Debug, Default)]
+pub struct Turn {
+    items: Vec<Item>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Item {
+    Block {
+        kind: &'static str,
+        chunks: Vec<String>,
+    },
+    /// A part of a reply that the provider cut: it never gets an end, and a retry follows.
+    Abandoned {
+        chunks: Vec<String>,
+        message: String,
+    },
+    Tool(Tool),
+    Permission {
+        tool: Tool,
+    },
+    Finish(String),
+    Error(Value),
+    Silence,
+    Hold(Gate),
+    Pause(Duration),
+    Raw(Value),
+}
+
+/// A tool call of a scripted turn.
+#[derive(Clone, Debug)]
+pub struct Tool {
+    pub(super) name: String,
+    pub(super) input: Value,
+    pub(super) title: String,
+    pub(super) result: Result<String, String>,
+}
+
+impl Tool {
+    pub fn new(name: &str, input: Value, output: &str) -> Self {
+        Self { name: name.to_owned(), input, title: name.to_owned(), result: Ok(output.to_owned()) }
+    }
+
+    pub fn bash(command: &str, output: &str) -> Self {
+        let mut tool =
+            Self::new("bash", json!({"command": command, "description": "Scripted command"}), output);
+        command.clone_into(&mut tool.title);
+        tool
+    }
+
+    /// The call fails with this text.
+    #[must_use]
+    pub fn failing(mut self, error: &str) -> Self {
+        self.result = Err(error.to_owned());
+        self
+    }
+}
+
+impl Turn {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Text in that many deltas.
+    #[must_use]
+    pub fn text(self, text: &str, chunks: usize) -> Self {
+        self.with(Item::Block { kind: "text", chunks: split(text, chunks) })
+    }
+
+    /// Text, each delta as given.
+    #[must_use]
+    pub fn deltas<I: IntoIterator<Item = String>>(self, chunks: I) -> Self {
+        self.with(Item::Block { kind: "text", chunks: chunks.into_iter().collect() })
+    }
+
+    #[must_use]
+    pub fn reasoning(self, text: &str, chunks: usize) -> Self {
+        self.with(Item::Block { kind: "reasoning", chunks: split(text, chunks) })
+    }
+
+    /// Text of an attempt that the provider cut; the next item is the retry's.
+    #[must_use]
+    pub fn abandoned(self, text: &str, chunks: usize) -> Self {
+        let message = "Connection reset by server".to_owned();
+        self.with(Item::Abandoned { chunks: split(text, chunks), message })
+    }
+
+    #[must_use]
+    pub fn tool(self, tool: Tool) -> Self {
+        self.with(Item::Tool(tool))
+    }
+
+    /// A tool call that waits for a permission first.
+    #[must_use]
+    pub fn guarded_tool(self, tool: Tool) -> Self {
+        self.with(Item::Permission { tool })
+    }
+
+    /// Ends the turn with this reason.
+    #[must_use]
+    pub fn finish(self, reason: &str) -> Self {
+        self.with(Item::Finish(reason.to_owned()))
+    }
+
+    /// Ends the turn with an error: idle comes before and after the message is final.
+    #[must_use]
+    pub fn error(self, name: &str, data: &Value) -> Self {
+        self.with(Item::Error(json!({"name": name, "data": data})))
+    }
+
+    /// The model goes silent: only an abort ends the turn.
+    #[must_use]
+    pub fn silence(self) -> Self {
+        self.with(Item::Silence)
+    }
+
+    /// Waits here until the test opens the gate.
+    #[must_use]
+    pub fn hold(self, gate: &Gate) -> Self {
+        self.with(Item::Hold(gate.clone()))
+    }
+
+    #[must_use]
+    pub fn pause(self, duration: Duration) -> Self {
+        self.with(Item::Pause(duration))
+    }
+
+    /// Sends this event as it is.
+    #[must_use]
+    pub fn raw(self, event: Value) -> Self {
+        self.with(Item::Raw(event))
+    }
+
+    pub(super) fn steps(&self, prompt: &Prompt) -> Vec<Step> {
+        let mut writer = Writer::begin(prompt);
+        for item in &self.items {
+            writer.item(item);
+        }
+        writer.end()
+    }
+
+    fn with(mut self, item: Item) -> Self {
+        self.items.push(item);
+        self
+    }
+}
+
+/// Cuts a text into that many pieces of about the same length, at character boundaries.
+fn split(text: &str, pieces: usize) -> Vec<String> {
+    let characters: Vec<char> = text.chars().collect();
+    let size = characters.len().div_ceil(pieces.max(1)).max(1);
+    characters.chunks(size).map(|piece| piece.iter().collect()).collect()
+}

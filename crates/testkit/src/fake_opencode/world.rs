@@ -1,0 +1,253 @@
+//! What the fake knows: sessions, messages and asks, folded from the events that it sent, as in the real one.
+//!
+//! Deltas are not stored: a part that still streams stands in the message list with an empty text.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+#[derive(Debug, Default)]
+pub(super) struct World {
+    sessions: Vec<Session>,
+    pub(super) permissions: Vec<Value>,
+    pub(super) questions: Vec<Value>,
+}
+
+#[derive(Debug, Default)]
+struct Session {
+    info: Value,
+    messages: Vec<Message>,
+    /// `None` is idle; idle sessions are absent from the status list.
+    status: Option<Value>,
+    /// What was streamed of each part, kept only so that an abort can close it.
+    streamed: HashMap<String, String>,
+    /// The message list is only empty for a session that is there.
+    deleted: bool,
+}
+
+#[derive(Debug, Default)]
+struct Message {
+    info: Value,
+    parts: Vec<Value>,
+}
+
+impl World {
+    pub(super) fn add_session(&mut self, info: Value) {
+        match self.session_mut(info["id"].as_str().unwrap_or_default()) {
+            Some(session) => session.info = info,
+            None => self.sessions.push(Session { info, ..Session::default() }),
+        }
+    }
+
+    pub(super) fn session(&self, id: &str) -> Option<&Value> {
+        self.find(id).map(|session| &session.info)
+    }
+
+    pub(super) fn sessions(&self) -> Value {
+        self.sessions.iter().filter(|session| !session.deleted).map(|session| session.info.clone()).collect()
+    }
+
+    pub(super) fn children(&self, parent: &str) -> Value {
+        self.sessions
+            .iter()
+            .map(|session| &session.info)
+            .filter(|info| info["parentID"] == parent)
+            .cloned()
+            .collect()
+    }
+
+    pub(super) fn patch_session(&mut self, id: &str, change: &Value) -> Option<Value> {
+        let session = self.session_mut(id)?;
+        for (key, value) in change.as_object()? {
+            session.info[key] = value.clone();
+        }
+        Some(session.info.clone())
+    }
+
+    pub(super) fn delete_session(&mut self, id: &str) -> Option<Value> {
+        let session = self.session_mut(id)?;
+        session.deleted = true;
+        Some(session.info.clone())
+    }
+
+    /// The message list, oldest first. `None` when there is no such session.
+    pub(super) fn messages(&self, id: &str) -> Option<Vec<Value>> {
+        let session = self.find(id)?;
+        let listed = session.messages.iter();
+        Some(listed.map(|message| json!({"info": message.info, "parts": message.parts})).collect())
+    }
+
+    /// Where the session works.
+    pub(super) fn directory(&self, id: &str) -> Option<&str> {
+        // A deleted session goes on streaming, so it is still asked for here.
+        let session = self.sessions.iter().find(|session| session.info["id"] == id)?;
+        session.info["directory"].as_str()
+    }
+
+    pub(super) fn statuses(&self, directory: &str) -> Value {
+        let mut statuses = Map::new();
+        for session in &self.sessions {
+            if let (Some(status), Some(id)) = (&session.status, session.info["id"].as_str())
+                && session.info["directory"] == directory
+            {
+                statuses.insert(id.to_owned(), status.clone());
+            }
+        }
+        Value::Object(statuses)
+    }
+
+    /// Only what belongs to sessions of that directory: asks are looked up so.
+    pub(super) fn asks(&self, asks: &[Value], directory: &str) -> Value {
+        asks.iter().filter(|ask| self.directory(text(ask, "sessionID")) == Some(directory)).cloned().collect()
+    }
+
+    /// A killed OpenCode forgets what ran and what it asked; what it stored stays.
+    pub(super) fn forget_running(&mut self) {
+        for session in &mut self.sessions {
+            session.status = None;
+            session.streamed.clear();
+        }
+        self.permissions.clear();
+        self.questions.clear();
+    }
+
+    /// The events with which the real one closes an aborted turn of this session.
+    pub(super) fn abort_events(&self, id: &str, now: u64) -> Vec<Value> {
+        let Some(session) = self.sessions.iter().find(|session| session.info["id"] == id) else {
+            return Vec::new();
+        };
+        let error = json!({"name": "MessageAbortedError", "data": {"message": "Aborted"}});
+        let mut events = vec![event("session.error", json!({"sessionID": id, "error": error}))];
+        events.extend(idle(id));
+        for message in &session.messages {
+            if message.info["role"] != "assistant" || !message.info["time"]["completed"].is_null() {
+                continue;
+            }
+            for part in &message.parts {
+                let closed = close_part(part, session.streamed.get(text(part, "id")), now);
+                events.extend(closed.map(|part| part_updated(id, part, now)));
+            }
+            let mut info = message.info.clone();
+            info["time"]["completed"] = now.into();
+            info["error"] = error.clone();
+            events.push(event("message.updated", json!({"sessionID": id, "info": info})));
+        }
+        events.extend(idle(id));
+        events
+    }
+
+    /// Takes an event in. Kinds that change nothing here are passed over.
+    pub(super) fn apply(&mut self, event: &Value) {
+        let properties = &event["properties"];
+        let id = text(properties, "sessionID");
+        match event["type"].as_str().unwrap_or_default() {
+            "session.created" | "session.updated" => self.add_session(properties["info"].clone()),
+            "session.deleted" => drop(self.delete_session(id)),
+            "permission.asked" => self.permissions.push(properties.clone()),
+            "question.asked" => self.questions.push(properties.clone()),
+            "permission.replied" => self.permissions.retain(|ask| ask["id"] != properties["requestID"]),
+            "question.replied" | "question.rejected" => {
+                self.questions.retain(|ask| ask["id"] != properties["requestID"]);
+            }
+            kind => {
+                let found = self.sessions.iter_mut().find(|session| session.info["id"] == id);
+                if let Some(session) = found {
+                    session.apply(kind, properties);
+                }
+            }
+        }
+    }
+
+    fn find(&self, id: &str) -> Option<&Session> {
+        self.sessions.iter().find(|session| session.info["id"] == id && !session.deleted)
+    }
+
+    fn session_mut(&mut self, id: &str) -> Option<&mut Session> {
+        self.sessions.iter_mut().find(|session| session.info["id"] == id && !session.deleted)
+    }
+}
+
+impl Session {
+    fn apply(&mut self, kind: &str, properties: &Value) {
+        match kind {
+            "session.status" => {
+                let status = &properties["status"];
+                self.status = (status["type"] != "idle").then(|| status.clone());
+            }
+            "message.updated" => {
+                let info = &properties["info"];
+                match self.message(text(info, "id")) {
+                    Some(message) => message.info = info.clone(),
+                    None => self.messages.push(Message { info: info.clone(), parts: Vec::new() }),
+                }
+            }
+            "message.removed" => {
+                self.messages.retain(|message| message.info["id"] != properties["messageID"]);
+            }
+            "message.part.updated" => {
+                let part = &properties["part"];
+                let Some(message) = self.message(text(part, "messageID")) else { return };
+                match message.parts.iter_mut().find(|known| known["id"] == part["id"]) {
+                    Some(known) => *known = part.clone(),
+                    None => message.parts.push(part.clone()),
+                }
+            }
+            "message.part.delta" => {
+                let streamed = self.streamed.entry(text(properties, "partID").to_owned()).or_default();
+                streamed.push_str(text(properties, "delta"));
+            }
+            "message.part.removed" => {
+                if let Some(message) = self.message(text(properties, "messageID")) {
+                    message.parts.retain(|part| part["id"] != properties["partID"]);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn message(&mut self, id: &str) -> Option<&mut Message> {
+        self.messages.iter_mut().find(|message| message.info["id"] == id)
+    }
+}
+
+/// An event with a fresh id.
+pub(super) fn event(kind: &str, properties: Value) -> Value {
+    let mut event = json!({"id": super::ids::fresh("evt"), "type": kind});
+    event["properties"] = properties;
+    event
+}
+
+/// Both events that say idle.
+pub(super) fn idle(session: &str) -> [Value; 2] {
+    [
+        event("session.status", json!({"sessionID": session, "status": {"type": "idle"}})),
+        event("session.idle", json!({"sessionID": session})),
+    ]
+}
+
+pub(super) fn part_updated(session: &str, part: Value, now: u64) -> Value {
+    let mut properties = json!({"sessionID": session, "time": now});
+    properties["part"] = part;
+    event("message.part.updated", properties)
+}
+
+pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// The part as an abort leaves it. `None` when it was closed already.
+fn close_part(part: &Value, streamed: Option<&String>, now: u64) -> Option<Value> {
+    let mut closed = part.clone();
+    match text(part, "type") {
+        "text" | "reasoning" if part["time"]["end"].is_null() => {
+            closed["text"] = streamed.cloned().unwrap_or_default().into();
+            closed["time"]["end"] = now.into();
+        }
+        "tool" if matches!(text(&part["state"], "status"), "pending" | "running") => {
+            closed["state"]["status"] = "error".into();
+            closed["state"]["error"] = "Tool execution aborted".into();
+        }
+        _ => return None,
+    }
+    Some(closed)
+}

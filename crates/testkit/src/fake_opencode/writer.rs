@@ -1,0 +1,228 @@
+//! Writes the events of a scripted turn, step by step, with the keys that the recordings show.
+
+use serde_json::{Value, json};
+
+use super::ids::{fresh, now_ms};
+use super::script::{Prompt, Step};
+use super::turn::{Item, Tool};
+use super::world::{event, idle, part_updated};
+
+/// The tree that a step works on; its value has no meaning here.
+const SNAPSHOT: &str = "d1b5e5c44450514180c4d1a7957abb4b3015b7f1";
+
+pub(super) struct Writer<'a> {
+    prompt: &'a Prompt,
+    user: Value,
+    steps: Vec<Step>,
+    /// The assistant message of the step that is under way.
+    message: Option<Value>,
+    calls: usize,
+    over: bool,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn begin(prompt: &'a Prompt) -> Self {
+        let user = json!({
+            "id": prompt.message, "role": "user", "sessionID": prompt.session, "time": {"created": now_ms()},
+            "agent": "build", "model": {"providerID": "scripted", "modelID": "scripted"},
+        });
+        let mut writer = Self { prompt, user, steps: Vec::new(), message: None, calls: 0, over: false };
+        writer.message_updated(writer.user.clone());
+        for part in prompt.parts.as_array().into_iter().flatten() {
+            let mut part = part.clone();
+            part["messageID"] = prompt.message.as_str().into();
+            part["sessionID"] = prompt.session.as_str().into();
+            if part["id"].is_null() {
+                part["id"] = fresh("prt").into();
+            }
+            writer.part_updated(part);
+        }
+        writer.status(json!({"type": "busy"}));
+        writer
+    }
+
+    pub(super) fn item(&mut self, item: &Item) {
+        match item {
+            Item::Block { kind, chunks } => {
+                let part = self.streamed(kind, chunks);
+                self.close_text(part, chunks);
+            }
+            Item::Abandoned { chunks, message } => {
+                self.streamed("text", chunks);
+                self.status(json!({"type": "retry", "attempt": 1, "message": message, "next": now_ms()}));
+                self.status(json!({"type": "busy"}));
+                self.step_start();
+            }
+            Item::Tool(tool) => self.tool(tool, false),
+            Item::Permission { tool } => self.tool(tool, true),
+            Item::Finish(reason) => {
+                self.message_id();
+                self.finish_step(reason);
+                self.go_idle();
+            }
+            Item::Error(error) => self.fail(error),
+            Item::Silence => {
+                self.message_id();
+                self.steps.push(Step::AwaitAbort);
+                self.fail(&json!({"name": "MessageAbortedError", "data": {"message": "Aborted"}}));
+            }
+            Item::Hold(gate) => self.steps.push(Step::Hold(gate.clone())),
+            Item::Pause(duration) => self.steps.push(Step::Pause(*duration)),
+            Item::Raw(event) => self.steps.push(Step::Emit(event.clone())),
+        }
+    }
+
+    pub(super) fn end(mut self) -> Vec<Step> {
+        if !self.over {
+            self.message_id();
+            self.finish_step("stop");
+            self.go_idle();
+        }
+        self.steps
+    }
+
+    /// A part that opens and streams, and is not closed yet.
+    fn streamed(&mut self, kind: &str, chunks: &[String]) -> Value {
+        let message = self.message_id();
+        let part = json!({
+            "id": fresh("prt"), "messageID": message, "sessionID": self.prompt.session, "type": kind, "text": "",
+            "time": {"start": now_ms()},
+        });
+        self.part_updated(part.clone());
+        for chunk in chunks {
+            self.emit("message.part.delta", json!({
+                "sessionID": self.prompt.session, "messageID": message, "partID": part["id"], "field": "text",
+                "delta": chunk,
+            }));
+        }
+        part
+    }
+
+    fn close_text(&mut self, mut part: Value, chunks: &[String]) {
+        part["text"] = chunks.concat().into();
+        part["time"]["end"] = now_ms().into();
+        self.part_updated(part);
+    }
+
+    /// A tool call ends its step: the next item belongs to a new message.
+    fn tool(&mut self, tool: &Tool, guarded: bool) {
+        let message = self.message_id();
+        self.calls += 1;
+        let call = format!("call_{}", self.calls);
+        let mut part = json!({
+            "id": fresh("prt"), "messageID": message, "sessionID": self.prompt.session, "type": "tool",
+            "tool": tool.name, "callID": call, "state": {"status": "pending", "input": {}, "raw": ""},
+        });
+        self.part_updated(part.clone());
+        if guarded {
+            let id = fresh("per");
+            self.emit("permission.asked", json!({
+                "id": id, "sessionID": self.prompt.session, "permission": tool.name, "patterns": [tool.title],
+                "metadata": {"command": tool.title}, "always": ["*"], "tool": {"messageID": message, "callID": call},
+            }));
+            self.steps.push(Step::AwaitReply(id.clone()));
+            let replied = json!({"sessionID": self.prompt.session, "requestID": id, "reply": "once"});
+            self.emit("permission.replied", replied);
+        }
+        let start = now_ms();
+        part["state"] = json!({"status": "running", "input": tool.input, "time": {"start": start}});
+        if tool.name == "bash" {
+            part["state"]["metadata"] = json!({"output": ""});
+        }
+        self.part_updated(part.clone());
+        let time = json!({"start": start, "end": now_ms()});
+        part["state"] = match &tool.result {
+            Ok(output) => json!({
+                "status": "completed", "input": tool.input, "output": output, "title": tool.title, "time": time,
+                "metadata": {"output": output, "exit": 0, "truncated": false},
+            }),
+            Err(error) => json!({"status": "error", "input": tool.input, "error": error, "time": time}),
+        };
+        self.part_updated(part);
+        self.finish_step("tool-calls");
+        self.status(json!({"type": "busy"}));
+    }
+
+    fn finish_step(&mut self, reason: &str) {
+        let Some(mut info) = self.message.take() else { return };
+        let tokens = json!({
+            "total": 112, "input": 102, "output": 10, "reasoning": 0, "cache": {"write": 0, "read": 0},
+        });
+        self.part_updated(json!({
+            "id": fresh("prt"), "reason": reason, "snapshot": SNAPSHOT, "messageID": info["id"],
+            "sessionID": self.prompt.session, "type": "step-finish", "tokens": tokens, "cost": 0.000_122,
+        }));
+        info["finish"] = reason.into();
+        info["tokens"] = tokens;
+        info["cost"] = 0.000_122.into();
+        self.message_updated(info.clone());
+        info["time"]["completed"] = now_ms().into();
+        self.message_updated(info);
+    }
+
+    fn fail(&mut self, error: &Value) {
+        self.message_id();
+        let Some(mut info) = self.message.take() else { return };
+        self.emit("session.error", json!({"sessionID": self.prompt.session, "error": error}));
+        self.steps.extend(idle(&self.prompt.session).map(Step::Emit));
+        info["error"] = error.clone();
+        info["time"]["completed"] = now_ms().into();
+        self.message_updated(info);
+        self.go_idle();
+    }
+
+    fn go_idle(&mut self) {
+        self.over = true;
+        self.steps.extend(idle(&self.prompt.session).map(Step::Emit));
+        // Late, as in the recordings.
+        self.user["summary"] = json!({"diffs": []});
+        self.emit("session.diff", json!({"sessionID": self.prompt.session, "diff": []}));
+        self.message_updated(self.user.clone());
+    }
+
+    /// The message of this step, begun when it is not.
+    fn message_id(&mut self) -> String {
+        if self.message.is_none() {
+            let info = json!({
+                "id": fresh("msg"), "parentID": self.prompt.message, "role": "assistant", "mode": "build",
+                "agent": "build", "path": {"cwd": self.prompt.directory, "root": self.prompt.directory}, "cost": 0,
+                "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
+                "modelID": "scripted", "providerID": "scripted", "time": {"created": now_ms()},
+                "sessionID": self.prompt.session,
+            });
+            self.message_updated(info.clone());
+            self.message = Some(info);
+            self.status(json!({"type": "busy"}));
+            self.step_start();
+        }
+        self.message.as_ref().and_then(|info| info["id"].as_str()).unwrap_or_default().to_owned()
+    }
+
+    fn step_start(&mut self) {
+        let Some(message) = self.message.as_ref().map(|info| info["id"].clone()) else { return };
+        self.part_updated(json!({
+            "id": fresh("prt"), "messageID": message, "sessionID": self.prompt.session, "snapshot": SNAPSHOT,
+            "type": "step-start",
+        }));
+    }
+
+    fn status(&mut self, status: Value) {
+        let mut properties = json!({"sessionID": self.prompt.session});
+        properties["status"] = status;
+        self.emit("session.status", properties);
+    }
+
+    fn message_updated(&mut self, info: Value) {
+        let mut properties = json!({"sessionID": self.prompt.session});
+        properties["info"] = info;
+        self.emit("message.updated", properties);
+    }
+
+    fn part_updated(&mut self, part: Value) {
+        self.steps.push(Step::Emit(part_updated(&self.prompt.session, part, now_ms())));
+    }
+
+    fn emit(&mut self, kind: &str, properties: Value) {
+        self.steps.push(Step::Emit(event(kind, properties)));
+    }
+}
