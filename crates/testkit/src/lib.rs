@@ -1,4 +1,5 @@
 //! What tests share: fakes, suites, recordings and raw clients. Never a normal dependency.
 
 pub mod fake_opencode;
+pub mod gateway;
 pub mod scripted_agent;

@@ -1,0 +1,98 @@
+//! The managed OpenCode itself, asked without the gateway in between.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// OpenCode answers such calls in a fraction of a second; on a busy machine it may take a few.
+const CALL: Duration = Duration::from_secs(30);
+
+/// What the gateway wrote down about its OpenCode.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Record {
+    pub pid: u32,
+    pub port: u16,
+    pub password: String,
+}
+
+impl Record {
+    /// `None` while there is none.
+    pub fn read(data_dir: &Path) -> Option<Self> {
+        let text = std::fs::read(data_dir.join("opencode.json")).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+}
+
+/// Where the managed OpenCode's own output goes.
+pub(super) fn output_file(data_dir: &Path) -> PathBuf {
+    data_dir.join("opencode.log")
+}
+
+#[derive(Clone, Debug)]
+pub struct OpenCodeApi {
+    record: Record,
+    directory: PathBuf,
+    http: reqwest::Client,
+}
+
+impl OpenCodeApi {
+    pub(super) fn new(record: Record, directory: PathBuf) -> Self {
+        let http =
+            reqwest::Client::builder().no_proxy().timeout(CALL).build().expect("a client without settings");
+        Self { record, directory, http }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.record.pid
+    }
+
+    pub async fn get(&self, path: &str) -> Value {
+        self.call(reqwest::Method::GET, path).await
+    }
+
+    pub async fn post(&self, path: &str) -> Value {
+        self.call(reqwest::Method::POST, path).await
+    }
+
+    /// The newest first.
+    pub async fn sessions(&self) -> Vec<Value> {
+        list(self.get("/session").await)
+    }
+
+    /// `{info, parts}` of each message, the oldest first.
+    pub async fn messages(&self, session: &str) -> Vec<Value> {
+        list(self.get(&format!("/session/{session}/message")).await)
+    }
+
+    /// The sessions that are busy or wait for a retry.
+    pub async fn busy(&self) -> Vec<String> {
+        let status = self.get("/session/status").await;
+        status.as_object().expect("the status is an object").keys().cloned().collect()
+    }
+
+    async fn call(&self, method: reqwest::Method, path: &str) -> Value {
+        let url = format!("http://127.0.0.1:{}{path}", self.record.port);
+        let directory = self.directory.to_str().expect("the path of a test is UTF-8");
+        let response = self
+            .http
+            .request(method.clone(), &url)
+            .header("x-opencode-directory", directory)
+            .basic_auth("opencode", Some(&self.record.password))
+            .send()
+            .await
+            .unwrap_or_else(|error| panic!("OpenCode does not answer {method} {path}: {error}"));
+        let status = response.status();
+        let body = response.text().await.unwrap_or_else(|error| panic!("{method} {path} broke off: {error}"));
+        assert!(status.is_success(), "OpenCode answered {status} to {method} {path}: {body}");
+        serde_json::from_str(&body).unwrap_or_else(|_| panic!("{method} {path} gave no JSON: {body}"))
+    }
+}
+
+fn list(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(items) => items,
+        other => panic!("expected a list from OpenCode, got {other}"),
+    }
+}
