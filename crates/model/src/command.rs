@@ -1,6 +1,6 @@
 //! What a caller asks for, once the wire has been read.
 
-use crate::id::{ContextId, TaskId};
+use crate::id::{ContextId, SessionId, TaskId};
 use crate::json::Metadata;
 use crate::message::Message;
 use crate::task::TaskState;
@@ -11,6 +11,8 @@ pub struct SendMessage {
     pub message: Message,
     pub config: SendConfig,
     pub metadata: Option<Metadata>,
+    /// Go on in this session of the agent, instead of the one that the context is bound to or a new one.
+    pub session: Option<SessionId>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -87,7 +87,7 @@ pub(crate) fn message(context: &str, text: &str) -> SendMessage {
     let id = MessageId::parse(&text.replace(' ', "_")).expect("the text makes an id");
     let mut message = Message::new(id, Role::User, vec![Part::text(text)]);
     message.context_id = Some(ContextId::parse(context).expect("a good context"));
-    SendMessage { message, config: SendConfig::default(), metadata: None }
+    SendMessage { message, config: SendConfig::default(), metadata: None, session: None }
 }
 
 /// Everything that the reader gives, to the end of the task.

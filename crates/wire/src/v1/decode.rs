@@ -8,6 +8,7 @@ mod params;
 mod query;
 #[cfg(test)]
 mod tests;
+mod wishes;
 
 pub use answer::{StreamEvent, TaskPage, stream_event, task, task_page};
 pub use params::{cancel_task, get_task, list_tasks, send_message, subscribe};

@@ -7,6 +7,7 @@ use longshore_model::{
 use serde_json::value::RawValue;
 
 use super::message::message;
+use super::wishes;
 use crate::json::{Fault, Object, Read, boolean, carried_metadata, count, int32, some_text, text};
 use crate::time;
 use crate::v1::names;
@@ -18,17 +19,17 @@ const MAX_PAGE_SIZE: u32 = 100;
 
 pub fn send_message(json: &str) -> Result<SendMessage> {
     params(json, &["tenant", "message", "configuration", "metadata"], |params| {
-        Ok(SendMessage {
-            message: params.required("message", |raw| {
-                let message = message(raw)?;
-                if message.role != Role::User {
-                    return Err(Fault::new("must be ROLE_USER in a message to an agent").under("role"));
-                }
-                Ok(message)
-            })?,
-            config: params.optional("configuration", send_config)?.unwrap_or_default(),
-            metadata: params.optional("metadata", carried_metadata)?,
-        })
+        let message = params.required("message", |raw| {
+            let message = message(raw)?;
+            if message.role != Role::User {
+                return Err(Fault::new("must be ROLE_USER in a message to an agent").under("role"));
+            }
+            Ok(message)
+        })?;
+        let config = params.optional("configuration", send_config)?.unwrap_or_default();
+        let metadata = params.optional("metadata", carried_metadata)?;
+        let session = wishes::session(metadata.as_ref(), message.metadata.as_ref())?;
+        Ok(SendMessage { message, config, metadata, session })
     })
 }
 
