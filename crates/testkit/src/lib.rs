@@ -2,4 +2,5 @@
 
 pub mod fake_opencode;
 pub mod gateway;
+pub mod raw;
 pub mod scripted_agent;

@@ -1,0 +1,154 @@
+//! An A2A 1.0 client that hides nothing: the status, the headers, the JSON as it came, the frames as they came.
+//!
+//! It knows how to spell a request and how to read a stream, and no more, so that tests see what is on the wire.
+
+mod fold;
+mod sse;
+
+use http::HeaderMap;
+use reqwest::{Method, RequestBuilder, Response};
+use serde_json::{Value, json};
+
+pub use fold::{fold, plain_text};
+pub use sse::{Frame, Frames};
+
+#[derive(Clone, Debug)]
+pub struct RawClient {
+    base: String,
+    token: Option<String>,
+    http: reqwest::Client,
+}
+
+/// A whole answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    /// The JSON, or the text when it is none.
+    pub body: Value,
+}
+
+impl Answer {
+    async fn read(response: Response) -> Self {
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let text = response.text().await.expect("an answer arrives whole");
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Self { status, headers, body }
+    }
+
+    /// The result of a JSON-RPC call that must have worked.
+    pub fn result(&self) -> &Value {
+        assert!(self.body["error"].is_null() && self.status == 200, "the call failed: {}", self.body);
+        &self.body["result"]
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+impl RawClient {
+    /// `base` without a slash at the end.
+    pub fn new(base: impl Into<String>, token: impl Into<String>) -> Self {
+        let http = reqwest::Client::builder().no_proxy().build().expect("a client without options");
+        Self { base: base.into(), token: Some(token.into()), http }
+    }
+
+    /// The same, without credentials.
+    #[must_use]
+    pub fn anonymous(&self) -> Self {
+        Self { token: None, ..self.clone() }
+    }
+
+    /// One JSON-RPC call.
+    pub async fn rpc(&self, method: &str, params: Value) -> Answer {
+        send(self.rpc_request(method, &params)).await
+    }
+
+    /// One REST call. The path begins with a slash and holds the query.
+    pub async fn rest(&self, verb: &str, path: &str, body: Option<&Value>) -> Answer {
+        send(self.rest_request(verb, path, body)).await
+    }
+
+    /// Any bytes to any path, for input that no client would send.
+    pub async fn bytes(
+        &self,
+        verb: &str,
+        path: &str,
+        content_type: &str,
+        body: impl Into<Vec<u8>>,
+    ) -> Answer {
+        send(self.request(verb, path).header("content-type", content_type).body(body.into())).await
+    }
+
+    /// A JSON-RPC call that is answered by a stream, or by an error.
+    pub async fn rpc_stream(
+        &self,
+        method: &str,
+        params: Value,
+        last_event_id: Option<u64>,
+    ) -> Result<Frames, Answer> {
+        stream(self.rpc_request(method, &params), last_event_id).await
+    }
+
+    /// A REST call that is answered by a stream, or by an error.
+    pub async fn rest_stream(
+        &self,
+        verb: &str,
+        path: &str,
+        body: Option<&Value>,
+        last_event_id: Option<u64>,
+    ) -> Result<Frames, Answer> {
+        stream(self.rest_request(verb, path, body), last_event_id).await
+    }
+
+    /// The task over JSON-RPC; it must be there.
+    pub async fn task(&self, id: &str) -> Value {
+        self.rpc("GetTask", json!({"id": id})).await.result().clone()
+    }
+
+    fn rpc_request(&self, method: &str, params: &Value) -> RequestBuilder {
+        let call = json!({"jsonrpc": "2.0", "id": "call", "method": method, "params": params});
+        self.request("POST", "/").header("content-type", "application/json").body(call.to_string())
+    }
+
+    fn rest_request(&self, verb: &str, path: &str, body: Option<&Value>) -> RequestBuilder {
+        let request = self.request(verb, path);
+        match body {
+            Some(body) => request.header("content-type", "application/json").body(body.to_string()),
+            None => request,
+        }
+    }
+
+    fn request(&self, verb: &str, path: &str) -> RequestBuilder {
+        let verb = Method::from_bytes(verb.as_bytes()).expect("a test names a verb");
+        let request = self.http.request(verb, format!("{}{path}", self.base)).header("a2a-version", "1.0");
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+}
+
+/// A message of one text, as the parameters of a send.
+pub fn message(id: &str, text: &str) -> Value {
+    json!({"message": {"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]}})
+}
+
+async fn send(request: RequestBuilder) -> Answer {
+    Answer::read(request.send().await.expect("the gateway answers")).await
+}
+
+async fn stream(request: RequestBuilder, last_event_id: Option<u64>) -> Result<Frames, Answer> {
+    let request = match last_event_id {
+        Some(id) => request.header("last-event-id", id.to_string()),
+        None => request,
+    };
+    let response = request.send().await.expect("the gateway answers");
+    let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind.starts_with("text/event-stream") {
+        Ok(Frames::new(response))
+    } else {
+        Err(Answer::read(response).await)
+    }
+}

@@ -1,0 +1,116 @@
+//! Reads a stream of server-sent events, frame by frame, and stops where the test says.
+
+use std::collections::VecDeque;
+
+use reqwest::Response;
+use serde_json::Value;
+
+/// One event of a stream.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Frame {
+    pub id: Option<u64>,
+    /// The stream response; of a JSON-RPC frame its `result`, or the whole when it has none.
+    pub json: Value,
+}
+
+/// A stream that is being read.
+#[derive(Debug)]
+pub struct Frames {
+    response: Option<Response>,
+    pub headers: http::HeaderMap,
+    /// What came and is no whole frame yet.
+    rest: Vec<u8>,
+    ready: VecDeque<Frame>,
+    comments: Vec<String>,
+    last_id: Option<u64>,
+    /// How many more bytes are read before the connection is dropped.
+    allowance: usize,
+}
+
+impl Frames {
+    pub(super) fn new(response: Response) -> Self {
+        let headers = response.headers().clone();
+        Self {
+            response: Some(response),
+            headers,
+            rest: Vec::new(),
+            ready: VecDeque::new(),
+            comments: Vec::new(),
+            last_id: None,
+            allowance: usize::MAX,
+        }
+    }
+
+    /// Drops the connection after this many bytes of the body, wherever that is.
+    #[must_use]
+    pub fn cut_after(mut self, bytes: usize) -> Self {
+        self.allowance = bytes;
+        self
+    }
+
+    /// The next frame. `None` when the stream has ended or was cut.
+    pub async fn next(&mut self) -> Option<Frame> {
+        loop {
+            if let Some(frame) = self.ready.pop_front() {
+                self.last_id = frame.id.or(self.last_id);
+                return Some(frame);
+            }
+            let chunk = self.response.as_mut()?.chunk().await;
+            // A connection that breaks ends the stream as far as it was read.
+            let Ok(Some(mut chunk)) = chunk else {
+                self.response = None;
+                return None;
+            };
+            chunk.truncate(self.allowance);
+            self.allowance -= chunk.len();
+            if self.allowance == 0 {
+                self.response = None;
+            }
+            self.take(&chunk);
+        }
+    }
+
+    /// All frames to the end.
+    pub async fn all(mut self) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        while let Some(frame) = self.next().await {
+            frames.push(frame);
+        }
+        frames
+    }
+
+    /// The id to resume with: that of the last frame that was given.
+    pub fn last_id(&self) -> Option<u64> {
+        self.last_id
+    }
+
+    /// The comments so far.
+    pub fn comments(&self) -> &[String] {
+        &self.comments
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.rest.extend_from_slice(bytes);
+        while let Some(end) = self.rest.windows(2).position(|window| window == b"\n\n") {
+            let frame: Vec<u8> = self.rest.drain(..end + 2).collect();
+            self.frame(&String::from_utf8(frame).expect("the stream is UTF-8"));
+        }
+    }
+
+    fn frame(&mut self, text: &str) {
+        let (mut id, mut data) = (None, String::new());
+        for line in text.lines() {
+            match line.split_once(':') {
+                Some(("", comment)) => self.comments.push(comment.trim().to_owned()),
+                Some(("id", value)) => id = value.trim().parse().ok(),
+                Some(("data", value)) => data.push_str(value.strip_prefix(' ').unwrap_or(value)),
+                _ => {}
+            }
+        }
+        if !data.is_empty() {
+            let json: Value = serde_json::from_str(&data).expect("a frame is JSON");
+            let json = if json["result"].is_object() { json["result"].clone() } else { json };
+            self.ready.push_back(Frame { id, json });
+        }
+    }
+}
