@@ -5,10 +5,19 @@
 
 mod memory;
 mod rules;
+mod sqlite;
+
+use std::path::Path;
 
 pub use memory::MemoryStore;
+pub use sqlite::{Durability, SqliteStore};
 
 /// A store that lives as long as the process.
 pub fn memory() -> MemoryStore {
     MemoryStore::default()
+}
+
+/// A store in the file at `path`, which is made when it is not there.
+pub fn sqlite(path: &Path, durability: Durability) -> longshore_model::Result<SqliteStore> {
+    SqliteStore::open(path, durability)
 }

@@ -1,0 +1,146 @@
+//! A store in one file, for one gateway.
+
+mod fault;
+mod list;
+mod read;
+mod reader;
+mod record;
+mod schema;
+mod write;
+mod writer;
+
+use std::fmt;
+use std::path::Path;
+
+use longshore_engine::port::{
+    Append, Appended, Binding, BoxFuture, Create, Created, Head, ListQuery, Session, Store, StoredTask,
+    TaskPage,
+};
+use longshore_model::{ContextId, Entry, Principal, Result, Seq, SessionId, TaskId};
+
+use self::reader::Reader;
+use self::record::{Batch, NewTask};
+use self::writer::Writer;
+
+/// What a write survives once its future has returned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// The end of the process, however it ends. A loss of power may take the last moments.
+    #[default]
+    Process,
+    /// A loss of power too. Each commit waits for the disk.
+    Power,
+}
+
+impl Durability {
+    /// SQLite's word for it.
+    fn synchronous(self) -> &'static str {
+        match self {
+            Self::Process => "NORMAL",
+            Self::Power => "FULL",
+        }
+    }
+}
+
+/// A store in one SQLite file: one thread writes, two read.
+///
+/// Dropping it waits until everything that was asked for is written.
+pub struct SqliteStore {
+    // Dropped in this order: whoever closes the file last cleans up, and only the writer can.
+    /// For answers whose size the question bounds: they do not wait for the others.
+    quick: Reader,
+    /// For whole tasks and lists of them.
+    whole: Reader,
+    writer: Writer,
+}
+
+impl SqliteStore {
+    /// Opens the file, or makes it, readable by its owner only. Blocks for a moment: meant for the start.
+    ///
+    /// It does not keep a second gateway from the same file; the binary locks the data directory for that.
+    pub fn open(path: &Path, durability: Durability) -> Result<Self> {
+        let writer = Writer::start(schema::open_writer(path, durability)?)?;
+        let quick = Reader::start("store-quick", schema::open_reader(path)?)?;
+        let whole = Reader::start("store-whole", schema::open_reader(path)?)?;
+        Ok(Self { quick, whole, writer })
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").finish_non_exhaustive()
+    }
+}
+
+impl Store for SqliteStore {
+    fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
+        Box::pin(async move {
+            let new = NewTask::prepare(create)?;
+            self.writer.run(move |db| write::create(db, &new)).await
+        })
+    }
+
+    fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
+        Box::pin(async move {
+            let batch = Batch::prepare(append)?;
+            self.writer.run(move |db| write::append(db, &batch)).await
+        })
+    }
+
+    fn read<'a>(&'a self, task: &'a TaskId, after: Seq, limit: usize) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        let task = task.clone();
+        Box::pin(self.quick.run(move |db| read::events(db, &task, after, limit)))
+    }
+
+    fn get<'a>(
+        &'a self,
+        owner: &'a Principal,
+        task: &'a TaskId,
+    ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
+        let (owner, task) = (owner.clone(), task.clone());
+        Box::pin(self.whole.run(move |db| read::get(db, &owner, &task)))
+    }
+
+    fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>> {
+        let (owner, task) = (owner.clone(), task.clone());
+        Box::pin(self.quick.run(move |db| read::head(db, &owner, &task)))
+    }
+
+    fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<TaskPage>> {
+        Box::pin(self.whole.run(move |db| list::list(db, &query)))
+    }
+
+    fn binding<'a>(
+        &'a self,
+        owner: &'a Principal,
+        context: &'a ContextId,
+    ) -> BoxFuture<'a, Result<Option<Session>>> {
+        let (owner, context) = (owner.clone(), context.clone());
+        Box::pin(self.quick.run(move |db| read::binding(db, &owner, &context)))
+    }
+
+    fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.writer.run(move |db| write::bind(db, &binding)))
+    }
+
+    fn session_owner<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Option<Principal>>> {
+        let session = session.clone();
+        Box::pin(self.quick.run(move |db| read::session_owner(db, &session)))
+    }
+
+    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
+        Box::pin(self.whole.run(read::unfinished))
+    }
+}
+
+/// SQLite's integers have a sign. A number beyond them is no event's, and nothing comes after it.
+fn to_sql(seq: Seq) -> i64 {
+    i64::try_from(seq.0).unwrap_or(i64::MAX)
+}
+
+fn from_sql(seq: i64) -> Seq {
+    Seq(seq.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests;

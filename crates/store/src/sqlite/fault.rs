@@ -1,0 +1,68 @@
+//! What SQLite's errors mean to a caller. The public text never names the file; the cause goes to the log.
+
+use longshore_model::{Error, ErrorKind};
+use rusqlite::ErrorCode;
+
+pub(super) type Outcome<T> = Result<T, Fault>;
+
+/// An [`Error`] that `?` makes of what SQLite says.
+#[derive(Debug)]
+pub(super) struct Fault(pub(super) Error);
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        fault.0
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(cause: rusqlite::Error) -> Self {
+        let text = match cause.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                "The gateway's store is in use by another program. Try again; if that does not help, \
+                 make sure that nothing else uses the gateway's data directory."
+            }
+            Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+                "The gateway's store cannot be opened for writing. Make sure that the gateway owns its data \
+                 directory, and that it is not mounted read-only."
+            }
+            Some(ErrorCode::DiskFull) => {
+                "The disk that holds the gateway's store is full. Free some space, then try again."
+            }
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                "The gateway's store is damaged, or is no database of the gateway. Restore it from a backup, or \
+                 start with an empty data directory."
+            }
+            _ => "The gateway's store failed; the gateway's log says why. Try again.",
+        };
+        Self(Error::new(ErrorKind::Unavailable, text).caused_by(cause))
+    }
+}
+
+impl From<rusqlite::types::FromSqlError> for Fault {
+    fn from(cause: rusqlite::types::FromSqlError) -> Self {
+        rusqlite::Error::from(cause).into()
+    }
+}
+
+/// The writer thread is gone. Nothing was written, or nobody can say.
+pub(super) fn stopped() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "The gateway's store has stopped. Restart the gateway, then try again.",
+    )
+}
+
+/// A row that can be read, but whose content makes no sense. Trying again does not help.
+pub(super) fn damaged(what: &str, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Fault {
+    let text = format!(
+        "The stored {what} is damaged and cannot be read. Restore the gateway's store from a backup to see it again."
+    );
+    Fault(Error::new(ErrorKind::Internal, text).caused_by(cause))
+}

@@ -1,0 +1,73 @@
+use std::path::Path;
+
+use longshore_model::{TaskState, Timestamp};
+use longshore_testkit::store_suite::make::{context_id, everything, task_id};
+
+use super::super::{Durability, schema};
+use super::*;
+
+/// How SQLite means to answer, one line a step.
+fn plan(db: &Connection, sql: &str, values: &[Value]) -> String {
+    let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let steps = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
+    steps.map(Result::unwrap).collect::<Vec<_>>().join("\n")
+}
+
+fn open(directory: &Path) -> Connection {
+    schema::open_writer(&directory.join("store.db"), Durability::Process).unwrap()
+}
+
+#[test]
+fn every_list_walks_an_index_in_its_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path());
+    let after = PageCursor { status_at: Timestamp(5), task: task_id("t") };
+    // Each bit chooses one of the things that may be asked for.
+    for chosen in 0..32_u8 {
+        let has = |bit: u8| chosen >> bit & 1 == 1;
+        let query = ListQuery {
+            context: has(0).then(|| context_id("c")),
+            state: has(1).then_some(TaskState::Working),
+            status_after: has(2).then_some(Timestamp(1)),
+            after: has(3).then(|| after.clone()),
+            with_artifacts: has(4),
+            ..everything()
+        };
+        let mut filter = Filter::of(&query);
+        let parts = if query.with_artifacts { Parts::All } else { Parts::WithoutArtifacts };
+        let sql = filter.page(parts, &query);
+        let plan = plan(&db, &sql, &filter.values);
+        let index = match (has(0), has(1)) {
+            (false, false) => "INDEX tasks_by_owner (owner=?",
+            (true, _) => "INDEX tasks_by_context (owner=? AND context=?",
+            (false, true) => "INDEX tasks_by_state (owner=? AND state=?",
+        };
+        assert!(plan.contains(index), "{query:?}\n{plan}");
+        if has(3) {
+            // A later page begins in the middle of the index.
+            assert!(plan.contains("(status_at,id)<(?,?)"), "{query:?}\n{plan}");
+        }
+        // A sort of its own would read every task of the owner for each page.
+        assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{query:?}\n{plan}");
+    }
+}
+
+#[test]
+fn the_start_reads_unfinished_tasks_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path());
+    let plan = plan(&db, &super::super::read::select_unfinished(), &[]);
+    assert!(plan.contains("INDEX tasks_unfinished"), "{plan}");
+    assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+}
+
+#[test]
+fn the_words_of_the_index_are_those_of_the_states() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path());
+    for state in TaskState::ALL {
+        let sql = format!("SELECT '{state}' NOT IN ({})", super::super::read::TERMINAL_WORDS);
+        let unfinished: bool = db.query_row(&sql, [], |row| row.get(0)).unwrap();
+        assert_eq!(unfinished, !state.is_terminal(), "{state}");
+    }
+}

@@ -1,0 +1,182 @@
+//! What can be asked of the file. Each function runs in one read transaction.
+
+use longshore_engine::port::{Head, Session, StoredTask, TurnRecord};
+use longshore_model::{
+    ContextId, Entry, Error, ErrorKind, Principal, PromptId, Seq, SessionId, Task, TaskEvent, TaskId,
+    TaskState,
+};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Row, named_params};
+use serde::de::DeserializeOwned;
+
+use super::fault::{Fault, Outcome, damaged};
+use super::record::ARTIFACT;
+use super::{from_sql, to_sql};
+
+pub(super) fn events(db: &Connection, task: &TaskId, after: Seq, limit: usize) -> Outcome<Vec<Entry>> {
+    let find = "SELECT ordinal FROM tasks WHERE id = :id";
+    let ordinal: Option<i64> = db
+        .prepare_cached(find)?
+        .query_row(named_params! { ":id": task.as_str() }, |row| row.get(0))
+        .optional()?;
+    let ordinal = ordinal.ok_or_else(|| Error::task_not_found(task.as_str()))?;
+    let mut statement = db.prepare_cached(
+        "SELECT seq, body FROM events WHERE task = :task AND seq > :after ORDER BY seq LIMIT :limit",
+    )?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let range = named_params! { ":task": ordinal, ":after": to_sql(after), ":limit": limit };
+    statement.query_and_then(range, |row| entry(task, row))?.collect()
+}
+
+pub(super) fn get(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<Option<StoredTask>> {
+    let sql = select_tasks(Parts::All, "tasks", "tasks.id = :id AND tasks.owner = :owner");
+    let mut statement = db.prepare_cached(&sql)?;
+    let mut rows = statement.query(named_params! { ":id": task.as_str(), ":owner": owner.as_str() })?;
+    rows.next()?.map(|row| stored(db, Parts::All, row)).transpose()
+}
+
+pub(super) fn head(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<Option<Head>> {
+    let mut statement =
+        db.prepare_cached("SELECT head, first, state FROM tasks WHERE id = :id AND owner = :owner")?;
+    let mut rows = statement.query(named_params! { ":id": task.as_str(), ":owner": owner.as_str() })?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let state = TaskState::parse(row.get_ref(2)?.as_str()?)
+        .ok_or_else(|| damaged(&format!("task {task}"), "unknown state"))?;
+    Ok(Some(Head { seq: from_sql(row.get(0)?), first: from_sql(row.get(1)?), state }))
+}
+
+pub(super) fn binding(db: &Connection, owner: &Principal, context: &ContextId) -> Outcome<Option<Session>> {
+    let mut statement = db.prepare_cached(
+        "SELECT session, directory FROM bindings WHERE owner = :owner AND context = :context",
+    )?;
+    let mut rows =
+        statement.query(named_params! { ":owner": owner.as_str(), ":context": context.as_str() })?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let id = SessionId::parse(row.get_ref(0)?.as_str()?)
+        .map_err(|cause| damaged(&format!("binding of context {context}"), cause))?;
+    Ok(Some(Session { id, directory: row.get(1)? }))
+}
+
+pub(super) fn session_owner(db: &Connection, session: &SessionId) -> Outcome<Option<Principal>> {
+    let mut statement = db.prepare_cached("SELECT owner FROM sessions WHERE id = :id")?;
+    let mut rows = statement.query(named_params! { ":id": session.as_str() })?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    Ok(Some(Principal::new(row.get_ref(0)?.as_str()?)))
+}
+
+pub(super) fn unfinished(db: &Connection) -> Outcome<Vec<StoredTask>> {
+    let mut statement = db.prepare_cached(&select_unfinished())?;
+    let mut rows = statement.query([])?;
+    let mut tasks = Vec::new();
+    while let Some(row) = rows.next()? {
+        match stored(db, Parts::All, row) {
+            Ok(task) => tasks.push(task),
+            // One damaged task must not keep the gateway from starting. Whoever asks for it is told.
+            Err(Fault(error)) if error.kind() == ErrorKind::Internal => {
+                tracing::error!(%error, cause = error.cause().map(tracing::field::display), "a task is left alone");
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(tasks)
+}
+
+/// The states after which nothing comes, as the index `tasks_unfinished` spells them: it cannot be used otherwise.
+pub(super) const TERMINAL_WORDS: &str = "'completed', 'failed', 'canceled', 'rejected'";
+
+pub(super) fn select_unfinished() -> String {
+    let condition = format!("tasks.state NOT IN ({TERMINAL_WORDS}) ORDER BY tasks.ordinal");
+    select_tasks(Parts::All, "tasks INDEXED BY tasks_unfinished", &condition)
+}
+
+/// How much of a task is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parts {
+    All,
+    WithoutArtifacts,
+}
+
+/// A query whose rows [`stored`] can read. `tasks` is that table, perhaps with the index to use.
+pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String {
+    let artifacts = match parts {
+        Parts::All => "snapshots.artifacts",
+        Parts::WithoutArtifacts => "NULL",
+    };
+    format!(
+        "SELECT tasks.ordinal, tasks.id, tasks.owner, tasks.head, tasks.summary_seq, tasks.session,
+                tasks.directory, tasks.prompt, snapshots.seq, snapshots.summary, {artifacts}
+         FROM {tasks} JOIN snapshots ON snapshots.task = tasks.ordinal WHERE {condition}"
+    )
+}
+
+/// The task of a row: its snapshot and the tail of its log.
+pub(super) fn stored(db: &Connection, parts: Parts, row: &Row<'_>) -> Outcome<StoredTask> {
+    let ordinal: i64 = row.get(0)?;
+    let id = row.get_ref(1)?.as_str()?;
+    let what = format!("task {id}");
+    let id = TaskId::parse(id).map_err(|cause| damaged(&what, cause))?;
+    let (head, summary_seq) = (from_sql(row.get(3)?), from_sql(row.get(4)?));
+    let snapshot_seq = from_sql(row.get(8)?);
+
+    let mut task: Task = decode(&what, row.get_ref(9)?)?;
+    let tail = match parts {
+        Parts::All => {
+            task.artifacts = decode(&what, row.get_ref(10)?)?;
+            Tail { whole: true, from: snapshot_seq, to: head }
+        }
+        Parts::WithoutArtifacts => Tail { whole: false, from: snapshot_seq, to: summary_seq },
+    };
+    tail.fold_into(db, ordinal, &id, &mut task)?;
+    let turn = turn(&what, row)?;
+    Ok(StoredTask { owner: Principal::new(row.get_ref(2)?.as_str()?), task, seq: head, turn })
+}
+
+/// What the log holds beyond a snapshot.
+struct Tail {
+    /// With the artifact updates.
+    whole: bool,
+    /// After this.
+    from: Seq,
+    /// Up to this.
+    to: Seq,
+}
+
+impl Tail {
+    fn fold_into(&self, db: &Connection, ordinal: i64, id: &TaskId, task: &mut Task) -> Outcome<()> {
+        if self.from >= self.to {
+            return Ok(());
+        }
+        let mut statement = db.prepare_cached(
+            "SELECT seq, body FROM events
+             WHERE task = :task AND seq > :from AND seq <= :to AND (:whole OR kind <> :artifact) ORDER BY seq",
+        )?;
+        let range = named_params! {
+            ":task": ordinal,
+            ":from": to_sql(self.from),
+            ":to": to_sql(self.to),
+            ":whole": self.whole,
+            ":artifact": ARTIFACT,
+        };
+        for event in statement.query_and_then(range, |row| entry(id, row))? {
+            task.apply(&event?.event);
+        }
+        Ok(())
+    }
+}
+
+fn entry(task: &TaskId, row: &Row<'_>) -> Outcome<Entry> {
+    let seq = from_sql(row.get(0)?);
+    let event: TaskEvent = decode(&format!("event {seq} of task {task}"), row.get_ref(1)?)?;
+    Ok(Entry { seq, event })
+}
+
+fn turn(what: &str, row: &Row<'_>) -> Outcome<Option<TurnRecord>> {
+    let Some(session) = row.get_ref(5)?.as_str_or_null()? else { return Ok(None) };
+    let id = SessionId::parse(session).map_err(|cause| damaged(what, cause))?;
+    let prompt = PromptId::parse(row.get_ref(7)?.as_str()?).map_err(|cause| damaged(what, cause))?;
+    Ok(Some(TurnRecord { session: Session { id, directory: row.get(6)? }, prompt }))
+}
+
+fn decode<T: DeserializeOwned>(what: &str, value: ValueRef<'_>) -> Outcome<T> {
+    serde_json::from_slice(value.as_bytes()?).map_err(|cause| damaged(what, cause))
+}

@@ -1,0 +1,124 @@
+//! Requests as text and numbers: made where the caller runs, so that the writer thread only has to insert.
+
+use longshore_engine::port::{Append, Create, TurnRecord};
+use longshore_model::{
+    Artifact, ContextId, Error, Message, Metadata, Principal, Result, Seq, Task, TaskEvent, TaskId,
+    TaskState, TaskStatus, Timestamp,
+};
+use serde::Serialize;
+
+use crate::rules;
+
+/// A `Create`, ready to insert.
+pub(super) struct NewTask {
+    pub(super) id: TaskId,
+    pub(super) owner: Principal,
+    pub(super) context: ContextId,
+    pub(super) at: Timestamp,
+    pub(super) status: (TaskState, Timestamp),
+    pub(super) first: EventText,
+    pub(super) snapshot: SnapshotText,
+    pub(super) digest: [u8; 32],
+    pub(super) valid_since: Timestamp,
+}
+
+impl NewTask {
+    pub(super) fn prepare(create: Create) -> Result<Self> {
+        let task = rules::begin(&create)?;
+        Ok(Self {
+            status: (task.status.state, task.status.at),
+            first: EventText::of(&create.first)?,
+            snapshot: SnapshotText::of(&task)?,
+            id: create.task,
+            owner: create.owner,
+            context: create.context,
+            at: create.at,
+            digest: create.idempotency.digest,
+            valid_since: create.idempotency.valid_since,
+        })
+    }
+}
+
+/// An `Append`, ready to insert.
+pub(super) struct Batch {
+    pub(super) task: TaskId,
+    pub(super) expected: Seq,
+    pub(super) at: Timestamp,
+    pub(super) events: Vec<EventText>,
+    /// The newest status among the events.
+    pub(super) status: Option<(TaskState, Timestamp)>,
+    /// How many events there are up to the newest that is no artifact update. 0: all are.
+    pub(super) summarised: usize,
+    pub(super) snapshot: Option<SnapshotText>,
+    pub(super) turn: Option<TurnRecord>,
+}
+
+impl Batch {
+    pub(super) fn prepare(append: Append) -> Result<Self> {
+        rules::check_append(&append)?;
+        let newest_status = append.events.iter().rev().find_map(TaskEvent::status);
+        let events: Result<Vec<_>> = append.events.iter().map(EventText::of).collect();
+        let is_summarised = |event: &TaskEvent| !matches!(event, TaskEvent::Artifact(_));
+        Ok(Self {
+            status: newest_status.map(|status| (status.state, status.at)),
+            summarised: append.events.iter().rposition(is_summarised).map_or(0, |place| place + 1),
+            events: events?,
+            snapshot: append.snapshot.as_deref().map(SnapshotText::of).transpose()?,
+            task: append.task,
+            expected: append.expected,
+            at: append.at,
+            turn: append.turn,
+        })
+    }
+}
+
+/// An event's row.
+pub(super) struct EventText {
+    pub(super) kind: &'static str,
+    pub(super) body: String,
+}
+
+impl EventText {
+    fn of(event: &TaskEvent) -> Result<Self> {
+        let kind = match event {
+            TaskEvent::Submitted { .. } => "submitted",
+            TaskEvent::Status(_) => "status",
+            TaskEvent::Artifact(_) => ARTIFACT,
+        };
+        Ok(Self { kind, body: to_text(event)? })
+    }
+}
+
+/// The kind of the events that a list without artifacts leaves out.
+pub(super) const ARTIFACT: &str = "artifact";
+
+/// A task in two columns: all but the artifacts, and the artifacts.
+pub(super) struct SnapshotText {
+    pub(super) summary: String,
+    pub(super) artifacts: String,
+}
+
+impl SnapshotText {
+    fn of(task: &Task) -> Result<Self> {
+        let Task { id, context_id, status, artifacts, history, metadata } = task;
+        let summary =
+            Summary { id, context_id, status, artifacts: &[], history, metadata: metadata.as_ref() };
+        Ok(Self { summary: to_text(&summary)?, artifacts: to_text(artifacts)? })
+    }
+}
+
+/// Written as a [`Task`] without artifacts, which it is read back as; here only so that none is cloned.
+#[derive(Serialize)]
+struct Summary<'a> {
+    id: &'a TaskId,
+    context_id: &'a ContextId,
+    status: &'a TaskStatus,
+    artifacts: &'a [Artifact],
+    history: &'a [Message],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a Metadata>,
+}
+
+fn to_text(value: &impl Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(Error::internal)
+}

@@ -1,0 +1,100 @@
+use super::*;
+
+const ONE: &str = "CREATE TABLE one (x)";
+const TWO: &str = "CREATE TABLE two (x); INSERT INTO two VALUES (1)";
+
+fn tables(db: &Connection) -> Vec<String> {
+    let mut statement = db.prepare("SELECT name FROM sqlite_schema ORDER BY name").unwrap();
+    statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn each_migration_is_applied_once() {
+    let mut db = Connection::open_in_memory().unwrap();
+    let steps: [(&[&str], usize, &[&str]); 4] = [
+        (&[ONE], 1, &["one"]),
+        // A second time it would fail: the table is there.
+        (&[ONE], 1, &["one"]),
+        (&[ONE, TWO], 2, &["one", "two"]),
+        (&[ONE, TWO], 2, &["one", "two"]),
+    ];
+    for (migrations, version, expected) in steps {
+        migrate(&mut db, migrations).unwrap();
+        assert_eq!(applied(&db).unwrap(), version);
+        assert_eq!(tables(&db), expected);
+    }
+    let rows: i64 = db.query_row("SELECT count(*) FROM two", [], |row| row.get(0)).unwrap();
+    assert_eq!(rows, 1);
+}
+
+#[test]
+fn a_migration_that_fails_leaves_nothing() {
+    let mut db = Connection::open_in_memory().unwrap();
+    migrate(&mut db, &[ONE]).unwrap();
+    let Fault(error) = migrate(&mut db, &[ONE, TWO, "CREATE TABLE three (x); nonsense"]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!((applied(&db).unwrap(), tables(&db)), (1, vec!["one".to_owned()]));
+}
+
+#[test]
+fn a_file_that_is_not_ours_is_refused_and_left_as_it_is() {
+    let cases = [
+        ("PRAGMA user_version = 99; CREATE TABLE tasks (x)", "newer Longshore: its schema is number 99"),
+        ("PRAGMA user_version = -1", "newer Longshore"),
+        ("CREATE TABLE bookmarks (x)", "another program"),
+    ];
+    for (made_with, words) in cases {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.db");
+        Connection::open(&path).unwrap().execute_batch(made_with).unwrap();
+        let error = open_writer(&path, Durability::Process).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{made_with}");
+        assert!(error.message().contains(words), "{error}");
+
+        let original = Connection::open_in_memory().unwrap();
+        original.execute_batch(made_with).unwrap();
+        let db = Connection::open(&path).unwrap();
+        assert_eq!(tables(&db), tables(&original));
+        assert_eq!(applied(&db).unwrap(), applied(&original).unwrap());
+    }
+}
+
+#[test]
+fn a_newer_file_is_not_even_touched() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
+    let before = std::fs::read(&path).unwrap();
+    open_writer(&path, Durability::Process).unwrap_err();
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn what_is_no_database_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let text = "not a database, but long enough to be looked at ".repeat(40);
+    std::fs::write(&path, &text).unwrap();
+    let error = open_writer(&path, Durability::Process).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.message().contains("no database of the gateway"), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_reported_without_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let error =
+        open_writer(&directory.path().join("none").join("store.db"), Durability::Process).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(!error.message().contains("none"), "{error}");
+    assert!(error.cause().is_some());
+}
+
+#[test]
+fn a_path_that_looks_like_a_uri_is_a_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db?mode=memory");
+    open_writer(&path, Durability::Process).unwrap();
+    assert!(path.metadata().unwrap().len() > 0);
+}

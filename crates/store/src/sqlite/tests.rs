@@ -1,0 +1,167 @@
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use longshore_engine::port::Appended;
+use longshore_model::{Error, ErrorKind, TaskState};
+use longshore_testkit::store_suite::make::{ada, append, chunk, create, everything, status, task_id};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use super::*;
+
+const FILE: &str = "store.db";
+
+struct Bench {
+    directory: TempDir,
+    store: SqliteStore,
+}
+
+impl Bench {
+    /// A store with the task `t`, which works and has said something.
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
+        store.create(create("t")).await.unwrap();
+        store.append(append("t", 1, vec![status(TaskState::Working, 2), chunk("x")])).await.unwrap();
+        Self { directory, store }
+    }
+
+    /// Another program with the same file.
+    fn intruder(&self) -> Connection {
+        Connection::open(self.directory.path().join(FILE)).unwrap()
+    }
+
+    /// Changes how the writer's connection behaves.
+    async fn pragma(&self, sql: &'static str) {
+        self.store.writer.run(move |db| Ok(db.execute_batch(sql)?)).await.unwrap();
+    }
+
+    /// The error is one that a caller can be shown, and the log has its cause.
+    fn check_public(&self, error: &Error, kind: ErrorKind, words: &str) {
+        assert_eq!(error.kind(), kind, "{error:?}");
+        assert!(error.message().contains(words), "{error}");
+        let directory = self.directory.path().to_str().unwrap();
+        assert!(!error.message().contains(directory) && !error.message().contains(FILE), "{error}");
+        assert!(error.cause().is_some(), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn only_the_owner_can_read_the_files() {
+    let bench = Bench::new().await;
+    let mut modes: Vec<_> = std::fs::read_dir(bench.directory.path())
+        .unwrap()
+        .map(|file| file.unwrap())
+        .map(|file| {
+            (file.file_name().into_string().unwrap(), file.metadata().unwrap().permissions().mode() & 0o777)
+        })
+        .collect();
+    modes.sort();
+    let expected = ["store.db", "store.db-shm", "store.db-wal"].map(|name| (name.to_owned(), 0o600));
+    assert_eq!(modes, expected);
+}
+
+#[tokio::test]
+async fn the_settings_of_the_file() {
+    for (durability, synchronous) in [(Durability::Process, 1), (Durability::Power, 2)] {
+        let directory = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&directory.path().join(FILE), durability).unwrap();
+        let number = async |pragma: &'static str| -> i64 {
+            store
+                .writer
+                .run(move |db| Ok(db.pragma_query_value(None, pragma, |row| row.get(0))?))
+                .await
+                .unwrap()
+        };
+        assert_eq!(number("synchronous").await, synchronous);
+        assert_eq!(number("foreign_keys").await, 1);
+        let mode: String = Connection::open(directory.path().join(FILE))
+            .unwrap()
+            .pragma_query_value(None, "journal_mode", |row| row.get(0))
+            .unwrap();
+        assert_eq!(mode, "wal");
+    }
+}
+
+#[tokio::test]
+async fn a_locked_file_is_unavailable_and_then_works() {
+    let bench = Bench::new().await;
+    bench.store.writer.run(|db| Ok(db.busy_timeout(Duration::from_millis(1))?)).await.unwrap();
+    let intruder = bench.intruder();
+    intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let refused = bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap_err();
+    bench.check_public(&refused, ErrorKind::Unavailable, "in use by another program");
+    // Readers do not care.
+    assert!(bench.store.get(&ada(), &task_id("t")).await.unwrap().is_some());
+    intruder.execute_batch("ROLLBACK").unwrap();
+    let outcome = bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap();
+    assert_eq!(outcome, Appended::Head(Seq(4)));
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_is_unavailable() {
+    let bench = Bench::new().await;
+    bench.pragma("PRAGMA query_only = 1").await;
+    let refused = bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap_err();
+    bench.check_public(&refused, ErrorKind::Unavailable, "cannot be opened for writing");
+    assert_eq!(bench.store.read(&task_id("t"), Seq::START, 9).await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_unavailable_and_then_works() {
+    let bench = Bench::new().await;
+    // SQLite keeps the limit at the size of the file when it is less: not one page more.
+    bench.pragma("PRAGMA max_page_count = 1").await;
+    let big = chunk(&"x".repeat(100_000));
+    let refused = bench.store.append(append("t", 3, vec![chunk("y"), big.clone()])).await.unwrap_err();
+    bench.check_public(&refused, ErrorKind::Unavailable, "full");
+    assert_eq!(bench.store.read(&task_id("t"), Seq::START, 9).await.unwrap().len(), 3);
+    bench.pragma("PRAGMA max_page_count = 1000000").await;
+    let outcome = bench.store.append(append("t", 3, vec![chunk("y"), big])).await.unwrap();
+    assert_eq!(outcome, Appended::Head(Seq(5)));
+}
+
+#[tokio::test]
+async fn what_is_damaged_is_reported_and_the_rest_works() {
+    let damages = [
+        "UPDATE events SET body = '{\"status\":' WHERE seq = 2",
+        "UPDATE events SET body = '{\"unknown\":{}}' WHERE seq = 2",
+        "UPDATE snapshots SET summary = '[]'",
+        "UPDATE snapshots SET artifacts = '{}'",
+        "UPDATE tasks SET session = 'a/b', directory = '', prompt = 'p'",
+    ];
+    for damage in damages {
+        let bench = Bench::new().await;
+        bench.intruder().execute_batch(damage).unwrap();
+        bench.store.create(create("whole")).await.unwrap();
+
+        let refused = bench.store.get(&ada(), &task_id("t")).await.unwrap_err();
+        bench.check_public(&refused, ErrorKind::Internal, "damaged");
+        let refused = bench.store.list(everything()).await.unwrap_err();
+        bench.check_public(&refused, ErrorKind::Internal, "damaged");
+        // The gateway starts with what it can read.
+        let unfinished: Vec<_> =
+            bench.store.unfinished().await.unwrap().into_iter().map(|s| s.task.id).collect();
+        assert_eq!(unfinished, [task_id("whole")], "{damage}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_event_spoils_only_the_reads_that_meet_it() {
+    let bench = Bench::new().await;
+    bench.intruder().execute_batch("UPDATE events SET body = 'x' WHERE seq = 2").unwrap();
+    let refused = bench.store.read(&task_id("t"), Seq(1), 9).await.unwrap_err();
+    bench.check_public(&refused, ErrorKind::Internal, "event 2 of task t");
+    assert_eq!(bench.store.read(&task_id("t"), Seq(2), 9).await.unwrap().len(), 1);
+    assert_eq!(bench.store.read(&task_id("t"), Seq(0), 1).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_unknown_state_is_reported() {
+    let bench = Bench::new().await;
+    bench.intruder().execute_batch("UPDATE tasks SET state = 'dreaming'").unwrap();
+    let refused = bench.store.head(&ada(), &task_id("t")).await.unwrap_err();
+    bench.check_public(&refused, ErrorKind::Internal, "damaged");
+    let refused = bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap_err();
+    bench.check_public(&refused, ErrorKind::Internal, "damaged");
+}

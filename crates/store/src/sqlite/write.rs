@@ -1,0 +1,165 @@
+//! What the writer thread does for each kind of request. The guards come first, then the rows.
+
+use longshore_engine::port::{Appended, Binding, Created};
+use longshore_model::{Error, Seq, TaskId, TaskState, Timestamp};
+use rusqlite::{Connection, OptionalExtension, named_params};
+
+use super::fault::{Outcome, damaged};
+use super::record::{Batch, EventText, NewTask, SnapshotText};
+use super::{from_sql, to_sql};
+use crate::rules;
+
+pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
+    if let Some((task, at)) = earlier_send(db, new)?
+        && at >= new.valid_since
+    {
+        let task = TaskId::parse(&task).map_err(|cause| damaged("idempotency key", cause))?;
+        return Ok(Created::Existing(task));
+    }
+    let is_new = db
+        .prepare_cached(
+            "INSERT INTO tasks (id, owner, context, state, status_at, summary_seq, head, first)
+             VALUES (:id, :owner, :context, :state, :status_at, 1, 1, 1) ON CONFLICT (id) DO NOTHING",
+        )?
+        .execute(named_params! {
+            ":id": new.id.as_str(),
+            ":owner": new.owner.as_str(),
+            ":context": new.context.as_str(),
+            ":state": new.status.0.as_str(),
+            ":status_at": new.status.1.0,
+        })?;
+    if is_new == 0 {
+        return Err(rules::duplicate_task().into());
+    }
+    let ordinal = db.last_insert_rowid();
+    insert_event(db, ordinal, Seq::START.next(), new.at, &new.first)?;
+    put_snapshot(db, ordinal, Seq::START.next(), &new.snapshot)?;
+    db.prepare_cached(
+        "INSERT OR REPLACE INTO idempotency (owner, digest, task, at) VALUES (:owner, :digest, :task, :at)",
+    )?
+    .execute(named_params! {
+        ":owner": new.owner.as_str(),
+        ":digest": new.digest,
+        ":task": ordinal,
+        ":at": new.at.0,
+    })?;
+    Ok(Created::New)
+}
+
+pub(super) fn append(db: &Connection, batch: &Batch) -> Outcome<Appended> {
+    let Some((ordinal, head, state)) = standing(db, batch.task.as_str())? else {
+        return Err(Error::task_not_found(batch.task.as_str()).into());
+    };
+    if state.is_terminal() {
+        return Ok(Appended::Terminal);
+    }
+    if head != batch.expected {
+        return Ok(Appended::Conflict { head });
+    }
+    for (place, event) in batch.events.iter().enumerate() {
+        insert_event(db, ordinal, head.plus(place).next(), batch.at, event)?;
+    }
+    let new_head = head.plus(batch.events.len());
+    // The indexes hold state and time of the status, so a batch without one leaves them alone.
+    db.prepare_cached("UPDATE tasks SET head = :head WHERE ordinal = :task")?
+        .execute(named_params! { ":head": to_sql(new_head), ":task": ordinal })?;
+    if batch.summarised > 0 {
+        db.prepare_cached("UPDATE tasks SET summary_seq = :seq WHERE ordinal = :task")?
+            .execute(named_params! { ":seq": to_sql(head.plus(batch.summarised)), ":task": ordinal })?;
+    }
+    if let Some((state, at)) = batch.status {
+        db.prepare_cached("UPDATE tasks SET state = :state, status_at = :at WHERE ordinal = :task")?
+            .execute(named_params! { ":state": state.as_str(), ":at": at.0, ":task": ordinal })?;
+    }
+    if let Some(turn) = &batch.turn {
+        db.prepare_cached(
+            "UPDATE tasks SET session = :session, directory = :directory, prompt = :prompt WHERE ordinal = :task",
+        )?
+        .execute(named_params! {
+            ":session": turn.session.id.as_str(),
+            ":directory": turn.session.directory,
+            ":prompt": turn.prompt.as_str(),
+            ":task": ordinal,
+        })?;
+    }
+    if let Some(snapshot) = &batch.snapshot {
+        put_snapshot(db, ordinal, new_head, snapshot)?;
+    }
+    Ok(Appended::Head(new_head))
+}
+
+pub(super) fn bind(db: &Connection, binding: &Binding) -> Outcome<()> {
+    let (owner, session) = (binding.owner.as_str(), &binding.session);
+    db.prepare_cached(
+        "INSERT INTO sessions (id, owner, at) VALUES (:id, :owner, :at) ON CONFLICT (id) DO NOTHING",
+    )?
+    .execute(named_params! { ":id": session.id.as_str(), ":owner": owner, ":at": binding.at.0 })?;
+    let is_owner: bool = db
+        .prepare_cached("SELECT owner = :owner FROM sessions WHERE id = :id")?
+        .query_row(named_params! { ":id": session.id.as_str(), ":owner": owner }, |row| row.get(0))?;
+    if !is_owner {
+        return Err(rules::foreign_session(&session.id).into());
+    }
+    db.prepare_cached(
+        "INSERT OR REPLACE INTO bindings (owner, context, session, directory, at)
+         VALUES (:owner, :context, :session, :directory, :at)",
+    )?
+    .execute(named_params! {
+        ":owner": owner,
+        ":context": binding.context.as_str(),
+        ":session": session.id.as_str(),
+        ":directory": session.directory,
+        ":at": binding.at.0,
+    })?;
+    Ok(())
+}
+
+fn earlier_send(db: &Connection, new: &NewTask) -> Outcome<Option<(String, Timestamp)>> {
+    let found = db
+        .prepare_cached(
+            "SELECT tasks.id, idempotency.at FROM idempotency JOIN tasks ON tasks.ordinal = idempotency.task
+             WHERE idempotency.owner = :owner AND digest = :digest",
+        )?
+        .query_row(named_params! { ":owner": new.owner.as_str(), ":digest": new.digest }, |row| {
+            Ok((row.get(0)?, Timestamp(row.get(1)?)))
+        })
+        .optional()?;
+    Ok(found)
+}
+
+/// A task's key, the head of its log and its state.
+fn standing(db: &Connection, id: &str) -> Outcome<Option<(i64, Seq, TaskState)>> {
+    let mut statement = db.prepare_cached("SELECT ordinal, head, state FROM tasks WHERE id = :id")?;
+    let mut rows = statement.query(named_params! { ":id": id })?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let state = row.get_ref(2)?.as_str()?;
+    let state = TaskState::parse(state).ok_or_else(|| damaged(&format!("task {id}"), "unknown state"))?;
+    Ok(Some((row.get(0)?, from_sql(row.get(1)?), state)))
+}
+
+fn insert_event(db: &Connection, task: i64, seq: Seq, at: Timestamp, event: &EventText) -> Outcome<()> {
+    db.prepare_cached(
+        "INSERT INTO events (task, seq, at, kind, body) VALUES (:task, :seq, :at, :kind, :body)",
+    )?
+    .execute(named_params! {
+        ":task": task,
+        ":seq": to_sql(seq),
+        ":at": at.0,
+        ":kind": event.kind,
+        ":body": event.body,
+    })?;
+    Ok(())
+}
+
+fn put_snapshot(db: &Connection, task: i64, seq: Seq, snapshot: &SnapshotText) -> Outcome<()> {
+    db.prepare_cached(
+        "INSERT OR REPLACE INTO snapshots (task, seq, summary, artifacts) VALUES (:task, :seq, :summary, :artifacts)",
+    )?
+    .execute(named_params! {
+        ":task": task,
+        ":seq": to_sql(seq),
+        ":summary": snapshot.summary,
+        ":artifacts": snapshot.artifacts,
+    })?;
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! The one thread that writes, with group commit.
+//!
+//! It takes whatever waits, runs all of it in one transaction, commits, and only then answers. At rest a request
+//! goes at once; under load many share one commit. A savepoint around each request keeps the failure of one
+//! from its neighbours.
+
+use std::thread::JoinHandle;
+
+use longshore_model::{Error, Result};
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::fault::{self, Outcome};
+
+/// Requests that may wait for the thread. At the bound callers wait, without a thread, for a place in the queue:
+/// the turns that write become slower and nothing is dropped.
+const QUEUE: usize = 1024;
+
+/// Requests in one transaction. What is beyond waits for the next one, so that no answer waits for a long group.
+const GROUP: usize = 256;
+
+pub(super) struct Writer {
+    /// `None` only while it is dropped.
+    queue: Option<mpsc::Sender<Box<dyn Job>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(super) fn start(db: Connection) -> Result<Self> {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let thread = std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || serve(&db, waiting))
+            .map_err(Error::internal)?;
+        Ok(Self { queue: Some(queue), thread: Some(thread) })
+    }
+
+    /// Runs `work` on the thread and returns when it is durable.
+    ///
+    /// When the future is dropped before its work was taken into the queue nothing happens; after that the work is
+    /// done although nobody waits for it.
+    pub(super) async fn run<T, F>(&self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Outcome<T> + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let job = Request { work: Some(work), outcome: None, answer };
+        let queue = self.queue.as_ref().ok_or_else(fault::stopped)?;
+        queue.send(Box::new(job)).await.map_err(|_| fault::stopped())?;
+        answered.await.map_err(|_| fault::stopped())?
+    }
+}
+
+impl Drop for Writer {
+    /// Waits until what was asked for is written and the file is closed.
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the store's writer thread had panicked");
+        }
+    }
+}
+
+fn serve(db: &Connection, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
+    let mut group = Vec::with_capacity(GROUP);
+    while waiting.blocking_recv_many(&mut group, GROUP) > 0 {
+        let fate = commit_group(db, &mut group);
+        if let Err(error) = &fate {
+            tracing::error!(%error, cause = error.cause().map(tracing::field::display), requests = group.len(), "the store could not commit");
+        }
+        for job in group.drain(..) {
+            job.answer(fate.as_ref().err());
+        }
+    }
+}
+
+/// Runs and commits all requests. An error here means that none of them is written.
+fn commit_group(db: &Connection, group: &mut [Box<dyn Job>]) -> Result<()> {
+    command(db, "BEGIN IMMEDIATE")?;
+    let committed = group.iter_mut().try_for_each(|job| job.run(db)).and_then(|()| command(db, "COMMIT"));
+    // A failure ends some transactions by itself; the next group must find none open.
+    if committed.is_err()
+        && !db.is_autocommit()
+        && let Err(fault) = command(db, "ROLLBACK")
+    {
+        tracing::error!(error = ?fault.0, "the store could not roll back");
+    }
+    Ok(committed?)
+}
+
+trait Job: Send {
+    /// Does the work and keeps its outcome. An error means that the whole group is lost.
+    fn run(&mut self, db: &Connection) -> Outcome<()>;
+
+    /// Says how it went. `lost`: why the group was not committed.
+    fn answer(self: Box<Self>, lost: Option<&Error>);
+}
+
+struct Request<T, F> {
+    work: Option<F>,
+    outcome: Option<Result<T>>,
+    answer: oneshot::Sender<Result<T>>,
+}
+
+impl<T, F> Job for Request<T, F>
+where
+    T: Send,
+    F: FnOnce(&Connection) -> Outcome<T> + Send,
+{
+    fn run(&mut self, db: &Connection) -> Outcome<()> {
+        let Some(work) = self.work.take() else { return Ok(()) };
+        command(db, "SAVEPOINT request")?;
+        let outcome = work(db);
+        if outcome.is_err() {
+            if db.is_autocommit() {
+                // SQLite has rolled everything back, the neighbours' work too.
+                return outcome.map(drop);
+            }
+            command(db, "ROLLBACK TO request")?;
+        }
+        command(db, "RELEASE request")?;
+        self.outcome = Some(outcome.map_err(Error::from));
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, lost: Option<&Error>) {
+        let outcome = match lost {
+            Some(error) => Err(error.clone()),
+            None => self.outcome.unwrap_or_else(|| Err(fault::stopped())),
+        };
+        // Whoever asked may have gone; the work is done all the same.
+        drop(self.answer.send(outcome));
+    }
+}
+
+fn command(db: &Connection, sql: &str) -> Outcome<()> {
+    db.prepare_cached(sql)?.execute([])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

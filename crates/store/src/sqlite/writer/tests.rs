@@ -1,0 +1,215 @@
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use longshore_engine::port::{Append, Appended, Created, Store};
+use longshore_model::{ErrorKind, Seq, TaskEvent};
+use longshore_testkit::store_suite::make::{append, chunk, create, task_id};
+use tempfile::TempDir;
+
+use super::super::{Durability, SqliteStore};
+use super::*;
+
+struct Bench {
+    /// Dropped after the store.
+    _directory: TempDir,
+    store: SqliteStore,
+}
+
+impl Bench {
+    /// A store with the tasks `a`, `b` and `c`.
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap();
+        for task in ["a", "b", "c"] {
+            store.create(create(task)).await.unwrap();
+        }
+        Self { store, _directory: directory }
+    }
+
+    /// Makes SQLite refuse events whose body holds `word`.
+    async fn refuse(&self, word: &'static str, how: &'static str) {
+        let trigger = format!(
+            "CREATE TRIGGER refuse BEFORE INSERT ON events WHEN NEW.body LIKE '%{word}%'
+             BEGIN SELECT RAISE({how}, 'refused'); END"
+        );
+        self.store.writer.run(move |db| Ok(db.execute_batch(&trigger)?)).await.unwrap();
+    }
+
+    /// Runs the requests in one group: the thread is kept busy until all of them wait.
+    async fn in_one_group<T>(&self, requests: Vec<BoxFuture<'_, Result<T>>>) -> Vec<Result<T>> {
+        assert!(requests.len() <= GROUP);
+        let (busy, release) = self.keep_busy().await;
+        let mut all = join_all(requests);
+        // Polled once, each has taken its place in the queue.
+        assert!((&mut all).now_or_never().is_none());
+        drop(release);
+        let answers = all.await;
+        busy.await.unwrap();
+        answers
+    }
+
+    /// The thread is busy from now until the sender is dropped.
+    async fn keep_busy(&self) -> (BoxFuture<'_, Result<()>>, SyncSender<()>) {
+        let (release, released) = sync_channel::<()>(1);
+        let (begun, has_begun) = oneshot::channel();
+        let mut busy = self
+            .store
+            .writer
+            .run(move |_| {
+                begun.send(()).unwrap();
+                // Ends with an error when the sender is dropped.
+                released.recv().unwrap_err();
+                Ok(())
+            })
+            .boxed();
+        assert!((&mut busy).now_or_never().is_none());
+        has_begun.await.unwrap();
+        (busy, release)
+    }
+
+    fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
+        self.store.append(append)
+    }
+
+    async fn log(&self, task: &str) -> Vec<TaskEvent> {
+        let entries = self.store.read(&task_id(task), Seq(1), 100).await.unwrap();
+        entries.into_iter().map(|entry| entry.event).collect()
+    }
+}
+
+fn head(outcome: &Result<Appended>) -> u64 {
+    match outcome {
+        Ok(Appended::Head(seq)) => seq.0,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_group_runs_in_the_order_of_its_requests() {
+    let bench = Bench::new().await;
+    let events: Vec<_> = (0..20).map(|n| chunk(&n.to_string())).collect();
+    // Each expects what the one before it has written in the same transaction.
+    let requests =
+        events.iter().zip(1..).map(|(e, at)| bench.append(append("a", at, vec![e.clone()]))).collect();
+    let heads: Vec<_> = bench.in_one_group(requests).await.iter().map(head).collect();
+    assert_eq!(heads, (2..=21).collect::<Vec<_>>());
+    assert_eq!(bench.log("a").await, events);
+}
+
+#[tokio::test]
+async fn requests_that_write_nothing_leave_their_neighbours_alone() {
+    let bench = Bench::new().await;
+    let requests = vec![
+        bench.append(append("a", 1, vec![chunk("1")])),
+        bench.append(append("b", 7, vec![chunk("conflict")])),
+        bench.append(append("none", 1, vec![chunk("unknown")])),
+        bench.append(append("a", 2, vec![chunk("2")])),
+    ];
+    let answers = bench.in_one_group(requests).await;
+    assert_eq!(head(&answers[0]), 2);
+    assert_eq!(*answers[1].as_ref().unwrap(), Appended::Conflict { head: Seq(1) });
+    assert_eq!(answers[2].as_ref().unwrap_err().kind(), ErrorKind::TaskNotFound);
+    assert_eq!(head(&answers[3]), 3);
+    assert_eq!(bench.log("a").await, [chunk("1"), chunk("2")]);
+    assert_eq!(bench.log("b").await, []);
+}
+
+#[tokio::test]
+async fn a_request_that_fails_half_way_is_undone_alone() {
+    let bench = Bench::new().await;
+    bench.refuse("poison", "ABORT").await;
+    let requests = vec![
+        bench.append(append("a", 1, vec![chunk("1")])),
+        bench.append(append("b", 1, vec![chunk("written first"), chunk("poison"), chunk("never tried")])),
+        bench.append(append("c", 1, vec![chunk("3")])),
+    ];
+    let answers = bench.in_one_group(requests).await;
+    assert_eq!((head(&answers[0]), head(&answers[2])), (2, 2));
+    assert_eq!(answers[1].as_ref().unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(bench.log("a").await, [chunk("1")]);
+    assert_eq!(bench.log("b").await, []);
+    assert_eq!(bench.log("c").await, [chunk("3")]);
+    // Nothing of it is left in the way.
+    assert_eq!(head(&bench.append(append("b", 1, vec![chunk("again")])).await), 2);
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_lost_is_lost_for_its_whole_group() {
+    let bench = Bench::new().await;
+    bench.refuse("poison", "ROLLBACK").await;
+    let requests = vec![
+        bench.append(append("a", 1, vec![chunk("1")])),
+        bench.append(append("b", 1, vec![chunk("poison")])),
+        bench.append(append("c", 1, vec![chunk("3")])),
+    ];
+    for answer in bench.in_one_group(requests).await {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    for task in ["a", "b", "c"] {
+        assert_eq!(bench.log(task).await, [], "{task}");
+        assert_eq!(head(&bench.append(append(task, 1, vec![chunk("again")])).await), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_fails_fails_every_answer_that_rests_on_it() {
+    let bench = Bench::new().await;
+    let twin = create("twin");
+    let mut again = create("other");
+    again.idempotency = twin.idempotency.clone();
+    // A row that breaks a promise which SQLite checks at the commit only.
+    let broken = bench.store.writer.run(|db| {
+        db.execute_batch(
+            "PRAGMA defer_foreign_keys = 1;
+             INSERT INTO events (task, seq, at, kind, body) VALUES (999, 1, 0, 'status', '')",
+        )?;
+        Ok(Created::New)
+    });
+    let requests = vec![bench.store.create(twin.clone()), broken.boxed(), bench.store.create(again.clone())];
+    for answer in bench.in_one_group(requests).await {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    // The key was not used up.
+    assert_eq!(bench.store.create(again).await.unwrap(), Created::New);
+    assert_eq!(bench.store.create(twin).await.unwrap(), Created::Existing(task_id("other")));
+}
+
+#[tokio::test]
+async fn what_waits_in_the_queue_is_written_although_nobody_waits_for_it() {
+    let bench = Bench::new().await;
+    let (busy, release) = bench.keep_busy().await;
+    let mut forgotten = bench.append(append("a", 1, vec![chunk("1")]));
+    assert!((&mut forgotten).now_or_never().is_none());
+    drop(forgotten);
+    drop(release);
+    busy.await.unwrap();
+    assert_eq!(head(&bench.append(append("a", 2, vec![chunk("2")])).await), 3);
+    assert_eq!(bench.log("a").await, [chunk("1"), chunk("2")]);
+}
+
+#[tokio::test]
+async fn a_full_queue_makes_callers_wait() {
+    let bench = Bench::new().await;
+    let (busy, release) = bench.keep_busy().await;
+    let queue = bench.store.writer.queue.as_ref().unwrap();
+    let places = queue.reserve_many(QUEUE).await.unwrap();
+    let mut late = bench.append(append("a", 1, vec![chunk("1")]));
+    assert!((&mut late).now_or_never().is_none());
+    assert_eq!(queue.capacity(), 0);
+    drop(places);
+    drop(release);
+    busy.await.unwrap();
+    assert_eq!(head(&late.await), 2);
+}
+
+#[tokio::test]
+async fn a_store_whose_thread_is_gone_is_unavailable() {
+    let bench = Bench::new().await;
+    let broken: Result<()> = bench.store.writer.run(|_| panic!("a defect, for the test")).await;
+    assert_eq!(broken.unwrap_err().kind(), ErrorKind::Unavailable);
+    let refused = bench.append(append("a", 1, vec![chunk("1")])).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    // What was written can still be read.
+    assert_eq!(bench.log("a").await, []);
+}

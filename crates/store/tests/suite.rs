@@ -1,0 +1,95 @@
+//! Both stores against the suite that every store must pass.
+
+use std::sync::Arc;
+
+use longshore_engine::port::Store;
+use longshore_store::Durability;
+use longshore_testkit::store_suite::{self, Fixture};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+struct Memory;
+
+impl Fixture for Memory {
+    fn open(&self) -> Arc<dyn Store> {
+        Arc::new(longshore_store::memory())
+    }
+
+    fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        // It does not outlive the process, so the only restart that it survives is none.
+        store
+    }
+}
+
+struct Sqlite {
+    directory: TempDir,
+    durability: Durability,
+}
+
+impl Sqlite {
+    fn new(durability: Durability) -> Self {
+        Self { directory: tempfile::tempdir().expect("a directory"), durability }
+    }
+}
+
+impl Fixture for Sqlite {
+    fn open(&self) -> Arc<dyn Store> {
+        let path = self.directory.path().join("store.db");
+        Arc::new(longshore_store::sqlite(&path, self.durability).expect("a store"))
+    }
+
+    fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        assert_eq!(Arc::strong_count(&store), 1, "the old store must be closed");
+        drop(store);
+        self.open()
+    }
+}
+
+macro_rules! each_check {
+    ($($group:ident: $($check:ident),+;)+) => {
+        mod memory {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $check() {
+                    super::store_suite::run(stringify!($check), &super::Memory).await;
+                }
+            )+)+
+        }
+
+        mod sqlite {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $check() {
+                    let fixture = super::Sqlite::new(super::Durability::Process);
+                    super::store_suite::run(stringify!($check), &fixture).await;
+                }
+            )+)+
+        }
+    };
+}
+
+longshore_testkit::for_each_store_check!(each_check);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_survives_a_loss_of_power_keeps_everything_too() {
+    store_suite::run("everything_is_there_after_a_restart", &Sqlite::new(Durability::Power)).await;
+}
+
+fn block_on(future: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future);
+}
+
+proptest! {
+    // Each case opens two databases, and asks each of them everything after every batch.
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_log_folds_to_its_task_in_memory(script in store_suite::script()) {
+        block_on(store_suite::replay(&Memory, script));
+    }
+
+    #[test]
+    fn any_log_folds_to_its_task_in_sqlite(script in store_suite::script()) {
+        block_on(store_suite::replay(&Sqlite::new(Durability::Process), script));
+    }
+}
