@@ -1,6 +1,8 @@
 //! What tests share: fakes, suites, recordings and raw clients. Never a normal dependency.
 
+pub mod arbitrary;
 pub mod fake_opencode;
 pub mod gateway;
 pub mod raw;
 pub mod scripted_agent;
+pub mod store_suite;

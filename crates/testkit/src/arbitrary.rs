@@ -1,0 +1,188 @@
+//! Strategies for property tests: any value that the gateway could hold.
+//!
+//! Ids keep the rule for ids. Free JSON comes with numbers that lose digits when they are parsed, because it
+//! must be kept as text. Ids of artifacts come from a small set, so that updates meet artifacts that are there.
+
+use longshore_model::{
+    Artifact, ArtifactId, ArtifactUpdate, ContextId, Json, Message, MessageId, Metadata, Part, PartContent,
+    Principal, PromptId, Role, SessionId, StatusUpdate, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// Any text: control characters, quotes and line breaks included.
+pub fn text() -> impl Strategy<Value = String> {
+    "(?s).{0,16}"
+}
+
+/// The text of any identifier.
+pub fn id() -> impl Strategy<Value = String> {
+    "[A-Za-z0-9_.:-]{1,16}"
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $function:ident -> $id:ident;)*) => {
+        $(
+            $(#[$doc])*
+            pub fn $function() -> impl Strategy<Value = $id> {
+                id().prop_map(|id| $id::parse(&id).expect("the pattern keeps the rule for ids"))
+            }
+        )*
+    };
+}
+
+ids! {
+    task_id -> TaskId;
+    context_id -> ContextId;
+    message_id -> MessageId;
+    session_id -> SessionId;
+    prompt_id -> PromptId;
+}
+
+/// One of a few, so that two updates often meet.
+pub fn artifact_id() -> impl Strategy<Value = ArtifactId> {
+    select(vec!["prt_1", "prt_2", "prt_3"]).prop_map(|id| ArtifactId::parse(id).expect("the ids are fixed"))
+}
+
+pub fn principal() -> impl Strategy<Value = Principal> {
+    "(?s).{1,16}".prop_map(|name| Principal::new(&name))
+}
+
+/// A moment between the years 1 and 9999: what RFC 3339 can say.
+pub fn timestamp() -> impl Strategy<Value = Timestamp> {
+    (-62_135_596_800_000..=253_402_300_799_999_i64).prop_map(Timestamp)
+}
+
+pub fn json() -> impl Strategy<Value = Json> {
+    json_text().prop_map(|text| Json::parse(&text).expect("the strategy writes JSON"))
+}
+
+pub fn metadata() -> impl Strategy<Value = Metadata> {
+    object_text(json_text()).prop_map(|text| {
+        let json = Json::parse(&text).expect("the strategy writes JSON");
+        Metadata::try_from(json).expect("the text is an object")
+    })
+}
+
+pub fn part() -> impl Strategy<Value = Part> {
+    let content = prop_oneof![
+        4 => text().prop_map(PartContent::Text),
+        1 => vec(any::<u8>(), 0..16).prop_map(PartContent::Raw),
+        1 => text().prop_map(PartContent::Url),
+        1 => json().prop_map(PartContent::Data),
+    ];
+    let described = (rarely(text()), rarely(text()), rarely(metadata()));
+    (content, described).prop_map(|(content, (media_type, filename, metadata))| Part {
+        content,
+        media_type,
+        filename,
+        metadata,
+    })
+}
+
+pub fn message() -> impl Strategy<Value = Message> {
+    let spoken = (message_id(), select(vec![Role::User, Role::Agent]), vec(part(), 1..4));
+    let about = (option::of(context_id()), option::of(task_id()), vec(task_id(), 0..2));
+    (spoken, about, vec(text(), 0..2), rarely(metadata())).prop_map(
+        |((id, role, parts), (context_id, task_id, reference_task_ids), extensions, metadata)| Message {
+            id,
+            role,
+            parts,
+            context_id,
+            task_id,
+            reference_task_ids,
+            extensions,
+            metadata,
+        },
+    )
+}
+
+/// A status in one of `states`.
+pub fn status(states: Vec<TaskState>) -> impl Strategy<Value = TaskStatus> {
+    (select(states), timestamp(), rarely(message())).prop_map(|(state, at, message)| TaskStatus {
+        state,
+        at,
+        message,
+    })
+}
+
+pub fn status_update(states: Vec<TaskState>) -> impl Strategy<Value = StatusUpdate> {
+    (status(states), rarely(metadata())).prop_map(|(status, metadata)| StatusUpdate { status, metadata })
+}
+
+pub fn artifact() -> impl Strategy<Value = Artifact> {
+    let described = (rarely(text()), rarely(text()), rarely(text()), rarely(metadata()));
+    (artifact_id(), vec(part(), 1..3), described).prop_map(
+        |(id, parts, (name, description, extension, metadata))| Artifact {
+            id,
+            name,
+            description,
+            parts,
+            extensions: extension.into_iter().collect(),
+            metadata,
+        },
+    )
+}
+
+pub fn artifact_update() -> impl Strategy<Value = ArtifactUpdate> {
+    (artifact(), any::<bool>(), any::<bool>(), rarely(metadata())).prop_map(
+        |(artifact, append, last_chunk, metadata)| ArtifactUpdate { artifact, append, last_chunk, metadata },
+    )
+}
+
+/// The first event of a log.
+pub fn submitted() -> impl Strategy<Value = TaskEvent> {
+    (context_id(), message(), timestamp()).prop_map(|(context_id, message, at)| TaskEvent::Submitted {
+        context_id,
+        message,
+        at,
+    })
+}
+
+/// What may follow the first event: any events that are not terminal, and perhaps one that is, at the end.
+pub fn events_of_a_turn(at_most: usize) -> impl Strategy<Value = Vec<TaskEvent>> {
+    let (terminal, running): (Vec<_>, Vec<_>) = TaskState::ALL.into_iter().partition(|s| s.is_terminal());
+    let event = prop_oneof![
+        3 => artifact_update().prop_map(TaskEvent::Artifact),
+        1 => status_update(running).prop_map(TaskEvent::Status),
+    ];
+    let end = option::of(status_update(terminal).prop_map(TaskEvent::Status));
+    (vec(event, 0..at_most), end).prop_map(|(mut events, end)| {
+        events.extend(end);
+        events
+    })
+}
+
+/// Mostly `None`, so that values stay small enough to read when a test fails.
+fn rarely<T: std::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Value = Option<T>> {
+    option::weighted(0.15, value)
+}
+
+fn json_text() -> BoxedStrategy<String> {
+    let leaf = prop_oneof![
+        select(vec!["null", "true", "1700000000000", "1.0", "-0", "1e400", "123456789012345678901234567890"])
+            .prop_map(str::to_owned),
+        text().prop_map(|text| quoted(&text)),
+    ];
+    leaf.prop_recursive(3, 8, 3, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..3).prop_map(|items| format!("[{}]", items.join(","))),
+            object_text(inner),
+        ]
+    })
+    .boxed()
+}
+
+fn object_text(value: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
+    vec((text(), value), 0..3).prop_map(|fields| {
+        let fields: Vec<_> =
+            fields.into_iter().map(|(name, value)| format!("{}: {value}", quoted(&name))).collect();
+        format!("{{{}}}", fields.join(", "))
+    })
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

@@ -1,0 +1,104 @@
+//! What every store must do: one suite, run on each of them.
+//!
+//! A crate with a store makes a [`Fixture`] and turns the list of checks into tests, one each:
+//!
+//! ```ignore
+//! macro_rules! tests {
+//!     ($($group:ident: $($check:ident),+;)+) => { $($(
+//!         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+//!         async fn $check() { store_suite::run(stringify!($check), &MyFixture::new()).await; }
+//!     )+)+ };
+//! }
+//! longshore_testkit::for_each_store_check!(tests);
+//! ```
+//!
+//! [`replay`] is the body of the property test: any log, in any batches, with any snapshots.
+
+mod idempotency;
+mod listing;
+mod log;
+pub mod make;
+mod property;
+mod restart;
+mod sessions;
+mod task;
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use longshore_engine::port::Store;
+
+pub use property::{Script, replay, script};
+
+/// Makes the stores that the checks use.
+pub trait Fixture: Send + Sync {
+    /// An empty store. Called once.
+    fn open(&self) -> Arc<dyn Store>;
+
+    /// The same store after a restart of the gateway. A store that keeps nothing gives the same one back.
+    fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store>;
+}
+
+/// The one list of checks, by group. A check that is not listed is dead code, which the compiler reports.
+#[macro_export]
+macro_rules! for_each_store_check {
+    ($with:ident) => {
+        $with! {
+            idempotency:
+                the_same_send_makes_one_task,
+                the_same_send_at_the_same_time_makes_one_task,
+                a_key_counts_until_its_window_ends,
+                the_same_key_of_another_owner_makes_another_task,
+                a_task_id_is_used_once,
+                a_task_begins_with_its_submission;
+            log:
+                events_are_numbered_without_gaps,
+                a_wrong_expected_number_writes_nothing,
+                of_writers_with_one_number_one_wins,
+                nothing_follows_a_terminal_event,
+                a_batch_that_no_log_can_hold_is_refused,
+                an_unknown_task_is_not_found,
+                many_tasks_are_written_at_once,
+                a_reader_gets_what_is_after_its_cursor;
+            task:
+                a_foreign_task_is_not_there,
+                the_head_follows_the_log,
+                a_task_is_folded_to_its_head,
+                the_newest_turn_is_kept;
+            listing:
+                the_newest_status_comes_first,
+                filters_narrow_the_list_and_its_total,
+                pages_skip_and_double_nothing,
+                a_page_of_none_tells_the_total,
+                a_list_is_true_without_snapshots;
+            sessions:
+                a_context_is_bound_until_it_is_bound_again,
+                a_context_name_is_unique_per_owner_only,
+                a_session_stays_with_its_first_owner,
+                contexts_may_share_a_session;
+            restart:
+                unfinished_tasks_come_in_the_order_of_creation,
+                everything_is_there_after_a_restart;
+        }
+    };
+}
+
+/// Runs one check.
+pub async fn run(name: &str, fixture: &dyn Fixture) {
+    let (_, check) = CHECKS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .unwrap_or_else(|| panic!("there is no check {name} of stores"));
+    check(fixture).await;
+}
+
+type Check = for<'a> fn(&'a dyn Fixture) -> BoxFuture<'a, ()>;
+
+macro_rules! list_checks {
+    ($($group:ident: $($check:ident),+;)+) => {
+        const CHECKS: &[(&str, Check)] =
+            &[$($((stringify!($check), |fixture| Box::pin($group::$check(fixture)))),+),+];
+    };
+}
+
+for_each_store_check!(list_checks);

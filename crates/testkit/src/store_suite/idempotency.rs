@@ -1,0 +1,98 @@
+//! One send makes one task.
+
+use longshore_engine::Tasks;
+use longshore_engine::port::{Create, Created, IdempotencyKey};
+use longshore_model::{ErrorKind, Timestamp};
+
+use super::Fixture;
+use super::make::{ada, chunk, create, create_in, everything, log, made, owner, submitted, task_id};
+
+/// A send of `task` at `at`, all with one key, of which earlier sends count from `valid_since`.
+fn send(task: &str, at: i64, valid_since: i64) -> Create {
+    let idempotency = IdempotencyKey { digest: [7; 32], valid_since: Timestamp(valid_since) };
+    Create { idempotency, ..create_in(task, "c", at) }
+}
+
+pub(super) async fn the_same_send_makes_one_task(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    made(&store, send("first", 1, 0)).await;
+    let again = store.create(send("second", 2, 0)).await.expect("a send may come twice");
+    assert_eq!(again, Created::Existing(task_id("first")));
+    assert_eq!(store.get(&ada(), &task_id("second")).await.expect("a read"), None);
+    assert_eq!(log(&store, "first").await, [submitted("c", 1)]);
+}
+
+pub(super) async fn the_same_send_at_the_same_time_makes_one_task(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    let tasks = Tasks::new();
+    let sends: Vec<_> = (0..32)
+        .map(|n| {
+            let (store, name) = (store.clone(), format!("task-{n}"));
+            tasks.spawn("send", async move { (store.create(send(&name, 1, 0)).await, task_id(&name)) })
+        })
+        .collect();
+    let mut outcomes = Vec::new();
+    for send in sends {
+        outcomes.push(send.await.expect("no send panics"));
+    }
+    let made: Vec<_> = outcomes.iter().filter(|(made, _)| matches!(made, Ok(Created::New))).collect();
+    let [(_, winner)] = made.as_slice() else { panic!("{} tasks were made", made.len()) };
+    for (outcome, id) in &outcomes {
+        let expected = if id == winner { Created::New } else { Created::Existing(winner.clone()) };
+        assert_eq!(*outcome.as_ref().expect("a send"), expected);
+    }
+    assert_eq!(store.list(everything()).await.expect("a list").total, 1);
+}
+
+pub(super) async fn a_key_counts_until_its_window_ends(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    made(&store, send("first", 100, 0)).await;
+    let cases = [
+        ("at-the-edge", 200, 100, Created::Existing(task_id("first"))),
+        ("beyond", 201, 101, Created::New),
+        // From here on the key stands for the newer task, with the newer time.
+        ("again", 300, 201, Created::Existing(task_id("beyond"))),
+        ("much-later", 400, 202, Created::New),
+    ];
+    for (task, at, valid_since, expected) in cases {
+        let outcome = store.create(send(task, at, valid_since)).await.expect("a send");
+        assert_eq!(outcome, expected, "{task}");
+    }
+    assert_eq!(store.list(everything()).await.expect("a list").total, 3);
+}
+
+pub(super) async fn the_same_key_of_another_owner_makes_another_task(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    made(&store, send("adas", 1, 0)).await;
+    made(&store, Create { owner: owner("bob"), ..send("bobs", 1, 0) }).await;
+    let again = store.create(Create { owner: owner("bob"), ..send("more", 1, 0) }).await.expect("a send");
+    assert_eq!(again, Created::Existing(task_id("bobs")));
+}
+
+pub(super) async fn a_task_id_is_used_once(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    made(&store, create("t")).await;
+    let mut twin = create_in("t", "other", 2);
+    twin.owner = owner("bob");
+    twin.idempotency.digest = [9; 32];
+    let refused = store.create(twin.clone()).await.expect_err("the id is taken");
+    assert_eq!(refused.kind(), ErrorKind::Internal);
+    assert_eq!(log(&store, "t").await, [submitted("c", 1)]);
+    assert_eq!(store.get(&owner("bob"), &task_id("t")).await.expect("a read"), None);
+    // The refused send left no key behind.
+    twin.task = task_id("u");
+    made(&store, twin).await;
+}
+
+pub(super) async fn a_task_begins_with_its_submission(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    let wrong = [
+        Create { first: chunk("x"), ..create("t") },
+        Create { first: submitted("another-context", 1), ..create("t") },
+    ];
+    for create in wrong {
+        let refused = store.create(create).await.expect_err("no log can begin so");
+        assert_eq!(refused.kind(), ErrorKind::Internal);
+    }
+    assert_eq!(store.list(everything()).await.expect("a list").total, 0);
+}

@@ -1,0 +1,171 @@
+//! Lists: their order, filters, pages and totals.
+
+use std::slice;
+use std::sync::Arc;
+
+use longshore_engine::port::{Append, Create, ListQuery, Store};
+use longshore_model::{Task, TaskState, Timestamp};
+
+use super::Fixture;
+use super::make::{
+    append, appended, chunk, context_id, create, create_in, everything, folded, made, owner, status,
+    submitted, task_id,
+};
+
+/// What these tests need of a task: its id, context, last state and when it came.
+type Row = (&'static str, &'static str, TaskState, i64);
+
+/// A filter by context, state and time, and the ids that it leaves.
+type FilterCase = (Option<&'static str>, Option<TaskState>, Option<i64>, &'static [&'static str]);
+
+async fn fill(store: &Arc<dyn Store>, rows: &[Row]) {
+    for &(task, context, state, at) in rows {
+        made(store, create_in(task, context, at)).await;
+        if state != TaskState::Submitted {
+            appended(store, append(task, 1, vec![chunk("x"), status(state, at)])).await;
+        }
+    }
+}
+
+fn ids(tasks: &[Task]) -> Vec<&str> {
+    tasks.iter().map(|task| task.id.as_str()).collect()
+}
+
+pub(super) async fn the_newest_status_comes_first(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    let rows = [
+        ("b", "c", TaskState::Submitted, 10),
+        ("old", "c", TaskState::Submitted, -5),
+        ("a", "c", TaskState::Submitted, 10),
+        ("B", "c", TaskState::Submitted, 10),
+        ("new", "c", TaskState::Submitted, 11),
+    ];
+    fill(&store, &rows).await;
+    made(&store, Create { owner: owner("bob"), ..create_in("bobs", "c", 10) }).await;
+    let page = store.list(everything()).await.expect("a list");
+    // Ties by id, descending, byte by byte.
+    assert_eq!(ids(&page.tasks), ["new", "b", "a", "B", "old"]);
+    assert_eq!((page.total, page.next), (5, None));
+
+    // The time of the status counts, not that of the last event or of the creation.
+    appended(&store, append("old", 1, vec![status(TaskState::Working, 12), chunk("x")])).await;
+    appended(&store, append("a", 1, vec![chunk("x")])).await;
+    let page = store.list(everything()).await.expect("a list");
+    assert_eq!(ids(&page.tasks), ["old", "new", "b", "a", "B"]);
+}
+
+pub(super) async fn filters_narrow_the_list_and_its_total(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    let rows = [
+        ("1", "x", TaskState::Completed, 10),
+        ("2", "x", TaskState::Working, 20),
+        ("3", "y", TaskState::Completed, 20),
+        ("4", "y", TaskState::Working, 30),
+        ("5", "x", TaskState::Completed, 30),
+        ("6", "y", TaskState::Submitted, 40),
+    ];
+    fill(&store, &rows).await;
+    made(&store, Create { owner: owner("bob"), ..create_in("bobs", "x", 99) }).await;
+    let (x, completed) = (Some("x"), Some(TaskState::Completed));
+    let cases: [FilterCase; 11] = [
+        (None, None, None, &["6", "5", "4", "3", "2", "1"]),
+        (x, None, None, &["5", "2", "1"]),
+        (Some("none"), None, None, &[]),
+        (None, completed, None, &["5", "3", "1"]),
+        (None, Some(TaskState::Submitted), None, &["6"]),
+        (None, Some(TaskState::Failed), None, &[]),
+        // From that moment on, itself included.
+        (None, None, Some(20), &["6", "5", "4", "3", "2"]),
+        (None, None, Some(21), &["6", "5", "4"]),
+        (x, completed, None, &["5", "1"]),
+        (x, None, Some(20), &["5", "2"]),
+        (x, completed, Some(11), &["5"]),
+    ];
+    for (context, state, since, expected) in cases {
+        for with_artifacts in [false, true] {
+            let query = ListQuery {
+                context: context.map(context_id),
+                state,
+                status_after: since.map(Timestamp),
+                with_artifacts,
+                ..everything()
+            };
+            let page = store.list(query.clone()).await.expect("a list");
+            assert_eq!(ids(&page.tasks), expected, "{query:?}");
+            assert_eq!(page.total, expected.len() as u64, "{query:?}");
+
+            // The total is of all pages, and the filters hold on each of them.
+            let paged = walk(&store, ListQuery { limit: 1, ..query.clone() }, expected.len() as u64).await;
+            assert_eq!(paged, expected, "{query:?}");
+        }
+    }
+}
+
+pub(super) async fn pages_skip_and_double_nothing(fixture: &dyn Fixture) {
+    const TASKS: usize = 23;
+    let store = fixture.open();
+    for n in 0..TASKS {
+        // Runs of five with one time, made in an order that is nobody's.
+        let place = n * 7 % TASKS;
+        let name = format!("task-{place:02}");
+        made(&store, create_in(&name, "c", i64::try_from(place / 5).expect("small"))).await;
+    }
+    let whole = store.list(everything()).await.expect("a list");
+    let expected: Vec<_> = (0..TASKS).rev().map(|place| format!("task-{place:02}")).collect();
+    assert_eq!(ids(&whole.tasks), expected);
+    for limit in [1, 2, 5, TASKS - 1, TASKS, TASKS + 1, usize::MAX] {
+        let query = ListQuery { limit, ..everything() };
+        assert_eq!(walk(&store, query, TASKS as u64).await, expected, "{limit} a page");
+    }
+}
+
+pub(super) async fn a_page_of_none_tells_the_total(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    made(&store, create("t")).await;
+    let page = store.list(ListQuery { limit: 0, ..everything() }).await.expect("a list");
+    assert_eq!((page.tasks, page.total), (Vec::new(), 1));
+}
+
+pub(super) async fn a_list_is_true_without_snapshots(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    let id = task_id("t");
+    made(&store, create("t")).await;
+    let mut events = vec![submitted("c", 1)];
+    // Each batch, and whether it carries a snapshot.
+    let steps = [
+        (vec![chunk("a")], false),
+        (vec![status(TaskState::Working, 2), chunk("b")], false),
+        (vec![chunk("c")], true),
+        (vec![chunk("d")], false),
+        (vec![chunk("e"), status(TaskState::InputRequired, 3), chunk("f")], false),
+        (vec![status(TaskState::Completed, 4)], true),
+    ];
+    for (batch, with_snapshot) in steps {
+        let expected = events.len() as u64;
+        events.extend(batch.iter().cloned());
+        let task = folded(&id, &events);
+        let snapshot = with_snapshot.then(|| Arc::new(task.clone()));
+        appended(&store, Append { snapshot, ..append("t", expected, batch) }).await;
+
+        let whole = store.list(everything()).await.expect("a list");
+        assert_eq!(whole.tasks, slice::from_ref(&task), "after {} events", events.len());
+        let lean = store.list(ListQuery { with_artifacts: false, ..everything() }).await.expect("a list");
+        let without = Task { artifacts: Vec::new(), ..task };
+        assert_eq!(lean.tasks, [without], "after {} events", events.len());
+    }
+}
+
+/// The ids of every page, in order. Checks the size of each page and the total on it.
+async fn walk(store: &Arc<dyn Store>, mut query: ListQuery, total: u64) -> Vec<String> {
+    let mut seen = Vec::new();
+    loop {
+        let page = store.list(query.clone()).await.expect("a list");
+        assert_eq!(page.total, total);
+        seen.extend(ids(&page.tasks).into_iter().map(str::to_owned));
+        assert!(seen.len() as u64 <= total, "a page came twice: {seen:?}");
+        let Some(next) = page.next else { return seen };
+        // Another page is promised only after a full one.
+        assert_eq!(page.tasks.len(), query.limit);
+        query.after = Some(next);
+    }
+}

@@ -1,0 +1,140 @@
+//! Short ways to write down requests. Everything that a test does not name has a plain value.
+
+use std::sync::Arc;
+
+use longshore_engine::port::{
+    Append, Appended, Create, Created, IdempotencyKey, ListQuery, Session, Store, TurnRecord,
+};
+use longshore_model::{
+    Artifact, ArtifactId, ArtifactUpdate, ContextId, Message, MessageId, Part, Principal, PromptId, Role,
+    Seq, SessionId, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
+};
+
+pub fn owner(name: &str) -> Principal {
+    Principal::new(name)
+}
+
+pub fn ada() -> Principal {
+    owner("ada")
+}
+
+pub fn task_id(id: &str) -> TaskId {
+    TaskId::parse(id).expect("tests write valid ids")
+}
+
+pub fn context_id(id: &str) -> ContextId {
+    ContextId::parse(id).expect("tests write valid ids")
+}
+
+pub fn session_id(id: &str) -> SessionId {
+    SessionId::parse(id).expect("tests write valid ids")
+}
+
+pub fn session(id: &str) -> Session {
+    Session { id: session_id(id), directory: format!("/projects/{id}") }
+}
+
+pub fn turn(session_name: &str, prompt: &str) -> TurnRecord {
+    let prompt = PromptId::parse(prompt).expect("tests write valid ids");
+    TurnRecord { session: session(session_name), prompt }
+}
+
+/// A task of ada's in the context `c`, with a key of its own, submitted at 1.
+pub fn create(task: &str) -> Create {
+    create_in(task, "c", 1)
+}
+
+pub fn create_in(task: &str, context: &str, at: i64) -> Create {
+    let mut digest = [0; 32];
+    digest[..task.len()].copy_from_slice(task.as_bytes());
+    Create {
+        owner: ada(),
+        task: task_id(task),
+        context: context_id(context),
+        first: submitted(context, at),
+        at: Timestamp(at),
+        idempotency: IdempotencyKey { digest, valid_since: Timestamp(i64::MIN) },
+    }
+}
+
+pub fn submitted(context: &str, at: i64) -> TaskEvent {
+    let id = MessageId::parse("m").expect("tests write valid ids");
+    let message = Message::new(id, Role::User, vec![Part::text("hi")]);
+    TaskEvent::Submitted { context_id: context_id(context), message, at: Timestamp(at) }
+}
+
+pub fn status(state: TaskState, at: i64) -> TaskEvent {
+    let status = TaskStatus { state, at: Timestamp(at), message: None };
+    TaskEvent::Status(StatusUpdate { status, metadata: None })
+}
+
+/// More text of the artifact `a`.
+pub fn chunk(text: &str) -> TaskEvent {
+    TaskEvent::Artifact(ArtifactUpdate {
+        artifact: Artifact {
+            id: ArtifactId::parse("a").expect("tests write valid ids"),
+            name: Some("text".to_owned()),
+            description: None,
+            parts: vec![Part::text(text)],
+            extensions: Vec::new(),
+            metadata: None,
+        },
+        append: true,
+        last_chunk: false,
+        metadata: None,
+    })
+}
+
+pub fn append(task: &str, expected: u64, events: Vec<TaskEvent>) -> Append {
+    Append {
+        task: task_id(task),
+        expected: Seq(expected),
+        at: Timestamp(1),
+        events,
+        snapshot: None,
+        turn: None,
+    }
+}
+
+/// Everything of ada's on one page.
+pub fn everything() -> ListQuery {
+    ListQuery {
+        owner: ada(),
+        context: None,
+        state: None,
+        status_after: None,
+        limit: 1000,
+        after: None,
+        with_artifacts: true,
+    }
+}
+
+/// The task that these events make.
+pub fn folded(task: &TaskId, events: &[TaskEvent]) -> Task {
+    let (first, rest) = events.split_first().expect("a log is never empty");
+    let mut task = Task::begin(task.clone(), first).expect("the first event submits");
+    for event in rest {
+        task.apply(event);
+    }
+    task
+}
+
+/// Makes a task that is not there.
+pub async fn made(store: &Arc<dyn Store>, create: Create) {
+    assert_eq!(store.create(create).await.expect("the store takes a task"), Created::New);
+}
+
+/// Appends where it must succeed.
+pub async fn appended(store: &Arc<dyn Store>, append: Append) {
+    let head = append.expected.plus(append.events.len());
+    assert_eq!(store.append(append).await.expect("the store takes events"), Appended::Head(head));
+}
+
+/// The whole log: its numbers, checked to be 1, 2, 3 and so on, are left out.
+pub async fn log(store: &Arc<dyn Store>, task: &str) -> Vec<TaskEvent> {
+    let entries = store.read(&task_id(task), Seq::START, usize::MAX).await.expect("the log can be read");
+    for (place, entry) in entries.iter().enumerate() {
+        assert_eq!(entry.seq, Seq::START.plus(place).next(), "{task}");
+    }
+    entries.into_iter().map(|entry| entry.event).collect()
+}

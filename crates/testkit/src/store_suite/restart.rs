@@ -1,0 +1,85 @@
+//! What the gateway finds when it starts again.
+
+use std::sync::Arc;
+
+use longshore_engine::port::{Append, Appended, Binding, Create, Created, ListQuery, Store};
+use longshore_model::{Seq, TaskState, Timestamp};
+
+use super::Fixture;
+use super::make::{
+    ada, append, appended, chunk, context_id, create, create_in, everything, made, owner, session,
+    session_id, status, task_id, turn,
+};
+
+pub(super) async fn unfinished_tasks_come_in_the_order_of_creation(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    // Neither by name, nor by time, nor by owner.
+    let made_in_order = ["m", "z", "a", "k", "b", "y", "q", "c"];
+    for (place, name) in (0..).zip(made_in_order) {
+        let who = if place % 2 == 0 { "ada" } else { "bob" };
+        made(&store, Create { owner: owner(who), ..create_in(name, "c", 100 - place) }).await;
+    }
+    for (name, state) in made_in_order.into_iter().zip(TaskState::ALL) {
+        if state != TaskState::Submitted {
+            let turn = Some(turn(&format!("ses_{name}"), &format!("msg_{name}")));
+            appended(&store, Append { turn, ..append(name, 1, vec![chunk("x"), status(state, 5)]) }).await;
+        }
+    }
+    let store = fixture.reopen(store);
+    let unfinished = store.unfinished().await.expect("a read");
+    let names: Vec<_> = unfinished.iter().map(|stored| stored.task.id.as_str()).collect();
+    assert_eq!(names, ["m", "z", "a", "k"]);
+    for stored in &unfinished {
+        let name = stored.task.id.as_str();
+        let expected = (name != "m").then(|| turn(&format!("ses_{name}"), &format!("msg_{name}")));
+        assert_eq!(stored.turn, expected, "{name}");
+        // Whole, and as its owner would get it.
+        assert_eq!(store.get(&stored.owner, &stored.task.id).await.expect("a read").as_ref(), Some(stored));
+    }
+}
+
+pub(super) async fn everything_is_there_after_a_restart(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    for name in ["done", "open"] {
+        made(&store, create(name)).await;
+        let turn = Some(turn("ses", name));
+        appended(&store, Append { turn, ..append(name, 1, vec![status(TaskState::Working, 2)]) }).await;
+        appended(&store, append(name, 2, vec![chunk("one "), chunk("two")])).await;
+    }
+    appended(&store, append("done", 4, vec![status(TaskState::Completed, 3)])).await;
+    let binding =
+        Binding { owner: ada(), context: context_id("c"), session: session("ses"), at: Timestamp(1) };
+    store.bind(binding).await.expect("the session is free");
+
+    let before = seen(&store).await;
+    let store = fixture.reopen(store);
+    assert_eq!(seen(&store).await, before);
+
+    // And it goes on where it was.
+    let again = store.create(Create { task: task_id("twin"), ..create("open") }).await.expect("a send");
+    assert_eq!(again, Created::Existing(task_id("open")));
+    appended(&store, append("open", 4, vec![status(TaskState::Completed, 4)])).await;
+    let late = store.append(append("done", 5, vec![chunk("late")])).await.expect("an answer");
+    assert_eq!(late, Appended::Terminal);
+    made(&store, create("new")).await;
+    let names: Vec<_> = store.unfinished().await.expect("a read").into_iter().map(|s| s.task.id).collect();
+    assert_eq!(names, [task_id("new")]);
+}
+
+/// Every answer of the store, as text.
+async fn seen(store: &Arc<dyn Store>) -> Vec<String> {
+    let mut seen = Vec::new();
+    for name in ["done", "open"] {
+        let id = task_id(name);
+        seen.push(format!("{:?}", store.get(&ada(), &id).await));
+        seen.push(format!("{:?}", store.head(&ada(), &id).await));
+        seen.push(format!("{:?}", store.read(&id, Seq::START, 100).await));
+    }
+    for with_artifacts in [false, true] {
+        seen.push(format!("{:?}", store.list(ListQuery { with_artifacts, ..everything() }).await));
+    }
+    seen.push(format!("{:?}", store.binding(&ada(), &context_id("c")).await));
+    seen.push(format!("{:?}", store.session_owner(&session_id("ses")).await));
+    seen.push(format!("{:?}", store.unfinished().await));
+    seen
+}
