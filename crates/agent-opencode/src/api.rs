@@ -1,0 +1,312 @@
+//! What OpenCode sends, read leniently: unknown fields are skipped, most known ones may be missing.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// The little of an event that decides where it goes.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Head<'a> {
+    #[serde(borrow, default)]
+    pub(crate) id: Option<Text<'a>>,
+    #[serde(borrow, rename = "type")]
+    pub(crate) kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(crate) properties: HeadProperties<'a>,
+}
+
+#[derive(Deserialize, Debug, Default)]
+pub(crate) struct HeadProperties<'a> {
+    #[serde(borrow, default, rename = "sessionID")]
+    pub(crate) session: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub(crate) info: Option<HeadInfo<'a>>,
+}
+
+/// Of `session.created` and `session.updated`; for messages the parent is a message.
+#[derive(Deserialize, Debug)]
+pub(crate) struct HeadInfo<'a> {
+    #[serde(borrow, default, rename = "parentID")]
+    pub(crate) parent: Option<Text<'a>>,
+}
+
+/// Text that is borrowed when it has no escapes, also inside an `Option`.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
+
+/// The kinds of event that a turn looks at. All others are dropped by the reader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EventKind {
+    Status,
+    Idle,
+    Error,
+    MessageUpdated,
+    PartUpdated,
+    PartDelta,
+    PartRemoved,
+    PermissionAsked,
+    QuestionAsked,
+}
+
+impl EventKind {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "session.status" => Self::Status,
+            "session.idle" => Self::Idle,
+            "session.error" => Self::Error,
+            "message.updated" => Self::MessageUpdated,
+            "message.part.updated" => Self::PartUpdated,
+            "message.part.delta" => Self::PartDelta,
+            "message.part.removed" => Self::PartRemoved,
+            "permission.asked" => Self::PermissionAsked,
+            "question.asked" => Self::QuestionAsked,
+            _ => return None,
+        })
+    }
+
+    /// Whether the turn of a root session wants this from its sub-agents too.
+    pub(crate) fn crosses_the_tree(self) -> bool {
+        matches!(self, Self::PermissionAsked | Self::QuestionAsked)
+    }
+}
+
+/// An event with the properties of its kind.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Envelope<T> {
+    pub(crate) properties: T,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct StatusChanged {
+    pub(crate) status: Status,
+}
+
+#[derive(Deserialize, Debug, Clone)]
+pub(crate) struct Status {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+}
+
+/// `GET /session/status`: sessions that are not idle.
+pub(crate) type Statuses = HashMap<String, Status>;
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct SessionFailed {
+    #[serde(default)]
+    pub(crate) error: Option<Fault>,
+}
+
+/// An error as messages and `session.error` carry it.
+#[derive(Deserialize, Debug, Clone, Default, PartialEq)]
+pub(crate) struct Fault {
+    #[serde(default)]
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) data: FaultData,
+}
+
+#[derive(Deserialize, Debug, Clone, Default, PartialEq)]
+pub(crate) struct FaultData {
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) message: Option<String>,
+    #[serde(default, rename = "statusCode")]
+    pub(crate) status_code: Option<f64>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct MessageUpdated {
+    pub(crate) info: Message,
+}
+
+#[derive(Deserialize, Debug, Clone)]
+pub(crate) struct Message {
+    pub(crate) id: String,
+    pub(crate) role: String,
+    #[serde(default, rename = "parentID")]
+    pub(crate) parent: Option<String>,
+    #[serde(default)]
+    pub(crate) mode: Option<String>,
+    #[serde(default)]
+    pub(crate) finish: Option<String>,
+    #[serde(default)]
+    pub(crate) error: Option<Fault>,
+    #[serde(default)]
+    pub(crate) time: MessageTime,
+}
+
+#[derive(Deserialize, Debug, Clone, Default)]
+pub(crate) struct MessageTime {
+    #[serde(default)]
+    pub(crate) created: f64,
+    #[serde(default)]
+    pub(crate) completed: Option<f64>,
+}
+
+/// `GET /session/{id}/message`, one of them.
+#[derive(Deserialize, Debug)]
+pub(crate) struct StoredMessage {
+    pub(crate) info: Message,
+    #[serde(default)]
+    pub(crate) parts: Vec<Part>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct PartUpdated {
+    pub(crate) part: Part,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct Part {
+    pub(crate) id: String,
+    #[serde(rename = "messageID")]
+    pub(crate) message: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    #[serde(default)]
+    pub(crate) text: Option<String>,
+    #[serde(default)]
+    pub(crate) time: Option<PartTime>,
+    #[serde(default)]
+    pub(crate) tool: Option<String>,
+    #[serde(default, rename = "callID")]
+    pub(crate) call: Option<String>,
+    #[serde(default)]
+    pub(crate) state: Option<ToolState>,
+    /// Of a compaction: OpenCode itself found it necessary.
+    #[serde(default)]
+    pub(crate) auto: bool,
+    #[serde(default)]
+    pub(crate) metadata: Option<PartMetadata>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct PartTime {
+    #[serde(default)]
+    pub(crate) end: Option<f64>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct PartMetadata {
+    /// Set on the message with which OpenCode itself goes on after a compaction.
+    #[serde(default)]
+    pub(crate) compaction_continue: bool,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct ToolState {
+    pub(crate) status: String,
+    #[serde(default)]
+    pub(crate) input: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub(crate) title: Option<String>,
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) output: Option<String>,
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) error: Option<String>,
+    #[serde(default)]
+    pub(crate) metadata: Option<ToolMetadata>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct ToolMetadata {
+    /// All output so far, while the tool runs.
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) output: Option<String>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct PartDelta<'a> {
+    #[serde(borrow, rename = "partID")]
+    pub(crate) part: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(crate) field: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(crate) delta: Cow<'a, str>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct PartRemoved {
+    #[serde(rename = "partID")]
+    pub(crate) part: String,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct PermissionAsk {
+    pub(crate) id: String,
+    #[serde(rename = "sessionID")]
+    pub(crate) session: String,
+    #[serde(default)]
+    pub(crate) permission: String,
+    #[serde(default)]
+    pub(crate) patterns: Vec<String>,
+    #[serde(default)]
+    pub(crate) tool: Option<AskedBy>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct QuestionAsk {
+    pub(crate) id: String,
+    #[serde(rename = "sessionID")]
+    pub(crate) session: String,
+    #[serde(default)]
+    pub(crate) questions: Vec<Question>,
+    #[serde(default)]
+    pub(crate) tool: Option<AskedBy>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct Question {
+    #[serde(default)]
+    pub(crate) question: String,
+    #[serde(default)]
+    pub(crate) options: Vec<QuestionOption>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct QuestionOption {
+    #[serde(default)]
+    pub(crate) label: String,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct AskedBy {
+    #[serde(default, rename = "messageID")]
+    pub(crate) message: Option<String>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct Session {
+    pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) directory: Option<String>,
+}
+
+/// The three shapes of an error body in one.
+#[derive(Deserialize, Debug, Default)]
+pub(crate) struct ErrorBody {
+    #[serde(default)]
+    pub(crate) name: Option<String>,
+    #[serde(default, rename = "_tag")]
+    pub(crate) tag: Option<String>,
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) message: Option<String>,
+    #[serde(default)]
+    pub(crate) data: FaultData,
+}
+
+/// Some fields are texts for one tool or provider and something else for another.
+fn string_or_nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Loose {
+        Text(String),
+        Other(IgnoredAny),
+    }
+    Ok(match Loose::deserialize(deserializer)? {
+        Loose::Text(text) => Some(text),
+        Loose::Other(_) => None,
+    })
+}

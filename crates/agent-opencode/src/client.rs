@@ -1,0 +1,358 @@
+//! Calls to OpenCode's HTTP API, and what can go wrong with one.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use longshore_model::{Error, ErrorKind, Result as ModelResult};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use secrecy::ExposeSecret;
+use serde::de::DeserializeOwned;
+use url::Url;
+
+use crate::Endpoint;
+use crate::api::{ErrorBody, PermissionAsk, QuestionAsk, Session, Statuses, StoredMessage};
+use crate::id::{Kind, directory_value, query_value, segment};
+use crate::redact;
+
+/// The largest answer that is read. A longer one is refused as no answer of OpenCode: the message list is
+/// read in pages, so only a page with very large files in it comes near.
+const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
+
+/// Messages per page of the message list.
+const PAGE: usize = 100;
+
+/// Pages that are read to find a prompt. A turn with more messages than this is taken as unknown to OpenCode.
+const MAX_PAGES: usize = 50;
+
+/// A connection that is not made in this time will not be.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    endpoint: Endpoint,
+    /// How long one call may take, but for the event stream.
+    timeout: Duration,
+}
+
+/// Why a call gave no result.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// No connection: OpenCode did not get the request.
+    Unreachable(reqwest::Error),
+    /// The connection broke or nothing came in time: OpenCode may have got the request.
+    Cut(reqwest::Error),
+    /// OpenCode does not accept our password.
+    Unauthorized,
+    /// OpenCode knows no such thing.
+    NotFound,
+    /// OpenCode said no. The text is fit for a caller.
+    Refused { status: u16, message: String },
+    /// Not what OpenCode answers, such as the page of its web interface.
+    Garbled(String),
+    /// The request cannot be made, such as for an id that is none.
+    Invalid(Error),
+}
+
+impl CallError {
+    /// The error for a caller. `doing` completes "could not ...".
+    pub(crate) fn into_error(self, doing: &str) -> Error {
+        match self {
+            Self::Unreachable(cause) | Self::Cut(cause) => Error::new(
+                ErrorKind::AgentUnavailable,
+                format!("OpenCode cannot be reached, so the gateway could not {doing}. Try again later."),
+            )
+            .caused_by(cause.without_url()),
+            Self::Unauthorized => Error::new(
+                ErrorKind::AgentUnavailable,
+                "OpenCode refused the gateway's user name or password. The operator of the gateway must set them \
+                 to those of the OpenCode server.",
+            ),
+            Self::NotFound => Error::new(
+                ErrorKind::SessionGone,
+                "OpenCode no longer knows this session. Start a new context.",
+            ),
+            Self::Refused { status, message } => Error::new(
+                ErrorKind::InvalidAgentResponse,
+                format!("OpenCode would not {doing} (status {status}): {message}"),
+            ),
+            Self::Garbled(what) => Error::new(
+                ErrorKind::InvalidAgentResponse,
+                format!(
+                    "The agent's address does not answer like OpenCode ({what}), so the gateway could not {doing}. \
+                     The operator of the gateway must check the address and OpenCode's version."
+                ),
+            ),
+            Self::Invalid(error) => error,
+        }
+    }
+
+    /// Whether the call may yet succeed when it is made again.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Cut(_) | Self::Unauthorized | Self::Garbled(_) => true,
+            Self::Refused { status, .. } => *status >= 500 || *status == 429,
+            Self::NotFound | Self::Invalid(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(_) => f.write_str("no connection"),
+            Self::Cut(_) => f.write_str("the connection broke or timed out"),
+            Self::Unauthorized => f.write_str("status 401"),
+            Self::NotFound => f.write_str("status 404"),
+            Self::Refused { status, .. } => write!(f, "status {status}"),
+            Self::Garbled(what) => f.write_str(what),
+            Self::Invalid(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<Error> for CallError {
+    fn from(error: Error) -> Self {
+        Self::Invalid(error)
+    }
+}
+
+impl From<reqwest::Error> for CallError {
+    fn from(error: reqwest::Error) -> Self {
+        if error.is_connect() { Self::Unreachable(error) } else { Self::Cut(error) }
+    }
+}
+
+type Result<T, E = CallError> = std::result::Result<T, E>;
+
+impl Client {
+    pub(crate) fn new(endpoint: Endpoint, timeout: Duration) -> ModelResult<Self> {
+        let http = reqwest::Client::builder()
+            // A proxy from the environment must not see prompts and the password.
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT.min(timeout))
+            .tcp_nodelay(true)
+            .build()
+            .map_err(Error::internal)?;
+        Ok(Self { http, endpoint, timeout })
+    }
+
+    /// Opens the event stream of a directory. It has no time limit; its reader watches for silence.
+    pub(crate) async fn events(&self, directory: &str) -> Result<Response> {
+        let request = self.request(Method::GET, "event", directory, "")?.header(ACCEPT, "text/event-stream");
+        // Only the head of the answer is bounded in time.
+        let response = match tokio::time::timeout(self.timeout, request.send()).await {
+            Ok(response) => response?,
+            Err(_) => return Err(CallError::Garbled("no answer to the request for events".to_owned())),
+        };
+        match response.status() {
+            StatusCode::OK if content_type(response.headers()).starts_with("text/event-stream") => {
+                Ok(response)
+            }
+            StatusCode::OK => Err(CallError::Garbled("the event stream is no event stream".to_owned())),
+            _ => Err(refusal(response).await),
+        }
+    }
+
+    pub(crate) async fn create_session(&self, directory: &str) -> Result<Session> {
+        // No title: OpenCode names the session after its first prompt, as it does for its own users.
+        let request = self.request(Method::POST, "session", directory, "")?;
+        self.json(request.header(CONTENT_TYPE, "application/json").body("{}")).await
+    }
+
+    /// Sends a prompt. Only [`CallError::Unreachable`] and refusals with a 4xx status mean that it was not taken.
+    pub(crate) async fn prompt(&self, directory: &str, session: &str, body: String) -> Result<()> {
+        let path = format!("session/{}/prompt_async", segment(Kind::Session, session)?);
+        let request = self.request(Method::POST, &path, directory, "")?;
+        let request = request.timeout(self.timeout).header(CONTENT_TYPE, "application/json").body(body);
+        let response = request.send().await?;
+        match response.status() {
+            status if status.is_success() && !is_html(response.headers()) => Ok(()),
+            status if status.is_success() => Err(CallError::Garbled("a web page".to_owned())),
+            _ => Err(refusal(response).await),
+        }
+    }
+
+    pub(crate) async fn abort(&self, directory: &str, session: &str) -> Result<()> {
+        let path = format!("session/{}/abort", segment(Kind::Session, session)?);
+        let request = self.request(Method::POST, &path, directory, "")?;
+        let _: serde::de::IgnoredAny =
+            self.json(request.header(CONTENT_TYPE, "application/json").body("{}")).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn statuses(&self, directory: &str) -> Result<Statuses> {
+        self.json(self.request(Method::GET, "session/status", directory, "")?).await
+    }
+
+    pub(crate) async fn permissions(&self, directory: &str) -> Result<Vec<PermissionAsk>> {
+        self.json(self.request(Method::GET, "permission", directory, "")?).await
+    }
+
+    pub(crate) async fn questions(&self, directory: &str) -> Result<Vec<QuestionAsk>> {
+        self.json(self.request(Method::GET, "question", directory, "")?).await
+    }
+
+    pub(crate) async fn children(&self, directory: &str, session: &str) -> Result<Vec<Session>> {
+        let path = format!("session/{}/children", segment(Kind::Session, session)?);
+        self.json(self.request(Method::GET, &path, directory, "")?).await
+    }
+
+    /// The messages of a session from `prompt` on, oldest first. Empty when OpenCode has no such prompt.
+    pub(crate) async fn messages_since(
+        &self,
+        directory: &str,
+        session: &str,
+        prompt: &str,
+    ) -> Result<Vec<StoredMessage>> {
+        let path = format!("session/{}/message", segment(Kind::Session, session)?);
+        segment(Kind::Message, prompt)?;
+        let mut newer: Vec<StoredMessage> = Vec::new();
+        let mut before = String::new();
+        for _ in 0..MAX_PAGES {
+            let request = self.request(Method::GET, &path, directory, &format!("&limit={PAGE}{before}"))?;
+            let response = request.timeout(self.timeout).send().await?;
+            let cursor = response.headers().get("x-next-cursor").and_then(|value| value.to_str().ok());
+            let cursor = cursor.map(query_value);
+            let mut page: Vec<StoredMessage> = decode(response).await?;
+            if let Some(at) = page.iter().position(|message| message.info.id == prompt) {
+                page.drain(..at);
+                page.append(&mut newer);
+                return Ok(page);
+            }
+            page.append(&mut newer);
+            newer = page;
+            match cursor {
+                Some(cursor) => before = format!("&before={cursor}"),
+                None => break,
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn request(&self, method: Method, path: &str, directory: &str, more: &str) -> Result<RequestBuilder> {
+        let url = self.url(&format!("{path}?directory={}{more}", directory_value(directory)))?;
+        let request = self.http.request(method, url);
+        Ok(match &self.endpoint.password {
+            Some(password) => request.basic_auth(&self.endpoint.username, Some(password.expose_secret())),
+            None => request,
+        })
+    }
+
+    /// The base address may have a path of its own, with or without a slash at its end.
+    fn url(&self, path_and_query: &str) -> Result<Url> {
+        let base = self.endpoint.base_url.as_str().trim_end_matches('/');
+        Url::parse(&format!("{base}/{path_and_query}"))
+            .map_err(|cause| CallError::Invalid(Error::internal(cause)))
+    }
+
+    async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
+        decode(request.timeout(self.timeout).send().await?).await
+    }
+}
+
+async fn decode<T: DeserializeOwned>(response: Response) -> Result<T> {
+    if !response.status().is_success() {
+        return Err(refusal(response).await);
+    }
+    if !content_type(response.headers()).starts_with("application/json") {
+        let what = if is_html(response.headers()) { "a web page" } else { "an answer that is no JSON" };
+        return Err(CallError::Garbled(what.to_owned()));
+    }
+    let body = read(response).await?;
+    serde_json::from_slice(&body).map_err(|cause| {
+        CallError::Garbled(format!("unexpected JSON at line {}, column {}", cause.line(), cause.column()))
+    })
+}
+
+/// Reads an answer that says no.
+async fn refusal(response: Response) -> CallError {
+    let status = response.status();
+    match status {
+        StatusCode::UNAUTHORIZED => return CallError::Unauthorized,
+        StatusCode::NOT_FOUND => return CallError::NotFound,
+        _ => {}
+    }
+    let json = content_type(response.headers()).starts_with("application/json");
+    let message = match read(response).await {
+        Ok(body) if json => message_of(&body),
+        Ok(body) => String::from_utf8_lossy(&body).into_owned(),
+        Err(_) => String::new(),
+    };
+    let message = redact::public(&message);
+    let message = if message.is_empty() { "it gave no reason".to_owned() } else { message };
+    CallError::Refused { status: status.as_u16(), message }
+}
+
+/// The text of an error body, in any of OpenCode's three shapes.
+fn message_of(body: &[u8]) -> String {
+    let body: ErrorBody = serde_json::from_slice(body).unwrap_or_default();
+    body.data.message.or(body.message).or(body.name).or(body.tag).unwrap_or_default()
+}
+
+async fn read(mut response: Response) -> Result<Bytes> {
+    let mut body = BytesMut::new();
+    while let Some(chunk) = response.chunk().await? {
+        if body.len() + chunk.len() > MAX_BODY_BYTES {
+            return Err(CallError::Garbled("an answer that is too long".to_owned()));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body.freeze())
+}
+
+fn content_type(headers: &HeaderMap) -> &str {
+    headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+fn is_html(headers: &HeaderMap) -> bool {
+    content_type(headers).starts_with("text/html")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_three_shapes_of_an_error_body() {
+        let cases = [
+            (
+                r#"{"name":"NotFoundError","data":{"message":"Session not found: ses_1"}}"#,
+                "Session not found: ses_1",
+            ),
+            (
+                r#"{"_tag":"SessionBusyError","sessionID":"ses_1","message":"Session is busy: ses_1"}"#,
+                "Session is busy: ses_1",
+            ),
+            (r#"{"_tag":"BadRequest"}"#, "BadRequest"),
+            (r#"{"name":"UnknownError","data":{"message":{"a":1}}}"#, "UnknownError"),
+            ("", ""),
+            ("nonsense", ""),
+        ];
+        for (body, expected) in cases {
+            assert_eq!(message_of(body.as_bytes()), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        let cases = [
+            ("http://127.0.0.1:4096", "http://127.0.0.1:4096/session/status?directory=%2Fw%20x"),
+            ("http://127.0.0.1:4096/", "http://127.0.0.1:4096/session/status?directory=%2Fw%20x"),
+            ("https://host/open/code/", "https://host/open/code/session/status?directory=%2Fw%20x"),
+        ];
+        for (base, expected) in cases {
+            let endpoint = Endpoint {
+                base_url: Url::parse(base).unwrap(),
+                username: "opencode".to_owned(),
+                password: None,
+            };
+            let client = Client::new(endpoint, Duration::from_secs(1)).unwrap();
+            let request = client.request(Method::GET, "session/status", "/w x", "").unwrap().build().unwrap();
+            assert_eq!(request.url().as_str(), expected);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Identifiers in OpenCode's form: how they enter a path, how new ones are made, and the time inside them.
+//!
+//! An id is a prefix, twelve hexadecimal digits of time and fourteen random characters. The digits are the
+//! low 48 bits of `milliseconds * 4096 + counter`, so ids of one server sort by the moment they were made.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use longshore_model::id::check_id;
+use longshore_model::{Error, ErrorKind, PromptId, Result, Timestamp};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What may stand unescaped in a path segment or a query value.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// The time in an id has 36 bits of milliseconds: it wraps every 795 days.
+const TIME_BITS: u32 = 36;
+
+const RANDOM_LENGTH: usize = 14;
+
+/// What an id names. OpenCode answers 500 or HTML, not 404, to an id with a wrong prefix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Session,
+    Message,
+}
+
+impl Kind {
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Session => "ses",
+            Self::Message => "msg",
+        }
+    }
+}
+
+/// Checks an id and encodes it for a path.
+pub(crate) fn segment(kind: Kind, id: &str) -> Result<String> {
+    if check_id(id).is_err() || !id.starts_with(kind.prefix()) {
+        return Err(Error::new(
+            ErrorKind::InvalidParams,
+            format!("An OpenCode {kind:?} id starts with '{}' and has no special characters.", kind.prefix()),
+        ));
+    }
+    Ok(utf8_percent_encode(id, UNRESERVED).to_string())
+}
+
+/// Encodes a value for a query.
+pub(crate) fn query_value(value: &str) -> String {
+    utf8_percent_encode(value, UNRESERVED).to_string()
+}
+
+/// A directory for the query. OpenCode decodes this one value twice, so a `%` in it is escaped twice.
+pub(crate) fn directory_value(directory: &str) -> String {
+    query_value(&directory.replace('%', "%25"))
+}
+
+/// How far OpenCode's clock is from ours, learnt from the ids of its events.
+#[derive(Debug, Default)]
+pub(crate) struct ServerClock {
+    offset_ms: AtomicI64,
+}
+
+impl ServerClock {
+    /// Takes the time out of an event id that has just arrived.
+    pub(crate) fn learn(&self, event_id: &str, now: Timestamp) {
+        if let Some(theirs) = time_of(event_id) {
+            self.offset_ms.store(wrapped_difference(theirs, now.0), Ordering::Relaxed);
+        }
+    }
+
+    fn now(&self, local: Timestamp) -> i64 {
+        local.0.saturating_add(self.offset_ms.load(Ordering::Relaxed))
+    }
+}
+
+/// Makes prompt ids. Each is larger than the one before, also within a millisecond.
+#[derive(Debug, Default)]
+pub(crate) struct PromptIds {
+    last: AtomicU64,
+}
+
+impl PromptIds {
+    pub(crate) fn make(&self, clock: &ServerClock, local: Timestamp) -> PromptId {
+        let milliseconds = u64::try_from(clock.now(local)).unwrap_or(0);
+        let wanted = (milliseconds << 12) + 1;
+        let advance = |last: u64| wanted.max(last + 1);
+        let last = self.last.update(Ordering::Relaxed, Ordering::Relaxed, advance);
+        let digits = advance(last) & ((1 << 48) - 1);
+        let random = random_base62();
+        PromptId::parse(&format!("msg_{digits:012x}{random}")).expect("letters and digits are an id")
+    }
+}
+
+fn random_base62() -> String {
+    const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    (0..RANDOM_LENGTH).map(|_| char::from(ALPHABET[rand::random_range(0..ALPHABET.len())])).collect()
+}
+
+/// The milliseconds in an id, modulo 2^36.
+fn time_of(id: &str) -> Option<i64> {
+    let (_, rest) = id.split_once('_')?;
+    let digits = rest.get(..12)?;
+    let value = u64::from_str_radix(digits, 16).ok()?;
+    i64::try_from(value >> 12).ok()
+}
+
+/// `theirs - ours`, where `theirs` is known modulo 2^36 only: the smallest difference that fits.
+fn wrapped_difference(theirs: i64, ours: i64) -> i64 {
+    let modulus = 1_i64 << TIME_BITS;
+    let difference = (theirs - ours).rem_euclid(modulus);
+    if difference >= modulus / 2 { difference - modulus } else { difference }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments() {
+        let cases: [(Kind, &str, Option<&str>); 9] = [
+            (Kind::Session, "ses_e22b77bdcffeF3GEP0UDugtIeL", Some("ses_e22b77bdcffeF3GEP0UDugtIeL")),
+            (Kind::Message, "msg_1dd4884320018BbK6iNarqlvpA", Some("msg_1dd4884320018BbK6iNarqlvpA")),
+            (Kind::Session, "ses:1", Some("ses%3A1")),
+            (Kind::Session, "msg_1", None),
+            (Kind::Session, "", None),
+            (Kind::Session, "ses_/../x", None),
+            (Kind::Session, "ses_%2f", None),
+            (Kind::Session, "ses_?a", None),
+            (Kind::Session, "ses_ü", None),
+        ];
+        for (kind, id, expected) in cases {
+            assert_eq!(segment(kind, id).ok().as_deref(), expected, "{id:?}");
+        }
+    }
+
+    #[test]
+    fn directories() {
+        let cases = [
+            ("/workspace", "%2Fworkspace"),
+            ("/a b&c=d", "%2Fa%20b%26c%3Dd"),
+            // Decoded twice by OpenCode: %252541 -> %2541 -> %41, the name on disk being `%41`.
+            ("/%41", "%2F%252541"),
+        ];
+        for (directory, expected) in cases {
+            assert_eq!(directory_value(directory), expected);
+        }
+    }
+
+    #[test]
+    fn a_prompt_id_holds_the_servers_time() {
+        // From the recordings: this message was created at 1794713879602.
+        let clock = ServerClock::default();
+        let id = PromptIds::default().make(&clock, Timestamp(1_794_713_879_602));
+        assert!(id.as_str().starts_with("msg_1dd488432001"), "{id}");
+        assert_eq!(id.as_str().len(), "msg_1dd4884320018BbK6iNarqlvpA".len());
+        assert!(id.as_str()[16..].chars().all(|c| c.is_ascii_alphanumeric()));
+    }
+
+    #[test]
+    fn prompt_ids_grow_within_a_millisecond_and_when_the_clock_steps_back() {
+        let (clock, ids) = (ServerClock::default(), PromptIds::default());
+        let digits = |at| ids.make(&clock, Timestamp(at)).as_str()[4..16].to_owned();
+        let made = [digits(1_794_713_879_602), digits(1_794_713_879_602), digits(1_794_713_879_000)];
+        assert_eq!(made, ["1dd488432001", "1dd488432002", "1dd488432003"]);
+    }
+
+    #[test]
+    fn the_servers_clock_is_learnt_from_its_events() {
+        let server_now = 1_794_713_879_602_i64;
+        for local in [server_now, server_now - 3_600_000, server_now + 90_000, server_now - 1] {
+            let clock = ServerClock::default();
+            clock.learn("evt_1dd4884320018BbK6iNarqlvpA", Timestamp(local));
+            assert_eq!(clock.now(Timestamp(local)), server_now, "local {local}");
+        }
+        let clock = ServerClock::default();
+        for garbage in ["", "evt_", "evt_xyz", "evt_1dd48843200é", "nothing"] {
+            clock.learn(garbage, Timestamp(5));
+        }
+        assert_eq!(clock.now(Timestamp(5)), 5);
+    }
+}

@@ -1,0 +1,355 @@
+//! How a turn ended: the one table from OpenCode's words to an [`Outcome`].
+
+use longshore_model::{Failure, Json, Metadata, Outcome};
+use serde_json::json;
+
+use crate::api::Fault;
+use crate::redact;
+
+/// All that decides about the outcome.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ending<'a> {
+    /// The newest message that answers the prompt.
+    pub(crate) newest: Option<Newest<'a>>,
+    /// The session's last error, whether or not it ended the turn.
+    pub(crate) session_fault: Option<&'a Fault>,
+    /// Another prompt of the session was taken up.
+    pub(crate) superseded: bool,
+    /// The gateway asked OpenCode to stop.
+    pub(crate) aborted_by_us: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Newest<'a> {
+    pub(crate) finish: Option<&'a str>,
+    pub(crate) fault: Option<&'a Fault>,
+    /// It is OpenCode's own summary of the conversation.
+    pub(crate) summary: bool,
+    /// The name and the error of a tool call that failed in it.
+    pub(crate) failed_tool: Option<(&'a str, &'a str)>,
+}
+
+/// Finish reasons after which OpenCode makes another step, if it is not stopped.
+pub(crate) fn asks_for_another_step(finish: &str) -> bool {
+    matches!(finish, "tool-calls" | "unknown")
+}
+
+pub(crate) fn is_abort(fault: &Fault) -> bool {
+    fault.name == "MessageAbortedError"
+}
+
+/// The outcome of a turn whose last message is final, or stays as it is because the session is idle.
+pub(crate) fn of(ending: &Ending<'_>) -> Outcome {
+    let Some(newest) = ending.newest else {
+        return failed("OpenCode answered another prompt in this session instead of this one.");
+    };
+    if let Some(fault) = newest.fault {
+        return of_fault(fault, ending.aborted_by_us);
+    }
+    match newest.finish {
+        Some("stop") if newest.summary => {
+            completed("OpenCode shortened the conversation to fit the model and did not go on.")
+        }
+        Some("stop") => Outcome::Completed { remark: None },
+        Some("length") => completed("The reply was cut at the model's length limit."),
+        Some("content-filter") => failed("The model's provider blocked the reply with its content filter."),
+        Some("error") => failed("The model ended its reply with an error."),
+        Some("tool-calls" | "unknown") | None if ending.aborted_by_us => stopped(true),
+        Some("tool-calls") if ending.superseded => {
+            failed("Another prompt in the same session made OpenCode drop the rest of this turn.")
+        }
+        Some("tool-calls") => match newest.failed_tool {
+            Some((tool, error)) => failed(format!(
+                "OpenCode ended the turn after the tool call '{tool}' failed: {}",
+                redact::public(error)
+            )),
+            None => failed("OpenCode ended the turn after a tool call, without a reply."),
+        },
+        Some("unknown") => failed("The model's reply ended without a finish reason, so it may not be whole."),
+        Some(other) => {
+            completed(&format!("The model ended its reply for the reason '{}'.", redact::public(other)))
+        }
+        // Seen only when a turn is stopped in the pause before OpenCode tries a failed request again.
+        None => stopped(false),
+    }
+}
+
+/// The outcome of a turn that is over while its messages do not say how it ended.
+pub(crate) fn unknown_fate(ending: &Ending<'_>, prompt_arrived: bool) -> Outcome {
+    match ending.newest.and_then(|newest| newest.fault).or(ending.session_fault) {
+        Some(fault) => of_fault(fault, ending.aborted_by_us),
+        None if ending.aborted_by_us => stopped(true),
+        None if ending.newest.is_some() => failed(
+            "OpenCode stopped in the middle of the turn, for instance because it was restarted. What it had done by \
+             then is done; the prompt is not sent again.",
+        ),
+        None if prompt_arrived => failed(
+            "OpenCode has the prompt but never began to answer it, for instance because it was restarted. The \
+             prompt is not sent again.",
+        ),
+        None => failed("The prompt did not reach OpenCode. Send the message again."),
+    }
+}
+
+/// The model answers again and again without an end, and the turn was aborted for it.
+pub(crate) fn runaway() -> Outcome {
+    failed(
+        "The model's replies ended without a finish reason again and again, so the turn was stopped. The model's \
+         provider may be at fault.",
+    )
+}
+
+/// OpenCode no longer has the session.
+pub(crate) fn session_gone() -> Outcome {
+    failed("OpenCode no longer knows this session. Start a new context.")
+}
+
+/// OpenCode refused the prompt with this status.
+pub(crate) fn refused(status: u16, message: &str) -> Outcome {
+    Outcome::Failed(Failure {
+        message: format!("OpenCode refused the prompt (status {status}): {message}"),
+        metadata: metadata(class(Some(status)), Some(status)),
+    })
+}
+
+fn of_fault(fault: &Fault, aborted_by_us: bool) -> Outcome {
+    if is_abort(fault) {
+        return stopped(aborted_by_us);
+    }
+    let status = fault.data.status_code.and_then(status_number);
+    let detail = fault.data.message.as_deref().map(redact::public).filter(|text| !text.is_empty());
+    let (what, class) = match (fault.name.as_str(), status) {
+        ("ContentFilterError", _) => {
+            ("The model's provider blocked the reply with its content filter", "UPSTREAM_EXECUTION_ERROR")
+        }
+        ("ContextOverflowError", _) => {
+            ("The conversation is too long for the model", "UPSTREAM_EXECUTION_ERROR")
+        }
+        ("MessageOutputLengthError", _) => {
+            ("The reply is longer than the model may write", "UPSTREAM_EXECUTION_ERROR")
+        }
+        ("ProviderAuthError", None) => {
+            ("The model's provider refused OpenCode's credentials", "UPSTREAM_UNAUTHORIZED")
+        }
+        (_, Some(status)) => (sentence(status), self::class(Some(status))),
+        (_, None) => ("OpenCode could not complete the turn", "UPSTREAM_EXECUTION_ERROR"),
+    };
+    let status_text = status.map(|status| format!(" (status {status})")).unwrap_or_default();
+    let message = match detail {
+        Some(detail) => format!("{what}{status_text}: {detail}"),
+        None => format!("{what}{status_text}."),
+    };
+    Outcome::Failed(Failure { message, metadata: metadata(class, status) })
+}
+
+/// What a provider's status means, in words.
+fn sentence(status: u16) -> &'static str {
+    match status {
+        400 => "The model's provider did not accept the request",
+        401 => "The model's provider refused OpenCode's credentials",
+        403 => "The model's provider does not permit this request",
+        404 => "The model's provider does not have what was asked for",
+        429 => "The model's provider reports that its quota or rate limit is used up",
+        402..=499 => "The model's provider refused the request",
+        500..=599 => "The model's provider failed",
+        _ => "The model's provider gave an unexpected answer",
+    }
+}
+
+/// The error type in the metadata.
+fn class(status: Option<u16>) -> &'static str {
+    match status {
+        Some(400) => "UPSTREAM_BAD_REQUEST",
+        Some(401) => "UPSTREAM_UNAUTHORIZED",
+        Some(403) => "UPSTREAM_PERMISSION_DENIED",
+        Some(404) => "UPSTREAM_RESOURCE_NOT_FOUND",
+        Some(429) => "UPSTREAM_QUOTA_EXCEEDED",
+        Some(402..=499) => "UPSTREAM_CLIENT_ERROR",
+        Some(500..=599) => "UPSTREAM_SERVER_ERROR",
+        Some(_) => "UPSTREAM_HTTP_ERROR",
+        None => "UPSTREAM_EXECUTION_ERROR",
+    }
+}
+
+fn metadata(class: &str, status: Option<u16>) -> Option<Metadata> {
+    let mut error = json!({"type": class});
+    if let Some(status) = status {
+        error["upstream_status"] = status.into();
+    }
+    Metadata::try_from(Json::of(&json!({"opencode": {"error": error}}))).ok()
+}
+
+fn status_number(number: f64) -> Option<u16> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the range is checked, and a status has no fraction"
+    )]
+    (100.0..1000.0).contains(&number).then_some(number as u16)
+}
+
+fn completed(remark: &str) -> Outcome {
+    Outcome::Completed { remark: Some(remark.to_owned()) }
+}
+
+fn failed(message: impl Into<String>) -> Outcome {
+    Outcome::Failed(Failure::new(message))
+}
+
+fn stopped(by_us: bool) -> Outcome {
+    let reason = if by_us { "The turn was stopped." } else { "The turn was stopped at OpenCode itself." };
+    Outcome::Canceled { reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(name: &str, message: &str, status: Option<u16>) -> Fault {
+        let mut fault = Fault { name: name.to_owned(), ..Fault::default() };
+        fault.data.message = Some(message.to_owned());
+        fault.data.status_code = status.map(f64::from);
+        fault
+    }
+
+    fn short(outcome: &Outcome) -> String {
+        match outcome {
+            Outcome::Completed { remark: None } => "completed".to_owned(),
+            Outcome::Completed { remark: Some(remark) } => format!("completed: {remark}"),
+            Outcome::Canceled { reason } => format!("canceled: {reason}"),
+            Outcome::Failed(failure) => format!("failed: {}", failure.message),
+        }
+    }
+
+    #[test]
+    fn finish_reasons() {
+        let ending =
+            |finish| Ending { newest: Some(Newest { finish, ..Newest::default() }), ..Ending::default() };
+        let ours = |finish| Ending { aborted_by_us: true, ..ending(finish) };
+        let superseded = |finish| Ending { superseded: true, ..ending(finish) };
+        let failed_tool = Some(("bash", "The user rejected permission to use /bin/rm."));
+        let rejected = Newest { finish: Some("tool-calls"), failed_tool, ..Newest::default() };
+        let summary = Newest { finish: Some("stop"), summary: true, ..Newest::default() };
+        let cases = [
+            (ending(Some("stop")), "completed"),
+            (ending(Some("length")), "completed: The reply was cut at the model's length limit."),
+            (
+                ending(Some("content-filter")),
+                "failed: The model's provider blocked the reply with its content filter.",
+            ),
+            (ending(Some("other")), "completed: The model ended its reply for the reason 'other'."),
+            (
+                ending(Some("unknown")),
+                "failed: The model's reply ended without a finish reason, so it may not be whole.",
+            ),
+            (
+                ending(Some("tool-calls")),
+                "failed: OpenCode ended the turn after a tool call, without a reply.",
+            ),
+            (
+                Ending { newest: Some(rejected), ..Ending::default() },
+                "failed: OpenCode ended the turn after the tool call 'bash' failed: The user rejected permission to \
+                 use <redacted-path>.",
+            ),
+            (
+                Ending { newest: Some(summary), ..Ending::default() },
+                "completed: OpenCode shortened the conversation to fit the model and did not go on.",
+            ),
+            (
+                superseded(Some("tool-calls")),
+                "failed: Another prompt in the same session made OpenCode drop the rest of this turn.",
+            ),
+            (superseded(Some("stop")), "completed"),
+            (
+                Ending { superseded: true, ..Ending::default() },
+                "failed: OpenCode answered another prompt in this session instead of this one.",
+            ),
+            (ending(None), "canceled: The turn was stopped at OpenCode itself."),
+            (ours(None), "canceled: The turn was stopped."),
+            (ours(Some("tool-calls")), "canceled: The turn was stopped."),
+            // The reply was whole before the abort came.
+            (ours(Some("stop")), "completed"),
+        ];
+        for (ending, expected) in cases {
+            assert_eq!(short(&of(&ending)), expected, "{ending:?}");
+        }
+    }
+
+    #[test]
+    fn provider_errors_by_status() {
+        let cases = [
+            (400, "UPSTREAM_BAD_REQUEST"),
+            (401, "UPSTREAM_UNAUTHORIZED"),
+            (403, "UPSTREAM_PERMISSION_DENIED"),
+            (404, "UPSTREAM_RESOURCE_NOT_FOUND"),
+            (429, "UPSTREAM_QUOTA_EXCEEDED"),
+            (422, "UPSTREAM_CLIENT_ERROR"),
+            (500, "UPSTREAM_SERVER_ERROR"),
+            (503, "UPSTREAM_SERVER_ERROR"),
+            (302, "UPSTREAM_HTTP_ERROR"),
+        ];
+        for (status, class) in cases {
+            let fault = fault("APIError", "no luck at https://provider.example/v1", Some(status));
+            let newest = Newest { fault: Some(&fault), ..Newest::default() };
+            let ending = Ending { newest: Some(newest), ..Ending::default() };
+            let Outcome::Failed(failure) = of(&ending) else { panic!("status {status} did not fail") };
+            assert!(
+                failure.message.ends_with(&format!(" (status {status}): no luck at <redacted-url>")),
+                "{}",
+                failure.message
+            );
+            let metadata = failure.metadata.unwrap();
+            let expected = format!(
+                "{{\"opencode\":{{\"error\":{{\"type\":\"{class}\",\"upstream_status\":{status}}}}}}}"
+            );
+            assert_eq!(metadata.get(), expected);
+        }
+    }
+
+    #[test]
+    fn other_errors() {
+        let cases = [
+            (
+                fault("MessageAbortedError", "Aborted", None),
+                "canceled: The turn was stopped at OpenCode itself.",
+            ),
+            (
+                fault("UnknownError", "Model not found: a/b.", None),
+                "failed: OpenCode could not complete the turn: Model not found: a/b.",
+            ),
+            (
+                fault("ProviderAuthError", "no key", None),
+                "failed: The model's provider refused OpenCode's credentials: no key",
+            ),
+            (
+                fault("ContextOverflowError", "9000 tokens", None),
+                "failed: The conversation is too long for the model: 9000 tokens",
+            ),
+            (Fault::default(), "failed: OpenCode could not complete the turn."),
+        ];
+        for (fault, expected) in cases {
+            let newest = Newest { fault: Some(&fault), ..Newest::default() };
+            let ending = Ending { newest: Some(newest), ..Ending::default() };
+            assert_eq!(short(&of(&ending)), expected);
+            let ending = Ending { session_fault: Some(&fault), ..Ending::default() };
+            assert_eq!(short(&unknown_fate(&ending, true)), expected);
+        }
+    }
+
+    #[test]
+    fn unknown_fates() {
+        let ours = Ending { aborted_by_us: true, ..Ending::default() };
+        let newest = Newest { finish: Some("tool-calls"), ..Newest::default() };
+        let began = Ending { newest: Some(newest), ..Ending::default() };
+        let cases = [
+            (ours, true, "canceled: The turn was stopped."),
+            (began, true, "failed: OpenCode stopped in the middle of the turn"),
+            (Ending::default(), true, "failed: OpenCode has the prompt but never began"),
+            (Ending::default(), false, "failed: The prompt did not reach OpenCode."),
+        ];
+        for (ending, arrived, expected) in cases {
+            let outcome = short(&unknown_fate(&ending, arrived));
+            assert!(outcome.starts_with(expected), "{outcome}");
+        }
+    }
+}

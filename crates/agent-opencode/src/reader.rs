@@ -1,0 +1,269 @@
+//! One reader of OpenCode's event stream per directory, shared by all turns there.
+//!
+//! It is attached before any prompt and always drained, because OpenCode keeps in memory whatever a slow reader
+//! does not take. It hands each event to the turn of its session and never waits for one: see [`routes`].
+
+mod routes;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use longshore_engine::Tasks;
+use longshore_engine::port::Clock;
+use longshore_model::{Error, ErrorKind, Result};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use self::routes::Routes;
+pub(crate) use self::routes::{Lease, Routed};
+use crate::api::{EventKind, Head};
+use crate::client::{CallError, Client};
+use crate::id::ServerClock;
+use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
+
+/// OpenCode sends a heartbeat every 10 s. After this silence the connection is taken for dead and made anew.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// A reader that no turn uses stays this long, so that the next turn finds it attached. Then it stops.
+const LINGER: Duration = Duration::from_mins(2);
+
+/// Pauses between attempts to connect: doubled from the first to the last, each shortened by up to a half at random
+/// so that many gateways do not come back at once.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
+
+/// All readers of one OpenCode.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    client: Client,
+    clock: Arc<dyn Clock>,
+    server_clock: Arc<ServerClock>,
+    tasks: Tasks,
+    by_directory: Mutex<HashMap<String, Arc<Reader>>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Reader {
+    directory: String,
+    routes: Mutex<Routes>,
+    link: watch::Sender<Link>,
+}
+
+/// The state of the connection.
+#[derive(Debug, Default)]
+struct Link {
+    connected: bool,
+    /// Why the last attempt failed.
+    fault: Option<Error>,
+    /// Another attempt will not help, unless somebody changes something.
+    hopeless: bool,
+}
+
+/// Why a connection ended.
+enum End {
+    /// Nobody needs it any more.
+    Unused,
+    Failed(CallError),
+    Silent,
+    /// OpenCode closed it, as it does when it stops or disposes of the directory.
+    Closed,
+}
+
+impl Readers {
+    pub(crate) fn new(
+        client: Client,
+        clock: Arc<dyn Clock>,
+        server_clock: Arc<ServerClock>,
+        tasks: Tasks,
+    ) -> Arc<Self> {
+        Arc::new(Self { client, clock, server_clock, tasks, by_directory: Mutex::default() })
+    }
+
+    /// Registers the turn of a session with the reader of its directory, and starts the reader if need be.
+    pub(crate) fn lease(self: &Arc<Self>, directory: &str, session: &str) -> Lease {
+        let mut readers = lock(&self.by_directory);
+        let reader = readers.entry(directory.to_owned()).or_insert_with(|| {
+            let reader = Arc::new(Reader {
+                directory: directory.to_owned(),
+                routes: Mutex::new(Routes::new()),
+                link: watch::Sender::default(),
+            });
+            self.tasks.spawn("opencode-events", Arc::clone(self).follow(Arc::clone(&reader)));
+            reader
+        });
+        Lease::open(Arc::clone(reader), session)
+    }
+
+    /// Notes that the gateway itself stops what runs in a session.
+    pub(crate) fn note_abort(&self, directory: &str, session: &str) {
+        if let Some(reader) = lock(&self.by_directory).get(directory) {
+            reader.routes().note_abort(session);
+        }
+    }
+
+    /// Keeps a directory's stream connected until nobody needs it.
+    async fn follow(self: Arc<Self>, reader: Arc<Reader>) {
+        let stop = self.tasks.stopping().clone();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let end = tokio::select! {
+                () = stop.cancelled() => return,
+                end = self.stream(&reader, &mut pause) => end,
+            };
+            reader.link.send_modify(|link| {
+                link.connected = false;
+                if let End::Failed(cause) = end {
+                    tracing::warn!(directory = %reader.directory, %cause, "no event stream from OpenCode");
+                    link.hopeless = matches!(cause, CallError::Unauthorized | CallError::Garbled(_));
+                    link.fault = Some(cause.into_error("follow the agent's events"));
+                } else {
+                    tracing::debug!(directory = %reader.directory, "the event stream ended");
+                    link.fault = None;
+                    link.hopeless = false;
+                }
+            });
+            if self.retire(&reader) {
+                return;
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(jittered(pause)) => {}
+            }
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+    }
+
+    /// One connection, from its opening to its end.
+    async fn stream(&self, reader: &Reader, pause: &mut Duration) -> End {
+        let mut response = match self.client.events(&reader.directory).await {
+            Ok(response) => response,
+            Err(cause) => return End::Failed(cause),
+        };
+        let (mut decoder, mut items) = (Decoder::new(MAX_EVENT_BYTES), Vec::new());
+        loop {
+            let chunk = match timeout(SILENCE, response.chunk()).await {
+                Err(_) => return End::Silent,
+                Ok(Err(cause)) => return End::Failed(cause.into()),
+                Ok(Ok(None)) => return End::Closed,
+                Ok(Ok(Some(chunk))) => chunk,
+            };
+            decoder.push(&chunk, &mut items);
+            for item in items.drain(..) {
+                match item {
+                    Item::TooLong => {
+                        tracing::warn!(directory = %reader.directory, "an event was too long and was skipped");
+                        reader.routes().lag_all();
+                    }
+                    Item::Event(body) => {
+                        if self.event(reader, body) == Noted::Connected {
+                            *pause = FIRST_PAUSE;
+                        }
+                    }
+                }
+            }
+            if reader.routes().unused_since().is_some_and(|since| since.elapsed() > LINGER) {
+                return End::Unused;
+            }
+        }
+    }
+
+    fn event(&self, reader: &Reader, body: Bytes) -> Noted {
+        let head: Head<'_> = match serde_json::from_slice(&body) {
+            Ok(head) => head,
+            Err(cause) => {
+                tracing::warn!(
+                    directory = %reader.directory, bytes = body.len(), line = cause.line(), column = cause.column(),
+                    "an event that is no event of OpenCode was skipped"
+                );
+                return Noted::Nothing;
+            }
+        };
+        match head.kind.as_ref() {
+            "server.connected" | "server.heartbeat" => {
+                if let Some(id) = &head.id {
+                    self.server_clock.learn(&id.0, self.clock.now());
+                }
+                if head.kind != "server.connected" {
+                    return Noted::Nothing;
+                }
+                reader.routes().reconnected();
+                reader.link.send_modify(|link| *link = Link { connected: true, ..Link::default() });
+                return Noted::Connected;
+            }
+            "session.created" | "session.updated" => {
+                let parent = head.properties.info.as_ref().and_then(|info| info.parent.as_ref());
+                if let (Some(child), Some(parent)) = (&head.properties.session, parent) {
+                    reader.routes().add_child(&child.0, &parent.0);
+                }
+            }
+            name => {
+                if let (Some(kind), Some(session)) = (EventKind::parse(name), &head.properties.session) {
+                    // The head borrows the body, so the session is looked up first.
+                    let target = reader.routes().find(&session.0, kind);
+                    drop(head);
+                    if let Some(target) = target {
+                        target.send(kind, body);
+                    }
+                }
+            }
+        }
+        Noted::Nothing
+    }
+
+    /// Takes a reader out of service if no turn uses it. A reader that was retired is never handed out again.
+    fn retire(&self, reader: &Arc<Reader>) -> bool {
+        let mut readers = lock(&self.by_directory);
+        let unused = reader.routes().unused_since().is_some();
+        if unused && readers.get(&reader.directory).is_some_and(|current| Arc::ptr_eq(current, reader)) {
+            readers.remove(&reader.directory);
+        }
+        unused
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Noted {
+    Connected,
+    Nothing,
+}
+
+impl Reader {
+    fn routes(&self) -> std::sync::MutexGuard<'_, Routes> {
+        lock(&self.routes)
+    }
+
+    /// Waits until the stream is connected. Gives up at once when trying again cannot help.
+    async fn connected(&self, patience: Duration) -> Result<()> {
+        let mut link = self.link.subscribe();
+        let waited = timeout(patience, link.wait_for(|link| link.connected || link.hopeless)).await;
+        let fault = match waited {
+            Ok(Ok(link)) if link.connected => return Ok(()),
+            Ok(Ok(link)) => link.fault.clone(),
+            _ => self.link.borrow().fault.clone(),
+        };
+        Err(fault.unwrap_or_else(|| {
+            Error::new(ErrorKind::AgentUnavailable, "OpenCode cannot be reached. Try again later.")
+        }))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Nothing that holds these locks can panic half-way through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(rand::random_range(0.5..=1.0))
+}
+
+impl Lease {
+    /// Waits until the reader is attached.
+    pub(crate) async fn connected(&self, patience: Duration) -> Result<()> {
+        self.reader().connected(patience).await
+    }
+}
+
+/// When a reader lost its last turn.
+type Since = Instant;

@@ -1,0 +1,219 @@
+//! Which turn gets which event.
+//!
+//! A turn has a queue with two bounds. At either bound the reader does not wait: it drops the event, marks the turn
+//! as lagging and drops everything else for it until the turn has caught up, cleared the mark and re-read
+//! the message list.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::{Notify, mpsc};
+
+use super::{Reader, Since};
+use crate::api::EventKind;
+
+/// Events that may wait for one turn: a few seconds of the fastest stream that OpenCode makes.
+const MAX_QUEUED: usize = 4096;
+
+/// Bytes that may wait for one turn. A running command's whole output comes again with every line of it.
+const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
+
+/// Sub-agent sessions that are remembered for one turn. The asks of any more are found when the turn reads the lists
+/// of open asks.
+const MAX_CHILDREN: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct Routes {
+    by_session: HashMap<String, Route>,
+    /// Sub-agents' sessions, each with the root session whose turn hears of its asks.
+    roots: HashMap<String, String>,
+    unused_since: Option<Since>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Route {
+    queue: mpsc::Sender<Routed>,
+    shared: Arc<Shared>,
+}
+
+/// What a turn takes from its queue.
+#[derive(Debug)]
+pub(crate) enum Routed {
+    Event {
+        kind: EventKind,
+        body: Bytes,
+    },
+    /// The stream was cut and is back: events may be missing before this point.
+    Reconnected,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    lagging: AtomicBool,
+    lagged: Notify,
+    queued_bytes: AtomicUsize,
+    aborted: AtomicBool,
+}
+
+impl Routes {
+    pub(super) fn new() -> Self {
+        Self { by_session: HashMap::new(), roots: HashMap::new(), unused_since: Some(Since::now()) }
+    }
+
+    /// The turn that is to get an event of this kind and session.
+    pub(super) fn find(&self, session: &str, kind: EventKind) -> Option<Route> {
+        match self.by_session.get(session) {
+            Some(route) => Some(route.clone()),
+            None if kind.crosses_the_tree() => self.by_session.get(self.roots.get(session)?).cloned(),
+            None => None,
+        }
+    }
+
+    /// Remembers a sub-agent's session, if a turn runs at the root of its tree.
+    pub(super) fn add_child(&mut self, child: &str, parent: &str) {
+        if self.roots.contains_key(child) {
+            return;
+        }
+        let root = self.roots.get(parent).map_or(parent, String::as_str);
+        let known = self.roots.values().filter(|known| *known == root).count();
+        if self.by_session.contains_key(root) && known < MAX_CHILDREN {
+            self.roots.insert(child.to_owned(), root.to_owned());
+        }
+    }
+
+    pub(super) fn reconnected(&self) {
+        for route in self.by_session.values() {
+            if route.shared.lagging.load(Ordering::Acquire)
+                || route.queue.try_send(Routed::Reconnected).is_err()
+            {
+                route.shared.lag();
+            }
+        }
+    }
+
+    pub(super) fn lag_all(&self) {
+        for route in self.by_session.values() {
+            route.shared.lag();
+        }
+    }
+
+    pub(super) fn note_abort(&self, session: &str) {
+        if let Some(route) = self.by_session.get(session) {
+            route.shared.aborted.store(true, Ordering::Release);
+        }
+    }
+
+    /// Since when no turn is registered.
+    pub(super) fn unused_since(&self) -> Option<Since> {
+        self.unused_since
+    }
+}
+
+impl Route {
+    pub(super) fn send(&self, kind: EventKind, body: Bytes) {
+        let shared = &self.shared;
+        if shared.lagging.load(Ordering::Acquire) {
+            return;
+        }
+        let size = body.len();
+        let queued = shared.queued_bytes.fetch_add(size, Ordering::Relaxed) + size;
+        // An event that is over the bound alone still passes an empty queue.
+        let full = queued > MAX_QUEUED_BYTES && queued != size;
+        if full || self.queue.try_send(Routed::Event { kind, body }).is_err() {
+            shared.queued_bytes.fetch_sub(size, Ordering::Relaxed);
+            shared.lag();
+        }
+    }
+}
+
+impl Shared {
+    fn lag(&self) {
+        self.lagging.store(true, Ordering::Release);
+        self.lagged.notify_one();
+    }
+}
+
+/// A turn's place at a reader. Dropping it gives the place up.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    reader: Arc<Reader>,
+    session: String,
+    queue: mpsc::Receiver<Routed>,
+    shared: Arc<Shared>,
+}
+
+impl Lease {
+    pub(super) fn open(reader: Arc<Reader>, session: &str) -> Self {
+        let (sender, queue) = mpsc::channel(MAX_QUEUED);
+        let shared = Arc::new(Shared::default());
+        let mut routes = reader.routes();
+        routes.unused_since = None;
+        routes.by_session.insert(session.to_owned(), Route { queue: sender, shared: Arc::clone(&shared) });
+        drop(routes);
+        Self { reader, session: session.to_owned(), queue, shared }
+    }
+
+    pub(super) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// The next thing to do. A lag is reported once everything that was queued before it is taken.
+    pub(crate) async fn next(&mut self) -> Routed {
+        loop {
+            tokio::select! {
+                biased;
+                Some(routed) = self.queue.recv() => {
+                    if let Routed::Event { body, .. } = &routed {
+                        self.shared.queued_bytes.fetch_sub(body.len(), Ordering::Relaxed);
+                    }
+                    return routed;
+                }
+                () = self.shared.lagged.notified() => {
+                    if self.shared.lagging.swap(false, Ordering::AcqRel) {
+                        return Routed::Reconnected;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Throws away what has arrived so far.
+    pub(crate) fn forget_the_past(&mut self) {
+        while let Ok(routed) = self.queue.try_recv() {
+            if let Routed::Event { body, .. } = routed {
+                self.shared.queued_bytes.fetch_sub(body.len(), Ordering::Relaxed);
+            }
+        }
+        self.shared.lagging.store(false, Ordering::Release);
+    }
+
+    /// Whether the gateway asked OpenCode to stop this turn.
+    pub(crate) fn aborted_by_us(&self) -> bool {
+        self.shared.aborted.load(Ordering::Acquire)
+    }
+
+    /// Adds a sub-agent's session that was found by asking.
+    pub(crate) fn add_child(&self, child: &str, parent: &str) {
+        self.reader.routes().add_child(child, parent);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut routes = self.reader.routes();
+        let is_mine = |route: &Route| Arc::ptr_eq(&route.shared, &self.shared);
+        // A newer turn of the session may have taken the place.
+        if routes.by_session.get(&self.session).is_some_and(is_mine) {
+            routes.by_session.remove(&self.session);
+            routes.roots.retain(|_, root| *root != self.session);
+            if routes.by_session.is_empty() {
+                routes.unused_since = Some(Since::now());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

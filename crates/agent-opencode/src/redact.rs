@@ -1,0 +1,132 @@
+//! Makes a text of OpenCode, or of the provider behind it, fit for a caller.
+//!
+//! Errors carry stacks, paths of the server, addresses and headers of the model's provider. A caller may
+//! see what went wrong, not where it lives.
+
+/// The longest public text, in characters. The rest is cut and an ellipsis says so.
+pub(crate) const MAX_CHARS: usize = 512;
+
+const PATH: &str = "<redacted-path>";
+const ADDRESS: &str = "<redacted-url>";
+
+/// Masks absolute paths and addresses, drops a stack, takes the sentence out of a JSON error, and cuts at [`MAX_CHARS`].
+pub(crate) fn public(text: &str) -> String {
+    let sentence = sentence_of(text);
+    let sentence = without_stack(&sentence);
+    let mut out = String::with_capacity(sentence.len().min(4 * MAX_CHARS));
+    for piece in sentence.split_inclusive(char::is_whitespace) {
+        let word = piece.trim_end_matches(char::is_whitespace);
+        mask(word, &mut out);
+        out.push_str(&piece[word.len()..]);
+    }
+    cut(out.trim())
+}
+
+/// Cuts at [`MAX_CHARS`] characters and changes nothing else.
+pub(crate) fn cut(text: &str) -> String {
+    match text.char_indices().nth(MAX_CHARS) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(MAX_CHARS - 1).chain(['…']).collect(),
+    }
+}
+
+/// Providers' error objects come as their JSON text; the sentence in them is all that helps a caller.
+fn sentence_of(text: &str) -> String {
+    let found = serde_json::from_str::<serde_json::Value>(text).ok().and_then(|value| {
+        let inner = value.get("error").unwrap_or(&value);
+        ["message", "detail", "error"].iter().find_map(|key| inner.get(key)?.as_str().map(str::to_owned))
+    });
+    found.unwrap_or_else(|| text.to_owned())
+}
+
+fn without_stack(text: &str) -> &str {
+    text.find("\n    at ").map_or(text, |start| &text[..start])
+}
+
+/// Masks one word, keeping the punctuation around what is masked.
+fn mask(word: &str, out: &mut String) {
+    let lower = word.to_ascii_lowercase();
+    let found = ["http://", "https://", "ws://", "wss://", "file://"]
+        .iter()
+        .filter_map(|scheme| {
+            lower.find(scheme).map(|at| (at, if *scheme == "file://" { PATH } else { ADDRESS }))
+        })
+        .min_by_key(|(at, _)| *at)
+        .or_else(|| path_start(word).map(|at| (at, PATH)));
+    let Some((start, replacement)) = found else {
+        out.push_str(word);
+        return;
+    };
+    let tail = word[start..].trim_end_matches(|c: char| !c.is_alphanumeric() && c != '/' && c != '\\');
+    out.push_str(&word[..start]);
+    out.push_str(replacement);
+    out.push_str(&word[start + tail.len()..]);
+}
+
+/// Where an absolute path starts in a word: `/a`, `C:\a`, `\\host`. A slash inside a word (`and/or`,
+/// `text/plain`, `../x`) is no path.
+fn path_start(word: &str) -> Option<usize> {
+    let bytes = word.as_bytes();
+    let opens = |at: usize| {
+        at == 0 || !(bytes[at - 1].is_ascii_alphanumeric() || b"./\\_-~".contains(&bytes[at - 1]))
+    };
+    (0..bytes.len()).find(|&at| match &bytes[at..] {
+        [b'/', next, ..] => opens(at) && (next.is_ascii_alphanumeric() || b"._$@~".contains(next)),
+        [b'~', b'/', ..] => opens(at),
+        [drive, b':', b'\\' | b'/', ..] => opens(at) && drive.is_ascii_alphabetic(),
+        [b'\\', b'\\', next, ..] => opens(at) && next.is_ascii_alphanumeric(),
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_caller_sees() {
+        let cases = [
+            ("Incorrect API key provided", "Incorrect API key provided"),
+            ("cannot open /home/me/project/a.rs: denied", "cannot open <redacted-path>: denied"),
+            ("cannot open '/home/me/a.rs'.", "cannot open '<redacted-path>'."),
+            ("path=/etc/passwd", "path=<redacted-path>"),
+            ("(C:\\Users\\me\\x.txt)", "(<redacted-path>)"),
+            ("\\\\host\\share", "<redacted-path>"),
+            ("~/secret", "<redacted-path>"),
+            ("see file:///work/x", "see <redacted-path>"),
+            ("POST https://api.example.com/v1/chat failed", "POST <redacted-url> failed"),
+            ("(http://127.0.0.1:4999/v1)", "(<redacted-url>)"),
+            ("either/or text/plain ../up ./here a/b 1 / 2", "either/or text/plain ../up ./here a/b 1 / 2"),
+            (
+                "ProviderModelNotFoundError: Model not found: nope/nope.\n    at <anonymous> (/$bunfs/x.js:1:2)",
+                "ProviderModelNotFoundError: Model not found: nope/nope.",
+            ),
+            ("{\"message\":\"model melted\",\"type\":\"odd\"}", "model melted"),
+            ("{\"error\":{\"message\":\"at /srv/x\"}}", "at <redacted-path>"),
+            ("{\"code\":4}", "{\"code\":4}"),
+            ("two\nlines  kept", "two\nlines  kept"),
+            ("", ""),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(public(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn redacting_twice_changes_nothing() {
+        for text in ["cannot open /home/me/a.rs: https://x.y/z", "C:\\a b"] {
+            let once = public(text);
+            assert_eq!(public(&once), once);
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_at_characters() {
+        let long = "é".repeat(MAX_CHARS + 1);
+        let public = public(&long);
+        assert_eq!(public.chars().count(), MAX_CHARS);
+        assert!(public.ends_with('…'));
+        assert_eq!(super::public(&"é".repeat(MAX_CHARS)).chars().count(), MAX_CHARS);
+        assert!(!super::public(&"é".repeat(MAX_CHARS)).contains('…'));
+    }
+}

@@ -1,0 +1,323 @@
+//! OpenCode's events of one turn, made into [`AgentEvent`]s. Pure: no IO, no clock.
+//!
+//! A turn is a prompt and the assistant messages that answer it (its *steps*). When OpenCode compacts the
+//! conversation in mid-turn, it writes user messages of its own and goes on answering those; they join the turn.
+//! Everything else in the session, such as the prompt of somebody else, does not.
+//!
+//! The stream and the message list say the same thing twice, and either may be ahead of the other. So all state
+//! here only moves forward: a part that ended stays ended, a tool call never goes back, a message stays complete.
+
+mod blocks;
+mod text;
+mod tool;
+mod verdict;
+
+use std::collections::{HashMap, HashSet};
+
+use longshore_model::{AgentEvent, Artifact};
+use serde::Deserialize;
+
+use self::blocks::{Blocks, Source};
+pub(crate) use self::verdict::{Evidence, Verdict};
+use crate::api::{
+    AskedBy, Envelope, EventKind, Fault, Message, MessageUpdated, Part, PartDelta, PartRemoved, PartUpdated,
+    PermissionAsk, QuestionAsk, SessionFailed, StatusChanged, StoredMessage,
+};
+use crate::{ask, outcome};
+
+/// Parts that may wait for their message. OpenCode sends a message before its parts; what does not fit is dropped, and
+/// [`Translator::must_reread`] says so.
+const MAX_HELD_PARTS: usize = 64;
+
+/// What is known of the session's activity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Activity {
+    Unknown,
+    Busy,
+    /// An idle event came. The last message may still be unfinished.
+    Idle,
+    /// OpenCode was asked, says idle, and the messages were read after that.
+    IdleConfirmed,
+}
+
+#[derive(Debug)]
+pub(crate) struct Translator {
+    session: String,
+    prompt: String,
+    /// When OpenCode stored the prompt, if it did.
+    prompt_created: Option<f64>,
+    messages: HashMap<String, Role>,
+    steps: Vec<Step>,
+    blocks: Blocks,
+    held_parts: Vec<Part>,
+    asked: HashSet<String>,
+    activity: Activity,
+    /// The first error since the session was last busy; the ones after it repeat it with a stack.
+    fault: Option<Fault>,
+    /// OpenCode answers another prompt of this session already.
+    superseded: bool,
+    must_reread: bool,
+}
+
+/// What a message is to this turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    /// The prompt, or a user message with which OpenCode itself goes on.
+    Ours,
+    OtherUser,
+    /// An answer to one of ours; the index of its step.
+    Step(usize),
+    OtherAnswer,
+}
+
+#[derive(Debug)]
+struct Step {
+    id: String,
+    created: f64,
+    finish: Option<String>,
+    error: Option<Fault>,
+    completed: bool,
+    /// OpenCode's summary of the conversation, written for the model and not for the caller.
+    summary: bool,
+}
+
+impl Translator {
+    pub(crate) fn new(session: &str, prompt: &str) -> Self {
+        Self {
+            session: session.to_owned(),
+            prompt: prompt.to_owned(),
+            prompt_created: None,
+            messages: HashMap::new(),
+            steps: Vec::new(),
+            blocks: Blocks::default(),
+            held_parts: Vec::new(),
+            asked: HashSet::new(),
+            activity: Activity::Unknown,
+            fault: None,
+            superseded: false,
+            must_reread: false,
+        }
+    }
+
+    /// Takes up a turn of which the log holds `artifacts` already.
+    pub(crate) fn resume(session: &str, prompt: &str, artifacts: &[Artifact]) -> Self {
+        Self { blocks: Blocks::resume(artifacts), ..Self::new(session, prompt) }
+    }
+
+    /// Takes in one event of the session, or an ask of one of its sub-agents.
+    pub(crate) fn event(&mut self, kind: EventKind, body: &[u8]) -> serde_json::Result<()> {
+        match kind {
+            EventKind::Status => {
+                let change: StatusChanged = properties(body)?;
+                self.status(&change.status.kind);
+            }
+            EventKind::Idle => self.status("idle"),
+            EventKind::Error => {
+                let failed: SessionFailed = properties(body)?;
+                self.fault.get_or_insert(failed.error.unwrap_or_default());
+            }
+            EventKind::MessageUpdated => {
+                let updated: MessageUpdated = properties(body)?;
+                self.register(&updated.info);
+                self.advance(&updated.info);
+            }
+            EventKind::PartUpdated => {
+                let updated: PartUpdated = properties(body)?;
+                self.part(updated.part, Source::Stream);
+            }
+            EventKind::PartDelta => {
+                let delta: PartDelta<'_> = properties(body)?;
+                if delta.field == "text" {
+                    self.blocks.delta(&delta);
+                }
+            }
+            EventKind::PartRemoved => {
+                let removed: PartRemoved = properties(body)?;
+                self.blocks.remove(&removed.part);
+            }
+            EventKind::PermissionAsked => self.permission(&properties(body)?),
+            EventKind::QuestionAsked => self.question(&properties(body)?),
+        }
+        Ok(())
+    }
+
+    /// Events were lost. Text that was being written has a hole, so it waits for its final snapshot.
+    pub(crate) fn gap(&mut self) {
+        self.held_parts.clear();
+        self.activity = Activity::Unknown;
+        self.blocks.gap();
+    }
+
+    /// Takes in the messages from the prompt on, as the message list has them.
+    pub(crate) fn list(&mut self, messages: Vec<StoredMessage>) {
+        self.must_reread = false;
+        for StoredMessage { info, parts } in messages {
+            self.register(&info);
+            // Text without an end before the last start of the step belongs to an attempt that failed.
+            let last_start = parts.iter().rposition(|part| part.kind == "step-start").unwrap_or(0);
+            for (at, part) in parts.into_iter().enumerate() {
+                let id = part.id.clone();
+                self.part(part, Source::List);
+                if at < last_start {
+                    self.blocks.withdraw(&id);
+                }
+            }
+            self.advance(&info);
+        }
+    }
+
+    /// What OpenCode said when it was asked for the session's activity. Call it after [`Self::list`].
+    pub(crate) fn asked_status(&mut self, busy: bool) {
+        self.activity = if busy { Activity::Busy } else { Activity::IdleConfirmed };
+    }
+
+    /// Takes in the asks that are open in the session and in those of its sub-agents that are at work. Call it
+    /// after [`Self::list`]: the lists of asks keep those of turns that were aborted.
+    pub(crate) fn open_asks(&mut self, permissions: &[PermissionAsk], questions: &[QuestionAsk]) {
+        for ask in permissions {
+            if self.is_of_this_turn(&ask.session, ask.tool.as_ref()) {
+                self.permission(ask);
+            }
+        }
+        for ask in questions {
+            if self.is_of_this_turn(&ask.session, ask.tool.as_ref()) {
+                self.question(ask);
+            }
+        }
+    }
+
+    /// The events since the last call.
+    pub(crate) fn take(&mut self) -> Vec<AgentEvent> {
+        self.blocks.take()
+    }
+
+    /// Something had to be dropped; only the message list can tell what it was.
+    pub(crate) fn must_reread(&self) -> bool {
+        self.must_reread
+    }
+
+    /// The turn is over: ends the text blocks that OpenCode left open.
+    pub(crate) fn close(&mut self) {
+        self.blocks.close();
+    }
+
+    fn status(&mut self, kind: &str) {
+        match kind {
+            "idle" if self.activity == Activity::IdleConfirmed => {}
+            "idle" => self.activity = Activity::Idle,
+            "retry" => {
+                self.activity = Activity::Busy;
+                // The failed attempt's text is not part of the answer: the next attempt starts it anew.
+                if let Some(id) = self.newest().map(|step| step.id.clone()) {
+                    self.blocks.withdraw_open(&id);
+                }
+            }
+            _ => {
+                self.activity = Activity::Busy;
+                self.fault = None;
+            }
+        }
+    }
+
+    /// Notes what a message is to this turn.
+    fn register(&mut self, info: &Message) {
+        if self.messages.contains_key(&info.id) {
+            return;
+        }
+        let role = if info.role == "user" {
+            if info.id == self.prompt {
+                self.prompt_created = Some(info.time.created);
+                Role::Ours
+            } else {
+                Role::OtherUser
+            }
+        } else if info.parent.as_ref().is_some_and(|parent| self.messages.get(parent) == Some(&Role::Ours)) {
+            self.steps.push(Step {
+                id: info.id.clone(),
+                created: info.time.created,
+                finish: None,
+                error: None,
+                completed: false,
+                summary: info.mode.as_deref() == Some("compaction"),
+            });
+            Role::Step(self.steps.len() - 1)
+        } else {
+            // An older one is of the turn before, whose last changes may come late.
+            let ours = self.newest().map(|step| step.created).or(self.prompt_created);
+            self.superseded |= ours.is_some_and(|created| info.time.created > created);
+            Role::OtherAnswer
+        };
+        self.messages.insert(info.id.clone(), role);
+        if self.held_parts.iter().any(|part| part.message == info.id) {
+            for part in std::mem::take(&mut self.held_parts) {
+                self.part(part, Source::Stream);
+            }
+        }
+    }
+
+    /// Takes over how far a message is.
+    fn advance(&mut self, info: &Message) {
+        let Some(&Role::Step(at)) = self.messages.get(&info.id) else { return };
+        let step = &mut self.steps[at];
+        if info.finish.is_some() {
+            step.finish.clone_from(&info.finish);
+        }
+        if info.error.is_some() {
+            step.error.clone_from(&info.error);
+        }
+        if info.time.completed.is_some() && !std::mem::replace(&mut step.completed, true) {
+            // A text without an end in a complete message is of an attempt that failed. Not so after an abort.
+            if !step.error.as_ref().is_some_and(outcome::is_abort) {
+                self.blocks.withdraw_open(&info.id);
+            }
+        }
+    }
+
+    fn part(&mut self, part: Part, source: Source) {
+        match self.messages.get(&part.message) {
+            None if self.held_parts.len() < MAX_HELD_PARTS => self.held_parts.push(part),
+            None => self.must_reread = true,
+            Some(Role::OtherUser) => {
+                // A compaction that somebody asked for is no part of this turn; one that OpenCode needs is.
+                let goes_on = (part.kind == "compaction" && part.auto)
+                    || part.metadata.as_ref().is_some_and(|metadata| metadata.compaction_continue);
+                if goes_on && self.prompt_created.is_some() {
+                    self.messages.insert(part.message, Role::Ours);
+                }
+            }
+            Some(&Role::Step(at)) if !self.steps[at].summary => self.blocks.part(&part, source),
+            // What users wrote, and what was answered to others, is no output of this turn.
+            Some(_) => {}
+        }
+    }
+
+    fn permission(&mut self, ask: &PermissionAsk) {
+        if self.asked.insert(ask.id.clone()) {
+            self.blocks.say(AgentEvent::Asked(ask::permission(ask, ask.session != self.session)));
+        }
+    }
+
+    fn question(&mut self, ask: &QuestionAsk) {
+        if self.asked.insert(ask.id.clone()) {
+            self.blocks.say(AgentEvent::Asked(ask::question(ask, ask.session != self.session)));
+        }
+    }
+
+    fn is_of_this_turn(&self, session: &str, by: Option<&AskedBy>) -> bool {
+        let message = by.and_then(|by| by.message.as_deref());
+        session != self.session
+            || message.is_none_or(|message| matches!(self.messages.get(message), Some(Role::Step(_))))
+    }
+
+    fn newest(&self) -> Option<&Step> {
+        // Not simply the last: after a gap an older one may be read from the list.
+        self.steps.iter().max_by(|a, b| a.created.total_cmp(&b.created))
+    }
+}
+
+fn properties<'a, T: Deserialize<'a>>(body: &'a [u8]) -> serde_json::Result<T> {
+    serde_json::from_slice::<Envelope<T>>(body).map(|envelope| envelope.properties)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! The parts of a turn's messages that a caller sees, by part id.
+
+use std::collections::HashMap;
+
+use longshore_model::{AgentEvent, Artifact, ArtifactId, BlockKind};
+
+use super::text::TextBlock;
+use super::tool::{self, ToolBlock};
+use crate::api::{Part, PartDelta};
+
+/// Bytes of text that may wait for their part. OpenCode sends a part before its text; what does not fit is dropped, and
+/// comes with the part's final snapshot.
+const MAX_HELD_BYTES: usize = 256 * 1024;
+
+/// Where a snapshot of a part comes from. The message list does not hold text that is still being written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Source {
+    Stream,
+    List,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    by_part: HashMap<String, (ArtifactId, Block)>,
+    /// In the order in which they came.
+    order: Vec<String>,
+    held_text: HashMap<String, String>,
+    held_bytes: usize,
+    out: Vec<AgentEvent>,
+}
+
+#[derive(Debug)]
+enum Block {
+    Text(TextBlock),
+    Tool(ToolBlock),
+}
+
+impl Blocks {
+    /// What the log holds already.
+    pub(super) fn resume(artifacts: &[Artifact]) -> Self {
+        let mut this = Self::default();
+        for (at, artifact) in artifacts.iter().enumerate() {
+            // Only the last block can lack its end in the log: OpenCode ends one before it starts the next.
+            let has_end = at + 1 < artifacts.len();
+            let block = match artifact.name.as_deref() {
+                Some("text") => Block::Text(TextBlock::resumed(BlockKind::Text, artifact, has_end)),
+                Some("reasoning") => Block::Text(TextBlock::resumed(BlockKind::Reasoning, artifact, has_end)),
+                Some(name) if name.starts_with("tool:") => match ToolBlock::resumed(artifact) {
+                    Some(block) => Block::Tool(block),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            this.order.push(artifact.id.as_str().to_owned());
+            this.by_part.insert(artifact.id.as_str().to_owned(), (artifact.id.clone(), block));
+        }
+        this
+    }
+
+    /// Says something that is no change of a block.
+    pub(super) fn say(&mut self, event: AgentEvent) {
+        self.out.push(event);
+    }
+
+    pub(super) fn take(&mut self) -> Vec<AgentEvent> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Events were lost.
+    pub(super) fn gap(&mut self) {
+        self.held_text.clear();
+        self.held_bytes = 0;
+        for (_, block) in self.by_part.values_mut() {
+            if let Block::Text(block) = block {
+                block.gap();
+            }
+        }
+    }
+
+    /// A snapshot of a part of one of the turn's steps.
+    pub(super) fn part(&mut self, part: &Part, source: Source) {
+        match part.kind.as_str() {
+            // A second start in one message is a new attempt.
+            "step-start" if source == Source::Stream => self.withdraw_open(&part.message),
+            "text" => self.text(BlockKind::Text, part, source),
+            "reasoning" => self.text(BlockKind::Reasoning, part, source),
+            "tool" => self.tool(part),
+            _ => {}
+        }
+    }
+
+    /// More text of a part.
+    pub(super) fn delta(&mut self, delta: &PartDelta<'_>) {
+        match self.by_part.get_mut(delta.part.as_ref()) {
+            Some((id, Block::Text(block))) => block.append(id, &delta.delta, &mut self.out),
+            None if self.held_bytes + delta.delta.len() <= MAX_HELD_BYTES => {
+                self.held_bytes += delta.delta.len();
+                self.held_text.entry(delta.part.clone().into_owned()).or_default().push_str(&delta.delta);
+            }
+            None | Some((_, Block::Tool(_))) => {}
+        }
+    }
+
+    /// Gives up a text that has no end, because the attempt that wrote it failed.
+    pub(super) fn withdraw(&mut self, part: &str) {
+        if let Some((id, Block::Text(block))) = self.by_part.get_mut(part) {
+            block.withdraw(id, &mut self.out);
+        }
+    }
+
+    /// Gives up all texts of a message that have no end.
+    pub(super) fn withdraw_open(&mut self, message: &str) {
+        for part in &self.order {
+            if let Some((id, Block::Text(block))) = self.by_part.get_mut(part)
+                && block.is_in(message)
+            {
+                block.withdraw(id, &mut self.out);
+            }
+        }
+    }
+
+    /// Somebody deleted the part.
+    pub(super) fn remove(&mut self, part: &str) {
+        if let Some((id, Block::Text(block))) = self.by_part.get_mut(part) {
+            block.remove(id, &mut self.out);
+        }
+    }
+
+    /// Ends the texts that OpenCode left open: after an abort or a kill they stay as they are.
+    pub(super) fn close(&mut self) {
+        for part in &self.order {
+            if let Some((id, Block::Text(block))) = self.by_part.get_mut(part) {
+                block.end(id, &mut self.out);
+            }
+        }
+    }
+
+    /// The name and the error of the last tool call that failed in a message.
+    pub(super) fn failed_tool(&self, message: &str) -> Option<(&str, &str)> {
+        self.order.iter().rev().find_map(|part| match self.by_part.get(part) {
+            Some((_, Block::Tool(block))) => block.failure_in(message),
+            _ => None,
+        })
+    }
+
+    fn text(&mut self, kind: BlockKind, part: &Part, source: Source) {
+        let held = self.held_text.remove(&part.id);
+        self.held_bytes -= held.as_ref().map_or(0, String::len);
+        if !self.by_part.contains_key(&part.id) {
+            let Ok(id) = ArtifactId::parse(&part.id) else { return };
+            self.order.push(part.id.clone());
+            let block = Block::Text(TextBlock::new(kind, &part.message));
+            self.by_part.insert(part.id.clone(), (id, block));
+        }
+        let Some((id, Block::Text(block))) = self.by_part.get_mut(&part.id) else { return };
+        block.belongs_to(&part.message);
+        let text = part.text.as_deref().unwrap_or_default();
+        if part.time.as_ref().is_some_and(|time| time.end.is_some()) {
+            block.ended(id, text, &mut self.out);
+        } else if source == Source::Stream {
+            block.open(id, text, &mut self.out);
+            // Text that came before its part is new only when the part had none of it.
+            if let Some(held) = held.filter(|_| text.is_empty()) {
+                block.append(id, &held, &mut self.out);
+            }
+        }
+    }
+
+    fn tool(&mut self, part: &Part) {
+        let Some(call) = tool::call_of(part) else { return };
+        match self.by_part.get_mut(&part.id) {
+            Some((id, Block::Tool(block))) => block.update(id, call, &part.message, &mut self.out),
+            Some((_, Block::Text(_))) => {}
+            None => {
+                let Ok(id) = ArtifactId::parse(&part.id) else { return };
+                self.order.push(part.id.clone());
+                let block = ToolBlock::opened(&id, call, &part.message, &mut self.out);
+                self.by_part.insert(part.id.clone(), (id, Block::Tool(block)));
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! One tool call: its states, and the output of a running one.
+
+use longshore_model::{AgentEvent, Artifact, ArtifactId, Json, PartContent, ToolCall, ToolStatus};
+use serde::Deserialize;
+
+use crate::api::Part;
+
+#[derive(Debug)]
+pub(super) struct ToolBlock {
+    message: String,
+    /// As it was last reported, with all its output.
+    call: ToolCall,
+}
+
+impl ToolBlock {
+    pub(super) fn opened(id: &ArtifactId, call: ToolCall, message: &str, out: &mut Vec<AgentEvent>) -> Self {
+        out.push(AgentEvent::Tool { block: id.clone(), call: call.clone() });
+        Self { message: message.to_owned(), call }
+    }
+
+    /// A block as the log has it. `None` when it is no tool call of this gateway.
+    pub(super) fn resumed(artifact: &Artifact) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Logged {
+            call_id: String,
+            tool: String,
+            status: String,
+            title: Option<String>,
+            input: Option<Json>,
+            output: Option<String>,
+            error: Option<String>,
+        }
+        let data = artifact.parts.iter().rev().find_map(|part| match &part.content {
+            PartContent::Data(data) => Some(data),
+            _ => None,
+        })?;
+        let logged: Logged = serde_json::from_str(data.get()).ok()?;
+        let call = ToolCall {
+            call_id: logged.call_id,
+            tool: logged.tool,
+            status: status_of(&logged.status)?,
+            title: logged.title,
+            input: logged.input,
+            output: logged.output,
+            error: logged.error,
+        };
+        Some(Self { message: String::new(), call })
+    }
+
+    pub(super) fn update(
+        &mut self,
+        id: &ArtifactId,
+        call: ToolCall,
+        message: &str,
+        out: &mut Vec<AgentEvent>,
+    ) {
+        if self.message.is_empty() {
+            message.clone_into(&mut self.message);
+        }
+        // A finished call stays as it is, and a repeated or older state is no news.
+        if rank(self.call.status) == 2 || rank(call.status) < rank(self.call.status) || call == self.call {
+            return;
+        }
+        let before = std::mem::replace(&mut self.call, call.clone());
+        let block = id.clone();
+        out.push(match added_output(&before, &call) {
+            Some(added) => {
+                let added = Some(added.to_owned());
+                AgentEvent::ToolOutput { block, call: ToolCall { output: added, ..call } }
+            }
+            None => AgentEvent::Tool { block, call },
+        });
+    }
+
+    /// The tool's name and error, if it failed in this message.
+    pub(super) fn failure_in(&self, message: &str) -> Option<(&str, &str)> {
+        let failed = self.call.status == ToolStatus::Error && self.message == message;
+        failed.then(|| (self.call.tool.as_str(), self.call.error.as_deref().unwrap_or_default()))
+    }
+}
+
+/// The call that a tool part shows. `None` when the part is not whole.
+pub(super) fn call_of(part: &Part) -> Option<ToolCall> {
+    let state = part.state.as_ref()?;
+    let status = status_of(&state.status)?;
+    let output = match status {
+        ToolStatus::Running => state.metadata.as_ref().and_then(|metadata| metadata.output.clone()),
+        _ => state.output.clone(),
+    };
+    // While the model still writes the arguments, OpenCode shows none.
+    let input = state.input.as_deref().map(Json::from_raw).filter(|input| input.get() != "{}");
+    Some(ToolCall {
+        call_id: part.call.clone().unwrap_or_else(|| part.id.clone()),
+        tool: part.tool.clone().unwrap_or_default(),
+        status,
+        title: state.title.clone().filter(|title| !title.is_empty()),
+        input,
+        output: output.filter(|output| !output.is_empty()),
+        error: state.error.clone(),
+    })
+}
+
+/// What a running call wrote since, when that is all that changed.
+fn added_output<'a>(before: &ToolCall, after: &'a ToolCall) -> Option<&'a str> {
+    let same = before.status == ToolStatus::Running
+        && after.status == ToolStatus::Running
+        && before.title == after.title
+        && before.input == after.input
+        && before.error == after.error;
+    let before = before.output.as_deref().unwrap_or_default();
+    after.output.as_deref().filter(|_| same)?.strip_prefix(before)
+}
+
+fn status_of(name: &str) -> Option<ToolStatus> {
+    Some(match name {
+        "pending" => ToolStatus::Pending,
+        "running" => ToolStatus::Running,
+        "completed" => ToolStatus::Completed,
+        "error" => ToolStatus::Error,
+        _ => return None,
+    })
+}
+
+fn rank(status: ToolStatus) -> u8 {
+    match status {
+        ToolStatus::Pending => 0,
+        ToolStatus::Running => 1,
+        ToolStatus::Completed | ToolStatus::Error => 2,
+    }
+}

@@ -1,0 +1,85 @@
+//! Whether a turn is over, and how it ended.
+
+use longshore_model::Outcome;
+
+use super::{Activity, Step, Translator};
+use crate::outcome::{self, Ending, Newest};
+
+/// So many answers in a row that end without a finish reason are a runaway: OpenCode asks the model again each
+/// time, without limit and without pause. At the bound the turn is aborted and fails.
+pub(crate) const RUNAWAY_LIMIT: usize = 5;
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Verdict {
+    Running,
+    /// The session is idle, or the run failed, but the messages do not show how the turn ended: read them again.
+    Unsettled,
+    Over(Outcome),
+}
+
+/// What there is to show that a prompt had any effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Evidence {
+    None,
+    /// An error, and no answer.
+    Refused,
+    /// An answer, whole or not.
+    Began,
+}
+
+impl Translator {
+    /// The rule for the end of a turn. An idle session alone proves nothing: idle comes twice around an error, the
+    /// first time before the message is final, and the second one may be that of the turn before.
+    pub(crate) fn verdict(&self, aborted_by_us: bool) -> Verdict {
+        let idle = matches!(self.activity, Activity::Idle | Activity::IdleConfirmed);
+        let over = || Verdict::Over(outcome::of(&self.ending(aborted_by_us)));
+        let Some(newest) = self.newest() else {
+            return match &self.fault {
+                _ if self.superseded => over(),
+                None if !idle => Verdict::Running,
+                _ => Verdict::Unsettled,
+            };
+        };
+        let is_final = newest.error.is_some()
+            || newest.finish.as_deref().is_some_and(|finish| !outcome::asks_for_another_step(finish));
+        match self.activity {
+            _ if newest.completed && self.superseded => over(),
+            Activity::IdleConfirmed if newest.completed => over(),
+            Activity::Idle if newest.completed && is_final => over(),
+            Activity::Idle | Activity::IdleConfirmed => Verdict::Unsettled,
+            // Also with a final message: OpenCode may compact the conversation and go on.
+            Activity::Busy | Activity::Unknown => Verdict::Running,
+        }
+    }
+
+    /// The outcome when the messages never came to show one.
+    pub(crate) fn last_word(&self, aborted_by_us: bool) -> Outcome {
+        outcome::unknown_fate(&self.ending(aborted_by_us), self.prompt_created.is_some())
+    }
+
+    pub(crate) fn evidence(&self) -> Evidence {
+        match (self.steps.is_empty(), &self.fault) {
+            (false, _) => Evidence::Began,
+            (true, Some(_)) => Evidence::Refused,
+            (true, None) => Evidence::None,
+        }
+    }
+
+    /// The model answers without a finish reason, again and again.
+    pub(crate) fn is_runaway(&self) -> bool {
+        let endless = |step: &&Step| step.error.is_none() && step.finish.as_deref() == Some("unknown");
+        // The newest step may have begun already.
+        let complete = self.steps.iter().rev().skip_while(|step| !step.completed);
+        complete.take_while(endless).count() >= RUNAWAY_LIMIT
+    }
+
+    fn ending(&self, aborted_by_us: bool) -> Ending<'_> {
+        let newest = self.newest().map(|step| Newest {
+            finish: step.finish.as_deref(),
+            fault: step.error.as_ref(),
+            summary: step.summary,
+            failed_tool: self.blocks.failed_tool(&step.id),
+        });
+        Ending { newest, session_fault: self.fault.as_ref(), superseded: self.superseded, aborted_by_us }
+    }
+}
