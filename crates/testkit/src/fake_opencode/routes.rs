@@ -21,6 +21,11 @@ pub(super) enum Answer {
         body: Value,
         stored: Option<(String, String)>,
     },
+    /// A page of the message list, and the cursor of the page before it.
+    Messages {
+        page: Vec<Value>,
+        cursor: Option<String>,
+    },
     Events(mpsc::Receiver<Chunk>),
     /// The web page that stands for every unknown path.
     Page,
@@ -30,7 +35,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: LoggedRequest) -> Answ
     let path = request.path.clone();
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let method = request.method.clone();
-    let (directory, body) = (request.directory.clone(), request.body.clone());
+    let (directory, body, query) = (request.directory.clone(), request.body.clone(), request.query.clone());
     let position = log(shared, request, &segments);
     match (method.as_str(), segments.as_slice()) {
         ("GET", ["global", "health"]) => ok(json!({"healthy": true, "version": "1.18.33"})),
@@ -65,7 +70,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: LoggedRequest) -> Answ
             ok(json!(true))
         }
         ("GET", ["session", id, "children"]) => ok(shared.lock().world.children(id)),
-        ("GET", ["session", id, "message"]) => ok(shared.lock().world.messages(id).into()),
+        ("GET", ["session", id, "message"]) => page(shared, id, &query),
         ("GET", ["session", id, "message", message]) => one_message(shared, id, message),
         ("POST", ["session", id, "prompt_async"]) => prompt(shared, id, &body, position, false).await,
         ("POST", ["session", id, "message"]) => prompt(shared, id, &body, position, true).await,
@@ -151,6 +156,22 @@ async fn make_session(shared: &Shared, directory: &str, body: &Value) -> Value {
     let created = json!({"sessionID": info["id"], "info": info});
     shared.emit(&event("session.created", created)).await;
     info
+}
+
+/// The newest messages, as many as asked for; with `before`, those that came before that page.
+fn page(shared: &Shared, session: &str, query: &[(String, String)]) -> Answer {
+    let value = |name| query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+    let mut page = shared.lock().world.messages(session).unwrap_or_default();
+    if let Some(before) = value("before") {
+        let end = page.iter().position(|message| message["info"]["id"] == before).unwrap_or_default();
+        page.truncate(end);
+    }
+    let limit = value("limit").and_then(|limit| limit.parse().ok()).unwrap_or(usize::MAX);
+    let page = page.split_off(page.len().saturating_sub(limit));
+    let older = shared.lock().world.messages(session).unwrap_or_default().first().cloned();
+    let oldest = page.first().map(|message| message["info"]["id"].clone());
+    let more = oldest.filter(|oldest| older.is_some_and(|first| first["info"]["id"] != *oldest));
+    Answer::Messages { cursor: more.and_then(|id| Some(id.as_str()?.to_owned())), page }
 }
 
 fn one_message(shared: &Shared, session: &str, message: &str) -> Answer {

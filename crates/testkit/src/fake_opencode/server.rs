@@ -117,6 +117,13 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Resp
     Ok(match answer {
         Answer::Events(receiver) => events(shared, receiver),
         Answer::Page => page(),
+        Answer::Messages { page, cursor } => {
+            let mut response = with_body(StatusCode::OK, "application/json", Value::Array(page).to_string());
+            if let Some(cursor) = cursor.and_then(|cursor| http::HeaderValue::from_str(&cursor).ok()) {
+                response.headers_mut().insert("x-next-cursor", cursor);
+            }
+            response
+        }
         answer @ Answer::Json { .. } => json_response(&answer),
     })
 }

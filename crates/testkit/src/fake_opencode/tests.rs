@@ -138,6 +138,28 @@ async fn answers_have_the_shapes_and_the_oddities_of_the_real_one() {
 }
 
 #[tokio::test]
+async fn the_message_list_comes_in_pages_from_the_newest() {
+    let fake = FakeOpenCode::start();
+    let session = post(&fake, "/session", json!({})).await.1["id"].as_str().expect("an id").to_owned();
+    post(&fake, &format!("/session/{session}/message"), json!({"parts": [{"type": "text", "text": "go"}]}))
+        .await;
+    let whole = fake.messages(&session);
+    let (mut seen, mut before) = (Vec::new(), String::new());
+    loop {
+        let url = format!("{}/session/{session}/message?limit=1{before}", fake.url());
+        let response = client().get(url).send().await.expect("the fake answers");
+        let cursor = response.headers().get("x-next-cursor").and_then(|cursor| cursor.to_str().ok());
+        let next = cursor.map(|cursor| format!("&before={cursor}"));
+        let text = response.text().await.expect("the fake answers whole");
+        seen.splice(0..0, serde_json::from_str::<Vec<Value>>(&text).expect("a list"));
+        let Some(next) = next else { break };
+        before = next;
+    }
+    assert_eq!(seen, whole);
+    assert_eq!(seen.len(), 2);
+}
+
+#[tokio::test]
 async fn a_lost_answer_leaves_the_message_and_a_lost_request_does_not() {
     for (fault, stored) in [(Fault::CutAfter, 1), (Fault::CutBefore, 0)] {
         let fake = FakeOpenCode::start();
