@@ -161,3 +161,77 @@ fn refuse(parts: &Parts, error: &Error) -> Response {
 fn is_rpc(parts: &Parts) -> bool {
     parts.method == Method::POST && route::is_root(parts.uri.path())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll};
+
+    use http_body::Frame;
+    use http_body_util::BodyExt;
+    use longshore_engine::port::SystemClock;
+    use longshore_engine::{EngineConfig, EngineParts, Tasks};
+    use longshore_model::card::Card;
+    use longshore_testkit::scripted_agent::ScriptedAgent;
+
+    use super::*;
+
+    struct Panicking;
+
+    impl http_body::Body for Panicking {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            panic!("on purpose")
+        }
+    }
+
+    fn dispatcher() -> Dispatcher {
+        let engine = Engine::new(EngineParts {
+            store: Arc::new(longshore_store::memory()),
+            agent: ScriptedAgent::echo(),
+            clock: Arc::new(SystemClock),
+            tasks: Tasks::new(),
+            config: EngineConfig::default(),
+        });
+        let card = Card {
+            name: String::new(),
+            description: String::new(),
+            version: String::new(),
+            documentation_url: None,
+            interfaces: Vec::new(),
+            streaming: true,
+            schemes: Vec::new(),
+            input_modes: Vec::new(),
+            output_modes: Vec::new(),
+            skills: Vec::new(),
+        };
+        let credentials = Credentials::builder().api_key("key".into(), "ada").build().unwrap();
+        Dispatcher::new(engine, EdgeConfig::new(card, credentials), CancellationToken::new())
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_answer_and_not_the_end() {
+        let dispatcher = dispatcher();
+        for (path, shape) in [
+            ("/", "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32603,"),
+            ("/message:send", "{\"error\":{\"code\":500,\"status\":\"INTERNAL\","),
+        ] {
+            let request = Request::post(path)
+                .header("x-api-key", "key")
+                .header("content-type", "application/json")
+                .body(Panicking)
+                .unwrap();
+            let response = dispatcher.answer(request).await;
+            assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert!(body.starts_with(shape.as_bytes()), "{body:?}");
+        }
+    }
+}

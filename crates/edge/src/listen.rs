@@ -179,3 +179,75 @@ fn is_of_one_connection(error: &io::Error) -> bool {
         io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use bytes::Bytes;
+    use futures_util::stream::{self, StreamExt};
+    use hyper::body::Incoming;
+    use tokio::io::{AsyncWriteExt, DuplexStream};
+
+    use super::*;
+    use crate::reply;
+
+    /// What the pipe of these tests holds in place of the kernel's buffers.
+    const PIPE: usize = 1024;
+    const CHUNK: usize = 16 * 1024;
+
+    /// Serves an endless stream on a pipe and gives the client's end and the count of bytes that were pulled.
+    fn endless(tasks: &Tasks) -> (DuplexStream, Arc<AtomicUsize>) {
+        let (client, server) = tokio::io::duplex(PIPE);
+        let pulled = Arc::new(AtomicUsize::new(0));
+        let builder = builder(tasks, &CancellationToken::new(), Duration::from_secs(30));
+        let count = Arc::clone(&pulled);
+        tasks.spawn("server", async move {
+            let service = service_fn(move |_: http::Request<Incoming>| {
+                let count = Arc::clone(&count);
+                let chunks = stream::repeat_with(move || {
+                    count.fetch_add(CHUNK, Ordering::Relaxed);
+                    Bytes::from_static(&[b'x'; CHUNK])
+                });
+                async move { Ok::<_, Infallible>(reply::events(chunks.boxed())) }
+            });
+            builder.serve_connection(TokioIo::new(server), service).await
+        });
+        (client, pulled)
+    }
+
+    /// With a paused clock a sleep ends only when everybody else waits for something.
+    async fn everything_waits() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    /// Sends a request and never reads. The edge may have pulled a buffer, what the pipe took, and the chunks that
+    /// filled both over the brim.
+    async fn check(request: &[u8]) {
+        let tasks = Tasks::new();
+        let (mut client, pulled) = endless(&tasks);
+        client.write_all(request).await.unwrap();
+        everything_waits().await;
+        let held = pulled.load(Ordering::Relaxed);
+        assert!((CHUNK..=BUFFER_BYTES + PIPE + 2 * CHUNK).contains(&held), "{held} bytes were pulled");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stalled_http1_reader_costs_one_buffer() {
+        check(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stalled_http2_reader_costs_one_buffer() {
+        let frames: [&[u8]; 4] = [
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            // SETTINGS: an initial window of 16 MiB, so that the window limits nothing.
+            &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0],
+            // WINDOW_UPDATE: as much for the connection.
+            &[0, 0, 4, 8, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+            // HEADERS on stream 1, the whole request: GET, http, /, authority x.
+            &[0, 0, 6, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 0x84, 0x41, 1, b'x'],
+        ];
+        check(&frames.concat()).await;
+    }
+}

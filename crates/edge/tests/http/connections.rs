@@ -153,3 +153,24 @@ async fn more_connections_than_allowed_wait_their_turn() {
     assert_eq!(second.await.status.as_u16(), 200);
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn a_stalled_stream_does_not_hold_up_the_end() {
+    let mut gateway = Gateway::manual_with(|config| config.shutdown_grace = Duration::from_millis(50)).await;
+    let (id, turn) = gateway.working_task("m1").await;
+    let mut stalled = TcpStream::connect(gateway.address).await.unwrap();
+    let head =
+        format!("GET /tasks/{id}:subscribe HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\n\r\n");
+    stalled.write_all(head.as_bytes()).await.unwrap();
+    let mut start = [0; 15];
+    stalled.read_exact(&mut start).await.unwrap();
+    let mut quick = gateway.call("GET", &format!("/tasks/{id}:subscribe")).stream().await;
+    let (_, ()) = tokio::join!(quick.rest(), async {
+        for number in 0..800 {
+            turn.say(&format!("b{number}"), &"x".repeat(16 * 1024)).await;
+        }
+        turn.complete().await;
+    });
+    gateway.stop().await;
+    read_to_end(&mut stalled).await;
+}
