@@ -84,6 +84,21 @@ async fn the_settings_of_the_file() {
 }
 
 #[tokio::test]
+async fn what_was_answered_survives_a_process_that_is_killed() {
+    let bench = Bench::new().await;
+    // What a killed process leaves behind: the file and its write-ahead log, never closed.
+    let left = tempfile::tempdir().unwrap();
+    for name in [FILE, "store.db-wal"] {
+        std::fs::copy(bench.directory.path().join(name), left.path().join(name)).unwrap();
+    }
+    let found = SqliteStore::open(&left.path().join(FILE), Durability::Process).unwrap();
+    let expected = bench.store.get(&ada(), &task_id("t")).await.unwrap();
+    assert_eq!(expected.as_ref().map(|stored| stored.seq), Some(Seq(3)));
+    assert_eq!(found.get(&ada(), &task_id("t")).await.unwrap(), expected);
+    assert_eq!(found.append(append("t", 3, vec![chunk("y")])).await.unwrap(), Appended::Head(Seq(4)));
+}
+
+#[tokio::test]
 async fn a_locked_file_is_unavailable_and_then_works() {
     let bench = Bench::new().await;
     bench.store.writer.run(|db| Ok(db.busy_timeout(Duration::from_millis(1))?)).await.unwrap();

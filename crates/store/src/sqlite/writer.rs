@@ -68,9 +68,6 @@ fn serve(db: &Connection, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
     let mut group = Vec::with_capacity(GROUP);
     while waiting.blocking_recv_many(&mut group, GROUP) > 0 {
         let fate = commit_group(db, &mut group);
-        if let Err(error) = &fate {
-            tracing::error!(%error, cause = error.cause().map(tracing::field::display), requests = group.len(), "the store could not commit");
-        }
         for job in group.drain(..) {
             job.answer(fate.as_ref().err());
         }
