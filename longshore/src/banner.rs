@@ -9,29 +9,29 @@ use crate::config::credentials::Credential;
 
 /// The facts of a start.
 #[derive(Debug)]
-pub struct Banner<'a> {
-    pub workspace: &'a Path,
+pub(crate) struct Banner<'a> {
+    pub(crate) workspace: &'a Path,
     /// Which OpenCode answers, in words.
-    pub agent: &'a str,
+    pub(crate) agent: &'a str,
     /// Where this machine reaches the gateway.
-    pub local_url: &'a str,
+    pub(crate) local_url: &'a str,
     /// Where the card says that it is.
-    pub public_url: &'a str,
+    pub(crate) public_url: &'a str,
     /// The token that Longshore made, if no credential was configured.
-    pub token: Option<&'a SecretString>,
-    pub credentials: &'a [Credential],
+    pub(crate) token: Option<&'a SecretString>,
+    pub(crate) credentials: &'a [Credential],
     /// Makes the first request of each start a new one: the same message again would lead to the same task.
-    pub message_id: &'a str,
+    pub(crate) message_id: &'a str,
 }
 
 impl Banner<'_> {
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "Longshore {} is ready.", env!("CARGO_PKG_VERSION"));
-        let _ = writeln!(text, "  workspace  {}", self.workspace.display());
-        let _ = writeln!(text, "  agent      {}", self.agent);
         let _ = writeln!(text, "  url        {}", self.public_url);
         let _ = writeln!(text, "  card       {}/.well-known/agent-card.json", self.public_url);
+        let _ = writeln!(text, "  workspace  {}", self.workspace.display());
+        let _ = writeln!(text, "  agent      {}", self.agent);
         if let Some(token) = self.token {
             let _ = writeln!(text, "  token      {}", token.expose_secret());
         }
@@ -56,7 +56,9 @@ impl Banner<'_> {
     fn authorization(&self) -> String {
         match (self.token, self.credentials.first()) {
             (Some(token), _) => format!("-H 'Authorization: Bearer {}'", token.expose_secret()),
-            (None, Some(Credential::Basic { username, .. })) => format!("-u '{username}'"),
+            (None, Some(Credential::Basic { username, .. })) => {
+                format!("-u '{}'", username.replace('\'', r"'\''"))
+            }
             (None, Some(Credential::ApiKey { .. })) => "-H \"X-API-Key: $API_KEY\"".to_owned(),
             (None, _) => "-H \"Authorization: Bearer $A2A_BEARER_TOKEN\"".to_owned(),
         }

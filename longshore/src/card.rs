@@ -5,13 +5,13 @@ use longshore_model::card::{AuthScheme, Binding, Card, Interface, Skill};
 use crate::config::plan::CardTexts;
 
 /// The card of a gateway that clients reach at `public_url`.
-pub fn card(texts: &CardTexts, public_url: &str, schemes: Vec<AuthScheme>) -> Card {
+pub(crate) fn card(texts: &CardTexts, public_url: &str, schemes: Vec<AuthScheme>) -> Card {
     let url = public_url.trim_end_matches('/');
     let interface = |binding| Interface { url: url.to_owned(), binding };
-    let mut description = texts.description.clone();
-    if let Some(project) = &texts.project {
-        description.push_str(&format!(" Deployment project: {project}."));
-    }
+    let description = match &texts.project {
+        Some(project) => format!("{} Deployment project: {project}.", texts.description),
+        None => texts.description.clone(),
+    };
     Card {
         name: texts.title.clone(),
         description,
@@ -20,7 +20,9 @@ pub fn card(texts: &CardTexts, public_url: &str, schemes: Vec<AuthScheme>) -> Ca
         interfaces: vec![interface(Binding::JsonRpc), interface(Binding::Rest)],
         streaming: true,
         schemes,
-        input_modes: ["text/plain", "application/json", "application/octet-stream"].map(str::to_owned).to_vec(),
+        input_modes: ["text/plain", "application/json", "application/octet-stream"]
+            .map(str::to_owned)
+            .to_vec(),
         output_modes: ["text/plain", "application/json"].map(str::to_owned).to_vec(),
         skills: vec![coding()],
     }

@@ -17,15 +17,33 @@ const TOKEN_LENGTH: usize = 43;
 
 /// A data directory that belongs to this process until the value is dropped.
 #[derive(Debug)]
-pub struct DataDir {
+pub(crate) struct DataDir {
     path: PathBuf,
     /// The lock goes when the file is closed, however the process ends.
     _lock: File,
 }
 
 impl DataDir {
+    /// Makes the directory if need be, and takes it to serve from. Fails when another process has it, and when it was
+    /// made by a demo and this is none, or the other way round: their sessions live in different OpenCode homes.
+    pub(crate) fn take_for(path: &Path, demo: bool) -> anyhow::Result<Self> {
+        let taken = Self::take(path)?;
+        let (file, kind) = (path.join("kind"), if demo { "demo" } else { "own" });
+        match std::fs::read_to_string(&file) {
+            Ok(text) if text.trim() == kind => {}
+            Ok(_) => bail!(
+                "the data directory {} was made {} --demo; choose another one with --data-dir",
+                path.display(),
+                if demo { "without" } else { "with" }
+            ),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => write_private(&file, kind)?,
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
+        }
+        Ok(taken)
+    }
+
     /// Makes the directory if need be, and takes it. Fails when another process has it.
-    pub fn take(path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn take(path: &Path) -> anyhow::Result<Self> {
         make(path)?;
         let mut file = OpenOptions::new()
             .read(true)
@@ -45,17 +63,19 @@ impl DataDir {
             Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
         }
         // Who holds it is told to whoever finds it locked; the lock itself does not depend on this text.
-        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()))?;
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()))?;
         Ok(Self { path: path.to_owned(), _lock: file })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
 
 /// The token of a data directory, made if there is none yet.
-pub fn token(path: &Path) -> anyhow::Result<SecretString> {
+pub(crate) fn token(path: &Path) -> anyhow::Result<SecretString> {
     make(path)?;
     let file = path.join("token");
     match std::fs::read_to_string(&file) {
@@ -132,6 +152,18 @@ mod tests {
         assert!(refused.starts_with(&expected), "{refused}");
         drop(first);
         DataDir::take(&path).unwrap();
+    }
+
+    #[test]
+    fn the_demo_and_the_users_own_opencode_do_not_share_one() {
+        let parent = tempfile::tempdir().unwrap();
+        for (demo, word) in [(true, "with"), (false, "without")] {
+            let path = parent.path().join(word);
+            drop(DataDir::take_for(&path, demo).unwrap());
+            let refused = DataDir::take_for(&path, !demo).unwrap_err().to_string();
+            assert!(refused.contains(&format!("was made {word} --demo")), "{refused}");
+            drop(DataDir::take_for(&path, demo).unwrap());
+        }
     }
 
     #[test]

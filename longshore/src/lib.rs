@@ -4,21 +4,70 @@
 
 pub mod cli;
 pub mod config;
-pub mod output;
+
+mod banner;
+mod card;
+mod commands;
+mod data_dir;
+mod output;
+mod serve;
+mod signals;
+mod telemetry;
+mod upstream;
+mod wire_up;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Parser as _;
 
-/// The program was asked for something that it cannot do as asked: bad flags or a bad configuration.
+use cli::{Cli, ConfigFile, Subcommands};
+use config::{Checked, Flags, Plan, Problems, Surroundings};
+
+/// The program was asked for something that it cannot do as asked: bad flags (clap's own code) or a bad configuration.
 const EXIT_USAGE: u8 = 2;
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
-    match cli.command {
-        cli::Subcommands::Settings => output::say(config::reference::markdown().trim_end()),
-        _ => return ExitCode::from(EXIT_USAGE),
+    let Err(error) = run(Cli::parse().command) else { return ExitCode::SUCCESS };
+    if let Some(problems) = error.downcast_ref::<Problems>() {
+        output::fail(format_args!("the configuration cannot be used:\n{problems}"));
+        return ExitCode::from(EXIT_USAGE);
     }
-    ExitCode::SUCCESS
+    output::fail(format_args!("{error:#}"));
+    ExitCode::FAILURE
+}
+
+fn run(command: Subcommands) -> anyhow::Result<()> {
+    match command {
+        Subcommands::Serve(options) => {
+            let plan = plan(&options.settings.0, &options.config)?;
+            runtime()?.block_on(serve::serve(&plan))
+        }
+        Subcommands::DemoModel(options) => runtime()?.block_on(commands::demo_model(&options)),
+        Subcommands::Stop(options) => {
+            let plan = plan(&options.settings.0, &options.config)?;
+            runtime()?.block_on(commands::stop(&plan))
+        }
+        Subcommands::Token(options) => commands::token(&plan(&options.settings.0, &options.config)?),
+        Subcommands::Settings => {
+            output::say(config::reference::markdown().trim_end());
+            Ok(())
+        }
+    }
+}
+
+/// Reads the configuration, says what its owner should know, and sets up the log that it asks for.
+fn plan(flags: &Flags, file: &ConfigFile) -> anyhow::Result<Plan> {
+    let surroundings = Surroundings::of_process().context("cannot tell the current directory")?;
+    let Checked { plan, warnings } = config::load(flags, file.config.as_deref(), &surroundings)?;
+    for warning in warnings {
+        output::warn(warning);
+    }
+    telemetry::start(&plan.log);
+    Ok(plan)
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
 }

@@ -4,7 +4,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Who asked, which decides what becomes of a managed OpenCode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// Ctrl-C: somebody is done with it all.
     ByPerson,
     /// SIGTERM or a closed terminal: a restart may follow.
@@ -13,14 +13,14 @@ pub enum Ended {
 
 /// The signals that end the process, caught from the moment that this is made.
 #[derive(Debug)]
-pub struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
 }
 
 impl Signals {
-    pub fn catch() -> std::io::Result<Self> {
+    pub(crate) fn catch() -> std::io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -29,7 +29,7 @@ impl Signals {
     }
 
     /// Waits for the next one.
-    pub async fn next(&mut self) -> Ended {
+    pub(crate) async fn next(&mut self) -> Ended {
         tokio::select! {
             _ = self.interrupt.recv() => Ended::ByPerson,
             _ = self.terminate.recv() => Ended::BySystem,

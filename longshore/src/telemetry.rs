@@ -9,7 +9,7 @@ use tracing_subscriber::{Layer as _, fmt};
 use crate::config::plan::{Log, LogLevel};
 
 /// Sets up the log of this process. A second call changes nothing.
-pub fn start(log: &Log) {
+pub(crate) fn start(log: &Log) {
     let level = match log.level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warning => LevelFilter::WARN,

@@ -26,7 +26,9 @@ impl Credential {
     fn claim(&self) -> ((&'static str, &str, &str), &str) {
         match self {
             Self::Bearer { token, principal } => (("bearer token", "", token.expose_secret()), principal),
-            Self::Basic { username, password } => (("user name and password", username, password.expose_secret()), username),
+            Self::Basic { username, password } => {
+                (("user name and password", username, password.expose_secret()), username)
+            }
             Self::ApiKey { key, principal } => (("API key", "", key.expose_secret()), principal),
         }
     }
@@ -67,11 +69,13 @@ pub fn read(reader: &mut Reader<'_>) -> Vec<Credential> {
     };
     let mut credentials = Vec::new();
     let mut disabled = 0;
-    for (index, entry) in list.iter().enumerate() {
-        match Entry::new(reader, &written, index, entry).credential() {
-            Some(Some(credential)) => credentials.push(credential),
-            Some(None) => disabled += 1,
-            None => {}
+    for (index, value) in list.iter().enumerate() {
+        let mut entry = Entry { reader, written: &written, index, ok: true };
+        let credential = entry.credential(value);
+        if entry.ok && is_disabled(value) {
+            disabled += 1;
+        } else if entry.ok {
+            credentials.extend(credential);
         }
     }
     if disabled == list.len() {
@@ -90,39 +94,34 @@ pub fn ambiguous(credentials: &[Credential]) -> Option<&'static str> {
     })
 }
 
+fn is_disabled(entry: &Value) -> bool {
+    entry.get("enabled") == Some(&Value::Bool(false))
+}
+
 /// One entry, while it is checked.
-struct Entry<'r, 'a, 'v> {
+struct Entry<'r, 'a> {
     reader: &'r mut Reader<'a>,
-    written: &'v Written,
+    written: &'r Written,
     index: usize,
-    value: &'v Value,
+    /// Whether nothing was wrong so far.
     ok: bool,
 }
 
-impl<'r, 'a, 'v> Entry<'r, 'a, 'v> {
-    fn new(reader: &'r mut Reader<'a>, written: &'v Written, index: usize, value: &'v Value) -> Self {
-        Self { reader, written, index, value, ok: true }
-    }
-
-    /// The outer `None`: something is wrong. The inner one: the entry is switched off.
-    fn credential(mut self) -> Option<Option<Credential>> {
-        let Value::Object(fields) = self.value else {
+impl Entry<'_, '_> {
+    /// The credential, if every field of its scheme is there.
+    fn credential(&mut self, value: &Value) -> Option<Credential> {
+        let Value::Object(fields) = value else {
             self.wrong("", "must be a table of fields");
             return None;
         };
         for name in fields.keys().filter(|name| !FIELDS.contains(&name.as_str())) {
             self.wrong(name, &format!("is no field of a credential; there are {}", FIELDS.join(", ")));
         }
-        let enabled = match fields.get("enabled") {
-            None | Some(Value::Null) => true,
-            Some(Value::Bool(enabled)) => *enabled,
-            Some(_) => {
-                self.wrong("enabled", "must be true or false");
-                true
-            }
-        };
+        if fields.get("enabled").is_some_and(|enabled| !enabled.is_boolean() && !enabled.is_null()) {
+            self.wrong("enabled", "must be true or false");
+        }
         self.without_effect(fields);
-        let credential = match self.text(fields, "scheme").as_deref() {
+        match self.text(fields, "scheme").as_deref() {
             Some("bearer") => self.bearer(fields),
             Some("basic") => self.basic(fields),
             Some("api_key") => self.api_key(fields),
@@ -134,11 +133,7 @@ impl<'r, 'a, 'v> Entry<'r, 'a, 'v> {
                 self.missing("scheme");
                 None
             }
-        };
-        if !self.ok {
-            return None;
         }
-        credential.map(|credential| enabled.then_some(credential))
     }
 
     fn bearer(&mut self, fields: &Map<String, Value>) -> Option<Credential> {

@@ -16,6 +16,9 @@ pub struct Environment(BTreeMap<String, String>);
 /// What a variable of ours, or of the peer's, starts with.
 const PREFIXES: [&str; 3] = ["A2A_", "LONGSHORE_", "OPENCODE_"];
 
+/// Set by Longshore itself for the OpenCode that it starts, and so for every tool in there.
+const MANAGED_MARKER: &str = "LONGSHORE_MANAGED";
+
 impl Environment {
     /// The variables of this process. One whose value is no text cannot be a setting, and is left out.
     pub fn of_process() -> Self {
@@ -67,7 +70,7 @@ pub fn warnings(environment: &Environment) -> Vec<String> {
     let known = || table::ALL.iter().filter_map(|setting| setting.env);
     environment
         .names()
-        .filter(|name| !known().any(|known| known == *name))
+        .filter(|name| !known().any(|known| known == *name) && *name != MANAGED_MARKER)
         .filter_map(|name| {
             if NOT_SUPPORTED.contains(&name) {
                 return Some(format!("{name} is not supported by this version and has no effect"));

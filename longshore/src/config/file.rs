@@ -61,7 +61,7 @@ struct Lines<'a> {
 
 impl Lines<'_> {
     fn number(&self, offset: usize) -> usize {
-        self.text.as_bytes()[..offset.min(self.text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+        self.text.get(..offset).map_or(1, |before| before.matches('\n').count() + 1)
     }
 
     fn source(&self, offset: usize) -> Source {

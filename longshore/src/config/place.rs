@@ -42,7 +42,7 @@ fn directory_name(workspace: &Path, demo: bool) -> String {
 
 /// The file of an SQLite database, written as a path or as the peer writes it.
 ///
-/// In an SQLAlchemy URL three slashes are followed by a relative path, four begin an absolute one.
+/// In a URL of `SQLAlchemy` three slashes are followed by a relative path, four begin an absolute one.
 pub(super) fn database_path(text: &str) -> Option<PathBuf> {
     let text = text.trim();
     let path = match text.split_once("://") {

@@ -221,7 +221,7 @@ fn program_path(here: &Path, program: PathBuf) -> PathBuf {
 
 fn turns(reader: &mut Reader<'_>) -> Option<Turns> {
     let control_timeout = reader.seconds(&table::TIMEOUT);
-    let timeout = reader.seconds(&table::TURN_TIMEOUT);
+    let timeout = reader.seconds_or_off(&table::TURN_TIMEOUT);
     let cancel_abort_timeout = reader.seconds(&table::CANCEL_TIMEOUT);
     let idempotency_window = reader.seconds(&table::IDEMPOTENCY);
     Some(Turns {

@@ -121,10 +121,19 @@ impl<'a> Reader<'a> {
         self.parsed(setting, |text| text.trim().parse().ok())
     }
 
-    /// `None` also stands for "no limit" where the kind allows it.
     pub fn seconds(&mut self, setting: &Setting) -> Option<Duration> {
-        let kind = setting.kind;
-        self.parsed(setting, |text| parse_seconds(kind, text.trim())).flatten()
+        self.parsed(setting, |text| {
+            let duration = parse_seconds(text.trim())?;
+            (setting.kind == Kind::SecondsOrNone || !duration.is_zero()).then_some(duration)
+        })
+    }
+
+    /// `None` stands for "no limit", too.
+    pub fn seconds_or_off(&mut self, setting: &Setting) -> Option<Duration> {
+        self.parsed(setting, |text| {
+            if text.trim().is_empty() { Some(Duration::ZERO) } else { parse_seconds(text.trim()) }
+        })
+        .filter(|duration| !duration.is_zero())
     }
 
     pub fn choice(&mut self, setting: &Setting) -> Option<&'static str> {
@@ -182,15 +191,6 @@ fn parse_url(text: &str) -> Option<Url> {
     (matches!(url.scheme(), "http" | "https") && url.has_host() && plain).then_some(url)
 }
 
-/// The outer `None`: not allowed. The inner one: no limit.
-fn parse_seconds(kind: Kind, text: &str) -> Option<Option<Duration>> {
-    if text.is_empty() {
-        return (kind == Kind::SecondsOrOff).then_some(None);
-    }
-    let duration = Duration::try_from_secs_f64(text.parse().ok()?).ok()?;
-    match (kind, duration.is_zero()) {
-        (Kind::SecondsOrOff, true) => Some(None),
-        (Kind::Seconds, true) => None,
-        _ => Some(Some(duration)),
-    }
+fn parse_seconds(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.parse().ok()?).ok()
 }

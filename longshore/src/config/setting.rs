@@ -68,7 +68,7 @@ pub enum Kind {
     /// `http` or `https`, with a host.
     Url,
     Path,
-    /// A path, or the peer's way to write one: an SQLAlchemy URL for SQLite.
+    /// A path, or the peer's way to write one: a URL of `SQLAlchemy` for SQLite.
     Database,
     /// `provider/model`.
     Model,

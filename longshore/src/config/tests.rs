@@ -208,6 +208,7 @@ fn variables_that_have_no_effect_are_said() {
         ("OPENCODE_MAX_CONCURRENT_STREAMS", "8"),
         ("OPENCODE_DISABLE_SHARE", "1"),
         ("LONGSHORE_ZZZ_TOP_SECRET", "1"),
+        ("LONGSHORE_MANAGED", "as a tool of a managed OpenCode has it"),
         ("a2a_title", "In small letters"),
     ];
     let checked = Given { variables: given, ..Given::default() }.load().unwrap();

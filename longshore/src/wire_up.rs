@@ -1,0 +1,165 @@
+//! From the plan to a gateway that can serve: the one place that chooses implementations.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use longshore_edge::{Credentials, Edge, EdgeConfig};
+use longshore_engine::port::{Clock, Store, SystemClock};
+use longshore_engine::{Engine, EngineConfig, EngineParts, Tasks};
+use longshore_store::Durability;
+use secrecy::SecretString;
+use tokio::net::TcpListener;
+
+use crate::config::credentials::{Credential, DEFAULT_PRINCIPAL};
+use crate::config::plan::{AgentPlan, Plan, StorePlan};
+use crate::data_dir::{self, DataDir};
+use crate::upstream::Upstream;
+use crate::{card, output};
+
+/// A gateway, all but serving.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) edge: Edge,
+    pub(crate) listener: TcpListener,
+    pub(crate) tasks: Tasks,
+    pub(crate) upstream: Upstream,
+    pub(crate) addresses: Addresses,
+    /// The token that Longshore made, if no credential was configured.
+    pub(crate) token: Option<SecretString>,
+    /// Held until the end, so that no second gateway writes to the same store.
+    _data_dir: DataDir,
+}
+
+/// What is ready before the agent is: nothing here takes long, so that mistakes show at once.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    data_dir: DataDir,
+    listener: TcpListener,
+    addresses: Addresses,
+    credentials: Credentials,
+    token: Option<SecretString>,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    tasks: Tasks,
+}
+
+/// How the gateway is reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Addresses {
+    /// From this machine.
+    pub(crate) local: String,
+    /// As the card says it.
+    pub(crate) public: String,
+}
+
+/// Takes the data directory and the port, and opens the store.
+///
+/// From here on connections wait in the kernel's queue, so a client that comes while the agent starts is late, not refused.
+pub(crate) async fn prepare(plan: &Plan) -> anyhow::Result<Ground> {
+    let data_dir = DataDir::take_for(&plan.data_dir, matches!(plan.agent, AgentPlan::Demo { .. }))?;
+    let listener = bind(&plan.listen.host, plan.listen.port).await?;
+    let addresses = addresses(listener.local_addr()?, plan);
+    let token = match plan.credentials {
+        Some(_) => None,
+        None => Some(data_dir::token(data_dir.path())?),
+    };
+    let credentials = credentials(plan, token.as_ref())?;
+    let store = store(&plan.store)?;
+    let (clock, tasks) = (Arc::new(SystemClock), Tasks::new());
+    Ok(Ground { data_dir, listener, addresses, credentials, token, store, clock, tasks })
+}
+
+impl Ground {
+    /// Starts or attaches to the agent. This is the part that may take seconds.
+    pub(crate) async fn start_agent(&self, plan: &Plan) -> anyhow::Result<Upstream> {
+        Upstream::start(plan, &self.clock, &self.tasks).await
+    }
+
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+
+    /// Puts the engine and the edge on top, and takes up the tasks that the last run left unfinished.
+    pub(crate) async fn finish(self, plan: &Plan, upstream: Upstream) -> anyhow::Result<Gateway> {
+        let engine = Engine::new(EngineParts {
+            store: self.store,
+            agent: upstream.agent(),
+            clock: self.clock,
+            tasks: self.tasks.clone(),
+            config: EngineConfig {
+                turn_timeout: plan.turns.timeout,
+                cancel_abort_timeout: plan.turns.cancel_abort_timeout,
+                idempotency_window: plan.turns.idempotency_window,
+            },
+        });
+        let recovered = engine.recover().await.context("cannot take up the tasks of the last run")?;
+        if recovered > 0 {
+            tracing::info!(tasks = recovered, "took up unfinished tasks");
+        }
+        let card = card::card(&plan.card, &self.addresses.public, self.credentials.schemes());
+        let mut config = EdgeConfig::new(card, self.credentials);
+        config.max_body_bytes = plan.listen.max_body_bytes;
+        Ok(Gateway {
+            edge: Edge::new(engine, config, self.tasks.clone()),
+            listener: self.listener,
+            tasks: self.tasks,
+            upstream,
+            addresses: self.addresses,
+            token: self.token,
+            _data_dir: self.data_dir,
+        })
+    }
+}
+
+async fn bind(host: &str, port: u16) -> anyhow::Result<TcpListener> {
+    TcpListener::bind((host, port)).await.with_context(|| {
+        format!(
+            "cannot listen on {host} port {port}; choose another with --port (0 takes a free one) or --host"
+        )
+    })
+}
+
+fn addresses(bound: SocketAddr, plan: &Plan) -> Addresses {
+    let reachable = match bound.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
+        IpAddr::V6(_) => IpAddr::from(std::net::Ipv6Addr::LOCALHOST),
+    };
+    let local = format!("http://{}", SocketAddr::new(reachable, bound.port()));
+    let configured = plan.listen.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
+    if configured.is_none() && bound.ip().is_unspecified() {
+        output::warn(format_args!(
+            "the agent card says {local}, which only this machine can reach; set --public-url (A2A_PUBLIC_URL)"
+        ));
+    }
+    let public = configured.unwrap_or_else(|| local.clone());
+    Addresses { local, public }
+}
+
+fn credentials(plan: &Plan, made: Option<&SecretString>) -> anyhow::Result<Credentials> {
+    let mut builder = Credentials::builder();
+    if let Some(token) = made {
+        builder = builder.bearer(token.clone(), DEFAULT_PRINCIPAL);
+    }
+    for credential in plan.credentials.iter().flatten() {
+        builder = match credential.clone() {
+            Credential::Bearer { token, principal } => builder.bearer(token, principal),
+            Credential::Basic { username, password } => builder.basic(username, password),
+            Credential::ApiKey { key, principal } => builder.api_key(key, principal),
+        };
+    }
+    builder.build().context("the credentials cannot be used")
+}
+
+fn store(plan: &StorePlan) -> anyhow::Result<Arc<dyn Store>> {
+    match plan {
+        StorePlan::Memory => Ok(Arc::new(longshore_store::memory())),
+        StorePlan::Sqlite { path, survives_power_loss } => {
+            let durability = if *survives_power_loss { Durability::Power } else { Durability::Process };
+            let store = longshore_store::sqlite(path, durability)
+                .with_context(|| format!("cannot open the store {}", path.display()))?;
+            Ok(Arc::new(store))
+        }
+    }
+}

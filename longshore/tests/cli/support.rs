@@ -1,0 +1,195 @@
+//! Runs the program in surroundings of its own, and asks it over plain HTTP.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A program that has said nothing by then will not. Generous, since tests share the machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A directory, a home and an environment for one test.
+pub struct Here {
+    root: TempDir,
+    environment: BTreeMap<&'static str, &'static str>,
+}
+
+/// A run that is over.
+pub struct Run {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Here {
+    pub fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("workspace")).unwrap();
+        Self { root, environment: BTreeMap::new() }
+    }
+
+    pub fn env(mut self, name: &'static str, value: &'static str) -> Self {
+        self.environment.insert(name, value);
+        self
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.root.path().join("workspace").join(name), text).unwrap();
+    }
+
+    /// Where the data directories of this home are.
+    pub fn data(&self) -> PathBuf {
+        self.root.path().join("data/longshore")
+    }
+
+    /// Runs a command to its end.
+    pub fn run(&self, arguments: &[&str]) -> Run {
+        let output = self.command(arguments).output().unwrap();
+        Run {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Starts a command that runs on, and waits until it has said what it has to say at the start.
+    pub fn start(&self, arguments: &[&str]) -> Running {
+        let began = Instant::now();
+        let mut child =
+            self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = lines(child.stdout.take().unwrap());
+        let mut said = String::new();
+        loop {
+            let Ok(line) = lines.recv_timeout(PATIENCE) else {
+                let _ = child.kill();
+                let stderr = rest(child.stderr.take().unwrap());
+                panic!("the program did not get ready; it said:\n{said}\nand:\n{stderr}");
+            };
+            said.push_str(&line);
+            if line.starts_with("curl ") || line.starts_with("The demo model listens on ") {
+                return Running { child: Some(child), said, took: began.elapsed() };
+            }
+        }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
+        command
+            .args(arguments)
+            .current_dir(self.root.path().join("workspace"))
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.root.path())
+            .env("XDG_DATA_HOME", self.root.path().join("data"))
+            .envs(&self.environment)
+            .stdin(Stdio::null());
+        command
+    }
+}
+
+/// A program that runs. Dropping it ends it.
+pub struct Running {
+    child: Option<Child>,
+    said: String,
+    took: Duration,
+}
+
+impl Running {
+    pub fn stdout(&self) -> String {
+        self.said.clone()
+    }
+
+    /// A value of the banner, by its name.
+    pub fn value(&self, name: &str) -> String {
+        let line = self.said.lines().find(|line| line.trim_start().starts_with(name));
+        line.and_then(|line| line.split_whitespace().nth(1)).expect("the banner has this line").to_owned()
+    }
+
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// Ends it with a signal and waits for it.
+    pub fn end(mut self, signal: Signal) -> Run {
+        let mut child = self.child.take().unwrap();
+        let pid = Pid::from_child(&child);
+        kill_process(pid, signal).unwrap();
+        let stderr = rest(child.stderr.take().unwrap());
+        Run { code: child.wait().unwrap().code(), stdout: self.said.clone(), stderr }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+pub struct Answer {
+    pub status: u16,
+    pub body: String,
+}
+
+/// One GET on a connection of its own.
+pub fn get(url: &str, token: Option<&str>) -> Answer {
+    let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let credential = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    write!(stream, "GET /{path} HTTP/1.1\r\nHost: {host}\r\n{credential}Connection: close\r\n\r\n").unwrap();
+    let answer = rest(stream);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split_whitespace().nth(1).unwrap().parse().unwrap();
+    Answer { status, body: body.to_owned() }
+}
+
+/// Everything below a directory that its group or others could open.
+pub fn readable_by_others(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.metadata().unwrap().permissions().mode() & 0o077 != 0 {
+            found.push(path.clone());
+        }
+        if path.is_dir() {
+            found.extend(readable_by_others(&path));
+        }
+    }
+    found
+}
+
+/// The lines of a pipe, read by a thread of its own, so that waiting for one has a bound.
+fn lines(pipe: impl std::io::Read + Send + 'static) -> mpsc::Receiver<String> {
+    // A start says a dozen lines; a program that says more waits for the test.
+    let (sender, receiver) = mpsc::sync_channel(64);
+    std::thread::spawn(move || {
+        let mut pipe = BufReader::new(pipe);
+        loop {
+            let mut line = String::new();
+            if pipe.read_line(&mut line).unwrap_or(0) == 0 || sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn rest(mut pipe: impl std::io::Read) -> String {
+    let mut text = String::new();
+    pipe.read_to_string(&mut text).unwrap();
+    text
+}
