@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
-use longshore_model::{CancelTask, Error, ErrorKind, Principal, Result, SubscribeToTask};
+use longshore_model::{Error, ErrorKind, Principal, Result};
 use longshore_wire::v1::decode;
 
 use crate::dispatch::Dispatcher;
@@ -66,9 +66,9 @@ fn named_operation(route: &Route, parts: &Parts, text: &str) -> Result<Operation
         Route::Task(id) => Operation::Get(decode::get_task_query(id, &query())?),
         Route::CancelTask(id) => Operation::Cancel(decode::cancel_task_at(id, text)?),
         Route::SubscribeToTask(id) => {
-            // Both requests are an id and nothing else, so one decoder reads the bodies of both.
-            let CancelTask { id } = decode::cancel_task_at(id, text)?;
-            Operation::Subscribe(SubscribeToTask { id })
+            // The body of a POST is that of a cancellation: an id and nothing else.
+            decode::cancel_task_at(id, text)?;
+            Operation::Subscribe(decode::subscribe_query(id, &query())?)
         }
         Route::PushConfigs | Route::PushConfig => return Err(operation::push_not_supported()),
         Route::ExtendedCard => return Err(operation::no_extended_card()),

@@ -192,6 +192,12 @@ async fn parameters() {
             gateway.rpc("SubscribeToTask", &json!({"id": task})).header("last-event-id", "x1"),
             gateway.call("GET", &format!("/tasks/{task}:subscribe")).header("last-event-id", "-1"),
         ),
+        both(
+            "tenant in a subscription",
+            "SubscribeToTask",
+            json!({"id": "nope", "tenant": "acme"}),
+            gateway.call("GET", "/tasks/nope:subscribe?tenant=acme"),
+        ),
         list("pageSize 0", json!({"pageSize": 0}), "pageSize=0"),
         list("pageSize 101", json!({"pageSize": 101}), "pageSize=101"),
         list("bad pageToken", json!({"pageToken": "%%%"}), "pageToken=%25%25%25"),
