@@ -1,0 +1,76 @@
+//! OpenCode or the gateway dies in the middle of a turn.
+
+use std::time::Duration;
+
+use longshore_testkit::gateway::{Record, is_alive, kill, until};
+use longshore_testkit::raw;
+
+use crate::client::{message, message_in};
+use crate::frames::{self, explanation, id, is_terminal, nth_text, state_of, task_id, text};
+use crate::harness::{Harness, context};
+use crate::upstream::{self, Agreement};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_opencode_fails_the_turn_truthfully_and_comes_back() {
+    let mut harness = Harness::demo().await;
+    let before = harness.play("scn:text n=1").await;
+
+    let prompt = "scn:long n=2000 delay=10";
+    let mut stream = harness.client.stream(&message_in(&context(&before), prompt)).await;
+    let mut frames = stream.until("twenty texts", nth_text(20)).await;
+    let old = harness.opencode.pid();
+    kill(old);
+    frames.extend(stream.rest().await);
+    frames::check_log(prompt, &frames);
+
+    let task = harness.client.get(&task_id(&frames[0])).await;
+    assert_eq!(raw::fold(&frames), raw::plain_text(&task), "the stream folds into another task");
+    assert_eq!(state_of(&task), "FAILED", "{task:#}");
+    assert!(explanation(&task).contains("OpenCode"), "the reason does not say who failed: {task:#}");
+    // OpenCode forgot the text; whoever saw it keeps it.
+    let seen: String = frames.iter().filter_map(text).collect();
+    let kept = upstream::blocks_of_task(&task);
+    assert_eq!(kept.len(), 1, "{kept:#?}");
+    assert_eq!(kept[0].content, seen.as_str(), "the task lost text that was seen");
+
+    let data = harness.gateway.data_dir();
+    let mut record = None;
+    until(Duration::from_secs(30), "the gateway starts OpenCode again", || {
+        record = Record::read(&data).filter(|record| record.pid != old);
+        record.is_some()
+    })
+    .await;
+    harness.opencode = harness.gateway.opencode().await;
+    let after = harness.play_message(&message_in(&context(&before), "scn:text n=2"), Agreement::Whole).await;
+    after.ended("COMPLETED", "");
+    assert_eq!(after.turn.session, before.turn.session, "the conversation went to another session");
+    harness.play("scn:text n=3").await.ended("COMPLETED", "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_gateway_takes_its_turn_up_again() {
+    let (mut harness, model) = Harness::with_own_model().await;
+    let opencode = harness.opencode.pid();
+
+    let prompt = "scn:text n=150 delay=30 size=9";
+    let mut stream = harness.client.stream(&message(prompt)).await;
+    let mut frames = stream.until("twenty texts", nth_text(20)).await;
+    harness.gateway.kill();
+    frames.extend(stream.rest().await);
+    assert!(is_alive(opencode), "OpenCode died with the gateway");
+    harness.restart().await;
+    assert_eq!(harness.opencode.pid(), opencode, "another OpenCode was started");
+
+    let last = frames.last().expect("frames came before the crash");
+    assert!(!is_terminal(last), "the turn was over before the crash: {last:#?}");
+    frames.extend(harness.client.resume(&task_id(last), id(last)).await.rest().await);
+    let played = harness.check(prompt, frames, Agreement::Whole).await;
+    played.ended("COMPLETED", "");
+    assert_eq!(played.text().len(), 150 * 9, "the text is not whole");
+    let asked = model.journal().turns();
+    assert_eq!(asked.len(), 1, "the model was asked again: {asked:#?}");
+
+    let next = harness.play_message(&message_in(&context(&played), "scn:text n=2"), Agreement::Whole).await;
+    next.ended("COMPLETED", "");
+    assert_eq!(next.turn.session, played.turn.session, "the conversation went to another session");
+}

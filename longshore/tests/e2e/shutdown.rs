@@ -1,0 +1,62 @@
+//! Who ends OpenCode, and who leaves it running.
+
+use std::time::Duration;
+
+use longshore_testkit::gateway::{is_alive, until};
+
+use crate::client::message;
+use crate::frames::{id, is_terminal, runs_a_tool, state_of, task_id};
+use crate::harness::Harness;
+
+/// A length of sleep that no other process of the machine asks for.
+const SLEEP: &str = "sleep 311.0417";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_leaves_opencode_running_and_stop_ends_it_with_its_tools() {
+    let (mut harness, _model) = Harness::with_own_model().await;
+    harness.play("scn:text n=1").await.ended("COMPLETED", "");
+    let opencode = harness.opencode.pid();
+
+    let status = harness.gateway.terminate().await;
+    assert!(status.success(), "the gateway ended with {status}: {}", harness.gateway.log());
+    assert!(is_alive(opencode), "OpenCode ended with the gateway");
+    harness.restart().await;
+    assert_eq!(harness.opencode.pid(), opencode, "another OpenCode was started");
+    harness.play("scn:text n=2").await.ended("COMPLETED", "");
+
+    let prompt = format!("scn:bash cmd=\"{SLEEP}\" scn:text n=1");
+    let mut stream = harness.client.stream(&message(&prompt)).await;
+    let frames = stream.until("the command runs", runs_a_tool).await;
+    until(Duration::from_secs(20), "the command is a process", || !sleepers().is_empty()).await;
+    let status = harness.gateway.terminate().await;
+    assert!(status.success(), "the gateway ended with {status}: {}", harness.gateway.log());
+    let sleepers = sleepers();
+    assert!(!sleepers.is_empty() && is_alive(opencode), "SIGTERM ended OpenCode or its tool");
+
+    let stopped = harness.gateway.stop_opencode();
+    assert!(stopped.status.success(), "{stopped:?}");
+    assert!(!is_alive(opencode), "`longshore stop` left OpenCode running");
+    for pid in sleepers {
+        assert!(!is_alive(pid), "`longshore stop` left a tool running (process {pid})");
+    }
+
+    // What became of the turn is told, not guessed: its OpenCode is gone.
+    harness.restart().await;
+    let last = frames.last().expect("frames came before the end");
+    let rest = harness.client.resume(&task_id(last), id(last)).await.rest().await;
+    assert!(rest.last().is_some_and(is_terminal), "{rest:#?}");
+    let task = harness.client.get(&task_id(last)).await;
+    assert_eq!(state_of(&task), "FAILED", "{task:#}");
+}
+
+/// The processes that run the command of this test.
+fn sleepers() -> Vec<u32> {
+    let wanted: Vec<u8> = SLEEP.replace(' ', "\0").into_bytes();
+    let processes = std::fs::read_dir("/proc").expect("Linux has /proc");
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.strip_suffix(b"\0").is_some_and(|line| line.ends_with(&wanted)) && is_alive(*pid)
+    })
+    .collect()
+}

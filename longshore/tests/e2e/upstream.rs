@@ -1,0 +1,146 @@
+//! What OpenCode itself says about a turn, held against what the gateway says.
+
+use longshore_testkit::gateway::OpenCodeApi;
+use serde_json::{Map, Value, json};
+
+/// A turn as OpenCode's message list has it.
+#[derive(Debug)]
+pub(crate) struct UpstreamTurn {
+    pub(crate) session: String,
+    /// `{info, parts}` of each answer to it, the oldest first.
+    pub(crate) answers: Vec<Value>,
+}
+
+/// How much of OpenCode's list the gateway must have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Agreement {
+    /// All of it, and nothing else.
+    Whole,
+    /// The task ended before OpenCode did: its texts may be shorter, and its tool calls may have been ended since.
+    Stopped,
+}
+
+/// A block of output under its id: a text of some kind, or a tool call.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Block {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) content: Value,
+}
+
+/// The turn whose user message is exactly `text`. Fails unless there is exactly one in all sessions.
+pub(crate) async fn turn(opencode: &OpenCodeApi, text: &str) -> UpstreamTurn {
+    let mut found = turns(opencode, text).await;
+    assert_eq!(found.len(), 1, "expected one prompt {text:?} at OpenCode, found {found:#?}");
+    found.remove(0)
+}
+
+/// Every turn whose user message is exactly `text`. Sub-agents are left out.
+pub(crate) async fn turns(opencode: &OpenCodeApi, text: &str) -> Vec<UpstreamTurn> {
+    let mut found = Vec::new();
+    for session in opencode.sessions().await {
+        if session.get("parentID").is_some() {
+            continue;
+        }
+        let session = session["id"].as_str().expect("a session has an id").to_owned();
+        let messages = opencode.messages(&session).await;
+        for user in messages.iter().filter(|message| message["info"]["role"] == "user") {
+            if said(user) == text {
+                let id = &user["info"]["id"];
+                let answers = messages.iter().filter(|message| message["info"]["parentID"] == *id);
+                found.push(UpstreamTurn { session: session.clone(), answers: answers.cloned().collect() });
+            }
+        }
+    }
+    found
+}
+
+/// The texts of a message's parts.
+pub(crate) fn said(message: &Value) -> String {
+    let parts = message["parts"].as_array().into_iter().flatten();
+    parts.filter(|part| part["type"] == "text").filter_map(|part| part["text"].as_str()).collect()
+}
+
+/// The texts, reasonings and tool calls of a turn, in order. A text that came to nothing is left out.
+pub(crate) fn blocks_of_opencode(turn: &UpstreamTurn) -> Vec<Block> {
+    let parts = turn.answers.iter().filter_map(|answer| answer["parts"].as_array()).flatten();
+    parts.filter_map(block_of_part).collect()
+}
+
+fn block_of_part(part: &Value) -> Option<Block> {
+    let id = part["id"].as_str()?.to_owned();
+    let (name, content) = match part["type"].as_str()? {
+        kind @ ("text" | "reasoning") => (kind.to_owned(), part["text"].clone()),
+        "tool" => {
+            let state = &part["state"];
+            let mut call =
+                json!({"call_id": part["callID"], "tool": part["tool"], "status": state["status"]});
+            for key in ["input", "output", "error"] {
+                if let Some(value) = state.get(key) {
+                    call[key] = value.clone();
+                }
+            }
+            (format!("tool:{}", part["tool"].as_str()?), call)
+        }
+        _ => return None,
+    };
+    (content != "").then_some(Block { id, name, content })
+}
+
+/// The same of a task. A block that was withdrawn is left out.
+pub(crate) fn blocks_of_task(task: &Value) -> Vec<Block> {
+    let artifacts = task["artifacts"].as_array().into_iter().flatten();
+    artifacts.filter_map(block_of_artifact).collect()
+}
+
+fn block_of_artifact(artifact: &Value) -> Option<Block> {
+    let parts = artifact["parts"].as_array().unwrap_or_else(|| panic!("no parts in {artifact}"));
+    let [part] = parts.as_slice() else { panic!("expected one part in {artifact}") };
+    let content = match part.get("data") {
+        // The title is for people; OpenCode words it anew as it likes.
+        Some(Value::Object(call)) => {
+            let known = ["call_id", "tool", "status", "input", "output", "error"];
+            let call: Map<String, Value> = call
+                .iter()
+                .filter(|(key, _)| known.contains(&key.as_str()))
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect();
+            Value::Object(call)
+        }
+        _ => part["text"].clone(),
+    };
+    let text =
+        |key: &str| artifact[key].as_str().unwrap_or_else(|| panic!("no {key} in {artifact}")).to_owned();
+    (content != "").then(|| Block { id: text("artifactId"), name: text("name"), content })
+}
+
+/// Fails unless the task says what OpenCode says.
+pub(crate) fn check(name: &str, task: &Value, turn: &UpstreamTurn, agreement: Agreement) {
+    let (ours, theirs) = (blocks_of_task(task), blocks_of_opencode(turn));
+    match agreement {
+        Agreement::Whole => {
+            assert!(
+                ours == theirs,
+                "{name}: expected what OpenCode has:\n{theirs:#?}\nbut the task has:\n{ours:#?}"
+            );
+        }
+        Agreement::Stopped => {
+            for ours in &ours {
+                let theirs = theirs.iter().find(|theirs| theirs.id == ours.id && theirs.name == ours.name);
+                let theirs = theirs.unwrap_or_else(|| panic!("{name}: OpenCode does not have {ours:#?}"));
+                assert!(
+                    began_as(&ours.content, &theirs.content),
+                    "{name}: {ours:#?} is no beginning of {theirs:#?}"
+                );
+            }
+        }
+    }
+}
+
+/// A text that was stopped is a beginning of the whole; a tool call that was stopped is the same call.
+fn began_as(ours: &Value, theirs: &Value) -> bool {
+    match (ours.as_str(), theirs.as_str()) {
+        (Some(ours), Some(theirs)) => theirs.starts_with(ours),
+        _ => ours["call_id"] == theirs["call_id"] && ours["tool"] == theirs["tool"],
+    }
+}
