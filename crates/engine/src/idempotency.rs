@@ -23,6 +23,7 @@ pub(crate) fn digest(command: &SendMessage) -> [u8; 32] {
     feed(serde_json::to_vec(reference_task_ids));
     feed(serde_json::to_vec(extensions));
     feed(serde_json::to_vec(metadata));
+    // The session that the caller named is part of the metadata.
     feed(serde_json::to_vec(&command.metadata));
     hasher.finalize().into()
 }

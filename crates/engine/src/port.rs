@@ -7,8 +7,8 @@ mod store;
 pub use agent::{Agent, NewSession, Resume, Session, Turn, TurnRequest};
 pub use clock::{Clock, SystemClock};
 pub use store::{
-    Append, Appended, Binding, Create, Created, Head, IdempotencyKey, ListQuery, PageCursor, Store,
-    StoredTask, TaskPage, TurnRecord,
+    Append, Appended, Binding, Create, Created, Head, IdempotencyKey, ListQuery, OwnedSession, PageCursor,
+    READ_BYTES, Store, StoredTask, TaskPage, TurnRecord,
 };
 
 /// A future behind a trait object.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use longshore_model::{
-    ContextId, Error, ErrorKind, ListTasks, Message, PartContent, Principal, Result, SendMessage, Seq, Task,
-    TaskEvent, TaskId, Timestamp,
+    ContextId, Error, ErrorKind, ListTasks, Message, PartContent, Principal, Result, SendMessage, Seq,
+    SessionId, Task, TaskEvent, TaskId, Timestamp,
 };
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -13,7 +13,7 @@ use crate::actor::{Actor, INBOX, Inbox, Ownership, Surroundings};
 use crate::config::EngineConfig;
 use crate::lanes::LaneKey;
 use crate::live::LiveLog;
-use crate::port::{Agent, Clock, Create, Created, IdempotencyKey, ListQuery, Store, StoredTask};
+use crate::port::{Agent, Binding, Clock, Create, Created, IdempotencyKey, ListQuery, Store, StoredTask};
 use crate::reader::TaskReader;
 use crate::tasks::Tasks;
 use crate::{idempotency, page_token};
@@ -108,6 +108,9 @@ impl Engine {
         let digest = idempotency::digest(&command);
         let task_id = new_task_id();
         let context = command.message.context_id.clone().unwrap_or_else(new_context_id);
+        if let Some(session) = &command.session {
+            self.bind_known_session(&caller, &context, session, now).await?;
+        }
         let mut message = command.message;
         message.context_id = Some(context.clone());
         message.task_id = Some(task_id.clone());
@@ -274,6 +277,32 @@ impl Engine {
     fn reader(&self, task: TaskId, context: ContextId, cursor: Seq) -> TaskReader {
         let (store, registry) = (Arc::clone(&self.around.store), Arc::clone(&self.around.registry));
         TaskReader::new(store, registry, task, context, cursor)
+    }
+
+    /// Binds the context to a session that the caller has used before. Nothing happens when it is bound to it.
+    async fn bind_known_session(
+        &self,
+        caller: &Principal,
+        context: &ContextId,
+        session: &SessionId,
+        at: Timestamp,
+    ) -> Result<()> {
+        const FIELD: &str = "metadata.shared.session.id";
+        match self.around.store.binding(caller, context).await? {
+            Some(bound) if bound.id == *session => return Ok(()),
+            Some(_) => {
+                return Err(Error::invalid(
+                    FIELD,
+                    "is not the session of this context; start another context with it",
+                ));
+            }
+            None => {}
+        }
+        // Another's session and one that nobody knows look the same from outside.
+        let known = self.around.store.session(session).await?.filter(|known| known.owner == *caller);
+        let known = known.ok_or_else(|| Error::invalid(FIELD, "is no session that you may use"))?;
+        let (owner, context) = (caller.clone(), context.clone());
+        self.around.store.bind(Binding { owner, context, session: known.session, at }).await
     }
 
     fn window_start(&self, now: Timestamp) -> Timestamp {

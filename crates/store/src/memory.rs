@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::port::{
-    Append, Appended, Binding, BoxFuture, Create, Created, Head, ListQuery, PageCursor, Session, Store,
-    StoredTask, TaskPage, TurnRecord,
+    Append, Appended, Binding, BoxFuture, Create, Created, Head, ListQuery, OwnedSession, PageCursor,
+    Session, Store, StoredTask, TaskPage, TurnRecord,
 };
 use longshore_model::{
     ContextId, Entry, Error, Principal, Result, Seq, SessionId, Task, TaskId, TaskState, Timestamp,
@@ -79,7 +79,7 @@ impl Store for MemoryStore {
         Box::pin(async move { self.kept().bind(binding) })
     }
 
-    fn session_owner<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Option<Principal>>> {
+    fn session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Option<OwnedSession>>> {
         Box::pin(async move { Ok(self.kept().sessions.get(session).cloned()) })
     }
 
@@ -95,7 +95,7 @@ struct Kept {
     created: Vec<TaskId>,
     keys: HashMap<(Principal, [u8; 32]), (TaskId, Timestamp)>,
     bindings: HashMap<(Principal, ContextId), Session>,
-    sessions: HashMap<SessionId, Principal>,
+    sessions: HashMap<SessionId, OwnedSession>,
 }
 
 struct Row {
@@ -208,10 +208,13 @@ impl Kept {
     }
 
     fn bind(&mut self, binding: Binding) -> Result<()> {
-        let owner = self.sessions.entry(binding.session.id.clone()).or_insert_with(|| binding.owner.clone());
-        if *owner != binding.owner {
+        let (owner, session) = (binding.owner.clone(), binding.session.clone());
+        let known = self.sessions.entry(session.id.clone());
+        let known = known.or_insert_with(|| OwnedSession { owner, session: session.clone() });
+        if known.owner != binding.owner {
             return Err(rules::foreign_session(&binding.session.id));
         }
+        known.session = session;
         self.bindings.insert((binding.owner, binding.context), binding.session);
         Ok(())
     }

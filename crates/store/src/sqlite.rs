@@ -13,8 +13,8 @@ use std::fmt;
 use std::path::Path;
 
 use longshore_engine::port::{
-    Append, Appended, Binding, BoxFuture, Create, Created, Head, ListQuery, Session, Store, StoredTask,
-    TaskPage,
+    Append, Appended, Binding, BoxFuture, Create, Created, Head, ListQuery, OwnedSession, Session, Store,
+    StoredTask, TaskPage,
 };
 use longshore_model::{ContextId, Entry, Principal, Result, Seq, SessionId, TaskId};
 
@@ -123,9 +123,9 @@ impl Store for SqliteStore {
         Box::pin(self.writer.run(move |db| write::bind(db, &binding)))
     }
 
-    fn session_owner<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Option<Principal>>> {
+    fn session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Option<OwnedSession>>> {
         let session = session.clone();
-        Box::pin(self.quick.run(move |db| read::session_owner(db, &session)))
+        Box::pin(self.quick.run(move |db| read::session(db, &session)))
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {

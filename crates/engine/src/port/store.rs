@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::BoxFuture;
 use super::agent::Session;
 
+/// A read stops behind the event with which it has given this many bytes of the log. Bounds what a reader costs whose
+/// events are large, such as the output of tools. A store that has its events in memory anyway may ignore it.
+pub const READ_BYTES: usize = 256 * 1024;
+
 /// The durable side of the engine.
 ///
 /// Every write is atomic and durable when its future returns. A failed store answers with `Unavailable`.
@@ -19,11 +23,12 @@ pub trait Store: Send + Sync + Debug {
     /// Makes a task with its first event, unless the same request already made one.
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>>;
 
-    /// Appends to a task's log. Fails, with nothing written, when the log's head is not `expected`,
-    /// or when the task is terminal.
+    /// Appends to a task's log. Nothing is written when the log's head is not `expected`, or when the task is over;
+    /// when both, it is over. Dropping the future does not take the append back.
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>>;
 
-    /// Events after the cursor, in order, at most `limit`. Empty at the head.
+    /// Events after the cursor, in order, at most `limit`, and fewer when they are large ([`READ_BYTES`]); at least
+    /// one when there is one. Empty at the head. `TaskNotFound` for a task that is not there.
     fn read<'a>(&'a self, task: &'a TaskId, after: Seq, limit: usize) -> BoxFuture<'a, Result<Vec<Entry>>>;
 
     /// The task, if it is there and `owner` owns it: folded to its head.
@@ -43,11 +48,12 @@ pub trait Store: Send + Sync + Debug {
         context: &'a ContextId,
     ) -> BoxFuture<'a, Result<Option<Session>>>;
 
-    /// Binds a context to a session, for good or until it is bound again. The session then belongs to the owner.
+    /// Binds a context to a session, for good or until it is bound again. The session then belongs to the owner;
+    /// one that belongs to somebody else is refused with `PermissionDenied`.
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<()>>;
 
-    /// Who owns a session that was ever bound.
-    fn session_owner<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Option<Principal>>>;
+    /// A session that was ever bound, and its owner.
+    fn session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Option<OwnedSession>>>;
 
     /// Every task that is not terminal, in the order of their creation. For the start of the gateway.
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>>;
@@ -134,10 +140,11 @@ pub struct ListQuery {
     pub owner: Principal,
     pub context: Option<ContextId>,
     pub state: Option<TaskState>,
+    /// This moment counts.
     pub status_after: Option<Timestamp>,
     pub limit: usize,
     pub after: Option<PageCursor>,
-    /// Without them the store need not read the tail of each log: status and history are in the snapshot.
+    /// Without: the tasks come with no artifacts, and the store need not read them.
     pub with_artifacts: bool,
 }
 
@@ -155,6 +162,13 @@ pub struct TaskPage {
     pub total: u64,
     /// There are more.
     pub next: Option<PageCursor>,
+}
+
+/// A session and whose it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OwnedSession {
+    pub owner: Principal,
+    pub session: Session,
 }
 
 #[derive(Clone, Debug)]

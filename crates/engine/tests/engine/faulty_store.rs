@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use longshore_engine::port::{
-    Append, Appended, Binding, BoxFuture, Create, Created, Head, ListQuery, Session, Store, StoredTask,
-    TaskPage,
+    Append, Appended, Binding, BoxFuture, Create, Created, Head, ListQuery, OwnedSession, Session, Store,
+    StoredTask, TaskPage,
 };
 use longshore_model::{ContextId, Entry, Error, ErrorKind, Principal, Result, Seq, SessionId, TaskId};
 use tokio::sync::Semaphore;
@@ -89,8 +89,8 @@ impl Store for FaultyStore {
         self.inner.bind(binding)
     }
 
-    fn session_owner<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Option<Principal>>> {
-        self.inner.session_owner(session)
+    fn session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Option<OwnedSession>>> {
+        self.inner.session(session)
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {

@@ -130,3 +130,56 @@ async fn the_same_context_name_of_two_principals_is_two_conversations() {
     let (one, two) = (h.turn().await, h.turn().await);
     assert_ne!(one.request.session, two.request.session);
 }
+
+#[tokio::test]
+async fn a_message_goes_on_in_a_session_of_its_own_principal_only() {
+    let mut h = start();
+    let first = h.send("c1", "m1").await;
+    let turn = h.turn().await;
+    let session = turn.request.session.clone();
+    let naming = |context: &str, text: &str, session: &longshore_model::SessionId| {
+        let mut command = message(context, text);
+        command.session = Some(session.clone());
+        command
+    };
+    turn.complete().await;
+    h.reaches(&first.task, TaskState::Completed).await;
+    for context in ["c1", "c2"] {
+        let sent =
+            h.engine.send(&alice(), naming(context, &format!("in-{context}"), &session.id)).await.unwrap();
+        let turn = h.turn().await;
+        assert_eq!(turn.request.session, session);
+        turn.complete().await;
+        h.reaches(&sent.task, TaskState::Completed).await;
+    }
+    h.send("c3", "m3").await;
+    let other = h.turn().await.request.session.clone();
+    assert_ne!(other, session);
+    let unknown = longshore_model::SessionId::parse("ses_unknown").unwrap();
+    let refused = [
+        (alice(), naming("c1", "x1", &other.id)),
+        (alice(), naming("c4", "x2", &unknown)),
+        (Principal::new("bob"), naming("c1", "x3", &session.id)),
+    ];
+    for (caller, command) in refused {
+        let error = h.engine.send(&caller, command).await.unwrap_err();
+        assert_eq!(error.violations()[0].field, "metadata.shared.session.id");
+    }
+    assert_eq!(h.agent.log().opened.len(), 2);
+}
+
+#[tokio::test]
+async fn two_contexts_of_one_session_take_turns() {
+    let mut h = start();
+    h.send("c1", "m1").await;
+    let turn = h.turn().await;
+    let mut command = message("c2", "m2");
+    command.session = Some(turn.request.session.id.clone());
+    let second = h.engine.send(&alice(), command).await.unwrap();
+    tokio::task::yield_now().await;
+    assert!(h.turns.is_empty(), "the session is taken");
+    assert_eq!(h.task(&second.task).await.status.state, TaskState::Submitted);
+    turn.complete().await;
+    h.turn().await.complete().await;
+    h.reaches(&second.task, TaskState::Completed).await;
+}

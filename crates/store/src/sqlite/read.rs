@@ -1,6 +1,6 @@
 //! What can be asked of the file. Each function runs in one read transaction.
 
-use longshore_engine::port::{Head, Session, StoredTask, TurnRecord};
+use longshore_engine::port::{Head, OwnedSession, READ_BYTES, Session, StoredTask, TurnRecord};
 use longshore_model::{
     ContextId, Entry, Error, ErrorKind, Principal, PromptId, Seq, SessionId, Task, TaskEvent, TaskId,
     TaskState,
@@ -25,7 +25,15 @@ pub(super) fn events(db: &Connection, task: &TaskId, after: Seq, limit: usize) -
     )?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let range = named_params! { ":task": ordinal, ":after": to_sql(after), ":limit": limit };
-    statement.query_and_then(range, |row| entry(task, row))?.collect()
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    let mut rows = statement.query(range)?;
+    while bytes < READ_BYTES
+        && let Some(row) = rows.next()?
+    {
+        bytes += row.get_ref(1)?.as_str()?.len();
+        entries.push(entry(task, row)?);
+    }
+    Ok(entries)
 }
 
 pub(super) fn get(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<Option<StoredTask>> {
@@ -57,11 +65,12 @@ pub(super) fn binding(db: &Connection, owner: &Principal, context: &ContextId) -
     Ok(Some(Session { id, directory: row.get(1)? }))
 }
 
-pub(super) fn session_owner(db: &Connection, session: &SessionId) -> Outcome<Option<Principal>> {
-    let mut statement = db.prepare_cached("SELECT owner FROM sessions WHERE id = :id")?;
+pub(super) fn session(db: &Connection, session: &SessionId) -> Outcome<Option<OwnedSession>> {
+    let mut statement = db.prepare_cached("SELECT owner, directory FROM sessions WHERE id = :id")?;
     let mut rows = statement.query(named_params! { ":id": session.as_str() })?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    Ok(Some(Principal::new(row.get_ref(0)?.as_str()?)))
+    let owner = Principal::new(row.get_ref(0)?.as_str()?);
+    Ok(Some(OwnedSession { owner, session: Session { id: session.clone(), directory: row.get(1)? } }))
 }
 
 pub(super) fn unfinished(db: &Connection) -> Outcome<Vec<StoredTask>> {

@@ -180,3 +180,19 @@ async fn an_unknown_state_is_reported() {
     let refused = bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap_err();
     bench.check_public(&refused, ErrorKind::Internal, "damaged");
 }
+
+#[tokio::test]
+async fn a_read_of_large_events_is_bounded_and_goes_on() {
+    let bench = Bench::new().await;
+    let large = "x".repeat(longshore_engine::port::READ_BYTES * 2 / 3);
+    bench.store.append(append("t", 3, vec![chunk(&large); 4])).await.unwrap();
+    let mut sizes = Vec::new();
+    let mut cursor = Seq(3);
+    loop {
+        let entries = bench.store.read(&task_id("t"), cursor, 100).await.unwrap();
+        let Some(last) = entries.last() else { break };
+        cursor = last.seq;
+        sizes.push(entries.len());
+    }
+    assert_eq!((sizes, cursor), (vec![2, 2], Seq(7)));
+}

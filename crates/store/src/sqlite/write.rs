@@ -91,9 +91,15 @@ pub(super) fn append(db: &Connection, batch: &Batch) -> Outcome<Appended> {
 pub(super) fn bind(db: &Connection, binding: &Binding) -> Outcome<()> {
     let (owner, session) = (binding.owner.as_str(), &binding.session);
     db.prepare_cached(
-        "INSERT INTO sessions (id, owner, at) VALUES (:id, :owner, :at) ON CONFLICT (id) DO NOTHING",
+        "INSERT INTO sessions (id, owner, directory, at) VALUES (:id, :owner, :directory, :at)
+         ON CONFLICT (id) DO UPDATE SET directory = excluded.directory WHERE owner = excluded.owner",
     )?
-    .execute(named_params! { ":id": session.id.as_str(), ":owner": owner, ":at": binding.at.0 })?;
+    .execute(named_params! {
+        ":id": session.id.as_str(),
+        ":owner": owner,
+        ":directory": session.directory,
+        ":at": binding.at.0,
+    })?;
     let is_owner: bool = db
         .prepare_cached("SELECT owner = :owner FROM sessions WHERE id = :id")?
         .query_row(named_params! { ":id": session.id.as_str(), ":owner": owner }, |row| row.get(0))?;

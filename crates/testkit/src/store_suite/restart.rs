@@ -79,7 +79,7 @@ async fn seen(store: &Arc<dyn Store>) -> Vec<String> {
         seen.push(format!("{:?}", store.list(ListQuery { with_artifacts, ..everything() }).await));
     }
     seen.push(format!("{:?}", store.binding(&ada(), &context_id("c")).await));
-    seen.push(format!("{:?}", store.session_owner(&session_id("ses")).await));
+    seen.push(format!("{:?}", store.session(&session_id("ses")).await));
     seen.push(format!("{:?}", store.unfinished().await));
     seen
 }

@@ -1,6 +1,6 @@
 //! Contexts, the sessions that they are bound to, and who owns those.
 
-use longshore_engine::port::{Binding, Session};
+use longshore_engine::port::{Binding, OwnedSession, Session};
 use longshore_model::{ErrorKind, Result, Timestamp};
 
 use super::Fixture;
@@ -10,25 +10,31 @@ fn binding(who: &str, context: &str, name: &str) -> Binding {
     Binding { owner: owner(who), context: context_id(context), session: session(name), at: Timestamp(1) }
 }
 
+fn owned(name: &str) -> OwnedSession {
+    OwnedSession { owner: ada(), session: session(name) }
+}
+
 pub(super) async fn a_context_is_bound_until_it_is_bound_again(fixture: &dyn Fixture) {
     let store = fixture.open();
     let bound = async || store.binding(&ada(), &context_id("c")).await.expect("a read");
     assert_eq!(bound().await, None);
-    assert_eq!(store.session_owner(&session_id("ses_1")).await.expect("a read"), None);
+    assert_eq!(store.session(&session_id("ses_1")).await.expect("a read"), None);
     for name in ["ses_1", "ses_2"] {
         store.bind(binding("ada", "c", name)).await.expect("the session is free");
         assert_eq!(bound().await, Some(session(name)));
-        assert_eq!(store.session_owner(&session_id(name)).await.expect("a read"), Some(ada()));
+        assert_eq!(store.session(&session_id(name)).await.expect("a read"), Some(owned(name)));
     }
     // The first is bound no more, but still ada's.
-    assert_eq!(store.session_owner(&session_id("ses_1")).await.expect("a read"), Some(ada()));
+    assert_eq!(store.session(&session_id("ses_1")).await.expect("a read"), Some(owned("ses_1")));
     // The same session, elsewhere: the newest place counts.
     let moved = Session { directory: "/elsewhere".to_owned(), ..session("ses_2") };
     store
         .bind(Binding { session: moved.clone(), ..binding("ada", "c", "ses_2") })
         .await
         .expect("it is ada's");
-    assert_eq!(bound().await, Some(moved));
+    assert_eq!(bound().await, Some(moved.clone()));
+    let known = store.session(&session_id("ses_2")).await.expect("a read");
+    assert_eq!(known, Some(OwnedSession { owner: ada(), session: moved }));
 }
 
 pub(super) async fn a_context_name_is_unique_per_owner_only(fixture: &dyn Fixture) {
@@ -47,7 +53,7 @@ pub(super) async fn a_session_stays_with_its_first_owner(fixture: &dyn Fixture) 
     store.bind(binding("ada", "c", "ses")).await.expect("the session is free");
     let stolen: Result<()> = store.bind(binding("bob", "c", "ses")).await;
     assert_eq!(stolen.expect_err("it is ada's").kind(), ErrorKind::PermissionDenied);
-    assert_eq!(store.session_owner(&session_id("ses")).await.expect("a read"), Some(ada()));
+    assert_eq!(store.session(&session_id("ses")).await.expect("a read"), Some(owned("ses")));
     assert_eq!(store.binding(&owner("bob"), &context_id("c")).await.expect("a read"), None);
 }
 

@@ -46,11 +46,12 @@ CREATE TABLE snapshots (
     artifacts TEXT    NOT NULL
 ) STRICT;
 
--- Every session that was ever bound, and its first owner, who keeps it.
+-- Every session that was ever bound, its first owner, who keeps it, and where it was bound last.
 CREATE TABLE sessions (
-    id    TEXT    NOT NULL PRIMARY KEY,
-    owner TEXT    NOT NULL,
-    at    INTEGER NOT NULL
+    id        TEXT    NOT NULL PRIMARY KEY,
+    owner     TEXT    NOT NULL,
+    directory TEXT    NOT NULL,
+    at        INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- The session of each context. A context is unique per owner only.
