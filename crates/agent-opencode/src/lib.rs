@@ -8,6 +8,7 @@ mod api;
 mod ask;
 mod client;
 mod id;
+pub mod managed;
 mod outcome;
 mod prompt;
 mod reader;

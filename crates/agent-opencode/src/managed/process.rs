@@ -1,0 +1,144 @@
+//! Processes as `/proc` shows them: which one is it, is it alive, and who descends from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
+
+/// The variable by which OpenCode and whatever it starts are known. Its value is different for each OpenCode.
+pub(super) const MARKER: &str = "LONGSHORE_MANAGED";
+
+/// A process. The kernel gives its number to another one day, but not with the same start time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    /// Clock ticks since the machine started.
+    pub(super) start_time: u64,
+}
+
+/// What one line of `/proc/PID/stat` tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Stat {
+    process: Process,
+    parent: u32,
+    is_dead: bool,
+}
+
+impl Process {
+    pub(super) fn find(pid: u32) -> Option<Self> {
+        let stat = Stat::read(pid)?;
+        (!stat.is_dead).then_some(stat.process)
+    }
+
+    pub(super) fn is_alive(self) -> bool {
+        Self::find(self.pid) == Some(self)
+    }
+
+    /// Sends the signal, if this is still the process that it was. One that is gone already needs none.
+    pub(super) fn signal(self, signal: Signal) {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return };
+        if self.is_alive()
+            && let Err(error) = rustix::process::kill_process(pid, signal)
+        {
+            tracing::debug!(pid = self.pid, %error, "a process could not be signalled");
+        }
+    }
+}
+
+/// Names this run of the machine.
+pub(super) fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// `root` with all its descendants, and every process with the marker with all of its: the living ones, without
+/// ourselves.
+pub(super) fn family(root: Option<Process>, marker: &str) -> BTreeSet<Process> {
+    let stats: Vec<Stat> = all().filter(|stat| !stat.is_dead).collect();
+    let mut children: BTreeMap<u32, Vec<Process>> = BTreeMap::new();
+    for stat in &stats {
+        children.entry(stat.parent).or_default().push(stat.process);
+    }
+    let mut waiting: Vec<Process> = stats
+        .iter()
+        .map(|stat| stat.process)
+        .filter(|process| Some(*process) == root || has_marker(process.pid, marker))
+        .collect();
+    let mut family = BTreeSet::new();
+    while let Some(process) = waiting.pop() {
+        if process.pid != std::process::id() && family.insert(process) {
+            waiting.extend(children.get(&process.pid).into_iter().flatten());
+        }
+    }
+    family
+}
+
+impl Stat {
+    fn read(pid: u32) -> Option<Self> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Self::parse(pid, &text)
+    }
+
+    fn parse(pid: u32, text: &str) -> Option<Self> {
+        // The second field is the name in parentheses, and may itself hold spaces and parentheses.
+        let (_, rest) = text.rsplit_once(')')?;
+        let mut fields = rest.split_whitespace();
+        let state = fields.next()?;
+        let parent = fields.next()?.parse().ok()?;
+        // The start time is field 22 of the line; two more were just taken.
+        let start_time = fields.nth(17)?.parse().ok()?;
+        Some(Self { process: Process { pid, start_time }, parent, is_dead: matches!(state, "Z" | "X" | "x") })
+    }
+}
+
+fn all() -> impl Iterator<Item = Stat> {
+    std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(Stat::read)
+}
+
+/// Whether the process was started with the marker in its environment. Those of other users cannot be read, and
+/// are none of ours.
+fn has_marker(pid: u32, marker: &str) -> bool {
+    let wanted = format!("{MARKER}={marker}");
+    std::fs::read(format!("/proc/{pid}/environ"))
+        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|line| line == wanted.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_process_does_not_confuse_the_rest_of_its_line() {
+        let check = |name: &str, state: &str, is_dead: bool| {
+            let line = format!(
+                "42 ({name}) {state} 7 42 42 0 -1 4194304 1 0 0 0 158 29 0 0 20 0 7 0 111337 760 1\n"
+            );
+            let expected = Stat { process: Process { pid: 42, start_time: 111_337 }, parent: 7, is_dead };
+            assert_eq!(Stat::parse(42, &line), Some(expected), "{line}");
+        };
+        check("opencode", "S", false);
+        check("a b", "R", false);
+        check(") S 1 (", "S", false);
+        check("gone", "Z", true);
+        check("gone", "X", true);
+        assert_eq!(Stat::parse(1, ""), None);
+        assert_eq!(Stat::parse(1, "1 (short) S 1"), None);
+    }
+
+    #[test]
+    fn a_process_is_known_by_number_and_start_time() {
+        let me = Process::find(std::process::id()).unwrap();
+        assert!(me.is_alive());
+        assert!(!Process { start_time: me.start_time + 1, ..me }.is_alive());
+        assert!(!boot_id().is_empty());
+    }
+
+    #[test]
+    fn we_are_never_in_the_family() {
+        let me = Process::find(std::process::id()).unwrap();
+        assert!(!family(Some(me), "no such marker").contains(&me));
+    }
+}

@@ -1,0 +1,139 @@
+//! What the next start must know about a running OpenCode.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use longshore_model::{Error, Result};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::health;
+use super::process::{self, Process};
+
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) port: u16,
+    pub(super) password: String,
+    /// What OpenCode and its tools have in their environment, so that they are found wherever they went.
+    pub(super) marker: String,
+    /// Where it was started; its sessions belong there.
+    pub(super) workspace: PathBuf,
+    /// None until it has been started.
+    #[serde(flatten)]
+    process: Option<Identity>,
+    /// None until it answers.
+    pub(super) version: Option<String>,
+}
+
+/// A process that cannot be mistaken for another that got its number later, not even after a restart of the machine.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Identity {
+    #[serde(flatten)]
+    process: Process,
+    boot: String,
+}
+
+impl Record {
+    pub(super) fn new(port: u16, password: String, workspace: &Path) -> Self {
+        Self {
+            port,
+            password,
+            marker: format!("{:032x}", rand::random::<u128>()),
+            workspace: workspace.to_owned(),
+            process: None,
+            version: None,
+        }
+    }
+
+    /// The record of a data directory, if there is one that can be read.
+    pub(super) fn read(data_dir: &Path) -> Option<Self> {
+        let text = match std::fs::read(file(data_dir)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                tracing::warn!(%error, "the record of the managed OpenCode cannot be read");
+                return None;
+            }
+        };
+        serde_json::from_slice(&text)
+            .inspect_err(|error| tracing::warn!(%error, "the record of the managed OpenCode is damaged"))
+            .ok()
+    }
+
+    /// Writes all or nothing, for the owner's eyes only.
+    pub(super) fn write(&self, data_dir: &Path) -> Result<()> {
+        let text = serde_json::to_vec_pretty(self).map_err(Error::internal)?;
+        let draft = data_dir.join("managed.json.draft");
+        let written = (|| {
+            // One that was left by a crash may have other rights.
+            ignore_absent(std::fs::remove_file(&draft))?;
+            let mut output =
+                std::fs::File::options().write(true).create_new(true).mode(0o600).open(&draft)?;
+            output.write_all(&text)?;
+            output.sync_all()?;
+            std::fs::rename(&draft, file(data_dir))
+        })();
+        written.map_err(|source| {
+            super::unavailable("The data directory cannot be written to, so OpenCode cannot be managed.")
+                .caused_by(source)
+        })
+    }
+
+    pub(super) fn remove(data_dir: &Path) -> Result<()> {
+        ignore_absent(std::fs::remove_file(file(data_dir))).map_err(Error::internal)
+    }
+
+    /// Takes down which process it is now.
+    pub(super) fn started(&mut self, process: Process) {
+        self.process = Some(Identity { process, boot: process::boot_id() });
+        self.version = None;
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(|identity| identity.process.pid)
+    }
+
+    /// The process, if it still runs.
+    pub(super) fn living(&self) -> Option<Process> {
+        let identity = self.process.as_ref()?;
+        (identity.boot == process::boot_id() && identity.process.is_alive()).then_some(identity.process)
+    }
+
+    /// Whether it runs, answers, and belongs to this workspace.
+    pub(super) async fn is_adoptable(&self, workspace: &Path) -> bool {
+        self.workspace == workspace
+            && self.living().is_some()
+            && self.version.is_some()
+            && health::version(self.port, &self.password).await.is_ok()
+    }
+
+    pub(super) fn base_url(&self) -> Url {
+        let mut url = Url::parse("http://127.0.0.1/").expect("a fixed URL");
+        url.set_port(Some(self.port)).expect("an http URL can have a port");
+        url
+    }
+}
+
+/// Without the password: records are logged, secrets are not.
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("port", &self.port)
+            .field("process", &self.process)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
+fn file(data_dir: &Path) -> PathBuf {
+    data_dir.join("managed.json")
+}
+
+fn ignore_absent(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

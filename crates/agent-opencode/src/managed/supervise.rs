@@ -1,0 +1,149 @@
+//! Keeps a managed OpenCode running.
+//!
+//! When it ends, whatever it left running is ended too, and it is started again with the same port and password, so
+//! that whoever talks to it need not notice more than a broken connection. The first restart waits 250 ms, each
+//! further one twice as long as the one before, up to 30 s; after a minute without an end the waits begin anew.
+//! It is not started again when its record is gone: somebody stopped it.
+
+use std::time::Duration;
+
+use longshore_engine::Tasks;
+use longshore_model::Result;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::lock::Lock;
+use super::record::Record;
+use super::{Managed, STOP_PATIENCE, end, launch};
+
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// One that ran so long did not end because of how it was started.
+const STEADY: Duration = Duration::from_mins(1);
+
+/// How often we look whether an adopted one, which is no child of ours, still runs.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How a supervised OpenCode is, for health reports.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum State {
+    Running {
+        pid: u32,
+        version: String,
+    },
+    /// It ended, and is started again after a wait. `reason` is fit for anybody's eyes.
+    Down {
+        restarts: u32,
+        reason: String,
+    },
+    /// Somebody stopped it. It stays so.
+    Stopped,
+}
+
+impl Managed {
+    /// Starts it again whenever it ends, until it is stopped or the gateway ends, which leaves it running.
+    pub fn supervise(self, tasks: &Tasks) -> watch::Receiver<State> {
+        let (sender, receiver) = watch::channel(self.state());
+        let stopping = tasks.stopping().clone();
+        tasks.spawn("managed-opencode", async move {
+            tokio::select! {
+                () = stopping.cancelled() => {}
+                () = self.keep_running(&sender) => {}
+            }
+        });
+        receiver
+    }
+
+    async fn keep_running(mut self, state: &watch::Sender<State>) {
+        let mut wait = Wait::default();
+        let mut restarts = 0;
+        loop {
+            let since = Instant::now();
+            self.ended().await;
+            if since.elapsed() >= STEADY {
+                wait = Wait::default();
+            }
+            tracing::warn!(pid = self.pid(), "OpenCode ended");
+            let mut reason = "OpenCode ended unexpectedly and is being started again.".to_owned();
+            loop {
+                state.send_replace(State::Down { restarts, reason });
+                tokio::time::sleep(wait.next()).await;
+                restarts += 1;
+                match self.restart().await {
+                    Ok(true) => break,
+                    Ok(false) => {
+                        tracing::info!("OpenCode was stopped");
+                        state.send_replace(State::Stopped);
+                        return;
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, cause = ?error.cause(), "OpenCode cannot be started again");
+                        reason = error.to_string();
+                    }
+                }
+            }
+            state.send_replace(self.state());
+        }
+    }
+
+    fn state(&self) -> State {
+        State::Running { pid: self.pid().unwrap_or_default(), version: self.version().to_owned() }
+    }
+
+    async fn ended(&mut self) {
+        if let Some(child) = &mut self.child {
+            match child.wait().await {
+                Ok(status) => tracing::debug!(%status, "the OpenCode process ended"),
+                Err(error) => tracing::warn!(%error, "the OpenCode process cannot be waited for"),
+            }
+        }
+        while self.record.living().is_some() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// False when it shall not run any more.
+    async fn restart(&mut self) -> Result<bool> {
+        let _lock = Lock::take(&self.config.data_dir, STOP_PATIENCE).await?;
+        match Record::read(&self.config.data_dir) {
+            Some(record) if record.marker == self.record.marker => {}
+            _ => return Ok(false),
+        }
+        end::end(&self.record).await?;
+        let (record, child) = launch::again(&self.config, self.record.clone()).await?;
+        self.record = record;
+        self.child = Some(child);
+        Ok(true)
+    }
+}
+
+/// The waits between restarts.
+#[derive(Debug)]
+struct Wait(Duration);
+
+impl Default for Wait {
+    fn default() -> Self {
+        Self(FIRST_WAIT)
+    }
+}
+
+impl Wait {
+    fn next(&mut self) -> Duration {
+        let wait = self.0;
+        self.0 = (wait * 2).min(LONGEST_WAIT);
+        wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_longest() {
+        let mut wait = Wait::default();
+        let waits: Vec<u128> = (0..9).map(|_| wait.next().as_millis()).collect();
+        assert_eq!(waits, [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+    }
+}
