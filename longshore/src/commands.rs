@@ -42,12 +42,11 @@ pub(crate) fn token(plan: &Plan) -> anyhow::Result<()> {
 pub(crate) async fn stop(plan: &Plan) -> anyhow::Result<()> {
     // A gateway that runs would be left without its agent, so it is the gateway that must be ended.
     let _data_dir = if plan.data_dir.is_dir() { Some(DataDir::take(&plan.data_dir)?) } else { None };
-    match managed::stop(&plan.data_dir).await? {
-        0 => output::say("No OpenCode was left running."),
-        1 => output::say("Ended OpenCode."),
-        processes => {
-            output::say(format_args!("Ended OpenCode and what it had started ({processes} processes)."))
-        }
-    }
+    let said = match managed::stop(&plan.data_dir).await? {
+        0 => "No OpenCode was left running.".to_owned(),
+        1 => "Ended OpenCode.".to_owned(),
+        processes => format!("Ended OpenCode and what it had started ({processes} processes)."),
+    };
+    output::say(said);
     Ok(())
 }

@@ -9,6 +9,7 @@ mod banner;
 mod card;
 mod commands;
 mod data_dir;
+mod limits;
 mod output;
 mod serve;
 mod signals;
@@ -42,6 +43,7 @@ fn run(command: Subcommands) -> anyhow::Result<()> {
     match command {
         Subcommands::Serve(options) => {
             let plan = plan(&options.settings.0, &options.config)?;
+            limits::raise_open_files();
             runtime()?.block_on(serve::serve(&plan))
         }
         Subcommands::DemoModel(options) => runtime()?.block_on(commands::demo_model(&options)),

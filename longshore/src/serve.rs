@@ -10,59 +10,67 @@ use tokio_util::sync::CancellationToken;
 use crate::banner::Banner;
 use crate::config::Plan;
 use crate::output;
-use crate::signals::Signals;
-use crate::wire_up::{self, Gateway};
+use crate::signals::{Ended, Signals};
+use crate::upstream::Upstream;
+use crate::wire_up::{self, Gateway, Ground};
 
 /// How long background tasks may take to end. What runs on then is cut off by the end of the process; the log holds
 /// everything that anybody has seen.
 const TASKS_GRACE: Duration = Duration::from_secs(5);
 
-/// Serves until a signal. A second signal ends the process at once.
+/// Serves until a signal. A second signal does not wait for open requests.
 pub(crate) async fn serve(plan: &Plan) -> anyhow::Result<()> {
     let mut signals = Signals::catch().context("cannot catch signals")?;
     let ground = wire_up::prepare(plan).await?;
     let upstream = tokio::select! {
         upstream = ground.start_agent(plan) => upstream?,
-        // The agent that was about to start dies with the future that started it.
-        _ = signals.next() => {
-            stop_tasks(ground.tasks()).await;
-            return Ok(());
-        }
+        // An OpenCode that was about to start ends with the future that started it.
+        _ = signals.next() => return Ok(()),
     };
-    let gateway = ground.finish(plan, upstream).await?;
-    output::say(banner(plan, &gateway));
-    let Gateway { edge, listener, tasks, upstream, .. } = gateway;
+    let served = run(plan, ground, &upstream, &mut signals).await;
+    upstream.end(*served.as_ref().unwrap_or(&Ended::BySystem)).await;
+    served.map(drop)
+}
+
+/// From the start of the engine to the end of its last task.
+async fn run(
+    plan: &Plan,
+    ground: Ground,
+    upstream: &Upstream,
+    signals: &mut Signals,
+) -> anyhow::Result<Ended> {
+    let gateway = ground.finish(plan, upstream.agent()).await?;
+    output::say(banner(plan, &gateway, upstream));
+    let Gateway { edge, listener, tasks, .. } = gateway;
 
     let shutdown = CancellationToken::new();
     let serving = edge.serve(listener, shutdown.clone());
     tokio::pin!(serving);
     let ended = tokio::select! {
         ended = signals.next() => ended,
-        served = &mut serving => return served.context("the listener failed"),
+        served = &mut serving => return served.context("the listener failed").map(|()| Ended::BySystem),
     };
     shutdown.cancel();
     let orderly = async {
-        let served = serving.await.context("the listener failed");
+        serving.await.context("the listener failed")?;
         // The engine stops before its agent does, so that no task takes the end of the agent for a failure.
         stop_tasks(&tasks).await;
-        served
+        Ok(ended)
     };
-    let served = tokio::select! {
-        served = orderly => served,
-        _ = signals.next() => {
+    tokio::select! {
+        done = orderly => done,
+        again = signals.next() => {
             tracing::warn!("ended by a second signal, without waiting for open requests");
-            Ok(())
+            Ok(again)
         }
-    };
-    upstream.end(ended).await;
-    served
+    }
 }
 
-fn banner(plan: &Plan, gateway: &Gateway) -> String {
+fn banner(plan: &Plan, gateway: &Gateway, upstream: &Upstream) -> String {
     let chance = Alphanumeric.sample_string(&mut rand::rng(), 8);
     Banner {
         workspace: &plan.workspace,
-        agent: gateway.upstream.description(),
+        agent: upstream.description(),
         local_url: &gateway.addresses.local,
         public_url: &gateway.addresses.public,
         token: gateway.token.as_ref(),

@@ -22,7 +22,7 @@ use crate::output;
 use crate::signals::Ended;
 
 /// An OpenCode that does not listen by then is ended, and the start fails. It takes 2 to 4 s on a quiet machine.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// An OpenCode that the engine can drive, and what must end with it.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use longshore_edge::{Credentials, Edge, EdgeConfig};
-use longshore_engine::port::{Clock, Store, SystemClock};
+use longshore_engine::port::{Agent, Clock, Store, SystemClock};
 use longshore_engine::{Engine, EngineConfig, EngineParts, Tasks};
 use longshore_store::Durability;
 use secrecy::SecretString;
@@ -23,7 +23,6 @@ pub(crate) struct Gateway {
     pub(crate) edge: Edge,
     pub(crate) listener: TcpListener,
     pub(crate) tasks: Tasks,
-    pub(crate) upstream: Upstream,
     pub(crate) addresses: Addresses,
     /// The token that Longshore made, if no credential was configured.
     pub(crate) token: Option<SecretString>,
@@ -76,15 +75,11 @@ impl Ground {
         Upstream::start(plan, &self.clock, &self.tasks).await
     }
 
-    pub(crate) fn tasks(&self) -> &Tasks {
-        &self.tasks
-    }
-
     /// Puts the engine and the edge on top, and takes up the tasks that the last run left unfinished.
-    pub(crate) async fn finish(self, plan: &Plan, upstream: Upstream) -> anyhow::Result<Gateway> {
+    pub(crate) async fn finish(self, plan: &Plan, agent: Arc<dyn Agent>) -> anyhow::Result<Gateway> {
         let engine = Engine::new(EngineParts {
             store: self.store,
-            agent: upstream.agent(),
+            agent,
             clock: self.clock,
             tasks: self.tasks.clone(),
             config: EngineConfig {
@@ -104,7 +99,6 @@ impl Ground {
             edge: Edge::new(engine, config, self.tasks.clone()),
             listener: self.listener,
             tasks: self.tasks,
-            upstream,
             addresses: self.addresses,
             token: self.token,
             _data_dir: self.data_dir,

@@ -1,7 +1,9 @@
 //! Runs the program in surroundings of its own, and asks it over plain HTTP.
 
+#![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
+
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -16,41 +18,41 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A directory, a home and an environment for one test.
-pub struct Here {
+pub(crate) struct Here {
     root: TempDir,
     environment: BTreeMap<&'static str, &'static str>,
 }
 
 /// A run that is over.
-pub struct Run {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Run {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Here {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("workspace")).unwrap();
         Self { root, environment: BTreeMap::new() }
     }
 
-    pub fn env(mut self, name: &'static str, value: &'static str) -> Self {
+    pub(crate) fn env(mut self, name: &'static str, value: &'static str) -> Self {
         self.environment.insert(name, value);
         self
     }
 
-    pub fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.root.path().join("workspace").join(name), text).unwrap();
     }
 
     /// Where the data directories of this home are.
-    pub fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.root.path().join("data/longshore")
     }
 
     /// Runs a command to its end.
-    pub fn run(&self, arguments: &[&str]) -> Run {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Run {
         let output = self.command(arguments).output().unwrap();
         Run {
             code: output.status.code(),
@@ -60,23 +62,24 @@ impl Here {
     }
 
     /// Starts a command that runs on, and waits until it has said what it has to say at the start.
-    pub fn start(&self, arguments: &[&str]) -> Running {
+    pub(crate) fn start(&self, arguments: &[&str]) -> Running {
         let began = Instant::now();
         let mut child =
             self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = lines(child.stdout.take().unwrap());
-        let mut said = String::new();
-        loop {
+        let mut running = Running { child: Some(child), said: String::new(), took: Duration::ZERO };
+        while !running.is_ready() {
             let Ok(line) = lines.recv_timeout(PATIENCE) else {
-                let _ = child.kill();
-                let stderr = rest(child.stderr.take().unwrap());
-                panic!("the program did not get ready; it said:\n{said}\nand:\n{stderr}");
+                let said = running.said.clone();
+                panic!(
+                    "the program did not get ready; it said:\n{said}\nand:\n{}",
+                    running.end(Signal::KILL).stderr
+                );
             };
-            said.push_str(&line);
-            if line.starts_with("curl ") || line.starts_with("The demo model listens on ") {
-                return Running { child: Some(child), said, took: began.elapsed() };
-            }
+            running.said.push_str(&line);
         }
+        running.took = began.elapsed();
+        running
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -95,33 +98,39 @@ impl Here {
 }
 
 /// A program that runs. Dropping it ends it.
-pub struct Running {
+pub(crate) struct Running {
     child: Option<Child>,
     said: String,
     took: Duration,
 }
 
 impl Running {
-    pub fn stdout(&self) -> String {
+    /// Whether it has said its last words of the start.
+    fn is_ready(&self) -> bool {
+        let last = self.said.lines().last().unwrap_or_default();
+        last.starts_with("curl ") || last.starts_with("The demo model listens on ")
+    }
+
+    pub(crate) fn stdout(&self) -> String {
         self.said.clone()
     }
 
     /// A value of the banner, by its name.
-    pub fn value(&self, name: &str) -> String {
+    pub(crate) fn value(&self, name: &str) -> String {
         let line = self.said.lines().find(|line| line.trim_start().starts_with(name));
         line.and_then(|line| line.split_whitespace().nth(1)).expect("the banner has this line").to_owned()
     }
 
-    pub fn took(&self) -> Duration {
+    pub(crate) fn took(&self) -> Duration {
         self.took
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
     }
 
     /// Ends it with a signal and waits for it.
-    pub fn end(mut self, signal: Signal) -> Run {
+    pub(crate) fn end(mut self, signal: Signal) -> Run {
         let mut child = self.child.take().unwrap();
         let pid = Pid::from_child(&child);
         kill_process(pid, signal).unwrap();
@@ -139,13 +148,13 @@ impl Drop for Running {
     }
 }
 
-pub struct Answer {
-    pub status: u16,
-    pub body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: String,
 }
 
 /// One GET on a connection of its own.
-pub fn get(url: &str, token: Option<&str>) -> Answer {
+pub(crate) fn get(url: &str, token: Option<&str>) -> Answer {
     let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -158,7 +167,7 @@ pub fn get(url: &str, token: Option<&str>) -> Answer {
 }
 
 /// Everything below a directory that its group or others could open.
-pub fn readable_by_others(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn readable_by_others(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
