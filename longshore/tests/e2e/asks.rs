@@ -18,10 +18,6 @@ async fn an_ask_fails_the_task_by_name_and_frees_the_session() {
             "scn:task desc=errand prompt=\"scn:bash cmd=\\\"touch hidden\\\" scn:text n=1\" scn:text n=1",
             ["A sub-agent asks for permission", "touch hidden"],
         ),
-        (
-            "scn:task desc=errand prompt=\"scn:question q=\\\"And now?\\\" scn:text n=1\" scn:text n=2",
-            ["question", "And now?"],
-        ),
     ];
     for (prompt, words) in asks {
         let asked = harness.play_stopped(prompt).await;

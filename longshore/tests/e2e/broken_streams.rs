@@ -108,7 +108,7 @@ fn texts_seen(played: &Played) -> Vec<String> {
 fn assert_withdrawn(played: &Played) {
     let withdrawals = played.frames.iter().filter(|frame| {
         let update = &frame.json["artifactUpdate"];
-        update["append"] == false && update.pointer("/artifact/parts/0/text").is_some_and(|text| text == "")
+        update["append"] != true && update.pointer("/artifact/parts/0/text").is_some_and(|text| text == "")
     });
     assert_eq!(withdrawals.count(), 1, "{}: expected one withdrawal: {:#?}", played.name, played.frames);
     let emptied = played.task["artifacts"].as_array().into_iter().flatten();

@@ -1,6 +1,6 @@
 //! Several conversations at once, several messages in one, and the same message more than once.
 
-use longshore_testkit::gateway::{Setup, TOKEN};
+use longshore_testkit::gateway::Setup;
 use serde_json::json;
 
 use crate::client::{Client, message, message_in};
@@ -66,10 +66,7 @@ async fn conversations_run_side_by_side_and_messages_of_one_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_message_makes_one_task_and_one_prompt() {
-    let credentials = json!([
-        {"scheme": "bearer", "token": TOKEN, "principal": "ada"},
-        {"scheme": "bearer", "token": OTHER_TOKEN, "principal": "bob"},
-    ]);
+    let credentials = json!([{"scheme": "bearer", "token": OTHER_TOKEN, "principal": "bob"}]);
     let setup = Setup::demo(LONGSHORE).env("A2A_STATIC_AUTH_CREDENTIALS", credentials.to_string());
     let harness = Harness::start(setup).await;
     let client = &harness.client;

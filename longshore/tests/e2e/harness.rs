@@ -88,7 +88,10 @@ impl Harness {
             folded == task,
             "{prompt}: the stream folds into\n{folded:#}\nbut the stored task is\n{task:#}"
         );
-        let turn = upstream::turn(&self.opencode, prompt).await;
+        let turn = match agreement {
+            Agreement::Whole => upstream::turn(&self.opencode, prompt).await,
+            Agreement::Stopped => upstream::settled_turn(&self.opencode, prompt).await,
+        };
         upstream::check(prompt, &task, &turn, agreement);
         Played { name: prompt.to_owned(), frames, task, turn }
     }

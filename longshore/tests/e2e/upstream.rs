@@ -3,6 +3,8 @@
 use longshore_testkit::gateway::OpenCodeApi;
 use serde_json::{Map, Value, json};
 
+use crate::client::PATIENCE;
+
 /// A turn as OpenCode's message list has it.
 #[derive(Debug)]
 pub(crate) struct UpstreamTurn {
@@ -33,6 +35,19 @@ pub(crate) async fn turn(opencode: &OpenCodeApi, text: &str) -> UpstreamTurn {
     let mut found = turns(opencode, text).await;
     assert_eq!(found.len(), 1, "expected one prompt {text:?} at OpenCode, found {found:#?}");
     found.remove(0)
+}
+
+/// The same, once OpenCode has closed every message of it: a turn that is stopped is closed some time later.
+pub(crate) async fn settled_turn(opencode: &OpenCodeApi, text: &str) -> UpstreamTurn {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let turn = turn(opencode, text).await;
+        let open = turn.answers.iter().any(|answer| answer.pointer("/info/time/completed").is_none());
+        if !open && !opencode.busy().await.contains(&turn.session) {
+            return turn;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{text}: OpenCode was left running: {turn:#?}");
+    }
 }
 
 /// Every turn whose user message is exactly `text`. Sub-agents are left out.
