@@ -18,6 +18,8 @@ VENV_PYTHON := $(TOOLS)/venv/bin/python
 CARGO_DENY_VERSION := 0.20.2
 # One that is installed on the machine is used; otherwise it is built once, under .tools/.
 CARGO_DENY := $(or $(shell command -v cargo-deny 2>/dev/null),$(TOOLS)/cargo/bin/cargo-deny)
+# The test binaries that drive the real OpenCode, as in .config/nextest.toml.
+REAL := binary(/^(e2e|interop)/)
 HAS_NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
 # OpenCode finds its `rg`, and the tests find OpenCode, on the PATH.
@@ -82,7 +84,7 @@ endif
 unit: ## Run the Rust tests that need no OpenCode.
 	$(call say,Rust tests without OpenCode)
 ifeq ($(HAS_NEXTEST),yes)
-	cargo nextest run --workspace --locked -E 'not binary(/^e2e/)'
+	cargo nextest run --workspace --locked -E 'not $(REAL)'
 else
 	cargo test --workspace --locked --lib --bins
 endif
@@ -91,9 +93,9 @@ endif
 e2e: opencode ## Run the end-to-end tests with the real OpenCode.
 	$(call say,End-to-end tests with the real OpenCode)
 ifeq ($(HAS_NEXTEST),yes)
-	cargo nextest run --workspace --locked -E 'binary(/^e2e/)'
+	cargo nextest run --workspace --locked -E '$(REAL)'
 else
-	cargo test --workspace --locked --test 'e2e*' -- --test-threads=2
+	cargo test --workspace --locked --test 'e2e*' --test 'interop*' -- --test-threads=2
 endif
 
 .PHONY: interop
@@ -101,7 +103,7 @@ interop: opencode python ## Run the tests with the official A2A client for Pytho
 	$(call say,Interop tests with the official Python client)
 	@# As the tests above build it: `cargo build` would choose other features and compile everything again.
 	cargo test --workspace --locked --no-run --quiet
-	LONGSHORE='$(abspath $(TARGET))/debug/longshore' $(VENV_PYTHON) -m pytest interop/python
+	LONGSHORE_BIN='$(abspath $(TARGET))/debug/longshore' $(VENV_PYTHON) -m pytest interop/python
 
 .PHONY: docs
 docs: ## Write docs/configuration.md anew from the table of settings.
