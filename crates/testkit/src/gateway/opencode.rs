@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 /// OpenCode answers such calls in a fraction of a second; on a busy machine it may take a few.
 const CALL: Duration = Duration::from_secs(30);
 
 /// What the gateway wrote down about its OpenCode.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Record {
     pub pid: u32,
     pub port: u16,
@@ -18,10 +17,17 @@ pub struct Record {
 }
 
 impl Record {
-    /// `None` while there is none.
+    /// `None` while there is none, or OpenCode does not listen yet.
     pub fn read(data_dir: &Path) -> Option<Self> {
-        let text = std::fs::read(data_dir.join("opencode.json")).ok()?;
-        serde_json::from_slice(&text).ok()
+        let text = std::fs::read(data_dir.join("managed.json")).ok()?;
+        let record: Value = serde_json::from_slice(&text).ok()?;
+        // The version is what OpenCode says when it answers.
+        record["version"].as_str()?;
+        Some(Self {
+            pid: u32::try_from(record["pid"].as_u64()?).ok()?,
+            port: u16::try_from(record["port"].as_u64()?).ok()?,
+            password: record["password"].as_str()?.to_owned(),
+        })
     }
 }
 
