@@ -1,1 +1,73 @@
+//! The translator on what the real OpenCode sent.
 
+mod merging;
+mod pitfalls;
+mod replay;
+mod resuming;
+
+use longshore_model::{AgentEvent, Outcome};
+
+use super::*;
+
+/// An outcome in one line.
+fn short(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Completed { remark: None } => "completed".to_owned(),
+        Outcome::Completed { remark: Some(remark) } => format!("completed: {remark}"),
+        Outcome::Canceled { reason } => format!("canceled: {reason}"),
+        Outcome::Failed(failure) => format!("failed: {}", failure.message),
+    }
+}
+
+/// A block as somebody has it who takes in all events.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Folded {
+    id: String,
+    kind: String,
+    text: String,
+    ended: bool,
+}
+
+/// What the events add up to, without the blocks that were withdrawn.
+fn fold(events: &[AgentEvent]) -> Vec<Folded> {
+    let mut blocks: Vec<Folded> = Vec::new();
+    for event in events {
+        let (id, kind) = match event {
+            AgentEvent::Text { block, kind, .. }
+            | AgentEvent::TextReplaced { block, kind, .. }
+            | AgentEvent::TextEnded { block, kind } => (block.as_str(), kind.as_str().to_owned()),
+            AgentEvent::Tool { block, call } | AgentEvent::ToolOutput { block, call } => {
+                (block.as_str(), format!("tool:{}", call.tool))
+            }
+            AgentEvent::Asked(_) | AgentEvent::Ended(_) => continue,
+        };
+        let at = blocks.iter().position(|block| block.id == id).unwrap_or_else(|| {
+            blocks.push(Folded { id: id.to_owned(), kind, ..Folded::default() });
+            blocks.len() - 1
+        });
+        let block = &mut blocks[at];
+        match event {
+            AgentEvent::Text { text, .. } => {
+                assert!(!block.ended, "text after the end of {id}");
+                assert!(!text.is_empty(), "an empty text for {id}");
+                block.text.push_str(text);
+            }
+            AgentEvent::TextReplaced { text, .. } => block.text.clone_from(text),
+            AgentEvent::TextEnded { .. } => {
+                assert!(!block.ended, "{id} ended twice");
+                block.ended = true;
+            }
+            AgentEvent::Tool { call, .. } => {
+                assert!(!block.ended, "{id} changed after its end");
+                // An unknown tool gets another name when OpenCode finds that it is unknown.
+                block.kind = format!("tool:{}", call.tool);
+                block.ended = matches!(call.status.as_str(), "completed" | "error");
+                block.text = call.output.clone().or(call.error.clone()).unwrap_or_default();
+            }
+            AgentEvent::ToolOutput { call, .. } => block.text.push_str(call.output.as_deref().unwrap()),
+            AgentEvent::Asked(_) | AgentEvent::Ended(_) => {}
+        }
+    }
+    blocks.retain(|block| block.kind.starts_with("tool:") || !block.text.is_empty());
+    blocks
+}

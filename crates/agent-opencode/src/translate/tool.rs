@@ -18,32 +18,17 @@ impl ToolBlock {
         Self { message: message.to_owned(), call }
     }
 
-    /// A block as the log has it. `None` when it is no tool call of this gateway.
+    /// A block as the log has it: the last whole state, and the output that was added to it part by part. `None` when
+    /// it is no tool call of this gateway.
     pub(super) fn resumed(artifact: &Artifact) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Logged {
-            call_id: String,
-            tool: String,
-            status: String,
-            title: Option<String>,
-            input: Option<Json>,
-            output: Option<String>,
-            error: Option<String>,
-        }
-        let data = artifact.parts.iter().rev().find_map(|part| match &part.content {
-            PartContent::Data(data) => Some(data),
+        let mut calls = artifact.parts.iter().filter_map(|part| match &part.content {
+            PartContent::Data(data) => serde_json::from_str::<Logged>(data.get()).ok()?.call(),
             _ => None,
-        })?;
-        let logged: Logged = serde_json::from_str(data.get()).ok()?;
-        let call = ToolCall {
-            call_id: logged.call_id,
-            tool: logged.tool,
-            status: status_of(&logged.status)?,
-            title: logged.title,
-            input: logged.input,
-            output: logged.output,
-            error: logged.error,
-        };
+        });
+        let mut call = calls.next()?;
+        for more in calls {
+            call.output.get_or_insert_default().push_str(more.output.as_deref().unwrap_or_default());
+        }
         Some(Self { message: String::new(), call })
     }
 
@@ -65,8 +50,9 @@ impl ToolBlock {
         let block = id.clone();
         out.push(match added_output(&before, &call) {
             Some(added) => {
-                let added = Some(added.to_owned());
-                AgentEvent::ToolOutput { block, call: ToolCall { output: added, ..call } }
+                let output = Some(added.to_owned());
+                // The rest was said before and is as it was.
+                AgentEvent::ToolOutput { block, call: ToolCall { output, title: None, input: None, ..call } }
             }
             None => AgentEvent::Tool { block, call },
         });
@@ -76,6 +62,25 @@ impl ToolBlock {
     pub(super) fn failure_in(&self, message: &str) -> Option<(&str, &str)> {
         let failed = self.call.status == ToolStatus::Error && self.message == message;
         failed.then(|| (self.call.tool.as_str(), self.call.error.as_deref().unwrap_or_default()))
+    }
+}
+
+/// A tool call in the log.
+#[derive(Deserialize)]
+struct Logged {
+    call_id: String,
+    tool: String,
+    status: String,
+    title: Option<String>,
+    input: Option<Json>,
+    output: Option<String>,
+    error: Option<String>,
+}
+
+impl Logged {
+    fn call(self) -> Option<ToolCall> {
+        let Self { call_id, tool, status, title, input, output, error } = self;
+        Some(ToolCall { call_id, tool, status: status_of(&status)?, title, input, output, error })
     }
 }
 

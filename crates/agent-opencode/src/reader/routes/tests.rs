@@ -1,1 +1,124 @@
+use std::sync::Mutex;
+use std::time::Duration;
 
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::*;
+
+fn reader() -> Arc<Reader> {
+    Arc::new(Reader {
+        directory: "/w".to_owned(),
+        routes: Mutex::new(Routes::new()),
+        link: watch::Sender::default(),
+    })
+}
+
+fn send(reader: &Reader, session: &str, kind: EventKind, body: &str) -> bool {
+    let route = reader.routes().find(session, kind);
+    let found = route.is_some();
+    if let Some(route) = route {
+        route.send(kind, Bytes::copy_from_slice(body.as_bytes()));
+    }
+    found
+}
+
+/// What the lease has now, in words.
+async fn now(lease: &mut Lease) -> Option<String> {
+    let routed = timeout(Duration::from_millis(10), lease.next()).await.ok()?;
+    Some(match routed {
+        Routed::Event { body, .. } => String::from_utf8(body.to_vec()).unwrap(),
+        Routed::Reconnected => "reconnected".to_owned(),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_go_to_the_turn_of_their_session_and_asks_to_the_turn_of_their_root() {
+    let reader = reader();
+    let mut one = Lease::open(Arc::clone(&reader), "ses_1");
+    let mut two = Lease::open(Arc::clone(&reader), "ses_2");
+    for (child, parent) in
+        [("ses_child", "ses_1"), ("ses_grandchild", "ses_child"), ("ses_other", "ses_nobody")]
+    {
+        reader.routes().add_child(child, parent);
+    }
+    assert!(send(&reader, "ses_1", EventKind::PartDelta, "a"));
+    assert!(send(&reader, "ses_2", EventKind::Idle, "b"));
+    assert!(send(&reader, "ses_grandchild", EventKind::PermissionAsked, "c"));
+    assert!(!send(&reader, "ses_child", EventKind::Idle, "a child's idle is not its root's"));
+    assert!(!send(&reader, "ses_child", EventKind::PartDelta, "nor its text"));
+    assert!(!send(&reader, "ses_other", EventKind::QuestionAsked, "nobody's child"));
+    assert_eq!(now(&mut one).await.as_deref(), Some("a"));
+    assert_eq!(now(&mut one).await.as_deref(), Some("c"));
+    assert_eq!(now(&mut one).await, None);
+    assert_eq!(now(&mut two).await.as_deref(), Some("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_at_its_bound_loses_events_and_is_told_after_what_was_queued() {
+    let long = "x".repeat(MAX_QUEUED_BYTES / 3);
+    let cases: [(&str, usize, usize); 2] = [("x", MAX_QUEUED + 10, MAX_QUEUED), (&long, 5, 3)];
+    for (body, sent, kept) in cases {
+        let reader = reader();
+        let mut lease = Lease::open(Arc::clone(&reader), "ses_1");
+        for _ in 0..sent {
+            send(&reader, "ses_1", EventKind::PartDelta, body);
+        }
+        for _ in 0..kept {
+            assert_eq!(now(&mut lease).await.as_deref(), Some(body));
+        }
+        send(&reader, "ses_1", EventKind::PartDelta, "dropped: the turn has not noticed yet");
+        assert_eq!(now(&mut lease).await.as_deref(), Some("reconnected"));
+        send(&reader, "ses_1", EventKind::PartDelta, "after");
+        assert_eq!(now(&mut lease).await.as_deref(), Some("after"));
+        assert_eq!(now(&mut lease).await, None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_event_over_the_byte_bound_passes_an_empty_queue() {
+    let reader = reader();
+    let mut lease = Lease::open(Arc::clone(&reader), "ses_1");
+    let huge = "x".repeat(MAX_QUEUED_BYTES + 1);
+    for _ in 0..2 {
+        send(&reader, "ses_1", EventKind::PartUpdated, &huge);
+        assert_eq!(now(&mut lease).await.map(|body| body.len()), Some(huge.len()));
+    }
+    assert_eq!(now(&mut lease).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconnection_stands_in_the_queue_where_it_happened() {
+    let reader = reader();
+    let mut lease = Lease::open(Arc::clone(&reader), "ses_1");
+    send(&reader, "ses_1", EventKind::PartDelta, "before");
+    reader.routes().reconnected();
+    send(&reader, "ses_1", EventKind::PartDelta, "after");
+    for expected in ["before", "reconnected", "after"] {
+        assert_eq!(now(&mut lease).await.as_deref(), Some(expected));
+    }
+    send(&reader, "ses_1", EventKind::PartDelta, "forgotten");
+    reader.routes().lag_all();
+    lease.forget_the_past();
+    send(&reader, "ses_1", EventKind::PartDelta, "next");
+    assert_eq!(now(&mut lease).await.as_deref(), Some("next"));
+    assert_eq!(now(&mut lease).await, None);
+}
+
+#[tokio::test]
+async fn dropping_a_lease_gives_up_its_place_and_its_children_but_not_a_newer_turns() {
+    let reader = reader();
+    assert!(reader.routes().unused_since().is_some());
+    let old = Lease::open(Arc::clone(&reader), "ses_1");
+    let new = Lease::open(Arc::clone(&reader), "ses_1");
+    reader.routes().add_child("ses_child", "ses_1");
+    drop(old);
+    assert!(reader.routes().unused_since().is_none());
+    assert!(send(&reader, "ses_child", EventKind::QuestionAsked, "still heard"));
+    reader.routes().note_abort("ses_1");
+    assert!(new.aborted_by_us());
+    drop(new);
+    assert!(reader.routes().unused_since().is_some());
+    assert!(!send(&reader, "ses_1", EventKind::Idle, "nobody"));
+    assert!(reader.routes().roots.is_empty());
+}

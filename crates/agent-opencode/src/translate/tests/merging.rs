@@ -1,0 +1,273 @@
+//! Snapshots and deltas of one part, in every order in which they may come.
+
+use longshore_model::{ArtifactId, BlockKind};
+use serde_json::{Value, json};
+
+use super::*;
+
+const SESSION: &str = "ses_1";
+
+/// A translator with a prompt and one step, both known.
+fn step() -> Translator {
+    let mut translator = Translator::new(SESSION, "msg_p");
+    feed(
+        &mut translator,
+        "message.updated",
+        &json!({"info": {"id": "msg_p", "role": "user", "time": {"created": 1}}}),
+    );
+    message(&mut translator, "msg_a", "msg_p", &json!({}));
+    translator
+}
+
+fn feed(translator: &mut Translator, kind: &str, properties: &Value) {
+    let event = json!({"id": "evt_1", "type": kind, "properties": properties});
+    translator.event(EventKind::parse(kind).unwrap(), event.to_string().as_bytes()).unwrap();
+}
+
+fn message(translator: &mut Translator, id: &str, parent: &str, more: &Value) {
+    let mut info = json!({"id": id, "parentID": parent, "role": "assistant", "time": {"created": 2}});
+    info.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    feed(translator, "message.updated", &json!({"info": info}));
+}
+
+fn start(translator: &mut Translator, part: &str, text: &str) {
+    let part = json!({"id": part, "messageID": "msg_a", "type": "text", "text": text, "time": {"start": 1}});
+    feed(translator, "message.part.updated", &json!({"part": part}));
+}
+
+fn end(translator: &mut Translator, part: &str, text: &str) {
+    let part = json!({"id": part, "messageID": "msg_a", "type": "text", "text": text, "time": {"start": 1, "end": 2}});
+    feed(translator, "message.part.updated", &json!({"part": part}));
+}
+
+fn delta(translator: &mut Translator, part: &str, delta: &str) {
+    let properties = json!({"messageID": "msg_a", "partID": part, "field": "text", "delta": delta});
+    feed(translator, "message.part.delta", &properties);
+}
+
+fn tool(translator: &mut Translator, state: &Value) {
+    let part = json!({"id": "prt_t", "messageID": "msg_a", "type": "tool", "tool": "bash", "callID": "c", "state": state});
+    feed(translator, "message.part.updated", &json!({"part": part}));
+}
+
+fn listed(translator: &mut Translator, info: &Value, parts: &Value) {
+    let mut answer = json!({"id": "msg_a", "parentID": "msg_p", "role": "assistant", "time": {"created": 2}});
+    answer.as_object_mut().unwrap().extend(info.as_object().unwrap().clone());
+    let prompt = json!({"info": {"id": "msg_p", "role": "user", "time": {"created": 1}}, "parts": []});
+    translator.list(replay::decode(vec![prompt, json!({"info": answer, "parts": parts})]));
+}
+
+fn id(part: &str) -> ArtifactId {
+    ArtifactId::parse(part).unwrap()
+}
+
+fn text(part: &str, text: &str) -> AgentEvent {
+    AgentEvent::Text { block: id(part), kind: BlockKind::Text, text: text.to_owned() }
+}
+
+fn replaced(part: &str, text: &str) -> AgentEvent {
+    AgentEvent::TextReplaced { block: id(part), kind: BlockKind::Text, text: text.to_owned() }
+}
+
+fn ended(part: &str) -> AgentEvent {
+    AgentEvent::TextEnded { block: id(part), kind: BlockKind::Text }
+}
+
+#[test]
+fn text_is_never_trimmed_and_the_final_snapshot_adds_what_is_missing() {
+    let mut t = step();
+    start(&mut t, "prt_1", "");
+    delta(&mut t, "prt_1", " \n a ");
+    end(&mut t, "prt_1", " \n a b\n\n");
+    assert_eq!(t.take(), [text("prt_1", " \n a "), text("prt_1", "b\n\n"), ended("prt_1")]);
+    // Repeated, and late.
+    end(&mut t, "prt_1", " \n a b\n\n");
+    delta(&mut t, "prt_1", "x");
+    start(&mut t, "prt_1", "");
+    assert_eq!(t.take(), []);
+}
+
+#[test]
+fn a_final_snapshot_that_differs_replaces_the_text() {
+    let mut t = step();
+    start(&mut t, "prt_1", "");
+    delta(&mut t, "prt_1", "abc");
+    end(&mut t, "prt_1", "xyz");
+    assert_eq!(t.take(), [text("prt_1", "abc"), replaced("prt_1", "xyz"), ended("prt_1")]);
+}
+
+#[test]
+fn deltas_that_come_before_their_part_wait_for_it() {
+    let mut t = step();
+    delta(&mut t, "prt_1", "a");
+    delta(&mut t, "prt_1", "b");
+    assert_eq!(t.take(), []);
+    start(&mut t, "prt_1", "");
+    delta(&mut t, "prt_1", "c");
+    assert_eq!(t.take(), [text("prt_1", "ab"), text("prt_1", "c")]);
+}
+
+#[test]
+fn waiting_deltas_are_bounded_and_the_snapshot_brings_their_text() {
+    let mut t = step();
+    let big = "x".repeat(100_000);
+    for _ in 0..4 {
+        delta(&mut t, "prt_1", &big);
+    }
+    end(&mut t, "prt_1", &big.repeat(4));
+    assert_eq!(t.take(), [text("prt_1", &big.repeat(4)), ended("prt_1")]);
+}
+
+#[test]
+fn parts_that_come_before_their_message_wait_for_it() {
+    let mut t = Translator::new(SESSION, "msg_p");
+    start(&mut t, "prt_1", "");
+    delta(&mut t, "prt_1", "a");
+    feed(
+        &mut t,
+        "message.updated",
+        &json!({"info": {"id": "msg_p", "role": "user", "time": {"created": 1}}}),
+    );
+    assert_eq!(t.take(), []);
+    message(&mut t, "msg_a", "msg_p", &json!({}));
+    assert_eq!(t.take(), [text("prt_1", "a")]);
+    assert!(!t.must_reread());
+    for _ in 0..100 {
+        let part =
+            json!({"id": "prt_9", "messageID": "msg_z", "type": "text", "text": "?", "time": {"start": 1}});
+        feed(&mut t, "message.part.updated", &json!({"part": part}));
+    }
+    assert!(t.must_reread(), "what does not fit must be read from the list");
+}
+
+#[test]
+fn after_a_gap_text_waits_for_its_final_snapshot() {
+    let mut t = step();
+    start(&mut t, "prt_1", "");
+    delta(&mut t, "prt_1", "a");
+    t.gap();
+    listed(
+        &mut t,
+        &json!({}),
+        &json!([
+            {"id": "prt_1", "messageID": "msg_a", "type": "text", "text": "", "time": {"start": 1}},
+            {"id": "prt_2", "messageID": "msg_a", "type": "text", "text": "", "time": {"start": 1}},
+        ]),
+    );
+    // "b" was lost in the gap, so "c" cannot be told yet; of prt_2 nobody knows how much was lost.
+    delta(&mut t, "prt_1", "c");
+    delta(&mut t, "prt_2", "z");
+    assert_eq!(t.take(), [text("prt_1", "a")]);
+    end(&mut t, "prt_1", "abc");
+    end(&mut t, "prt_2", "xyz");
+    assert_eq!(t.take(), [text("prt_1", "bc"), ended("prt_1"), text("prt_2", "xyz"), ended("prt_2")]);
+}
+
+#[test]
+fn a_part_that_starts_after_the_gap_is_live_though_the_list_has_it_too() {
+    let mut t = step();
+    t.gap();
+    listed(
+        &mut t,
+        &json!({}),
+        &json!([
+            {"id": "prt_1", "messageID": "msg_a", "type": "text", "text": "", "time": {"start": 1}},
+        ]),
+    );
+    start(&mut t, "prt_1", "");
+    delta(&mut t, "prt_1", "a");
+    assert_eq!(t.take(), [text("prt_1", "a")]);
+}
+
+#[test]
+fn events_that_are_older_than_the_list_change_nothing() {
+    let mut t = step();
+    t.gap();
+    listed(
+        &mut t,
+        &json!({"finish": "stop", "time": {"created": 2, "completed": 3}}),
+        &json!([
+            {"id": "prt_1", "messageID": "msg_a", "type": "text", "text": "abc", "time": {"start": 1, "end": 2}},
+            {"id": "prt_t", "messageID": "msg_a", "type": "tool", "tool": "bash", "callID": "c",
+             "state": {"status": "completed", "input": {"command": "ls"}, "output": "x"}},
+        ]),
+    );
+    assert_eq!(t.take().len(), 3);
+    start(&mut t, "prt_1", "");
+    delta(&mut t, "prt_1", "abc");
+    tool(&mut t, &json!({"status": "pending", "input": {}}));
+    tool(&mut t, &json!({"status": "running", "input": {"command": "ls"}, "metadata": {"output": "x"}}));
+    end(&mut t, "prt_1", "abc");
+    message(&mut t, "msg_a", "msg_p", &json!({}));
+    assert_eq!(t.take(), []);
+    t.asked_status(false);
+    assert_eq!(t.verdict(false), Verdict::Over(Outcome::Completed { remark: None }));
+}
+
+#[test]
+fn a_part_that_somebody_deletes_is_withdrawn() {
+    let mut t = step();
+    end(&mut t, "prt_1", "abc");
+    t.take();
+    feed(&mut t, "message.part.removed", &json!({"messageID": "msg_a", "partID": "prt_1"}));
+    assert_eq!(t.take(), [replaced("prt_1", "")]);
+}
+
+#[test]
+fn running_output_is_told_as_what_was_added() {
+    let mut t = step();
+    let running = |output: &str| json!({"status": "running", "input": {"command": "x"}, "metadata": {"output": output}});
+    tool(&mut t, &json!({"status": "pending", "input": {}, "raw": ""}));
+    tool(&mut t, &running(""));
+    tool(&mut t, &running(""));
+    tool(&mut t, &running("one\n"));
+    tool(&mut t, &running("one\ntwo\n"));
+    tool(&mut t, &running("another\n"));
+    tool(&mut t, &json!({"status": "completed", "input": {"command": "x"}, "output": "done", "title": "X"}));
+    let told: Vec<String> = t
+        .take()
+        .iter()
+        .map(|event| match event {
+            AgentEvent::Tool { call, .. } => format!("{} {:?}", call.status.as_str(), call.output),
+            AgentEvent::ToolOutput { call, .. } => format!("+ {:?}", call.output),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "pending None",
+            "running None",
+            "+ Some(\"one\\n\")",
+            "+ Some(\"two\\n\")",
+            "running Some(\"another\\n\")",
+            "completed Some(\"done\")",
+        ]
+    );
+}
+
+#[test]
+fn a_runaway_is_many_answers_in_a_row_without_a_finish_reason() {
+    let mut t = step();
+    let unknown = json!({"finish": "unknown", "time": {"created": 3, "completed": 4}});
+    for nth in 1..RUNAWAY {
+        message(&mut t, &format!("msg_b{nth}"), "msg_p", &unknown);
+        assert!(!t.is_runaway());
+    }
+    message(
+        &mut t,
+        "msg_c",
+        "msg_p",
+        &json!({"finish": "tool-calls", "time": {"created": 3, "completed": 4}}),
+    );
+    message(&mut t, "msg_d", "msg_p", &unknown);
+    assert!(!t.is_runaway(), "another answer came between");
+    for nth in 1..RUNAWAY {
+        message(&mut t, &format!("msg_e{nth}"), "msg_p", &unknown);
+    }
+    assert!(t.is_runaway());
+    message(&mut t, "msg_f", "msg_p", &json!({}));
+    assert!(t.is_runaway(), "the next one has begun");
+}
+
+const RUNAWAY: usize = super::super::verdict::RUNAWAY_LIMIT;

@@ -1,0 +1,200 @@
+//! OpenCode's pitfalls, each on the recording that shows it.
+
+use serde_json::Value;
+
+use super::replay::{Replay, decode};
+use super::*;
+
+/// Plays until this event has been taken in.
+fn until(replay: &mut Replay, found: impl Fn(&Value) -> bool) {
+    while !found(&replay.next_event().expect("the recording has such an event")) {}
+}
+
+fn is_idle(event: &Value) -> bool {
+    event["type"] == "session.idle"
+}
+
+#[test]
+fn idle_comes_twice_on_error_and_ends_the_turn_once() {
+    for name in ["bad_json", "abort_stream", "error_500_gives_up", "stall"] {
+        let mut replay = Replay::of(name, 0);
+        until(&mut replay, is_idle);
+        assert_eq!(replay.translator.verdict(false), Verdict::Unsettled, "{name}: the message is not final");
+        until(&mut replay, |event| event["type"] == "session.status");
+        assert!(replay.outcome.is_some(), "{name}: the second idle ends it");
+    }
+}
+
+#[test]
+fn no_idle_comes_when_the_prompt_fails_before_the_run() {
+    let mut replay = Replay::of("error_model_not_found", 2);
+    assert_eq!(replay.translator.verdict(false), Verdict::Running);
+    until(&mut replay, |event| event["type"] == "session.error");
+    assert_eq!(replay.translator.verdict(false), Verdict::Unsettled);
+    assert_eq!(replay.translator.evidence(), Evidence::Refused);
+}
+
+#[test]
+fn late_events_of_the_turn_before_end_nothing() {
+    // The first idle of the aborted turn, and its last message, belong to the turn before this one.
+    let mut before = Replay::of("abort_stream", 0);
+    let mut next = Translator::new(&before.session, "msg_next");
+    while let Some(event) = before.next_event() {
+        let kind = EventKind::parse(event["type"].as_str().unwrap()).unwrap();
+        next.event(kind, event.to_string().as_bytes()).unwrap();
+        assert!(!matches!(next.verdict(false), Verdict::Over(_)), "{event}");
+    }
+    assert_eq!(next.take(), []);
+}
+
+#[test]
+fn text_of_a_failed_attempt_is_withdrawn_when_the_retry_begins() {
+    for name in ["cut_fin_partial", "cut_rst_partial", "sse_error_midstream"] {
+        let mut replay = Replay::of(name, 0);
+        until(&mut replay, |event| event["properties"]["status"]["type"] == "retry");
+        assert!(!replay.events.is_empty(), "{name} shows the attempt");
+        assert_eq!(fold(&replay.events), [], "{name}");
+        let mut replay = replay.finished();
+        replay.close();
+        let texts: Vec<String> = fold(&replay.events).into_iter().map(|block| block.text).collect();
+        assert_eq!(texts, ["recovered after failure"], "{name}");
+    }
+}
+
+#[test]
+fn text_of_an_aborted_turn_stays() {
+    let mut replay = Replay::of("stall", 0).finished();
+    replay.close();
+    let blocks = fold(&replay.events);
+    assert_eq!(blocks.len(), 1);
+    assert_eq!((blocks[0].text.as_str(), blocks[0].ended), ("alpha b bravo c charlie ", true));
+}
+
+#[test]
+fn text_of_a_killed_server_stays() {
+    let mut replay = Replay::of("restart_sigterm", 0).finished();
+    assert_eq!(replay.outcome, None);
+    let messages = Replay::stored("restart_after_sigterm", &replay.session, &replay.prompt).unwrap();
+    replay.translator.gap();
+    replay.translator.list(decode(messages));
+    replay.translator.asked_status(false);
+    assert_eq!(replay.translator.verdict(false), Verdict::Unsettled);
+    replay.close();
+    let blocks = fold(&replay.events);
+    assert_eq!((blocks[0].text.as_str(), blocks[0].ended), ("alpha b ", true));
+}
+
+#[test]
+fn the_users_own_words_never_come_back_as_output() {
+    for name in ["text", "task", "title_generation", "auto_compact", "context_overflow"] {
+        let replay = Replay::of(name, 0);
+        let prompt = replay.prompt.clone();
+        let replay = replay.finished();
+        for block in fold(&replay.events) {
+            assert!(
+                !block.text.starts_with("scn:") && !block.text.starts_with("hello scn:"),
+                "{name}: {block:?}"
+            );
+            assert_ne!(block.id, prompt);
+        }
+    }
+}
+
+#[test]
+fn a_compaction_in_mid_turn_goes_on_and_its_summary_is_not_output() {
+    for name in ["auto_compact", "context_overflow"] {
+        let replay = Replay::of(name, 0).finished();
+        assert_eq!(replay.outcome, Some(Outcome::Completed { remark: None }), "{name}");
+        let blocks = fold(&replay.events);
+        assert!(blocks.iter().all(|block| !block.text.contains("Scripted summary")), "{name}: {blocks:?}");
+        assert!(blocks.last().is_some_and(|block| block.text.starts_with("echo: ")), "{name}: {blocks:?}");
+    }
+}
+
+#[test]
+fn asks_of_the_agent_and_of_its_sub_agents_are_told_once() {
+    let cases = [
+        ("permission_once", vec!["The agent asks for permission to run: rm -f gone.txt"]),
+        (
+            "permission_pair",
+            vec![
+                "The agent asks for permission to run: rm -f x1",
+                "The agent asks for permission to run: rm -f x2",
+            ],
+        ),
+        ("task_permission", vec!["A sub-agent asks for permission to run: rm -f child.txt"]),
+        ("question_reject", vec!["The agent asks: Which colour? (Red, Green, Blue)"]),
+    ];
+    for (name, expected) in cases {
+        let replay = Replay::of(name, 0).finished();
+        let asked: Vec<&str> = replay
+            .events
+            .iter()
+            .filter_map(|event| match event {
+                AgentEvent::Asked(ask) => Some(ask.summary.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(asked, expected, "{name}");
+    }
+}
+
+#[test]
+fn asks_that_an_abort_left_in_the_lists_are_not_told_again() {
+    let mut replay = Replay::of("question_abort", 0).finished();
+    let ask = replay.events.iter().find_map(|event| match event {
+        AgentEvent::Asked(ask) => Some(ask.request_id.clone()),
+        _ => None,
+    });
+    let left: QuestionAsk = serde_json::from_value(serde_json::json!({
+        "id": ask.unwrap(), "sessionID": replay.session, "questions": [],
+        "tool": {"messageID": "msg_of_the_turn_before", "callID": "c"},
+    }))
+    .unwrap();
+    replay.translator.open_asks(&[], std::slice::from_ref(&left));
+    assert_eq!(replay.translator.take(), [], "it was told");
+    let mut next = Translator::new(&replay.session, "msg_next");
+    next.open_asks(&[], &[left]);
+    assert_eq!(next.take(), [], "it is of another turn");
+}
+
+#[test]
+fn sub_agents_do_not_end_the_turn_of_their_root() {
+    // The child's own idle and messages are not routed to the root's turn; its tool call tells the result.
+    let replay = Replay::of("task", 0).finished();
+    let blocks = fold(&replay.events);
+    assert!(
+        blocks.iter().any(|block| block.kind == "tool:task" && block.text.contains("state=\"completed\""))
+    );
+    assert_eq!(blocks.last().unwrap().kind, "text");
+}
+
+#[test]
+fn a_prompt_of_somebody_else_ends_this_turn_and_its_answer_is_not_ours() {
+    let info = |id: &str, role: &str, parent: Option<&str>, created: u32, finish: &str| {
+        serde_json::json!({"info": {"id": id, "role": role, "parentID": parent, "finish": finish,
+            "time": {"created": created, "completed": 99}}, "parts": [
+            {"id": format!("prt_{id}"), "messageID": id, "type": "text", "text": id, "time": {"end": 1}}]})
+    };
+    let cases = [
+        ("stop", "completed"),
+        (
+            "tool-calls",
+            "failed: Another prompt in the same session made OpenCode drop the rest of this turn.",
+        ),
+    ];
+    for (finish, expected) in cases {
+        let mut translator = Translator::new("ses_1", "msg_1");
+        translator.list(decode(vec![
+            info("msg_1", "user", None, 1, ""),
+            info("msg_2", "user", None, 2, ""),
+            info("msg_a1", "assistant", Some("msg_1"), 3, finish),
+            info("msg_a2", "assistant", Some("msg_2"), 4, "stop"),
+        ]));
+        translator.asked_status(true);
+        let Verdict::Over(outcome) = translator.verdict(false) else { panic!("it is over") };
+        assert_eq!(short(&outcome), expected);
+        let texts: Vec<String> = fold(&translator.take()).into_iter().map(|block| block.text).collect();
+        assert_eq!(texts, ["msg_a1"]);
+    }
+}

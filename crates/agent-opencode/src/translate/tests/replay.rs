@@ -1,0 +1,292 @@
+//! Whole recordings: what they end with, and that the text adds up to OpenCode's own message list.
+
+use longshore_testkit::fake_opencode::{Line, Recording};
+use serde_json::Value;
+
+use super::*;
+
+/// One prompt of a recording, played to the translator.
+pub(super) struct Replay {
+    pub(super) session: String,
+    pub(super) prompt: String,
+    pub(super) translator: Translator,
+    pub(super) events: Vec<AgentEvent>,
+    /// Set when the stream alone told the end.
+    pub(super) outcome: Option<Outcome>,
+    /// Lines of the recording after the prompt, up to the end of the turn.
+    rest: std::vec::IntoIter<Line>,
+    /// The session and its sub-agents.
+    tree: Vec<String>,
+}
+
+impl Replay {
+    /// Stands before the first event of the `nth` prompt, counted from 0.
+    pub(super) fn of(name: &str, nth: usize) -> Self {
+        let recording = Recording::load(name);
+        let lines = &recording.lines;
+        let at = (0..lines.len()).filter(|at| lines[*at].prompt().is_some()).nth(nth).expect("a prompt");
+        let session = lines[at].prompt().map(|(session, _)| session.to_owned()).unwrap();
+        let mut rest = lines[at..].to_vec();
+        let next_prompt = rest[1..].iter().position(|line| line.prompt().is_some());
+        rest.truncate(next_prompt.map_or(rest.len(), |next| next + 1));
+        let prompt = rest.iter().find_map(|line| match line {
+            Line::Event(event) if event["type"] == "message.updated" => {
+                let info = &event["properties"]["info"];
+                (info["role"] == "user" && info["sessionID"] == session.as_str())
+                    .then(|| info["id"].as_str().unwrap().to_owned())
+            }
+            _ => None,
+        });
+        let prompt = prompt.unwrap_or_else(|| "msg_never_stored".to_owned());
+        Self {
+            translator: Translator::new(&session, &prompt),
+            tree: vec![session.clone()],
+            session,
+            prompt,
+            events: Vec::new(),
+            outcome: None,
+            rest: rest.into_iter(),
+        }
+    }
+
+    /// Plays events until the turn is over or the recording ends.
+    pub(super) fn finished(mut self) -> Self {
+        while self.outcome.is_none() && self.next_event().is_some() {}
+        self
+    }
+
+    /// Plays one event of the session, as the reader would route it.
+    pub(super) fn next_event(&mut self) -> Option<Value> {
+        loop {
+            let Line::Event(event) = self.rest.next()? else { continue };
+            let properties = &event["properties"];
+            let session = properties["sessionID"].as_str().unwrap_or_default();
+            if properties["info"]["parentID"]
+                .as_str()
+                .is_some_and(|parent| self.tree.iter().any(|known| known == parent))
+            {
+                self.tree.push(session.to_owned());
+            }
+            let Some(kind) = EventKind::parse(event["type"].as_str().unwrap_or_default()) else { continue };
+            let mine = session == self.session
+                || (kind.crosses_the_tree() && self.tree.iter().any(|known| known == session));
+            if !mine {
+                continue;
+            }
+            self.translator
+                .event(kind, event.to_string().as_bytes())
+                .expect("a recorded event is understood");
+            assert!(!self.translator.must_reread());
+            self.events.extend(self.translator.take());
+            if let Verdict::Over(outcome) = self.translator.verdict(false) {
+                self.outcome = Some(outcome);
+            }
+            return Some(event);
+        }
+    }
+
+    /// The session's messages from the prompt on, as OpenCode listed them last in the recording.
+    pub(super) fn stored(name: &str, session: &str, prompt: &str) -> Option<Vec<Value>> {
+        let (messages, changed_after) = Recording::load(name).final_messages(session)?;
+        if changed_after {
+            return None;
+        }
+        let messages = messages.as_array()?;
+        let at = messages.iter().position(|message| message["info"]["id"] == prompt)?;
+        Some(messages[at..].to_vec())
+    }
+
+    pub(super) fn close(&mut self) {
+        self.translator.close();
+        self.events.extend(self.translator.take());
+    }
+}
+
+pub(super) fn decode(messages: Vec<Value>) -> Vec<StoredMessage> {
+    serde_json::from_value(Value::Array(messages)).unwrap()
+}
+
+/// What a reader of the list would show of a turn: the answers' finished blocks.
+pub(super) fn shown(messages: &[Value], prompt: &str) -> Vec<Folded> {
+    let mut ours = vec![prompt.to_owned()];
+    let mut blocks = Vec::new();
+    for message in messages {
+        let (info, parts) = (&message["info"], message["parts"].as_array().unwrap());
+        if info["role"] == "user" {
+            if parts
+                .iter()
+                .any(|part| part["auto"] == true || part["metadata"]["compaction_continue"] == true)
+            {
+                ours.push(info["id"].as_str().unwrap().to_owned());
+            }
+            continue;
+        }
+        if !ours.iter().any(|id| info["parentID"] == id.as_str()) || info["summary"] == true {
+            continue;
+        }
+        for part in parts {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let id = text(&part["id"]);
+            let state = &part["state"];
+            blocks.push(match part["type"].as_str().unwrap() {
+                kind @ ("text" | "reasoning") => {
+                    Folded { id, kind: kind.to_owned(), text: text(&part["text"]), ended: true }
+                }
+                "tool" => Folded {
+                    id,
+                    kind: format!("tool:{}", part["tool"].as_str().unwrap()),
+                    text: text(if state["status"] == "error" { &state["error"] } else { &state["output"] }),
+                    ended: true,
+                },
+                _ => continue,
+            });
+        }
+    }
+    blocks.retain(|block| block.kind.starts_with("tool:") || !block.text.is_empty());
+    blocks
+}
+
+/// How a turn ends: by the stream alone, after the messages were read again, or with the last word.
+fn end_of(name: &str, nth: usize) -> (&'static str, String) {
+    let mut replay = Replay::of(name, nth).finished();
+    if let Some(outcome) = &replay.outcome {
+        return ("stream", short(outcome));
+    }
+    let messages = Replay::stored(name, &replay.session, &replay.prompt).unwrap_or_default();
+    replay.translator.list(decode(messages));
+    replay.translator.asked_status(false);
+    match replay.translator.verdict(false) {
+        Verdict::Over(outcome) => ("reading", short(&outcome)),
+        _ => ("last word", short(&replay.translator.last_word(false))),
+    }
+}
+
+#[test]
+fn every_recording_ends_as_expected() {
+    let stopped = "canceled: The turn was stopped at OpenCode itself.";
+    let failed = "failed: OpenCode could not complete the turn: ";
+    let cases: &[(&str, usize, &str, &str)] = &[
+        ("abort_before_first_byte", 0, "stream", stopped),
+        ("abort_stream", 0, "stream", stopped),
+        ("abort_tool", 0, "stream", stopped),
+        (
+            "bad_json",
+            0,
+            "stream",
+            "failed: OpenCode could not complete the turn: JSON parsing failed: Text: {this is not json.\n\
+             Error message: JSON Parse error: Expected '}'",
+        ),
+        ("cut_fin_then_abort", 0, "reading", stopped),
+        ("cut_noend_loop", 0, "stream", stopped),
+        ("delete_while_busy", 0, "last word", stopped),
+        (
+            "error_400",
+            0,
+            "stream",
+            "failed: The model's provider did not accept the request (status 400): bad request made by the script",
+        ),
+        (
+            "error_401",
+            0,
+            "stream",
+            "failed: The model's provider refused OpenCode's credentials (status 401): Incorrect API key provided",
+        ),
+        (
+            "error_500_gives_up",
+            0,
+            "stream",
+            "failed: The model's provider failed (status 500): The server had an error",
+        ),
+        ("error_model_not_found", 0, "last word", &format!("{failed}Model not found: scripted/nope.")),
+        (
+            "error_model_not_found",
+            1,
+            "last word",
+            &format!("{failed}Model not found: nope/nope. Did you mean: standardcompute?"),
+        ),
+        (
+            "error_model_not_found",
+            2,
+            "last word",
+            &format!("{failed}Agent not found: \"nope\". Available agents: build, explore, general, plan"),
+        ),
+        (
+            "error_model_not_found",
+            3,
+            "last word",
+            &format!("{failed}Agent not found: \"nope\". Available agents: build, explore, general, plan"),
+        ),
+        (
+            "finish_content_filter",
+            0,
+            "stream",
+            "failed: The model's provider blocked the reply with its content filter: The response was blocked by the \
+             provider's content filter",
+        ),
+        ("finish_length", 0, "stream", "completed: The reply was cut at the model's length limit."),
+        ("instance_dispose", 0, "stream", stopped),
+        (
+            "permission_pair",
+            0,
+            "reading",
+            "failed: OpenCode ended the turn after the tool call 'bash' failed: The user rejected permission to use \
+             this specific tool call.",
+        ),
+        (
+            "permission_reject",
+            0,
+            "reading",
+            "failed: OpenCode ended the turn after the tool call 'bash' failed: The user rejected permission to use \
+             this specific tool call.",
+        ),
+        ("question_abort", 0, "stream", stopped),
+        (
+            "question_reject",
+            0,
+            "reading",
+            "failed: OpenCode ended the turn after the tool call 'question' failed: The user dismissed this question",
+        ),
+        (
+            "restart_sigterm",
+            0,
+            "last word",
+            "failed: OpenCode stopped in the middle of the turn, for instance because it was restarted. What it had \
+             done by then is done; the prompt is not sent again.",
+        ),
+        ("sse_error_not_retryable", 0, "stream", &format!("{failed}model melted")),
+        ("stall", 0, "stream", stopped),
+        ("task_abort", 0, "stream", stopped),
+    ];
+    let mut completed = 0;
+    for name in Recording::names() {
+        for nth in 0..Recording::load(&name).prompts().len() {
+            let case = cases.iter().find(|case| (case.0, case.1) == (name.as_str(), nth));
+            let expected = case.map_or(("stream", "completed"), |case| (case.2, case.3));
+            completed += usize::from(case.is_none());
+            let end = end_of(&name, nth);
+            assert_eq!((end.0, end.1.as_str()), expected, "{name}, prompt {nth}");
+        }
+    }
+    assert!(completed > 35, "only {completed} recorded turns completed");
+}
+
+#[test]
+fn the_folded_text_is_that_of_the_message_list() {
+    let mut compared = 0;
+    for name in Recording::names() {
+        let prompts = Recording::load(&name).prompts().len();
+        for nth in 0..prompts {
+            let mut replay = Replay::of(&name, nth).finished();
+            let Some(messages) = Replay::stored(&name, &replay.session, &replay.prompt) else { continue };
+            replay.close();
+            let mut folded = fold(&replay.events);
+            // The recording may end, or the turn be cut, in the middle of a tool call.
+            for block in &mut folded {
+                block.ended = true;
+            }
+            assert_eq!(folded, shown(&messages, &replay.prompt), "{name}, prompt {nth}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 40, "only {compared} turns were compared");
+}

@@ -1,0 +1,121 @@
+//! A turn that is taken up again: only what the log lacks is told.
+
+use longshore_model::{Artifact, Json, Part as ModelPart};
+use serde_json::{Value, json};
+
+use super::replay::{Replay, decode, shown};
+use super::*;
+
+/// The artifacts that a log holds after these events.
+fn logged(events: &[AgentEvent]) -> Vec<Artifact> {
+    let mut artifacts: Vec<Artifact> = Vec::new();
+    for event in events {
+        let (block, name, part, append) = match event {
+            AgentEvent::Text { block, kind, text } => {
+                (block, kind.as_str().to_owned(), ModelPart::text(text), true)
+            }
+            AgentEvent::TextReplaced { block, kind, text } => {
+                (block, kind.as_str().to_owned(), ModelPart::text(text), false)
+            }
+            AgentEvent::Tool { block, call } => {
+                (block, format!("tool:{}", call.tool), tool_part(call), false)
+            }
+            AgentEvent::ToolOutput { block, call } => {
+                (block, format!("tool:{}", call.tool), tool_part(call), true)
+            }
+            _ => continue,
+        };
+        match artifacts.iter_mut().find(|artifact| artifact.id == *block) {
+            Some(artifact) if append => artifact.parts.push(part),
+            Some(artifact) => (artifact.name, artifact.parts) = (Some(name), vec![part]),
+            None => artifacts.push(Artifact {
+                id: block.clone(),
+                name: Some(name),
+                description: None,
+                parts: vec![part],
+                extensions: Vec::new(),
+                metadata: None,
+            }),
+        }
+    }
+    artifacts
+}
+
+fn tool_part(call: &longshore_model::ToolCall) -> ModelPart {
+    let mut data = json!({"call_id": call.call_id, "tool": call.tool, "status": call.status.as_str(),
+        "title": call.title, "output": call.output, "error": call.error});
+    data["input"] = call.input.as_ref().map_or(Value::Null, Json::to_value);
+    data.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    ModelPart::data(Json::parse(&data.to_string()).unwrap())
+}
+
+#[test]
+fn wherever_the_gateway_stopped_the_rest_is_told_and_nothing_twice() {
+    for name in
+        ["text", "reasoning_then_tool", "tool_bash_slow", "cut_rst_partial", "auto_compact", "tool_pair"]
+    {
+        let whole = Replay::of(name, 0).finished();
+        let messages = Replay::stored(name, &whole.session, &whole.prompt).unwrap();
+        let expected = shown(&messages, &whole.prompt);
+        let first_event = Replay::of(name, 0);
+        let (session, prompt) = (first_event.session, first_event.prompt);
+        for stop in 0..=whole.events.len() {
+            let before = &whole.events[..stop];
+            let mut resumed = Translator::resume(&session, &prompt, &logged(before));
+            resumed.gap();
+            resumed.list(decode(messages.clone()));
+            resumed.asked_status(false);
+            let after = resumed.take();
+            let mut events = before.to_vec();
+            // The end of the last block may be told again: the log does not say whether it was.
+            events.retain(|event| !matches!(event, AgentEvent::TextEnded { .. }));
+            let news = after.iter().filter(|event| !matches!(event, AgentEvent::TextEnded { .. }));
+            events.extend(news.cloned());
+            let mut folded = fold(&events);
+            for block in &mut folded {
+                block.ended = true;
+            }
+            assert_eq!(folded, expected, "{name}, stopped after {stop} events");
+            assert!(matches!(resumed.verdict(false), Verdict::Over(_)), "{name}, {stop}");
+            if stop == whole.events.len() {
+                let again = after.iter().filter(|event| !matches!(event, AgentEvent::TextEnded { .. }));
+                assert_eq!(again.count(), 0, "{name}: nothing was missing");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_prompt_that_never_arrived_is_not_guessed_to_have_run() {
+    let mut resumed = Translator::resume("ses_1", "msg_1", &[]);
+    resumed.gap();
+    resumed.list(Vec::new());
+    resumed.asked_status(false);
+    assert_eq!(resumed.verdict(false), Verdict::Unsettled);
+    assert_eq!(resumed.evidence(), Evidence::None);
+    assert_eq!(
+        short(&resumed.last_word(false)),
+        "failed: The prompt did not reach OpenCode. Send the message again."
+    );
+}
+
+#[test]
+fn a_turn_that_still_runs_goes_on() {
+    // mid_stream_get: the list was read in mid-stream, when the part was open and its text not stored.
+    let mut live = Replay::of("mid_stream_get", 0);
+    let mut deltas = 0;
+    while deltas < 3 {
+        deltas += usize::from(live.next_event().unwrap()["type"] == "message.part.delta");
+    }
+    let mut resumed = Translator::resume(&live.session, &live.prompt, &logged(&live.events));
+    let block = fold(&live.events).remove(0);
+    resumed.gap();
+    resumed.list(decode(vec![
+        json!({"info": {"id": live.prompt, "role": "user", "time": {"created": 1}}, "parts": []}),
+        json!({"info": {"id": "msg_a", "role": "assistant", "parentID": live.prompt, "time": {"created": 2}},
+            "parts": [{"id": block.id, "messageID": "msg_a", "type": "text", "text": "", "time": {"start": 1}}]}),
+    ]));
+    resumed.asked_status(true);
+    assert_eq!(resumed.take(), []);
+    assert_eq!(resumed.verdict(false), Verdict::Running);
+}

@@ -1,0 +1,134 @@
+//! The driver over HTTP, against a fake OpenCode that plays what the real one sent.
+
+mod faults;
+mod sessions;
+mod turns;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_agent_opencode::{Defaults, Endpoint, OpenCode, OpenCodeConfig};
+use longshore_engine::Tasks;
+use longshore_engine::port::{Agent, NewSession, Resume, Session, SystemClock, Turn, TurnRequest};
+use longshore_model::{AgentEvent, Outcome, Part, PromptId, Result, TaskId};
+use longshore_testkit::fake_opencode::FakeOpenCode;
+
+/// Long enough for a loaded machine; no test waits for it unless it fails.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A fake and a driver on it.
+struct Bench {
+    fake: FakeOpenCode,
+    agent: OpenCode,
+    tasks: Tasks,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::on(FakeOpenCode::start(), None, Duration::from_secs(5))
+    }
+
+    fn on(fake: FakeOpenCode, password: Option<&str>, control_timeout: Duration) -> Self {
+        let tasks = Tasks::new();
+        let config = OpenCodeConfig {
+            endpoint: Endpoint {
+                base_url: fake.url().parse().expect("the fake has an address"),
+                username: "opencode".to_owned(),
+                password: password.map(Into::into),
+            },
+            directory: PathBuf::from(fake.directory()),
+            control_timeout,
+            defaults: Defaults::default(),
+        };
+        let agent =
+            OpenCode::new(config, Arc::new(SystemClock), tasks.clone()).expect("a good configuration");
+        Self { fake, agent, tasks }
+    }
+
+    async fn session(&self) -> Session {
+        self.agent.open_session(NewSession::default()).await.expect("a session")
+    }
+
+    async fn start(&self, session: &Session, text: &str) -> Result<(PromptId, Turn)> {
+        let prompt = self.agent.new_prompt();
+        let turn = self.agent.start_turn(request(session, &prompt, text, None)).await?;
+        Ok((prompt, turn))
+    }
+
+    /// One whole turn in a new session.
+    async fn run(&self, text: &str) -> Vec<AgentEvent> {
+        let session = self.session().await;
+        let (_, turn) = self.start(&session, text).await.expect("the turn starts");
+        all(turn).await
+    }
+
+    /// Kills the fake and waits until nobody listens.
+    async fn kill(&self) {
+        let address = self.fake.url().replace("http://", "");
+        self.fake.kill();
+        while tokio::net::TcpStream::connect(&address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Nothing is left behind when the gateway stops.
+    async fn stop(self) {
+        tokio::time::timeout(PATIENCE, self.tasks.stop()).await.expect("all tasks stop");
+    }
+}
+
+fn request(session: &Session, prompt: &PromptId, text: &str, resume: Option<Resume>) -> TurnRequest {
+    TurnRequest {
+        task: TaskId::parse("task-1").expect("an id"),
+        session: session.clone(),
+        prompt: prompt.clone(),
+        parts: vec![Part::text(text)],
+        resume,
+    }
+}
+
+/// All events of a turn. Checks that it ends exactly once, and last.
+async fn all(mut turn: Turn) -> Vec<AgentEvent> {
+    let mut events = Vec::new();
+    while let Some(event) = next(&mut turn).await {
+        events.push(event);
+    }
+    let ends = events.iter().filter(|event| matches!(event, AgentEvent::Ended(_))).count();
+    assert_eq!(ends, 1, "{events:?}");
+    assert!(matches!(events.last(), Some(AgentEvent::Ended(_))), "{events:?}");
+    events
+}
+
+async fn next(turn: &mut Turn) -> Option<AgentEvent> {
+    tokio::time::timeout(PATIENCE, turn.events.recv()).await.expect("the turn goes on")
+}
+
+/// The text that the events add up to, block by block.
+fn text_of(events: &[AgentEvent]) -> String {
+    let mut blocks: Vec<(&str, String)> = Vec::new();
+    for event in events {
+        let (block, text, append) = match event {
+            AgentEvent::Text { block, text, .. } => (block, text, true),
+            AgentEvent::TextReplaced { block, text, .. } => (block, text, false),
+            _ => continue,
+        };
+        match blocks.iter_mut().find(|(id, _)| *id == block.as_str()) {
+            Some((_, known)) if append => known.push_str(text),
+            Some((_, known)) => known.clone_from(text),
+            None => blocks.push((block.as_str(), text.clone())),
+        }
+    }
+    blocks.into_iter().map(|(_, text)| text).collect()
+}
+
+fn outcome(events: &[AgentEvent]) -> String {
+    match events.last() {
+        Some(AgentEvent::Ended(Outcome::Completed { remark })) => {
+            remark.clone().map_or_else(|| "completed".to_owned(), |remark| format!("completed: {remark}"))
+        }
+        Some(AgentEvent::Ended(Outcome::Canceled { reason })) => format!("canceled: {reason}"),
+        Some(AgentEvent::Ended(Outcome::Failed(failure))) => format!("failed: {}", failure.message),
+        other => panic!("no end: {other:?}"),
+    }
+}

@@ -1,0 +1,39 @@
+//! Sessions and prompt names.
+
+use longshore_testkit::fake_opencode::Turn as Script;
+
+use super::*;
+
+#[tokio::test]
+async fn a_session_is_opened_where_it_is_asked_for() {
+    let bench = Bench::new();
+    let default = bench.session().await;
+    assert_eq!(default.directory, bench.fake.directory());
+    let inner = format!("{}/inner %41 & more", bench.fake.directory());
+    std::fs::create_dir(&inner).unwrap();
+    let request = NewSession { directory: Some(inner.clone()) };
+    let other = bench.agent.open_session(request).await.unwrap();
+    assert_eq!(other.directory, inner);
+    bench.fake.queue(Script::new().text("there", 1));
+    let (_, turn) = bench.start(&other, "go").await.unwrap();
+    assert_eq!(text_of(&all(turn).await), "there");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn aborting_an_idle_session_is_no_error() {
+    let bench = Bench::new();
+    let session = bench.session().await;
+    bench.agent.abort(&session).await.unwrap();
+    assert!(bench.fake.log().iter().any(|request| request.path.ends_with("/abort")));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn prompt_names_are_new_and_in_order() {
+    let bench = Bench::new();
+    let names: Vec<PromptId> = (0..1000).map(|_| bench.agent.new_prompt()).collect();
+    assert!(names.is_sorted(), "each sorts after the one before");
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    bench.stop().await;
+}
