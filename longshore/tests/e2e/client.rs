@@ -98,6 +98,15 @@ impl Client {
         self.open("SubscribeToTask", json!({ "id": task }), Some(after)).await
     }
 
+    /// The same over REST.
+    pub(crate) async fn resume_rest(&self, task: &str, after: u64) -> Stream {
+        let path = format!("/tasks/{task}:subscribe");
+        match within(&path, self.raw.rest_stream("GET", &path, None, Some(after))).await {
+            Ok(frames) => Stream(frames),
+            Err(answer) => panic!("{path} gave no stream but {answer:#?}"),
+        }
+    }
+
     /// The task as it is, then its further events.
     pub(crate) async fn subscribe(&self, task: &str) -> Stream {
         self.open("SubscribeToTask", json!({ "id": task }), None).await

@@ -48,6 +48,26 @@ async fn a_killed_opencode_fails_the_turn_truthfully_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_killed_demo_takes_its_turn_up_again() {
+    let mut harness = Harness::demo().await;
+    let opencode = harness.opencode.pid();
+
+    // The model dies with the gateway, so OpenCode asks again: what was said before the crash is withdrawn.
+    let prompt = "scn:text n=80 delay=25 size=9";
+    let mut stream = harness.client.stream(&message(prompt)).await;
+    let mut frames = stream.until("ten texts", nth_text(10)).await;
+    harness.gateway.kill();
+    frames.extend(stream.rest().await);
+    harness.restart().await;
+    assert_eq!(harness.opencode.pid(), opencode, "another OpenCode was started");
+    let last = frames.last().expect("frames came before the crash");
+    frames.extend(harness.client.resume(&task_id(last), id(last)).await.rest().await);
+    let played = harness.check(prompt, frames, Agreement::Whole).await;
+    played.ended("COMPLETED", "");
+    assert_eq!(played.text().len(), 80 * 9, "the text is not whole");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_killed_gateway_takes_its_turn_up_again() {
     let (mut harness, model) = Harness::with_own_model().await;
     let opencode = harness.opencode.pid();

@@ -16,6 +16,7 @@ mod memory;
 mod model_log;
 mod resume;
 mod shutdown;
+mod silence;
 mod tools;
 mod turns;
 mod unknown_model;

@@ -15,7 +15,7 @@ const CHUNKS: usize = 4_000;
 const CHUNK_BYTES: usize = 1_024;
 
 /// What the stalled readers may cost together. A reader costs a batch of events and the buffer of its connection.
-const BOUND_KILOBYTES: u64 = 50 * 1_024;
+const BOUND_KILOBYTES: u64 = 80 * 1_024;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stalled_readers_cost_bounded_memory() {

@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinSet;
 
-use crate::client::{Client, message};
+use crate::client::{Client, Stream, message};
 use crate::frames::{id, is_terminal, nth_text, task_id};
 use crate::harness::Harness;
 use crate::upstream::Agreement;
@@ -14,8 +14,11 @@ use crate::upstream::Agreement;
 const CUTS: usize = 200;
 
 /// Others who read the same task meanwhile.
-const READERS: u64 = 15;
-const STALLED: u64 = 5;
+const READERS: usize = 13;
+/// Of these, some begin to read when the task is over.
+const LATE: usize = 2;
+/// And some never do.
+const STALLED: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_cut_at_200_points_is_the_uncut_stream() {
@@ -27,7 +30,7 @@ async fn a_stream_cut_at_200_points_is_the_uncut_stream() {
     let mut uncut = harness.client.stream(&message(prompt)).await;
     let mut frames = uncut.until("the first text", nth_text(1)).await;
     let task = task_id(&frames[0]);
-    let mut company = Company::new(&harness.client, &task).await;
+    let company = Company::new(&harness.client, &task).await;
     let cut =
         tokio::join!(cut_and_resume(&harness.client, &task, 1), async { frames.extend(uncut.rest().await) })
             .0;
@@ -41,7 +44,7 @@ async fn a_stream_cut_at_200_points_is_the_uncut_stream() {
     harness.check(prompt, frames.clone(), Agreement::Whole).await.ended("COMPLETED", "");
 
     // The same when the task is over.
-    let mut company = Company::new(&harness.client, &task).await;
+    let company = Company::new(&harness.client, &task).await;
     for seed in 2..4 {
         assert_same("cut after the end", &cut_and_resume(&harness.client, &task, seed).await, &frames);
     }
@@ -101,9 +104,10 @@ async fn cut_and_resume(client: &Client, task: &str, seed: u64) -> Vec<Frame> {
     }
 }
 
-/// Other readers of a task: some that read, some that never do.
+/// Other readers of a task: some that read, some that read late, some that never do.
 struct Company {
     readers: JoinSet<Vec<Frame>>,
+    late: Vec<Stream>,
     _stalled: Vec<tokio::net::TcpStream>,
 }
 
@@ -113,18 +117,33 @@ impl Company {
         for _ in 0..STALLED {
             stalled.push(client.stall(task).await);
         }
-        let mut readers = JoinSet::new();
-        for _ in 0..READERS {
-            let (client, task) = (client.clone(), task.to_owned());
-            readers.spawn(async move { client.resume(&task, 0).await.rest().await });
+        let mut late = Vec::new();
+        for _ in 0..LATE {
+            late.push(client.resume(task, 0).await);
         }
-        Self { readers, _stalled: stalled }
+        let mut readers = JoinSet::new();
+        for reader in 0..READERS {
+            let (client, task) = (client.clone(), task.to_owned());
+            readers.spawn(async move {
+                // The two bindings say the same.
+                let stream = if reader % 2 == 0 {
+                    client.resume(&task, 0).await
+                } else {
+                    client.resume_rest(&task, 0).await
+                };
+                stream.rest().await
+            });
+        }
+        Self { readers, late, _stalled: stalled }
     }
 
     /// Every reader has exactly the uncut stream.
-    async fn compare(&mut self, when: &str, expected: &[Frame]) {
+    async fn compare(mut self, when: &str, expected: &[Frame]) {
         while let Some(frames) = self.readers.join_next().await {
             assert_same(&format!("one of {READERS} readers {when}"), &frames.unwrap(), expected);
+        }
+        for stream in self.late {
+            assert_same(&format!("a late reader {when}"), &stream.rest().await, expected);
         }
     }
 }
