@@ -51,15 +51,17 @@ async fn send_get_and_list(client: &Client, binding: &str) {
     let first = send(client, message("scn:text n=3 text=\"ahoy there\"")).await;
     assert_eq!(first.status.state, TaskState::Completed, "{binding}: {first:#?}");
     assert_eq!(texts(&first), ["ahoy there"], "{binding}");
-    let got = client.get_task(&get(&first.id)).await.unwrap();
+    let got = ok("GetTask", client.get_task(&get(&first.id)).await);
     assert_eq!(got, first, "{binding}: GetTask differs from what the send gave");
 
     let mut more = message("scn:text n=1");
     more.context_id = Some(first.context_id.clone());
     let second = send(client, more).await;
     assert_eq!(second.context_id, first.context_id, "{binding}: another context");
-    let listed =
-        client.list_tasks(&ListTasksRequest { page_size: Some(1), ..list(&first.context_id) }).await.unwrap();
+    let listed = ok(
+        "ListTasks",
+        client.list_tasks(&ListTasksRequest { page_size: Some(1), ..list(&first.context_id) }).await,
+    );
     let ids = |tasks: &[Task]| tasks.iter().map(|task| task.id.clone()).collect::<Vec<_>>();
     assert_eq!(ids(&listed.tasks), [second.id.as_str()], "{binding}: the newest comes first");
     assert_eq!((listed.total_size, listed.page_size), (2, 1), "{binding}");
@@ -68,18 +70,18 @@ async fn send_get_and_list(client: &Client, binding: &str) {
         page_size: Some(1),
         ..list(&first.context_id)
     };
-    let rest = client.list_tasks(&rest).await.unwrap();
+    let rest = ok("ListTasks", client.list_tasks(&rest).await);
     assert_eq!(ids(&rest.tasks), [first.id.as_str()], "{binding}: the second page");
     assert_eq!(rest.next_page_token, "", "{binding}: there is no third page");
 }
 
 async fn stream(client: &Client, binding: &str) {
     let request = request(message("scn:bash cmd=\"echo aboard\" scn:text n=4 text=\"all is well\""));
-    let events = collect(client.send_streaming_message(&request).await.unwrap()).await;
+    let events = collect(ok("SendStreamingMessage", client.send_streaming_message(&request).await)).await;
     let Some(StreamResponse::Task(first)) = events.first() else {
         panic!("{binding}: expected a task first, got {events:#?}")
     };
-    let stored = client.get_task(&get(&first.id)).await.unwrap();
+    let stored = ok("GetTask", client.get_task(&get(&first.id)).await);
     assert_eq!(texts(&stored).last().map(String::as_str), Some("all is well"), "{binding}: {stored:#?}");
     let folded = fold(&events);
     assert_eq!(texts(&folded), texts(&stored), "{binding}: the stream folds into another task");
@@ -96,10 +98,10 @@ async fn subscribe_and_cancel(client: &Client, binding: &str) {
         task_push_notification_config: None,
         history_length: None,
     });
-    let task = task_of(within(client.send_message(&endless)).await.unwrap());
+    let task = task_of(ok("SendMessage", within(client.send_message(&endless)).await));
     assert!(!task.status.state.is_terminal(), "{binding}: {task:#?}");
     let subscribe = SubscribeToTaskRequest { id: task.id.clone(), tenant: None };
-    let mut events = client.subscribe_to_task(&subscribe).await.unwrap();
+    let mut events = ok("SubscribeToTask", client.subscribe_to_task(&subscribe).await);
     let first = within(events.next()).await;
     assert!(
         matches!(&first, Some(Ok(StreamResponse::Task(seen))) if seen.id == task.id),
@@ -113,7 +115,7 @@ async fn subscribe_and_cancel(client: &Client, binding: &str) {
         }
     }
     let cancel = CancelTaskRequest { id: task.id.clone(), metadata: None, tenant: None };
-    let canceled = client.cancel_task(&cancel).await.unwrap();
+    let canceled = ok("CancelTask", client.cancel_task(&cancel).await);
     assert_eq!(canceled.status.state, TaskState::Canceled, "{binding}: {canceled:#?}");
     let rest = collect(events).await;
     assert!(rest.last().is_some_and(is_terminal), "{binding}: the stream ended without an end: {rest:#?}");
@@ -155,19 +157,19 @@ async fn connect(http: &reqwest::Client, card: &AgentCard, binding: &str, token:
         .preferred_bindings(vec![binding.to_owned()])
         .with_interceptor(Arc::new(AuthInterceptor::bearer(token)))
         .build();
-    let (client, chosen) = factory.create_from_card_with_interface(card).await.unwrap();
+    let (client, chosen) = ok("the card", factory.create_from_card_with_interface(card).await);
     assert_eq!(chosen.protocol_binding, binding, "the client chose another binding");
     client
 }
 
 async fn send(client: &Client, message: Message) -> Task {
-    task_of(within(client.send_message(&request(message))).await.unwrap())
+    task_of(ok("SendMessage", within(client.send_message(&request(message))).await))
 }
 
 async fn collect(mut events: BoxStream<'static, Result<StreamResponse, A2AError>>) -> Vec<StreamResponse> {
     let mut collected = Vec::new();
     while let Some(event) = within(events.next()).await {
-        collected.push(event.unwrap());
+        collected.push(ok("an event", event));
     }
     collected
 }
@@ -177,6 +179,11 @@ async fn first_event(
     opened: Result<BoxStream<'static, Result<StreamResponse, A2AError>>, A2AError>,
 ) -> Result<Option<StreamResponse>, A2AError> {
     within(opened?.next()).await.transpose()
+}
+
+/// What was asked for; a refusal is shown.
+fn ok<T>(what: &str, result: Result<T, A2AError>) -> T {
+    result.unwrap_or_else(|error| panic!("{what} was refused: {error:#?}"))
 }
 
 fn expect_code<T: std::fmt::Debug>(binding: &str, what: &str, result: Result<T, A2AError>, code: i32) {
@@ -198,7 +205,7 @@ fn fold(events: &[StreamResponse]) -> Task {
                 match artifacts.iter_mut().find(|known| known.artifact_id == *id) {
                     None => artifacts.push(update.artifact.clone()),
                     Some(known) if update.append == Some(true) => {
-                        known.parts.extend(update.artifact.parts.clone())
+                        known.parts.extend(update.artifact.parts.clone());
                     }
                     Some(known) => *known = update.artifact.clone(),
                 }

@@ -175,8 +175,6 @@ impl Stream {
 
 /// Fails in plain words instead of hanging.
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, work).await {
-        Ok(done) => done,
-        Err(_) => panic!("expected within {PATIENCE:?}: {what}"),
-    }
+    let done = tokio::time::timeout(PATIENCE, work).await;
+    done.unwrap_or_else(|_| panic!("expected within {PATIENCE:?}: {what}"))
 }

@@ -11,8 +11,9 @@ pub(crate) async fn turns(opencode: &OpenCodeApi) -> Vec<Value> {
         .and_then(Value::as_str)
         .unwrap_or_else(|| panic!("OpenCode names no model server: {providers:#}"));
     let url = format!("{}/_log", base.trim_end_matches("/v1"));
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let text = client.get(&url).send().await.unwrap().text().await.unwrap();
+    let client = reqwest::Client::builder().no_proxy().build().expect("a client without options");
+    let answer = client.get(&url).send().await.expect("the demo model answers");
+    let text = answer.text().await.expect("the log arrives whole");
     let log: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("the demo model said {text}"));
     let requests = log["requests"].as_array().cloned().unwrap_or_default();
     requests.into_iter().filter(|request| request["purpose"] == "turn").collect()

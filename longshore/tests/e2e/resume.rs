@@ -140,7 +140,11 @@ impl Company {
     /// Every reader has exactly the uncut stream.
     async fn compare(mut self, when: &str, expected: &[Frame]) {
         while let Some(frames) = self.readers.join_next().await {
-            assert_same(&format!("one of {READERS} readers {when}"), &frames.unwrap(), expected);
+            assert_same(
+                &format!("one of {READERS} readers {when}"),
+                &frames.expect("a reader reads to the end"),
+                expected,
+            );
         }
         for stream in self.late {
             assert_same(&format!("a late reader {when}"), &stream.rest().await, expected);
