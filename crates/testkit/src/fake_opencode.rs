@@ -39,7 +39,7 @@ pub use turn::{Tool, Turn};
 
 use fault::Rule;
 use script::Script;
-use state::Shared;
+use state::{Shared, State};
 
 /// What may differ from one fake to the next.
 #[derive(Clone, Debug)]
@@ -80,8 +80,7 @@ impl FakeOpenCode {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = server::bind(any_port).expect("loopback has a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let life = shared.lock().life.clone();
-        server::serve(&shared, listener, life);
+        server::serve(&shared, listener);
         Self { shared, address, workspace }
     }
 
@@ -130,17 +129,20 @@ impl FakeOpenCode {
     /// Waits until the `nth` request (from 1) of that method with that end of its path has come.
     pub async fn requested(&self, method: &str, path_end: &str, nth: usize) -> LoggedRequest {
         let found = |request: &&LoggedRequest| request.method == method && request.path.ends_with(path_end);
-        self.shared.wait_for(|state| state.log.iter().filter(found).nth(nth - 1).cloned()).await
+        let what = format!("request {nth} of {method} *{path_end}");
+        self.shared.expect(&what, |state| state.log.iter().filter(found).nth(nth - 1).cloned()).await
     }
 
     /// Waits until that many `/event` streams were opened in all.
     pub async fn streams_opened(&self, count: usize) {
-        self.shared.wait_for(|state| (state.streams.opened >= count).then_some(())).await;
+        let enough = |state: &mut State| (state.streams.opened >= count).then_some(());
+        self.shared.expect("readers of /event", enough).await;
     }
 
     /// Waits until no script runs.
     pub async fn quiet(&self) {
-        self.shared.wait_for(|state| state.turns.values().all(|turns| *turns == 0).then_some(())).await;
+        let quiet = |state: &mut State| state.turns.values().all(|turns| *turns == 0).then_some(());
+        self.shared.expect("the end of all scripts", quiet).await;
     }
 
     /// The next request of that method (`*`: any) whose path ends so meets the fault.
@@ -168,7 +170,7 @@ impl FakeOpenCode {
     }
 
     /// The process is gone: nobody listens, all connections are closed, what ran is forgotten.
-    pub fn kill(&self) {
+    pub async fn kill(&self) {
         self.shared.change(|state| {
             state.life.cancel();
             state.life = CancellationToken::new();
@@ -178,13 +180,13 @@ impl FakeOpenCode {
             state.turns.clear();
             state.lanes.clear();
         });
+        self.shared.expect("the end of the server", |state| (!state.listening).then_some(())).await;
     }
 
     /// Listens again, on the same port, with what was stored.
     pub fn come_back(&self) {
         let listener = server::bind(self.address).expect("nobody else takes a port that was just ours");
-        let life = self.shared.lock().life.clone();
-        server::serve(&self.shared, listener, life);
+        server::serve(&self.shared, listener);
     }
 
     /// Somebody disposes the instance: its turns are aborted and its streams end.

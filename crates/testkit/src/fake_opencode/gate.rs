@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use super::state::PATIENCE;
+
 /// Clones are the same gate.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Arc<Inner>);
@@ -19,9 +21,10 @@ impl Gate {
         Self::default()
     }
 
-    /// Returns when the script stands at the gate.
+    /// Returns when the script stands at the gate. Panics when it never does.
     pub async fn reached(&self) {
-        wait_until_true(&self.0.reached).await;
+        let reached = tokio::time::timeout(PATIENCE, wait_until_true(&self.0.reached)).await;
+        assert!(reached.is_ok(), "the script never came to this gate");
     }
 
     /// Lets the script go on.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ids;
 use super::script::{Prompt, Script, Step};
-use super::state::Shared;
+use super::state::{LoggedRequest, Shared};
 
 /// Plays `script` to its end, or until the server dies. Scripts of one session follow each other.
 pub(super) async fn play(shared: Arc<Shared>, prompt: Prompt, script: Script) {
@@ -31,29 +31,36 @@ pub(super) async fn play(shared: Arc<Shared>, prompt: Prompt, script: Script) {
 }
 
 async fn play_steps(shared: &Shared, prompt: &Prompt, mut steps: VecDeque<Step>) {
+    let abort_path = format!("/session/{}/abort", prompt.session);
+    // Where in the log requests begin that no step has taken yet.
+    let mut since = prompt.logged_at;
     while let Some(step) = steps.pop_front() {
         // A script that knows of an abort takes it where it stands; any other is cut short by it.
         let expects_abort =
             matches!(step, Step::AwaitAbort) || steps.iter().any(|step| matches!(step, Step::AwaitAbort));
-        if !expects_abort && is_aborted(shared, prompt) {
+        let is_abort = |path: &str| path == abort_path;
+        if !expects_abort && find(&shared.lock().log, since, is_abort).is_some() {
             return abort(shared, prompt).await;
         }
-        let waiting = async {
+        let waited_from = since;
+        let doing = async {
             match &step {
                 Step::Emit(event) => shared.emit(event).await,
-                Step::AwaitAbort => aborted(shared, prompt).await,
-                Step::AwaitReply(request) => replied(shared, prompt, request).await,
+                Step::AwaitAbort => since = requested(shared, since, is_abort).await,
+                Step::AwaitReply(ask) => {
+                    requested(shared, since, |path| path.split('/').nth(2) == Some(ask)).await;
+                }
                 Step::Hold(gate) => gate.pass().await,
                 Step::Pause(duration) => tokio::time::sleep(*duration).await,
             }
         };
         if expects_abort || matches!(step, Step::Emit(_)) {
-            waiting.await;
+            doing.await;
             continue;
         }
         tokio::select! {
-            () = waiting => {}
-            () = aborted(shared, prompt) => return abort(shared, prompt).await,
+            () = doing => {}
+            _ = requested(shared, waited_from, is_abort) => return abort(shared, prompt).await,
         }
     }
 }
@@ -66,24 +73,12 @@ async fn abort(shared: &Shared, prompt: &Prompt) {
     }
 }
 
-fn is_aborted(shared: &Shared, prompt: &Prompt) -> bool {
-    let path = format!("/session/{}/abort", prompt.session);
-    shared.lock().log[prompt.logged_at..].iter().any(|request| request.path == path)
+/// Waits for a request from `since` on, and gives the place behind it.
+async fn requested(shared: &Shared, since: usize, matches: impl Fn(&str) -> bool) -> usize {
+    shared.wait_for(|state| find(&state.log, since, &matches)).await
 }
 
-async fn aborted(shared: &Shared, prompt: &Prompt) {
-    let path = format!("/session/{}/abort", prompt.session);
-    requested(shared, prompt, |asked| asked == path).await;
-}
-
-async fn replied(shared: &Shared, prompt: &Prompt, request: &str) {
-    requested(shared, prompt, |asked| asked.split('/').nth(2) == Some(request)).await;
-}
-
-/// Waits for a request that came after the prompt.
-async fn requested(shared: &Shared, prompt: &Prompt, matches: impl Fn(&str) -> bool) {
-    let since = prompt.logged_at;
-    shared
-        .wait_for(|state| state.log[since..].iter().any(|request| matches(&request.path)).then_some(()))
-        .await;
+fn find(log: &[LoggedRequest], since: usize, matches: impl Fn(&str) -> bool) -> Option<usize> {
+    let place = log[since..].iter().position(|request| request.method == "POST" && matches(&request.path))?;
+    Some(since + place + 1)
 }

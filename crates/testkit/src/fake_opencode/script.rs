@@ -100,6 +100,15 @@ impl Play {
         &self.recording
     }
 
+    /// The texts of the prompts that are played.
+    pub fn prompts(&self) -> Vec<String> {
+        let all = self.recording.prompts();
+        match &self.prompts {
+            Some(chosen) => chosen.iter().map(|prompt| all[*prompt].clone()).collect(),
+            None => all,
+        }
+    }
+
     pub(super) fn segments(&self) -> Vec<Segment> {
         let mut segments: Vec<Segment> = Vec::new();
         let mut waiting = Vec::new();

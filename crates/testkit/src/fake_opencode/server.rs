@@ -41,8 +41,12 @@ impl fmt::Display for ConnectionCut {
 impl std::error::Error for ConnectionCut {}
 
 /// Serves until this life of the server ends.
-pub(super) fn serve(shared: &Arc<Shared>, listener: TcpListener, life: CancellationToken) {
+pub(super) fn serve(shared: &Arc<Shared>, listener: TcpListener) {
     let accepting = Arc::clone(shared);
+    let life = shared.change(|state| {
+        state.listening = true;
+        state.life.clone()
+    });
     shared.tasks.spawn("fake opencode", async move {
         loop {
             tokio::select! {
@@ -51,9 +55,11 @@ pub(super) fn serve(shared: &Arc<Shared>, listener: TcpListener, life: Cancellat
                     let (shared, life) = (Arc::clone(&accepting), life.clone());
                     accepting.tasks.spawn("fake opencode connection", converse(shared, socket, life));
                 }
-                () = life.cancelled() => return,
+                () = life.cancelled() => break,
             }
         }
+        drop(listener);
+        accepting.change(|state| state.listening = false);
     });
 }
 

@@ -15,6 +15,9 @@ use super::streams::{Chunk, Streams};
 use super::turn::Turn;
 use super::world::World;
 
+/// How long a test waits for something that must come. Longer than any pause of a gateway.
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
+
 /// A request that reached the fake.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LoggedRequest {
@@ -57,6 +60,8 @@ pub(super) struct State {
     pub(super) turns: HashMap<String, usize>,
     /// Sessions play one script at a time.
     pub(super) lanes: HashMap<String, Arc<tokio::sync::Mutex<()>>>,
+    /// Somebody holds the port.
+    pub(super) listening: bool,
     /// Ends the connections and scripts of this life of the server.
     pub(super) life: CancellationToken,
 }
@@ -73,6 +78,7 @@ impl Shared {
             renamed: HashMap::new(),
             turns: HashMap::new(),
             lanes: HashMap::new(),
+            listening: false,
             life: CancellationToken::new(),
         };
         let (tasks, changes) = (Tasks::new(), watch::Sender::new(0));
@@ -101,6 +107,12 @@ impl Shared {
             // The sender is ours; it cannot be gone.
             let _ = changes.changed().await;
         }
+    }
+
+    /// The same for a test, which is told what never came.
+    pub(super) async fn expect<T>(&self, what: &str, look: impl FnMut(&mut State) -> Option<T>) -> T {
+        let found = tokio::time::timeout(PATIENCE, self.wait_for(look)).await;
+        found.unwrap_or_else(|_| panic!("still waiting for {what}; the log is {:#?}", self.lock().log))
     }
 
     /// Folds an event in and sends it to the readers of its directory.

@@ -208,7 +208,7 @@ async fn a_killed_server_comes_back_with_what_it_stored() {
     )
     .await;
     until(&mut stream, "message.part.delta").await;
-    fake.kill();
+    fake.kill().await;
     drain(&mut stream).await;
     assert!(client().get(fake.url()).send().await.is_err(), "nobody listens");
     fake.come_back();
