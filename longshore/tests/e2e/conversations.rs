@@ -4,7 +4,7 @@ use longshore_testkit::gateway::Setup;
 use serde_json::json;
 
 use crate::client::{Client, message, message_in};
-use crate::frames::{context_id, nth_text, state_of, task_id};
+use crate::frames::{context_id, nth_text, state, state_of, task_id};
 use crate::harness::{Harness, LONGSHORE};
 use crate::model_log;
 use crate::upstream::{self, Agreement};
@@ -47,9 +47,10 @@ async fn conversations_run_side_by_side_and_messages_of_one_in_order() {
         let frames = harness.client.resume(task, 0).await.rest().await;
         played.push(harness.check(prompt, frames, Agreement::Whole).await);
     }
+    let session = played[0].turn.session.clone();
     for (index, played) in played.iter().enumerate() {
         played.ended("COMPLETED", "");
-        assert_eq!(played.turn.session, played.turn.session, "one context in two sessions");
+        assert_eq!(played.turn.session, session, "one context in two sessions");
         let asked = model_log::asked(&harness.opencode, &played.name).await;
         assert_eq!(asked.len(), 1, "{}: the model was asked {asked:#?}", played.name);
         assert_eq!(
@@ -60,8 +61,17 @@ async fn conversations_run_side_by_side_and_messages_of_one_in_order() {
             asked[0]
         );
     }
-    let ended = |index: usize| played[index].task["status"]["timestamp"].as_str().unwrap().to_owned();
-    assert!(ended(0) <= ended(1) && ended(1) <= ended(2), "out of order");
+    // None began before the one before it had ended.
+    for pair in played.windows(2) {
+        let ended = pair[0].task["status"]["timestamp"].as_str().unwrap();
+        let began = pair[1].frames.iter().find(|frame| state(frame) == Some("WORKING"));
+        let began = began.and_then(|frame| frame.json.pointer("/statusUpdate/status/timestamp")?.as_str());
+        assert!(
+            began.is_some_and(|began| began >= ended),
+            "{} began at {began:?}, before {ended}",
+            pair[1].name
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
