@@ -178,21 +178,12 @@ pub(crate) struct Part {
     /// Of a compaction: OpenCode itself found it necessary.
     #[serde(default)]
     pub(crate) auto: bool,
-    #[serde(default)]
-    pub(crate) metadata: Option<PartMetadata>,
 }
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct PartTime {
     #[serde(default)]
     pub(crate) end: Option<f64>,
-}
-
-#[derive(Deserialize, Debug)]
-pub(crate) struct PartMetadata {
-    /// Set on the message with which OpenCode itself goes on after a compaction.
-    #[serde(default)]
-    pub(crate) compaction_continue: bool,
 }
 
 #[derive(Deserialize, Debug)]

@@ -54,6 +54,14 @@ pub(crate) fn directory_value(directory: &str) -> String {
     query_value(&directory.replace('%', "%25"))
 }
 
+/// Whether OpenCode would work in another directory than this: it decodes the path of a session once more whenever it
+/// uses the session, so that `%41` becomes `A`.
+pub(crate) fn is_misread(directory: &str) -> bool {
+    let escape =
+        |bytes: &[u8]| matches!(bytes, [b'%', a, b] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit());
+    directory.as_bytes().windows(3).any(escape)
+}
+
 /// How far OpenCode's clock is from ours, learnt from the ids of its events.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock {
@@ -138,11 +146,15 @@ mod tests {
         let cases = [
             ("/workspace", "%2Fworkspace"),
             ("/a b&c=d", "%2Fa%20b%26c%3Dd"),
-            // Decoded twice by OpenCode: %252541 -> %2541 -> %41, the name on disk being `%41`.
-            ("/%41", "%2F%252541"),
+            // Decoded twice by OpenCode: %2525 -> %25 -> %.
+            ("/100%", "%2F100%2525"),
         ];
         for (directory, expected) in cases {
             assert_eq!(directory_value(directory), expected);
+            assert!(!is_misread(directory));
+        }
+        for misread in ["/%41", "/a%2fb/c", "/%%20"] {
+            assert!(is_misread(misread), "{misread}");
         }
     }
 

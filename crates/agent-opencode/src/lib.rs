@@ -126,6 +126,13 @@ impl Agent for OpenCode {
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
         Box::pin(async move {
             let wanted = request.directory.as_deref().unwrap_or(&self.directory);
+            if id::is_misread(wanted) {
+                return Err(Error::invalid(
+                    "directory",
+                    "OpenCode cannot work in a directory whose path has a percent sign and two hexadecimal digits; \
+                     choose another.",
+                ));
+            }
             let made = self.client.create_session(wanted).await;
             let made = made.map_err(|cause| cause.into_error("open a session"))?;
             let id = SessionId::parse(&made.id).map_err(|cause| {

@@ -1,7 +1,8 @@
 //! OpenCode's events of one turn, made into [`AgentEvent`]s. Pure: no IO, no clock.
 //!
 //! A turn is a prompt and the assistant messages that answer it (its *steps*). When OpenCode compacts the
-//! conversation in mid-turn, it writes user messages of its own and goes on answering those; they join the turn.
+//! conversation in mid-turn, it writes user messages of its own and goes on answering those; they join the turn. It
+//! does so even after an answer that ended with `stop`, so that only an idle session ends a turn.
 //! Everything else in the session, such as the prompt of somebody else, does not.
 //!
 //! The stream and the message list say the same thing twice, and either may be ahead of the other. So all state
@@ -48,6 +49,8 @@ pub(crate) struct Translator {
     prompt_created: Option<f64>,
     messages: HashMap<String, Role>,
     steps: Vec<Step>,
+    /// How many summaries OpenCode went on from.
+    continued: usize,
     blocks: Blocks,
     held_parts: Vec<Part>,
     asked: HashSet<String>,
@@ -76,7 +79,8 @@ struct Step {
     created: f64,
     finish: Option<String>,
     error: Option<Fault>,
-    completed: bool,
+    /// When it became complete.
+    completed: Option<f64>,
     /// OpenCode's summary of the conversation, written for the model and not for the caller.
     summary: bool,
 }
@@ -89,6 +93,7 @@ impl Translator {
             prompt_created: None,
             messages: HashMap::new(),
             steps: Vec::new(),
+            continued: 0,
             blocks: Blocks::default(),
             held_parts: Vec::new(),
             asked: HashSet::new(),
@@ -228,6 +233,9 @@ impl Translator {
             if info.id == self.prompt {
                 self.prompt_created = Some(info.time.created);
                 Role::Ours
+            } else if self.follows_a_summary(info) {
+                self.continued += 1;
+                Role::Ours
             } else {
                 Role::OtherUser
             }
@@ -237,7 +245,7 @@ impl Translator {
                 created: info.time.created,
                 finish: None,
                 error: None,
-                completed: false,
+                completed: None,
                 summary: info.mode.as_deref() == Some("compaction"),
             });
             Role::Step(self.steps.len() - 1)
@@ -265,7 +273,8 @@ impl Translator {
         if info.error.is_some() {
             step.error.clone_from(&info.error);
         }
-        if info.time.completed.is_some() && !std::mem::replace(&mut step.completed, true) {
+        if step.completed.is_none() && info.time.completed.is_some() {
+            step.completed = info.time.completed;
             // A text without an end in a complete message is of an attempt that failed. Not so after an abort.
             if !step.error.as_ref().is_some_and(outcome::is_abort) {
                 self.blocks.withdraw_open(&info.id);
@@ -278,10 +287,9 @@ impl Translator {
             None if self.held_parts.len() < MAX_HELD_PARTS => self.held_parts.push(part),
             None => self.must_reread = true,
             Some(Role::OtherUser) => {
-                // A compaction that somebody asked for is no part of this turn; one that OpenCode needs is.
-                let goes_on = (part.kind == "compaction" && part.auto)
-                    || part.metadata.as_ref().is_some_and(|metadata| metadata.compaction_continue);
-                if goes_on && self.prompt_created.is_some() {
+                // A compaction that somebody asked for is no part of this turn, nor is one that a later turn needs.
+                let needed = part.kind == "compaction" && part.auto;
+                if needed && self.prompt_created.is_some() && !self.superseded {
                     self.messages.insert(part.message, Role::Ours);
                 }
             }
@@ -289,6 +297,15 @@ impl Translator {
             // What users wrote, and what was answered to others, is no output of this turn.
             Some(_) => {}
         }
+    }
+
+    /// After its summary OpenCode goes on with one user message: "continue", or the prompt once more. Nothing marks the
+    /// latter. A prompt that somebody else sent in the meantime is older than the end of the summary.
+    fn follows_a_summary(&self, info: &Message) -> bool {
+        let summaries = self.steps.iter().filter(|step| step.summary).count();
+        let waits = self.continued < summaries && !self.superseded;
+        let newest = self.newest().filter(|step| step.summary && waits);
+        newest.and_then(|step| step.completed).is_some_and(|completed| info.time.created >= completed)
     }
 
     fn permission(&mut self, ask: &PermissionAsk) {

@@ -40,12 +40,13 @@ impl Translator {
                 _ => Verdict::Unsettled,
             };
         };
+        let completed = newest.completed.is_some();
         let is_final = newest.error.is_some()
             || newest.finish.as_deref().is_some_and(|finish| !outcome::asks_for_another_step(finish));
         match self.activity {
-            _ if newest.completed && self.superseded => over(),
-            Activity::IdleConfirmed if newest.completed => over(),
-            Activity::Idle if newest.completed && is_final => over(),
+            _ if completed && self.superseded => over(),
+            Activity::IdleConfirmed if completed => over(),
+            Activity::Idle if completed && is_final => over(),
             Activity::Idle | Activity::IdleConfirmed => Verdict::Unsettled,
             // Also with a final message: OpenCode may compact the conversation and go on.
             Activity::Busy | Activity::Unknown => Verdict::Running,
@@ -69,7 +70,7 @@ impl Translator {
     pub(crate) fn is_runaway(&self) -> bool {
         let endless = |step: &&Step| step.error.is_none() && step.finish.as_deref() == Some("unknown");
         // The newest step may have begun already.
-        let complete = self.steps.iter().rev().skip_while(|step| !step.completed);
+        let complete = self.steps.iter().rev().skip_while(|step| step.completed.is_none());
         complete.take_while(endless).count() >= RUNAWAY_LIMIT
     }
 

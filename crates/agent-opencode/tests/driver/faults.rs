@@ -51,7 +51,7 @@ async fn a_kill_in_mid_turn_fails_it_and_keeps_the_text() {
     let session = bench.session().await;
     let (_, turn) = bench.start(&session, "go").await.unwrap();
     gate.reached().await;
-    bench.kill().await;
+    bench.fake.kill().await;
     bench.fake.come_back();
     let events = all(turn).await;
     assert!(
@@ -157,7 +157,7 @@ async fn refusals_before_the_prompt_say_what_is_wrong() {
 async fn an_opencode_that_is_away_is_unavailable_and_found_again() {
     let bench = Bench::on(FakeOpenCode::start(), None, Duration::from_millis(800));
     let session = bench.session().await;
-    bench.kill().await;
+    bench.fake.kill().await;
     let error = bench.start(&session, "go").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AgentUnavailable);
     assert_eq!(

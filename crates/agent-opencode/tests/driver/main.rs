@@ -63,15 +63,6 @@ impl Bench {
         all(turn).await
     }
 
-    /// Kills the fake and waits until nobody listens.
-    async fn kill(&self) {
-        let address = self.fake.url().replace("http://", "");
-        self.fake.kill();
-        while tokio::net::TcpStream::connect(&address).await.is_ok() {
-            tokio::task::yield_now().await;
-        }
-    }
-
     /// Nothing is left behind when the gateway stops.
     async fn stop(self) {
         tokio::time::timeout(PATIENCE, self.tasks.stop()).await.expect("all tasks stop");

@@ -112,6 +112,50 @@ fn a_compaction_in_mid_turn_goes_on_and_its_summary_is_not_output() {
 }
 
 #[test]
+fn a_prompt_that_opencode_repeats_after_a_compaction_is_still_ours() {
+    let replay = Replay::of("overflow_replays_prompt", 1).finished();
+    assert_eq!(replay.outcome, Some(Outcome::Completed { remark: None }));
+    let texts: Vec<String> = fold(&replay.events).into_iter().map(|block| block.text).collect();
+    assert_eq!(texts, ["recovered after failure"]);
+}
+
+#[test]
+fn a_stop_is_not_the_end_when_the_conversation_must_be_compacted() {
+    let mut replay = Replay::of("stop_then_compact", 0);
+    until(&mut replay, |event| event["properties"]["info"]["time"]["completed"].is_number());
+    assert_eq!(replay.translator.verdict(false), Verdict::Running, "it is complete and says stop");
+    let replay = replay.finished();
+    assert_eq!(replay.outcome, Some(Outcome::Completed { remark: None }));
+    let texts: Vec<String> = fold(&replay.events).into_iter().map(|block| block.text).collect();
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    assert!(texts[1].starts_with("echo: Continue"), "{texts:?}");
+}
+
+#[test]
+fn a_prompt_of_somebody_else_during_a_compaction_is_not_ours() {
+    let message = |id: &str, role: &str, parent: Option<&str>, created: u32, mode: &str, part: Value| {
+        let mut part = part;
+        part["id"] = format!("prt_{id}").into();
+        part["messageID"] = id.into();
+        serde_json::json!({"info": {"id": id, "role": role, "parentID": parent, "mode": mode, "finish": "stop",
+            "time": {"created": created, "completed": created + 10}}, "parts": [part]})
+    };
+    let said = |text: &str| serde_json::json!({"type": "text", "text": text, "time": {"end": 1}});
+    let mut translator = Translator::new("ses_1", "msg_1");
+    translator.list(decode(vec![
+        message("msg_1", "user", None, 1, "", said("ours")),
+        message("msg_c", "user", None, 20, "", serde_json::json!({"type": "compaction", "auto": true})),
+        message("msg_s", "assistant", Some("msg_c"), 21, "compaction", said("a summary")),
+        message("msg_x", "user", None, 25, "", said("theirs")),
+        message("msg_r", "user", None, 31, "", said("ours")),
+        message("msg_a", "assistant", Some("msg_r"), 32, "build", said("the answer")),
+        message("msg_y", "assistant", Some("msg_x"), 50, "build", said("another answer")),
+    ]));
+    let texts: Vec<String> = fold(&translator.take()).into_iter().map(|block| block.text).collect();
+    assert_eq!(texts, ["the answer"]);
+}
+
+#[test]
 fn asks_of_the_agent_and_of_its_sub_agents_are_told_once() {
     let cases = [
         ("permission_once", vec!["The agent asks for permission to run: rm -f gone.txt"]),

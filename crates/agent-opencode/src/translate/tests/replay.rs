@@ -109,19 +109,22 @@ pub(super) fn decode(messages: Vec<Value>) -> Vec<StoredMessage> {
 /// What a reader of the list would show of a turn: the answers' finished blocks.
 pub(super) fn shown(messages: &[Value], prompt: &str) -> Vec<Folded> {
     let mut ours = vec![prompt.to_owned()];
+    let mut after_summary = false;
     let mut blocks = Vec::new();
     for message in messages {
         let (info, parts) = (&message["info"], message["parts"].as_array().unwrap());
         if info["role"] == "user" {
-            if parts
-                .iter()
-                .any(|part| part["auto"] == true || part["metadata"]["compaction_continue"] == true)
-            {
+            if after_summary || parts.iter().any(|part| part["auto"] == true) {
                 ours.push(info["id"].as_str().unwrap().to_owned());
             }
             continue;
         }
-        if !ours.iter().any(|id| info["parentID"] == id.as_str()) || info["summary"] == true {
+        if !ours.iter().any(|id| info["parentID"] == id.as_str()) {
+            // From here on it is another turn.
+            break;
+        }
+        after_summary = info["summary"] == true;
+        if after_summary {
             continue;
         }
         for part in parts {
