@@ -159,7 +159,12 @@ impl FakeOpenCode {
         self.shared.change(|state| state.rules.clear());
     }
 
-    /// Cuts `/event` during the next events.
+    /// Nothing comes any more on the `/event` streams that are open now; new ones work.
+    pub fn stall_streams(&self) {
+        self.shared.change(|state| state.streams.stall());
+    }
+
+    /// Cuts `/event` during the next turn.
     pub fn cut_events(&self, cut: Cut) {
         self.shared.change(|state| state.streams.arm(cut));
     }

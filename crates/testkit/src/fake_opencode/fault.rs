@@ -51,7 +51,7 @@ pub enum CutKind {
 /// A break of `/event` during a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    /// After how many events, counted from now.
+    /// After how many events of the next turn.
     pub after: usize,
     pub how: CutKind,
     /// How many of the following events nobody hears. Only then can a reader connect again, and the turn goes
@@ -68,8 +68,6 @@ pub enum Delivery {
     WithGarbage,
     /// Heartbeats only: OpenCode lives, its events are lost.
     HeartbeatsOnly,
-    /// Connected, and not a byte comes.
-    Silent,
 }
 
 /// Lines that are no event of any session: comments, other fields, broken JSON, JSON of other shapes, kinds that do

@@ -15,6 +15,7 @@ pub(super) async fn play(shared: Arc<Shared>, prompt: Prompt, script: Script) {
     });
     let whole = async {
         let _turn = lane.lock().await;
+        shared.lock().streams.begin_turn();
         let steps = script.steps(&prompt, &mut shared.lock().renamed);
         play_steps(&shared, &prompt, steps.into()).await;
     };

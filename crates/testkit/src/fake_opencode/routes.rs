@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use super::ids::{fresh, now_ms};
 use super::player;
 use super::script::Prompt;
 use super::state::{LoggedRequest, Shared};
-use super::streams::Chunk;
+use super::streams::Connection;
 use super::world::{event, text};
 
 /// What is answered.
@@ -26,7 +25,7 @@ pub(super) enum Answer {
         page: Vec<Value>,
         cursor: Option<String>,
     },
-    Events(mpsc::Receiver<Chunk>),
+    Events(Connection),
     /// The web page that stands for every unknown path.
     Page,
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -16,13 +17,12 @@ use hyper_util::rt::TokioIo;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::fault::{Delivery, Fault};
+use super::fault::Fault;
 use super::routes::{self, Answer};
 use super::state::{LoggedRequest, Shared};
-use super::streams::{Chunk, heartbeat};
+use super::streams::{Chunk, Connection, heartbeat};
 
 /// What the real one answers for every path that it does not know.
 const PAGE: &str =
@@ -121,7 +121,7 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Resp
         return Err(ConnectionCut);
     }
     Ok(match answer {
-        Answer::Events(receiver) => events(shared, receiver),
+        Answer::Events(connection) => events(shared, connection),
         Answer::Page => page(),
         Answer::Messages { page, cursor } => {
             let mut response = with_body(StatusCode::OK, "application/json", Value::Array(page).to_string());
@@ -180,14 +180,14 @@ fn with_body(status: StatusCode, kind: &'static str, body: String) -> Response<B
 }
 
 /// The body of `/event`: events as they come, heartbeats in between.
-fn events(shared: Arc<Shared>, receiver: mpsc::Receiver<Chunk>) -> Response<Body> {
-    let chunks = stream::unfold(Some((shared, receiver)), |state| async move {
-        let (shared, mut receiver) = state?;
+fn events(shared: Arc<Shared>, connection: Connection) -> Response<Body> {
+    let chunks = stream::unfold(Some((shared, connection)), |state| async move {
+        let (shared, mut connection) = state?;
         loop {
             tokio::select! {
                 biased;
-                chunk = receiver.recv() => return match chunk {
-                    Some(Chunk::Data(data)) => Some((Ok(data), Some((shared, receiver)))),
+                chunk = connection.chunks.recv() => return match chunk {
+                    Some(Chunk::Data(data)) => Some((Ok(data), Some((shared, connection)))),
                     Some(Chunk::Reset) => {
                         // Hyper flushes when the body has nothing at the moment; what was sent before is to arrive.
                         tokio::task::yield_now().await;
@@ -196,9 +196,8 @@ fn events(shared: Arc<Shared>, receiver: mpsc::Receiver<Chunk>) -> Response<Body
                     None => None,
                 },
                 () = tokio::time::sleep(shared.heartbeat) => {
-                    let silent = shared.lock().streams.delivery == Delivery::Silent;
-                    if !silent {
-                        return Some((Ok::<Bytes, io::Error>(heartbeat()), Some((shared, receiver))));
+                    if !connection.muted.load(Ordering::Relaxed) {
+                        return Some((Ok::<Bytes, io::Error>(heartbeat()), Some((shared, connection))));
                     }
                 }
             }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use longshore_engine::Tasks;
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::fault::{Fault, Rule};
 use super::script::Script;
-use super::streams::{Chunk, Streams};
+use super::streams::{Connection, Streams};
 use super::turn::Turn;
 use super::world::World;
 
@@ -133,7 +133,7 @@ impl Shared {
     }
 
     /// A new `/event` stream. Waits while a cut keeps readers away.
-    pub(super) async fn connect(&self, directory: &str) -> mpsc::Receiver<Chunk> {
+    pub(super) async fn connect(&self, directory: &str) -> Connection {
         self.wait_for(|state| (!state.streams.closed_to_readers()).then_some(())).await;
         self.change(|state| state.streams.connect(directory))
     }

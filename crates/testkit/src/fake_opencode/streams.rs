@@ -1,5 +1,8 @@
 //! The readers of `/event`: who gets which event, and how a stream breaks off.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -13,6 +16,10 @@ const WAITING: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     readers: Vec<Reader>,
+    /// Connections on which nothing comes any more.
+    stalled: Vec<Reader>,
+    /// The cut of the next turn, and that of the turn that runs.
+    armed: Option<Cut>,
     cut: Option<Cut>,
     /// How many events are still to be lost before a reader may come back.
     losing: usize,
@@ -27,6 +34,15 @@ pub(super) struct Streams {
 struct Reader {
     directory: String,
     sender: mpsc::Sender<Chunk>,
+    muted: Arc<AtomicBool>,
+}
+
+/// The other end of a stream, for the connection that sends it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) chunks: mpsc::Receiver<Chunk>,
+    /// Not even heartbeats go out.
+    pub(super) muted: Arc<AtomicBool>,
 }
 
 /// What goes on a stream.
@@ -42,20 +58,32 @@ pub(super) type Deliveries = Vec<(mpsc::Sender<Chunk>, Chunk)>;
 
 impl Streams {
     /// A new stream of a directory. The reader is registered before the first event, so nothing is lost.
-    pub(super) fn connect(&mut self, directory: &str) -> mpsc::Receiver<Chunk> {
-        let (sender, receiver) = mpsc::channel(WAITING);
+    pub(super) fn connect(&mut self, directory: &str) -> Connection {
+        let (sender, chunks) = mpsc::channel(WAITING);
+        let muted = Arc::new(AtomicBool::new(false));
         self.opened += 1;
-        if self.delivery != Delivery::Silent {
-            // The channel is new and has room.
-            let _ = sender.try_send(Chunk::Data(frame(&connected())));
-        }
-        self.readers.push(Reader { directory: directory.to_owned(), sender });
+        // The channel is new and has room.
+        let _ = sender.try_send(Chunk::Data(frame(&connected())));
+        self.readers.push(Reader { directory: directory.to_owned(), sender, muted: Arc::clone(&muted) });
         self.awaits_reader = false;
-        receiver
+        Connection { chunks, muted }
+    }
+
+    /// Nothing comes any more on the streams that are open now.
+    pub(super) fn stall(&mut self) {
+        for reader in self.readers.drain(..) {
+            reader.muted.store(true, Ordering::Relaxed);
+            self.stalled.push(reader);
+        }
     }
 
     pub(super) fn arm(&mut self, cut: Cut) {
-        self.cut = Some(cut);
+        self.armed = Some(cut);
+    }
+
+    /// A turn begins: its events are counted.
+    pub(super) fn begin_turn(&mut self) {
+        self.cut = self.armed.take().or(self.cut.take());
     }
 
     /// A reader may not come back yet.
@@ -76,7 +104,9 @@ impl Streams {
 
     /// Ends all streams of a directory, or of all.
     pub(super) fn end(&mut self, directory: Option<&str>) {
-        self.readers.retain(|reader| directory.is_some_and(|directory| reader.directory != directory));
+        let stays = |reader: &Reader| directory.is_some_and(|directory| reader.directory != directory);
+        self.readers.retain(stays);
+        self.stalled.retain(stays);
     }
 
     /// Who gets this event. Counts it for a cut, and cuts.

@@ -34,6 +34,7 @@ pub(super) enum Item {
     Permission {
         tool: Tool,
     },
+    Step(String),
     Finish(String),
     Error(Value),
     Silence,
@@ -109,6 +110,12 @@ impl Turn {
     #[must_use]
     pub fn guarded_tool(self, tool: Tool) -> Self {
         self.with(Item::Permission { tool })
+    }
+
+    /// Ends the step with this reason; what follows belongs to another message.
+    #[must_use]
+    pub fn step(self, reason: &str) -> Self {
+        self.with(Item::Step(reason.to_owned()))
     }
 
     /// Ends the turn with this reason.

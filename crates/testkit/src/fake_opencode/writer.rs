@@ -55,6 +55,11 @@ impl<'a> Writer<'a> {
             }
             Item::Tool(tool) => self.tool(tool, false),
             Item::Permission { tool } => self.tool(tool, true),
+            Item::Step(reason) => {
+                self.message_id();
+                self.finish_step(reason);
+                self.status(json!({"type": "busy"}));
+            }
             Item::Finish(reason) => {
                 self.message_id();
                 self.finish_step(reason);

@@ -16,7 +16,8 @@ pub fn fold(frames: &[Frame]) -> Value {
 /// The task with neighbouring text parts of an artifact joined, since where a text was cut has no meaning.
 pub fn plain_text(task: &Value) -> Value {
     let mut task = task.clone();
-    for artifact in task["artifacts"].as_array_mut().into_iter().flatten() {
+    let artifacts = task.get_mut("artifacts").and_then(Value::as_array_mut);
+    for artifact in artifacts.into_iter().flatten() {
         let mut joined: Vec<Value> = Vec::new();
         for part in artifact["parts"].as_array().into_iter().flatten() {
             match (joined.last_mut(), part["text"].as_str()) {

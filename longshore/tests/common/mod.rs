@@ -1,0 +1,108 @@
+//! A whole gateway inside the test: memory store, OpenCode driver, engine and edge, on a port of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_agent_opencode::{Defaults, Endpoint, OpenCode, OpenCodeConfig};
+use longshore_edge::{Credentials, Edge, EdgeConfig};
+use longshore_engine::port::{Store, SystemClock};
+use longshore_engine::{Engine, EngineConfig, EngineParts, Tasks};
+use longshore_model::card::{Binding, Card, Interface};
+use longshore_testkit::fake_opencode::FakeOpenCode;
+use longshore_testkit::raw::RawClient;
+use secrecy::SecretString;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// The token of the only caller.
+pub(crate) const TOKEN: &str = "replay-token-0123456789abcdef";
+
+/// What may differ from one gateway to the next.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) engine: EngineConfig,
+    /// How long one call to OpenCode may take.
+    pub(crate) control_timeout: Duration,
+    pub(crate) password: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            store: Arc::new(longshore_store::memory()),
+            engine: EngineConfig::default(),
+            control_timeout: Duration::from_secs(20),
+            password: None,
+        }
+    }
+}
+
+/// A running gateway. [`TestGateway::stop`] ends it as a shutdown does; the runtime of the test ends what is left.
+#[derive(Debug)]
+pub(crate) struct TestGateway {
+    pub(crate) client: RawClient,
+    tasks: Tasks,
+    shutdown: CancellationToken,
+}
+
+impl TestGateway {
+    pub(crate) async fn start(fake: &FakeOpenCode) -> Self {
+        Self::start_with(fake, Options::default()).await
+    }
+
+    pub(crate) async fn start_with(fake: &FakeOpenCode, options: Options) -> Self {
+        let (tasks, clock) = (Tasks::new(), Arc::new(SystemClock));
+        let config = OpenCodeConfig {
+            endpoint: Endpoint {
+                base_url: fake.url().parse().expect("the fake has an address"),
+                username: "opencode".to_owned(),
+                password: options.password.map(SecretString::from),
+            },
+            directory: PathBuf::from(fake.directory()),
+            control_timeout: options.control_timeout,
+            defaults: Defaults::default(),
+        };
+        let agent = OpenCode::new(config, clock.clone(), tasks.clone()).expect("the configuration is valid");
+        let engine = Engine::new(EngineParts {
+            store: options.store,
+            agent: Arc::new(agent),
+            clock,
+            tasks: tasks.clone(),
+            config: options.engine,
+        });
+        engine.recover().await.expect("the store can be read");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+        let url = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
+        let credentials = Credentials::builder().bearer(SecretString::from(TOKEN), "replay");
+        let credentials = credentials.build().expect("one bearer token is a valid set");
+        let edge = Edge::new(engine, EdgeConfig::new(card(&url, &credentials), credentials), tasks.clone());
+        let shutdown = CancellationToken::new();
+        tasks.spawn("edge", edge.serve(listener, shutdown.clone()));
+        Self { client: RawClient::new(url, TOKEN), tasks, shutdown }
+    }
+
+    /// Stops as a shutdown does. Turns that run are left to the next gateway on the same store.
+    pub(crate) async fn stop(self) {
+        self.shutdown.cancel();
+        let stopped = tokio::time::timeout(Duration::from_secs(20), self.tasks.stop()).await;
+        assert!(stopped.is_ok(), "{} tasks do not stop", self.tasks.running());
+    }
+}
+
+fn card(url: &str, credentials: &Credentials) -> Card {
+    let interface = |binding| Interface { url: url.to_owned(), binding };
+    Card {
+        name: "Replay".to_owned(),
+        description: "A gateway on a fake OpenCode.".to_owned(),
+        version: "0".to_owned(),
+        documentation_url: None,
+        interfaces: vec![interface(Binding::JsonRpc), interface(Binding::Rest)],
+        streaming: true,
+        schemes: credentials.schemes(),
+        input_modes: vec!["text/plain".to_owned()],
+        output_modes: vec!["text/plain".to_owned()],
+        skills: Vec::new(),
+    }
+}

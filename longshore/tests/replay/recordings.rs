@@ -1,0 +1,140 @@
+//! Each recording of the real OpenCode, played to the gateway: the A2A stream that a client gets.
+
+use longshore_testkit::fake_opencode::{FakeOpenCode, Play};
+use serde_json::Value;
+
+use crate::run::{Seen, Stage};
+
+/// Plays a recording, prompt by prompt in one context, and compares the streams with the snapshots of that name.
+pub(crate) async fn replay(name: &str, play: Play) -> Vec<Seen> {
+    let stage = Stage::new().await;
+    stage.fake.play(&play);
+    let mut turns: Vec<Seen> = Vec::new();
+    for (turn, prompt) in play.prompts().iter().enumerate() {
+        let context = turns.last().map(|seen| seen.context().to_owned());
+        let seen = stage.send_in(context.as_deref(), &format!("message-{}", turn + 1), prompt).await;
+        let snapshot = if turn == 0 { name.to_owned() } else { format!("{name}_{}", turn + 1) };
+        compare(&snapshot, &stage.fake, &seen);
+        turns.push(seen);
+        // What comes late belongs to this prompt, and the list is final only then.
+        stage.fake.quiet().await;
+    }
+    says_what_opencode_says(&stage.fake, &turns);
+    assert!(stage.fake.prompts().iter().all(|prompt| !prompt.while_busy), "a prompt came during a turn");
+    assert_eq!(stage.fake.prompts().len(), turns.len(), "one prompt for each message");
+    turns
+}
+
+pub(crate) fn compare(name: &str, fake: &FakeOpenCode, seen: &Seen) {
+    insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_json_snapshot!(name, seen.to_compare(fake));
+    });
+}
+
+/// The agent's texts are those of OpenCode's own message list, block by block, and none of them is the user's.
+fn says_what_opencode_says(fake: &FakeOpenCode, turns: &[Seen]) {
+    let session = &fake.sessions()[0];
+    let (mut texts, mut reasonings, mut of_user) = (Vec::new(), Vec::new(), Vec::new());
+    for message in fake.messages(session) {
+        for part in message["parts"].as_array().into_iter().flatten() {
+            let id = part["id"].as_str().unwrap_or_default().to_owned();
+            let text = part["text"].as_str().unwrap_or_default().to_owned();
+            match (message["info"]["role"].as_str(), part["type"].as_str()) {
+                (Some("user"), _) => of_user.push(id),
+                // OpenCode's summary of a conversation that became too long is no reply.
+                _ if message["info"]["summary"] == true || text.is_empty() => {}
+                (_, Some("text")) => texts.push((id, text)),
+                (_, Some("reasoning")) => reasonings.push((id, text)),
+                _ => {}
+            }
+        }
+    }
+    let said = |name| turns.iter().flat_map(|seen| seen.blocks(name)).collect::<Vec<_>>();
+    assert_eq!(said("text"), texts);
+    assert_eq!(said("reasoning"), reasonings);
+    for seen in turns {
+        let artifacts = seen.task["artifacts"].as_array().into_iter().flatten();
+        let ids: Vec<&Value> = artifacts.map(|artifact| &artifact["artifactId"]).collect();
+        assert!(
+            of_user.iter().all(|part| !ids.iter().any(|id| **id == part.as_str())),
+            "the user's words came back"
+        );
+    }
+}
+
+/// One test for each recording: its name, how it is played, how the task ends.
+macro_rules! replays {
+    ($($name:ident $(. $option:ident ($($argument:tt)*))* => $state:expr;)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            let name = stringify!($name);
+            let turns = replay(name, Play::new(name)$(.$option($($argument)*))*).await;
+            let states: Vec<&str> = turns.iter().map(Seen::state).collect();
+            assert_eq!(states, $state, "{:?}", turns.iter().map(Seen::reason).collect::<Vec<_>>());
+        }
+    )*};
+}
+
+replays! {
+    text => ["COMPLETED"];
+    text_async => ["COMPLETED"];
+    title_generation => ["COMPLETED"];
+    mid_stream_get => ["COMPLETED"];
+    reasoning => ["COMPLETED"];
+    reasoning_then_tool => ["COMPLETED", "COMPLETED"];
+    empty_reply => ["COMPLETED"];
+    todo => ["COMPLETED"];
+
+    tool_bad_args => ["COMPLETED"];
+    tool_bash => ["COMPLETED"];
+    tool_bash_fail => ["COMPLETED"];
+    tool_bash_slow => ["COMPLETED"];
+    tool_denied => ["COMPLETED"];
+    tool_edit => ["COMPLETED"];
+    tool_glob => ["COMPLETED"];
+    tool_pair => ["COMPLETED"];
+    tool_read => ["COMPLETED"];
+    tool_read_missing => ["COMPLETED"];
+    tool_unknown => ["COMPLETED"];
+    tool_write => ["COMPLETED"];
+
+    finish_length => ["COMPLETED"];
+    finish_content_filter => ["FAILED"];
+    bad_json => ["FAILED"];
+    error_400 => ["FAILED"];
+    error_401 => ["FAILED"];
+    error_429_recovers => ["COMPLETED"];
+    error_500_recovers => ["COMPLETED"];
+    error_500_gives_up => ["FAILED"];
+    sse_error_midstream => ["COMPLETED"];
+    sse_error_not_retryable => ["FAILED"];
+    cut_fin_partial => ["COMPLETED"];
+    cut_fin_recovers => ["COMPLETED"];
+    cut_rst_partial => ["COMPLETED"];
+    cut_rst_recovers => ["COMPLETED"];
+    cut_noend_recovers => ["COMPLETED"];
+    context_overflow => ["COMPLETED"];
+    auto_compact => ["COMPLETED"];
+
+    task => ["COMPLETED"];
+    task_background_disabled => ["COMPLETED"];
+    task_child_error => ["COMPLETED"];
+
+    // Another client of the same OpenCode stops the turn.
+    abort_stream.foreign_aborts() => ["CANCELED", "COMPLETED"];
+    abort_tool.foreign_aborts() => ["CANCELED"];
+    abort_before_first_byte.foreign_aborts() => ["CANCELED"];
+    task_abort.foreign_aborts() => ["CANCELED"];
+    cut_fin_then_abort.foreign_aborts() => ["CANCELED"];
+    cut_noend_loop.foreign_aborts() => ["CANCELED"];
+    instance_dispose => ["CANCELED"];
+
+    // Nobody can answer through the gateway yet, so an ask fails the task and names itself.
+    permission_once => ["FAILED"];
+    permission_edit => ["FAILED"];
+    permission_external_directory => ["FAILED"];
+    permission_pair => ["FAILED"];
+    question_answer => ["FAILED"];
+    question_multi => ["FAILED"];
+    task_permission => ["FAILED"];
+}

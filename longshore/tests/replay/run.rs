@@ -1,0 +1,150 @@
+//! One message to the gateway, and everything that must hold for the stream that answers it.
+
+use longshore_testkit::fake_opencode::FakeOpenCode;
+use longshore_testkit::raw::{Frame, Frames, RawClient, fold, message, plain_text};
+use serde_json::{Value, json};
+
+use crate::common::TestGateway;
+use crate::names::Names;
+
+/// A gateway with a fake OpenCode behind it.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) fake: FakeOpenCode,
+    pub(crate) gateway: TestGateway,
+}
+
+/// A stream that was read to its end.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) frames: Vec<Frame>,
+    /// The task, folded from the frames.
+    pub(crate) task: Value,
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Self {
+        let fake = FakeOpenCode::start();
+        let gateway = TestGateway::start(&fake).await;
+        Self { fake, gateway }
+    }
+
+    pub(crate) fn client(&self) -> &RawClient {
+        &self.gateway.client
+    }
+
+    /// Sends a message and gives the stream.
+    pub(crate) async fn open(&self, text: &str) -> Frames {
+        open(self.client(), &message("message-1", text)).await
+    }
+
+    /// Sends a message, reads the stream to its end and checks it.
+    pub(crate) async fn send(&self, text: &str) -> Seen {
+        self.send_in(None, "message-1", text).await
+    }
+
+    /// The same in a context that exists.
+    pub(crate) async fn send_in(&self, context: Option<&str>, id: &str, text: &str) -> Seen {
+        let mut params = message(id, text);
+        if let Some(context) = context {
+            params["message"]["contextId"] = context.into();
+        }
+        let frames = open(self.client(), &params).await.all().await;
+        check(self.client(), frames).await
+    }
+}
+
+pub(crate) async fn open(client: &RawClient, params: &Value) -> Frames {
+    let opened = client.rpc_stream("SendStreamingMessage", params.clone(), None).await;
+    opened.unwrap_or_else(|answer| panic!("no stream but {}", answer.body))
+}
+
+/// What must hold for every stream: numbered without gaps, one terminal event, last, and the task that `GetTask` gives
+/// is the one that the frames add up to.
+pub(crate) async fn check(client: &RawClient, frames: Vec<Frame>) -> Seen {
+    let ids: Vec<u64> = frames.iter().filter_map(|frame| frame.id).collect();
+    let expected: Vec<u64> = (1..).take(frames.len()).collect();
+    assert_eq!(ids, expected, "the frames are not numbered one by one");
+    let terminal: Vec<usize> =
+        (0..frames.len()).filter(|place| is_terminal(&frames[*place].json["statusUpdate"])).collect();
+    assert_eq!(terminal, [frames.len() - 1], "there must be one terminal frame, the last");
+    let task = fold(&frames);
+    let stored = client.task(task["id"].as_str().expect("a task has an id")).await;
+    assert_eq!(task, plain_text(&stored), "the stream and the stored task differ");
+    Seen { frames, task }
+}
+
+fn is_terminal(update: &Value) -> bool {
+    let state = update["status"]["state"].as_str().unwrap_or_default();
+    ["COMPLETED", "FAILED", "CANCELED", "REJECTED"].iter().any(|end| state.ends_with(end))
+}
+
+impl Seen {
+    /// Without the prefix.
+    pub(crate) fn state(&self) -> &str {
+        self.task["status"]["state"]
+            .as_str()
+            .and_then(|state| state.strip_prefix("TASK_STATE_"))
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn context(&self) -> &str {
+        self.task["contextId"].as_str().unwrap_or_default()
+    }
+
+    /// What the status says in words.
+    pub(crate) fn reason(&self) -> &str {
+        self.task["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default()
+    }
+
+    /// The texts of the reply, without what was withdrawn.
+    pub(crate) fn text(&self) -> String {
+        self.blocks("text").into_iter().map(|(_, text)| text).collect()
+    }
+
+    /// The blocks of a kind that hold text, by part id.
+    pub(crate) fn blocks(&self, name: &str) -> Vec<(String, String)> {
+        let artifacts = self.task["artifacts"].as_array().into_iter().flatten();
+        artifacts
+            .filter(|artifact| artifact["name"] == name)
+            .map(|artifact| {
+                let text = artifact["parts"][0]["text"].as_str().unwrap_or_default();
+                (artifact["artifactId"].as_str().unwrap_or_default().to_owned(), text.to_owned())
+            })
+            .filter(|(_, text)| !text.is_empty())
+            .collect()
+    }
+
+    /// The frames as every run shows them: ids named, times left out, neighbouring chunks of a text joined.
+    pub(crate) fn to_compare(&self, fake: &FakeOpenCode) -> Value {
+        let mut names = Names::default();
+        names.call(self.task["id"].as_str().unwrap_or_default(), "<task>");
+        names.call(self.task["contextId"].as_str().unwrap_or_default(), "<context>");
+        names.call(fake.directory(), "/workspace");
+        let mut joined: Vec<Value> = Vec::new();
+        for frame in &self.frames {
+            let readable = names.value(&frame.json);
+            let continues = joined.last_mut().is_some_and(|last| try_join(last, &readable));
+            if !continues {
+                joined.push(readable);
+            }
+        }
+        Value::Array(joined)
+    }
+}
+
+/// Joins a chunk of text to the one before it: how many deltas one event holds depends on the load.
+fn try_join(last: &mut Value, next: &Value) -> bool {
+    let (before, after) = (&last["artifactUpdate"], &next["artifactUpdate"]);
+    let text = |update: &Value| update["artifact"]["parts"][0]["text"].as_str().map(str::to_owned);
+    let same = before["artifact"]["artifactId"] == after["artifact"]["artifactId"];
+    let (Some(begin), Some(more)) = (text(before), text(after)) else { return false };
+    if !same || after["append"] != true || before["lastChunk"] == true {
+        return false;
+    }
+    last["artifactUpdate"]["artifact"]["parts"][0]["text"] = (begin + &more).into();
+    if after["lastChunk"] == true {
+        last["artifactUpdate"]["lastChunk"] = json!(true);
+    }
+    true
+}
