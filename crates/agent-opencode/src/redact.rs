@@ -8,8 +8,30 @@ pub(crate) const MAX_CHARS: usize = 512;
 
 const PATH: &str = "<redacted-path>";
 const ADDRESS: &str = "<redacted-url>";
+const KEY: &str = "<redacted-key>";
 
-/// Masks absolute paths and addresses, drops a stack, takes the sentence out of a JSON error, and cuts at [`MAX_CHARS`].
+/// How the keys and tokens of model providers and code hosts begin. Providers repeat them in their errors.
+const KEY_BEGINNINGS: [&str; 14] = [
+    "sk-",
+    "sk_",
+    "rk_",
+    "pk-",
+    "gsk_",
+    "xai-",
+    "hf_",
+    "AIza",
+    "AKIA",
+    "ghp_",
+    "gho_",
+    "github_pat_",
+    "glpat-",
+    "eyJ",
+];
+
+/// A key is at least this long; a shorter word with such a beginning is a word.
+const MIN_KEY_CHARS: usize = 12;
+
+/// Masks absolute paths, addresses and keys, drops a stack, takes the sentence out of a JSON error, and cuts at [`MAX_CHARS`].
 pub(crate) fn public(text: &str) -> String {
     let sentence = sentence_of(text);
     let sentence = without_stack(&sentence);
@@ -54,13 +76,31 @@ fn mask(word: &str, out: &mut String) {
         .min_by_key(|(at, _)| *at)
         .or_else(|| path_start(word).map(|at| (at, PATH)));
     let Some((start, replacement)) = found else {
-        out.push_str(word);
+        mask_keys(word, out);
         return;
     };
     let tail = word[start..].trim_end_matches(|c: char| !c.is_alphanumeric() && c != '/' && c != '\\');
-    out.push_str(&word[..start]);
+    mask_keys(&word[..start], out);
     out.push_str(replacement);
     out.push_str(&word[start + tail.len()..]);
+}
+
+/// Masks the keys in a word, keeping what stands around them: `(key=sk-...)`.
+fn mask_keys(word: &str, out: &mut String) {
+    let in_key = |c: char| c.is_ascii_alphanumeric() || "-_.*".contains(c);
+    let mut rest = word;
+    while let Some(start) = rest.find(in_key) {
+        let end = rest[start..].find(|c| !in_key(c)).map_or(rest.len(), |length| start + length);
+        // A full stop behind a key ends the sentence.
+        let run = rest[start..end].trim_end_matches('.');
+        let is_key =
+            run.len() >= MIN_KEY_CHARS && KEY_BEGINNINGS.iter().any(|beginning| run.starts_with(beginning));
+        out.push_str(&rest[..start]);
+        out.push_str(if is_key { KEY } else { run });
+        out.push_str(&rest[start + run.len()..end]);
+        rest = &rest[end..];
+    }
+    out.push_str(rest);
 }
 
 /// Where an absolute path starts in a word: `/a`, `C:\a`, `\\host`. A slash inside a word (`and/or`,
@@ -104,6 +144,17 @@ mod tests {
             ("{\"message\":\"model melted\",\"type\":\"odd\"}", "model melted"),
             ("{\"error\":{\"message\":\"at /srv/x\"}}", "at <redacted-path>"),
             ("{\"code\":4}", "{\"code\":4}"),
+            (
+                "Incorrect API key provided: sk-proj-0123456789abcdef.",
+                "Incorrect API key provided: <redacted-key>.",
+            ),
+            ("(key=\"AIzaSyA0123456789\")", "(key=\"<redacted-key>\")"),
+            ("invalid token ghp_0123456789abcdef, sorry", "invalid token <redacted-key>, sorry"),
+            ("sk-proj-********************cdef at https://x.y/z", "<redacted-key> at <redacted-url>"),
+            (
+                "the sk-learn task, a risk-free sk-1 and gsk_ too",
+                "the sk-learn task, a risk-free sk-1 and gsk_ too",
+            ),
             ("two\nlines  kept", "two\nlines  kept"),
             ("", ""),
         ];
@@ -114,7 +165,7 @@ mod tests {
 
     #[test]
     fn redacting_twice_changes_nothing() {
-        for text in ["cannot open /home/me/a.rs: https://x.y/z", "C:\\a b"] {
+        for text in ["cannot open /home/me/a.rs: https://x.y/z", "C:\\a b", "sk-proj-0123456789"] {
             let once = public(text);
             assert_eq!(public(&once), once);
         }
