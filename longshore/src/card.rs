@@ -1,6 +1,6 @@
 //! The agent card, true to what runs.
 
-use longshore_model::card::{AuthScheme, Binding, Card, Interface, Skill};
+use longshore_model::card::{AuthScheme, Binding, Card, INPUT_MODES, Interface, OUTPUT_MODES, Skill};
 
 use crate::config::plan::CardTexts;
 
@@ -20,10 +20,8 @@ pub(crate) fn card(texts: &CardTexts, public_url: &str, schemes: Vec<AuthScheme>
         interfaces: vec![interface(Binding::JsonRpc), interface(Binding::Rest)],
         streaming: true,
         schemes,
-        input_modes: ["text/plain", "application/json", "application/octet-stream"]
-            .map(str::to_owned)
-            .to_vec(),
-        output_modes: ["text/plain", "application/json"].map(str::to_owned).to_vec(),
+        input_modes: INPUT_MODES.map(str::to_owned).to_vec(),
+        output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),
         skills: vec![coding()],
     }
 }
@@ -64,5 +62,8 @@ mod tests {
         let url = "https://agent.example.com/a";
         assert_eq!(interfaces, [(url, Binding::JsonRpc), (url, Binding::Rest)]);
         assert_eq!(card.schemes, [AuthScheme::Bearer]);
+        // Files are not taken yet, so no type of a file is listed.
+        assert_eq!(card.input_modes, ["text/plain", "application/json"]);
+        assert_eq!(card.output_modes, ["text/plain", "application/json"]);
     }
 }

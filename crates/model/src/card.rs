@@ -1,5 +1,11 @@
 //! What the agent card says, before a line spells it.
 
+/// The media types of what a message may hold. The card lists exactly these, and a part of another type is refused.
+pub const INPUT_MODES: [&str; 2] = ["text/plain", "application/json"];
+
+/// The media types of what an agent says. A caller that accepts none of them is told so before anything runs.
+pub const OUTPUT_MODES: [&str; 2] = ["text/plain", "application/json"];
+
 /// The facts of the public card, taken from the running configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Card {
