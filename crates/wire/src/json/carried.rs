@@ -51,10 +51,21 @@ fn survey(json: &str) -> Result<bool, &'static str> {
             b'}' | b']' => depth = depth.saturating_sub(1),
             b' ' | b'\t' | b'\n' | b'\r' => has_space = true,
             b'"' => at = survey_string(bytes, at)?,
+            b'-' | b'0'..=b'9' => at = survey_number(json, at - 1)?,
             _ => {}
         }
     }
     Ok(has_space)
+}
+
+/// `at` is at the first character of the number; the answer is after the last.
+fn survey_number(json: &str, at: usize) -> Result<usize, &'static str> {
+    let is_part = |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
+    let length = json.as_bytes()[at..].iter().take_while(|byte| is_part(byte)).count();
+    match json[at..at + length].parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok(at + length),
+        _ => Err("holds a number that is too large for a double"),
+    }
 }
 
 /// `at` is after the opening quote; the answer is after the closing one.
@@ -112,6 +123,10 @@ mod tests {
             ("1700000000000000000000001", Some("1700000000000000000000001")),
             ("{ \"a b\" : [ 1.50,\n2 ] }", Some("{\"a b\":[1.50,2]}")),
             (r#"{"q":"\" \\" , "b":1}"#, Some(r#"{"q":"\" \\","b":1}"#)),
+            ("[-1.7e308,0e9999,1e-9999]", Some("[-1.7e308,0e9999,1e-9999]")),
+            (r#"{"n":1e309}"#, None),
+            (r#"{"n":-142687E41302}"#, None),
+            (r#""1e309""#, Some(r#""1e309""#)),
             (r#""\ud83d\ude00 é""#, Some(r#""\ud83d\ude00 é""#)),
             (r#""\\ud83d""#, Some(r#""\\ud83d""#)),
             (r#""\ud83d""#, None),
