@@ -1,23 +1,25 @@
 //! A store that lives as long as the process: for tests and for `--store memory`.
 
+mod keys;
+
 use std::collections::HashMap;
 use std::collections::hash_map;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::port::{
-    Append, Appended, Binding, BoxFuture, Create, Created, Head, ListQuery, OwnedSession, PageCursor,
-    Session, Store, StoredTask, TaskPage, TurnRecord,
+    Append, Appended, Binding, Bound, BoxFuture, Create, Created, Head, ListQuery, PageCursor, Store,
+    StoredTask, TaskPage, TurnRecord,
 };
-use longshore_model::{
-    ContextId, Entry, Error, Principal, Result, Seq, SessionId, Task, TaskId, TaskState, Timestamp,
-};
+use longshore_model::{ContextId, Entry, Error, Principal, Result, Seq, SessionId, Task, TaskId, TaskState};
 
-use crate::rules;
+use self::keys::Keys;
+use crate::rules::{self, Naming, OwnedSession};
 
 /// Everything behind one mutex, which is never held across an await.
 ///
-/// It keeps each task folded, so it has no use for the snapshots that it is given.
+/// It keeps each task folded, so it has no use for the snapshots that it is given. What it gives is in memory anyway,
+/// so that only the limits of a question bound its answer, not bytes.
 #[derive(Default)]
 pub struct MemoryStore {
     kept: Mutex<Kept>,
@@ -70,17 +72,13 @@ impl Store for MemoryStore {
         &'a self,
         owner: &'a Principal,
         context: &'a ContextId,
-    ) -> BoxFuture<'a, Result<Option<Session>>> {
+    ) -> BoxFuture<'a, Result<Option<Bound>>> {
         let key = (owner.clone(), context.clone());
         Box::pin(async move { Ok(self.kept().bindings.get(&key).cloned()) })
     }
 
-    fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<()>> {
+    fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
         Box::pin(async move { self.kept().bind(binding) })
-    }
-
-    fn session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Option<OwnedSession>>> {
-        Box::pin(async move { Ok(self.kept().sessions.get(session).cloned()) })
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
@@ -93,8 +91,8 @@ struct Kept {
     tasks: HashMap<TaskId, Row>,
     /// Oldest first.
     created: Vec<TaskId>,
-    keys: HashMap<(Principal, [u8; 32]), (TaskId, Timestamp)>,
-    bindings: HashMap<(Principal, ContextId), Session>,
+    keys: HashMap<Principal, Keys>,
+    bindings: HashMap<(Principal, ContextId), Bound>,
     sessions: HashMap<SessionId, OwnedSession>,
 }
 
@@ -109,7 +107,8 @@ struct Row {
 impl Row {
     fn head(&self) -> Head {
         let seq = Seq::START.plus(self.log.len());
-        Head { seq, first: Seq::START.next(), state: self.state() }
+        let context = self.task.context_id.clone();
+        Head { context, seq, first: Seq::START.next(), state: self.state() }
     }
 
     fn state(&self) -> TaskState {
@@ -120,21 +119,37 @@ impl Row {
 impl Kept {
     fn create(&mut self, create: Create) -> Result<Created> {
         let task = rules::begin(&create)?;
-        let key = (create.owner.clone(), create.idempotency.digest);
-        match self.keys.get(&key) {
-            Some((known, at)) if *at >= create.idempotency.valid_since => {
-                return Ok(Created::Existing(known.clone()));
-            }
-            _ => {}
+        if let Some(existing) = self.earlier_send(&create) {
+            return Ok(existing);
+        }
+        let naming = create.session.as_ref().map_or(Naming::Stands, |name| self.name_session(&create, name));
+        if let Naming::Refused(answer) = naming {
+            return Ok(answer);
         }
         let hash_map::Entry::Vacant(place) = self.tasks.entry(create.task.clone()) else {
             return Err(rules::duplicate_task());
         };
         let log = vec![Entry { seq: Seq::START.next(), event: create.first }];
-        place.insert(Row { owner: create.owner, task, log, turn: None });
+        place.insert(Row { owner: create.owner.clone(), task, log, turn: None });
         self.created.push(create.task.clone());
-        self.keys.insert(key, (create.task, create.at));
+        if let Naming::Binds(session) = naming {
+            self.bindings.insert((create.owner.clone(), create.context), Bound { session, named: true });
+        }
+        let keys = self.keys.entry(create.owner).or_default();
+        keys.drop_expired(create.idempotency.valid_since, rules::EXPIRED_KEYS);
+        keys.insert(create.idempotency.digest, create.task, create.at);
         Ok(Created::New)
+    }
+
+    fn earlier_send(&self, create: &Create) -> Option<Created> {
+        let task = self.keys.get(&create.owner)?.get(&create.idempotency)?;
+        let context = self.tasks.get(task)?.task.context_id.clone();
+        Some(Created::Existing { task: task.clone(), context })
+    }
+
+    fn name_session(&self, create: &Create, name: &SessionId) -> Naming {
+        let bound = self.bindings.get(&(create.owner.clone(), create.context.clone()));
+        rules::name_session(name, &create.owner, bound, self.sessions.get(name))
     }
 
     fn append(&mut self, append: Append) -> Result<Appended> {
@@ -207,16 +222,19 @@ impl Kept {
         TaskPage { tasks, total, next }
     }
 
-    fn bind(&mut self, binding: Binding) -> Result<()> {
-        let (owner, session) = (binding.owner.clone(), binding.session.clone());
-        let known = self.sessions.entry(session.id.clone());
-        let known = known.or_insert_with(|| OwnedSession { owner, session: session.clone() });
-        if known.owner != binding.owner {
-            return Err(rules::foreign_session(&binding.session.id));
+    fn bind(&mut self, binding: Binding) -> Result<Bound> {
+        let Binding { owner, context, session, replaces, .. } = binding;
+        let place = (owner.clone(), context);
+        if let Some(standing) = rules::standing(self.bindings.get(&place).cloned(), replaces.as_ref()) {
+            return Ok(standing);
         }
-        known.session = session;
-        self.bindings.insert((binding.owner, binding.context), binding.session);
-        Ok(())
+        if self.sessions.get(&session.id).is_some_and(|known| known.owner != owner) {
+            return Err(rules::foreign_session(&session.id));
+        }
+        self.sessions.insert(session.id.clone(), OwnedSession { owner, session: session.clone() });
+        let bound = Bound { session, named: false };
+        self.bindings.insert(place, bound.clone());
+        Ok(bound)
     }
 
     fn unfinished(&self) -> Vec<StoredTask> {

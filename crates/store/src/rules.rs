@@ -1,9 +1,13 @@
-//! What every store refuses, before it writes anything.
+//! What every store decides alike, before it writes anything.
 //!
-//! These are mistakes of the gateway, not of a caller: hence `Internal`, with the mistake in the log.
+//! What is `Internal` here is a mistake of the gateway, not of a caller, and stands in the log.
 
-use longshore_engine::port::{Append, Create};
-use longshore_model::{Error, ErrorKind, Result, SessionId, Task, TaskEvent};
+use longshore_engine::port::{Append, Bound, Create, Created, Session};
+use longshore_model::{Error, ErrorKind, Principal, Result, SessionId, Task, TaskEvent};
+
+/// A new task takes at most this many keys of its owner with it that no longer count. More wait for the next tasks, so
+/// that no task pays for a backlog; as it is more than the one key that a task adds, a backlog shrinks.
+pub(crate) const EXPIRED_KEYS: u32 = 16;
 
 /// The task that a `Create` makes.
 pub(crate) fn begin(create: &Create) -> Result<Task> {
@@ -30,6 +34,43 @@ pub(crate) fn check_append(append: &Append) -> Result<()> {
         return Err(Error::internal("the snapshot is of another task"));
     }
     Ok(())
+}
+
+/// A session and whose it is.
+pub(crate) struct OwnedSession {
+    pub(crate) owner: Principal,
+    pub(crate) session: Session,
+}
+
+/// What becomes of a session that a caller names for a context.
+pub(crate) enum Naming {
+    /// The context is bound to it already.
+    Stands,
+    /// The context is to be bound to it.
+    Binds(Session),
+    /// The answer to the caller. Nothing may be written.
+    Refused(Created),
+}
+
+/// `bound` is what the context is bound to, `known` what is known of the session of that name.
+pub(crate) fn name_session(
+    name: &SessionId,
+    owner: &Principal,
+    bound: Option<&Bound>,
+    known: Option<&OwnedSession>,
+) -> Naming {
+    match (bound, known) {
+        (Some(bound), _) if bound.session.id == *name => Naming::Stands,
+        (Some(_), _) => Naming::Refused(Created::OtherSession),
+        (None, Some(known)) if known.owner == *owner => Naming::Binds(known.session.clone()),
+        // One answer for both, so that nobody learns which sessions others have.
+        (None, _) => Naming::Refused(Created::UnknownSession),
+    }
+}
+
+/// The binding that stands against a writer who knows of `replaces`, if one does.
+pub(crate) fn standing(bound: Option<Bound>, replaces: Option<&SessionId>) -> Option<Bound> {
+    bound.filter(|bound| replaces != Some(&bound.session.id))
 }
 
 /// A second task with the id of one that is there.

@@ -1,11 +1,13 @@
 //! A store in one file, for one gateway.
 
+mod bindings;
 mod fault;
 mod list;
 mod read;
 mod reader;
 mod record;
 mod schema;
+mod worker;
 mod write;
 mod writer;
 
@@ -13,10 +15,10 @@ use std::fmt;
 use std::path::Path;
 
 use longshore_engine::port::{
-    Append, Appended, Binding, BoxFuture, Create, Created, Head, ListQuery, OwnedSession, Session, Store,
-    StoredTask, TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, Create, Created, Head, ListQuery, Store, StoredTask,
+    TaskPage,
 };
-use longshore_model::{ContextId, Entry, Principal, Result, Seq, SessionId, TaskId};
+use longshore_model::{ContextId, Entry, Principal, Result, Seq, TaskId};
 
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
@@ -42,15 +44,20 @@ impl Durability {
     }
 }
 
-/// A store in one SQLite file: one thread writes, two read.
+/// A store in one SQLite file: one thread writes, three read.
+///
+/// A page of a list holds fewer tasks than its limit when they are large: it ends behind the task with which it has
+/// read 4 MiB, and its `next` says where to go on.
 ///
 /// Dropping it waits until everything that was asked for is written.
 pub struct SqliteStore {
     // Dropped in this order: whoever closes the file last cleans up, and only the writer can.
     /// For answers whose size the question bounds: they do not wait for the others.
     quick: Reader,
-    /// For whole tasks and lists of them.
+    /// For one whole task, and for all that are taken up at the start.
     whole: Reader,
+    /// For lists: nobody who wants one task waits for somebody's hundred.
+    lists: Reader,
     writer: Writer,
 }
 
@@ -62,7 +69,8 @@ impl SqliteStore {
         let writer = Writer::start(schema::open_writer(path, durability)?)?;
         let quick = Reader::start("store-quick", schema::open_reader(path)?)?;
         let whole = Reader::start("store-whole", schema::open_reader(path)?)?;
-        Ok(Self { quick, whole, writer })
+        let lists = Reader::start("store-lists", schema::open_reader(path)?)?;
+        Ok(Self { quick, whole, lists, writer })
     }
 }
 
@@ -107,25 +115,20 @@ impl Store for SqliteStore {
     }
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<TaskPage>> {
-        Box::pin(self.whole.run(move |db| list::list(db, &query)))
+        Box::pin(self.lists.run(move |db| list::list(db, &query)))
     }
 
     fn binding<'a>(
         &'a self,
         owner: &'a Principal,
         context: &'a ContextId,
-    ) -> BoxFuture<'a, Result<Option<Session>>> {
+    ) -> BoxFuture<'a, Result<Option<Bound>>> {
         let (owner, context) = (owner.clone(), context.clone());
-        Box::pin(self.quick.run(move |db| read::binding(db, &owner, &context)))
+        Box::pin(self.quick.run(move |db| bindings::binding(db, &owner, &context)))
     }
 
-    fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.writer.run(move |db| write::bind(db, &binding)))
-    }
-
-    fn session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Option<OwnedSession>>> {
-        let session = session.clone();
-        Box::pin(self.quick.run(move |db| read::session(db, &session)))
+    fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
+        Box::pin(self.writer.run(move |db| bindings::bind(db, &binding)))
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {

@@ -51,11 +51,13 @@ impl From<rusqlite::types::FromSqlError> for Fault {
     }
 }
 
-/// The writer thread is gone. Nothing was written, or nobody can say.
+/// A thread of the store is gone. Of what it was asked nothing was written, or nobody can say. `Internal`, because
+/// it does not come back: whoever tried again would do so for ever.
 pub(super) fn stopped() -> Error {
     Error::new(
-        ErrorKind::Unavailable,
-        "The gateway's store has stopped. Restart the gateway, then try again.",
+        ErrorKind::Internal,
+        "The gateway's store has stopped because of a defect; the gateway's log says which. Restart the gateway, \
+         then try again.",
     )
 }
 

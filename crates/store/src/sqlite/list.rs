@@ -7,6 +7,11 @@ use rusqlite::{Connection, params_from_iter};
 use super::fault::Outcome;
 use super::read::{Parts, select_tasks, stored};
 
+/// A page stops behind the task with which it has read this many bytes of snapshots and events, whatever its limit
+/// says, and tells where the next one begins. So no list keeps the ones that wait for it longer than that, or longer
+/// than its largest task, takes.
+pub(super) const PAGE_BYTES: usize = 4 * 1024 * 1024;
+
 pub(super) fn list(db: &Connection, query: &ListQuery) -> Outcome<TaskPage> {
     let mut filter = Filter::of(query);
     // This visits each matching index entry: a tenth of a microsecond for each task of the owner.
@@ -18,13 +23,15 @@ pub(super) fn list(db: &Connection, query: &ListQuery) -> Outcome<TaskPage> {
     let sql = filter.page(parts, query);
     let mut statement = db.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(&filter.values))?;
-    let (mut tasks, mut more) = (Vec::new(), false);
+    let (mut tasks, mut bytes, mut more) = (Vec::new(), 0, false);
     while let Some(row) = rows.next()? {
-        if tasks.len() == query.limit {
+        if tasks.len() == query.limit || bytes >= PAGE_BYTES {
             more = true;
             break;
         }
-        tasks.push(stored(db, parts, row)?.task);
+        let found = stored(db, parts, row)?;
+        bytes += found.bytes;
+        tasks.push(found.stored.task);
     }
     let next = tasks
         .last()

@@ -1,6 +1,6 @@
 //! What can be asked of the file. Each function runs in one read transaction.
 
-use longshore_engine::port::{Head, OwnedSession, READ_BYTES, Session, StoredTask, TurnRecord};
+use longshore_engine::port::{Head, READ_BYTES, Session, StoredTask, TurnRecord};
 use longshore_model::{
     ContextId, Entry, Error, ErrorKind, Principal, PromptId, Seq, SessionId, Task, TaskEvent, TaskId,
     TaskState,
@@ -40,37 +40,20 @@ pub(super) fn get(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<
     let sql = select_tasks(Parts::All, "tasks", "tasks.id = :id AND tasks.owner = :owner");
     let mut statement = db.prepare_cached(&sql)?;
     let mut rows = statement.query(named_params! { ":id": task.as_str(), ":owner": owner.as_str() })?;
-    rows.next()?.map(|row| stored(db, Parts::All, row)).transpose()
+    let Some(row) = rows.next()? else { return Ok(None) };
+    Ok(Some(stored(db, Parts::All, row)?.stored))
 }
 
 pub(super) fn head(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<Option<Head>> {
     let mut statement =
-        db.prepare_cached("SELECT head, first, state FROM tasks WHERE id = :id AND owner = :owner")?;
+        db.prepare_cached("SELECT head, first, state, context FROM tasks WHERE id = :id AND owner = :owner")?;
     let mut rows = statement.query(named_params! { ":id": task.as_str(), ":owner": owner.as_str() })?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let state = TaskState::parse(row.get_ref(2)?.as_str()?)
-        .ok_or_else(|| damaged(&format!("task {task}"), "unknown state"))?;
-    Ok(Some(Head { seq: from_sql(row.get(0)?), first: from_sql(row.get(1)?), state }))
-}
-
-pub(super) fn binding(db: &Connection, owner: &Principal, context: &ContextId) -> Outcome<Option<Session>> {
-    let mut statement = db.prepare_cached(
-        "SELECT session, directory FROM bindings WHERE owner = :owner AND context = :context",
-    )?;
-    let mut rows =
-        statement.query(named_params! { ":owner": owner.as_str(), ":context": context.as_str() })?;
-    let Some(row) = rows.next()? else { return Ok(None) };
-    let id = SessionId::parse(row.get_ref(0)?.as_str()?)
-        .map_err(|cause| damaged(&format!("binding of context {context}"), cause))?;
-    Ok(Some(Session { id, directory: row.get(1)? }))
-}
-
-pub(super) fn session(db: &Connection, session: &SessionId) -> Outcome<Option<OwnedSession>> {
-    let mut statement = db.prepare_cached("SELECT owner, directory FROM sessions WHERE id = :id")?;
-    let mut rows = statement.query(named_params! { ":id": session.as_str() })?;
-    let Some(row) = rows.next()? else { return Ok(None) };
-    let owner = Principal::new(row.get_ref(0)?.as_str()?);
-    Ok(Some(OwnedSession { owner, session: Session { id: session.clone(), directory: row.get(1)? } }))
+    let what = || format!("task {task}");
+    let state =
+        TaskState::parse(row.get_ref(2)?.as_str()?).ok_or_else(|| damaged(&what(), "unknown state"))?;
+    let context = ContextId::parse(row.get_ref(3)?.as_str()?).map_err(|cause| damaged(&what(), cause))?;
+    Ok(Some(Head { context, seq: from_sql(row.get(0)?), first: from_sql(row.get(1)?), state }))
 }
 
 pub(super) fn unfinished(db: &Connection) -> Outcome<Vec<StoredTask>> {
@@ -79,7 +62,7 @@ pub(super) fn unfinished(db: &Connection) -> Outcome<Vec<StoredTask>> {
     let mut tasks = Vec::new();
     while let Some(row) = rows.next()? {
         match stored(db, Parts::All, row) {
-            Ok(task) => tasks.push(task),
+            Ok(found) => tasks.push(found.stored),
             // One damaged task must not keep the gateway from starting. Whoever asks for it is told.
             Err(Fault(error)) if error.kind() == ErrorKind::Internal => {
                 tracing::error!(%error, cause = error.cause().map(tracing::field::display), "a task is left alone");
@@ -118,8 +101,15 @@ pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String
     )
 }
 
+/// A task, and how much of the file it took to read it.
+pub(super) struct Found {
+    pub(super) stored: StoredTask,
+    /// Of the snapshot and of the events beyond it.
+    pub(super) bytes: usize,
+}
+
 /// The task of a row: its snapshot and the tail of its log.
-pub(super) fn stored(db: &Connection, parts: Parts, row: &Row<'_>) -> Outcome<StoredTask> {
+pub(super) fn stored(db: &Connection, parts: Parts, row: &Row<'_>) -> Outcome<Found> {
     let ordinal: i64 = row.get(0)?;
     let id = row.get_ref(1)?.as_str()?;
     let what = format!("task {id}");
@@ -128,16 +118,19 @@ pub(super) fn stored(db: &Connection, parts: Parts, row: &Row<'_>) -> Outcome<St
     let snapshot_seq = from_sql(row.get(8)?);
 
     let mut task: Task = decode(&what, row.get_ref(9)?)?;
+    let mut bytes = row.get_ref(9)?.as_bytes()?.len();
     let tail = match parts {
         Parts::All => {
             task.artifacts = decode(&what, row.get_ref(10)?)?;
+            bytes += row.get_ref(10)?.as_bytes()?.len();
             Tail { whole: true, from: snapshot_seq, to: head }
         }
         Parts::WithoutArtifacts => Tail { whole: false, from: snapshot_seq, to: summary_seq },
     };
-    tail.fold_into(db, ordinal, &id, &mut task)?;
+    bytes += tail.fold_into(db, ordinal, &id, &mut task)?;
     let turn = turn(&what, row)?;
-    Ok(StoredTask { owner: Principal::new(row.get_ref(2)?.as_str()?), task, seq: head, turn })
+    let owner = Principal::new(row.get_ref(2)?.as_str()?);
+    Ok(Found { stored: StoredTask { owner, task, seq: head, turn }, bytes })
 }
 
 /// What the log holds beyond a snapshot.
@@ -151,9 +144,10 @@ struct Tail {
 }
 
 impl Tail {
-    fn fold_into(&self, db: &Connection, ordinal: i64, id: &TaskId, task: &mut Task) -> Outcome<()> {
+    /// Gives how many bytes of events that were.
+    fn fold_into(&self, db: &Connection, ordinal: i64, id: &TaskId, task: &mut Task) -> Outcome<usize> {
         if self.from >= self.to {
-            return Ok(());
+            return Ok(0);
         }
         let mut statement = db.prepare_cached(
             "SELECT seq, body FROM events
@@ -166,10 +160,13 @@ impl Tail {
             ":whole": self.whole,
             ":artifact": ARTIFACT,
         };
-        for event in statement.query_and_then(range, |row| entry(id, row))? {
-            task.apply(&event?.event);
+        let mut bytes = 0;
+        let mut rows = statement.query(range)?;
+        while let Some(row) = rows.next()? {
+            bytes += row.get_ref(1)?.as_bytes()?.len();
+            task.apply(&entry(id, row)?.event);
         }
-        Ok(())
+        Ok(bytes)
     }
 }
 

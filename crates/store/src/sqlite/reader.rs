@@ -1,39 +1,24 @@
 //! A thread that reads, with a connection of its own, apart from the writer.
-//!
-//! A point read takes a few microseconds, and handing it to a thread that is there already costs a third of what
-//! the runtime's pool for blocking work costs.
-
-use std::thread::JoinHandle;
 
 use longshore_model::{Error, Result};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::fault::{self, Outcome};
-
-/// Reads that may wait for the thread. At the bound callers wait, without a thread, for a place in the queue.
-const QUEUE: usize = 1024;
+use super::fault::Outcome;
+use super::worker::Worker;
 
 type Job = Box<dyn FnOnce(&Connection) + Send>;
 
-pub(super) struct Reader {
-    /// `None` only while it is dropped.
-    queue: Option<mpsc::Sender<Job>>,
-    thread: Option<JoinHandle<()>>,
-}
+pub(super) struct Reader(Worker<Job>);
 
 impl Reader {
-    /// `name` is what a debugger shows for the thread.
-    pub(super) fn start(name: &str, db: Connection) -> Result<Self> {
-        let (queue, mut waiting) = mpsc::channel::<Job>(QUEUE);
-        let serve = move || {
+    pub(super) fn start(name: &'static str, db: Connection) -> Result<Self> {
+        let worker = Worker::start(name, move |mut waiting: mpsc::Receiver<Job>| {
             while let Some(job) = waiting.blocking_recv() {
                 job(&db);
             }
-        };
-        let thread =
-            std::thread::Builder::new().name(name.to_owned()).spawn(serve).map_err(Error::internal)?;
-        Ok(Self { queue: Some(queue), thread: Some(thread) })
+        })?;
+        Ok(Self(worker))
     }
 
     /// Runs `work` on the thread. All of it sees the store as of one moment.
@@ -49,21 +34,7 @@ impl Reader {
                 drop(answer.send(read_at_one_moment(db, work).map_err(Error::from)));
             }
         };
-        let queue = self.queue.as_ref().ok_or_else(fault::stopped)?;
-        queue.send(Box::new(job)).await.map_err(|_| fault::stopped())?;
-        answered.await.map_err(|_| fault::stopped())?
-    }
-}
-
-impl Drop for Reader {
-    /// Waits until the connection is closed.
-    fn drop(&mut self) {
-        self.queue = None;
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("a reader thread of the store had panicked");
-        }
+        self.0.ask(Box::new(job), answered).await
     }
 }
 

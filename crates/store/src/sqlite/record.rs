@@ -2,8 +2,8 @@
 
 use longshore_engine::port::{Append, Create, TurnRecord};
 use longshore_model::{
-    Artifact, ContextId, Error, Message, Metadata, Principal, Result, Seq, Task, TaskEvent, TaskId,
-    TaskState, TaskStatus, Timestamp,
+    Artifact, ContextId, Error, Message, Metadata, Principal, Result, Seq, SessionId, Task, TaskEvent,
+    TaskId, TaskState, TaskStatus, Timestamp,
 };
 use serde::Serialize;
 
@@ -20,6 +20,8 @@ pub(super) struct NewTask {
     pub(super) snapshot: SnapshotText,
     pub(super) digest: [u8; 32],
     pub(super) valid_since: Timestamp,
+    /// The session that the caller named.
+    pub(super) session: Option<SessionId>,
 }
 
 impl NewTask {
@@ -35,6 +37,7 @@ impl NewTask {
             at: create.at,
             digest: create.idempotency.digest,
             valid_since: create.idempotency.valid_since,
+            session: create.session,
         })
     }
 }

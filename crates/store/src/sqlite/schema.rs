@@ -1,8 +1,9 @@
 //! The file: how it is made, opened and brought up to date.
 
-use std::fs::OpenOptions;
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,7 +39,9 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection> {
 fn prepare_writer(path: &Path, durability: Durability) -> Outcome<Connection> {
     let mut db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     // Before anything is written: a file that is refused stays as it is.
-    check_version(applied(&db)?, MIGRATIONS.len())?;
+    // As of one moment, because another program may be making the tables.
+    check_ours(&*db.transaction()?, MIGRATIONS.len())?;
+    narrow(path).map_err(not_private)?;
     let mode: String = db.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     if mode != "wal" {
         return Err(Fault(Error::new(
@@ -66,10 +69,13 @@ fn connect(path: &Path, access: OpenFlags) -> Outcome<Connection> {
     Ok(db)
 }
 
+/// What the owner may do with the files. Others may do nothing: the files hold what people wrote.
+const PRIVATE: u32 = 0o600;
+
 /// Makes the file, if it is not there, for its owner only. SQLite gives `-wal` and `-shm` the mode of the file.
 fn create_private(path: &Path) -> Result<()> {
     // Not opened when it is there: closing it again would drop the locks that this process has on it.
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+    match OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(Error::new(
             ErrorKind::Unavailable,
             "The gateway's store cannot be made in the data directory. Make sure that the directory is there and \
@@ -80,15 +86,40 @@ fn create_private(path: &Path) -> Result<()> {
     }
 }
 
+/// Takes from a file that is there, and from its `-wal` and `-shm`, what others may do with it: it may come from a
+/// backup, or from a copy. Never adds a right. By name, for the same reason as above.
+fn narrow(path: &Path) -> io::Result<()> {
+    // SQLite has its files next to the one that a link leads to.
+    let path = path.canonicalize()?;
+    for suffix in ["", "-wal", "-shm"] {
+        let mut name = OsString::from(&path);
+        name.push(suffix);
+        let mode = match fs::metadata(&name) {
+            Ok(metadata) => metadata.permissions().mode(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        if mode & 0o7777 & !PRIVATE != 0 {
+            fs::set_permissions(&name, Permissions::from_mode(mode & PRIVATE))?;
+        }
+    }
+    Ok(())
+}
+
+fn not_private(cause: io::Error) -> Fault {
+    let error = Error::new(
+        ErrorKind::Unavailable,
+        "Others than the gateway may read its store, and the gateway cannot change that. Make sure that the gateway \
+         owns the files of its data directory.",
+    );
+    Fault(error.caused_by(cause))
+}
+
 /// Applies what is missing, all of it or nothing.
 fn migrate(db: &mut Connection, migrations: &[&str]) -> Outcome<()> {
     // Immediate, so that of two programs that start at once the second sees what the first has done.
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let applied = applied(&transaction)?;
-    check_version(applied, migrations.len())?;
-    if applied == 0 {
-        check_empty(&transaction)?;
-    }
+    let applied = check_ours(&transaction, migrations.len())?;
     for migration in &migrations[applied..] {
         transaction.execute_batch(migration)?;
     }
@@ -103,6 +134,16 @@ fn applied(db: &Connection) -> Outcome<usize> {
     let version: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
     // A negative number is nobody's schema, so it is as strange as one that is too big.
     Ok(usize::try_from(version).unwrap_or(usize::MAX))
+}
+
+/// Whether this program may write the file. Gives how many migrations were applied to it.
+fn check_ours(db: &Connection, known: usize) -> Outcome<usize> {
+    let applied = applied(db)?;
+    check_version(applied, known)?;
+    if applied == 0 {
+        check_empty(db)?;
+    }
+    Ok(applied)
 }
 
 fn check_version(applied: usize, known: usize) -> Outcome<()> {

@@ -1,9 +1,12 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use longshore_engine::port::Appended;
-use longshore_model::{Error, ErrorKind, TaskState};
-use longshore_testkit::store_suite::make::{ada, append, chunk, create, everything, status, task_id};
+use futures_util::FutureExt;
+use longshore_engine::port::{Appended, IdempotencyKey};
+use longshore_model::{Error, ErrorKind, TaskState, Timestamp};
+use longshore_testkit::store_suite::make::{
+    ada, append, chunk, create, create_in, everything, existing, owner, status, task_id,
+};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -195,4 +198,107 @@ async fn a_read_of_large_events_is_bounded_and_goes_on() {
         sizes.push(entries.len());
     }
     assert_eq!((sizes, cursor), (vec![2, 2], Seq(7)));
+}
+
+#[tokio::test]
+async fn a_page_of_large_tasks_is_bounded_and_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
+    // The size of each task in sixths of the bound, newest first; half of it in the snapshot, half in the tail.
+    for (place, (name, sixths)) in (0..).zip([("a", 4), ("b", 4), ("c", 1), ("d", 13), ("e", 1), ("f", 1)]) {
+        store.create(create_in(name, "c", 100 - place)).await.unwrap();
+        let half = "x".repeat(list::PAGE_BYTES * sixths / 12);
+        store.append(append(name, 1, vec![chunk(&half)])).await.unwrap();
+        let task = store.get(&ada(), &task_id(name)).await.unwrap().unwrap().task;
+        let snapshot = Some(std::sync::Arc::new(task));
+        store.append(Append { snapshot, ..append(name, 2, vec![chunk("")]) }).await.unwrap();
+        store.append(append(name, 3, vec![chunk(&half)])).await.unwrap();
+    }
+    let pages = async |limit: usize, with_artifacts: bool| {
+        let mut query = ListQuery { limit, with_artifacts, ..everything() };
+        let mut pages = Vec::new();
+        loop {
+            let page = store.list(query.clone()).await.unwrap();
+            assert_eq!(page.total, 6);
+            let names: String = page.tasks.iter().map(|task| task.id.as_str()).collect();
+            pages.push(names);
+            query.after = page.next;
+            if query.after.is_none() {
+                return pages;
+            }
+        }
+    };
+    assert_eq!(pages(100, true).await, ["ab", "cd", "ef"]);
+    assert_eq!(pages(1, true).await, ["a", "b", "c", "d", "e", "f"]);
+    // What is not read does not count.
+    assert_eq!(pages(100, false).await, ["abcdef"]);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_list_but_other_lists() {
+    let bench = Bench::new().await;
+    let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
+    let mut long = bench
+        .store
+        .lists
+        .run(move |_| {
+            // Ends with an error when the sender is dropped.
+            released.recv().unwrap_err();
+            Ok(())
+        })
+        .boxed();
+    assert!((&mut long).now_or_never().is_none());
+    let mut list = bench.store.list(everything());
+    assert!((&mut list).now_or_never().is_none());
+    assert!(bench.store.get(&ada(), &task_id("t")).await.unwrap().is_some());
+    assert!(bench.store.head(&ada(), &task_id("t")).await.unwrap().is_some());
+    assert_eq!(bench.store.unfinished().await.unwrap().len(), 1);
+    drop(release);
+    long.await.unwrap();
+    assert_eq!(list.await.unwrap().total, 1);
+}
+
+#[tokio::test]
+async fn keys_that_no_longer_count_go_a_few_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
+    let db = Connection::open(directory.path().join(FILE)).unwrap();
+    let left = |who: &str| -> Vec<i64> {
+        let mut statement = db.prepare("SELECT at FROM idempotency WHERE owner = ? ORDER BY at").unwrap();
+        statement.query_map([who], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    for at in 1..=20 {
+        store.create(create_in(&format!("t{at}"), "c", at)).await.unwrap();
+    }
+    store.create(Create { owner: owner("bob"), ..create_in("bobs", "c", 1) }).await.unwrap();
+    let late = |name: &str, valid_since: i64| {
+        let create = create_in(name, "c", 100);
+        let idempotency = IdempotencyKey { valid_since: Timestamp(valid_since), ..create.idempotency };
+        Create { idempotency, ..create }
+    };
+    // A send that came before makes no task, and nothing is tidied.
+    assert_eq!(
+        store.create(Create { at: Timestamp(100), ..late("t20", 20) }).await.unwrap(),
+        existing("t20")
+    );
+    assert_eq!(left("ada").len(), 20);
+    store.create(late("u1", 20)).await.unwrap();
+    assert_eq!(left("ada"), [17, 18, 19, 20, 100]);
+    store.create(late("u2", 20)).await.unwrap();
+    assert_eq!(left("ada"), [20, 100, 100]);
+    store.create(late("u3", 20)).await.unwrap();
+    assert_eq!(left("ada"), [20, 100, 100, 100]);
+    assert_eq!(left("bob"), [1]);
+}
+
+#[tokio::test]
+async fn the_head_tells_from_where_the_log_can_be_read() {
+    let bench = Bench::new().await;
+    let first = async || bench.store.head(&ada(), &task_id("t")).await.unwrap().unwrap().first;
+    assert_eq!(first().await, Seq(1));
+    bench.intruder().execute_batch("DELETE FROM events WHERE seq < 3; UPDATE tasks SET first = 3").unwrap();
+    assert_eq!(first().await, Seq(3));
+    // An append does not bring it back.
+    bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap();
+    assert_eq!(first().await, Seq(3));
 }

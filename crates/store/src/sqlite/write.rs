@@ -1,20 +1,23 @@
 //! What the writer thread does for each kind of request. The guards come first, then the rows.
 
-use longshore_engine::port::{Appended, Binding, Created};
-use longshore_model::{Error, Seq, TaskId, TaskState, Timestamp};
-use rusqlite::{Connection, OptionalExtension, named_params};
+use longshore_engine::port::{Appended, Created};
+use longshore_model::{ContextId, Error, Seq, TaskId, TaskState, Timestamp};
+use rusqlite::{Connection, named_params};
 
+use super::bindings;
 use super::fault::{Outcome, damaged};
 use super::record::{Batch, EventText, NewTask, SnapshotText};
 use super::{from_sql, to_sql};
 use crate::rules;
 
 pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
-    if let Some((task, at)) = earlier_send(db, new)?
-        && at >= new.valid_since
+    if let Some(existing) = earlier_send(db, new)? {
+        return Ok(existing);
+    }
+    if let Some(session) = &new.session
+        && let Some(refused) = bindings::name(db, new, session)?
     {
-        let task = TaskId::parse(&task).map_err(|cause| damaged("idempotency key", cause))?;
-        return Ok(Created::Existing(task));
+        return Ok(refused);
     }
     let is_new = db
         .prepare_cached(
@@ -34,15 +37,7 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
     let ordinal = db.last_insert_rowid();
     insert_event(db, ordinal, Seq::START.next(), new.at, &new.first)?;
     put_snapshot(db, ordinal, Seq::START.next(), &new.snapshot)?;
-    db.prepare_cached(
-        "INSERT OR REPLACE INTO idempotency (owner, digest, task, at) VALUES (:owner, :digest, :task, :at)",
-    )?
-    .execute(named_params! {
-        ":owner": new.owner.as_str(),
-        ":digest": new.digest,
-        ":task": ordinal,
-        ":at": new.at.0,
-    })?;
+    put_key(db, new, ordinal)?;
     Ok(Created::New)
 }
 
@@ -88,50 +83,46 @@ pub(super) fn append(db: &Connection, batch: &Batch) -> Outcome<Appended> {
     Ok(Appended::Head(new_head))
 }
 
-pub(super) fn bind(db: &Connection, binding: &Binding) -> Outcome<()> {
-    let (owner, session) = (binding.owner.as_str(), &binding.session);
-    db.prepare_cached(
-        "INSERT INTO sessions (id, owner, directory, at) VALUES (:id, :owner, :directory, :at)
-         ON CONFLICT (id) DO UPDATE SET directory = excluded.directory WHERE owner = excluded.owner",
-    )?
-    .execute(named_params! {
-        ":id": session.id.as_str(),
-        ":owner": owner,
-        ":directory": session.directory,
-        ":at": binding.at.0,
+/// The task and context of an earlier send that counts.
+fn earlier_send(db: &Connection, new: &NewTask) -> Outcome<Option<Created>> {
+    let mut statement = db.prepare_cached(
+        "SELECT tasks.id, tasks.context FROM idempotency JOIN tasks ON tasks.ordinal = idempotency.task
+         WHERE idempotency.owner = :owner AND digest = :digest AND idempotency.at >= :valid_since",
+    )?;
+    let mut rows = statement.query(named_params! {
+        ":owner": new.owner.as_str(),
+        ":digest": new.digest,
+        ":valid_since": new.valid_since.0,
     })?;
-    let is_owner: bool = db
-        .prepare_cached("SELECT owner = :owner FROM sessions WHERE id = :id")?
-        .query_row(named_params! { ":id": session.id.as_str(), ":owner": owner }, |row| row.get(0))?;
-    if !is_owner {
-        return Err(rules::foreign_session(&session.id).into());
-    }
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let id = row.get_ref(0)?.as_str()?;
+    let what = format!("task {id}");
+    let task = TaskId::parse(id).map_err(|cause| damaged(&what, cause))?;
+    let context = ContextId::parse(row.get_ref(1)?.as_str()?).map_err(|cause| damaged(&what, cause))?;
+    Ok(Some(Created::Existing { task, context }))
+}
+
+/// Puts the key of this send in the place of some that no longer count.
+fn put_key(db: &Connection, new: &NewTask, ordinal: i64) -> Outcome<()> {
+    db.prepare_cached(DELETE_EXPIRED)?.execute(named_params! {
+        ":owner": new.owner.as_str(),
+        ":valid_since": new.valid_since.0,
+        ":limit": rules::EXPIRED_KEYS,
+    })?;
     db.prepare_cached(
-        "INSERT OR REPLACE INTO bindings (owner, context, session, directory, at)
-         VALUES (:owner, :context, :session, :directory, :at)",
+        "INSERT OR REPLACE INTO idempotency (owner, digest, task, at) VALUES (:owner, :digest, :task, :at)",
     )?
     .execute(named_params! {
-        ":owner": owner,
-        ":context": binding.context.as_str(),
-        ":session": session.id.as_str(),
-        ":directory": session.directory,
-        ":at": binding.at.0,
+        ":owner": new.owner.as_str(),
+        ":digest": new.digest,
+        ":task": ordinal,
+        ":at": new.at.0,
     })?;
     Ok(())
 }
 
-fn earlier_send(db: &Connection, new: &NewTask) -> Outcome<Option<(String, Timestamp)>> {
-    let found = db
-        .prepare_cached(
-            "SELECT tasks.id, idempotency.at FROM idempotency JOIN tasks ON tasks.ordinal = idempotency.task
-             WHERE idempotency.owner = :owner AND digest = :digest",
-        )?
-        .query_row(named_params! { ":owner": new.owner.as_str(), ":digest": new.digest }, |row| {
-            Ok((row.get(0)?, Timestamp(row.get(1)?)))
-        })
-        .optional()?;
-    Ok(found)
-}
+pub(super) const DELETE_EXPIRED: &str = "DELETE FROM idempotency WHERE owner = :owner AND digest IN (
+     SELECT digest FROM idempotency WHERE owner = :owner AND at < :valid_since ORDER BY at LIMIT :limit)";
 
 /// A task's key, the head of its log and its state.
 fn standing(db: &Connection, id: &str) -> Outcome<Option<(i64, Seq, TaskState)>> {

@@ -4,35 +4,21 @@
 //! goes at once; under load many share one commit. A savepoint around each request keeps the failure of one
 //! from its neighbours.
 
-use std::thread::JoinHandle;
-
 use longshore_model::{Error, Result};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::fault::{self, Outcome};
-
-/// Requests that may wait for the thread. At the bound callers wait, without a thread, for a place in the queue:
-/// the turns that write become slower and nothing is dropped.
-const QUEUE: usize = 1024;
+use super::worker::Worker;
 
 /// Requests in one transaction. What is beyond waits for the next one, so that no answer waits for a long group.
 const GROUP: usize = 256;
 
-pub(super) struct Writer {
-    /// `None` only while it is dropped.
-    queue: Option<mpsc::Sender<Box<dyn Job>>>,
-    thread: Option<JoinHandle<()>>,
-}
+pub(super) struct Writer(Worker<Box<dyn Job>>);
 
 impl Writer {
     pub(super) fn start(db: Connection) -> Result<Self> {
-        let (queue, waiting) = mpsc::channel(QUEUE);
-        let thread = std::thread::Builder::new()
-            .name("store-writer".to_owned())
-            .spawn(move || serve(&db, waiting))
-            .map_err(Error::internal)?;
-        Ok(Self { queue: Some(queue), thread: Some(thread) })
+        Ok(Self(Worker::start("store-writer", move |waiting| serve(&db, waiting))?))
     }
 
     /// Runs `work` on the thread and returns when it is durable.
@@ -46,21 +32,7 @@ impl Writer {
     {
         let (answer, answered) = oneshot::channel();
         let job = Request { work: Some(work), outcome: None, answer };
-        let queue = self.queue.as_ref().ok_or_else(fault::stopped)?;
-        queue.send(Box::new(job)).await.map_err(|_| fault::stopped())?;
-        answered.await.map_err(|_| fault::stopped())?
-    }
-}
-
-impl Drop for Writer {
-    /// Waits until what was asked for is written and the file is closed.
-    fn drop(&mut self) {
-        self.queue = None;
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the store's writer thread had panicked");
-        }
+        self.0.ask(Box::new(job), answered).await
     }
 }
 

@@ -5,7 +5,10 @@ use longshore_engine::port::{Create, Created, IdempotencyKey};
 use longshore_model::{ErrorKind, Timestamp};
 
 use super::Fixture;
-use super::make::{ada, chunk, create, create_in, everything, log, made, owner, submitted, task_id};
+use super::make::{
+    ada, chunk, context_id, create, create_in, everything, existing, log, made, owner, session_id, submitted,
+    task_id,
+};
 
 /// A send of `task` at `at`, all with one key, of which earlier sends count from `valid_since`.
 fn send(task: &str, at: i64, valid_since: i64) -> Create {
@@ -13,13 +16,24 @@ fn send(task: &str, at: i64, valid_since: i64) -> Create {
     Create { idempotency, ..create_in(task, "c", at) }
 }
 
+/// The same send, for which the gateway chose another context.
+fn send_in(task: &str, context: &str, at: i64) -> Create {
+    Create { idempotency: send(task, at, 0).idempotency, ..create_in(task, context, at) }
+}
+
 pub(super) async fn the_same_send_makes_one_task(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, send("first", 1, 0)).await;
     let again = store.create(send("second", 2, 0)).await.expect("a send may come twice");
-    assert_eq!(again, Created::Existing(task_id("first")));
+    assert_eq!(again, existing("first"));
     assert_eq!(store.get(&ada(), &task_id("second")).await.expect("a read"), None);
     assert_eq!(log(&store, "first").await, [submitted("c", 1)]);
+
+    // Nothing else is looked at: neither the context that the gateway made up, nor a session that nobody knows.
+    let elsewhere = send_in("third", "made-up", 3);
+    let again = store.create(Create { session: Some(session_id("unknown")), ..elsewhere }).await;
+    assert_eq!(again.expect("a send may come twice"), existing("first"));
+    assert_eq!(store.binding(&ada(), &context_id("made-up")).await.expect("a read"), None);
 }
 
 pub(super) async fn the_same_send_at_the_same_time_makes_one_task(fixture: &dyn Fixture) {
@@ -38,7 +52,7 @@ pub(super) async fn the_same_send_at_the_same_time_makes_one_task(fixture: &dyn 
     let made: Vec<_> = outcomes.iter().filter(|(made, _)| matches!(made, Ok(Created::New))).collect();
     let [(_, winner)] = made.as_slice() else { panic!("{} tasks were made", made.len()) };
     for (outcome, id) in &outcomes {
-        let expected = if id == winner { Created::New } else { Created::Existing(winner.clone()) };
+        let expected = if id == winner { Created::New } else { existing(winner.as_str()) };
         assert_eq!(*outcome.as_ref().expect("a send"), expected);
     }
     assert_eq!(store.list(everything()).await.expect("a list").total, 1);
@@ -48,10 +62,10 @@ pub(super) async fn a_key_counts_until_its_window_ends(fixture: &dyn Fixture) {
     let store = fixture.open();
     made(&store, send("first", 100, 0)).await;
     let cases = [
-        ("at-the-edge", 200, 100, Created::Existing(task_id("first"))),
+        ("at-the-edge", 200, 100, existing("first")),
         ("beyond", 201, 101, Created::New),
         // From here on the key stands for the newer task, with the newer time.
-        ("again", 300, 201, Created::Existing(task_id("beyond"))),
+        ("again", 300, 201, existing("beyond")),
         ("much-later", 400, 202, Created::New),
     ];
     for (task, at, valid_since, expected) in cases {
@@ -66,7 +80,7 @@ pub(super) async fn the_same_key_of_another_owner_makes_another_task(fixture: &d
     made(&store, send("adas", 1, 0)).await;
     made(&store, Create { owner: owner("bob"), ..send("bobs", 1, 0) }).await;
     let again = store.create(Create { owner: owner("bob"), ..send("more", 1, 0) }).await.expect("a send");
-    assert_eq!(again, Created::Existing(task_id("bobs")));
+    assert_eq!(again, existing("bobs"));
 }
 
 pub(super) async fn a_task_id_is_used_once(fixture: &dyn Fixture) {

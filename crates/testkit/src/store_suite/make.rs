@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longshore_engine::port::{
-    Append, Appended, Create, Created, IdempotencyKey, ListQuery, Session, Store, TurnRecord,
+    Append, Appended, Binding, Create, Created, IdempotencyKey, ListQuery, Session, Store, TurnRecord,
 };
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, ContextId, Message, MessageId, Part, Principal, PromptId, Role,
@@ -54,6 +54,23 @@ pub fn create_in(task: &str, context: &str, at: i64) -> Create {
         first: submitted(context, at),
         at: Timestamp(at),
         idempotency: IdempotencyKey { digest, valid_since: Timestamp(i64::MIN) },
+        session: None,
+    }
+}
+
+/// The answer to a send that made `task` in the context `c` before.
+pub fn existing(task: &str) -> Created {
+    Created::Existing { task: task_id(task), context: context_id("c") }
+}
+
+/// The first binding of a context.
+pub fn binding(who: &str, context: &str, name: &str) -> Binding {
+    Binding {
+        owner: owner(who),
+        context: context_id(context),
+        session: session(name),
+        replaces: None,
+        at: Timestamp(1),
     }
 }
 

@@ -62,6 +62,7 @@ pub async fn replay(fixture: &dyn Fixture, script: Script) {
         first: first.clone(),
         at: Timestamp(1),
         idempotency: IdempotencyKey { digest: [0; 32], valid_since: Timestamp(0) },
+        session: None,
     };
     made(&store, create).await;
 

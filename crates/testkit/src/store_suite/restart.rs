@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use longshore_engine::port::{Append, Appended, Binding, Create, Created, ListQuery, Store};
-use longshore_model::{Seq, TaskState, Timestamp};
+use longshore_engine::port::{Append, Appended, Bound, Create, Created, ListQuery, Store};
+use longshore_model::{Seq, TaskState};
 
 use super::Fixture;
 use super::make::{
-    ada, append, appended, chunk, context_id, create, create_in, everything, made, owner, session,
-    session_id, status, task_id, turn,
+    ada, append, appended, binding, chunk, context_id, create, create_in, everything, existing, made, owner,
+    session, session_id, status, task_id, turn,
 };
 
 pub(super) async fn unfinished_tasks_come_in_the_order_of_creation(fixture: &dyn Fixture) {
@@ -47,9 +47,14 @@ pub(super) async fn everything_is_there_after_a_restart(fixture: &dyn Fixture) {
         appended(&store, append(name, 2, vec![chunk("one "), chunk("two")])).await;
     }
     appended(&store, append("done", 4, vec![status(TaskState::Completed, 3)])).await;
-    let binding =
-        Binding { owner: ada(), context: context_id("c"), session: session("ses"), at: Timestamp(1) };
-    store.bind(binding).await.expect("the session is free");
+    store.bind(binding("ada", "c", "ses")).await.expect("the session is free");
+    made(&store, Create { session: Some(session_id("ses")), ..create_in("named", "d", 1) }).await;
+    appended(&store, append("named", 1, vec![status(TaskState::Completed, 3)])).await;
+    let bound = |named| Some(Bound { session: session("ses"), named });
+    for (context, expected) in [("c", bound(false)), ("d", bound(true))] {
+        let found = store.binding(&ada(), &context_id(context)).await.expect("a read");
+        assert_eq!(found, expected, "{context}");
+    }
 
     let before = seen(&store).await;
     let store = fixture.reopen(store);
@@ -57,7 +62,12 @@ pub(super) async fn everything_is_there_after_a_restart(fixture: &dyn Fixture) {
 
     // And it goes on where it was.
     let again = store.create(Create { task: task_id("twin"), ..create("open") }).await.expect("a send");
-    assert_eq!(again, Created::Existing(task_id("open")));
+    assert_eq!(again, existing("open"));
+    // Who owns which session, and what is bound to what, holds as before.
+    let bobs = Create { owner: owner("bob"), session: Some(session_id("ses")), ..create_in("bobs", "e", 1) };
+    assert_eq!(store.create(bobs).await.expect("an answer"), Created::UnknownSession);
+    let other = Create { session: Some(session_id("other")), ..create_in("other", "d", 1) };
+    assert_eq!(store.create(other).await.expect("an answer"), Created::OtherSession);
     appended(&store, append("open", 4, vec![status(TaskState::Completed, 4)])).await;
     let late = store.append(append("done", 5, vec![chunk("late")])).await.expect("an answer");
     assert_eq!(late, Appended::Terminal);
@@ -78,8 +88,9 @@ async fn seen(store: &Arc<dyn Store>) -> Vec<String> {
     for with_artifacts in [false, true] {
         seen.push(format!("{:?}", store.list(ListQuery { with_artifacts, ..everything() }).await));
     }
-    seen.push(format!("{:?}", store.binding(&ada(), &context_id("c")).await));
-    seen.push(format!("{:?}", store.session(&session_id("ses")).await));
+    for context in ["c", "d"] {
+        seen.push(format!("{:?}", store.binding(&ada(), &context_id(context)).await));
+    }
     seen.push(format!("{:?}", store.unfinished().await));
     seen
 }

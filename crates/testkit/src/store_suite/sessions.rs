@@ -1,60 +1,70 @@
 //! Contexts, the sessions that they are bound to, and who owns those.
 
-use longshore_engine::port::{Binding, OwnedSession, Session};
-use longshore_model::{ErrorKind, Result, Timestamp};
+mod named;
+
+use std::sync::Arc;
+
+use longshore_engine::Tasks;
+use longshore_engine::port::{Binding, Bound, Session, Store};
+use longshore_model::ErrorKind;
 
 use super::Fixture;
-use super::make::{ada, context_id, owner, session, session_id};
-
-fn binding(who: &str, context: &str, name: &str) -> Binding {
-    Binding { owner: owner(who), context: context_id(context), session: session(name), at: Timestamp(1) }
-}
-
-fn owned(name: &str) -> OwnedSession {
-    OwnedSession { owner: ada(), session: session(name) }
-}
+use super::make::{binding, context_id, owner, session, session_id};
 
 pub(super) async fn a_context_is_bound_until_it_is_bound_again(fixture: &dyn Fixture) {
     let store = fixture.open();
-    let bound = async || store.binding(&ada(), &context_id("c")).await.expect("a read");
-    assert_eq!(bound().await, None);
-    assert_eq!(store.session(&session_id("ses_1")).await.expect("a read"), None);
-    for name in ["ses_1", "ses_2"] {
-        store.bind(binding("ada", "c", name)).await.expect("the session is free");
-        assert_eq!(bound().await, Some(session(name)));
-        assert_eq!(store.session(&session_id(name)).await.expect("a read"), Some(owned(name)));
+    assert_eq!(bound(&store, "ada", "c").await, None);
+    let mut before = None;
+    for name in ["ses_1", "ses_2", "ses_3"] {
+        let replacing = Binding { replaces: before, ..binding("ada", "c", name) };
+        assert_eq!(store.bind(replacing).await.expect("the session is free"), unnamed(name));
+        assert_eq!(bound(&store, "ada", "c").await, Some(unnamed(name)));
+        before = Some(session_id(name));
     }
-    // The first is bound no more, but still ada's.
-    assert_eq!(store.session(&session_id("ses_1")).await.expect("a read"), Some(owned("ses_1")));
     // The same session, elsewhere: the newest place counts.
-    let moved = Session { directory: "/elsewhere".to_owned(), ..session("ses_2") };
-    store
-        .bind(Binding { session: moved.clone(), ..binding("ada", "c", "ses_2") })
-        .await
-        .expect("it is ada's");
-    assert_eq!(bound().await, Some(moved.clone()));
-    let known = store.session(&session_id("ses_2")).await.expect("a read");
-    assert_eq!(known, Some(OwnedSession { owner: ada(), session: moved }));
+    let moved = Session { directory: "/elsewhere".to_owned(), ..session("ses_3") };
+    let moving = Binding { session: moved.clone(), replaces: before, ..binding("ada", "c", "ses_3") };
+    let moved = Bound { session: moved, named: false };
+    assert_eq!(store.bind(moving).await.expect("it is ada's"), moved);
+    assert_eq!(bound(&store, "ada", "c").await, Some(moved));
+
+    a_binding_stands_against_those_who_do_not_know_it(&store).await;
+    of_bindings_at_once_one_stands(&store, None).await;
+    of_bindings_at_once_one_stands(&store, Some("replaced")).await;
+    named::a_session_that_was_named_can_be_replaced(&store).await;
 }
 
 pub(super) async fn a_context_name_is_unique_per_owner_only(fixture: &dyn Fixture) {
     let store = fixture.open();
     store.bind(binding("ada", "c", "ses_a")).await.expect("the session is free");
-    assert_eq!(store.binding(&owner("bob"), &context_id("c")).await.expect("a read"), None);
+    assert_eq!(bound(&store, "bob", "c").await, None);
     store.bind(binding("bob", "c", "ses_b")).await.expect("the session is free");
     for (who, expected) in [("ada", "ses_a"), ("bob", "ses_b")] {
-        let bound = store.binding(&owner(who), &context_id("c")).await.expect("a read");
-        assert_eq!(bound, Some(session(expected)), "{who}");
+        assert_eq!(bound(&store, who, "c").await, Some(unnamed(expected)), "{who}");
     }
 }
 
 pub(super) async fn a_session_stays_with_its_first_owner(fixture: &dyn Fixture) {
     let store = fixture.open();
     store.bind(binding("ada", "c", "ses")).await.expect("the session is free");
-    let stolen: Result<()> = store.bind(binding("bob", "c", "ses")).await;
-    assert_eq!(stolen.expect_err("it is ada's").kind(), ErrorKind::PermissionDenied);
-    assert_eq!(store.session(&session_id("ses")).await.expect("a read"), Some(owned("ses")));
-    assert_eq!(store.binding(&owner("bob"), &context_id("c")).await.expect("a read"), None);
+    store.bind(binding("bob", "d", "bobs")).await.expect("the session is free");
+    // Neither for a new context nor for one that is bound, nor when ada has another by now.
+    let replaces = Some(session_id("bobs"));
+    let thefts = [binding("bob", "c", "ses"), Binding { replaces, ..binding("bob", "d", "ses") }];
+    for replaced in [None, Some(session_id("ses"))] {
+        if replaced.is_some() {
+            let replacing = Binding { replaces: replaced, ..binding("ada", "c", "another") };
+            store.bind(replacing).await.expect("the session is free");
+        }
+        for theft in thefts.clone() {
+            let stolen = store.bind(theft).await;
+            assert_eq!(stolen.expect_err("it is ada's").kind(), ErrorKind::PermissionDenied);
+        }
+    }
+    assert_eq!(bound(&store, "bob", "c").await, None);
+    assert_eq!(bound(&store, "bob", "d").await, Some(unnamed("bobs")));
+
+    named::only_its_owner_can_name_a_session(&store).await;
 }
 
 pub(super) async fn contexts_may_share_a_session(fixture: &dyn Fixture) {
@@ -62,9 +72,62 @@ pub(super) async fn contexts_may_share_a_session(fixture: &dyn Fixture) {
     for context in ["c", "d"] {
         store.bind(binding("ada", context, "ses")).await.expect("the session is free, or ada's");
     }
-    store.bind(binding("ada", "c", "another")).await.expect("the session is free");
+    let replaces = Some(session_id("ses"));
+    let replacing = Binding { replaces, ..binding("ada", "c", "another") };
+    store.bind(replacing).await.expect("the session is free");
     for (context, expected) in [("c", "another"), ("d", "ses")] {
-        let bound = store.binding(&ada(), &context_id(context)).await.expect("a read");
-        assert_eq!(bound, Some(session(expected)), "{context}");
+        assert_eq!(bound(&store, "ada", context).await, Some(unnamed(expected)), "{context}");
     }
+
+    named::a_context_that_is_not_bound_gets_the_session_that_is_named(&store).await;
+    named::a_context_that_is_bound_keeps_its_session(&store).await;
+    named::of_names_at_once_one_stands(&store).await;
+}
+
+async fn a_binding_stands_against_those_who_do_not_know_it(store: &Arc<dyn Store>) {
+    // Not bound at all is not bound to another, whatever the writer thinks.
+    let first = Binding { replaces: Some(session_id("never")), ..binding("ada", "stands", "stands_1") };
+    assert_eq!(store.bind(first).await.expect("the session is free"), unnamed("stands_1"));
+    for unaware in [None, Some("never"), Some("stands_2")] {
+        let late = Binding { replaces: unaware.map(session_id), ..binding("ada", "stands", "stands_2") };
+        assert_eq!(store.bind(late).await.expect("an answer"), unnamed("stands_1"), "{unaware:?}");
+        assert_eq!(bound(store, "ada", "stands").await, Some(unnamed("stands_1")), "{unaware:?}");
+    }
+    // The place of the session is left alone too.
+    let moved = Session { directory: "/elsewhere".to_owned(), ..session("stands_1") };
+    let late = Binding { session: moved, ..binding("ada", "stands", "stands_1") };
+    assert_eq!(store.bind(late).await.expect("an answer"), unnamed("stands_1"));
+    // What was not bound is nobody's.
+    store.bind(binding("bob", "stands", "stands_2")).await.expect("the session is free");
+}
+
+/// Many writers bind one context, all of which know the same binding of it.
+async fn of_bindings_at_once_one_stands(store: &Arc<dyn Store>, known: Option<&'static str>) {
+    let context = format!("at-once-{}", known.unwrap_or("new"));
+    if let Some(known) = known {
+        store.bind(binding("ada", &context, known)).await.expect("the session is free");
+    }
+    let tasks = Tasks::new();
+    let writers: Vec<_> = (0..32)
+        .map(|n| {
+            let (store, replaces) = (store.clone(), known.map(session_id));
+            let binding = Binding { replaces, ..binding("ada", &context, &format!("{context}-{n}")) };
+            tasks.spawn("writer", async move { store.bind(binding).await.expect("an answer") })
+        })
+        .collect();
+    let mut answers = Vec::new();
+    for writer in writers {
+        answers.push(writer.await.expect("no writer panics"));
+    }
+    let stands = bound(store, "ada", &context).await.expect("somebody has bound it");
+    assert_ne!(Some(stands.session.id.as_str()), known);
+    assert!(answers.iter().all(|answer| *answer == stands), "{stands:?} stands, but {answers:?}");
+}
+
+async fn bound(store: &Arc<dyn Store>, who: &str, context: &str) -> Option<Bound> {
+    store.binding(&owner(who), &context_id(context)).await.expect("a read")
+}
+
+fn unnamed(name: &str) -> Bound {
+    Bound { session: session(name), named: false }
 }

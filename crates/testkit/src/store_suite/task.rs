@@ -7,7 +7,7 @@ use longshore_model::{Seq, TaskState};
 
 use super::Fixture;
 use super::make::{
-    ada, append, appended, chunk, create, folded, made, owner, status, submitted, task_id, turn,
+    ada, append, appended, chunk, context_id, create, folded, made, owner, status, submitted, task_id, turn,
 };
 
 pub(super) async fn a_foreign_task_is_not_there(fixture: &dyn Fixture) {
@@ -50,7 +50,7 @@ pub(super) async fn the_head_follows_the_log(fixture: &dyn Fixture) {
             seq = head;
         }
         let head = store.head(&ada(), &task_id("t")).await.expect("a read");
-        assert_eq!(head, Some(Head { seq, first: Seq(1), state }));
+        assert_eq!(head, Some(Head { context: context_id("c"), seq, first: Seq(1), state }));
     }
 }
 

@@ -62,6 +62,17 @@ fn the_start_reads_unfinished_tasks_only() {
 }
 
 #[test]
+fn a_new_task_finds_the_keys_that_no_longer_count_by_their_age() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path());
+    let values = [text("ada"), Value::Integer(1), Value::Integer(16)];
+    let plan = plan(&db, super::super::write::DELETE_EXPIRED, &values);
+    assert!(plan.contains("PRIMARY KEY (owner=? AND digest=?)"), "{plan}");
+    assert!(plan.contains("INDEX idempotency_by_age (owner=? AND at<?)"), "{plan}");
+    assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{plan}");
+}
+
+#[test]
 fn the_words_of_the_index_are_those_of_the_states() {
     let directory = tempfile::tempdir().unwrap();
     let db = open(directory.path());

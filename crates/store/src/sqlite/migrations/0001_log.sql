@@ -60,6 +60,8 @@ CREATE TABLE bindings (
     context   TEXT    NOT NULL,
     session   TEXT    NOT NULL REFERENCES sessions (id),
     directory TEXT    NOT NULL,
+    -- Whether the caller named the session.
+    named     INTEGER NOT NULL CHECK (named IN (0, 1)),
     at        INTEGER NOT NULL,
     PRIMARY KEY (owner, context)
 ) STRICT, WITHOUT ROWID;
@@ -72,3 +74,9 @@ CREATE TABLE idempotency (
     at     INTEGER NOT NULL,
     PRIMARY KEY (owner, digest)
 ) STRICT, WITHOUT ROWID;
+
+-- The keys that no longer count, oldest first.
+CREATE INDEX idempotency_by_age ON idempotency (owner, at);
+
+-- What goes with a task. Without it, removing one would read every key.
+CREATE INDEX idempotency_by_task ON idempotency (task);

@@ -69,6 +69,44 @@ fn a_newer_file_is_not_even_touched() {
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
 
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn what_others_may_do_with_the_files_is_taken_from_them() {
+    // What the files may be used for before, and after.
+    for (before, after) in [(0o644, 0o600), (0o666, 0o600), (0o700, 0o600), (0o640, 0o600), (0o600, 0o600)] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.db");
+        // Another connection keeps `-wal` and `-shm` there, as a gateway does that was killed.
+        let other = open_writer(&path, Durability::Process).unwrap();
+        other.execute_batch("CREATE TABLE more (x)").unwrap();
+        let files = ["store.db", "store.db-wal", "store.db-shm"].map(|name| directory.path().join(name));
+        for file in &files {
+            fs::set_permissions(file, Permissions::from_mode(before)).unwrap();
+        }
+        // Through a link too.
+        let link = directory.path().join("link.db");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let _db = open_writer(&link, Durability::Process).unwrap();
+        assert_eq!(files.each_ref().map(|file| mode(file)), [after; 3], "{before:o}");
+    }
+}
+
+#[test]
+fn a_file_that_is_refused_keeps_its_rights() {
+    for made_with in ["PRAGMA user_version = 99", "CREATE TABLE bookmarks (x)"] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.db");
+        Connection::open(&path).unwrap().execute_batch(made_with).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let before = fs::read(&path).unwrap();
+        open_writer(&path, Durability::Process).unwrap_err();
+        assert_eq!((mode(&path), fs::read(&path).unwrap()), (0o644, before), "{made_with}");
+    }
+}
+
 #[test]
 fn what_is_no_database_is_refused() {
     let directory = tempfile::tempdir().unwrap();

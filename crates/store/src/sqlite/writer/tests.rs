@@ -3,10 +3,11 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use longshore_engine::port::{Append, Appended, Created, Store};
-use longshore_model::{ErrorKind, Seq, TaskEvent};
-use longshore_testkit::store_suite::make::{append, chunk, create, task_id};
+use longshore_model::{ErrorKind, Retry, Seq, TaskEvent};
+use longshore_testkit::store_suite::make::{append, chunk, create, existing, task_id};
 use tempfile::TempDir;
 
+use super::super::worker::QUEUE;
 use super::super::{Durability, SqliteStore};
 use super::*;
 
@@ -172,7 +173,7 @@ async fn a_commit_that_fails_fails_every_answer_that_rests_on_it() {
     }
     // The key was not used up.
     assert_eq!(bench.store.create(again).await.unwrap(), Created::New);
-    assert_eq!(bench.store.create(twin).await.unwrap(), Created::Existing(task_id("other")));
+    assert_eq!(bench.store.create(twin).await.unwrap(), existing("other"));
 }
 
 #[tokio::test]
@@ -192,7 +193,7 @@ async fn what_waits_in_the_queue_is_written_although_nobody_waits_for_it() {
 async fn a_full_queue_makes_callers_wait() {
     let bench = Bench::new().await;
     let (busy, release) = bench.keep_busy().await;
-    let queue = bench.store.writer.queue.as_ref().unwrap();
+    let queue = bench.store.writer.0.queue.as_ref().unwrap();
     let places = queue.reserve_many(QUEUE).await.unwrap();
     let mut late = bench.append(append("a", 1, vec![chunk("1")]));
     assert!((&mut late).now_or_never().is_none());
@@ -204,12 +205,14 @@ async fn a_full_queue_makes_callers_wait() {
 }
 
 #[tokio::test]
-async fn a_store_whose_thread_is_gone_is_unavailable() {
+async fn a_store_whose_thread_is_gone_says_that_trying_again_does_not_help() {
     let bench = Bench::new().await;
     let broken: Result<()> = bench.store.writer.run(|_| panic!("a defect, for the test")).await;
-    assert_eq!(broken.unwrap_err().kind(), ErrorKind::Unavailable);
-    let refused = bench.append(append("a", 1, vec![chunk("1")])).await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    let refused = bench.append(append("a", 1, vec![chunk("1")])).await;
+    for error in [broken.unwrap_err(), refused.unwrap_err()] {
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::Internal, Retry::Never));
+        assert!(error.message().contains("Restart the gateway"), "{error}");
+    }
     // What was written can still be read.
     assert_eq!(bench.log("a").await, []);
 }

@@ -1,0 +1,134 @@
+//! Sessions that the caller names with a send. Parts of the checks above, which give each of them the store.
+
+use std::sync::Arc;
+
+use longshore_engine::Tasks;
+use longshore_engine::port::{Binding, Bound, Create, Created, Session, Store};
+
+use super::super::make::{binding, create_in, everything, made, owner, session, session_id, task_id};
+use super::{bound, unnamed};
+
+/// A send to a context, of a task with the name of the context and a number.
+fn send(who: &str, context: &str, number: u32, name: &str) -> Create {
+    let task = format!("{context}-{number}");
+    Create { owner: owner(who), session: Some(session_id(name)), ..create_in(&task, context, 1) }
+}
+
+fn named(name: &str) -> Bound {
+    Bound { session: session(name), named: true }
+}
+
+/// The send is refused and leaves nothing: no task, no key, and the context is bound as before.
+async fn check_refused(store: &Arc<dyn Store>, send: Create, expected: Created) {
+    let (who, context) = (send.owner.clone(), send.context.clone());
+    let before = store.binding(&who, &context).await.expect("a read");
+    assert_eq!(store.create(send.clone()).await.expect("an answer"), expected, "{send:?}");
+    assert_eq!(store.binding(&who, &context).await.expect("a read"), before, "{send:?}");
+    assert_eq!(store.get(&who, &send.task).await.expect("a read"), None, "{send:?}");
+    // With a key left behind this would be an `Existing`.
+    assert_eq!(store.create(send.clone()).await.expect("an answer"), expected, "{send:?}");
+    let unfinished = store.unfinished().await.expect("a read");
+    assert!(unfinished.iter().all(|stored| stored.task.id != send.task), "{send:?}");
+}
+
+pub(super) async fn a_context_that_is_not_bound_gets_the_session_that_is_named(store: &Arc<dyn Store>) {
+    let elsewhere = Session { directory: "/elsewhere".to_owned(), ..session("gets_ses") };
+    let first = Binding { session: elsewhere.clone(), ..binding("ada", "gets-first", "gets_ses") };
+    store.bind(first).await.expect("the session is free");
+    made(store, send("ada", "gets", 1, "gets_ses")).await;
+    // With the place where the session was bound.
+    let expected = Bound { session: elsewhere.clone(), named: true };
+    assert_eq!(bound(store, "ada", "gets").await, Some(expected.clone()));
+    let first = Bound { session: elsewhere, named: false };
+    assert_eq!(bound(store, "ada", "gets-first").await, Some(first));
+    // The gateway, which wanted to bind another meanwhile, learns of it.
+    let late = binding("ada", "gets", "gets_late");
+    assert_eq!(store.bind(late).await.expect("an answer"), expected);
+    // A send that names none takes what stands.
+    made(store, Create { session: None, ..send("ada", "gets", 2, "gets_ses") }).await;
+    assert_eq!(bound(store, "ada", "gets").await, Some(expected));
+    // A session that was replaced still belongs to its owner.
+    store.bind(binding("ada", "gets-old", "gets_old")).await.expect("the session is free");
+    let replaces = Some(session_id("gets_old"));
+    let replacing = Binding { replaces, ..binding("ada", "gets-old", "gets_new") };
+    store.bind(replacing).await.expect("the session is free");
+    made(store, send("ada", "gets-back", 1, "gets_old")).await;
+    assert_eq!(bound(store, "ada", "gets-back").await, Some(named("gets_old")));
+}
+
+pub(super) async fn a_context_that_is_bound_keeps_its_session(store: &Arc<dyn Store>) {
+    for name in ["keeps_1", "keeps_2"] {
+        store.bind(binding("ada", name, name)).await.expect("the session is free");
+    }
+    let by_name = send("ada", "keeps-named", 1, "keeps_1");
+    made(store, by_name.clone()).await;
+    for (context, stands) in [("keeps_1", unnamed("keeps_1")), ("keeps-named", named("keeps_1"))] {
+        made(store, send("ada", context, 2, "keeps_1")).await;
+        assert_eq!(bound(store, "ada", context).await, Some(stands.clone()), "{context}");
+        // The caller's own, and one that nobody knows: the context has another all the same.
+        for other in ["keeps_2", "keeps_unknown"] {
+            check_refused(store, send("ada", context, 3, other), Created::OtherSession).await;
+        }
+        assert_eq!(bound(store, "ada", context).await, Some(stands), "{context}");
+    }
+    // The same send as before is the same send, although the context has another session by now.
+    let replaces = Some(session_id("keeps_1"));
+    let replacing = Binding { replaces, ..binding("ada", "keeps-named", "keeps_3") };
+    store.bind(replacing).await.expect("the session is free");
+    let again = store.create(by_name.clone()).await.expect("a send may come twice");
+    assert_eq!(again, Created::Existing { task: by_name.task, context: by_name.context });
+}
+
+pub(super) async fn only_its_owner_can_name_a_session(store: &Arc<dyn Store>) {
+    store.bind(binding("ada", "names", "names_adas")).await.expect("the session is free");
+    store.bind(binding("bob", "names", "names_bobs")).await.expect("the session is free");
+    let cases = [("ada", "names_bobs"), ("bob", "names_adas"), ("ada", "names_none"), ("ADA", "names_adas")];
+    for (who, name) in cases {
+        check_refused(store, send(who, "names-new", 1, name), Created::UnknownSession).await;
+    }
+    // A name that was refused is still free.
+    store.bind(binding("bob", "names-later", "names_none")).await.expect("the session is free");
+    // A task that is refused for its id binds nothing either.
+    made(store, create_in("names-taken", "names", 1)).await;
+    let taken = Create { task: task_id("names-taken"), ..send("ada", "names-new", 2, "names_adas") };
+    store.create(taken).await.expect_err("the id is taken");
+    assert_eq!(bound(store, "ada", "names-new").await, None);
+}
+
+pub(super) async fn a_session_that_was_named_can_be_replaced(store: &Arc<dyn Store>) {
+    store.bind(binding("ada", "replaced-first", "replaced_1")).await.expect("the session is free");
+    made(store, send("ada", "replaced", 1, "replaced_1")).await;
+    assert_eq!(bound(store, "ada", "replaced").await, Some(named("replaced_1")));
+    let replaces = Some(session_id("replaced_1"));
+    let replacing = Binding { replaces, ..binding("ada", "replaced", "replaced_2") };
+    assert_eq!(store.bind(replacing).await.expect("the session is free"), unnamed("replaced_2"));
+    assert_eq!(bound(store, "ada", "replaced").await, Some(unnamed("replaced_2")));
+}
+
+/// Many sends to one new context, half of which name one session and half another.
+pub(super) async fn of_names_at_once_one_stands(store: &Arc<dyn Store>) {
+    const NAMES: [&str; 2] = ["once_1", "once_2"];
+    for name in NAMES {
+        store.bind(binding("ada", name, name)).await.expect("the session is free");
+    }
+    let before = store.list(everything()).await.expect("a list").total;
+    let tasks = Tasks::new();
+    let sends: Vec<_> = (0..32)
+        .zip(NAMES.into_iter().cycle())
+        .map(|(n, name)| {
+            let (store, send) = (store.clone(), send("ada", "once", n, name));
+            tasks.spawn("send", async move { (name, store.create(send).await.expect("an answer")) })
+        })
+        .collect();
+    let mut answers = Vec::new();
+    for send in sends {
+        answers.push(send.await.expect("no send panics"));
+    }
+    let stands = bound(store, "ada", "once").await.expect("somebody has bound it");
+    for (name, answer) in answers {
+        let expected = if stands == named(name) { Created::New } else { Created::OtherSession };
+        assert_eq!(answer, expected, "{name}");
+    }
+    let after = store.list(everything()).await.expect("a list").total;
+    assert_eq!((stands.named, after - before), (true, 16));
+}
