@@ -44,6 +44,8 @@ pub(crate) enum CallError {
     Unreachable(reqwest::Error),
     /// The connection broke or nothing came in time: OpenCode may have got the request.
     Cut(reqwest::Error),
+    /// Nothing came in time, as from an OpenCode that is just being started.
+    NoAnswer,
     /// OpenCode does not accept our password.
     Unauthorized,
     /// OpenCode knows no such thing.
@@ -60,11 +62,8 @@ impl CallError {
     /// The error for a caller. `doing` completes "could not ...".
     pub(crate) fn into_error(self, doing: &str) -> Error {
         match self {
-            Self::Unreachable(cause) | Self::Cut(cause) => Error::new(
-                ErrorKind::AgentUnavailable,
-                format!("OpenCode cannot be reached, so the gateway could not {doing}. Try again later."),
-            )
-            .caused_by(cause.without_url()),
+            Self::Unreachable(cause) | Self::Cut(cause) => unreachable(doing).caused_by(cause.without_url()),
+            Self::NoAnswer => unreachable(doing),
             Self::Unauthorized => Error::new(
                 ErrorKind::AgentUnavailable,
                 "OpenCode refused the gateway's user name or password. The operator of the gateway must set them \
@@ -92,7 +91,9 @@ impl CallError {
     /// Whether the call may yet succeed when it is made again.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable(_) | Self::Cut(_) | Self::Unauthorized | Self::Garbled(_) => true,
+            Self::Unreachable(_) | Self::Cut(_) | Self::NoAnswer | Self::Unauthorized | Self::Garbled(_) => {
+                true
+            }
             Self::Refused { status, .. } => *status >= 500 || *status == 429,
             Self::NotFound | Self::Invalid(_) => false,
         }
@@ -104,6 +105,7 @@ impl fmt::Display for CallError {
         match self {
             Self::Unreachable(_) => f.write_str("no connection"),
             Self::Cut(_) => f.write_str("the connection broke or timed out"),
+            Self::NoAnswer => f.write_str("no answer"),
             Self::Unauthorized => f.write_str("status 401"),
             Self::NotFound => f.write_str("status 404"),
             Self::Refused { status, .. } => write!(f, "status {status}"),
@@ -140,14 +142,12 @@ impl Client {
         Ok(Self { http, endpoint, timeout })
     }
 
-    /// Opens the event stream of a directory. It has no time limit; its reader watches for silence.
-    pub(crate) async fn events(&self, directory: &str) -> Result<Response> {
+    /// Opens the event stream of a directory. Only the head of the answer is bounded in time: its reader watches the rest
+    /// for silence.
+    pub(crate) async fn events(&self, directory: &str, patience: Duration) -> Result<Response> {
         let request = self.request(Method::GET, "event", directory, "")?.header(ACCEPT, "text/event-stream");
-        // Only the head of the answer is bounded in time.
-        let response = match tokio::time::timeout(self.timeout, request.send()).await {
-            Ok(response) => response?,
-            Err(_) => return Err(CallError::Garbled("no answer to the request for events".to_owned())),
-        };
+        let answer = tokio::time::timeout(patience.min(self.timeout), request.send()).await;
+        let response = answer.map_err(|_| CallError::NoAnswer)??;
         match response.status() {
             StatusCode::OK if content_type(response.headers()).starts_with("text/event-stream") => {
                 Ok(response)
@@ -252,6 +252,13 @@ impl Client {
     async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
         decode(request.timeout(self.timeout).send().await?).await
     }
+}
+
+fn unreachable(doing: &str) -> Error {
+    Error::new(
+        ErrorKind::AgentUnavailable,
+        format!("OpenCode cannot be reached, so the gateway could not {doing}. Try again later."),
+    )
 }
 
 async fn decode<T: DeserializeOwned>(response: Response) -> Result<T> {

@@ -34,6 +34,10 @@ const LINGER: Duration = Duration::from_mins(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 
+/// How long OpenCode may take to open a stream. It never answers a request that comes while it starts, so the first
+/// attempts are short; each that got no answer makes the next twice as long, for an OpenCode that is only slow.
+const FIRST_PATIENCE: Duration = Duration::from_secs(1);
+
 /// All readers of one OpenCode.
 #[derive(Debug)]
 pub(crate) struct Readers {
@@ -71,6 +75,18 @@ enum End {
     Closed,
 }
 
+/// How long the next attempt to connect waits, before it and for the answer.
+struct Pace {
+    pause: Duration,
+    patience: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { pause: FIRST_PAUSE, patience: FIRST_PATIENCE }
+    }
+}
+
 impl Readers {
     pub(crate) fn new(
         client: Client,
@@ -106,16 +122,19 @@ impl Readers {
     /// Keeps a directory's stream connected until nobody needs it.
     async fn follow(self: Arc<Self>, reader: Arc<Reader>) {
         let stop = self.tasks.stopping().clone();
-        let mut pause = FIRST_PAUSE;
+        let mut pace = Pace::default();
         loop {
             let end = tokio::select! {
                 () = stop.cancelled() => return,
-                end = self.stream(&reader, &mut pause) => end,
+                end = self.stream(&reader, &mut pace) => end,
             };
             reader.link.send_modify(|link| {
                 link.connected = false;
                 if let End::Failed(cause) = end {
-                    tracing::warn!(directory = %reader.directory, %cause, "no event stream from OpenCode");
+                    // One line per outage, not one per attempt.
+                    if link.fault.is_none() {
+                        tracing::warn!(directory = %reader.directory, %cause, "no event stream from OpenCode");
+                    }
                     link.hopeless = matches!(cause, CallError::Unauthorized | CallError::Garbled(_));
                     link.fault = Some(cause.into_error("follow the agent's events"));
                 } else {
@@ -129,16 +148,20 @@ impl Readers {
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(jittered(pause)) => {}
+                () = tokio::time::sleep(jittered(pace.pause)) => {}
             }
-            pause = (pause * 2).min(LAST_PAUSE);
+            pace.pause = (pace.pause * 2).min(LAST_PAUSE);
         }
     }
 
     /// One connection, from its opening to its end.
-    async fn stream(&self, reader: &Reader, pause: &mut Duration) -> End {
-        let mut response = match self.client.events(&reader.directory).await {
+    async fn stream(&self, reader: &Reader, pace: &mut Pace) -> End {
+        let mut response = match self.client.events(&reader.directory, pace.patience).await {
             Ok(response) => response,
+            Err(cause @ CallError::NoAnswer) => {
+                pace.patience = pace.patience.saturating_mul(2);
+                return End::Failed(cause);
+            }
             Err(cause) => return End::Failed(cause),
         };
         let (mut decoder, mut items) = (Decoder::new(MAX_EVENT_BYTES), Vec::new());
@@ -158,7 +181,7 @@ impl Readers {
                     }
                     Item::Event(body) => {
                         if self.event(reader, body) == Noted::Connected {
-                            *pause = FIRST_PAUSE;
+                            *pace = Pace::default();
                         }
                     }
                 }

@@ -93,10 +93,10 @@ fn mask_keys(word: &str, out: &mut String) {
         let end = rest[start..].find(|c| !in_key(c)).map_or(rest.len(), |length| start + length);
         // A full stop behind a key ends the sentence.
         let run = rest[start..end].trim_end_matches('.');
-        let is_key =
+        let masked =
             run.len() >= MIN_KEY_CHARS && KEY_BEGINNINGS.iter().any(|beginning| run.starts_with(beginning));
         out.push_str(&rest[..start]);
-        out.push_str(if is_key { KEY } else { run });
+        out.push_str(if masked { KEY } else { run });
         out.push_str(&rest[start + run.len()..end]);
         rest = &rest[end..];
     }
