@@ -4,10 +4,14 @@
 //! to take up. Every wait here looks at the stop signal first: the actor that stops frees its place in the lane,
 //! and the next one must not begin a turn with it.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_model::{AgentEvent, Error, ErrorKind, Failure, Outcome, Part, Principal, Result, Seq, Task};
+use futures_util::FutureExt as _;
+use longshore_model::{
+    AgentEvent, Error, ErrorKind, Failure, Outcome, Part, Principal, Result, Retry, Seq, SessionId, Task,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -15,8 +19,11 @@ use crate::config::EngineConfig;
 use crate::lanes::{LaneKey, Lanes, Ticket};
 use crate::lifecycle;
 use crate::live::LiveLog;
-use crate::port::{Agent, Binding, Clock, NewSession, Resume, Session, Store, Turn, TurnRecord, TurnRequest};
-use crate::registry::Registry;
+use crate::port::{
+    Agent, Binding, Bound, Clock, NewSession, Prompting, Resume, Session, Store, Turn, TurnRecord,
+    TurnRequest,
+};
+use crate::registry::{Registration, Registry};
 use crate::service::Snapshot;
 use crate::tasks::Tasks;
 use crate::writer::Writer;
@@ -30,9 +37,9 @@ pub(crate) enum Inbox {
 /// How many of these may wait. A caller who finds the inbox full waits, as for any slow task.
 pub(crate) const INBOX: usize = 8;
 
-/// How many events one append holds at most; the rest goes with the next. Bounds the time for which a reader waits
-/// behind a flood.
-const BATCH: usize = 256;
+/// First and longest pause before an agent or a store that is away is asked again.
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_LONGEST: Duration = Duration::from_secs(5);
 
 /// What every actor of an engine shares.
 #[derive(Clone, Debug)]
@@ -50,6 +57,7 @@ pub(crate) struct Surroundings {
 #[derive(Debug)]
 pub(crate) struct Ownership {
     pub(crate) owner: Principal,
+    pub(crate) registration: Registration,
     pub(crate) inbox: mpsc::Receiver<Inbox>,
     pub(crate) live: Arc<LiveLog>,
     pub(crate) task: Task,
@@ -58,17 +66,26 @@ pub(crate) struct Ownership {
     /// Its place among the messages of the context.
     pub(crate) place: Ticket,
     /// Set when the gateway was restarted during the turn.
-    pub(crate) begun: Option<TurnRecord>,
+    pub(crate) begun: Option<Begun>,
+}
+
+/// A turn that an earlier run of the gateway began, and its place in the lane of its session. The place is taken before
+/// any actor runs, so that no waiting task goes first.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) record: TurnRecord,
+    pub(crate) place: Ticket,
 }
 
 #[derive(Debug)]
 pub(crate) struct Actor {
     around: Surroundings,
     owner: Principal,
+    registration: Registration,
     inbox: mpsc::Receiver<Inbox>,
     writer: Writer,
     place: Ticket,
-    begun: Option<TurnRecord>,
+    begun: Option<Begun>,
 }
 
 /// Why an actor's work stopped before its turn ended by itself.
@@ -82,7 +99,7 @@ enum Stop {
 
 impl Actor {
     pub(crate) fn new(around: Surroundings, ownership: Ownership) -> Self {
-        let Ownership { owner, inbox, live, task, head, place, begun } = ownership;
+        let Ownership { owner, registration, inbox, live, task, head, place, begun } = ownership;
         let writer = Writer::new(
             Arc::clone(&around.store),
             Arc::clone(&around.clock),
@@ -91,38 +108,44 @@ impl Actor {
             task,
             head,
         );
-        Self { around, owner, inbox, writer, place, begun }
+        Self { around, owner, registration, inbox, writer, place, begun }
     }
 
     pub(crate) async fn run(mut self) {
-        let mut session = None;
-        let stop = match self.live(&mut session).await {
-            Ok(()) => Stop::Over,
-            Err(stop) => stop,
+        let mut prompted = None;
+        let lived = AssertUnwindSafe(self.live(&mut prompted)).catch_unwind().await;
+        let stop = match lived {
+            Ok(Ok(())) => Stop::Over,
+            Ok(Err(stop)) => stop,
+            Err(_) => {
+                tracing::error!(task = %self.writer.task().id, "the owner of a task panicked");
+                self.fail_with(Failure::new("The gateway failed, and how the turn ended is not known.")).await
+            }
         };
-        // From here on the store answers for this task. Its places in the lanes are kept until the agent is quiet.
-        self.around.registry.remove(&self.writer.task().id);
-        if let (Stop::Over, Some(Prompted { session, running: true, .. })) = (stop, session) {
-            self.abort(&session).await;
+        // From here on the store answers for this task, and whoever asks its owner for something is told so. Its places
+        // in the lanes are kept until the agent is quiet.
+        let Self { around, registration, inbox, place, .. } = self;
+        drop((inbox, registration));
+        if let (Stop::Over, Some(Prompted { session, running, .. })) = (stop, &prompted)
+            && running.has_begun()
+        {
+            abort(&around, session).await;
         }
+        drop((prompted, place));
     }
 
     /// The whole life of the task. Leaves behind which session was prompted, and whether its turn may still run.
     async fn live(&mut self, prompted: &mut Option<Prompted>) -> Result<(), Stop> {
         self.wait_for_place().await?;
-        let (turn, record) = match self.begun.take() {
-            Some(record) => {
-                let place = self.wait_for_session(&record.session).await?;
-                *prompted = Some(Prompted { session: record.session.clone(), running: true, _place: place });
-                let resume = Resume { artifacts: self.writer.task().artifacts.clone() };
-                (self.start_turn(&record, Some(resume)).await?, record)
-            }
+        let turn = match self.begun.take() {
+            Some(begun) => self.resume(begun, prompted).await?,
             None => self.begin(prompted).await?,
         };
-        tracing::debug!(task = %self.writer.task().id, session = %record.session.id, "turn started");
-        let ended_by_agent = self.follow(turn).await?;
-        if let (true, Some(prompted)) = (ended_by_agent, prompted) {
-            prompted.running = false;
+        tracing::debug!(task = %self.writer.task().id, "turn started");
+        if self.follow(turn).await?
+            && let Some(prompted) = prompted
+        {
+            prompted.running = Prompting::default();
         }
         Ok(())
     }
@@ -150,76 +173,107 @@ impl Actor {
         }
     }
 
-    /// Finds or makes the session and prompts it, durably. A session that the agent forgot is replaced once.
-    async fn begin(&mut self, prompted: &mut Option<Prompted>) -> Result<(Turn, TurnRecord), Stop> {
-        let mut session = match self.bound_session().await? {
-            Some(session) => session,
-            None => self.open_session().await?,
+    /// Takes up a turn that an earlier run began. An agent that is away is waited for: its turn may still run.
+    async fn resume(&mut self, begun: Begun, prompted: &mut Option<Prompted>) -> Result<Turn, Stop> {
+        let Begun { record, mut place } = begun;
+        let running = Prompting::default();
+        running.mark();
+        loop {
+            tokio::select! {
+                biased;
+                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
+                () = place.ready() => break,
+                message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
+            }
+        }
+        *prompted =
+            Some(Prompted { session: record.session.clone(), running: running.clone(), _place: place });
+        let mut pause = RETRY_FIRST;
+        loop {
+            let resume = Resume { artifacts: self.writer.task().artifacts.clone() };
+            match self.start_turn(&record, Some(resume), running.clone()).await? {
+                Ok(turn) => return Ok(turn),
+                Err(error) if error.retry() == Retry::Later => {
+                    tracing::warn!(task = %self.writer.task().id, error = ?error, "the agent is away; will ask again");
+                    self.unless_stopped(tokio::time::sleep(pause)).await?;
+                    pause = (pause * 2).min(RETRY_LONGEST);
+                }
+                Err(error) => return Err(self.fail(&error).await),
+            }
+        }
+    }
+
+    /// Finds or makes the session and prompts it, durably. A session that the agent forgot is replaced once, unless
+    /// the caller named it.
+    async fn begin(&mut self, prompted: &mut Option<Prompted>) -> Result<Turn, Stop> {
+        let mut bound = match self.bound_session().await? {
+            Some(bound) => bound,
+            None => self.open_session(None).await?,
         };
         let mut may_replace = true;
         loop {
+            let session = bound.session.clone();
             let place = self.wait_for_session(&session).await?;
             let record = TurnRecord { session: session.clone(), prompt: self.around.agent.new_prompt() };
             // The record of the turn goes with this event: both are durable before the agent is prompted.
             let working = lifecycle::working(self.writer.now());
             self.writer.push(working);
             self.flush(Some(record.clone())).await?;
-            *prompted = Some(Prompted { session: session.clone(), running: true, _place: place });
-            let started = self.attempt_turn(&record, None).await?;
-            match started {
-                Ok(turn) => return Ok((turn, record)),
-                Err(error) if error.kind() == ErrorKind::SessionGone && may_replace => {
-                    tracing::warn!(session = %session.id, "the agent forgot the session; making a new one");
+            let running = Prompting::default();
+            *prompted = Some(Prompted { session, running: running.clone(), _place: place });
+            match self.start_turn(&record, None, running).await? {
+                Ok(turn) => return Ok(turn),
+                Err(error) if error.kind() == ErrorKind::SessionGone && may_replace && !bound.named => {
+                    let forgotten = record.session.id;
+                    tracing::warn!(session = %forgotten, "the agent forgot the session; making a new one");
                     may_replace = false;
                     *prompted = None;
-                    session = self.open_session().await?;
+                    bound = self.open_session(Some(forgotten)).await?;
                 }
-                Err(error) => {
-                    *prompted = None;
-                    return Err(self.fail(&error).await);
-                }
+                Err(error) => return Err(self.fail(&error).await),
             }
         }
     }
 
-    async fn bound_session(&mut self) -> Result<Option<Session>, Stop> {
-        let store = Arc::clone(&self.around.store);
+    async fn bound_session(&mut self) -> Result<Option<Bound>, Stop> {
         let (owner, context) = (self.owner.clone(), self.writer.task().context_id.clone());
-        let bound = self.unless_stopped(async move { store.binding(&owner, &context).await }).await?;
-        match bound {
-            Ok(session) => Ok(session),
-            Err(error) => Err(self.fail(&error).await),
+        let mut pause = RETRY_FIRST;
+        loop {
+            let store = Arc::clone(&self.around.store);
+            let bound = self.unless_stopped(async { store.binding(&owner, &context).await }).await?;
+            match bound {
+                Ok(bound) => return Ok(bound),
+                Err(error) if error.retry() == Retry::Later => {
+                    self.unless_stopped(tokio::time::sleep(pause)).await?;
+                    pause = (pause * 2).min(RETRY_LONGEST);
+                }
+                Err(error) => return Err(self.fail(&error).await),
+            }
         }
     }
 
-    async fn open_session(&mut self) -> Result<Session, Stop> {
+    /// Makes a session and binds the context to it. When the context was bound meanwhile, that binding stands.
+    async fn open_session(&mut self, replaces: Option<SessionId>) -> Result<Bound, Stop> {
         let around = self.around.clone();
         let (owner, context) = (self.owner.clone(), self.writer.task().context_id.clone());
         let at = self.writer.now();
         let opened = self
             .unless_stopped(async move {
                 let session = around.agent.open_session(NewSession::default()).await?;
-                around.store.bind(Binding { owner, context, session: session.clone(), at }).await?;
-                Ok(session)
+                around.store.bind(Binding { owner, context, session, replaces, at }).await
             })
             .await?;
         match opened {
-            Ok(session) => Ok(session),
+            Ok(bound) => Ok(bound),
             Err(error) => Err(self.fail(&error).await),
         }
     }
 
-    async fn start_turn(&mut self, record: &TurnRecord, resume: Option<Resume>) -> Result<Turn, Stop> {
-        match self.attempt_turn(record, resume).await? {
-            Ok(turn) => Ok(turn),
-            Err(error) => Err(self.fail(&error).await),
-        }
-    }
-
-    async fn attempt_turn(
+    async fn start_turn(
         &mut self,
         record: &TurnRecord,
         resume: Option<Resume>,
+        prompting: Prompting,
     ) -> Result<Result<Turn>, Stop> {
         let request = TurnRequest {
             task: self.writer.task().id.clone(),
@@ -227,6 +281,7 @@ impl Actor {
             prompt: record.prompt.clone(),
             parts: self.prompt_parts(),
             resume,
+            prompting,
         };
         let agent = Arc::clone(&self.around.agent);
         self.unless_stopped(async move { agent.start_turn(request).await }).await
@@ -238,11 +293,17 @@ impl Actor {
 
     /// Writes what the agent reports until the turn is over. Says whether the agent itself ended it.
     async fn follow(&mut self, mut turn: Turn) -> Result<bool, Stop> {
-        let deadline = self.around.config.turn_timeout.map(|limit| Instant::now() + limit);
+        let deadline = self.deadline();
         loop {
+            // The reports come last: a flood of them must not keep a cancel or the limit from being seen.
             tokio::select! {
                 biased;
                 () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
+                message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
+                () = until(deadline) => {
+                    let limit = self.around.config.turn_timeout.unwrap_or_default();
+                    return Err(self.fail_with(too_long(limit)).await);
+                }
                 report = turn.events.recv() => {
                     let ended_by_agent = self.take_reports(report, &mut turn.events);
                     self.flush(None).await?;
@@ -250,13 +311,16 @@ impl Actor {
                         return Ok(ended_by_agent);
                     }
                 }
-                message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
-                () = until(deadline) => {
-                    let limit = self.around.config.turn_timeout.unwrap_or_default();
-                    return Err(self.fail_with(too_long(limit)).await);
-                }
             }
         }
+    }
+
+    /// When the turn has taken too long. A restart of the gateway does not begin it anew.
+    fn deadline(&self) -> Option<Instant> {
+        let limit = self.around.config.turn_timeout?;
+        let worked = self.writer.now().0.saturating_sub(self.writer.task().status.at.0);
+        let worked = Duration::from_millis(u64::try_from(worked).unwrap_or(0));
+        Some(Instant::now() + limit.saturating_sub(worked))
     }
 
     /// Takes a report and whatever else waits: at rest one event goes at once, under load many go together.
@@ -272,7 +336,7 @@ impl Actor {
         loop {
             let ended = matches!(report, AgentEvent::Ended(_));
             self.writer.take(report);
-            if ended || self.writer.is_over() || self.writer.waiting() >= BATCH {
+            if ended || self.writer.is_over() || self.writer.is_full() {
                 return ended;
             }
             match more.try_recv() {
@@ -312,15 +376,15 @@ impl Actor {
     async fn flush(&mut self, turn: Option<TurnRecord>) -> Result<(), Stop> {
         self.writer.flush(turn).await.map_err(|error| left(&self.writer, &error))
     }
+}
 
-    /// Stops the agent. Best effort: the task is over either way, and the next turn waits for an idle session.
-    async fn abort(&self, session: &Session) {
-        let limit = self.around.config.cancel_abort_timeout;
-        match tokio::time::timeout(limit, self.around.agent.abort(session)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(session = %session.id, error = ?error, "abort failed"),
-            Err(_) => tracing::warn!(session = %session.id, ?limit, "abort took too long"),
-        }
+/// Stops the agent. Best effort: the task is over either way, and the next turn waits for an idle session.
+async fn abort(around: &Surroundings, session: &Session) {
+    let limit = around.config.cancel_abort_timeout;
+    match tokio::time::timeout(limit, around.agent.abort(session)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(session = %session.id, error = ?error, "abort failed"),
+        Err(_) => tracing::warn!(session = %session.id, ?limit, "abort took too long"),
     }
 }
 
@@ -328,7 +392,8 @@ impl Actor {
 #[derive(Debug)]
 struct Prompted {
     session: Session,
-    running: bool,
+    /// Whether the agent may be at work on it.
+    running: Prompting,
     _place: Ticket,
 }
 

@@ -10,6 +10,11 @@ pub struct EngineConfig {
     pub cancel_abort_timeout: Duration,
     /// For how long the same send is known to be the same.
     pub idempotency_window: Duration,
+    /// How many tasks of one context may be unfinished. One more is refused: a client that sends faster than the agent
+    /// works must notice.
+    pub max_unfinished_per_context: usize,
+    /// The same for all contexts of a principal together.
+    pub max_unfinished_per_principal: usize,
 }
 
 impl Default for EngineConfig {
@@ -18,6 +23,8 @@ impl Default for EngineConfig {
             turn_timeout: Some(Duration::from_mins(15)),
             cancel_abort_timeout: Duration::from_secs(2),
             idempotency_window: Duration::from_mins(10),
+            max_unfinished_per_context: 100,
+            max_unfinished_per_principal: 2000,
         }
     }
 }

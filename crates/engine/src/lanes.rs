@@ -3,7 +3,7 @@
 //! A task holds two tickets: one of its context, which keeps the order of its messages while there is no
 //! session yet, and one of the agent session, which keeps two contexts from prompting it at once.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_model::{ContextId, Principal, SessionId};
@@ -22,16 +22,13 @@ pub(crate) struct Lanes {
 
 #[derive(Debug, Default)]
 struct Queues {
-    by_key: HashMap<LaneKey, VecDeque<Waiter>>,
+    by_key: HashMap<LaneKey, Lane>,
     next_id: u64,
 }
 
-#[derive(Debug)]
-struct Waiter {
-    id: u64,
-    /// Taken when the waiter is let through.
-    go: Option<oneshot::Sender<()>>,
-}
+/// The tickets of a lane by number, which is the order in which they were taken. The sender of a ticket that was let
+/// through is gone.
+type Lane = BTreeMap<u64, Option<oneshot::Sender<()>>>;
 
 /// A place in a lane. Dropping it leaves the lane, whether it was let through or not.
 #[derive(Debug)]
@@ -46,23 +43,27 @@ impl Lanes {
     /// Takes the next place. Never waits, so that callers can take places in the order that they choose.
     pub(crate) fn enter(self: &Arc<Self>, key: LaneKey) -> Ticket {
         let (sender, receiver) = oneshot::channel();
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.lock();
         let id = queues.next_id;
         queues.next_id += 1;
-        let queue = queues.by_key.entry(key.clone()).or_default();
-        queue.push_back(Waiter { id, go: Some(sender) });
-        let_front_through(queue);
+        let lane = queues.by_key.entry(key.clone()).or_default();
+        lane.insert(id, Some(sender));
+        let_front_through(lane);
         Ticket { lanes: Arc::clone(self), key, id, go: Some(receiver) }
     }
 
-    #[cfg(test)]
-    fn is_empty(&self) -> bool {
-        self.queues.lock().unwrap().by_key.is_empty()
+    /// How many tickets of the lane are out.
+    pub(crate) fn len(&self, key: &LaneKey) -> usize {
+        self.lock().by_key.get(key).map_or(0, BTreeMap::len)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn let_front_through(queue: &mut VecDeque<Waiter>) {
-    if let Some(go) = queue.front_mut().and_then(|front| front.go.take()) {
+fn let_front_through(lane: &mut Lane) {
+    if let Some(go) = lane.first_entry().and_then(|mut front| front.get_mut().take()) {
         // The ticket may have been dropped a moment ago; its drop then lets the next one through.
         let _ = go.send(());
     }
@@ -81,13 +82,13 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let mut queues = self.lanes.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(queue) = queues.by_key.get_mut(&self.key) else { return };
-        queue.retain(|waiter| waiter.id != self.id);
-        if queue.is_empty() {
+        let mut queues = self.lanes.lock();
+        let Some(lane) = queues.by_key.get_mut(&self.key) else { return };
+        lane.remove(&self.id);
+        if lane.is_empty() {
             queues.by_key.remove(&self.key);
         } else {
-            let_front_through(queue);
+            let_front_through(lane);
         }
     }
 }
@@ -115,7 +116,7 @@ mod tests {
         drop(second);
         assert!(third.ready().now_or_never().is_some());
         drop(third);
-        assert!(lanes.is_empty());
+        assert!(lanes.lock().by_key.is_empty());
     }
 
     #[test]

@@ -25,7 +25,10 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: Timestamp) -> Option<T
             text_update(block, kind, String::new(), true, true)
         }
         AgentEvent::Tool { block, call } => tool_update(block, &call, false),
-        AgentEvent::ToolOutput { block, call } => tool_update(block, &call, true),
+        AgentEvent::ToolOutput { block, call } => {
+            let append = task.artifact(block.as_str()).is_some();
+            tool_update(block, &call, append)
+        }
         AgentEvent::Asked(ask) => failed(task, now, unanswerable(&ask)),
         AgentEvent::Ended(outcome) => ended(task, now, outcome),
     })

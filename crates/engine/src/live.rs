@@ -11,14 +11,23 @@ use tokio::sync::watch;
 use crate::log_entry::LogEntry;
 
 /// How many events the tail holds. Older ones are read from the store. Small, because there is one tail for each
-/// live task, and a reader that is awake is rarely more than a batch behind.
-const TAIL: usize = 32;
+/// live task; as many as one append, so that a reader at the head finds the whole of it here.
+pub(crate) const TAIL: usize = 64;
+
+/// How many bytes of content the tail holds, beside its newest event. Older events are read from the store.
+const TAIL_BYTES: usize = 256 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct LiveLog {
     task: TaskId,
-    tail: Mutex<VecDeque<Arc<LogEntry>>>,
+    tail: Mutex<Tail>,
     progress: watch::Sender<Progress>,
+}
+
+#[derive(Debug, Default)]
+struct Tail {
+    entries: VecDeque<Arc<LogEntry>>,
+    bytes: usize,
 }
 
 /// How far the log has come.
@@ -41,11 +50,7 @@ pub(crate) enum Found {
 
 impl LiveLog {
     pub(crate) fn new(task: TaskId, head: Seq) -> Self {
-        Self {
-            task,
-            tail: Mutex::new(VecDeque::new()),
-            progress: watch::Sender::new(Progress { head, closed: false }),
-        }
+        Self { task, tail: Mutex::default(), progress: watch::Sender::new(Progress { head, closed: false }) }
     }
 
     pub(crate) fn task(&self) -> &TaskId {
@@ -63,10 +68,7 @@ impl LiveLog {
             let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
             for (offset, event) in events.into_iter().enumerate() {
                 head = first.plus(offset);
-                if tail.len() == TAIL {
-                    tail.pop_front();
-                }
-                tail.push_back(Arc::new(LogEntry::new(Entry { seq: head, event })));
+                tail.push(Entry { seq: head, event });
             }
         }
         self.progress.send_modify(|progress| progress.head = head);
@@ -82,12 +84,24 @@ impl LiveLog {
             return Found::Nothing;
         }
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        match tail.front() {
+        match tail.entries.front() {
             Some(oldest) if oldest.entry.seq <= cursor.next() => {
                 let skip = usize::try_from(cursor.next().0 - oldest.entry.seq.0).unwrap_or(usize::MAX);
-                Found::Entries(tail.iter().skip(skip).take(limit).map(Arc::clone).collect())
+                Found::Entries(tail.entries.iter().skip(skip).take(limit).map(Arc::clone).collect())
             }
             _ => Found::InStore,
+        }
+    }
+}
+
+impl Tail {
+    fn push(&mut self, entry: Entry) {
+        self.bytes += entry.event.weight();
+        self.entries.push_back(Arc::new(LogEntry::new(entry)));
+        while self.entries.len() > TAIL || (self.bytes > TAIL_BYTES && self.entries.len() > 1) {
+            if let Some(oldest) = self.entries.pop_front() {
+                self.bytes -= oldest.entry.event.weight();
+            }
         }
     }
 }

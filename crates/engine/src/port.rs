@@ -4,10 +4,10 @@ mod agent;
 mod clock;
 mod store;
 
-pub use agent::{Agent, NewSession, Resume, Session, Turn, TurnRequest};
+pub use agent::{Agent, NewSession, Prompting, Resume, Session, Turn, TurnRequest};
 pub use clock::{Clock, SystemClock};
 pub use store::{
-    Append, Appended, Binding, Create, Created, Head, IdempotencyKey, ListQuery, OwnedSession, PageCursor,
+    Append, Appended, Binding, Bound, Create, Created, Head, IdempotencyKey, ListQuery, PageCursor,
     READ_BYTES, Store, StoredTask, TaskPage, TurnRecord,
 };
 

@@ -51,13 +51,6 @@ impl TaskReader {
         self.cursor
     }
 
-    /// Goes on after another event. For a client that has seen some of the log already.
-    #[must_use]
-    pub fn starting_after(mut self, cursor: Seq) -> Self {
-        self.cursor = cursor;
-        self
-    }
-
     /// The events after the cursor, as many as are there; waits when there are none. `None` once the event that
     /// ended the task has been given. Cancel safe: an event counts as given only when this returns.
     pub async fn next(&mut self) -> Result<Option<Vec<Arc<LogEntry>>>> {
@@ -77,6 +70,7 @@ impl TaskReader {
                         self.reattach().await?;
                         continue;
                     }
+                    self.check_hole(stored[0].seq)?;
                     let entries = stored.into_iter().map(|entry| Arc::new(LogEntry::new(entry))).collect();
                     return Ok(Some(self.give(entries)));
                 }
@@ -118,11 +112,16 @@ impl TaskReader {
             self.finished = true;
             return Ok(());
         }
-        // A task that is not over has an owner, but for the moments in which the gateway stops.
-        Err(Error::new(
-            ErrorKind::Unavailable,
-            "The gateway is shutting down; come back with the last event id to go on.",
-        ))
+        Err(self.registry.no_owner())
+    }
+
+    /// Events that retention folded away under the cursor are told, never passed over.
+    fn check_hole(&self, next: Seq) -> Result<()> {
+        if next == self.cursor.next() {
+            return Ok(());
+        }
+        let text = "Events after this cursor are no longer kept; get the task, or subscribe anew.";
+        Err(Error::new(ErrorKind::Unavailable, text).detail("first", next.to_string()))
     }
 }
 

@@ -12,10 +12,11 @@ impl Engine {
     /// and goes on from where its log ends; it is never prompted again.
     pub async fn recover(&self) -> Result<usize> {
         let unfinished = self.store().unfinished().await?;
-        let count = unfinished.len();
-        for stored in unfinished {
-            tracing::info!(task = %stored.task.id, state = %stored.task.status.state, "taking up a task");
-            self.take_up(stored);
+        let owners: Vec<_> = unfinished.into_iter().map(|stored| self.take_up(stored)).collect();
+        // Every place in every lane is taken now, so it does not matter which owner runs first.
+        let count = owners.len();
+        for ownership in owners {
+            self.own(ownership);
         }
         Ok(count)
     }

@@ -3,44 +3,101 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longshore_model::TaskId;
+use longshore_model::{Error, ErrorKind, Principal, TaskId};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::actor::Inbox;
 use crate::live::LiveLog;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Registry {
-    owned: Mutex<HashMap<TaskId, Owned>>,
+    owned: Mutex<Owned>,
+    stopping: CancellationToken,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 struct Owned {
+    by_task: HashMap<TaskId, Live>,
+    unfinished: HashMap<Principal, usize>,
+}
+
+#[derive(Debug)]
+struct Live {
+    owner: Principal,
     log: Arc<LiveLog>,
     inbox: mpsc::Sender<Inbox>,
 }
 
+/// Says that a task has an owner, for as long as it is kept.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    registry: Arc<Registry>,
+    task: TaskId,
+}
+
 impl Registry {
-    pub(crate) fn insert(&self, log: Arc<LiveLog>, inbox: mpsc::Sender<Inbox>) {
-        self.lock().insert(log.task().clone(), Owned { log, inbox });
+    pub(crate) fn new(stopping: CancellationToken) -> Self {
+        Self { owned: Mutex::default(), stopping }
     }
 
-    /// The task has no owner any more. Readers that have its log see that it is closed.
-    pub(crate) fn remove(&self, task: &TaskId) {
-        if let Some(owned) = self.lock().remove(task) {
-            owned.log.close();
-        }
+    pub(crate) fn insert(
+        self: &Arc<Self>,
+        owner: Principal,
+        log: Arc<LiveLog>,
+        inbox: mpsc::Sender<Inbox>,
+    ) -> Registration {
+        let task = log.task().clone();
+        let mut live = self.lock();
+        *live.unfinished.entry(owner.clone()).or_default() += 1;
+        live.by_task.insert(task.clone(), Live { owner, log, inbox });
+        Registration { registry: Arc::clone(self), task }
     }
 
     pub(crate) fn log(&self, task: &TaskId) -> Option<Arc<LiveLog>> {
-        self.lock().get(task).map(|owned| Arc::clone(&owned.log))
+        self.lock().by_task.get(task).map(|live| Arc::clone(&live.log))
     }
 
     pub(crate) fn inbox(&self, task: &TaskId) -> Option<mpsc::Sender<Inbox>> {
-        self.lock().get(task).map(|owned| owned.inbox.clone())
+        self.lock().by_task.get(task).map(|live| live.inbox.clone())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, Owned>> {
+    /// How many tasks of a principal have an owner.
+    pub(crate) fn unfinished(&self, owner: &Principal) -> usize {
+        self.lock().unfinished.get(owner).copied().unwrap_or(0)
+    }
+
+    /// Why a task that is not over has no owner.
+    pub(crate) fn no_owner(&self) -> Error {
+        if self.stopping.is_cancelled() {
+            Error::new(
+                ErrorKind::Unavailable,
+                "The gateway is shutting down; come back with the last event id to go on.",
+            )
+        } else {
+            let text =
+                "The gateway lost hold of this task; its log says why. The next start takes it up again.";
+            Error::new(ErrorKind::Internal, text)
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Owned> {
         self.owned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Registration {
+    /// Readers that have the log see that it is closed.
+    fn drop(&mut self) {
+        let mut tasks = self.registry.lock();
+        let Some(Live { owner, log, .. }) = tasks.by_task.remove(&self.task) else { return };
+        if let Some(count) = tasks.unfinished.get_mut(&owner) {
+            *count -= 1;
+            if *count == 0 {
+                tasks.unfinished.remove(&owner);
+            }
+        }
+        drop(tasks);
+        log.close();
     }
 }

@@ -1,22 +1,30 @@
 //! One function per operation: authorise, find or make the task, read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore_model::{
-    ContextId, Error, ErrorKind, ListTasks, Message, PartContent, Principal, Result, SendMessage, Seq,
-    SessionId, Task, TaskEvent, TaskId, Timestamp,
+    ContextId, Error, ErrorKind, ListTasks, Message, PartContent, Principal, Result, SendMessage, Seq, Task,
+    TaskEvent, TaskId, Timestamp,
 };
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use crate::actor::{Actor, INBOX, Inbox, Ownership, Surroundings};
+use crate::actor::{Actor, Begun, INBOX, Inbox, Ownership, Surroundings};
 use crate::config::EngineConfig;
 use crate::lanes::LaneKey;
 use crate::live::LiveLog;
-use crate::port::{Agent, Binding, Clock, Create, Created, IdempotencyKey, ListQuery, Store, StoredTask};
+use crate::port::{Agent, Clock, Create, Created, Head, IdempotencyKey, ListQuery, Store, StoredTask};
 use crate::reader::TaskReader;
+use crate::registry::{Registration, Registry};
 use crate::tasks::Tasks;
 use crate::{idempotency, page_token};
+
+/// How long a cancel waits for the owner of the task, who answers at once unless the store is away.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where a caller names a session.
+const SESSION_FIELD: &str = "metadata.shared.session.id";
 
 /// The engine. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -62,6 +70,8 @@ pub struct Listing {
 pub struct Subscription {
     pub opening: Opening,
     pub reader: TaskReader,
+    /// The reader has something to give at once: events that were missed, or the end of a task that is over.
+    pub is_behind: bool,
 }
 
 /// How a subscription begins.
@@ -87,8 +97,8 @@ pub struct GapBounds {
 impl Engine {
     pub fn new(parts: EngineParts) -> Self {
         let EngineParts { store, agent, clock, tasks, config } = parts;
-        let (registry, lanes) = (Arc::default(), Arc::default());
-        Self { around: Surroundings { store, agent, clock, tasks, registry, lanes, config } }
+        let registry = Arc::new(Registry::new(tasks.stopping().clone()));
+        Self { around: Surroundings { store, agent, clock, tasks, registry, lanes: Arc::default(), config } }
     }
 
     /// Makes a task of the message, durably, and starts it when its turn comes.
@@ -108,9 +118,8 @@ impl Engine {
         let digest = idempotency::digest(&command);
         let task_id = new_task_id();
         let context = command.message.context_id.clone().unwrap_or_else(new_context_id);
-        if let Some(session) = &command.session {
-            self.bind_known_session(&caller, &context, session, now).await?;
-        }
+        let lane = LaneKey::Context(caller.clone(), context.clone());
+        self.check_room(&caller, &lane)?;
         let mut message = command.message;
         message.context_id = Some(context.clone());
         message.task_id = Some(task_id.clone());
@@ -118,8 +127,8 @@ impl Engine {
 
         // The place is taken and the log made known before the store is asked: the order of messages is the order
         // in which they came, and whoever finds the task in the store finds its owner too.
-        let place = self.around.lanes.enter(LaneKey::Context(caller.clone(), context.clone()));
-        let (live, inbox) = self.register(task_id.clone(), Seq::START);
+        let place = self.around.lanes.enter(lane);
+        let (registration, live, inbox) = self.register(caller.clone(), task_id.clone(), Seq::START);
         let create = Create {
             owner: caller.clone(),
             task: task_id.clone(),
@@ -127,22 +136,29 @@ impl Engine {
             first: first.clone(),
             at: now,
             idempotency: IdempotencyKey { digest, valid_since: self.window_start(now) },
+            session: command.session,
         };
-        let created = self.around.store.create(create).await;
-        if !matches!(created, Ok(Created::New)) {
-            self.around.registry.remove(&task_id);
-        }
-        if let Created::Existing(task) = created? {
-            let existing = self.get(&caller, &task).await?;
-            return Ok(self.sent(task, existing.task.context_id));
+        match self.around.store.create(create).await? {
+            Created::New => {}
+            Created::Existing { task, context } => return Ok(self.sent(task, context)),
+            Created::OtherSession => {
+                return Err(Error::invalid(
+                    SESSION_FIELD,
+                    "is not the session of this context; start another context with it",
+                ));
+            }
+            // Another's session and one that nobody knows look the same from outside.
+            Created::UnknownSession => {
+                return Err(Error::invalid(SESSION_FIELD, "is no session that you may use"));
+            }
         }
         let task = Task::begin(task_id.clone(), &first)
             .ok_or_else(|| Error::internal("a first event that makes no task"))?;
-        live.publish(Seq::START.next(), vec![first]);
+        let head = Seq::START.next();
+        live.publish(head, vec![first]);
         // The reader is made before the actor runs, so that it cannot miss the live log of a very short task.
         let sent = self.sent(task_id, context);
-        let head = Seq::START.next();
-        self.own(Ownership { owner: caller, inbox, live, task, head, place, begun: None });
+        self.own(Ownership { owner: caller, registration, inbox, live, task, head, place, begun: None });
         Ok(sent)
     }
 
@@ -180,27 +196,31 @@ impl Engine {
 
     /// Ends the task, then tells the agent. The conversation stays bound to its session.
     pub async fn cancel(&self, caller: &Principal, task: &TaskId) -> Result<Snapshot> {
-        let snapshot = self.get(caller, task).await?;
-        let state = snapshot.task.status.state;
-        if !state.is_terminal()
-            && let Some(inbox) = self.around.registry.inbox(task)
-        {
+        self.head(caller, task).await?;
+        if let Some(inbox) = self.around.registry.inbox(task) {
             let (reply, answer) = oneshot::channel();
-            if inbox.send(Inbox::Cancel { reply }).await.is_ok()
-                && let Ok(answer) = answer.await
-            {
-                return answer;
+            let asked = async {
+                inbox.send(Inbox::Cancel { reply }).await.ok()?;
+                answer.await.ok()
+            };
+            match tokio::time::timeout(CANCEL_PATIENCE, asked).await {
+                Ok(Some(answer)) => return answer,
+                // The task ended by itself before it could be canceled, or its owner stopped.
+                Ok(None) => {}
+                Err(_) => {
+                    let text = "The store does not take the cancel now. It stands, and is done when the store is back.";
+                    return Err(Error::new(ErrorKind::Unavailable, text));
+                }
             }
         }
-        // The task ended by itself before it could be canceled.
-        let state = self.get(caller, task).await?.task.status.state;
-        if state.is_terminal() {
-            let text = format!("The task is already {state} and cannot be canceled.");
-            return Err(Error::new(ErrorKind::TaskNotCancelable, text)
-                .detail("taskId", task.as_str())
-                .detail("state", state.as_str()));
+        let state = self.head(caller, task).await?.state;
+        if !state.is_terminal() {
+            return Err(self.around.registry.no_owner());
         }
-        Err(Error::new(ErrorKind::Unavailable, "The gateway is shutting down; cancel again when it is back."))
+        let text = format!("The task is already {state} and cannot be canceled.");
+        Err(Error::new(ErrorKind::TaskNotCancelable, text)
+            .detail("taskId", task.as_str())
+            .detail("state", state.as_str()))
     }
 
     /// A reader from where the caller left off, or from now on.
@@ -210,8 +230,7 @@ impl Engine {
         task: &TaskId,
         after: Option<Seq>,
     ) -> Result<Subscription> {
-        let head = self.around.store.head(caller, task).await?;
-        let head = head.ok_or_else(|| Error::task_not_found(task))?;
+        let head = self.head(caller, task).await?;
         let Some(cursor) = after else {
             let snapshot = self.get(caller, task).await?;
             if snapshot.task.status.state.is_terminal() {
@@ -222,25 +241,30 @@ impl Engine {
                 );
                 return Err(Error::new(ErrorKind::UnsupportedOperation, text).detail("taskId", task.as_str()));
             }
-            let reader = self.reader(task.clone(), snapshot.task.context_id.clone(), snapshot.seq);
-            return Ok(Subscription { opening: Opening::Snapshot(snapshot), reader });
+            let reader = self.reader(task.clone(), head.context, snapshot.seq);
+            return Ok(Subscription { opening: Opening::Snapshot(snapshot), reader, is_behind: false });
         };
-        let snapshot = self.get(caller, task).await?;
-        let context = snapshot.task.context_id.clone();
-        // The task may have grown since its head was read; the snapshot is newer.
-        if cursor > snapshot.seq || cursor.next() < head.first {
+        if cursor > head.seq || cursor.next() < head.first {
+            let snapshot = self.get(caller, task).await?;
             let bounds = GapBounds { requested: cursor, first: head.first, head: snapshot.seq };
-            let reader = self.reader(task.clone(), context, snapshot.seq);
-            return Ok(Subscription { opening: Opening::Gap(snapshot, bounds), reader });
+            let reader = self.reader(task.clone(), head.context, snapshot.seq);
+            return Ok(Subscription { opening: Opening::Gap(snapshot, bounds), reader, is_behind: false });
         }
-        Ok(Subscription { opening: Opening::Tail, reader: self.reader(task.clone(), context, cursor) })
+        let is_behind = cursor < head.seq || head.state.is_terminal();
+        let reader = self.reader(task.clone(), head.context, cursor);
+        Ok(Subscription { opening: Opening::Tail, reader, is_behind })
     }
 
     /// Waits until the task is over or asks something, and gives it as it is then.
     pub async fn settled(&self, caller: &Principal, mut reader: TaskReader) -> Result<Snapshot> {
         while let Some(entries) = reader.next().await? {
-            if entries.iter().any(|entry| entry.entry.event.is_settling()) {
-                break;
+            let newest = entries.iter().rev().find_map(|entry| entry.entry.event.status());
+            if newest.is_some_and(|status| status.state.is_settled()) {
+                // What was asked in the middle of a log may have been answered long ago.
+                let snapshot = self.get(caller, reader.task_id()).await?;
+                if snapshot.task.status.state.is_settled() {
+                    return Ok(snapshot);
+                }
             }
         }
         self.get(caller, reader.task_id()).await
@@ -250,24 +274,54 @@ impl Engine {
         &*self.around.store
     }
 
-    /// Gives an unfinished task an owner again.
-    pub(crate) fn take_up(&self, stored: StoredTask) {
-        let StoredTask { owner, task, seq, turn } = stored;
-        let place = self.around.lanes.enter(LaneKey::Context(owner.clone(), task.context_id.clone()));
-        let (live, inbox) = self.register(task.id.clone(), seq);
-        self.own(Ownership { owner, inbox, live, task, head: seq, place, begun: turn });
+    /// Makes an unfinished task ready to be owned again: all its places in the lanes are taken.
+    pub(crate) fn take_up(&self, stored: StoredTask) -> Ownership {
+        let StoredTask { owner, task, seq: head, turn } = stored;
+        tracing::info!(task = %task.id, state = %task.status.state, "taking up a task");
+        let lanes = &self.around.lanes;
+        let place = lanes.enter(LaneKey::Context(owner.clone(), task.context_id.clone()));
+        let begun = turn
+            .map(|record| Begun { place: lanes.enter(LaneKey::Session(record.session.id.clone())), record });
+        let (registration, live, inbox) = self.register(owner.clone(), task.id.clone(), head);
+        Ownership { owner, registration, inbox, live, task, head, place, begun }
     }
 
-    fn own(&self, ownership: Ownership) {
+    pub(crate) fn own(&self, ownership: Ownership) {
         let actor = Actor::new(self.around.clone(), ownership);
         self.around.tasks.spawn("task", actor.run());
     }
 
-    fn register(&self, task: TaskId, head: Seq) -> (Arc<LiveLog>, mpsc::Receiver<Inbox>) {
+    fn register(
+        &self,
+        owner: Principal,
+        task: TaskId,
+        head: Seq,
+    ) -> (Registration, Arc<LiveLog>, mpsc::Receiver<Inbox>) {
         let live = Arc::new(LiveLog::new(task, head));
         let (sender, inbox) = mpsc::channel(INBOX);
-        self.around.registry.insert(Arc::clone(&live), sender);
-        (live, inbox)
+        let registration = self.around.registry.insert(owner, Arc::clone(&live), sender);
+        (registration, live, inbox)
+    }
+
+    async fn head(&self, caller: &Principal, task: &TaskId) -> Result<Head> {
+        let head = self.around.store.head(caller, task).await?;
+        head.ok_or_else(|| Error::task_not_found(task))
+    }
+
+    fn check_room(&self, caller: &Principal, lane: &LaneKey) -> Result<()> {
+        let config = &self.around.config;
+        let full = |what: &str, limit: usize| {
+            let text =
+                format!("{what} has {limit} unfinished tasks, which is the limit; wait for some to end.");
+            Err(Error::new(ErrorKind::TooManyRequests, text))
+        };
+        if self.around.lanes.len(lane) >= config.max_unfinished_per_context {
+            return full("This context", config.max_unfinished_per_context);
+        }
+        if self.around.registry.unfinished(caller) >= config.max_unfinished_per_principal {
+            return full("Your account", config.max_unfinished_per_principal);
+        }
+        Ok(())
     }
 
     fn sent(&self, task: TaskId, context: ContextId) -> Sent {
@@ -277,32 +331,6 @@ impl Engine {
     fn reader(&self, task: TaskId, context: ContextId, cursor: Seq) -> TaskReader {
         let (store, registry) = (Arc::clone(&self.around.store), Arc::clone(&self.around.registry));
         TaskReader::new(store, registry, task, context, cursor)
-    }
-
-    /// Binds the context to a session that the caller has used before. Nothing happens when it is bound to it.
-    async fn bind_known_session(
-        &self,
-        caller: &Principal,
-        context: &ContextId,
-        session: &SessionId,
-        at: Timestamp,
-    ) -> Result<()> {
-        const FIELD: &str = "metadata.shared.session.id";
-        match self.around.store.binding(caller, context).await? {
-            Some(bound) if bound.id == *session => return Ok(()),
-            Some(_) => {
-                return Err(Error::invalid(
-                    FIELD,
-                    "is not the session of this context; start another context with it",
-                ));
-            }
-            None => {}
-        }
-        // Another's session and one that nobody knows look the same from outside.
-        let known = self.around.store.session(session).await?.filter(|known| known.owner == *caller);
-        let known = known.ok_or_else(|| Error::invalid(FIELD, "is no session that you may use"))?;
-        let (owner, context) = (caller.clone(), context.clone());
-        self.around.store.bind(Binding { owner, context, session: known.session, at }).await
     }
 
     fn window_start(&self, now: Timestamp) -> Timestamp {
@@ -344,9 +372,18 @@ impl Engine {
 /// Only what the agent can take today, and what the card says.
 fn check_content(message: &Message) -> Result<()> {
     for (index, part) in message.parts.iter().enumerate() {
-        if matches!(part.content, PartContent::Raw(_) | PartContent::Url(_)) {
-            let text =
-                format!("message.parts[{index}]: files are not taken; send text/plain or application/json.");
+        let is_taken = |media_type: &str| match part.content {
+            PartContent::Text(_) => media_type.starts_with("text/"),
+            PartContent::Data(_) => media_type == "application/json" || media_type.ends_with("+json"),
+            PartContent::Raw(_) | PartContent::Url(_) => false,
+        };
+        let is_file = matches!(part.content, PartContent::Raw(_) | PartContent::Url(_));
+        // Parameters such as a character set do not change the kind.
+        let media_type = part.media_type.as_deref().unwrap_or("").split(';').next().unwrap_or("").trim();
+        if is_file || !(media_type.is_empty() || is_taken(&media_type.to_ascii_lowercase())) {
+            let text = format!(
+                "message.parts[{index}]: this agent takes text as text/* and data as application/json."
+            );
             return Err(Error::new(ErrorKind::ContentTypeNotSupported, text));
         }
     }

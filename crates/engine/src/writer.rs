@@ -6,13 +6,17 @@ use std::time::Duration;
 use longshore_model::{AgentEvent, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, Timestamp};
 
 use crate::lifecycle;
-use crate::live::LiveLog;
+use crate::live::{self, LiveLog};
 use crate::port::{Append, Appended, Clock, Store, TurnRecord};
 use crate::tasks::Tasks;
 
 /// A snapshot is written when this many events have come since the last one, or half as many as the log holds,
 /// whichever is more: then all snapshots of a task together cost as much as a few of its last one.
 const SNAPSHOT_EVERY: u64 = 256;
+
+/// How many bytes of content one append takes; what comes after them goes with the next. Together with the number of
+/// events that a tail holds it bounds the time for which a reader waits behind a flood.
+const APPEND_BYTES: usize = 256 * 1024;
 
 /// First and longest pause before an append is tried again while the store is away.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -29,6 +33,7 @@ pub(crate) struct Writer {
     snapshot_at: Seq,
     /// Folded into `task`, and not yet in the store.
     pending: Vec<TaskEvent>,
+    pending_bytes: usize,
 }
 
 impl Writer {
@@ -40,7 +45,17 @@ impl Writer {
         task: Task,
         head: Seq,
     ) -> Self {
-        Self { store, clock, tasks, live, task, head, snapshot_at: head, pending: Vec::new() }
+        Self {
+            store,
+            clock,
+            tasks,
+            live,
+            task,
+            head,
+            snapshot_at: head,
+            pending: Vec::new(),
+            pending_bytes: 0,
+        }
     }
 
     pub(crate) fn task(&self) -> &Task {
@@ -60,9 +75,9 @@ impl Writer {
         self.task.status.state.is_terminal()
     }
 
-    /// How many events wait for [`Writer::flush`].
-    pub(crate) fn waiting(&self) -> usize {
-        self.pending.len()
+    /// As many events wait for [`Writer::flush`] as go into one append.
+    pub(crate) fn is_full(&self) -> bool {
+        self.pending.len() >= live::TAIL || self.pending_bytes >= APPEND_BYTES
     }
 
     /// Takes a report of the agent. It is not in the log before [`Writer::flush`].
@@ -74,6 +89,7 @@ impl Writer {
 
     pub(crate) fn push(&mut self, event: TaskEvent) {
         self.task.apply(&event);
+        self.pending_bytes += event.weight();
         if let (Some(TaskEvent::Artifact(last)), TaskEvent::Artifact(next)) =
             (self.pending.last_mut(), &event)
             && last.try_join(next)
@@ -90,6 +106,7 @@ impl Writer {
             return Ok(());
         }
         let events = std::mem::take(&mut self.pending);
+        self.pending_bytes = 0;
         let head = self.head.plus(events.len());
         let snapshot = self.is_snapshot_due(head, &events).then(|| Arc::new(self.task.clone()));
         if snapshot.is_some() {
@@ -116,10 +133,13 @@ impl Writer {
     }
 
     async fn append(&self, append: Append) -> Result<()> {
-        let mut pause = RETRY_FIRST;
+        let (mut pause, mut may_be_there) = (RETRY_FIRST, false);
+        let written = append.expected.plus(append.events.len());
         loop {
             match self.store.append(append.clone()).await {
                 Ok(Appended::Head(_)) => return Ok(()),
+                // An attempt that was said to have failed had gone through after all.
+                Ok(Appended::Conflict { head }) if may_be_there && head == written => return Ok(()),
                 Ok(Appended::Conflict { head }) => {
                     return Err(Error::internal(format!(
                         "the log of {} ends at {head} and not at {}: it has another writer",
@@ -131,6 +151,7 @@ impl Writer {
                 }
                 Err(error) if error.retry() == Retry::Later => {
                     tracing::warn!(task = %append.task, error = ?error, "the store is away; will try again");
+                    may_be_there = true;
                     tokio::select! {
                         () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
                         () = self.tasks.stopping().cancelled() => {

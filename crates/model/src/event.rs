@@ -6,6 +6,7 @@ use crate::artifact::ArtifactUpdate;
 use crate::id::{ContextId, Seq};
 use crate::json::Metadata;
 use crate::message::Message;
+use crate::part::Part;
 use crate::task::TaskStatus;
 use crate::time::Timestamp;
 
@@ -30,6 +31,19 @@ impl TaskEvent {
             Self::Status(update) => Some(&update.status),
             _ => None,
         }
+    }
+
+    /// About how many bytes of content the event holds.
+    pub fn weight(&self) -> usize {
+        let parts = match self {
+            Self::Submitted { message, .. } => &message.parts,
+            Self::Status(update) => match &update.status.message {
+                Some(message) => &message.parts,
+                None => return 0,
+            },
+            Self::Artifact(update) => &update.artifact.parts,
+        };
+        parts.iter().map(Part::weight).sum()
     }
 
     /// Nothing may follow this event.

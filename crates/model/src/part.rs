@@ -42,6 +42,15 @@ impl Part {
         Self { content, media_type: None, filename: None, metadata: None }
     }
 
+    /// How many bytes of content the part holds.
+    pub fn weight(&self) -> usize {
+        match &self.content {
+            PartContent::Text(text) | PartContent::Url(text) => text.len(),
+            PartContent::Raw(bytes) => bytes.len(),
+            PartContent::Data(data) => data.get().len(),
+        }
+    }
+
     /// The text of a text part.
     pub fn as_text(&self) -> Option<&str> {
         match &self.content {

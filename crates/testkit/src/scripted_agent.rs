@@ -11,7 +11,7 @@ use longshore_engine::port::{Agent, BoxFuture, NewSession, Session, Turn, TurnRe
 use longshore_model::{
     AgentEvent, ArtifactId, BlockKind, Error, ErrorKind, Outcome, PromptId, Result, SessionId,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 /// Reports that may wait for the engine, as in a real driver.
 const REPORTS: usize = 64;
@@ -24,6 +24,37 @@ pub struct ScriptedAgent {
     prompts: AtomicU64,
     log: Mutex<Log>,
     turns: Option<mpsc::Sender<StartedTurn>>,
+    /// Where calls wait while the test holds them.
+    pub opens: Gate,
+    /// Before anything is prompted.
+    pub starts: Gate,
+    pub aborts: Gate,
+}
+
+/// Lets calls through, or holds them until the test releases some.
+#[derive(Debug)]
+pub struct Gate(Semaphore);
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self(Semaphore::new(Semaphore::MAX_PERMITS))
+    }
+}
+
+impl Gate {
+    /// From now on calls wait.
+    pub fn hold(&self) {
+        self.0.forget_permits(Semaphore::MAX_PERMITS);
+    }
+
+    /// Lets so many calls through.
+    pub fn release(&self, calls: usize) {
+        self.0.add_permits(calls);
+    }
+
+    pub async fn pass(&self) {
+        self.0.acquire().await.expect("a gate is never closed").forget();
+    }
 }
 
 /// What the engine asked of the agent.
@@ -33,6 +64,7 @@ pub struct Log {
     pub prompted: Vec<TurnRequest>,
     pub aborted: Vec<Session>,
     refusals: VecDeque<Error>,
+    panics: usize,
 }
 
 /// A turn that the engine started. Dropping it ends the turn without a word, as a driver that broke would.
@@ -88,6 +120,18 @@ impl ScriptedAgent {
         self.lock().refusals.push_back(error);
     }
 
+    /// The next turn makes the agent panic.
+    pub fn panic_next(&self) {
+        self.lock().panics += 1;
+    }
+
+    fn take_panic(&self) -> bool {
+        let mut log = self.lock();
+        let due = log.panics > 0;
+        log.panics = log.panics.saturating_sub(1);
+        due
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,6 +140,7 @@ impl ScriptedAgent {
 impl Agent for ScriptedAgent {
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
         Box::pin(async move {
+            self.opens.pass().await;
             let number = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
             let id = SessionId::parse(&format!("ses_{number}")).map_err(Error::internal)?;
             let session =
@@ -112,10 +157,13 @@ impl Agent for ScriptedAgent {
 
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
         Box::pin(async move {
+            self.starts.pass().await;
+            assert!(!self.take_panic(), "the test asked for this panic");
             let refusal = self.lock().refusals.pop_front();
             if let Some(error) = refusal {
                 return Err(error);
             }
+            request.prompting.mark();
             self.lock().prompted.push(request.clone());
             let (reports, events) = mpsc::channel(REPORTS);
             match &self.turns {
@@ -132,6 +180,7 @@ impl Agent for ScriptedAgent {
     fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.lock().aborted.push(session.clone());
+            self.aborts.pass().await;
             Ok(())
         })
     }

@@ -45,7 +45,7 @@ enum Sent {
 }
 
 pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> {
-    let TurnRequest { session, prompt, parts, resume, .. } = request;
+    let TurnRequest { session, prompt, parts, resume, prompting, .. } = request;
     let mut lease = with.readers.lease(&session.directory, session.id.as_str());
     lease.connected(PATIENCE.min(with.timeout)).await?;
     let (id, name) = (session.id.as_str(), prompt.as_str());
@@ -56,6 +56,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         // Whatever came until now belongs to an earlier turn.
         lease.forget_the_past();
         let body = prompt::body(name, &parts, &with.defaults);
+        prompting.mark();
         (send(with, &session, body).await?, Translator::new(id, name))
     };
     let (sender, events) = mpsc::channel(MAX_WAITING);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use longshore_agent_opencode::{Defaults, Endpoint, OpenCode, OpenCodeConfig};
 use longshore_engine::Tasks;
-use longshore_engine::port::{Agent, NewSession, Resume, Session, SystemClock, Turn, TurnRequest};
+use longshore_engine::port::{Agent, NewSession, Prompting, Resume, Session, SystemClock, Turn, TurnRequest};
 use longshore_model::{AgentEvent, Outcome, Part, PromptId, Result, TaskId};
 use longshore_testkit::fake_opencode::FakeOpenCode;
 
@@ -76,6 +76,7 @@ fn request(session: &Session, prompt: &PromptId, text: &str, resume: Option<Resu
         prompt: prompt.clone(),
         parts: vec![Part::text(text)],
         resume,
+        prompting: Prompting::default(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! A coding agent, seen from the engine.
 
 use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use longshore_model::{AgentEvent, Artifact, Part, PromptId, Result, SessionId, TaskId};
 use tokio::sync::mpsc;
@@ -50,6 +52,24 @@ pub struct TurnRequest {
     pub parts: Vec<Part>,
     /// Set after a restart of the gateway: the prompt may have been sent already, and must not be sent again.
     pub resume: Option<Resume>,
+    /// To be marked when the prompt goes out.
+    pub prompting: Prompting,
+}
+
+/// Whether the agent may have the prompt. Until it does, what runs in its session is somebody else's work, and the
+/// engine leaves it alone.
+#[derive(Clone, Debug, Default)]
+pub struct Prompting(Arc<AtomicBool>);
+
+impl Prompting {
+    /// Call it just before the prompt is sent.
+    pub fn mark(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 /// What the log already holds of a turn that is taken up again.

@@ -20,7 +20,8 @@ pub const READ_BYTES: usize = 256 * 1024;
 ///
 /// Every write is atomic and durable when its future returns. A failed store answers with `Unavailable`.
 pub trait Store: Send + Sync + Debug {
-    /// Makes a task with its first event, unless the same request already made one.
+    /// Makes a task with its first event, unless the same request already made one. A session that the caller named is
+    /// bound to the context in the same step.
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>>;
 
     /// Appends to a task's log. Nothing is written when the log's head is not `expected`, or when the task is over;
@@ -46,14 +47,12 @@ pub trait Store: Send + Sync + Debug {
         &'a self,
         owner: &'a Principal,
         context: &'a ContextId,
-    ) -> BoxFuture<'a, Result<Option<Session>>>;
+    ) -> BoxFuture<'a, Result<Option<Bound>>>;
 
-    /// Binds a context to a session, for good or until it is bound again. The session then belongs to the owner;
-    /// one that belongs to somebody else is refused with `PermissionDenied`.
-    fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<()>>;
-
-    /// A session that was ever bound, and its owner.
-    fn session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Option<OwnedSession>>>;
+    /// Binds a context to a session, unless it is bound to another than `replaces` by now, and gives the binding that
+    /// stands. A session that is bound belongs to the owner; one that belongs to somebody else is refused with
+    /// `PermissionDenied`.
+    fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>>;
 
     /// Every task that is not terminal, in the order of their creation. For the start of the gateway.
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>>;
@@ -69,6 +68,8 @@ pub struct Create {
     pub first: TaskEvent,
     pub at: Timestamp,
     pub idempotency: IdempotencyKey,
+    /// The session that the caller named for the context.
+    pub session: Option<SessionId>,
 }
 
 /// What makes two sends the same send.
@@ -83,8 +84,15 @@ pub struct IdempotencyKey {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Created {
     New,
-    /// The same send made this task before.
-    Existing(TaskId),
+    /// The same send made this task before. Nothing else was looked at.
+    Existing {
+        task: TaskId,
+        context: ContextId,
+    },
+    /// The context is bound to another session than the one that the caller named. Nothing was written.
+    OtherSession,
+    /// The caller named a session that nobody bound yet, or that somebody else owns. Nothing was written.
+    UnknownSession,
 }
 
 #[derive(Clone, Debug)]
@@ -127,8 +135,9 @@ pub struct StoredTask {
     pub turn: Option<TurnRecord>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Head {
+    pub context: ContextId,
     pub seq: Seq,
     /// The oldest event that can still be read. 1 until retention has folded some away.
     pub first: Seq,
@@ -164,11 +173,12 @@ pub struct TaskPage {
     pub next: Option<PageCursor>,
 }
 
-/// A session and whose it is.
+/// What a context is bound to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OwnedSession {
-    pub owner: Principal,
+pub struct Bound {
     pub session: Session,
+    /// The caller named the session. Then it is never replaced by a new one without a word.
+    pub named: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -176,5 +186,7 @@ pub struct Binding {
     pub owner: Principal,
     pub context: ContextId,
     pub session: Session,
+    /// The session that this one replaces. `None`: the context is bound for the first time.
+    pub replaces: Option<SessionId>,
     pub at: Timestamp,
 }

@@ -1,38 +1,37 @@
 //! A store whose appends a test can hold back or break.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use longshore_engine::port::{
-    Append, Appended, Binding, BoxFuture, Create, Created, Head, ListQuery, OwnedSession, Session, Store,
-    StoredTask, TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, Create, Created, Head, ListQuery, Store, StoredTask,
+    TaskPage,
 };
-use longshore_model::{ContextId, Entry, Error, ErrorKind, Principal, Result, Seq, SessionId, TaskId};
-use tokio::sync::Semaphore;
+use longshore_model::{ContextId, Entry, Error, ErrorKind, Principal, Result, Seq, TaskId};
+use longshore_testkit::scripted_agent::Gate;
 
 #[derive(Debug)]
 pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
-    /// One permit for each append that may go through.
-    gate: Semaphore,
+    /// Where appends wait while the test holds them.
+    pub(crate) appends: Gate,
     /// How many of the next appends fail.
     failures: AtomicUsize,
+    /// How many of the next appends find that somebody else wrote.
+    conflicts: AtomicUsize,
+    /// The oldest event that the store says it has.
+    first: AtomicU64,
 }
 
 impl FaultyStore {
     pub(crate) fn new() -> Arc<Self> {
-        let gate = Semaphore::new(Semaphore::MAX_PERMITS);
-        Arc::new(Self { inner: Arc::new(longshore_store::memory()), gate, failures: AtomicUsize::new(0) })
-    }
-
-    /// From now on appends wait.
-    pub(crate) fn hold(&self) {
-        self.gate.forget_permits(Semaphore::MAX_PERMITS);
-    }
-
-    /// Lets so many appends through.
-    pub(crate) fn release(&self, appends: usize) {
-        self.gate.add_permits(appends);
+        Arc::new(Self {
+            inner: Arc::new(longshore_store::memory()),
+            appends: Gate::default(),
+            failures: AtomicUsize::new(0),
+            conflicts: AtomicUsize::new(0),
+            first: AtomicU64::new(1),
+        })
     }
 
     pub(crate) fn fail_next(&self, appends: usize) {
@@ -40,14 +39,34 @@ impl FaultyStore {
     }
 }
 
+impl FaultyStore {
+    pub(crate) fn conflict_next(&self, appends: usize) {
+        self.conflicts.store(appends, Ordering::SeqCst);
+    }
+
+    /// As if retention had folded everything before this event away.
+    pub(crate) fn forget_before(&self, first: u64) {
+        self.first.store(first, Ordering::SeqCst);
+    }
+
+    fn first(&self) -> Seq {
+        Seq(self.first.load(Ordering::SeqCst))
+    }
+}
+
 impl Store for FaultyStore {
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
         Box::pin(async move {
-            self.gate.acquire().await.expect("the gate is never closed").forget();
+            self.appends.pass().await;
             let failing =
                 self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
             if failing.is_ok() {
                 return Err(Error::new(ErrorKind::Unavailable, "The disk is full."));
+            }
+            let foreign =
+                self.conflicts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            if foreign.is_ok() {
+                return Ok(Appended::Conflict { head: append.expected.plus(7) });
             }
             self.inner.append(append).await
         })
@@ -58,7 +77,12 @@ impl Store for FaultyStore {
     }
 
     fn read<'a>(&'a self, task: &'a TaskId, after: Seq, limit: usize) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        self.inner.read(task, after, limit)
+        Box::pin(async move {
+            let first = self.first();
+            let mut entries = self.inner.read(task, after, limit).await?;
+            entries.retain(|entry| entry.seq >= first);
+            Ok(entries)
+        })
     }
 
     fn get<'a>(
@@ -70,7 +94,10 @@ impl Store for FaultyStore {
     }
 
     fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>> {
-        self.inner.head(owner, task)
+        Box::pin(async move {
+            let head = self.inner.head(owner, task).await?;
+            Ok(head.map(|head| Head { first: self.first(), ..head }))
+        })
     }
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<TaskPage>> {
@@ -81,16 +108,12 @@ impl Store for FaultyStore {
         &'a self,
         owner: &'a Principal,
         context: &'a ContextId,
-    ) -> BoxFuture<'a, Result<Option<Session>>> {
+    ) -> BoxFuture<'a, Result<Option<Bound>>> {
         self.inner.binding(owner, context)
     }
 
-    fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<()>> {
+    fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
         self.inner.bind(binding)
-    }
-
-    fn session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Option<OwnedSession>>> {
-        self.inner.session(session)
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {

@@ -2,6 +2,7 @@
 
 mod faulty_store;
 mod harness;
+mod races;
 mod readers;
 mod recovery;
 mod sends;

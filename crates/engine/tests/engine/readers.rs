@@ -28,13 +28,13 @@ async fn no_event_is_seen_before_it_is_durable() {
     while sent.reader.cursor() < Seq(2) {
         sent.reader.next().await.unwrap();
     }
-    store.hold();
+    store.appends.hold();
     turn.say("a", "x").await;
     // The engine has taken the report (the channel is empty again) and waits for the store.
     turn.reports.reserve_many(turn.reports.max_capacity()).await.unwrap();
     let pending = futures_util::FutureExt::now_or_never(sent.reader.next());
     assert!(pending.is_none(), "read before the append returned: {pending:?}");
-    store.release(1);
+    store.appends.release(1);
     let entries = sent.reader.next().await.unwrap().unwrap();
     assert_eq!(entries[0].entry.seq, Seq(3));
 }

@@ -217,12 +217,12 @@ async fn deltas_that_wait_for_the_store_go_together() {
     let mut h = start_with(store.clone(), EngineConfig::default());
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
-    store.hold();
+    store.appends.hold();
     for _ in 0..50 {
         turn.say("a", "x").await;
     }
     turn.complete().await;
-    store.release(1000);
+    store.appends.release(1000);
     let log = read_all(sent.reader).await;
     let updates = log.iter().filter(|entry| matches!(entry.event, TaskEvent::Artifact(_))).count();
     assert!(updates < 50, "{updates} events for 50 deltas");
