@@ -133,12 +133,12 @@ impl Readers {
                 if let End::Failed(cause) = end {
                     // One line per outage, not one per attempt.
                     if link.fault.is_none() {
-                        tracing::warn!(directory = %reader.directory, %cause, "no event stream from OpenCode");
+                        tracing::warn!(%cause, "no event stream from OpenCode");
                     }
                     link.hopeless = matches!(cause, CallError::Unauthorized | CallError::Garbled(_));
                     link.fault = Some(cause.into_error("follow the agent's events"));
                 } else {
-                    tracing::debug!(directory = %reader.directory, "the event stream ended");
+                    tracing::debug!("the event stream ended");
                     link.fault = None;
                     link.hopeless = false;
                 }
@@ -176,7 +176,7 @@ impl Readers {
             for item in items.drain(..) {
                 match item {
                     Item::TooLong => {
-                        tracing::warn!(directory = %reader.directory, "an event was too long and was skipped");
+                        tracing::warn!("an event was too long and was skipped");
                         reader.routes().lag_all();
                     }
                     Item::Event(body) => {
@@ -197,7 +197,9 @@ impl Readers {
             Ok(head) => head,
             Err(cause) => {
                 tracing::warn!(
-                    directory = %reader.directory, bytes = body.len(), line = cause.line(), column = cause.column(),
+                    bytes = body.len(),
+                    line = cause.line(),
+                    column = cause.column(),
                     "an event that is no event of OpenCode was skipped"
                 );
                 return Noted::Nothing;
