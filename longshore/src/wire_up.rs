@@ -86,6 +86,7 @@ impl Ground {
                 turn_timeout: plan.turns.timeout,
                 cancel_abort_timeout: plan.turns.cancel_abort_timeout,
                 idempotency_window: plan.turns.idempotency_window,
+                ..EngineConfig::default()
             },
         });
         let recovered = engine.recover().await.context("cannot take up the tasks of the last run")?;
