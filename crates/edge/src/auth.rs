@@ -6,8 +6,6 @@
 //! A request that carries `Authorization` is judged by that header alone, right or wrong; `X-API-Key` counts only
 //! without it. So a request never acts for another principal than its first word says.
 
-mod peer_json;
-
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
@@ -17,12 +15,10 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use longshore_model::card::AuthScheme;
 use longshore_model::{Error, ErrorKind, Principal};
+use longshore_wire::v1::card::API_KEY_HEADER;
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-
-/// The header of an API key.
-pub const API_KEY_HEADER: &str = "x-api-key";
 
 /// Every credential that opens the gateway. Cheap to ask, and holds no secret.
 #[derive(Clone)]
@@ -44,11 +40,6 @@ struct Known {
 impl Credentials {
     pub fn builder() -> CredentialsBuilder {
         CredentialsBuilder::default()
-    }
-
-    /// Reads the registry that the Python gateway takes in `A2A_STATIC_AUTH_CREDENTIALS`.
-    pub fn from_peer_json(text: &str) -> Result<Self, CredentialsError> {
-        Self::builder().peer_json(text)?.build()
     }
 
     /// The schemes that at least one credential uses, in a fixed order.
@@ -122,12 +113,6 @@ impl CredentialsBuilder {
     #[must_use]
     pub fn api_key(self, key: SecretString, principal: impl Into<String>) -> Self {
         self.with(AuthScheme::ApiKey, String::new(), key, principal.into())
-    }
-
-    /// Adds the enabled entries of a registry in the peer's JSON.
-    pub fn peer_json(mut self, text: &str) -> Result<Self, CredentialsError> {
-        self.given.extend(peer_json::parse(text)?);
-        Ok(self)
     }
 
     pub fn is_empty(&self) -> bool {
