@@ -56,7 +56,7 @@ impl Dispatcher {
                 reply::json(StatusCode::OK, Media::Json, envelope::result(&id, &result))
             }
             Ok(Outcome::Events(opened)) => {
-                reply::events(sse::frames(opened, Envelope::rpc(id), self.streams.clone()))
+                reply::events(sse::frames(*opened, Envelope::rpc(id), self.streams.clone()))
             }
             Err(error) => refuse(&id, &error),
         }
@@ -69,9 +69,8 @@ fn refuse(id: &Id, error: &longshore_model::Error) -> Response {
 }
 
 fn named_operation(parts: &Parts, method: &str, params: &str) -> Result<Operation> {
-    let named = line::named(&parts.headers, &query::pairs(parts.uri.query()))?;
-    let (_, method) = line::of_method(named, method)?;
-    Ok(match method {
+    line::named(&parts.headers, &query::pairs(parts.uri.query()))?;
+    Ok(match line::method(method)? {
         Method::SendMessage => Operation::Send(decode::send_message(params)?),
         Method::SendStreamingMessage => Operation::Stream(decode::send_message(params)?),
         Method::GetTask => Operation::Get(decode::get_task(params)?),

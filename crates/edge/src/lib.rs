@@ -2,7 +2,7 @@
 //!
 //! A request passes these stages, each of which may end it: [`listen`](crate::listen) (a connection, its timeouts),
 //! `dispatch` (the path, [`auth`], the verb, the line), a binding (`jsonrpc` or `rest`: media type, body, the wire's
-//! decoder), and `operation`, which asks the engine. What comes back is one JSON body or a stream of events (`sse`).
+//! decoder), and `operation`, which asks the engine. What comes back is one JSON body or a stream of events (`log`, `sse`).
 //!
 //! Errors are told in the shape of the binding and logged once, in `reply`.
 
@@ -13,6 +13,7 @@ mod dispatch;
 mod jsonrpc;
 mod line;
 mod listen;
+mod log;
 mod media;
 mod operation;
 mod query;
@@ -40,7 +41,7 @@ pub struct EdgeConfig {
     pub max_body_bytes: usize,
     /// A stream without events carries a comment this often, so that nobody on the way takes it for dead.
     pub keep_alive: Duration,
-    /// A connection that has sent no whole request head for this long is closed.
+    /// A connection without an open request is closed when no whole request head has come for this long.
     pub header_timeout: Duration,
     /// A request whose body takes longer to arrive is refused.
     pub body_timeout: Duration,

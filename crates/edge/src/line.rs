@@ -56,17 +56,15 @@ pub(crate) fn named(headers: &HeaderMap, query: &[(String, String)]) -> Result<O
     Ok(named)
 }
 
-/// The line and the method of a JSON-RPC call.
-pub(crate) fn of_method(_named: Option<Line>, method: &str) -> Result<(Line, Method)> {
-    // Only one line is served, so a named line adds nothing yet.
-    if let Some(known) = Method::parse(method) {
-        return Ok((Line::V1, known));
-    }
-    let served: Vec<&str> = SERVED.iter().map(|method| method.as_str()).collect();
-    Err(Error::new(
-        ErrorKind::MethodNotFound,
-        format!("There is no method {}; served are {}.", shown(method), served.join(", ")),
-    ))
+/// The method of a JSON-RPC call. Only methods of the one line that is served are known.
+pub(crate) fn method(name: &str) -> Result<Method> {
+    Method::parse(name).ok_or_else(|| {
+        let served: Vec<&str> = SERVED.iter().map(|method| method.as_str()).collect();
+        Error::new(
+            ErrorKind::MethodNotFound,
+            format!("There is no method {}; served are {}.", shown(name), served.join(", ")),
+        )
+    })
 }
 
 fn parse(text: &str) -> Result<Line> {
@@ -130,15 +128,15 @@ mod tests {
 
     #[test]
     fn only_pascal_methods_are_served() {
-        for method in Method::ALL {
-            assert_eq!(of_method(None, method.as_str()).unwrap(), (Line::V1, method));
+        for known in Method::ALL {
+            assert_eq!(method(known.as_str()).unwrap(), known);
         }
-        for method in ["message/send", "tasks/get", "sendmessage", "", "opencode.sessions.list"] {
-            let error = of_method(Some(Line::V1), method).unwrap_err();
+        for name in ["message/send", "tasks/get", "sendmessage", "", "opencode.sessions.list"] {
+            let error = method(name).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::MethodNotFound);
             let text = error.message();
             assert!(
-                text.starts_with(&format!("There is no method {method}; served are SendMessage, ")),
+                text.starts_with(&format!("There is no method {name}; served are SendMessage, ")),
                 "{text}"
             );
         }

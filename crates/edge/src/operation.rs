@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use longshore_engine::{Engine, Opening, Subscription, TaskReader};
+use longshore_engine::{Engine, Opening, Snapshot, Subscription};
+use longshore_model::card::OUTPUT_MODES;
 use longshore_model::{
     CancelTask, Error, ErrorKind, GetTask, ListTasks, Principal, Result, SendConfig, SendMessage, Seq,
     SubscribeToTask, TaskId,
@@ -13,12 +14,10 @@ use longshore_model::{
 use longshore_wire::v1::encode::{self, Gap, View};
 use tokio_util::sync::CancellationToken;
 
-use crate::sse::{Event, Opened, Source, Until};
+use crate::log::Log;
+use crate::sse::{Event, Opened, Source, Standing, Until};
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
-
-/// What an agent's output can be shown as. A caller that takes none of these is told so before anything runs.
-const OUTPUT_MODES: [&str; 5] = ["text/plain", "application/json", "text/*", "application/*", "*/*"];
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Operation {
@@ -33,7 +32,7 @@ pub(crate) enum Operation {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Json(Bytes),
-    Events(Opened<TaskReader>),
+    Events(Box<Opened<Log>>),
 }
 
 #[derive(Debug)]
@@ -54,7 +53,9 @@ impl Operations {
         let engine = &self.engine;
         Ok(match operation {
             Operation::Send(command) => Outcome::Json(self.send(caller, command).await?),
-            Operation::Stream(command) => Outcome::Events(self.stream(caller, command, headers).await?),
+            Operation::Stream(command) => {
+                Outcome::Events(self.stream(caller, command, headers).await?.into())
+            }
             Operation::Get(GetTask { id, history_length }) => {
                 let found = engine.get(caller, &id).await?;
                 Outcome::Json(encode::task(&found.task, View { history_length, ..View::default() }))
@@ -77,7 +78,8 @@ impl Operations {
             }
             Operation::Subscribe(SubscribeToTask { id }) => {
                 let subscription = engine.subscribe(caller, &id, last_event_id(headers)?).await?;
-                Outcome::Events(opened(subscription, Until::Terminal))
+                let opened = self.opened(caller, subscription, View::default(), Until::Terminal);
+                Outcome::Events(opened.await?.into())
             }
         })
     }
@@ -111,20 +113,41 @@ impl Operations {
         caller: &Principal,
         command: SendMessage,
         headers: &HeaderMap,
-    ) -> Result<Opened<TaskReader>> {
+    ) -> Result<Opened<Log>> {
         check_config(&command.config)?;
+        let view = View { history_length: command.config.history_length, ..View::default() };
         let cursor = last_event_id(headers)?;
         let sent = self.engine.send(caller, command).await?;
         // A client that was cut sends the same message again and says how far it had read.
         if cursor.is_some() {
             let subscription = self.engine.subscribe(caller, &sent.task, cursor).await?;
-            return Ok(opened(subscription, Until::Settled));
+            return self.opened(caller, subscription, view, Until::Settled).await;
         }
-        let mut source = sent.reader;
-        // The first event is durable, so this does not wait for the agent; if it cannot be read the caller gets a
-        // plain error and no stream.
-        let first = Source::next(&mut source).await?.unwrap_or_default();
-        Ok(Opened { first, source, until: Until::Settled })
+        let subscription = Subscription { opening: Opening::Tail, reader: sent.reader, is_behind: true };
+        self.opened(caller, subscription, view, Until::Settled).await
+    }
+
+    /// A stream with its first events, if there are any yet. Those are durable, so this does not wait for the agent; if
+    /// they cannot be read the caller gets a plain error and no stream.
+    async fn opened(
+        &self,
+        caller: &Principal,
+        subscription: Subscription,
+        view: View,
+        until: Until,
+    ) -> Result<Opened<Log>> {
+        let Subscription { opening, reader, is_behind } = subscription;
+        let mut source = Log { engine: self.engine.clone(), caller: caller.clone(), reader, view };
+        let first = match opening {
+            Opening::Tail if is_behind => source.next().await?.unwrap_or_default(),
+            Opening::Tail => Vec::new(),
+            Opening::Snapshot(now) => vec![task_frame(&now, view, None)],
+            Opening::Gap(now, bounds) => {
+                let gap = Gap { requested: bounds.requested, first: bounds.first, head: bounds.head };
+                vec![task_frame(&now, view, Some(gap))]
+            }
+        };
+        Ok(Opened { first, source, until })
     }
 
     /// The task outlives the gateway's stop; a caller that waits for it does not have to.
@@ -159,17 +182,12 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Seq>> {
     seq.map(|seq| Some(Seq(seq))).ok_or_else(problem)
 }
 
-fn opened(subscription: Subscription, until: Until) -> Opened<TaskReader> {
-    let Subscription { opening, reader } = subscription;
-    let first = match opening {
-        Opening::Tail => Vec::new(),
-        Opening::Snapshot(now) => vec![Event::task(now.seq, encode::stream_task(&now.task, None))],
-        Opening::Gap(now, bounds) => {
-            let gap = Gap { requested: bounds.requested, first: bounds.first, head: bounds.head };
-            vec![Event::task(now.seq, encode::stream_task(&now.task, Some(gap)))]
-        }
-    };
-    Opened { first, source: reader, until }
+fn task_frame(now: &Snapshot, view: View, gap: Option<Gap>) -> Event {
+    Event {
+        seq: now.seq,
+        json: encode::stream_task(&now.task, view, gap),
+        standing: Some(Standing::of(now.task.status.state)),
+    }
 }
 
 fn check_config(config: &SendConfig) -> Result<()> {
@@ -177,18 +195,26 @@ fn check_config(config: &SendConfig) -> Result<()> {
         return Err(push_not_supported());
     }
     let modes = &config.accepted_output_modes;
-    let fits = |mode: &String| {
-        let mode = mode.split(';').next().unwrap_or_default().trim();
-        OUTPUT_MODES.iter().any(|known| known.eq_ignore_ascii_case(mode))
-    };
-    if modes.is_empty() || modes.iter().any(fits) {
+    if modes.is_empty() || modes.iter().any(|mode| takes_output(mode)) {
         return Ok(());
     }
-    Err(Error::new(
-        ErrorKind::ContentTypeNotSupported,
-        "configuration.acceptedOutputModes: none of them can be made; accept text/plain or application/json.",
-    )
-    .detail("supportedTypes", "text/plain, application/json"))
+    let text = format!(
+        "configuration.acceptedOutputModes: none of them can be made; accept {}.",
+        OUTPUT_MODES.join(" or ")
+    );
+    Err(Error::new(ErrorKind::ContentTypeNotSupported, text)
+        .detail("supportedTypes", OUTPUT_MODES.join(", ")))
+}
+
+/// Whether a caller that accepts this mode, which may be a range such as `text/*`, takes something that can be made.
+fn takes_output(mode: &str) -> bool {
+    let mode = mode.split(';').next().unwrap_or_default().trim();
+    let is_of = |known: &str| {
+        let range = mode.strip_suffix("/*").zip(known.split('/').next());
+        mode.eq_ignore_ascii_case(known)
+            || range.is_some_and(|(asked, kind)| asked.eq_ignore_ascii_case(kind))
+    };
+    mode == "*/*" || OUTPUT_MODES.into_iter().any(is_of)
 }
 
 pub(crate) fn push_not_supported() -> Error {
@@ -249,11 +275,11 @@ mod tests {
             &["text/plain"],
             &["image/png", "TEXT/PLAIN; charset=utf-8"],
             &["*/*"],
-            &["application/*"],
+            &["Application/*"],
         ] {
             assert!(check(fine).is_ok(), "{fine:?}");
         }
-        for none in [&["image/png"][..], &["text/html", "audio/*"], &[""]] {
+        for none in [&["image/png"][..], &["text/html", "audio/*"], &[""], &["*"], &["*/plain"], &["text"]] {
             assert_eq!(check(none).unwrap_err().kind(), ErrorKind::ContentTypeNotSupported, "{none:?}");
         }
     }

@@ -34,7 +34,7 @@ impl Dispatcher {
         Ok(match self.operations.perform(caller, operation, &parts.headers).await? {
             Outcome::Json(body) => reply::json(StatusCode::OK, Media::of_answer(&parts.headers), body),
             Outcome::Events(opened) => {
-                reply::events(sse::frames(opened, Envelope::Bare, self.streams.clone()))
+                reply::events(sse::frames(*opened, Envelope::Bare, self.streams.clone()))
             }
         })
     }
@@ -58,18 +58,14 @@ impl Dispatcher {
 }
 
 fn named_operation(route: &Route, parts: &Parts, text: &str) -> Result<Operation> {
-    let query = || query::pairs(parts.uri.query());
+    let query = query::pairs(parts.uri.query());
     Ok(match route {
-        Route::SendMessage => Operation::Send(decode::send_message(text)?),
-        Route::StreamMessage => Operation::Stream(decode::send_message(text)?),
-        Route::Tasks => Operation::List(decode::list_tasks_query(&query())?),
-        Route::Task(id) => Operation::Get(decode::get_task_query(id, &query())?),
-        Route::CancelTask(id) => Operation::Cancel(decode::cancel_task_at(id, text)?),
-        Route::SubscribeToTask(id) => {
-            // The body of a POST is that of a cancellation: an id and nothing else.
-            decode::cancel_task_at(id, text)?;
-            Operation::Subscribe(decode::subscribe_query(id, &query())?)
-        }
+        Route::SendMessage => Operation::Send(decode::send_message_query(&query, text)?),
+        Route::StreamMessage => Operation::Stream(decode::send_message_query(&query, text)?),
+        Route::Tasks => Operation::List(decode::list_tasks_query(&query)?),
+        Route::Task(id) => Operation::Get(decode::get_task_query(id, &query)?),
+        Route::CancelTask(id) => Operation::Cancel(decode::cancel_task_query(id, &query, text)?),
+        Route::SubscribeToTask(id) => Operation::Subscribe(decode::subscribe_query(id, &query, text)?),
         Route::PushConfigs | Route::PushConfig => return Err(operation::push_not_supported()),
         Route::ExtendedCard => return Err(operation::no_extended_card()),
         // The dispatcher has answered these.

@@ -1,8 +1,8 @@
-//! A task's log as server-sent events.
+//! Events as server-sent events.
 //!
 //! The body is pulled: while the socket is full nothing is read from the log, so a stalled reader costs one batch
-//! and hyper's own buffer. An event is encoded once and its bytes are shared by all readers; only the JSON-RPC
-//! envelope, which holds the caller's id, is written for each.
+//! and hyper's own buffer. The bytes of an event are shared by all readers; only the JSON-RPC envelope, which holds
+//! the caller's id, is written for each.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -10,16 +10,12 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream::{self, BoxStream, StreamExt};
-use longshore_engine::{Form, TaskReader};
-use longshore_model::{Error, Result, Seq};
+use longshore_model::{Error, Result, Seq, TaskState};
 use longshore_wire::jsonrpc::{self, Id};
 use longshore_wire::v1;
 use tokio_util::sync::CancellationToken;
 
 use crate::reply;
-
-/// The 1.0 stream response, without an envelope. JSON-RPC and REST share it.
-const V1_FORM: Form = Form(0);
 
 /// A batch is closed when it has grown to this; one event may be larger. More waits for the next pull.
 const BATCH_BYTES: usize = 16 * 1024;
@@ -33,16 +29,30 @@ const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) seq: Seq,
-    /// One line.
+    /// One line: a line break would end the `data:` field. The wire writes nothing else.
     pub(crate) json: Bytes,
-    pub(crate) terminal: bool,
-    pub(crate) settled: bool,
+    /// What the event says about the state of the task. Most say nothing.
+    pub(crate) standing: Option<Standing>,
 }
 
-impl Event {
-    /// A whole task, as of `seq`.
-    pub(crate) fn task(seq: Seq, json: Bytes) -> Self {
-        Self { seq, json: one_line(json), terminal: false, settled: false }
+/// How it stands with a task, as far as a stream has to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    Working,
+    /// Waits for an answer of the caller.
+    Asking,
+    Over,
+}
+
+impl Standing {
+    pub(crate) fn of(state: TaskState) -> Self {
+        if state.is_terminal() {
+            Self::Over
+        } else if state.is_settled() {
+            Self::Asking
+        } else {
+            Self::Working
+        }
     }
 }
 
@@ -50,20 +60,9 @@ impl Event {
 pub(crate) trait Source: Send + 'static {
     /// At least one event; `None` when there will be no more.
     fn next(&mut self) -> impl Future<Output = Result<Option<Vec<Event>>>> + Send;
-}
 
-impl Source for TaskReader {
-    async fn next(&mut self) -> Result<Option<Vec<Event>>> {
-        let Some(entries) = Self::next(self).await? else { return Ok(None) };
-        let (task, context) = (self.task_id(), self.context_id());
-        let events = entries.iter().map(|logged| Event {
-            seq: logged.entry.seq,
-            json: logged.encoded(V1_FORM, |entry| one_line(v1::encode::stream_entry(task, context, entry))),
-            terminal: logged.entry.event.is_terminal(),
-            settled: logged.entry.event.is_settling(),
-        });
-        Ok(Some(events.collect()))
-    }
+    /// Whether every event that there is by now was given.
+    fn is_at_head(&mut self) -> impl Future<Output = Result<bool>> + Send;
 }
 
 /// When a stream closes by itself.
@@ -117,7 +116,7 @@ pub(crate) fn frames<S: Source>(
         source: opened.source,
         until: opened.until,
         pending: VecDeque::new(),
-        last: false,
+        standing: Standing::Working,
         envelope,
         settings,
     };
@@ -134,8 +133,8 @@ struct Streaming<S> {
     source: S,
     until: Until,
     pending: VecDeque<Event>,
-    /// Nothing comes after what is pending.
-    last: bool,
+    /// What the newest event said that said anything. The end of a batch means nothing.
+    standing: Standing,
     envelope: Envelope,
     settings: StreamSettings,
 }
@@ -144,15 +143,20 @@ impl<S: Source> Streaming<S> {
     /// The next bytes, and whether there may be more. `None` at the end.
     async fn next(&mut self) -> Option<(Bytes, bool)> {
         loop {
-            if self.settings.closing.is_cancelled() {
-                return Some((Bytes::from_static(COME_BACK), false));
-            }
+            // What was read is written, also when the gateway stops: the first event is all that a client knows its task
+            // by. A client that does not take it is cut at the end of the grace.
             if !self.pending.is_empty() {
                 let batch = self.batch();
-                return Some((batch, !(self.last && self.pending.is_empty())));
+                let is_last = self.standing == Standing::Over && self.pending.is_empty();
+                return Some((batch, !is_last));
             }
-            if self.last {
-                return None;
+            match self.is_done().await {
+                Ok(false) => {}
+                Ok(true) => return None,
+                Err(error) => return Some((self.failure(&error), false)),
+            }
+            if self.settings.closing.is_cancelled() {
+                return Some((Bytes::from_static(COME_BACK), false));
             }
             tokio::select! {
                 biased;
@@ -170,11 +174,19 @@ impl<S: Source> Streaming<S> {
     }
 
     fn take(&mut self, events: Vec<Event>) {
-        // An interrupted state that is followed by more was answered long ago: only the newest event counts.
-        self.last = events
-            .last()
-            .is_some_and(|newest| newest.terminal || (self.until == Until::Settled && newest.settled));
+        let newest = events.iter().rev().find_map(|event| event.standing);
+        self.standing = newest.unwrap_or(self.standing);
         self.pending.extend(events);
+    }
+
+    /// Whether the stream closes here, with everything written that was read.
+    async fn is_done(&mut self) -> Result<bool> {
+        match self.standing {
+            Standing::Over => Ok(true),
+            // What was asked in the middle of a log may have been answered long ago.
+            Standing::Asking if self.until == Until::Settled => self.source.is_at_head().await,
+            Standing::Asking | Standing::Working => Ok(false),
+        }
     }
 
     /// As many pending events as fit into one write, at least one.
@@ -198,7 +210,8 @@ impl<S: Source> Streaming<S> {
             Envelope::Rpc { id, .. } => (&b""[..], jsonrpc::error(id, error)),
         };
         let mut frame = BytesMut::new();
-        for piece in [event, b"data: ", &one_line(json), b"\n\n"] {
+        debug_assert!(is_one_line(&json), "{json:?}");
+        for piece in [event, b"data: ", &json, b"\n\n"] {
             frame.put_slice(piece);
         }
         frame.freeze()
@@ -206,6 +219,7 @@ impl<S: Source> Streaming<S> {
 }
 
 fn write_event(buffer: &mut BytesMut, event: &Event, envelope: &Envelope) {
+    debug_assert!(is_one_line(&event.json), "{:?}", event.json);
     let seq = event.seq.to_string();
     let (before, after): (&[u8], &[u8]) = match envelope {
         Envelope::Bare => (b"", b""),
@@ -216,14 +230,8 @@ fn write_event(buffer: &mut BytesMut, event: &Event, envelope: &Envelope) {
     }
 }
 
-/// JSON without line breaks: a line break would end the `data:` field. In JSON a raw one can only stand between
-/// tokens (metadata is carried as the caller wrote it), so a space means the same.
-fn one_line(json: Bytes) -> Bytes {
-    let is_break = |byte: &u8| matches!(byte, b'\n' | b'\r');
-    if !json.iter().any(is_break) {
-        return json;
-    }
-    json.iter().map(|byte| if is_break(byte) { b' ' } else { *byte }).collect()
+fn is_one_line(json: &[u8]) -> bool {
+    !json.iter().any(|byte| matches!(byte, b'\n' | b'\r'))
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ struct Script {
     pulls: Arc<AtomicUsize>,
 }
 
+type Steps = Vec<Result<Option<Vec<Event>>>>;
+
 impl Source for Script {
     async fn next(&mut self) -> Result<Option<Vec<Event>>> {
         self.pulls.fetch_add(1, Ordering::Relaxed);
@@ -19,6 +21,10 @@ impl Source for Script {
             Some(step) => step,
             None => std::future::pending().await,
         }
+    }
+
+    async fn is_at_head(&mut self) -> Result<bool> {
+        Ok(self.steps.is_empty())
     }
 }
 
@@ -28,7 +34,7 @@ struct Run {
     frames: BoxStream<'static, Bytes>,
 }
 
-fn run(first: Vec<Event>, steps: Vec<Result<Option<Vec<Event>>>>, until: Until, envelope: Envelope) -> Run {
+fn run(first: Vec<Event>, steps: Steps, until: Until, envelope: Envelope) -> Run {
     let (pulls, closing) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
     let source = Script { steps: steps.into(), pulls: Arc::clone(&pulls) };
     let settings = StreamSettings { keep_alive: Duration::from_secs(15), closing: closing.clone() };
@@ -36,20 +42,19 @@ fn run(first: Vec<Event>, steps: Vec<Result<Option<Vec<Event>>>>, until: Until, 
 }
 
 fn event(seq: u64, json: &str) -> Event {
-    Event {
-        seq: Seq(seq),
-        json: one_line(Bytes::copy_from_slice(json.as_bytes())),
-        terminal: false,
-        settled: false,
-    }
+    Event { seq: Seq(seq), json: Bytes::copy_from_slice(json.as_bytes()), standing: None }
+}
+
+fn status(seq: u64, standing: Standing) -> Event {
+    Event { standing: Some(standing), ..event(seq, "{}") }
 }
 
 fn terminal(seq: u64) -> Event {
-    Event { terminal: true, settled: true, ..event(seq, "{}") }
+    status(seq, Standing::Over)
 }
 
 fn interrupted(seq: u64) -> Event {
-    Event { settled: true, ..event(seq, "{}") }
+    status(seq, Standing::Asking)
 }
 
 async fn text(run: Run) -> Vec<String> {
@@ -59,11 +64,11 @@ async fn text(run: Run) -> Vec<String> {
 #[tokio::test]
 async fn one_frame_for_each_event_one_write_for_each_batch() {
     let first = vec![event(1, "{\"a\":1}")];
-    let steps = vec![Ok(Some(vec![event(2, "{\"b\":\n\r2}"), terminal(3)]))];
+    let steps = vec![Ok(Some(vec![event(2, "{\"b\":2}"), terminal(3)]))];
     let run = run(first, steps, Until::Terminal, Envelope::Bare);
     assert_eq!(
         text(run).await,
-        ["id: 1\ndata: {\"a\":1}\n\n", "id: 2\ndata: {\"b\":  2}\n\nid: 3\ndata: {}\n\n"]
+        ["id: 1\ndata: {\"a\":1}\n\n", "id: 2\ndata: {\"b\":2}\n\nid: 3\ndata: {}\n\n"]
     );
 }
 
@@ -79,16 +84,43 @@ async fn the_rpc_envelope_is_the_one_of_plain_answers() {
     );
 }
 
+/// The ids that a stream of these batches has given when it ends, or `None` if it waits for more.
+fn given(batches: Vec<Vec<Event>>, until: Until) -> Option<Vec<u64>> {
+    let mut batches = batches.into_iter();
+    let first = batches.next().unwrap_or_default();
+    let run = run(first, batches.map(|batch| Ok(Some(batch))).collect(), until, Envelope::Bare);
+    let lines = text(run).now_or_never()?.concat();
+    let ids = lines.lines().filter_map(|line| line.strip_prefix("id: "));
+    Some(ids.map(|id| id.parse().unwrap()).collect())
+}
+
 #[tokio::test]
 async fn only_a_send_ends_when_the_task_asks() {
-    let batches = || vec![Ok(Some(vec![interrupted(2)])), Ok(Some(vec![terminal(3)]))];
-    let sent = run(vec![event(1, "{}")], batches(), Until::Settled, Envelope::Bare);
-    assert_eq!(text(sent).await.len(), 2);
-    let subscribed = run(vec![event(1, "{}")], batches(), Until::Terminal, Envelope::Bare);
-    assert_eq!(text(subscribed).await.len(), 3);
-    // An ask that was answered is history.
-    let replayed = run(vec![interrupted(1), event(2, "{}")], vec![Ok(None)], Until::Settled, Envelope::Bare);
-    assert_eq!(text(replayed).await.len(), 1);
+    let (said, working) = (|seq| event(seq, "{}"), |seq| status(seq, Standing::Working));
+    // It asks, and nothing came after that.
+    let asked = [working(1), interrupted(2)];
+    // It asked, was answered, and works.
+    let answered = [working(1), interrupted(2), said(3), working(4)];
+    // It said something while it asked.
+    let talking = [working(1), interrupted(2), said(3), said(4)];
+    let ended = [working(1), interrupted(2), working(3), terminal(4)];
+    let cases = [
+        (&asked[..], Until::Settled, Some(2)),
+        (&asked, Until::Terminal, None),
+        (&answered, Until::Settled, None),
+        (&talking, Until::Settled, Some(4)),
+        (&talking, Until::Terminal, None),
+        (&ended, Until::Settled, Some(4)),
+        (&ended, Until::Terminal, Some(4)),
+    ];
+    for (events, until, expected) in cases {
+        let expected: Option<Vec<u64>> = expected.map(|last| (1..=last).collect());
+        // Wherever the batches happen to be cut.
+        for size in 1..=events.len() {
+            let batches: Vec<Vec<Event>> = events.chunks(size).map(<[Event]>::to_vec).collect();
+            assert_eq!(given(batches, until), expected, "{events:?} {until:?} in batches of {size}");
+        }
+    }
     assert_eq!(text(run(vec![], vec![Ok(None)], Until::Terminal, Envelope::Bare)).await.len(), 0);
 }
 
@@ -144,7 +176,28 @@ async fn a_gateway_that_stops_asks_its_clients_to_come_back() {
     assert_eq!(waiting.frames.next().now_or_never(), None);
     waiting.closing.cancel();
     assert_eq!(text(waiting).await, ["retry: 1000\n\n"]);
-    let busy = run(vec![event(1, "{}")], vec![], Until::Terminal, Envelope::Bare);
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_writes_what_it_has_read() {
+    let first = "id: 1\ndata: {}\n\n";
+    let opened = run(vec![event(1, "{}")], vec![], Until::Terminal, Envelope::Bare);
+    opened.closing.cancel();
+    assert_eq!(text(opened).await, [first, "retry: 1000\n\n"]);
+
+    // More than one write, of which the first was made; nothing new is read.
+    let half = format!("\"{}\"", "x".repeat(BATCH_BYTES / 2));
+    let steps = vec![Ok(Some(vec![event(2, &half), event(3, &half)])), Ok(Some(vec![event(4, "{}")]))];
+    let mut busy = run(vec![event(1, "{}")], steps, Until::Terminal, Envelope::Bare);
+    for expected in ["id: 1\n", "id: 2\n"] {
+        assert!(busy.frames.next().await.unwrap().starts_with(expected.as_bytes()));
+    }
     busy.closing.cancel();
-    assert_eq!(text(busy).await, ["retry: 1000\n\n"]);
+    let rest = text(busy).await;
+    assert_eq!(rest, [format!("id: 3\ndata: {half}\n\n"), "retry: 1000\n\n".to_owned()]);
+
+    // A task that is over needs nobody to come back.
+    let over = run(vec![event(1, "{}"), terminal(2)], vec![], Until::Terminal, Envelope::Bare);
+    over.closing.cancel();
+    assert_eq!(text(over).await, [format!("{first}id: 2\ndata: {{}}\n\n")]);
 }

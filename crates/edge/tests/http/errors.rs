@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// One mistake, made in both bindings.
 struct Case {
-    name: &'static str,
+    name: String,
     rpc: Option<Call>,
     rest: Option<Call>,
 }
@@ -25,8 +25,8 @@ async fn transcript(cases: Vec<Case>) -> String {
     text
 }
 
-fn case(name: &'static str, rpc: impl Into<Option<Call>>, rest: impl Into<Option<Call>>) -> Case {
-    Case { name, rpc: rpc.into(), rest: rest.into() }
+fn case(name: &str, rpc: impl Into<Option<Call>>, rest: impl Into<Option<Call>>) -> Case {
+    Case { name: name.to_owned(), rpc: rpc.into(), rest: rest.into() }
 }
 
 fn send_body(message: &Value) -> Value {
@@ -102,6 +102,8 @@ async fn parameters() {
         let body = json!({"message": message("m", "hi"), "configuration": configuration});
         both(name, "SendMessage", body.clone(), gateway.call("POST", "/message:send").json(&body))
     };
+    let in_query =
+        |name, path: &str| case(name, None, gateway.call("POST", path).json(&send_body(&message("m", "hi"))));
     let mut on_task = message("m1", "more");
     on_task["taskId"] = json!(task);
     let mut wrong_context = on_task.clone();
@@ -133,6 +135,14 @@ async fn parameters() {
             "SendMessage",
             tenant.clone(),
             gateway.call("POST", "/message:send").json(&tenant),
+        ),
+        in_query("tenant in the query of a send", "/message:send?tenant=acme"),
+        in_query("tenant in the query of a stream", "/message:stream?tenant=acme"),
+        both(
+            "tenant in a cancellation",
+            "CancelTask",
+            json!({"id": "nope", "tenant": "acme"}),
+            gateway.call("POST", "/tasks/nope:cancel?tenant=acme"),
         ),
         configured("negative historyLength in a send", json!({"historyLength": -1})),
         configured("push configuration", json!({"taskPushNotificationConfig": {"url": "http://x.test/"}})),
@@ -233,6 +243,45 @@ async fn parameters() {
     ];
     insta::assert_snapshot!(transcript(cases).await);
     // None of it reached the agent.
+    assert_eq!(gateway.agent.log().prompted.len(), 1);
+    turn.complete().await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn sessions() {
+    let mut gateway = Gateway::manual().await;
+    let (_, turn) = gateway.working_task("m0").await;
+    // The session of ada's first task, which bob may not use.
+    let session = turn.request.session.id.as_str();
+    let named = |id: &str| json!({"shared": {"session": {"id": id}}});
+    let cases = |rpc_method: &str, path: &str| -> Vec<Case> {
+        let ids = [
+            ("a slash", "a/b"),
+            ("dots", ".."),
+            ("a percent sign", "a%2Fb"),
+            ("unknown", "ses_unknown"),
+            ("foreign", session),
+        ];
+        let places = |id| {
+            let mut in_message = message("m1", "hi");
+            in_message["metadata"] = named(id);
+            let in_request = json!({"message": message("m1", "hi"), "metadata": named(id)});
+            [("request", in_request), ("message", send_body(&in_message))]
+        };
+        let both = |name, (place, body): (&str, Value)| {
+            case(
+                &format!("{name}, in the {place}"),
+                gateway.rpc(rpc_method, &body).header("authorization", BOB),
+                gateway.call("POST", path).json(&body).header("authorization", BOB),
+            )
+        };
+        ids.into_iter().flat_map(|(name, id)| places(id).map(|place| both(name, place))).collect()
+    };
+    let sent = transcript(cases("SendMessage", "/message:send")).await;
+    let streamed = transcript(cases("SendStreamingMessage", "/message:stream")).await;
+    assert_eq!(sent, streamed);
+    insta::assert_snapshot!(sent);
     assert_eq!(gateway.agent.log().prompted.len(), 1);
     turn.complete().await;
     gateway.stop().await;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
-use crate::support::{Call, Frame, Gateway, message, redacted};
+use crate::support::{Answer, BreakableStore, Call, Frame, Gateway, message, redacted};
 
 fn state(frame: &Frame) -> Option<&str> {
     frame.data["statusUpdate"]["status"]["state"].as_str()
@@ -150,6 +150,107 @@ async fn a_cursor_beyond_the_log_is_a_gap_and_never_silence() {
         json!({"id": opening.id, "data": redacted(opening.data)}),
         json!({"id": finished[0].id, "data": redacted(finished[0].data.clone())}),
     ]);
+    gateway.stop().await;
+}
+
+/// How the unreadable log of [`BreakableStore`] is told before a stream has begun.
+fn is_plain_error(answer: &Answer) -> bool {
+    let info = json!({
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": "UNAVAILABLE",
+        "domain": "a2a-protocol.org",
+    });
+    let message = "The store is away.";
+    let body = answer.json();
+    let (status, expected) = if body.get("jsonrpc").is_some() {
+        let error = json!({"code": -32057, "message": message, "data": [info]});
+        (200, json!({"jsonrpc": "2.0", "id": 1, "error": error}))
+    } else {
+        let error = json!({"code": 503, "status": "UNAVAILABLE", "message": message, "details": [info]});
+        (503, json!({"error": error}))
+    };
+    assert_eq!(body, expected);
+    assert_eq!((answer.status.as_u16(), answer.header("content-type")), (status, "application/json"));
+    true
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_read_is_a_plain_error_and_no_stream() {
+    let store = BreakableStore::new();
+    let mut gateway = Gateway::manual_on(store.clone()).await;
+    let (running_body, finished_body) =
+        (json!({"message": message("m1", "go")}), json!({"message": message("m2", "go")}));
+    let mut running = gateway.call("POST", "/message:stream").json(&running_body).stream().await;
+    let running_turn = gateway.turns.recv().await.unwrap();
+    let mut finished = gateway.call("POST", "/message:stream").json(&finished_body).stream().await;
+    let finished_turn = gateway.turns.recv().await.unwrap();
+    let finished_id = finished_turn.request.task.to_string();
+    finished_turn.complete().await;
+    let finished_head = finished.rest().await.last().unwrap().id.unwrap();
+    // More than is kept in memory for readers that keep up.
+    let mut running_head = 0;
+    while running_head < 100 {
+        running_turn.say("b", "word ").await;
+        running_head = running.next().await.unwrap().id.unwrap();
+    }
+    let running_id = running_turn.request.task.to_string();
+
+    store.break_reads();
+    let ways = |id: &str, body: &Value, after: u64| -> [Call; 5] {
+        let path = format!("/tasks/{id}:subscribe");
+        [
+            gateway.call("GET", &path),
+            gateway.call("POST", &path),
+            gateway.rpc("SubscribeToTask", &json!({"id": id})),
+            gateway.call("POST", "/message:stream").json(body),
+            gateway.rpc("SendStreamingMessage", body),
+        ]
+        .map(|call| call.header("last-event-id", &after.to_string()))
+    };
+    for after in 0..=finished_head {
+        for way in ways(&finished_id, &finished_body, after) {
+            assert!(is_plain_error(&way.send().await), "after {after}");
+        }
+    }
+    for after in [0, 1, 30] {
+        for way in ways(&running_id, &running_body, after) {
+            assert!(is_plain_error(&way.send().await), "after {after}");
+        }
+    }
+    // What is in memory needs no store.
+    for after in [running_head - 1, running_head] {
+        for way in ways(&running_id, &running_body, after) {
+            let mut events = way.stream().await;
+            if after < running_head {
+                assert_eq!(events.next().await.unwrap().id, Some(running_head));
+            }
+        }
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_streamed_send_shows_as_much_history_as_was_asked_for() {
+    let gateway = Gateway::echoing().await;
+    let body = |history_length: Value| json!({"message": message("m1", "hi"), "configuration": {"historyLength": history_length}});
+    // One task, so the same events: what one caller does not want to see must not be missing for another.
+    for (history_length, expected) in
+        [(json!(0), 0), (Value::Null, 1), (json!(0), 0), (json!(1), 1), (json!(7), 1)]
+    {
+        let body = body(history_length);
+        let ways =
+            [gateway.call("POST", "/message:stream").json(&body), gateway.rpc("SendStreamingMessage", &body)];
+        for way in ways {
+            // From the start, from the start once more, and after a gap.
+            for cursor in ["", "0", "99"] {
+                let first = way.clone().header("last-event-id", cursor).stream().await.next().await.unwrap();
+                let task = &first.data.get("result").unwrap_or(&first.data)["task"];
+                let history = task.get("history").map(|history| history.as_array().unwrap().len());
+                assert_eq!(history, (expected > 0).then_some(expected), "{body} {cursor:?}");
+            }
+        }
+    }
+    assert_eq!(gateway.agent.log().prompted.len(), 1);
     gateway.stop().await;
 }
 

@@ -78,8 +78,9 @@ pub fn list_response(tasks: &[Task], view: View, next_page_token: &str, page_siz
     out.into()
 }
 
-/// One event of the log as one frame of a stream.
-pub fn stream_entry(task: &TaskId, context: &ContextId, entry: &Entry) -> Bytes {
+/// One event of the log as one frame of a stream. Only the first event has a history, of the one message that it is
+/// about, so the view changes no other.
+pub fn stream_entry(task: &TaskId, context: &ContextId, entry: &Entry, view: View) -> Bytes {
     let mut out = Vec::with_capacity(256);
     let mut frame = ObjectWriter::begin(&mut out);
     match &entry.event {
@@ -87,7 +88,9 @@ pub fn stream_entry(task: &TaskId, context: &ContextId, entry: &Entry) -> Bytes 
             write_task_head(object, task, context_id, |status| {
                 write_state(status, TaskState::Submitted, *at, None);
             });
-            object.array("history", [message], write_message);
+            if view.history_length != Some(0) {
+                object.array("history", [message], write_message);
+            }
         }),
         TaskEvent::Status(update) => {
             frame.object("statusUpdate", |object| write_status_update(object, task, context, update));
@@ -101,8 +104,8 @@ pub fn stream_entry(task: &TaskId, context: &ContextId, entry: &Entry) -> Bytes 
 }
 
 /// A snapshot as the frame of a stream. With a gap, the task's metadata says what the reader missed.
-pub fn stream_task(task: &Task, gap: Option<Gap>) -> Bytes {
-    wrapped_task(task, View::default(), gap)
+pub fn stream_task(task: &Task, view: View, gap: Option<Gap>) -> Bytes {
+    wrapped_task(task, view, gap)
 }
 
 fn wrapped_task(task: &Task, view: View, gap: Option<Gap>) -> Bytes {

@@ -10,7 +10,8 @@ use crate::json::ObjectWriter;
 pub struct Row {
     /// Of the JSON-RPC error object.
     pub code: i32,
-    /// Of a REST answer. JSON-RPC answers are always 200.
+    /// Of a REST answer. A JSON-RPC answer has it only where HTTP itself refuses (401, 403, 413) or a handler broke
+    /// (500); all other errors of JSON-RPC travel on 200.
     pub http: u16,
     /// The canonical name that goes with it.
     pub status: &'static str,

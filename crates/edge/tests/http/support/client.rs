@@ -6,9 +6,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 use super::PATIENCE;
 
@@ -57,13 +59,7 @@ impl Call {
 
     /// The answer must be a stream.
     pub(crate) async fn stream(self) -> Events {
-        let response = self.open().await;
-        let (parts, body) = response.into_parts();
-        assert_eq!(parts.status, StatusCode::OK);
-        assert_eq!(parts.headers["content-type"], "text/event-stream");
-        assert_eq!(parts.headers["cache-control"], "no-cache");
-        assert_eq!(parts.headers["x-accel-buffering"], "no");
-        Events { body, text: String::new() }
+        Events::of(self.open().await)
     }
 
     async fn open(self) -> http::Response<Incoming> {
@@ -75,8 +71,7 @@ impl Call {
         let io = TokioIo::new(TcpStream::connect(self.address).await.unwrap());
         let mut request = self.request.map(Full::new);
         if self.http2 {
-            let (mut sender, connection) =
-                hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+            let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
             tokio::spawn(connection);
             sender.send_request(request).await.unwrap()
         } else {
@@ -88,6 +83,41 @@ impl Call {
             tokio::spawn(connection);
             sender.send_request(request).await.unwrap()
         }
+    }
+}
+
+/// A connection that stays open for as long as the server lets it.
+pub(crate) struct Http2 {
+    sender: http2::SendRequest<Full<Bytes>>,
+    connection: JoinHandle<hyper::Result<()>>,
+}
+
+impl Http2 {
+    #[expect(clippy::disallowed_methods, reason = "the client's connection is no task of the gateway")]
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
+        let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        Self { sender, connection: tokio::spawn(connection) }
+    }
+
+    /// Sends a request and waits until its answer begins.
+    pub(crate) async fn open(&mut self, call: Call) -> http::Response<Incoming> {
+        let sent = self.sender.send_request(call.request.map(Full::new));
+        tokio::time::timeout(PATIENCE, sent).await.expect("an answer begins").unwrap()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.connection.is_finished()
+    }
+
+    /// Waits until the server has closed it.
+    pub(crate) async fn closed(self) {
+        // A client whose sender is gone closes by itself.
+        let Self { sender, connection } = self;
+        let ended = tokio::time::timeout(PATIENCE, connection).await.expect("the server closes");
+        // A reset says as clearly as an end that the server has closed.
+        let _ = ended.unwrap();
+        drop(sender);
     }
 }
 
@@ -123,6 +153,16 @@ pub(crate) struct Frame {
 }
 
 impl Events {
+    /// The answer must be a stream.
+    pub(crate) fn of(answer: http::Response<Incoming>) -> Self {
+        let (parts, body) = answer.into_parts();
+        assert_eq!(parts.status, StatusCode::OK);
+        assert_eq!(parts.headers["content-type"], "text/event-stream");
+        assert_eq!(parts.headers["cache-control"], "no-cache");
+        assert_eq!(parts.headers["x-accel-buffering"], "no");
+        Self { body, text: String::new() }
+    }
+
     /// The next frame with data, or `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         loop {

@@ -1,5 +1,6 @@
 //! A gateway on a free port with an agent that the test plays, and a client that shows bytes as they are.
 
+mod breakable_store;
 mod client;
 mod shown;
 
@@ -8,16 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_edge::{Credentials, Edge, EdgeConfig};
-use longshore_engine::port::SystemClock;
+use longshore_engine::port::{Store, SystemClock};
 use longshore_engine::{Engine, EngineConfig, EngineParts, Tasks};
-use longshore_model::card::{Binding, Card, Interface, Skill};
+use longshore_model::card::{Binding, Card, INPUT_MODES, Interface, OUTPUT_MODES, Skill};
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use client::{Answer, Call, Frame};
+pub(crate) use breakable_store::BreakableStore;
+pub(crate) use client::{Answer, Call, Events, Frame, Http2};
 pub(crate) use shown::{redacted, shown};
 
 pub(crate) const ADA: &str = "Bearer tok-ada";
@@ -39,7 +41,7 @@ impl Gateway {
     /// An agent that says every prompt back.
     pub(crate) async fn echoing() -> Self {
         let (_, turns) = mpsc::channel(1);
-        Self::start(ScriptedAgent::echo(), turns, |_| {}).await
+        Self::start(ScriptedAgent::echo(), turns, Arc::new(longshore_store::memory()), |_| {}).await
     }
 
     /// An agent whose turns the test plays.
@@ -49,17 +51,23 @@ impl Gateway {
 
     pub(crate) async fn manual_with(configure: impl FnOnce(&mut EdgeConfig)) -> Self {
         let (agent, turns) = ScriptedAgent::manual();
-        Self::start(agent, turns, configure).await
+        Self::start(agent, turns, Arc::new(longshore_store::memory()), configure).await
+    }
+
+    pub(crate) async fn manual_on(store: Arc<dyn Store>) -> Self {
+        let (agent, turns) = ScriptedAgent::manual();
+        Self::start(agent, turns, store, |_| {}).await
     }
 
     async fn start(
         agent: Arc<ScriptedAgent>,
         turns: mpsc::Receiver<StartedTurn>,
+        store: Arc<dyn Store>,
         configure: impl FnOnce(&mut EdgeConfig),
     ) -> Self {
         let tasks = Tasks::new();
         let engine = Engine::new(EngineParts {
-            store: Arc::new(longshore_store::memory()),
+            store,
             agent: agent.clone(),
             clock: Arc::new(SystemClock),
             tasks: tasks.clone(),
@@ -129,8 +137,8 @@ fn card() -> Card {
         ],
         streaming: true,
         schemes: credentials().schemes(),
-        input_modes: vec!["text/plain".to_owned()],
-        output_modes: vec!["text/plain".to_owned()],
+        input_modes: INPUT_MODES.map(str::to_owned).to_vec(),
+        output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),
         skills: vec![Skill {
             id: "code".to_owned(),
             name: "Code".to_owned(),

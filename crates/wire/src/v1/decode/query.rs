@@ -1,12 +1,18 @@
-//! REST requests whose parameters stand in the path and the query string.
+//! REST requests, whose parameters stand in the path, the query string and the body of a POST.
 
 use longshore_model::{
-    CancelTask, ContextId, GetTask, ListTasks, Result, SubscribeToTask, TaskId, TaskState,
+    CancelTask, ContextId, GetTask, ListTasks, Result, SendMessage, SubscribeToTask, TaskId, TaskState,
 };
 
 use super::params::{self, DEFAULT_PAGE_SIZE, id, moment, no_tenant, page_size, some_id};
 use crate::json::{Fault, Read, count, flag_from_text, int32_from_text, text};
 use crate::v1::names;
+
+/// The message stands in the body; the query can name a tenant, and nothing else that counts.
+pub fn send_message_query(query: &[(String, String)], body: &str) -> Result<SendMessage> {
+    read(query, |_| Ok(()))?;
+    params::send_message(body)
+}
 
 /// `id` is the segment of the path, decoded; so are the pairs of the query.
 pub fn get_task_query(id: &str, query: &[(String, String)]) -> Result<GetTask> {
@@ -18,23 +24,12 @@ pub fn get_task_query(id: &str, query: &[(String, String)]) -> Result<GetTask> {
     })
 }
 
-pub fn subscribe_query(id: &str, query: &[(String, String)]) -> Result<SubscribeToTask> {
-    read(query, |_| Ok(SubscribeToTask { id: path_id(id)? }))
+pub fn subscribe_query(id: &str, query: &[(String, String)], body: &str) -> Result<SubscribeToTask> {
+    task_of_path(id, query, body).map(|id| SubscribeToTask { id })
 }
 
-/// The body of a cancellation may be empty; an id that it names must be that of the path.
-pub fn cancel_task_at(id: &str, body: &str) -> Result<CancelTask> {
-    let task = path_id(id).map_err(Fault::into_params_error)?;
-    if !body.trim_ascii().is_empty() {
-        params::params(body, &["tenant", "id"], |params| {
-            params.optional("id", |raw| match text(raw)?.as_str() {
-                "" => Ok(()),
-                named if named == task.as_str() => Ok(()),
-                _ => Err(Fault::new("must be the id of the path, or left out")),
-            })
-        })?;
-    }
-    Ok(CancelTask { id: task })
+pub fn cancel_task_query(id: &str, query: &[(String, String)], body: &str) -> Result<CancelTask> {
+    task_of_path(id, query, body).map(|id| CancelTask { id })
 }
 
 pub fn list_tasks_query(query: &[(String, String)]) -> Result<ListTasks> {
@@ -70,6 +65,21 @@ impl Query<'_> {
 fn read<T>(query: &[(String, String)], read: impl FnOnce(&Query<'_>) -> Read<T>) -> Result<T> {
     let query = Query(query);
     query.get(&["tenant"], no_tenant).and_then(|_| read(&query)).map_err(Fault::into_params_error)
+}
+
+/// The task of a request that needs nothing but it. The body may be empty; an id that it names must be that of the path.
+fn task_of_path(id: &str, query: &[(String, String)], body: &str) -> Result<TaskId> {
+    let task = read(query, |_| path_id(id))?;
+    if !body.trim_ascii().is_empty() {
+        params::params(body, &["tenant", "id"], |params| {
+            params.optional("id", |raw| match text(raw)?.as_str() {
+                "" => Ok(()),
+                named if named == task.as_str() => Ok(()),
+                _ => Err(Fault::new("must be the id of the path, or left out")),
+            })
+        })?;
+    }
+    Ok(task)
 }
 
 fn path_id(text: &str) -> Read<TaskId> {

@@ -318,7 +318,7 @@ fn queries_say_what_bodies_say() {
     }
     let task = get_task_query("t", &query("historyLength=5&x=y")).unwrap();
     assert_eq!(task, get_task(r#"{"id":"t","historyLength":5}"#).unwrap());
-    assert_eq!(subscribe_query("t", &[]).unwrap(), subscribe(r#"{"id":"t"}"#).unwrap());
+    assert_eq!(subscribe_query("t", &[], "").unwrap(), subscribe(r#"{"id":"t"}"#).unwrap());
 
     refused(
         |text| list_tasks_query(&query(text)),
@@ -340,20 +340,29 @@ fn queries_say_what_bodies_say() {
         &[("historyLength=1.5", "historyLength"), ("tenant=x", "tenant")],
     );
     refused(|id| get_task_query(id, &[]), &[("", "id"), ("a/b", "id"), ("a b", "id")]);
-    refused(|id| subscribe_query(id, &[]), &[("a/b", "id")]);
 }
 
 #[test]
-fn a_cancellation_needs_no_body() {
+fn a_request_for_one_task_needs_no_body() {
     for body in ["", " \r\n", "{}", r#"{"id":"t"}"#, r#"{"id":null,"metadata":{}}"#, r#"{"id":""}"#] {
-        assert_eq!(cancel_task_at("t", body).unwrap().id.as_str(), "t", "{body:?}");
+        assert_eq!(cancel_task_query("t", &[], body).unwrap().id.as_str(), "t", "{body:?}");
+        assert_eq!(subscribe_query("t", &query("tenant=&x=y"), body).unwrap().id.as_str(), "t", "{body:?}");
     }
-    refused(
-        |body| cancel_task_at("t", body),
-        &[(r#"{"id":"u"}"#, "id"), (r#"{"tenant":"x"}"#, "tenant"), ("[]", "")],
-    );
-    refused(|id| cancel_task_at(id, ""), &[("a/b", "id")]);
-    assert_eq!(fault(cancel_task_at("t", "{")).0, ErrorKind::Parse);
+    let bodies = &[(r#"{"id":"u"}"#, "id"), (r#"{"tenant":"x"}"#, "tenant"), ("[]", "")];
+    refused(|body| cancel_task_query("t", &[], body), bodies);
+    refused(|body| subscribe_query("t", &[], body), bodies);
+    refused(|id| cancel_task_query(id, &[], ""), &[("a/b", "id")]);
+    refused(|id| subscribe_query(id, &[], ""), &[("a/b", "id")]);
+    refused(|text| cancel_task_query("t", &query(text), ""), &[("tenant=x", "tenant")]);
+    refused(|text| subscribe_query("t", &query(text), ""), &[("tenant=x", "tenant")]);
+    assert_eq!(fault(cancel_task_query("t", &[], "{")).0, ErrorKind::Parse);
+}
+
+#[test]
+fn a_message_in_a_body_may_have_a_query_beside_it() {
+    let body = send_parts(r#"[{"text":"a"}]"#);
+    assert_eq!(send_message_query(&query("tenant=&x=y"), &body).unwrap(), send_message(&body).unwrap());
+    refused(|text| send_message_query(&query(text), &body), &[("tenant=x", "tenant")]);
 }
 
 #[test]

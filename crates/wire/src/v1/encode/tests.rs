@@ -133,8 +133,16 @@ fn each_event_is_one_frame() {
         ("frame_artifact_first", update(false, false)),
         ("frame_artifact_last", update(true, true)),
     ] {
-        let frame = stream_entry(&task.id, &task.context_id, &Entry { seq: Seq(1), event });
-        insta::assert_snapshot!(name, written(frame));
+        let entry = Entry { seq: Seq(1), event };
+        let frame = written(stream_entry(&task.id, &task.context_id, &entry, View::default()));
+        insta::assert_snapshot!(name, frame);
+        for history_length in [None, Some(0), Some(1)] {
+            let view = View { history_length, ..View::default() };
+            let seen = written(stream_entry(&task.id, &task.context_id, &entry, view));
+            let is_cut = name == "frame_submitted" && history_length == Some(0);
+            assert_eq!(seen == frame, !is_cut, "{seen}");
+            assert_eq!(seen.contains("history"), name == "frame_submitted" && !is_cut, "{seen}");
+        }
     }
 }
 
@@ -159,8 +167,11 @@ fn a_gap_is_noted_beside_what_the_metadata_says() {
         ),
     ] {
         let task = Task { metadata: before.map(metadata), ..bare_task() };
-        let frame = written(stream_task(&task, Some(gap)));
+        let frame = written(stream_task(&task, View::default(), Some(gap)));
         assert!(frame.ends_with(&format!("\"metadata\":{expected}}}}}")), "{before:?}: {frame}");
     }
-    assert_eq!(stream_task(&full_task(), None), send_response(&full_task(), View::default()));
+    for history_length in [None, Some(0), Some(1)] {
+        let view = View { history_length, ..View::default() };
+        assert_eq!(stream_task(&full_task(), view, None), send_response(&full_task(), view));
+    }
 }
