@@ -3,22 +3,25 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
 use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use longshore_engine::Tasks;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::Edge;
 use crate::dispatch::Dispatcher;
+use crate::reply;
 
 /// What hyper may hold for one connection before it stops pulling: the memory of a stalled reader, and the longest
 /// request head. Rounded up by one batch of events.
@@ -40,7 +43,7 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
     let cut = CancellationToken::new();
     let connections = Connections {
         builder: builder(&tasks, &cut, config.header_timeout),
-        first_request_within: config.header_timeout,
+        idle_for: config.header_timeout,
         shutdown: shutdown.clone(),
         cut: cut.clone(),
     };
@@ -90,7 +93,8 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
 
 struct Connections {
     builder: Builder<TrackedExecutor>,
-    first_request_within: Duration,
+    /// A connection without an open request is closed after this long.
+    idle_for: Duration,
     shutdown: CancellationToken,
     cut: CancellationToken,
 }
@@ -99,19 +103,20 @@ impl Connections {
     async fn serve(&self, stream: TcpStream, dispatcher: Arc<Dispatcher>) {
         // Events are small and must not wait for each other. If it cannot be set the stream is only slower.
         let _ = stream.set_nodelay(true);
-        let asked = Arc::new(AtomicBool::new(false));
-        let service = {
-            let asked = Arc::clone(&asked);
-            service_fn(move |request| {
-                asked.store(true, Ordering::Relaxed);
-                let dispatcher = Arc::clone(&dispatcher);
-                async move { Ok::<_, Infallible>(dispatcher.answer(request).await) }
-            })
-        };
+        let requests = watch::Sender::new(Requests::default());
+        let seen = requests.subscribe();
+        let service = service_fn(move |request| {
+            let open = OpenRequest::begin(&requests);
+            let dispatcher = Arc::clone(&dispatcher);
+            async move {
+                let answer = dispatcher.answer(request).await;
+                Ok::<_, Infallible>(answer.map(|body| AnswerBody { body, _open: open }))
+            }
+        });
         let mut connection = pin!(self.builder.serve_connection(TokioIo::new(stream), service));
-        // hyper's own timeout starts only once the protocol is known, which takes up to 24 bytes.
-        let mut silence = pin!(tokio::time::sleep(self.first_request_within));
-        let (mut silence_counts, mut stopping) = (true, false);
+        // hyper has a timeout for HTTP/1 only, and only once the protocol is known, which takes up to 24 bytes.
+        let mut idle = pin!(idle(seen.clone(), self.idle_for));
+        let mut stopping = false;
         loop {
             tokio::select! {
                 ended = connection.as_mut() => {
@@ -121,11 +126,14 @@ impl Connections {
                     }
                     return;
                 }
-                () = silence.as_mut(), if silence_counts => {
-                    silence_counts = false;
-                    if !asked.load(Ordering::Relaxed) {
+                () = idle.as_mut(), if !stopping => {
+                    if seen.borrow().asked == 0 {
                         return;
                     }
+                    // Not cut: the end of the last answer may still be on its way, and a request may have just come. A
+                    // peer that takes no part in the goodbye is dropped by hyper's pings.
+                    stopping = true;
+                    connection.as_mut().graceful_shutdown();
                 }
                 () = self.shutdown.cancelled(), if !stopping => {
                     stopping = true;
@@ -134,6 +142,69 @@ impl Connections {
                 () = self.cut.cancelled() => return,
             }
         }
+    }
+}
+
+/// The requests of one connection.
+#[derive(Clone, Copy, Default, Debug)]
+struct Requests {
+    asked: u64,
+    open: u64,
+}
+
+/// Returns when there has been no open request for this long.
+async fn idle(mut requests: watch::Receiver<Requests>, limit: Duration) {
+    // An error: whoever counts is gone, and the connection with it.
+    while requests.wait_for(|requests| requests.open == 0).await.is_ok() {
+        if tokio::time::timeout(limit, requests.changed()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Counts as open from the head of a request until the body of its answer is dropped, written or not.
+#[derive(Debug)]
+struct OpenRequest(watch::Sender<Requests>);
+
+impl OpenRequest {
+    fn begin(requests: &watch::Sender<Requests>) -> Self {
+        requests.send_modify(|requests| {
+            requests.asked += 1;
+            requests.open += 1;
+        });
+        Self(requests.clone())
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.send_modify(|requests| requests.open -= 1);
+    }
+}
+
+/// The body of an answer, which holds its request open.
+struct AnswerBody {
+    body: reply::Body,
+    _open: OpenRequest,
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -182,15 +253,13 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use bytes::Bytes;
     use futures_util::stream::{self, StreamExt};
     use hyper::body::Incoming;
     use tokio::io::{AsyncWriteExt, DuplexStream};
 
     use super::*;
-    use crate::reply;
 
     /// What the pipe of these tests holds in place of the kernel's buffers.
     const PIPE: usize = 1024;

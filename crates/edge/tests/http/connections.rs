@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Gateway, PATIENCE, message};
+use crate::support::{Events, Gateway, Http2, PATIENCE, message};
 
 async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
@@ -38,6 +38,51 @@ async fn a_client_that_never_asks_is_closed() {
         stream.write_all(beginning.as_bytes()).await.unwrap();
         assert_eq!(read_to_end(&mut stream).await, "", "{beginning:?}");
     }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn an_http1_connection_is_closed_when_it_is_idle() {
+    let gateway = Gateway::manual_with(|config| config.header_timeout = Duration::from_millis(50)).await;
+    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let answer = read_to_end(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn an_http2_connection_is_closed_when_it_has_no_open_request() {
+    let mut gateway = Gateway::manual_with(|config| {
+        config.header_timeout = Duration::from_millis(50);
+        config.keep_alive = Duration::from_millis(25);
+    })
+    .await;
+    // One that never asks anything.
+    let never = Http2::connect(gateway.address).await;
+    never.closed().await;
+
+    // One that asked, and has its whole answer.
+    let mut asked = Http2::connect(gateway.address).await;
+    let livez = gateway.call("GET", "/livez");
+    assert_eq!(asked.open(livez).await.status().as_u16(), 200);
+    asked.closed().await;
+
+    // One with an open stream stays, however long, and goes once the stream has ended.
+    let (id, turn) = gateway.working_task("m1").await;
+    let mut streaming = Http2::connect(gateway.address).await;
+    let answer = streaming.open(gateway.call("GET", &format!("/tasks/{id}:subscribe"))).await;
+    let mut events = Events::of(answer);
+    events.next().await.unwrap();
+    for _ in 0..10 {
+        assert_eq!(events.next_raw().await.unwrap(), ": keep-alive");
+    }
+    assert!(!streaming.is_closed());
+    turn.complete().await;
+    let end = events.next().await.unwrap();
+    assert_eq!(end.data["statusUpdate"]["status"]["state"], "TASK_STATE_COMPLETED");
+    assert_eq!(events.next().await, None);
+    streaming.closed().await;
     gateway.stop().await;
 }
 
