@@ -253,6 +253,8 @@ async fn nobody_waits_for_a_list_but_other_lists() {
     assert!(bench.store.get(&ada(), &task_id("t")).await.unwrap().is_some());
     assert!(bench.store.head(&ada(), &task_id("t")).await.unwrap().is_some());
     assert_eq!(bench.store.unfinished().await.unwrap().len(), 1);
+    // The threads that have answered since do not have the list in their queues.
+    assert!((&mut list).now_or_never().is_none());
     drop(release);
     long.await.unwrap();
     assert_eq!(list.await.unwrap().total, 1);

@@ -5,11 +5,11 @@ mod named;
 use std::sync::Arc;
 
 use longshore_engine::Tasks;
-use longshore_engine::port::{Binding, Bound, Session, Store};
+use longshore_engine::port::{Binding, Bound, Create, Session, Store};
 use longshore_model::ErrorKind;
 
 use super::Fixture;
-use super::make::{binding, context_id, owner, session, session_id};
+use super::make::{binding, context_id, create_in, made, owner, session, session_id};
 
 pub(super) async fn a_context_is_bound_until_it_is_bound_again(fixture: &dyn Fixture) {
     let store = fixture.open();
@@ -26,7 +26,10 @@ pub(super) async fn a_context_is_bound_until_it_is_bound_again(fixture: &dyn Fix
     let moving = Binding { session: moved.clone(), replaces: before, ..binding("ada", "c", "ses_3") };
     let moved = Bound { session: moved, named: false };
     assert_eq!(store.bind(moving).await.expect("it is ada's"), moved);
-    assert_eq!(bound(&store, "ada", "c").await, Some(moved));
+    assert_eq!(bound(&store, "ada", "c").await, Some(moved.clone()));
+    // It counts for whoever names the session, too.
+    made(&store, Create { session: Some(session_id("ses_3")), ..create_in("t", "d", 1) }).await;
+    assert_eq!(bound(&store, "ada", "d").await, Some(Bound { named: true, ..moved }));
 
     a_binding_stands_against_those_who_do_not_know_it(&store).await;
     of_bindings_at_once_one_stands(&store, None).await;
