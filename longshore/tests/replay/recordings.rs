@@ -1,9 +1,10 @@
 //! Each recording of the real OpenCode, played to the gateway: the A2A stream that a client gets.
 
 use longshore_testkit::fake_opencode::{FakeOpenCode, Play};
+use longshore_testkit::raw::message;
 use serde_json::Value;
 
-use crate::run::{Seen, Stage};
+use crate::run::{Seen, Stage, check};
 
 /// Plays a recording, prompt by prompt in one context, and compares the streams with the snapshots of that name.
 pub(crate) async fn replay(name: &str, play: Play) -> Vec<Seen> {
@@ -137,4 +138,19 @@ replays! {
     question_answer => ["FAILED"];
     question_multi => ["FAILED"];
     task_permission => ["FAILED"];
+}
+
+/// The other binding brings the same stream.
+#[tokio::test]
+async fn a_stream_over_rest_is_the_stream_over_json_rpc() {
+    for name in ["tool_bash", "cut_fin_partial", "error_400"] {
+        let stage = Stage::new().await;
+        let play = Play::new(name);
+        stage.fake.play(&play);
+        let body = message("message-1", &play.prompts()[0]);
+        let opened = stage.client().rest_stream("POST", "/message:stream", Some(&body), None).await;
+        let frames = opened.expect("a stream").all().await;
+        let seen = check(stage.client(), frames).await;
+        compare(name, &stage.fake, &seen);
+    }
 }
