@@ -64,10 +64,11 @@ mod tests {
 
     #[test]
     fn where_a_users_data_is() {
+        type Variables = &'static [(&'static str, &'static str)];
         let workspace = Path::new("/home/ada/my project");
         let name = directory_name(workspace, false);
         assert!(name.starts_with("my-project-"), "{name}");
-        let cases: [(&[(&str, &str)], Option<&str>); 4] = [
+        let cases: [(Variables, Option<&str>); 4] = [
             (&[("XDG_DATA_HOME", "/data"), ("HOME", "/home/ada")], Some("/data/longshore")),
             (&[("HOME", "/home/ada")], Some("/home/ada/.local/share/longshore")),
             (

@@ -60,10 +60,10 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
     assert!(plan.listen.public_url.is_none());
     assert!(plan.credentials.is_none());
     assert!(matches!(&plan.agent, AgentPlan::Managed { program } if program == Path::new("opencode")));
-    assert_eq!(plan.turns.control_timeout, Duration::from_secs(120));
-    assert_eq!(plan.turns.timeout, Some(Duration::from_secs(900)));
+    assert_eq!(plan.turns.control_timeout, Duration::from_mins(2));
+    assert_eq!(plan.turns.timeout, Some(Duration::from_mins(15)));
     assert_eq!(plan.turns.cancel_abort_timeout, Duration::from_secs(2));
-    assert_eq!(plan.turns.idempotency_window, Duration::from_secs(600));
+    assert_eq!(plan.turns.idempotency_window, Duration::from_mins(10));
     let path = plan.data_dir.join("longshore.db");
     assert_eq!(plan.store, StorePlan::Sqlite { path, survives_power_loss: false });
     assert_eq!(plan.log.level, LogLevel::Warning);
