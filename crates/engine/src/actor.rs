@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use longshore_model::{
-    AgentEvent, Error, ErrorKind, Failure, Outcome, Part, Principal, Result, Retry, Seq, SessionId, Task,
+    AgentEvent, Error, ErrorKind, Failure, Json, Metadata, Outcome, Part, Principal, Result, Retry, Seq,
+    SessionId, Task,
 };
+use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -423,8 +425,25 @@ fn left(writer: &Writer, error: &Error) -> Stop {
     Stop::Left
 }
 
+/// The error as the reason of a failure: its words for people, its kind and retry hint for programs.
 fn failure_of(error: &Error) -> Failure {
-    Failure::new(error.message())
+    #[derive(Serialize)]
+    struct Reason<'a> {
+        longshore: Named<'a>,
+    }
+    #[derive(Serialize)]
+    struct Named<'a> {
+        error: Kind<'a>,
+    }
+    #[derive(Serialize)]
+    struct Kind<'a> {
+        #[serde(rename = "type")]
+        label: &'a str,
+        retryable: bool,
+    }
+    let kind = Kind { label: error.kind().label(), retryable: error.retry() == Retry::Later };
+    let reason = Json::of(&Reason { longshore: Named { error: kind } });
+    Failure { message: error.message().to_owned(), metadata: Metadata::try_from(reason).ok() }
 }
 
 fn too_long(limit: Duration) -> Failure {

@@ -1,9 +1,9 @@
 //! What an agent's report means for a task. Pure: no clock, no IO, nothing that can fail.
 
 use longshore_model::{
-    AgentEvent, Artifact, ArtifactId, ArtifactUpdate, Ask, BlockKind, Failure, Json, Message, MessageId,
-    Metadata, Outcome, Part, Role, StatusUpdate, Task, TaskEvent, TaskState, TaskStatus, Timestamp, ToolCall,
-    ToolStatus,
+    AgentEvent, Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Failure, Json, Message,
+    MessageId, Metadata, Outcome, Part, Role, StatusUpdate, Task, TaskEvent, TaskState, TaskStatus,
+    Timestamp, ToolCall, ToolStatus,
 };
 use serde::Serialize;
 
@@ -89,10 +89,13 @@ fn explanation(task: &Task, state: TaskState, text: String) -> Message {
 
 /// Nobody can answer through this gateway yet, and a turn that waits for ever is worse than one that failed.
 fn unanswerable(ask: &Ask) -> Failure {
+    let asked = match ask.kind {
+        AskKind::Permission => "for a permission",
+        AskKind::Question => "a question",
+    };
     Failure::new(format!(
-        "The agent asked for a {} that this gateway cannot pass on ({}), so the turn was stopped. Allow it in the \
-         agent's own configuration, or ask for something that needs no approval.",
-        ask.kind.as_str(),
+        "The agent asked {asked} that this gateway cannot pass on ({}), so the turn was stopped. Answer it in the agent's \
+         own configuration, or ask for something that needs no approval.",
         ask.summary
     ))
 }

@@ -73,7 +73,36 @@ impl ErrorKind {
         Self::SessionBusy,
     ];
 
-    /// Whose fault it is, unless the error says otherwise.
+    /// One word for programs, logs and metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Parse => "PARSE",
+            Self::InvalidRequest => "INVALID_REQUEST",
+            Self::MethodNotFound => "METHOD_NOT_FOUND",
+            Self::InvalidParams => "INVALID_PARAMS",
+            Self::Internal => "INTERNAL",
+            Self::TaskNotFound => "TASK_NOT_FOUND",
+            Self::TaskNotCancelable => "TASK_NOT_CANCELABLE",
+            Self::PushNotSupported => "PUSH_NOT_SUPPORTED",
+            Self::UnsupportedOperation => "UNSUPPORTED_OPERATION",
+            Self::ContentTypeNotSupported => "CONTENT_TYPE_NOT_SUPPORTED",
+            Self::InvalidAgentResponse => "INVALID_AGENT_RESPONSE",
+            Self::ExtendedCardNotConfigured => "EXTENDED_CARD_NOT_CONFIGURED",
+            Self::ExtensionRequired => "EXTENSION_REQUIRED",
+            Self::VersionNotSupported => "VERSION_NOT_SUPPORTED",
+            Self::Unauthenticated => "UNAUTHENTICATED",
+            Self::PermissionDenied => "PERMISSION_DENIED",
+            Self::RouteNotFound => "ROUTE_NOT_FOUND",
+            Self::VerbNotAllowed => "VERB_NOT_ALLOWED",
+            Self::BodyTooLarge => "BODY_TOO_LARGE",
+            Self::TooManyRequests => "TOO_MANY_REQUESTS",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::AgentUnavailable => "AGENT_UNAVAILABLE",
+            Self::SessionGone => "SESSION_GONE",
+            Self::SessionBusy => "SESSION_BUSY",
+        }
+    }
+
     fn origin(self) -> Origin {
         match self {
             Self::Internal | Self::Unavailable => Origin::Gateway,
