@@ -133,6 +133,7 @@ impl Agent for OpenCode {
                      choose another.",
                 ));
             }
+            self.readers.attached(wanted, turn::PATIENCE.min(self.starter.timeout)).await?;
             let made = self.client.create_session(wanted).await;
             let made = made.map_err(|cause| cause.into_error("open a session"))?;
             let id = SessionId::parse(&made.id).map_err(|cause| {

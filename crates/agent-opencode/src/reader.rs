@@ -100,6 +100,17 @@ impl Readers {
     /// Registers the turn of a session with the reader of its directory, and starts the reader if need be.
     pub(crate) fn lease(self: &Arc<Self>, directory: &str, session: &str) -> Lease {
         let mut readers = lock(&self.by_directory);
+        Lease::open(self.reader(&mut readers, directory), session)
+    }
+
+    /// Waits until the events of a directory arrive: OpenCode is up, and past the moment after its start in which
+    /// it swallows requests.
+    pub(crate) async fn attached(self: &Arc<Self>, directory: &str, patience: Duration) -> Result<()> {
+        let reader = self.reader(&mut lock(&self.by_directory), directory);
+        reader.connected(patience).await
+    }
+
+    fn reader(self: &Arc<Self>, readers: &mut HashMap<String, Arc<Reader>>, directory: &str) -> Arc<Reader> {
         let reader = readers.entry(directory.to_owned()).or_insert_with(|| {
             let reader = Arc::new(Reader {
                 directory: directory.to_owned(),
@@ -109,7 +120,7 @@ impl Readers {
             self.tasks.spawn("opencode-events", Arc::clone(self).follow(Arc::clone(&reader)));
             reader
         });
-        Lease::open(Arc::clone(reader), session)
+        Arc::clone(reader)
     }
 
     /// Notes that the gateway itself stops what runs in a session.
@@ -136,7 +147,7 @@ impl Readers {
                         tracing::warn!(%cause, "no event stream from OpenCode");
                     }
                     link.hopeless = matches!(cause, CallError::Unauthorized | CallError::Garbled(_));
-                    link.fault = Some(cause.into_error("follow the agent's events"));
+                    link.fault = Some(cause.into_error("open the event stream"));
                 } else {
                     tracing::debug!("the event stream ended");
                     link.fault = None;

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::start::{Starter, start};
+pub(crate) use self::start::{PATIENCE, Starter, start};
 use crate::client::Client;
 use crate::outcome;
 use crate::reader::{Lease, Routed};

@@ -20,8 +20,8 @@ use crate::{Defaults, prompt};
 /// Events that wait for the engine. At the bound the driver of this turn waits, and its own queue fills.
 const MAX_WAITING: usize = 256;
 
-/// How long a turn waits for the event stream: long enough for a managed OpenCode to be started again.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a turn, or a new session, waits for the event stream: long enough for a managed OpenCode to be started again.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A busy session is asked again at least this often, in case its idle event was missed.
 const BUSY_POLL: Duration = Duration::from_millis(500);

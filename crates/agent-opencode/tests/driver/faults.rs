@@ -143,9 +143,13 @@ async fn refusals_before_the_prompt_say_what_is_wrong() {
     ];
     for (method, path, fault, kind, text) in cases {
         let bench = Bench::new();
-        let session = bench.session().await;
+        // The event stream is attached before anything else, so its fault shows before there is a session.
+        let session = if path == "/event" { None } else { Some(bench.session().await) };
         bench.fake.fault_always(method, path, fault);
-        let error = bench.start(&session, "go").await.unwrap_err();
+        let error = match session {
+            Some(session) => bench.start(&session, "go").await.unwrap_err(),
+            None => bench.agent.open_session(NewSession::default()).await.unwrap_err(),
+        };
         assert_eq!(error.kind(), kind, "{method} {path}: {error}");
         assert!(error.message().contains(text), "{method} {path}: {error}");
         assert!(!error.message().contains("127.0.0.1"), "{error}");
