@@ -190,12 +190,15 @@ impl Actor {
         }
         *prompted =
             Some(Prompted { session: record.session.clone(), running: running.clone(), _place: place });
-        let mut pause = RETRY_FIRST;
+        let (mut pause, deadline) = (RETRY_FIRST, self.deadline());
         loop {
             let resume = Resume { artifacts: self.writer.task().artifacts.clone() };
             match self.start_turn(&record, Some(resume), running.clone()).await? {
                 Ok(turn) => return Ok(turn),
                 Err(error) if error.retry() == Retry::Later => {
+                    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                        return Err(self.fail(&error).await);
+                    }
                     tracing::warn!(task = %self.writer.task().id, error = ?error, "the agent is away; will ask again");
                     self.unless_stopped(tokio::time::sleep(pause)).await?;
                     pause = (pause * 2).min(RETRY_LONGEST);

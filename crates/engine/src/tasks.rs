@@ -26,7 +26,9 @@ impl Tasks {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        tokio::spawn(self.tracker.track_future(future.instrument(tracing::info_span!("task", name))))
+        // It may outlive whatever started it by far, so its lines do not stand below those of the first request.
+        let span = tracing::info_span!(parent: None, "task", name);
+        tokio::spawn(self.tracker.track_future(future.instrument(span)))
     }
 
     /// Ends when the process is to stop. Long-lived tasks watch it.

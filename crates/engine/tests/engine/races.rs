@@ -240,6 +240,22 @@ async fn after_a_restart_an_agent_that_is_away_is_waited_for() {
     assert!(h.agent.log().aborted.is_empty());
 }
 
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_an_agent_that_stays_away_fails_the_task_at_the_limit_of_the_turn() {
+    let mut h = start();
+    let sent = h.send("c", "m1").await;
+    h.turn().await;
+    let store = h.stop().await;
+    let config = EngineConfig { turn_timeout: Some(Duration::from_mins(1)), ..EngineConfig::default() };
+    let h = start_with(store, config);
+    for _ in 0..100 {
+        h.agent.refuse_next(Error::new(ErrorKind::AgentUnavailable, "still away"));
+    }
+    h.engine.recover().await.unwrap();
+    let task = h.reaches(&sent.task, TaskState::Failed).await;
+    assert_eq!(reason_of(&task), "still away");
+}
+
 #[tokio::test]
 async fn too_many_unfinished_tasks_are_refused() {
     let config = EngineConfig {
