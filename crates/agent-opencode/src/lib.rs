@@ -27,12 +27,16 @@ use longshore_engine::Tasks;
 use longshore_engine::port::{Agent, BoxFuture, Clock, NewSession, Session, Turn, TurnRequest};
 use longshore_model::{Error, ErrorKind, PromptId, Result, SessionId};
 use secrecy::SecretString;
+use tokio::time::{Instant, sleep};
 use url::Url;
 
-use crate::client::Client;
+use crate::client::{CallError, Client};
 use crate::id::{PromptIds, ServerClock};
 use crate::reader::Readers;
 use crate::turn::Starter;
+
+/// The pause after a session could not be opened because OpenCode just went away.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Where OpenCode is and how to use it.
 #[derive(Clone, Debug)]
@@ -122,6 +126,24 @@ impl OpenCode {
     }
 }
 
+impl OpenCode {
+    /// Waits for an OpenCode that is being started.
+    async fn create_session(&self, directory: &str) -> Result<api::Session> {
+        let deadline = Instant::now() + turn::PATIENCE.min(self.starter.timeout);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.readers.attached(directory, left).await?;
+            match self.client.create_session(directory).await {
+                // It went away, and its event stream did not tell us yet. It did not get the request.
+                Err(CallError::Unreachable(_)) if Instant::now() + LOOK_AGAIN < deadline => {
+                    sleep(LOOK_AGAIN).await;
+                }
+                made => return made.map_err(|cause| cause.into_error("open a session")),
+            }
+        }
+    }
+}
+
 impl Agent for OpenCode {
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
         Box::pin(async move {
@@ -133,9 +155,7 @@ impl Agent for OpenCode {
                      choose another.",
                 ));
             }
-            self.readers.attached(wanted, turn::PATIENCE.min(self.starter.timeout)).await?;
-            let made = self.client.create_session(wanted).await;
-            let made = made.map_err(|cause| cause.into_error("open a session"))?;
+            let made = self.create_session(wanted).await?;
             let id = SessionId::parse(&made.id).map_err(|cause| {
                 Error::new(
                     ErrorKind::InvalidAgentResponse,

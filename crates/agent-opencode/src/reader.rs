@@ -16,8 +16,8 @@ use longshore_model::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use self::routes::Routes;
 pub(crate) use self::routes::{Lease, Routed};
+use self::routes::{Routes, Visit};
 use crate::api::{EventKind, Head};
 use crate::client::{CallError, Client};
 use crate::id::ServerClock;
@@ -26,7 +26,7 @@ use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
 /// OpenCode sends a heartbeat every 10 s. After this silence the connection is taken for dead and made anew.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// A reader that no turn uses stays this long, so that the next turn finds it attached. Then it stops.
+/// A reader that nobody uses stays this long, so that the next turn finds it attached. Then it stops.
 const LINGER: Duration = Duration::from_mins(2);
 
 /// Pauses between attempts to connect: doubled from the first to the last, each shortened by up to a half at random
@@ -106,8 +106,12 @@ impl Readers {
     /// Waits until the events of a directory arrive: OpenCode is up, and past the moment after its start in which
     /// it swallows requests.
     pub(crate) async fn attached(self: &Arc<Self>, directory: &str, patience: Duration) -> Result<()> {
-        let reader = self.reader(&mut lock(&self.by_directory), directory);
-        reader.connected(patience).await
+        // While somebody waits, the reader goes on trying.
+        let visit = {
+            let mut readers = lock(&self.by_directory);
+            Visit::open(self.reader(&mut readers, directory))
+        };
+        visit.reader().connected(patience).await
     }
 
     fn reader(self: &Arc<Self>, readers: &mut HashMap<String, Arc<Reader>>, directory: &str) -> Arc<Reader> {
@@ -248,7 +252,7 @@ impl Readers {
         Noted::Nothing
     }
 
-    /// Takes a reader out of service if no turn uses it. A reader that was retired is never handed out again.
+    /// Takes a reader out of service if nobody uses it. A reader that was retired is never handed out again.
     fn retire(&self, reader: &Arc<Reader>) -> bool {
         let mut readers = lock(&self.by_directory);
         let unused = reader.routes().unused_since().is_some();
@@ -301,5 +305,5 @@ impl Lease {
     }
 }
 
-/// When a reader lost its last turn.
+/// When a reader lost its last user.
 type Since = Instant;

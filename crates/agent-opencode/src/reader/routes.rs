@@ -29,6 +29,8 @@ pub(super) struct Routes {
     by_session: HashMap<String, Route>,
     /// Sub-agents' sessions, each with the root session whose turn hears of its asks.
     roots: HashMap<String, String>,
+    /// How many wait for the connection without a turn.
+    visits: usize,
     unused_since: Option<Since>,
 }
 
@@ -59,7 +61,12 @@ struct Shared {
 
 impl Routes {
     pub(super) fn new() -> Self {
-        Self { by_session: HashMap::new(), roots: HashMap::new(), unused_since: Some(Since::now()) }
+        Self {
+            by_session: HashMap::new(),
+            roots: HashMap::new(),
+            visits: 0,
+            unused_since: Some(Since::now()),
+        }
     }
 
     /// The turn that is to get an event of this kind and session.
@@ -105,9 +112,15 @@ impl Routes {
         }
     }
 
-    /// Since when no turn is registered.
+    /// Since when no turn is registered and nobody waits.
     pub(super) fn unused_since(&self) -> Option<Since> {
         self.unused_since
+    }
+
+    fn note_leaving(&mut self) {
+        if self.by_session.is_empty() && self.visits == 0 {
+            self.unused_since = Some(Since::now());
+        }
     }
 }
 
@@ -208,10 +221,34 @@ impl Drop for Lease {
         if routes.by_session.get(&self.session).is_some_and(is_mine) {
             routes.by_session.remove(&self.session);
             routes.roots.retain(|_, root| *root != self.session);
-            if routes.by_session.is_empty() {
-                routes.unused_since = Some(Since::now());
-            }
+            routes.note_leaving();
         }
+    }
+}
+
+/// Keeps a reader in service for somebody who has no turn yet. Dropping it ends that.
+#[derive(Debug)]
+pub(super) struct Visit(Arc<Reader>);
+
+impl Visit {
+    pub(super) fn open(reader: Arc<Reader>) -> Self {
+        let mut routes = reader.routes();
+        routes.visits += 1;
+        routes.unused_since = None;
+        drop(routes);
+        Self(reader)
+    }
+
+    pub(super) fn reader(&self) -> &Reader {
+        &self.0
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let mut routes = self.0.routes();
+        routes.visits -= 1;
+        routes.note_leaving();
     }
 }
 
