@@ -48,7 +48,7 @@ pub(crate) enum CallError {
     NoAnswer,
     /// OpenCode does not accept our password.
     Unauthorized,
-    /// OpenCode knows no such thing.
+    /// OpenCode knows no such thing, and says so in its own words.
     NotFound,
     /// OpenCode said no. The text is fit for a caller.
     Refused { status: u16, message: String },
@@ -153,14 +153,15 @@ impl Client {
                 Ok(response)
             }
             StatusCode::OK => Err(CallError::Garbled("the event stream is no event stream".to_owned())),
-            _ => Err(refusal(response).await),
+            _ => Err(of_a_directory(refusal(response).await)),
         }
     }
 
     pub(crate) async fn create_session(&self, directory: &str) -> Result<Session> {
         // No title: OpenCode names the session after its first prompt, as it does for its own users.
         let request = self.request(Method::POST, "session", directory, "")?;
-        self.json(request.header(CONTENT_TYPE, "application/json").body("{}")).await
+        let made = self.json(request.header(CONTENT_TYPE, "application/json").body("{}")).await;
+        made.map_err(of_a_directory)
     }
 
     /// Sends a prompt. Only [`CallError::Unreachable`] and refusals with a 4xx status mean that it was not taken.
@@ -185,15 +186,15 @@ impl Client {
     }
 
     pub(crate) async fn statuses(&self, directory: &str) -> Result<Statuses> {
-        self.json(self.request(Method::GET, "session/status", directory, "")?).await
+        self.json(self.request(Method::GET, "session/status", directory, "")?).await.map_err(of_a_directory)
     }
 
     pub(crate) async fn permissions(&self, directory: &str) -> Result<Vec<PermissionAsk>> {
-        self.json(self.request(Method::GET, "permission", directory, "")?).await
+        self.json(self.request(Method::GET, "permission", directory, "")?).await.map_err(of_a_directory)
     }
 
     pub(crate) async fn questions(&self, directory: &str) -> Result<Vec<QuestionAsk>> {
-        self.json(self.request(Method::GET, "question", directory, "")?).await
+        self.json(self.request(Method::GET, "question", directory, "")?).await.map_err(of_a_directory)
     }
 
     pub(crate) async fn children(&self, directory: &str, session: &str) -> Result<Vec<Session>> {
@@ -278,25 +279,38 @@ async fn decode<T: DeserializeOwned>(response: Response) -> Result<T> {
 /// Reads an answer that says no.
 async fn refusal(response: Response) -> CallError {
     let status = response.status();
-    match status {
-        StatusCode::UNAUTHORIZED => return CallError::Unauthorized,
-        StatusCode::NOT_FOUND => return CallError::NotFound,
-        _ => {}
+    if status == StatusCode::UNAUTHORIZED {
+        return CallError::Unauthorized;
     }
+    // OpenCode gives its reasons in JSON. Anything else is the page of something on the way to it, and nobody's business.
     let json = content_type(response.headers()).starts_with("application/json");
-    let message = match read(response).await {
-        Ok(body) if json => message_of(&body),
-        Ok(body) => String::from_utf8_lossy(&body).into_owned(),
-        Err(_) => String::new(),
-    };
-    let message = redact::public(&message);
+    let body = read(response).await.ok().filter(|_| json);
+    let body: ErrorBody = body.and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default();
+    if status == StatusCode::NOT_FOUND {
+        return if says_not_found(&body) { CallError::NotFound } else { foreign_not_found() };
+    }
+    let message = redact::public(&message_of(body));
     let message = if message.is_empty() { "it gave no reason".to_owned() } else { message };
     CallError::Refused { status: status.as_u16(), message }
 }
 
+/// Whether a 404 is OpenCode's own. A proxy, too, answers 404, and that says nothing about a session.
+fn says_not_found(body: &ErrorBody) -> bool {
+    let name = body.name.as_ref().or(body.tag.as_ref());
+    name.is_some_and(|name| name.ends_with("NotFoundError"))
+}
+
+fn foreign_not_found() -> CallError {
+    CallError::Garbled("status 404".to_owned())
+}
+
+/// What asks about no session in particular cannot learn that one is gone.
+fn of_a_directory(cause: CallError) -> CallError {
+    if matches!(cause, CallError::NotFound) { foreign_not_found() } else { cause }
+}
+
 /// The text of an error body, in any of OpenCode's three shapes.
-fn message_of(body: &[u8]) -> String {
-    let body: ErrorBody = serde_json::from_slice(body).unwrap_or_default();
+fn message_of(body: ErrorBody) -> String {
     body.data.message.or(body.message).or(body.name).or(body.tag).unwrap_or_default()
 }
 
@@ -336,11 +350,43 @@ mod tests {
             ),
             (r#"{"_tag":"BadRequest"}"#, "BadRequest"),
             (r#"{"name":"UnknownError","data":{"message":{"a":1}}}"#, "UnknownError"),
-            ("", ""),
-            ("nonsense", ""),
+            ("{}", ""),
         ];
         for (body, expected) in cases {
-            assert_eq!(message_of(body.as_bytes()), expected, "{body}");
+            assert_eq!(message_of(serde_json::from_str(body).unwrap()), expected, "{body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_opencodes_own_words_are_taken_from_a_refusal() {
+        const JSON: &str = "application/json";
+        const HTML: &str = "text/html";
+        let not_found = r#"{"name":"NotFoundError","data":{"message":"Session not found: ses_1"}}"#;
+        let ask_not_found = r#"{"_tag":"PermissionNotFoundError","message":"Permission request not found"}"#;
+        let page = "<html><title>502 Bad Gateway</title><address>proxy.internal</address></html>";
+        let cases = [
+            (404, JSON, not_found, "NotFound"),
+            (404, JSON, ask_not_found, "NotFound"),
+            (404, HTML, not_found, "Garbled(\"status 404\")"),
+            (404, HTML, page, "Garbled(\"status 404\")"),
+            (404, JSON, r#"{"message":"no Route matched with those values"}"#, "Garbled(\"status 404\")"),
+            (404, JSON, r#"{"name":7}"#, "Garbled(\"status 404\")"),
+            (404, JSON, "", "Garbled(\"status 404\")"),
+            (401, HTML, page, "Unauthorized"),
+            (502, HTML, page, "Refused { status: 502, message: \"it gave no reason\" }"),
+            (
+                502,
+                "text/plain",
+                "upstream proxy.internal",
+                "Refused { status: 502, message: \"it gave no reason\" }",
+            ),
+            (400, JSON, r#"{"_tag":"BadRequest"}"#, "Refused { status: 400, message: \"BadRequest\" }"),
+            (400, JSON, "nonsense", "Refused { status: 400, message: \"it gave no reason\" }"),
+        ];
+        for (status, kind, body, expected) in cases {
+            let response = http::Response::builder().status(status).header(CONTENT_TYPE, kind).body(body);
+            let cause = refusal(response.unwrap().into()).await;
+            assert_eq!(format!("{cause:?}"), expected, "{status} {kind} {body}");
         }
     }
 

@@ -93,7 +93,12 @@ async fn busy_tree(
     for _ in 0..MAX_TREE_DEPTH {
         let mut next = Vec::new();
         for parent in level {
-            for child in client.children(directory, &parent).await? {
+            let children = match client.children(directory, &parent).await {
+                // Somebody deleted it; that is not the end of the turn.
+                Err(CallError::NotFound) => continue,
+                children => children?,
+            };
+            for child in children {
                 if statuses.contains_key(&child.id) && found.insert(child.id.clone()) {
                     lease.add_child(&child.id, &parent);
                     next.push(child.id);

@@ -132,7 +132,10 @@ async fn refusals_before_the_prompt_say_what_is_wrong() {
             "does not answer like",
         ),
         ("GET", "/session/status", Fault::CutBefore, ErrorKind::AgentUnavailable, "cannot be reached"),
-        ("POST", "/prompt_async", Fault::Status(404), ErrorKind::SessionGone, "no longer knows"),
+        // A 404 that is not OpenCode's own says nothing about the session.
+        ("GET", "/event", Fault::Status(404), ErrorKind::InvalidAgentResponse, "(status 404)"),
+        ("GET", "/session/status", Fault::Status(404), ErrorKind::InvalidAgentResponse, "(status 404)"),
+        ("POST", "/prompt_async", Fault::Status(404), ErrorKind::InvalidAgentResponse, "(status 404)"),
         (
             "POST",
             "/prompt_async",
@@ -172,6 +175,21 @@ async fn an_opencode_that_is_away_is_unavailable_and_found_again() {
     bench.fake.queue(Script::new().text(WORDS, 3));
     let (_, turn) = bench.start(&session, "go").await.unwrap();
     assert_eq!(text_of(&all(turn).await), WORDS);
+    bench.stop().await;
+}
+
+/// Somebody begins a context while OpenCode is started again: nothing else keeps the reader of its directory alive.
+#[tokio::test]
+async fn a_session_is_opened_when_opencode_comes_back() {
+    let bench = Bench::on(FakeOpenCode::start(), None, Duration::from_secs(30));
+    bench.session().await;
+    bench.fake.kill().await;
+    let mut opening = bench.agent.open_session(NewSession::default());
+    // Several attempts to connect fail before it is back.
+    let waiting = tokio::time::timeout(Duration::from_millis(500), &mut opening).await;
+    assert!(waiting.is_err(), "it is given up at once: {waiting:?}");
+    bench.fake.come_back();
+    opening.await.expect("a session");
     bench.stop().await;
 }
 
@@ -240,6 +258,33 @@ async fn a_turn_is_taken_up_again_while_it_runs() {
     events.extend(all(turn).await);
     assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "before after"));
     assert_eq!(bench.fake.prompts().len(), 1);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_gone_is_told_before_the_prompt() {
+    let bench = Bench::new();
+    let session = bench.session().await;
+    bench.fake.forget_session(session.id.as_str());
+    let error = bench.start(&session, "go").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::SessionGone, "{error}");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_404_of_a_proxy_does_not_end_a_turn_that_is_taken_up_again() {
+    let bench = Bench::new();
+    bench.fake.queue(Script::new().text(WORDS, 3));
+    let session = bench.session().await;
+    let (prompt, turn) = bench.start(&session, "go").await.unwrap();
+    all(turn).await;
+    for path in ["/session/status", "/message"] {
+        bench.fake.fault_once("GET", path, Fault::Status(404));
+        let resume = Some(Resume::default());
+        let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+        let events = all(turn).await;
+        assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", WORDS), "{path}");
+    }
     bench.stop().await;
 }
 
