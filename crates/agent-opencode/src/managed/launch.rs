@@ -136,8 +136,11 @@ fn command(config: &ManagedConfig, record: &Record, output: File) -> io::Result<
     Ok(command)
 }
 
+/// In any case, as the configuration reads them.
 fn is_ours(variable: &str) -> bool {
-    variable.starts_with("A2A_") || matches!(variable, "OPENCODE_AUTH_USERNAME" | "OPENCODE_AUTH_PASSWORD")
+    let capitals = variable.to_ascii_uppercase();
+    capitals.starts_with("A2A_")
+        || matches!(capitals.as_str(), "OPENCODE_AUTH_USERNAME" | "OPENCODE_AUTH_PASSWORD")
 }
 
 /// Waits for the line that says that it listens, and reads the port from it.
@@ -262,7 +265,12 @@ mod tests {
             ("A2A_BEARER_TOKEN", true),
             ("A2A_STATIC_AUTH_CREDENTIALS", true),
             ("OPENCODE_AUTH_PASSWORD", true),
+            ("a2a_bearer_token", true),
+            ("A2a_Static_Auth_Credentials", true),
+            ("opencode_auth_password", true),
+            ("opencode_Auth_Username", true),
             ("OPENCODE_CONFIG", false),
+            ("opencode_config", false),
             ("PATH", false),
         ] {
             assert_eq!(is_ours(name), expected, "{name}");
