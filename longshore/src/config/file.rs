@@ -125,7 +125,8 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
             Kind::Text
             | Kind::Secret
             | Kind::Host
-            | Kind::Url
+            | Kind::BaseUrl
+            | Kind::Link
             | Kind::Path
             | Kind::Database
             | Kind::Model

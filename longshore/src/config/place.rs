@@ -40,6 +40,18 @@ fn directory_name(workspace: &Path, demo: bool) -> String {
     name
 }
 
+/// Why OpenCode cannot be asked to work in a directory, if so: it is told by a header, which it decodes once more.
+pub(super) fn unusable(directory: &Path) -> Option<&'static str> {
+    let Some(text) = directory.to_str() else {
+        return Some("is not UTF-8, so OpenCode cannot be told about it; choose another directory");
+    };
+    let escape =
+        |bytes: &[u8]| matches!(bytes, [b'%', a, b] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit());
+    text.as_bytes().windows(3).any(escape).then_some(
+        "has a percent sign before two hexadecimal digits, which OpenCode would misread; choose another directory",
+    )
+}
+
 /// The file of an SQLite database, written as a path or as the peer writes it.
 ///
 /// In a URL of `SQLAlchemy` three slashes are followed by a relative path, four begin an absolute one.

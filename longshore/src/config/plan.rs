@@ -17,7 +17,7 @@ pub struct Plan {
     pub listen: Listen,
     /// `None`: a token is made, kept in the data directory, and shown.
     pub credentials: Option<Vec<Credential>>,
-    /// Absolute, with no symbolic link in it.
+    /// Absolute, with no symbolic link in it, and such that OpenCode can be told about it.
     pub workspace: PathBuf,
     pub agent: AgentPlan,
     pub prompt: PromptDefaults,
@@ -164,15 +164,16 @@ fn credentials(reader: &mut Reader<'_>) -> Option<Vec<Credential>> {
 fn workspace(reader: &mut Reader<'_>, here: &Path) -> Option<PathBuf> {
     let written = reader.written(&table::WORKSPACE);
     let directory = reader.path(&table::WORKSPACE).map_or_else(|| here.to_owned(), |path| here.join(path));
-    match directory.canonicalize() {
-        Ok(directory) if directory.is_dir() => Some(directory),
-        _ => {
-            let source = written.map_or(super::problem::Source::Default, |written| written.source);
-            let reason = format!("{} is not a directory that can be read", directory.display());
-            reader.problem(Problem::rule(&source, &table::WORKSPACE, reason));
-            None
-        }
-    }
+    let reason = match directory.canonicalize() {
+        Ok(directory) if directory.is_dir() => match place::unusable(&directory) {
+            None => return Some(directory),
+            Some(reason) => format!("{} {reason}", directory.display()),
+        },
+        _ => format!("{} is not a directory that can be read", directory.display()),
+    };
+    let source = written.map_or(super::problem::Source::Default, |written| written.source);
+    reader.problem(Problem::rule(&source, &table::WORKSPACE, reason));
+    None
 }
 
 fn agent(reader: &mut Reader<'_>, here: &Path) -> Option<AgentPlan> {

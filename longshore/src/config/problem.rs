@@ -33,9 +33,9 @@ impl Problem {
     pub fn value(source: &Source, setting: &Setting, value: &str) -> Self {
         let at = place(source, setting);
         let allowed = setting.kind.allowed();
-        // A URL with a user in it may hold a password.
-        let may_hold_a_password = value.contains("://") && value.contains('@');
-        if setting.kind.is_secret() || may_hold_a_password {
+        // A URL with a user in it may hold a password, and one with a query a token.
+        let may_hold_a_secret = value.contains("://") && value.contains(['@', '?', '#']);
+        if setting.kind.is_secret() || may_hold_a_secret {
             return Self(format!("{at}: the value is not allowed; it takes {allowed}"));
         }
         Self(format!("{at}: {value:?} is not allowed; it takes {allowed}"))

@@ -10,7 +10,7 @@ use url::Url;
 use super::environment::Environment;
 use super::file::FileSettings;
 use super::problem::{Problem, Source};
-use super::setting::{Fallback, Kind, Setting};
+use super::setting::{Fallback, Kind, LONGEST, Setting};
 use super::{Flags, place};
 
 /// Reads settings and collects what is wrong with them.
@@ -99,7 +99,10 @@ impl<'a> Reader<'a> {
     }
 
     pub fn url(&mut self, setting: &Setting) -> Option<Url> {
-        self.parsed(setting, parse_url)
+        let whole = setting.kind == Kind::Link;
+        self.parsed(setting, |text| {
+            parse_url(text).filter(|url| whole || (url.query().is_none() && url.fragment().is_none()))
+        })
     }
 
     pub fn path(&mut self, setting: &Setting) -> Option<PathBuf> {
@@ -192,5 +195,5 @@ fn parse_url(text: &str) -> Option<Url> {
 }
 
 fn parse_seconds(text: &str) -> Option<Duration> {
-    Duration::try_from_secs_f64(text.parse().ok()?).ok()
+    Duration::try_from_secs_f64(text.parse().ok()?).ok().filter(|duration| *duration <= LONGEST)
 }

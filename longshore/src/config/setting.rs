@@ -1,6 +1,10 @@
 //! What one setting is: its names in each layer, what it takes, and what it is for.
 
 use std::borrow::Cow;
+use std::time::Duration;
+
+/// The longest time that can be set. More is refused: a time that is added to now must stay one that clocks can hold.
+pub const LONGEST: Duration = Duration::from_hours(366 * 24);
 
 /// One thing that can be set.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +69,10 @@ pub enum Kind {
     Secret,
     Host,
     Port,
-    /// `http` or `https`, with a host.
-    Url,
+    /// `http` or `https`, with a host. Paths are put behind it, so nothing may follow its own path.
+    BaseUrl,
+    /// `http` or `https`, with a host, for people to follow.
+    Link,
     Path,
     /// A path, or the peer's way to write one: a URL of `SQLAlchemy` for SQLite.
     Database,
@@ -93,16 +99,21 @@ impl Kind {
             Self::Text | Self::Secret => "a text that is not empty".into(),
             Self::Host => "a host name or an IP address, without a port".into(),
             Self::Port => "a whole number from 0 to 65535 (0: any free port)".into(),
-            Self::Url => "an http or https URL without a user name or password".into(),
+            Self::BaseUrl => {
+                "an http or https URL without a user name or password, a query or a fragment".into()
+            }
+            Self::Link => "an http or https URL without a user name or password".into(),
             Self::Path => "a path".into(),
             Self::Database => {
                 "a path, or an SQLite URL like sqlite:///relative.db or sqlite:////absolute.db".into()
             }
             Self::Model => "a model as provider/model".into(),
             Self::Bytes => "a whole number of bytes (0: no limit)".into(),
-            Self::Seconds => "a number of seconds above 0".into(),
-            Self::SecondsOrNone => "a number of seconds, 0 or more".into(),
-            Self::SecondsOrOff => "a number of seconds (0: no limit)".into(),
+            Self::Seconds => format!("a number of seconds above 0, {}", at_most()).into(),
+            Self::SecondsOrNone => format!("a number of seconds, 0 or more, {}", at_most()).into(),
+            Self::SecondsOrOff => {
+                format!("a number of seconds, at most {} (366 days; 0: no limit)", LONGEST.as_secs()).into()
+            }
             Self::Choice(choices) => format!("one of {}", choices.join(", ")).into(),
             Self::Switch => "true or false".into(),
             Self::Credentials => "a list of credentials".into(),
@@ -116,7 +127,7 @@ impl Kind {
             Self::Secret => "SECRET",
             Self::Host => "HOST",
             Self::Port => "PORT",
-            Self::Url => "URL",
+            Self::BaseUrl | Self::Link => "URL",
             Self::Path => "PATH",
             Self::Database => "FILE",
             Self::Model => "MODEL",
@@ -131,4 +142,8 @@ impl Kind {
     pub fn is_secret(self) -> bool {
         matches!(self, Self::Secret | Self::Credentials)
     }
+}
+
+fn at_most() -> String {
+    format!("at most {} (366 days)", LONGEST.as_secs())
 }

@@ -28,7 +28,7 @@ pub const PUBLIC_URL: Setting = Setting {
     flag: Some("public-url"),
     env: Some("A2A_PUBLIC_URL"),
     group: Group::Listener,
-    kind: Kind::Url,
+    kind: Kind::BaseUrl,
     fallback: Computed("the address that it listens on"),
     help: "The URL that clients use, as the agent card says it. Set it behind a proxy.",
 };
@@ -68,7 +68,7 @@ pub const BASE_URL: Setting = Setting {
     flag: Some("opencode-url"),
     env: Some("OPENCODE_BASE_URL"),
     group: Group::OpenCode,
-    kind: Kind::Url,
+    kind: Kind::BaseUrl,
     fallback: Computed("Longshore starts an OpenCode of its own"),
     help: "The OpenCode server to attach to, for one that runs already.",
 };
@@ -121,7 +121,8 @@ pub const WORKSPACE: Setting = Setting {
     group: Group::OpenCode,
     kind: Kind::Path,
     fallback: Computed("the current directory"),
-    help: "The directory that the agent works in.",
+    help: "The directory that the agent works in. Its path must be UTF-8 without a percent sign before two hexadecimal \
+           digits, which OpenCode would misread.",
 };
 
 pub const MODEL: Setting = Setting {
@@ -213,7 +214,8 @@ pub const DATA_DIR: Setting = Setting {
     fallback: Computed(
         "a directory per workspace under $XDG_DATA_HOME/longshore or ~/.local/share/longshore",
     ),
-    help: "Where the store, the token and the files of a managed OpenCode are. Only its owner may read it.",
+    help: "Where the store, the token and the files of a managed OpenCode are. Only its owner may read it, and it serves \
+           one workspace only.",
 };
 
 pub const STORE: Setting = Setting {
@@ -292,7 +294,7 @@ pub const DOCUMENTATION: Setting = Setting {
     flag: Some("documentation-url"),
     env: Some("A2A_DOCUMENTATION_URL"),
     group: Group::Card,
-    kind: Kind::Url,
+    kind: Kind::Link,
     fallback: Nothing,
     help: "Where people read about this agent.",
 };

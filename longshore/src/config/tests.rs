@@ -1,6 +1,8 @@
 //! From layers to the plan: what wins, what is refused and in which words.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use secrecy::ExposeSecret;
 
 use super::credentials::Credential;
 use super::plan::{AgentPlan, LogLevel, StorePlan};
+use super::setting::LONGEST;
 use super::unsupported::NOT_SUPPORTED;
 use super::*;
 
@@ -105,7 +108,7 @@ fn no_name_is_used_twice_and_none_is_both_supported_and_not() {
 
 #[test]
 fn a_bad_value_is_refused_with_its_place_its_key_and_what_is_allowed() {
-    let cases: [(&[(&str, &str)], &str); 9] = [
+    let cases: [(&[(&str, &str)], &str); 13] = [
         (
             &[("A2A_PORT", "80000")],
             "A2A_PORT (serve.port): \"80000\" is not allowed; it takes a whole number from 0 to 65535 (0: any free port)",
@@ -116,15 +119,31 @@ fn a_bad_value_is_refused_with_its_place_its_key_and_what_is_allowed() {
         ),
         (
             &[("OPENCODE_BASE_URL", "localhost:4096")],
-            "OPENCODE_BASE_URL (opencode.base_url): \"localhost:4096\" is not allowed; it takes an http or https URL without a user name or password",
+            "OPENCODE_BASE_URL (opencode.base_url): \"localhost:4096\" is not allowed; it takes an http or https URL without a user name or password, a query or a fragment",
+        ),
+        (
+            &[("OPENCODE_BASE_URL", "http://127.0.0.1:4096/?directory=x")],
+            "OPENCODE_BASE_URL (opencode.base_url): the value is not allowed; it takes an http or https URL without a user name or password, a query or a fragment",
+        ),
+        (
+            &[("A2A_PUBLIC_URL", "https://agent.example.com/#top")],
+            "A2A_PUBLIC_URL (serve.public_url): the value is not allowed; it takes an http or https URL without a user name or password, a query or a fragment",
         ),
         (
             &[("OPENCODE_TIMEOUT", "0")],
-            "OPENCODE_TIMEOUT (turns.control_timeout): \"0\" is not allowed; it takes a number of seconds above 0",
+            "OPENCODE_TIMEOUT (turns.control_timeout): \"0\" is not allowed; it takes a number of seconds above 0, at most 31622400 (366 days)",
+        ),
+        (
+            &[("OPENCODE_TIMEOUT_STREAM", "1e15")],
+            "OPENCODE_TIMEOUT_STREAM (turns.timeout): \"1e15\" is not allowed; it takes a number of seconds, at most 31622400 (366 days; 0: no limit)",
+        ),
+        (
+            &[("LONGSHORE_IDEMPOTENCY_WINDOW", "31622401")],
+            "LONGSHORE_IDEMPOTENCY_WINDOW (turns.idempotency_window): \"31622401\" is not allowed; it takes a number of seconds, 0 or more, at most 31622400 (366 days)",
         ),
         (
             &[("A2A_CANCEL_ABORT_TIMEOUT_SECONDS", "-1")],
-            "A2A_CANCEL_ABORT_TIMEOUT_SECONDS (turns.cancel_abort_timeout): \"-1\" is not allowed; it takes a number of seconds, 0 or more",
+            "A2A_CANCEL_ABORT_TIMEOUT_SECONDS (turns.cancel_abort_timeout): \"-1\" is not allowed; it takes a number of seconds, 0 or more, at most 31622400 (366 days)",
         ),
         (
             &[("A2A_LOG_LEVEL", "loud")],
@@ -297,6 +316,52 @@ fn a_workspace_must_be_a_directory() {
     let problems = variables(&[("OPENCODE_WORKSPACE_ROOT", "nowhere")]);
     assert!(problems[0].starts_with("OPENCODE_WORKSPACE_ROOT (opencode.workspace_root): "), "{problems:?}");
     assert!(problems[0].ends_with("nowhere is not a directory that can be read"), "{problems:?}");
+}
+
+#[test]
+fn a_workspace_that_opencode_cannot_be_told_about_is_refused() {
+    let parent = tempfile::tempdir().unwrap();
+    let check = |name: &OsStr, expected: Option<&str>| {
+        let workspace = parent.path().join(name);
+        std::fs::create_dir_all(&workspace).unwrap();
+        let environment = [("HOME", "/home/ada")].into_iter().collect();
+        let loaded = load(&Flags::new(), None, &Surroundings { directory: workspace, environment });
+        match (loaded, expected) {
+            (Ok(checked), None) => {
+                assert_eq!(checked.plan.workspace.file_name(), Some(name));
+            }
+            (Err(problems), Some(expected)) => {
+                assert!(problems.0[0].0.starts_with("default (opencode.workspace_root): "), "{problems}");
+                assert!(problems.0[0].0.contains(expected), "{problems}");
+            }
+            (loaded, _) => panic!("{}: {loaded:?}", name.display()),
+        }
+    };
+    check(OsStr::new("a b ü %zz 100%"), None);
+    check(OsStr::new("a%41"), Some("%41 has a percent sign before two hexadecimal digits"));
+    check(OsStr::new("%2f/below"), Some("/below has a percent sign before two hexadecimal digits"));
+    check(OsStr::from_bytes(b"\xff"), Some("is not UTF-8"));
+}
+
+#[test]
+fn the_longest_times_can_be_added_to_now() {
+    let longest = LONGEST.as_secs().to_string();
+    let variables = [table::TIMEOUT, table::TURN_TIMEOUT, table::CANCEL_TIMEOUT, table::IDEMPOTENCY]
+        .map(|setting| (setting.env.expect("a time can be set in the environment"), longest.as_str()));
+    let turns = Given { variables: &variables, ..Given::default() }.plan().turns;
+    for time in
+        [turns.control_timeout, turns.timeout.unwrap(), turns.cancel_abort_timeout, turns.idempotency_window]
+    {
+        assert_eq!(time, LONGEST);
+        assert!(std::time::Instant::now().checked_add(time).is_some());
+    }
+}
+
+#[test]
+fn a_link_for_people_may_lead_into_a_page() {
+    let link = "https://docs.example.com/agent?lang=en#use";
+    let plan = Given { variables: &[("A2A_DOCUMENTATION_URL", link)], ..Given::default() }.plan();
+    assert_eq!(plan.card.documentation_url.unwrap().as_str(), link);
 }
 
 /// Scheme, principal and secret of each credential.
