@@ -24,20 +24,36 @@ pub(crate) struct DataDir {
 }
 
 impl DataDir {
-    /// Makes the directory if need be, and takes it to serve from. Fails when another process has it, and when it was
-    /// made by a demo and this is none, or the other way round: their sessions live in different OpenCode homes.
-    pub(crate) fn take_for(path: &Path, demo: bool) -> anyhow::Result<Self> {
+    /// Makes the directory if need be, and takes it to serve a workspace from.
+    ///
+    /// Fails when another process has it. Fails when it was made by a demo and this is none, or the other way round:
+    /// their sessions live in different OpenCode homes. Fails when it was made for another workspace: the tasks and
+    /// sessions in it, and an OpenCode that was left running, belong there.
+    pub(crate) fn take_for(path: &Path, demo: bool, workspace: &Path) -> anyhow::Result<Self> {
         let taken = Self::take(path)?;
-        let (file, kind) = (path.join("kind"), if demo { "demo" } else { "own" });
-        match std::fs::read_to_string(&file) {
-            Ok(text) if text.trim() == kind => {}
-            Ok(_) => bail!(
+        let kind = if demo { "demo" } else { "own" };
+        let (kind_file, workspace_file) = (path.join("kind"), path.join("workspace"));
+        let (old_kind, old_workspace) = (read(&kind_file)?, read(&workspace_file)?);
+        if old_kind.as_deref().is_some_and(|old| old != kind) {
+            bail!(
                 "the data directory {} was made {} --demo; choose another one with --data-dir",
                 path.display(),
                 if demo { "without" } else { "with" }
-            ),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => write_private(&file, kind)?,
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
+            );
+        }
+        if let Some(old) = old_workspace.as_deref().filter(|old| Path::new(old) != workspace) {
+            bail!(
+                "the data directory {} belongs to the workspace {old}, not to {}; choose another one with --data-dir",
+                path.display(),
+                workspace.display()
+            );
+        }
+        if old_kind.is_none() {
+            write_private(&kind_file, kind)?;
+        }
+        if old_workspace.is_none() {
+            // The plan has only workspaces whose path is UTF-8, so nothing is lost.
+            write_private(&workspace_file, &workspace.to_string_lossy())?;
         }
         Ok(taken)
     }
@@ -107,6 +123,15 @@ fn make(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What [`write_private`] wrote; `None` when there is no such file.
+fn read(file: &Path) -> anyhow::Result<Option<String>> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(Some(text.strip_suffix('\n').unwrap_or(&text).to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
+    }
+}
+
 /// Writes all of the text or none, readable by the owner only.
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let draft = path.with_extension("new");
@@ -159,11 +184,41 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         for (demo, word) in [(true, "with"), (false, "without")] {
             let path = parent.path().join(word);
-            drop(DataDir::take_for(&path, demo).unwrap());
-            let refused = DataDir::take_for(&path, !demo).unwrap_err().to_string();
+            drop(DataDir::take_for(&path, demo, Path::new("/a")).unwrap());
+            let refused = DataDir::take_for(&path, !demo, Path::new("/a")).unwrap_err().to_string();
             assert!(refused.contains(&format!("was made {word} --demo")), "{refused}");
-            drop(DataDir::take_for(&path, demo).unwrap());
+            drop(DataDir::take_for(&path, demo, Path::new("/a")).unwrap());
         }
+    }
+
+    #[test]
+    fn it_serves_the_workspace_that_it_was_made_for_and_no_other() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let ours = Path::new("/home/ada/ours \n");
+        drop(DataDir::take_for(&path, false, ours).unwrap());
+        for (other, allowed) in [(Path::new("/home/ada/ours"), false), (Path::new("/"), false), (ours, true)]
+        {
+            match DataDir::take_for(&path, false, other) {
+                Ok(_) => assert!(allowed, "{} was accepted", other.display()),
+                Err(refused) => {
+                    let expected =
+                        format!("belongs to the workspace {}, not to {};", ours.display(), other.display());
+                    assert!(!allowed && refused.to_string().contains(&expected), "{refused}");
+                }
+            }
+        }
+        assert_eq!(mode(&path.join("workspace")), 0o600);
+    }
+
+    #[test]
+    fn a_refusal_leaves_a_data_directory_as_it_is() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        drop(DataDir::take(&path).unwrap());
+        write_private(&path.join("kind"), "demo").unwrap();
+        DataDir::take_for(&path, false, Path::new("/a")).unwrap_err();
+        assert!(!path.join("workspace").exists(), "a start that was refused took the directory");
     }
 
     #[test]

@@ -56,7 +56,8 @@ pub(crate) struct Addresses {
 ///
 /// From here on connections wait in the kernel's queue, so a client that comes while the agent starts is late, not refused.
 pub(crate) async fn prepare(plan: &Plan) -> anyhow::Result<Ground> {
-    let data_dir = DataDir::take_for(&plan.data_dir, matches!(plan.agent, AgentPlan::Demo { .. }))?;
+    let demo = matches!(plan.agent, AgentPlan::Demo { .. });
+    let data_dir = DataDir::take_for(&plan.data_dir, demo, &plan.workspace)?;
     let listener = bind(&plan.listen.host, plan.listen.port).await?;
     let addresses = addresses(listener.local_addr()?, plan);
     let token = match plan.credentials {

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -43,7 +43,12 @@ impl Here {
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.root.path().join("workspace").join(name), text).unwrap();
+        std::fs::write(self.workspace().join(name), text).unwrap();
+    }
+
+    /// Where commands run.
+    pub(crate) fn workspace(&self) -> PathBuf {
+        self.root.path().join("workspace")
     }
 
     /// Where the data directories of this home are.
@@ -63,11 +68,10 @@ impl Here {
 
     /// Starts a command that runs on, and waits until it has said what it has to say at the start.
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
-        let began = Instant::now();
         let mut child =
             self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = lines(child.stdout.take().unwrap());
-        let mut running = Running { child: Some(child), said: String::new(), took: Duration::ZERO };
+        let mut running = Running { child: Some(child), said: String::new() };
         while !running.is_ready() {
             let Ok(line) = lines.recv_timeout(PATIENCE) else {
                 let said = running.said.clone();
@@ -78,7 +82,6 @@ impl Here {
             };
             running.said.push_str(&line);
         }
-        running.took = began.elapsed();
         running
     }
 
@@ -86,7 +89,7 @@ impl Here {
         let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
         command
             .args(arguments)
-            .current_dir(self.root.path().join("workspace"))
+            .current_dir(self.workspace())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.root.path())
@@ -101,7 +104,6 @@ impl Here {
 pub(crate) struct Running {
     child: Option<Child>,
     said: String,
-    took: Duration,
 }
 
 impl Running {
@@ -119,10 +121,6 @@ impl Running {
     pub(crate) fn value(&self, name: &str) -> String {
         let line = self.said.lines().find(|line| line.trim_start().starts_with(name));
         line.and_then(|line| line.split_whitespace().nth(1)).expect("the banner has this line").to_owned()
-    }
-
-    pub(crate) fn took(&self) -> Duration {
-        self.took
     }
 
     pub(crate) fn pid(&self) -> u32 {
