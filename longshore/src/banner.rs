@@ -42,8 +42,8 @@ impl Banner<'_> {
     /// One command that works when it is pasted, whatever the line breaks of the terminal.
     fn curl(&self) -> String {
         format!(
-            "curl -sS {}/ {} -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d '{}'\n",
-            self.local_url,
+            "curl -sS {} {} -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d '{}'\n",
+            quoted(&format!("{}/", self.local_url)),
             self.authorization(),
             format_args!(
                 r#"{{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{{"message":{{"messageId":"{}","role":"ROLE_USER","parts":[{{"text":"Say hello."}}]}}}}}}"#,
@@ -57,12 +57,17 @@ impl Banner<'_> {
         match (self.token, self.credentials.first()) {
             (Some(token), _) => format!("-H 'Authorization: Bearer {}'", token.expose_secret()),
             (None, Some(Credential::Basic { username, .. })) => {
-                format!("-u '{}'", username.replace('\'', r"'\''"))
+                format!("-u {}", quoted(username))
             }
             (None, Some(Credential::ApiKey { .. })) => "-H \"X-API-Key: $API_KEY\"".to_owned(),
             (None, _) => "-H \"Authorization: Bearer $A2A_BEARER_TOKEN\"".to_owned(),
         }
     }
+}
+
+/// As one word of a shell, whatever is in it: the brackets of an IPv6 address are a pattern to some.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -86,6 +91,15 @@ mod tests {
         let token = SecretString::from("t0ken");
         let text = banner(Some(&token), &[]).text();
         insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "[version]"));
+    }
+
+    #[test]
+    fn a_word_of_a_shell_is_what_it_was() {
+        for text in ["http://[::1]:8000/", "it's", "$HOME `id` \"x\" *", ""] {
+            let script = format!("printf %s {}", quoted(text));
+            let said = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap().stdout;
+            assert_eq!(String::from_utf8(said).unwrap(), text);
+        }
     }
 
     #[test]
