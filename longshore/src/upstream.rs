@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use longshore_agent_opencode::managed::{self, Managed, ManagedConfig};
+use longshore_agent_opencode::managed::{self, Managed, ManagedConfig, State};
 use longshore_agent_opencode::{Defaults, Endpoint, ModelName, OpenCode, OpenCodeConfig};
 use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::{demo_home, last_model_address};
 use longshore_engine::Tasks;
 use longshore_engine::port::{Agent, Clock};
+use tokio::sync::watch;
 
 use crate::cli::TESTED_OPENCODE;
 use crate::config::Plan;
@@ -166,9 +167,29 @@ async fn manage(
         if managed.is_adopted() { ", taken over from the last run" } else { "" },
     );
     let endpoint = managed.endpoint();
-    // How it is doing goes to the log; nobody here needs to be told.
-    drop(managed.supervise(tasks));
+    tasks.spawn("opencode-state", report(managed.supervise(tasks)));
     Ok(Found { endpoint, description, ending, model })
+}
+
+/// Says in the log when OpenCode is down and when it is back, until nobody supervises it any more.
+///
+/// Both are warnings, so that a log that tells of the one tells of the other too.
+async fn report(mut state: watch::Receiver<State>) {
+    let mut down = false;
+    while state.changed().await.is_ok() {
+        match &*state.borrow_and_update() {
+            State::Down { .. } if down => {}
+            State::Down { .. } => {
+                tracing::warn!("OpenCode is down; turns fail until it is back");
+                down = true;
+            }
+            State::Running { pid, version } => {
+                tracing::warn!(pid, version, "OpenCode is back");
+                down = false;
+            }
+            State::Stopped => return,
+        }
+    }
 }
 
 fn managed_config(plan: &Plan, program: &Path) -> ManagedConfig {

@@ -40,6 +40,11 @@ async fn a_killed_opencode_fails_the_turn_truthfully_and_comes_back() {
         record.is_some()
     })
     .await;
+    until(Duration::from_secs(30), "the log says that OpenCode is back", || {
+        let log = harness.gateway.log();
+        log.find("OpenCode is down").is_some_and(|down| log[down..].contains("OpenCode is back"))
+    })
+    .await;
     harness.opencode = harness.gateway.opencode().await;
     let after = harness.play_message(&message_in(&context(&before), "scn:text n=2"), Agreement::Whole).await;
     after.ended("COMPLETED", "");
