@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use longshore_testkit::gateway::{is_alive, until};
+use longshore_testkit::gateway::{Record, is_alive, until};
+use longshore_testkit::raw::Frame;
+use rand::RngExt as _;
 
 use crate::client::message;
 use crate::frames::{id, is_terminal, runs_a_tool, state_of, task_id};
 use crate::harness::Harness;
-
-/// A length of sleep that no other process of the machine asks for.
-const SLEEP: &str = "sleep 311.0417";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_leaves_opencode_running_and_stop_ends_it_with_its_tools() {
@@ -24,13 +23,10 @@ async fn sigterm_leaves_opencode_running_and_stop_ends_it_with_its_tools() {
     assert_eq!(harness.opencode.pid(), opencode, "another OpenCode was started");
     harness.play("scn:text n=2").await.ended("COMPLETED", "");
 
-    let prompt = format!("scn:bash cmd=\"{SLEEP}\" scn:text n=1");
-    let mut stream = harness.client.stream(&message(&prompt)).await;
-    let frames = stream.until("the command runs", runs_a_tool).await;
-    until(Duration::from_secs(20), "the command is a process", || !sleepers().is_empty()).await;
+    let (frames, sleep) = run_a_tool(&harness).await;
     let status = harness.gateway.terminate().await;
     assert!(status.success(), "the gateway ended with {status}: {}", harness.gateway.log());
-    let sleepers = sleepers();
+    let sleepers = sleep.processes();
     assert!(!sleepers.is_empty() && is_alive(opencode), "SIGTERM ended OpenCode or its tool");
 
     let stopped = harness.gateway.stop_opencode();
@@ -49,14 +45,65 @@ async fn sigterm_leaves_opencode_running_and_stop_ends_it_with_its_tools() {
     assert_eq!(state_of(&task), "FAILED", "{task:#}");
 }
 
-/// The processes that run the command of this test.
-fn sleepers() -> Vec<u32> {
-    let wanted: Vec<u8> = SLEEP.replace(' ', "\0").into_bytes();
-    let processes = std::fs::read_dir("/proc").expect("Linux has /proc");
-    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter(|pid: &u32| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.strip_suffix(b"\0").is_some_and(|line| line.ends_with(&wanted)) && is_alive(*pid)
-    })
-    .collect()
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_ends_opencode_with_its_tools() {
+    let (mut harness, _model) = Harness::with_own_model().await;
+    let opencode = harness.opencode.pid();
+    let (frames, sleep) = run_a_tool(&harness).await;
+    let sleepers = sleep.processes();
+
+    let status = harness.gateway.interrupt().await;
+    assert!(status.success(), "the gateway ended with {status}: {}", harness.gateway.log());
+    assert!(!is_alive(opencode), "Ctrl-C left OpenCode running");
+    for pid in sleepers {
+        assert!(!is_alive(pid), "Ctrl-C left a tool running (process {pid})");
+    }
+    assert_eq!(sleep.processes(), [0; 0], "Ctrl-C left a tool running");
+    assert!(
+        Record::read(&harness.gateway.data_dir()).is_none(),
+        "the next start would look for that OpenCode"
+    );
+
+    // The next start begins with another OpenCode, and tells what became of the turn.
+    harness.restart().await;
+    assert_ne!(harness.opencode.pid(), opencode);
+    let last = frames.last().expect("frames came before the end");
+    let rest = harness.client.resume(&task_id(last), id(last)).await.rest().await;
+    assert!(rest.last().is_some_and(is_terminal), "{rest:#?}");
+    harness.play("scn:text n=2").await.ended("COMPLETED", "");
+}
+
+/// Starts a turn whose tool runs until it is ended, and waits until it does.
+async fn run_a_tool(harness: &Harness) -> (Vec<Frame>, Sleep) {
+    let sleep = Sleep::new();
+    let prompt = format!("scn:bash cmd=\"{}\" scn:text n=1", sleep.command);
+    let mut stream = harness.client.stream(&message(&prompt)).await;
+    let frames = stream.until("the command runs", runs_a_tool).await;
+    until(Duration::from_secs(20), "the command is a process", || !sleep.processes().is_empty()).await;
+    (frames, sleep)
+}
+
+/// A command whose processes can be told from all others of the machine.
+struct Sleep {
+    command: String,
+}
+
+impl Sleep {
+    /// Longer than any test, for a time that no other process asks for.
+    fn new() -> Self {
+        let chance: u64 = rand::rng().random_range(1_000_000_000..10_000_000_000);
+        Self { command: format!("sleep 311.{chance}") }
+    }
+
+    /// The processes that run it.
+    fn processes(&self) -> Vec<u32> {
+        let wanted: Vec<u8> = self.command.replace(' ', "\0").into_bytes();
+        let processes = std::fs::read_dir("/proc").expect("Linux has /proc");
+        let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        pids.filter(|pid: &u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.strip_suffix(b"\0").is_some_and(|line| line.ends_with(&wanted)) && is_alive(*pid)
+        })
+        .collect()
+    }
 }

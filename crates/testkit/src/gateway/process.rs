@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::{END, Gateway};
+
 /// Nothing outside tells when a process ends or a file appears, so the tests look this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -40,6 +42,21 @@ pub fn resident_kilobytes(pid: u32) -> u64 {
 
 pub(super) fn terminate(pid: u32) {
     kill_process(known(pid), Signal::TERM).expect("the test may end the process that it started");
+}
+
+impl Gateway {
+    /// Ends the gateway as Ctrl-C on its terminal does, and waits for it.
+    pub async fn interrupt(&mut self) -> std::process::ExitStatus {
+        let mut child = self.child.take().expect("the gateway runs");
+        kill_process(known(child.id()), Signal::INT).expect("the test may end the process that it started");
+        let mut status = None;
+        until(END, "the gateway ends after SIGINT", || {
+            status = child.try_wait().expect("a child can be waited for");
+            status.is_some()
+        })
+        .await;
+        status.expect("the wait above ends with a status")
+    }
 }
 
 fn known(pid: u32) -> Pid {
