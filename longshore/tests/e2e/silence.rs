@@ -9,8 +9,8 @@ use crate::client::message_in;
 use crate::harness::{Harness, LONGSHORE, context};
 use crate::upstream::Agreement;
 
-/// Long enough for the first turn of an OpenCode that has just been started.
-const LIMIT: u64 = 8;
+/// Long enough for the first turn of an OpenCode that has just been started, on a busy machine too.
+const LIMIT: u64 = 20;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_takes_too_long_is_aborted() {
@@ -18,7 +18,7 @@ async fn a_turn_that_takes_too_long_is_aborted() {
     let harness = Harness::start(setup).await;
     let begun = Instant::now();
     let silent = harness.play_stopped("scn:stall after=3").await;
-    silent.ended("FAILED", "took longer than the 8 s");
+    silent.ended("FAILED", &format!("took longer than the {LIMIT} s"));
     let taken = begun.elapsed();
     assert!(taken >= Duration::from_secs(LIMIT), "the turn was given {taken:?} only");
     let said = silent.text();
