@@ -2,7 +2,7 @@
 //!
 //! A crate with a store makes a [`Fixture`] and turns the list of checks into tests, one each:
 //!
-//! ```ignore
+//! ```text
 //! macro_rules! tests {
 //!     ($($group:ident: $($check:ident),+;)+) => { $($(
 //!         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
