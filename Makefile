@@ -9,7 +9,8 @@ SHELL := /bin/sh
 WORKSPACE ?= $(CURDIR)
 HOST ?= 127.0.0.1
 PORT ?= 8000
-DATA_DIR ?= .longshore/demo
+# Each workspace has a data directory of its own, named by a checksum of its path. Only `run` looks at it.
+DATA_DIR ?= .longshore/demo-$(shell cd '$(WORKSPACE)' 2>/dev/null && pwd -P | cksum | cut -d ' ' -f 1)
 ARGS ?=
 
 TOOLS := $(CURDIR)/.tools
@@ -18,8 +19,12 @@ VENV_PYTHON := $(TOOLS)/venv/bin/python
 CARGO_DENY_VERSION := 0.20.2
 # One that is installed on the machine is used; otherwise it is built once, under .tools/.
 CARGO_DENY := $(or $(shell command -v cargo-deny 2>/dev/null),$(TOOLS)/cargo/bin/cargo-deny)
-# The test binaries that drive the real OpenCode, as in .config/nextest.toml.
+# The test binaries that drive the real OpenCode, as in .config/nextest.toml: their names tell.
 REAL := binary(/^(e2e|interop)/)
+# The other test binaries, for a machine without nextest.
+TEST_FILES = $(wildcard crates/*/tests/*.rs longshore/tests/*.rs)
+TEST_DIRECTORIES = $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs longshore/tests/*/main.rs))
+UNREAL = $(filter-out e2e% interop%,$(sort $(basename $(notdir $(TEST_FILES))) $(notdir $(TEST_DIRECTORIES))))
 HAS_NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
 # OpenCode finds its `rg`, and the tests find OpenCode, on the PATH.
@@ -42,7 +47,7 @@ run: opencode ## Build, install the pinned OpenCode, and serve a demo agent for 
 
 # The runner whose summary CI reads comes last.
 .PHONY: test
-test: ## Install what the tests need and run all of them.
+test: ## Install what the tests need and run all of them: lint, deny, rust-test, interop.
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory deny
 	@$(MAKE) --no-print-directory doc-test
@@ -86,7 +91,7 @@ unit: ## Run the Rust tests that need no OpenCode.
 ifeq ($(HAS_NEXTEST),yes)
 	cargo nextest run --workspace --locked -E 'not $(REAL)'
 else
-	cargo test --workspace --locked --lib --bins
+	cargo test --workspace --locked --lib --bins $(addprefix --test ,$(UNREAL))
 endif
 
 .PHONY: e2e
