@@ -169,6 +169,35 @@ fn the_pinned_opencode_is_one_that_the_version_text_names() {
     assert!(longshore::cli::TESTED_OPENCODE.contains(&pinned), "{pinned} is not in TESTED_OPENCODE");
 }
 
+#[test]
+fn the_tests_and_bounds_that_the_architecture_names_are_there() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let sources = sources();
+    let there = |code: &str| sources.iter().any(|file| file.text.contains(code));
+
+    // The names of tests are sentences.
+    let tests = names_in(&page, "Invariants", |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let tests: Vec<_> = tests.into_iter().filter(|name| name.matches('_').count() >= 2).collect();
+    assert!(tests.len() > 40, "the table of invariants has moved: it names {tests:?} only");
+    for name in tests {
+        assert!(there(&format!("fn {name}(")), "ARCHITECTURE.md names {name}, which is no test");
+    }
+
+    let bounds = names_in(&page, "Bounds", |byte| byte.is_ascii_uppercase());
+    assert!(bounds.len() > 10, "the table of bounds has moved: it names {bounds:?} only");
+    for name in bounds {
+        assert!(there(&format!("const {name}: ")), "ARCHITECTURE.md names {name}, which is no constant");
+    }
+}
+
+/// What stands between backticks in a section of a page and has only such letters and underscores.
+fn names_in<'a>(page: &'a str, heading: &str, letter: impl Fn(u8) -> bool) -> Vec<&'a str> {
+    let (_, section) = page.split_once(&format!("\n## {heading}\n")).unwrap();
+    let section = section.split_once("\n## ").map_or(section, |(section, _)| section);
+    let code = section.split('`').skip(1).step_by(2);
+    code.filter(|code| code.bytes().all(|byte| byte == b'_' || letter(byte))).collect()
+}
+
 struct Package {
     name: String,
     normal: BTreeSet<String>,
