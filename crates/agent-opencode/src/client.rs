@@ -16,15 +16,15 @@ use crate::api::{ErrorBody, PermissionAsk, QuestionAsk, Session, Statuses, Store
 use crate::id::{Kind, directory_value, query_value, segment};
 use crate::redact;
 
-/// The largest answer that is read. A longer one is refused as no answer of OpenCode: the message list is
-/// read in pages, so only a page with very large files in it comes near.
+/// The largest answer that is read. A longer one is refused. The message list is read in pages, and only one with very
+/// large files in it comes near: such a page is asked for again with half as many messages, down to a single one.
 const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 
 /// Messages per page of the message list.
 const PAGE: usize = 100;
 
-/// Pages that are read to find a prompt. A turn with more messages than this is taken as unknown to OpenCode.
-const MAX_PAGES: usize = 50;
+/// Messages that are read to find a prompt. A turn with more than this is taken as unknown to OpenCode.
+const MAX_MESSAGES: usize = 50 * PAGE;
 
 /// A connection that is not made in this time will not be.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,6 +35,7 @@ pub(crate) struct Client {
     endpoint: Endpoint,
     /// How long one call may take, but for the event stream.
     timeout: Duration,
+    max_body: usize,
 }
 
 /// Why a call gave no result.
@@ -54,6 +55,8 @@ pub(crate) enum CallError {
     Refused { status: u16, message: String },
     /// Not what OpenCode answers, such as the page of its web interface.
     Garbled(String),
+    /// An answer that is larger than what is read.
+    TooLong,
     /// The request cannot be made, such as for an id that is none.
     Invalid(Error),
 }
@@ -77,6 +80,10 @@ impl CallError {
                 ErrorKind::InvalidAgentResponse,
                 format!("OpenCode would not {doing} (status {status}): {message}"),
             ),
+            Self::TooLong => Error::new(
+                ErrorKind::InvalidAgentResponse,
+                format!("OpenCode's answer is too long, so the gateway could not {doing}."),
+            ),
             Self::Garbled(what) => Error::new(
                 ErrorKind::InvalidAgentResponse,
                 format!(
@@ -95,7 +102,7 @@ impl CallError {
                 true
             }
             Self::Refused { status, .. } => *status >= 500 || *status == 429,
-            Self::NotFound | Self::Invalid(_) => false,
+            Self::NotFound | Self::TooLong | Self::Invalid(_) => false,
         }
     }
 }
@@ -110,6 +117,7 @@ impl fmt::Display for CallError {
             Self::NotFound => f.write_str("status 404"),
             Self::Refused { status, .. } => write!(f, "status {status}"),
             Self::Garbled(what) => f.write_str(what),
+            Self::TooLong => f.write_str("an answer that is too long"),
             Self::Invalid(error) => error.fmt(f),
         }
     }
@@ -139,7 +147,7 @@ impl Client {
             .tcp_nodelay(true)
             .build()
             .map_err(Error::internal)?;
-        Ok(Self { http, endpoint, timeout })
+        Ok(Self { http, endpoint, timeout, max_body: MAX_BODY_BYTES })
     }
 
     /// Opens the event stream of a directory. Only the head of the answer is bounded in time: its reader watches the rest
@@ -213,12 +221,20 @@ impl Client {
         segment(Kind::Message, prompt)?;
         let mut newer: Vec<StoredMessage> = Vec::new();
         let mut before = String::new();
-        for _ in 0..MAX_PAGES {
-            let request = self.request(Method::GET, &path, directory, &format!("&limit={PAGE}{before}"))?;
+        let (mut limit, mut left) = (PAGE, MAX_MESSAGES);
+        while left > 0 {
+            let request = self.request(Method::GET, &path, directory, &format!("&limit={limit}{before}"))?;
             let response = request.timeout(self.timeout).send().await?;
             let cursor = response.headers().get("x-next-cursor").and_then(|value| value.to_str().ok());
             let cursor = cursor.map(query_value);
-            let mut page: Vec<StoredMessage> = decode(response).await?;
+            let mut page: Vec<StoredMessage> = match decode(response, self.max_body).await {
+                Err(CallError::TooLong) if limit > 1 => {
+                    limit /= 2;
+                    continue;
+                }
+                page => page?,
+            };
+            left = left.saturating_sub(limit);
             if let Some(at) = page.iter().position(|message| message.info.id == prompt) {
                 page.drain(..at);
                 page.append(&mut newer);
@@ -251,7 +267,7 @@ impl Client {
     }
 
     async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
-        decode(request.timeout(self.timeout).send().await?).await
+        decode(request.timeout(self.timeout).send().await?, self.max_body).await
     }
 }
 
@@ -262,7 +278,7 @@ fn unreachable(doing: &str) -> Error {
     )
 }
 
-async fn decode<T: DeserializeOwned>(response: Response) -> Result<T> {
+async fn decode<T: DeserializeOwned>(response: Response, max_body: usize) -> Result<T> {
     if !response.status().is_success() {
         return Err(refusal(response).await);
     }
@@ -270,7 +286,7 @@ async fn decode<T: DeserializeOwned>(response: Response) -> Result<T> {
         let what = if is_html(response.headers()) { "a web page" } else { "an answer that is no JSON" };
         return Err(CallError::Garbled(what.to_owned()));
     }
-    let body = read(response).await?;
+    let body = read(response, max_body).await?;
     serde_json::from_slice(&body).map_err(|cause| {
         CallError::Garbled(format!("unexpected JSON at line {}, column {}", cause.line(), cause.column()))
     })
@@ -284,7 +300,7 @@ async fn refusal(response: Response) -> CallError {
     }
     // OpenCode gives its reasons in JSON. Anything else is the page of something on the way to it, and nobody's business.
     let json = content_type(response.headers()).starts_with("application/json");
-    let body = read(response).await.ok().filter(|_| json);
+    let body = read(response, MAX_BODY_BYTES).await.ok().filter(|_| json);
     let body: ErrorBody = body.and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default();
     if status == StatusCode::NOT_FOUND {
         return if says_not_found(&body) { CallError::NotFound } else { foreign_not_found() };
@@ -314,11 +330,11 @@ fn message_of(body: ErrorBody) -> String {
     body.data.message.or(body.message).or(body.name).or(body.tag).unwrap_or_default()
 }
 
-async fn read(mut response: Response) -> Result<Bytes> {
+async fn read(mut response: Response, max: usize) -> Result<Bytes> {
     let mut body = BytesMut::new();
     while let Some(chunk) = response.chunk().await? {
-        if body.len() + chunk.len() > MAX_BODY_BYTES {
-            return Err(CallError::Garbled("an answer that is too long".to_owned()));
+        if body.len() + chunk.len() > max {
+            return Err(CallError::TooLong);
         }
         body.extend_from_slice(&chunk);
     }
@@ -335,6 +351,9 @@ fn is_html(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use longshore_testkit::fake_opencode::FakeOpenCode;
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -388,6 +407,34 @@ mod tests {
             let cause = refusal(response.unwrap().into()).await;
             assert_eq!(format!("{cause:?}"), expected, "{status} {kind} {body}");
         }
+    }
+
+    /// 7 messages of which only 2 fit into an answer, and then none at all.
+    #[tokio::test]
+    async fn a_page_that_is_too_long_is_read_in_smaller_ones() {
+        let fake = FakeOpenCode::start();
+        let endpoint = Endpoint {
+            base_url: fake.url().parse().unwrap(),
+            username: "opencode".to_owned(),
+            password: None,
+        };
+        let mut client = Client::new(endpoint, Duration::from_secs(20)).unwrap();
+        fake.add_session("ses_1", fake.directory());
+        for number in 1..8 {
+            let info = json!({
+                "id": format!("msg_{number}"), "sessionID": "ses_1", "role": "user", "time": {"created": number},
+                "system": "x".repeat(1000),
+            });
+            fake.emit("message.updated", json!({"sessionID": "ses_1", "info": info})).await;
+        }
+        client.max_body = 3000;
+        let messages = client.messages_since(fake.directory(), "ses_1", "msg_2").await.unwrap();
+        let ids: Vec<&str> = messages.iter().map(|message| message.info.id.as_str()).collect();
+        assert_eq!(ids, ["msg_2", "msg_3", "msg_4", "msg_5", "msg_6", "msg_7"]);
+
+        client.max_body = 500;
+        let refused = client.messages_since(fake.directory(), "ses_1", "msg_2").await.unwrap_err();
+        assert!(matches!(refused, CallError::TooLong) && !refused.is_transient(), "{refused}");
     }
 
     #[test]

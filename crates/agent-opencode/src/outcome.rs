@@ -29,6 +29,18 @@ pub(crate) struct Newest<'a> {
     pub(crate) failed_tool: Option<(&'a str, &'a str)>,
 }
 
+/// What shows that a prompt arrived, when nothing shows how its turn ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trace {
+    /// It is among the session's messages.
+    Stored,
+    /// OpenCode said that it took it, and it is not among the messages.
+    Accepted,
+    None,
+    /// OpenCode does not show the messages, and not all events were heard.
+    Hidden,
+}
+
 /// Finish reasons after which OpenCode makes another step, if it is not stopped.
 pub(crate) fn asks_for_another_step(finish: &str) -> bool {
     matches!(finish, "tool-calls" | "unknown")
@@ -75,19 +87,26 @@ pub(crate) fn of(ending: &Ending<'_>) -> Outcome {
 }
 
 /// The outcome of a turn that is over while its messages do not say how it ended.
-pub(crate) fn unknown_fate(ending: &Ending<'_>, prompt_arrived: bool) -> Outcome {
+pub(crate) fn unknown_fate(ending: &Ending<'_>, trace: Trace) -> Outcome {
     match ending.newest.and_then(|newest| newest.fault).or(ending.session_fault) {
         Some(fault) => of_fault(fault, ending.aborted_by_us),
         None if ending.aborted_by_us => stopped(true),
+        None if trace == Trace::Hidden => failed(
+            "OpenCode does not show the messages of this session, so it is not known how the turn ended. Look at the \
+             session before you send the message again.",
+        ),
         None if ending.newest.is_some() => failed(
             "OpenCode stopped in the middle of the turn, for instance because it was restarted. What it had done by \
              then is done; the prompt is not sent again.",
         ),
-        None if prompt_arrived => failed(
+        None if trace == Trace::Stored => failed(
             "OpenCode has the prompt but never began to answer it, for instance because it was restarted. The \
              prompt is not sent again.",
         ),
-        None => failed("The prompt did not reach OpenCode. Send the message again."),
+        None if trace == Trace::Accepted => failed("OpenCode took the prompt and shows no sign of it."),
+        None => failed(
+            "It is not known whether OpenCode took the prompt; look at the session before you send it again.",
+        ),
     }
 }
 
@@ -332,7 +351,7 @@ mod tests {
             let ending = Ending { newest: Some(newest), ..Ending::default() };
             assert_eq!(short(&of(&ending)), expected);
             let ending = Ending { session_fault: Some(&fault), ..Ending::default() };
-            assert_eq!(short(&unknown_fate(&ending, true)), expected);
+            assert_eq!(short(&unknown_fate(&ending, Trace::Stored)), expected);
         }
     }
 
@@ -342,13 +361,16 @@ mod tests {
         let newest = Newest { finish: Some("tool-calls"), ..Newest::default() };
         let began = Ending { newest: Some(newest), ..Ending::default() };
         let cases = [
-            (ours, true, "canceled: The turn was stopped."),
-            (began, true, "failed: OpenCode stopped in the middle of the turn"),
-            (Ending::default(), true, "failed: OpenCode has the prompt but never began"),
-            (Ending::default(), false, "failed: The prompt did not reach OpenCode."),
+            (ours, Trace::Stored, "canceled: The turn was stopped."),
+            (ours, Trace::Hidden, "canceled: The turn was stopped."),
+            (began, Trace::Stored, "failed: OpenCode stopped in the middle of the turn"),
+            (began, Trace::Hidden, "failed: OpenCode does not show the messages"),
+            (Ending::default(), Trace::Stored, "failed: OpenCode has the prompt but never began"),
+            (Ending::default(), Trace::Accepted, "failed: OpenCode took the prompt and shows no sign of it."),
+            (Ending::default(), Trace::None, "failed: It is not known whether OpenCode took the prompt"),
         ];
-        for (ending, arrived, expected) in cases {
-            let outcome = short(&unknown_fate(&ending, arrived));
+        for (ending, trace, expected) in cases {
+            let outcome = short(&unknown_fate(&ending, trace));
             assert!(outcome.starts_with(expected), "{outcome}");
         }
     }

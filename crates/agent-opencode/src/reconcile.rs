@@ -44,9 +44,8 @@ pub(crate) async fn read(
         Ok(()) => Reading::Done,
         Err(CallError::NotFound) => Reading::Gone,
         Err(cause) if cause.is_transient() => Reading::NoAnswer(cause),
-        // A refusal for good, such as of a session whose messages OpenCode itself cannot read. The stream is all there is.
         Err(cause) => {
-            tracing::warn!(session = %session.id, %cause, "OpenCode does not show the messages of a session");
+            tracing::warn!(session = %session.id, %cause, "OpenCode does not show how a session stands");
             Reading::Done
         }
     }
@@ -64,8 +63,16 @@ async fn try_read(
     // The activity first: when it says idle, the messages that are read after it are the final ones.
     let statuses = client.statuses(directory).await?;
     let busy = statuses.contains_key(root);
-    let messages = client.messages_since(directory, root, prompt).await?;
-    translator.list(messages);
+    match client.messages_since(directory, root, prompt).await {
+        Ok(messages) => translator.list(messages),
+        Err(cause @ CallError::NotFound) => return Err(cause),
+        Err(cause) if cause.is_transient() => return Err(cause),
+        // OpenCode itself cannot read the messages of some sessions.
+        Err(cause) => {
+            tracing::warn!(session = %session.id, %cause, "OpenCode does not show the messages of a session");
+            translator.no_list();
+        }
+    }
     translator.asked_status(busy);
     // An idle session asks nothing. What the lists still hold of it was left by an abort.
     if depth == Depth::Everything && busy {

@@ -60,6 +60,10 @@ pub(crate) struct Translator {
     /// OpenCode answers another prompt of this session already.
     superseded: bool,
     must_reread: bool,
+    /// Events of the turn were missed, and the message list has not been read since.
+    missed: bool,
+    /// OpenCode refuses to show the message list.
+    unlisted: bool,
 }
 
 /// What a message is to this turn.
@@ -101,12 +105,14 @@ impl Translator {
             fault: None,
             superseded: false,
             must_reread: false,
+            missed: false,
+            unlisted: false,
         }
     }
 
     /// Takes up a turn of which the log holds `artifacts` already.
     pub(crate) fn resume(session: &str, prompt: &str, artifacts: &[Artifact]) -> Self {
-        Self { blocks: Blocks::resume(artifacts), ..Self::new(session, prompt) }
+        Self { blocks: Blocks::resume(artifacts), missed: true, ..Self::new(session, prompt) }
     }
 
     /// Takes in one event of the session, or an ask of one of its sub-agents.
@@ -150,12 +156,15 @@ impl Translator {
     pub(crate) fn gap(&mut self) {
         self.held_parts.clear();
         self.activity = Activity::Unknown;
+        self.missed = true;
         self.blocks.gap();
     }
 
     /// Takes in the messages from the prompt on, as the message list has them.
     pub(crate) fn list(&mut self, messages: Vec<StoredMessage>) {
         self.must_reread = false;
+        self.missed = false;
+        self.unlisted = false;
         for StoredMessage { info, parts } in messages {
             self.register(&info);
             // Text without an end before the last start of the step belongs to an attempt that failed.
@@ -169,6 +178,12 @@ impl Translator {
             }
             self.advance(&info);
         }
+    }
+
+    /// OpenCode refuses for good to show the messages: the stream is all there is.
+    pub(crate) fn no_list(&mut self) {
+        self.must_reread = false;
+        self.unlisted = true;
     }
 
     /// What OpenCode said when it was asked for the session's activity. Call it after [`Self::list`].
@@ -285,7 +300,10 @@ impl Translator {
     fn part(&mut self, part: Part, source: Source) {
         match self.messages.get(&part.message) {
             None if self.held_parts.len() < MAX_HELD_PARTS => self.held_parts.push(part),
-            None => self.must_reread = true,
+            None => {
+                self.must_reread = true;
+                self.missed = true;
+            }
             Some(Role::OtherUser) => {
                 // A compaction that somebody asked for is no part of this turn, nor is one that a later turn needs.
                 let needed = part.kind == "compaction" && part.auto;

@@ -144,7 +144,7 @@ impl Driver {
                     next: Instant::now() + FIRST_PAUSE,
                 });
                 if settling.readings >= limit {
-                    return Some(self.translator.last_word(self.lease.aborted_by_us()));
+                    return Some(self.translator.last_word(self.lease.aborted_by_us(), self.accepted));
                 }
             }
         }
@@ -169,7 +169,7 @@ impl Driver {
                 Reading::Gone => {
                     return Some(match self.translator.evidence() {
                         Evidence::None => outcome::session_gone(),
-                        _ => self.translator.last_word(self.lease.aborted_by_us()),
+                        _ => self.translator.last_word(self.lease.aborted_by_us(), self.accepted),
                     });
                 }
                 Reading::NoAnswer(cause) => {

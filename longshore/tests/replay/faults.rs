@@ -111,14 +111,17 @@ async fn a_prompt_whose_answer_is_lost_is_followed_and_not_sent_again() {
     assert_eq!(stage.fake.prompts().len(), 1);
 }
 
-/// The prompt never arrived: the task says so, and it is not sent twice.
+/// The prompt never arrived: the task says that nothing is known of it, and it is not sent twice.
 #[tokio::test]
 async fn a_prompt_that_is_lost_on_the_way_fails_the_task() {
     let stage = Stage::new().await;
     stage.fake.fault_once("POST", "/prompt_async", Fault::CutBefore);
     let seen = stage.send("go").await;
     assert_eq!(seen.state(), "FAILED");
-    assert_eq!(seen.reason(), "The prompt did not reach OpenCode. Send the message again.");
+    assert_eq!(
+        seen.reason(),
+        "It is not known whether OpenCode took the prompt; look at the session before you send it again."
+    );
     assert_eq!(stage.fake.prompts().len(), 0);
     assert_eq!(stage.send_in(Some(seen.context()), "message-2", "go").await.state(), "COMPLETED");
 }

@@ -3,7 +3,7 @@
 use longshore_model::Outcome;
 
 use super::{Activity, Step, Translator};
-use crate::outcome::{self, Ending, Newest};
+use crate::outcome::{self, Ending, Newest, Trace};
 
 /// So many answers in a row that end without a finish reason are a runaway: OpenCode asks the model again each
 /// time, without limit and without pause. At the bound the turn is aborted and fails.
@@ -45,7 +45,8 @@ impl Translator {
             || newest.finish.as_deref().is_some_and(|finish| !outcome::asks_for_another_step(finish));
         match self.activity {
             _ if completed && self.superseded => over(),
-            Activity::IdleConfirmed if completed => over(),
+            // Where events are missing and cannot be read, a step that asks for another may have had one.
+            Activity::IdleConfirmed if completed && (is_final || !self.is_blind()) => over(),
             Activity::Idle if completed && is_final => over(),
             Activity::Idle | Activity::IdleConfirmed => Verdict::Unsettled,
             // Also with a final message: OpenCode may compact the conversation and go on.
@@ -54,8 +55,19 @@ impl Translator {
     }
 
     /// The outcome when the messages never came to show one.
-    pub(crate) fn last_word(&self, aborted_by_us: bool) -> Outcome {
-        outcome::unknown_fate(&self.ending(aborted_by_us), self.prompt_created.is_some())
+    pub(crate) fn last_word(&self, aborted_by_us: bool, accepted: bool) -> Outcome {
+        let trace = match self.prompt_created {
+            _ if self.is_blind() => Trace::Hidden,
+            Some(_) => Trace::Stored,
+            None if accepted => Trace::Accepted,
+            None => Trace::None,
+        };
+        outcome::unknown_fate(&self.ending(aborted_by_us), trace)
+    }
+
+    /// Something of the turn was missed, and OpenCode does not show it.
+    fn is_blind(&self) -> bool {
+        self.unlisted && self.missed
     }
 
     pub(crate) fn evidence(&self) -> Evidence {

@@ -9,6 +9,11 @@ use super::*;
 
 const WORDS: &str = "one two three four five six seven eight nine ten";
 
+const DOUBTFUL_PROMPT: &str =
+    "failed: It is not known whether OpenCode took the prompt; look at the session before you send it again.";
+
+const UNSHOWN: &str = "failed: OpenCode does not show the messages of this session";
+
 #[tokio::test]
 async fn a_cut_of_the_stream_at_any_event_loses_nothing() {
     for how in [CutKind::CleanEnd, CutKind::MidLine, CutKind::Reset] {
@@ -82,8 +87,8 @@ async fn a_disposed_instance_cancels_the_turn() {
 async fn a_prompt_whose_answer_is_lost_is_looked_up_and_not_sent_again() {
     let cases = [
         (Fault::CutAfter, "completed"),
-        (Fault::CutBefore, "failed: The prompt did not reach OpenCode. Send the message again."),
-        (Fault::Status(500), "failed: The prompt did not reach OpenCode. Send the message again."),
+        (Fault::CutBefore, DOUBTFUL_PROMPT),
+        (Fault::Status(500), DOUBTFUL_PROMPT),
         (Fault::Status(400), "failed: OpenCode refused the prompt (status 400)"),
     ];
     let check = async |(fault, end): (Fault, &str)| {
@@ -106,9 +111,54 @@ async fn a_prompt_that_is_not_answered_in_time_is_looked_up() {
     bench.fake.queue(Script::new().text(WORDS, 3));
     bench.fake.fault_once("POST", "/prompt_async", Fault::Hang);
     let events = bench.run("go").await;
-    assert_eq!(outcome(&events), "failed: The prompt did not reach OpenCode. Send the message again.");
+    assert_eq!(outcome(&events), DOUBTFUL_PROMPT);
     assert_eq!(bench.fake.prompts().len(), 0, "never a second prompt");
     assert!(bench.fake.log().iter().any(|request| request.path.ends_with("/message")), "it was looked up");
+    bench.stop().await;
+}
+
+/// Pitfall 15: after a prompt for JSON OpenCode refuses the message list of the session for good.
+#[tokio::test]
+async fn a_message_list_that_is_refused_for_good_does_not_hold_up_the_turn() {
+    let cuts = [
+        // Nothing is missing from the stream, so nothing is missing.
+        (None, "completed", Some(WORDS)),
+        // The end of the text brings what the gap took.
+        (Some(Cut { after: 9, how: CutKind::Reset, lose: 0 }), "completed", Some(WORDS)),
+        // The gap took the end of the turn.
+        (Some(Cut { after: 9, how: CutKind::Reset, lose: usize::MAX }), UNSHOWN, None),
+    ];
+    let check = async |(cut, end, text): (Option<Cut>, &str, Option<&str>)| {
+        let bench = Bench::new();
+        bench.fake.fault_always("GET", "/message", Fault::Status(400));
+        bench.fake.queue(Script::new().text(WORDS, 10));
+        let session = bench.session().await;
+        if let Some(cut) = cut {
+            bench.fake.cut_events(cut);
+        }
+        let (_, turn) = bench.start(&session, "go").await.unwrap();
+        let events = all(turn).await;
+        assert!(outcome(&events).starts_with(end), "{cut:?}: {}", outcome(&events));
+        if let Some(text) = text {
+            assert_eq!(text_of(&events), text, "{cut:?}");
+        }
+        bench.stop().await;
+    };
+    futures_util::future::join_all(cuts.into_iter().map(check)).await;
+}
+
+/// The same when the gateway was restarted: the stream does not tell of the past.
+#[tokio::test]
+async fn a_turn_whose_messages_are_refused_for_good_ends_when_it_is_taken_up_again() {
+    let bench = Bench::new();
+    let session = bench.session().await;
+    let (prompt, turn) = bench.start(&session, "go").await.unwrap();
+    all(turn).await;
+    bench.fake.fault_always("GET", "/message", Fault::Status(400));
+    let resume = Some(Resume::default());
+    let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+    let events = all(turn).await;
+    assert!(outcome(&events).starts_with(UNSHOWN), "{}", outcome(&events));
     bench.stop().await;
 }
 

@@ -160,7 +160,7 @@ fn end_of(name: &str, nth: usize) -> (&'static str, String) {
     replay.translator.asked_status(false);
     match replay.translator.verdict(false) {
         Verdict::Over(outcome) => ("reading", short(&outcome)),
-        _ => ("last word", short(&replay.translator.last_word(false))),
+        _ => ("last word", short(&replay.translator.last_word(false, true))),
     }
 }
 

@@ -94,8 +94,12 @@ fn a_prompt_that_never_arrived_is_not_guessed_to_have_run() {
     assert_eq!(resumed.verdict(false), Verdict::Unsettled);
     assert_eq!(resumed.evidence(), Evidence::None);
     assert_eq!(
-        short(&resumed.last_word(false)),
-        "failed: The prompt did not reach OpenCode. Send the message again."
+        short(&resumed.last_word(false, false)),
+        "failed: It is not known whether OpenCode took the prompt; look at the session before you send it again."
+    );
+    assert_eq!(
+        short(&resumed.last_word(false, true)),
+        "failed: OpenCode took the prompt and shows no sign of it."
     );
 }
 
