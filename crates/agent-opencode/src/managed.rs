@@ -124,13 +124,13 @@ impl Managed {
 }
 
 /// Ends the OpenCode of a data directory with every tool that it left running, and says how many processes that
-/// were. Nothing happens when there is none. A gateway that supervises it does not start it again.
+/// were. Nothing happens when there is none. It fails when the record cannot be read. A gateway that supervises it does not start it again.
 pub async fn stop(data_dir: &Path) -> Result<usize> {
     if !data_dir.is_dir() {
         return Ok(0);
     }
     let _lock = Lock::take(data_dir, STOP_PATIENCE).await?;
-    let Some(record) = Record::read(data_dir) else { return Ok(0) };
+    let Some(record) = Record::load(data_dir)? else { return Ok(0) };
     let ended = end::end(&record).await?;
     Record::remove(data_dir)?;
     Ok(ended)

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::USERNAME;
 
@@ -12,6 +13,10 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Tries, each on a connection of its own: OpenCode never answers a request that came just before it was ready.
 const TRIES: u32 = 3;
+
+/// How long one whose process lives may leave tries without an answer: it is busy, and whoever gives it up ends its
+/// turns.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A longer answer is none of OpenCode's.
 const MAX_BODY: usize = 64 * 1024;
@@ -30,20 +35,36 @@ pub(super) enum Unwell {
 }
 
 /// Its version, if it says that it is healthy.
-pub(super) async fn version(port: u16, password: &str) -> Result<String, Unwell> {
+pub(super) async fn version(
+    port: u16,
+    password: &str,
+    is_alive: impl Fn() -> bool,
+) -> Result<String, Unwell> {
+    version_within(port, password, is_alive, TIMEOUT, PATIENCE).await
+}
+
+async fn version_within(
+    port: u16,
+    password: &str,
+    is_alive: impl Fn() -> bool,
+    timeout: Duration,
+    patience: Duration,
+) -> Result<String, Unwell> {
+    let deadline = Instant::now() + patience;
     let mut tries = 0;
     loop {
         tries += 1;
-        match ask(port, password).await {
+        match ask(port, password, timeout).await {
             Err(Unwell::Call(_)) if tries < TRIES => {}
+            Err(Unwell::Call(cause)) if cause.is_timeout() && Instant::now() < deadline && is_alive() => {}
             other => return other,
         }
     }
 }
 
-async fn ask(port: u16, password: &str) -> Result<String, Unwell> {
+async fn ask(port: u16, password: &str, timeout: Duration) -> Result<String, Unwell> {
     // A proxy has no business between us and loopback.
-    let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build().map_err(Unwell::Call)?;
+    let client = reqwest::Client::builder().no_proxy().timeout(timeout).build().map_err(Unwell::Call)?;
     let request =
         client.get(format!("http://127.0.0.1:{port}/global/health")).basic_auth(USERNAME, Some(password));
     let mut response = request.send().await.map_err(Unwell::Call)?;
@@ -75,6 +96,41 @@ impl std::error::Error for Unwell {
         match self {
             Self::Call(error) => Some(error),
             Self::Answer(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_that_lives_and_is_busy_is_waited_for() {
+        for (is_alive, expected) in [(true, Some("1.2.3")), (false, None)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let busy = async {
+                let mut unanswered = Vec::new();
+                for _ in 0..5 {
+                    unanswered.push(listener.accept().await.unwrap());
+                }
+                loop {
+                    let (mut socket, _) = listener.accept().await.unwrap();
+                    let body = r#"{"healthy":true,"version":"1.2.3"}"#;
+                    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+                    assert_ne!(socket.read(&mut [0; 4096]).await.unwrap(), 0);
+                    socket.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+                }
+            };
+            let (timeout, patience) = (Duration::from_millis(300), Duration::from_mins(1));
+            let version = tokio::select! {
+                version = version_within(port, "secret", || is_alive, timeout, patience) => version,
+                () = busy => unreachable!("it goes on for ever"),
+            };
+            assert_eq!(version.ok().as_deref(), expected, "alive: {is_alive}");
         }
     }
 }

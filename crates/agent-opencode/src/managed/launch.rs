@@ -101,7 +101,8 @@ async fn launch(config: &ManagedConfig, mut record: Record) -> std::result::Resu
         () = tokio::time::sleep_until(deadline) => return Err(Failure::TimedOut(tail(&log).await)),
     };
     record.port = port;
-    record.version = Some(health::version(port, &record.password).await.map_err(Failure::Unwell)?);
+    let version = health::version(port, &record.password, || record.living().is_some()).await;
+    record.version = Some(version.map_err(Failure::Unwell)?);
     record.write(&config.data_dir).map_err(Failure::Record)?;
     guard.0 = None;
     tracing::info!(pid, port, version = record.version, "OpenCode listens");
@@ -249,7 +250,9 @@ mod tests {
         let log = log_file(dir.path());
         let check = async |text: &str, expected: Option<u16>| {
             std::fs::write(&log, text).unwrap();
-            let port = tokio::time::timeout(LOOK_EVERY * 4, listening(&log)).await.ok();
+            // A port is there at the first look; that there is none shows only by waiting for it.
+            let patience = if expected.is_some() { Duration::from_secs(30) } else { LOOK_EVERY * 4 };
+            let port = tokio::time::timeout(patience, listening(&log)).await.ok();
             assert_eq!(port, expected, "{text:?}");
         };
         check("", None).await;

@@ -49,17 +49,27 @@ impl Record {
 
     /// The record of a data directory, if there is one that can be read.
     pub(super) fn read(data_dir: &Path) -> Option<Self> {
-        let text = match std::fs::read(file(data_dir)) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(error) => {
-                tracing::warn!(%error, "the record of the managed OpenCode cannot be read");
-                return None;
-            }
+        Self::load(data_dir).unwrap_or_else(|error| {
+            tracing::warn!(cause = ?error.cause(), "{error}");
+            None
+        })
+    }
+
+    /// The record of a data directory. Fails when there is one and it cannot be read.
+    pub(super) fn load(data_dir: &Path) -> Result<Option<Self>> {
+        let unreadable = || {
+            super::unavailable(
+                "The record of the managed OpenCode, managed.json in the data directory, cannot be read, so it is not \
+                 known whether one is left running. Look for `opencode serve` by hand, end it and delete the file.",
+            )
         };
-        serde_json::from_slice(&text)
-            .inspect_err(|error| tracing::warn!(%error, "the record of the managed OpenCode is damaged"))
-            .ok()
+        match std::fs::read(file(data_dir)) {
+            Ok(text) => {
+                serde_json::from_slice(&text).map(Some).map_err(|error| unreadable().caused_by(error))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unreadable().caused_by(error)),
+        }
     }
 
     /// Writes all or nothing, for the owner's eyes only.
@@ -106,7 +116,7 @@ impl Record {
         self.workspace == workspace
             && self.living().is_some()
             && self.version.is_some()
-            && health::version(self.port, &self.password).await.is_ok()
+            && health::version(self.port, &self.password, || self.living().is_some()).await.is_ok()
     }
 
     pub(super) fn base_url(&self) -> Url {

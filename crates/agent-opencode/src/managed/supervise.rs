@@ -106,9 +106,11 @@ impl Managed {
     /// False when it shall not run any more.
     async fn restart(&mut self) -> Result<bool> {
         let _lock = Lock::take(&self.config.data_dir, STOP_PATIENCE).await?;
-        match Record::read(&self.config.data_dir) {
-            Some(record) if record.marker == self.record.marker => {}
-            _ => return Ok(false),
+        match Record::load(&self.config.data_dir) {
+            Ok(Some(record)) if record.marker == self.record.marker => {}
+            Ok(_) => return Ok(false),
+            // Whoever stops it removes the record. One that is damaged is written anew.
+            Err(error) => tracing::warn!(cause = ?error.cause(), "{error}"),
         }
         end::end(&self.record).await?;
         let (record, child) = launch::again(&self.config, self.record.clone()).await?;

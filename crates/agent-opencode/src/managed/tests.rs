@@ -215,6 +215,43 @@ async fn stop_ends_it_and_the_tools_that_it_left_running() {
 }
 
 #[tokio::test]
+async fn stop_says_when_the_record_is_unreadable() {
+    let bench = Bench::new();
+    let opencode = process(&bench.start("").await);
+    let file = bench.data_dir().join("managed.json");
+    let record = std::fs::read(&file).unwrap();
+    for damaged in [&record[..record.len() / 2], b"", b"{\"port\":\"x\"}"] {
+        std::fs::write(&file, damaged).unwrap();
+        let stopped = stop(&bench.data_dir()).await;
+        let left = std::fs::read(&file);
+        // Now, so that a test that fails leaves nothing running.
+        std::fs::write(&file, &record).unwrap();
+        let error = stopped.unwrap_err();
+        assert!(error.message().contains("managed.json"), "{error}");
+        assert!(!error.message().contains('/'), "a path is told: {error}");
+        assert_eq!(left.unwrap(), damaged, "what is left of the record is kept");
+    }
+    assert!(opencode.is_alive());
+    assert_eq!(stop(&bench.data_dir()).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn one_whose_record_was_damaged_is_started_again() {
+    let bench = Bench::new();
+    let tasks = Tasks::new();
+    let managed = bench.start("").await;
+    let opencode = process(&managed);
+    let mut states = managed.supervise(&tasks);
+    std::fs::write(bench.data_dir().join("managed.json"), "{").unwrap();
+    opencode.signal(Signal::KILL);
+    until(&mut states, |state| matches!(state, State::Down { .. })).await;
+    let state = until(&mut states, |state| !matches!(state, State::Down { .. })).await;
+    assert!(matches!(state, State::Running { .. }), "{state:?}");
+    assert!(bench.record()["pid"].is_number(), "the record is written anew");
+    tasks.stop().await;
+}
+
+#[tokio::test]
 async fn stop_ends_the_tools_of_one_that_is_gone_already() {
     let bench = Bench::new();
     let managed = bench.start("tool").await;
