@@ -210,6 +210,8 @@ pub(crate) struct ToolMetadata {
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct PartDelta<'a> {
+    #[serde(borrow, default, rename = "messageID")]
+    pub(crate) message: Cow<'a, str>,
     #[serde(borrow, rename = "partID")]
     pub(crate) part: Cow<'a, str>,
     #[serde(borrow)]

@@ -59,11 +59,19 @@ pub(crate) struct Translator {
     fault: Option<Fault>,
     /// OpenCode answers another prompt of this session already.
     superseded: bool,
-    must_reread: bool,
-    /// Events of the turn were missed, and the message list has not been read since.
-    missed: bool,
-    /// OpenCode refuses to show the message list.
-    unlisted: bool,
+    heard: Heard,
+}
+
+/// How much is known of what OpenCode said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Heard {
+    Everything,
+    /// Events were missed, and the message list has not been read since.
+    Gap,
+    /// The same, and nobody knows but us.
+    Dropped,
+    /// Events were missed, and OpenCode refuses to show the message list.
+    Hidden,
 }
 
 /// What a message is to this turn.
@@ -104,15 +112,13 @@ impl Translator {
             activity: Activity::Unknown,
             fault: None,
             superseded: false,
-            must_reread: false,
-            missed: false,
-            unlisted: false,
+            heard: Heard::Everything,
         }
     }
 
     /// Takes up a turn of which the log holds `artifacts` already.
     pub(crate) fn resume(session: &str, prompt: &str, artifacts: &[Artifact]) -> Self {
-        Self { blocks: Blocks::resume(artifacts), missed: true, ..Self::new(session, prompt) }
+        Self { blocks: Blocks::resume(artifacts), heard: Heard::Gap, ..Self::new(session, prompt) }
     }
 
     /// Takes in one event of the session, or an ask of one of its sub-agents.
@@ -138,7 +144,7 @@ impl Translator {
             }
             EventKind::PartDelta => {
                 let delta: PartDelta<'_> = properties(body)?;
-                if delta.field == "text" {
+                if delta.field == "text" && self.may_be_output(&delta.message) {
                     self.blocks.delta(&delta);
                 }
             }
@@ -156,15 +162,13 @@ impl Translator {
     pub(crate) fn gap(&mut self) {
         self.held_parts.clear();
         self.activity = Activity::Unknown;
-        self.missed = true;
+        self.heard = Heard::Gap;
         self.blocks.gap();
     }
 
     /// Takes in the messages from the prompt on, as the message list has them.
     pub(crate) fn list(&mut self, messages: Vec<StoredMessage>) {
-        self.must_reread = false;
-        self.missed = false;
-        self.unlisted = false;
+        self.heard = Heard::Everything;
         for StoredMessage { info, parts } in messages {
             self.register(&info);
             // Text without an end before the last start of the step belongs to an attempt that failed.
@@ -182,8 +186,9 @@ impl Translator {
 
     /// OpenCode refuses for good to show the messages: the stream is all there is.
     pub(crate) fn no_list(&mut self) {
-        self.must_reread = false;
-        self.unlisted = true;
+        if self.heard != Heard::Everything {
+            self.heard = Heard::Hidden;
+        }
     }
 
     /// What OpenCode said when it was asked for the session's activity. Call it after [`Self::list`].
@@ -213,7 +218,7 @@ impl Translator {
 
     /// Something had to be dropped; only the message list can tell what it was.
     pub(crate) fn must_reread(&self) -> bool {
-        self.must_reread
+        self.heard == Heard::Dropped
     }
 
     /// The turn is over: ends the text blocks that OpenCode left open.
@@ -271,6 +276,9 @@ impl Translator {
             Role::OtherAnswer
         };
         self.messages.insert(info.id.clone(), role);
+        if !self.may_be_output(&info.id) {
+            self.blocks.drop_held(&info.id);
+        }
         if self.held_parts.iter().any(|part| part.message == info.id) {
             for part in std::mem::take(&mut self.held_parts) {
                 self.part(part, Source::Stream);
@@ -300,10 +308,8 @@ impl Translator {
     fn part(&mut self, part: Part, source: Source) {
         match self.messages.get(&part.message) {
             None if self.held_parts.len() < MAX_HELD_PARTS => self.held_parts.push(part),
-            None => {
-                self.must_reread = true;
-                self.missed = true;
-            }
+            None if self.heard == Heard::Hidden => {}
+            None => self.heard = Heard::Dropped,
             Some(Role::OtherUser) => {
                 // A compaction that somebody asked for is no part of this turn, nor is one that a later turn needs.
                 let needed = part.kind == "compaction" && part.auto;
@@ -314,6 +320,15 @@ impl Translator {
             Some(&Role::Step(at)) if !self.steps[at].summary => self.blocks.part(&part, source),
             // What users wrote, and what was answered to others, is no output of this turn.
             Some(_) => {}
+        }
+    }
+
+    /// Whether a message is, or may turn out to be, one whose text the caller sees.
+    fn may_be_output(&self, message: &str) -> bool {
+        match self.messages.get(message) {
+            None => true,
+            Some(&Role::Step(at)) => !self.steps[at].summary,
+            Some(Role::Ours | Role::OtherUser | Role::OtherAnswer) => false,
         }
     }
 

@@ -24,9 +24,16 @@ pub(super) struct Blocks {
     by_part: HashMap<String, (ArtifactId, Block)>,
     /// In the order in which they came.
     order: Vec<String>,
-    held_text: HashMap<String, String>,
+    held_text: HashMap<String, Held>,
     held_bytes: usize,
     out: Vec<AgentEvent>,
+}
+
+/// Text whose part is not known yet.
+#[derive(Debug, Default)]
+struct Held {
+    message: String,
+    text: String,
 }
 
 #[derive(Debug)]
@@ -95,10 +102,18 @@ impl Blocks {
             Some((id, Block::Text(block))) => block.append(id, &delta.delta, &mut self.out),
             None if self.held_bytes + delta.delta.len() <= MAX_HELD_BYTES => {
                 self.held_bytes += delta.delta.len();
-                self.held_text.entry(delta.part.clone().into_owned()).or_default().push_str(&delta.delta);
+                let held = self.held_text.entry(delta.part.clone().into_owned()).or_default();
+                delta.message.as_ref().clone_into(&mut held.message);
+                held.text.push_str(&delta.delta);
             }
             None | Some((_, Block::Tool(_))) => {}
         }
+    }
+
+    /// A message turned out to be none of the turn's output, so nobody waits for its text.
+    pub(super) fn drop_held(&mut self, message: &str) {
+        self.held_text.retain(|_, held| held.message != message);
+        self.held_bytes = self.held_text.values().map(|held| held.text.len()).sum();
     }
 
     /// Gives up a text that has no end, because the attempt that wrote it failed.
@@ -144,7 +159,7 @@ impl Blocks {
     }
 
     fn text(&mut self, kind: BlockKind, part: &Part, source: Source) {
-        let held = self.held_text.remove(&part.id);
+        let held = self.held_text.remove(&part.id).map(|held| held.text);
         self.held_bytes -= held.as_ref().map_or(0, String::len);
         if !self.by_part.contains_key(&part.id) {
             let Ok(id) = ArtifactId::parse(&part.id) else { return };

@@ -2,7 +2,7 @@
 
 use longshore_model::Outcome;
 
-use super::{Activity, Step, Translator};
+use super::{Activity, Heard, Step, Translator};
 use crate::outcome::{self, Ending, Newest, Trace};
 
 /// So many answers in a row that end without a finish reason are a runaway: OpenCode asks the model again each
@@ -67,7 +67,7 @@ impl Translator {
 
     /// Something of the turn was missed, and OpenCode does not show it.
     fn is_blind(&self) -> bool {
-        self.unlisted && self.missed
+        self.heard == Heard::Hidden
     }
 
     pub(crate) fn evidence(&self) -> Evidence {

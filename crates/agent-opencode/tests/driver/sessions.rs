@@ -39,6 +39,24 @@ async fn aborting_an_idle_session_is_no_error() {
     bench.stop().await;
 }
 
+/// OpenCode answers 500 to an id of another form, as if it had failed.
+#[tokio::test]
+async fn an_id_that_is_none_of_opencodes_is_refused_before_it_is_asked() {
+    let bench = Bench::new();
+    for id in ["abc", "msg_1"] {
+        let id = longshore_model::SessionId::parse(id).unwrap();
+        let session = Session { id, directory: bench.fake.directory().to_owned() };
+        let refused = [
+            bench.start(&session, "go").await.map(|_| ()).unwrap_err(),
+            bench.agent.abort(&session).await.unwrap_err(),
+        ];
+        assert!(refused.iter().all(|error| error.kind() == longshore_model::ErrorKind::InvalidParams));
+    }
+    let asked: Vec<String> = bench.fake.log().into_iter().map(|request| request.path).collect();
+    assert!(asked.iter().all(|path| ["/event", "/session/status"].contains(&path.as_str())), "{asked:?}");
+    bench.stop().await;
+}
+
 #[tokio::test]
 async fn prompt_names_are_new_and_in_order() {
     let bench = Bench::new();

@@ -45,6 +45,53 @@ fn delta(translator: &mut Translator, part: &str, delta: &str) {
     feed(translator, "message.part.delta", &properties);
 }
 
+/// What others write, before their message is known and after, leaves room for early text of this turn.
+#[test]
+fn early_text_is_held_however_much_others_write() {
+    let mut translator = step();
+    let much = "x".repeat(256 * 1024);
+    for (message_id, more) in [("msg_other", json!({})), ("msg_summary", json!({"mode": "compaction"}))] {
+        let parent = if message_id == "msg_other" { "msg_q" } else { "msg_p" };
+        for part in 0..2 {
+            let part = format!("prt_{message_id}_{part}");
+            let properties = json!({"messageID": message_id, "partID": part, "field": "text", "delta": much});
+            feed(&mut translator, "message.part.delta", &properties);
+            message(&mut translator, message_id, parent, &more);
+        }
+    }
+    delta(&mut translator, "prt_1", "early");
+    start(&mut translator, "prt_1", "");
+    let events = translator.take();
+    assert_eq!(fold(&events).iter().map(|block| block.text.as_str()).collect::<Vec<_>>(), ["early"]);
+}
+
+/// A list that is refused for good is asked for once, and what was dropped is not taken for nothing.
+#[test]
+fn what_was_dropped_and_cannot_be_read_is_said_to_be_unknown() {
+    let mut translator = step();
+    let drop_some = |translator: &mut Translator| {
+        for number in 0..=MAX_HELD_PARTS {
+            let part =
+                json!({"id": format!("prt_{number}"), "messageID": "msg_late", "type": "text", "text": ""});
+            feed(translator, "message.part.updated", &json!({"part": part}));
+        }
+    };
+    drop_some(&mut translator);
+    assert!(translator.must_reread());
+    translator.no_list();
+    drop_some(&mut translator);
+    assert!(!translator.must_reread());
+    message(
+        &mut translator,
+        "msg_a",
+        "msg_p",
+        &json!({"finish": "tool-calls", "time": {"created": 2, "completed": 3}}),
+    );
+    translator.asked_status(false);
+    assert_eq!(translator.verdict(false), Verdict::Unsettled, "another step may have been dropped");
+    assert!(short(&translator.last_word(false, true)).contains("it is not known how the turn ended"));
+}
+
 fn tool(translator: &mut Translator, state: &Value) {
     let part = json!({"id": "prt_t", "messageID": "msg_a", "type": "tool", "tool": "bash", "callID": "c", "state": state});
     feed(translator, "message.part.updated", &json!({"part": part}));
