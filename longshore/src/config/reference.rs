@@ -26,9 +26,9 @@ Variables have the names of `opencode-a2a` where it has one, in any case. An emp
 this version does not support, is named in a warning. Other `OPENCODE_*` variables belong to OpenCode and are left alone.
 Relative paths start from the current directory. `.env` files are not read.
 
-Secrets have no flag, since other users of the machine can see a command line. A managed OpenCode does not get the
-gateway's own credentials (`A2A_*`, `OPENCODE_AUTH_*`), but its tools can read the `OPENCODE_SERVER_PASSWORD` that
-Longshore made for it: whoever may prompt the agent may use that OpenCode.
+Secrets have no flag, since other users of the machine can see a command line. The
+environment of a managed OpenCode does not have the gateway's own credentials (`A2A_*`, `OPENCODE_AUTH_*`), but its tools
+can read the `OPENCODE_SERVER_PASSWORD` that Longshore made for it: whoever may prompt the agent may use that OpenCode.
 ";
 
 const CREDENTIALS: &str = "\
