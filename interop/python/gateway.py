@@ -22,6 +22,7 @@ class Gateway:
     url: str
     token: str
     place: list[str]
+    workspace: pathlib.Path
     process: subprocess.Popen
     environment: dict[str, str]
 
@@ -69,7 +70,7 @@ def start(directory: pathlib.Path) -> Gateway:
             stdout=subprocess.PIPE,
             stderr=stderr,
         )
-    gateway = Gateway('', TOKEN, place, process, environment)
+    gateway = Gateway('', TOKEN, place, workspace, process, environment)
     try:
         gateway.url = listening(process)
     except Exception as error:

@@ -10,7 +10,7 @@ from a2a.client.auth import AuthInterceptor, CredentialService
 from a2a.client.client import ClientConfig
 from a2a.client.client_factory import ClientFactory
 from a2a.client.errors import A2AClientError
-from a2a.helpers.proto_helpers import get_text_parts, new_text_part
+from a2a.helpers.proto_helpers import get_text_parts, new_data_part, new_text_part
 from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
@@ -113,8 +113,9 @@ async def test_a_stream_folds_into_the_task(connect):
     assert texts(folded) == texts(task)
     assert folded.status == task.status
     assert task.status.state == TaskState.TASK_STATE_COMPLETED, task
-    ended = [event.status_update.status.state for event in events if event.HasField('status_update')]
-    assert ended == [TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED]
+    told = [event.status_update.status.state for event in events if event.HasField('status_update')]
+    assert set(told[:-1]) == {TaskState.TASK_STATE_WORKING}, told
+    assert told[-1] == TaskState.TASK_STATE_COMPLETED
 
 
 async def test_a_tool_call_is_a_data_part(connect):
@@ -187,6 +188,66 @@ async def test_a_task_is_subscribed_to_and_canceled(connect):
         await gather(watcher.subscribe(SubscribeToTaskRequest(id=task.id)))
     with pytest.raises(UnsupportedOperationError):
         await send(client, ask('more', task_id=task.id))
+
+
+def asked(task):
+    """What a task that waits for its user says."""
+    assert task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED, task
+    return ''.join(get_text_parts(task.status.message.parts))
+
+
+async def test_a_permission_is_given_by_a_plain_message(connect, gateway):
+    client = connect(streaming=False)
+    name = f'once-{uuid.uuid4()}'
+    waiting = await send(client, ask(f'scn:bash cmd="touch {name}" scn:text n=1'))
+    assert f'touch {name}' in asked(waiting)
+    assert await client.get_task(GetTaskRequest(id=waiting.id)) == waiting
+    assert not (gateway.workspace / name).exists()
+
+    done = await send(client, ask('once', task_id=waiting.id))
+    assert done.id == waiting.id
+    assert done.status.state == TaskState.TASK_STATE_COMPLETED, done
+    assert (gateway.workspace / name).exists()
+    assert [''.join(get_text_parts(message.parts)) for message in done.history][1:] == ['once']
+
+
+async def test_a_stream_closes_at_an_ask_and_the_answer_opens_the_next(connect):
+    client = connect()
+    prompt = 'scn:question q="Which way?" options="Left|Right" scn:text n=1'
+    waiting = fold(await gather(client.send_message(ask(prompt))))
+    assert 'Which way? (Left, Right)' in asked(waiting)
+    done = fold(await gather(client.send_message(ask('Right', task_id=waiting.id))))
+    assert done.status.state == TaskState.TASK_STATE_COMPLETED, done
+    [call] = [artifact for artifact in done.artifacts if artifact.name == 'tool:question']
+    assert 'Right' in call.parts[0].data.struct_value['output']
+
+
+async def test_an_ask_is_refused_by_a_data_part(connect, gateway):
+    client = connect(streaming=False)
+    name = f'refused-{uuid.uuid4()}'
+    waiting = await send(client, ask(f'scn:bash cmd="touch {name}" scn:text n=1'))
+    # Words that are no answer change nothing.
+    with pytest.raises(InvalidParamsError):
+        await send(client, ask('perhaps', task_id=waiting.id))
+    answer = ask('', task_id=waiting.id)
+    del answer.message.parts[:]
+    answer.message.parts.append(new_data_part({'reply': 'reject', 'message': 'not today'}))
+    done = await send(client, answer)
+    assert done.status.state == TaskState.TASK_STATE_COMPLETED, done
+    [call] = [artifact for artifact in done.artifacts if artifact.name == 'tool:bash']
+    assert 'not today' in call.parts[0].data.struct_value['error']
+    assert not (gateway.workspace / name).exists()
+
+
+async def test_a_sub_agent_asks_on_the_task_that_the_client_knows(connect, gateway):
+    client = connect(streaming=False)
+    name = f'errand-{uuid.uuid4()}'
+    errand = f'scn:bash cmd=\\"touch {name}\\" scn:text n=1'
+    waiting = await send(client, ask(f'scn:task desc=errand prompt="{errand}" scn:text n=1'))
+    assert f'touch {name}' in asked(waiting)
+    done = await send(client, ask('once', task_id=waiting.id))
+    assert done.status.state == TaskState.TASK_STATE_COMPLETED, done
+    assert (gateway.workspace / name).exists()
 
 
 async def test_what_is_unknown_is_refused(connect):

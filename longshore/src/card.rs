@@ -19,6 +19,7 @@ pub(crate) fn card(texts: &CardTexts, public_url: &str, schemes: Vec<AuthScheme>
         documentation_url: texts.documentation_url.as_ref().map(ToString::to_string),
         interfaces: vec![interface(Binding::JsonRpc), interface(Binding::Rest)],
         streaming: true,
+        extensions: longshore_edge::public_extensions(),
         schemes,
         input_modes: INPUT_MODES.map(str::to_owned).to_vec(),
         output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),
@@ -62,6 +63,7 @@ mod tests {
         let url = "https://agent.example.com/a";
         assert_eq!(interfaces, [(url, Binding::JsonRpc), (url, Binding::Rest)]);
         assert_eq!(card.schemes, [AuthScheme::Bearer]);
+        assert_eq!(card.extensions, longshore_edge::public_extensions());
         // Files are not taken yet, so no type of a file is listed.
         assert_eq!(card.input_modes, ["text/plain", "application/json"]);
         assert_eq!(card.output_modes, ["text/plain", "application/json"]);

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use longshore_edge::{Credentials, Edge, EdgeConfig};
 use longshore_engine::port::{Agent, Clock, Store, SystemClock};
-use longshore_engine::{Engine, EngineConfig, EngineParts, Tasks};
+use longshore_engine::{AskConfig, AtDeadline, Engine, EngineConfig, EngineParts, Tasks};
 use longshore_store::Durability;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 
 use crate::config::credentials::{Credential, DEFAULT_PRINCIPAL};
-use crate::config::plan::{AgentPlan, Plan, StorePlan};
+use crate::config::plan::{AgentPlan, Asks, Plan, StorePlan};
 use crate::data_dir::{self, DataDir};
 use crate::upstream::Upstream;
 use crate::{card, output};
@@ -87,6 +87,7 @@ impl Ground {
                 turn_timeout: plan.turns.timeout,
                 cancel_abort_timeout: plan.turns.cancel_abort_timeout,
                 idempotency_window: plan.turns.idempotency_window,
+                asks: ask_config(&plan.turns.asks),
                 ..EngineConfig::default()
             },
         });
@@ -105,6 +106,14 @@ impl Ground {
             token: self.token,
             _data_dir: self.data_dir,
         })
+    }
+}
+
+fn ask_config(plan: &Asks) -> AskConfig {
+    AskConfig {
+        time_to_live: plan.time_to_live,
+        tombstone: plan.tombstone,
+        at_deadline: if plan.grants_at_deadline { AtDeadline::Once } else { AtDeadline::Reject },
     }
 }
 

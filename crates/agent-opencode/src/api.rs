@@ -1,11 +1,18 @@
 //! What OpenCode sends, read leniently: unknown fields are skipped, most known ones may be missing.
 
+mod asks;
+mod usage;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Number;
 use serde_json::value::RawValue;
+
+pub(crate) use self::asks::{AskReplied, AskedBy, PermissionAsk, Question, QuestionAsk};
+pub(crate) use self::usage::Tokens;
 
 /// The little of an event that decides where it goes.
 #[derive(Deserialize, Debug)]
@@ -47,8 +54,12 @@ pub(crate) enum EventKind {
     PartUpdated,
     PartDelta,
     PartRemoved,
+    SessionUpdated,
+    Todos,
     PermissionAsked,
     QuestionAsked,
+    /// A permission or a question was answered or refused, by anyone.
+    AskReplied,
 }
 
 impl EventKind {
@@ -61,15 +72,26 @@ impl EventKind {
             "message.part.updated" => Self::PartUpdated,
             "message.part.delta" => Self::PartDelta,
             "message.part.removed" => Self::PartRemoved,
+            "session.updated" => Self::SessionUpdated,
+            "todo.updated" => Self::Todos,
             "permission.asked" => Self::PermissionAsked,
             "question.asked" => Self::QuestionAsked,
+            "permission.replied" | "question.replied" | "question.rejected" => Self::AskReplied,
             _ => return None,
         })
     }
 
-    /// Whether the turn of a root session wants this from its sub-agents too.
+    /// Whether the turn of a root session wants this from its sub-agents too: their asks, what they use, and their end,
+    /// which ends their asks.
     pub(crate) fn crosses_the_tree(self) -> bool {
-        matches!(self, Self::PermissionAsked | Self::QuestionAsked)
+        matches!(
+            self,
+            Self::PermissionAsked
+                | Self::QuestionAsked
+                | Self::AskReplied
+                | Self::MessageUpdated
+                | Self::Idle
+        )
     }
 }
 
@@ -88,6 +110,20 @@ pub(crate) struct StatusChanged {
 pub(crate) struct Status {
     #[serde(rename = "type")]
     pub(crate) kind: String,
+    /// Of a retry: which one it is, why, and when (milliseconds of the epoch).
+    #[serde(default)]
+    pub(crate) attempt: Option<Number>,
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) message: Option<String>,
+    #[serde(default)]
+    pub(crate) next: Option<Number>,
+}
+
+/// Of an event that says nothing but whose it is.
+#[derive(Deserialize, Debug)]
+pub(crate) struct OfSession {
+    #[serde(default, rename = "sessionID")]
+    pub(crate) session: Option<String>,
 }
 
 /// `GET /session/status`: sessions that are not idle.
@@ -118,6 +154,8 @@ pub(crate) struct FaultData {
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct MessageUpdated {
+    #[serde(default, rename = "sessionID")]
+    pub(crate) session: Option<String>,
     pub(crate) info: Message,
 }
 
@@ -135,6 +173,10 @@ pub(crate) struct Message {
     pub(crate) error: Option<Fault>,
     #[serde(default)]
     pub(crate) time: MessageTime,
+    #[serde(default)]
+    pub(crate) tokens: Option<Tokens>,
+    #[serde(default, deserialize_with = "usage::amount")]
+    pub(crate) cost: f64,
 }
 
 #[derive(Deserialize, Debug, Clone, Default)]
@@ -151,6 +193,12 @@ pub(crate) struct StoredMessage {
     pub(crate) info: Message,
     #[serde(default)]
     pub(crate) parts: Vec<Part>,
+}
+
+/// The same without the content.
+#[derive(Deserialize, Debug)]
+pub(crate) struct StoredInfo {
+    pub(crate) info: Message,
 }
 
 #[derive(Deserialize, Debug)]
@@ -178,6 +226,13 @@ pub(crate) struct Part {
     /// Of a compaction: OpenCode itself found it necessary.
     #[serde(default)]
     pub(crate) auto: bool,
+    /// Of the end of a step: why it ended, and what it used.
+    #[serde(default)]
+    pub(crate) reason: Option<String>,
+    #[serde(default)]
+    pub(crate) tokens: Option<Tokens>,
+    #[serde(default, deserialize_with = "usage::amount")]
+    pub(crate) cost: f64,
 }
 
 #[derive(Deserialize, Debug)]
@@ -227,47 +282,24 @@ pub(crate) struct PartRemoved {
 }
 
 #[derive(Deserialize, Debug)]
-pub(crate) struct PermissionAsk {
-    pub(crate) id: String,
-    #[serde(rename = "sessionID")]
-    pub(crate) session: String,
-    #[serde(default)]
-    pub(crate) permission: String,
-    #[serde(default)]
-    pub(crate) patterns: Vec<String>,
-    #[serde(default)]
-    pub(crate) tool: Option<AskedBy>,
+pub(crate) struct SessionUpdated {
+    pub(crate) info: Session,
 }
 
 #[derive(Deserialize, Debug)]
-pub(crate) struct QuestionAsk {
-    pub(crate) id: String,
-    #[serde(rename = "sessionID")]
-    pub(crate) session: String,
+pub(crate) struct TodosUpdated {
     #[serde(default)]
-    pub(crate) questions: Vec<Question>,
-    #[serde(default)]
-    pub(crate) tool: Option<AskedBy>,
+    pub(crate) todos: Vec<Todo>,
 }
 
-#[derive(Deserialize, Debug)]
-pub(crate) struct Question {
+#[derive(Serialize, Deserialize, Debug)]
+pub(crate) struct Todo {
     #[serde(default)]
-    pub(crate) question: String,
+    content: String,
     #[serde(default)]
-    pub(crate) options: Vec<QuestionOption>,
-}
-
-#[derive(Deserialize, Debug)]
-pub(crate) struct QuestionOption {
+    status: String,
     #[serde(default)]
-    pub(crate) label: String,
-}
-
-#[derive(Deserialize, Debug)]
-pub(crate) struct AskedBy {
-    #[serde(default, rename = "messageID")]
-    pub(crate) message: Option<String>,
+    priority: String,
 }
 
 #[derive(Deserialize, Debug)]
@@ -275,6 +307,17 @@ pub(crate) struct Session {
     pub(crate) id: String,
     #[serde(default)]
     pub(crate) directory: Option<String>,
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) title: Option<String>,
+    #[serde(default)]
+    pub(crate) time: SessionTime,
+}
+
+#[derive(Deserialize, Debug, Default)]
+pub(crate) struct SessionTime {
+    /// When something last happened in it.
+    #[serde(default)]
+    pub(crate) updated: Option<f64>,
 }
 
 /// The three shapes of an error body in one.

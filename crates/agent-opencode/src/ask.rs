@@ -1,14 +1,46 @@
-//! Asks in plain words.
+//! Asks, in plain words for people and in OpenCode's own for programs.
 //!
 //! Paths and commands stay in them: they are what the caller decides about.
 
-use longshore_model::{Ask, AskKind};
+use longshore_model::{Ask, AskKind, IdError, Json, Question, RequestId, SessionId};
+use serde::Serialize;
 
-use crate::api::{PermissionAsk, QuestionAsk};
+use crate::api::{AskedBy, PermissionAsk, QuestionAsk};
 use crate::redact;
 
-pub(crate) fn permission(ask: &PermissionAsk, of_sub_agent: bool) -> Ask {
-    let who = if of_sub_agent { "A sub-agent" } else { "The agent" };
+/// What a tool says about its permission that helps to decide. Whatever else it says stays here.
+const TOLD_METADATA: [&str; 5] = ["command", "filepath", "parentDir", "url", "diff"];
+
+/// The longest text of that kind, in characters, such as the diff of a large edit. The rest is cut; the tool call has it
+/// whole.
+const MAX_METADATA_CHARS: usize = 4096;
+
+#[derive(Serialize)]
+struct PermissionDetails<'a> {
+    permission: &'a str,
+    patterns: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    always: &'a [String],
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    metadata: serde_json::Map<String, serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool: Option<Tool<'a>>,
+}
+
+#[derive(Serialize)]
+struct QuestionDetails<'a> {
+    questions: &'a [crate::api::Question],
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    message_id: &'a str,
+    call_id: &'a str,
+}
+
+/// Fails when OpenCode's names are no identifiers: nobody could answer such an ask.
+pub(crate) fn permission(ask: &PermissionAsk, of_sub_agent: bool) -> Result<Ask, IdError> {
+    let who = who(of_sub_agent);
     let what = match ask.permission.as_str() {
         "bash" => "run",
         "edit" => "edit",
@@ -25,82 +57,171 @@ pub(crate) fn permission(ask: &PermissionAsk, of_sub_agent: bool) -> Ask {
     } else {
         format!("{who} asks for permission to {what}: {}", ask.patterns.join(", "))
     };
-    Ask { request_id: ask.id.clone(), kind: AskKind::Permission, summary: redact::cut(&summary) }
+    let details = PermissionDetails {
+        permission: &ask.permission,
+        patterns: &ask.patterns,
+        always: &ask.always,
+        metadata: told_metadata(&ask.metadata),
+        tool: tool(ask.tool.as_ref()),
+    };
+    Ok(Ask {
+        request_id: RequestId::parse(&ask.id)?,
+        kind: AskKind::Permission,
+        session: SessionId::parse(&ask.session)?,
+        summary: redact::cut(&summary),
+        details: Json::of(&details),
+        questions: Vec::new(),
+    })
 }
 
-pub(crate) fn question(ask: &QuestionAsk, of_sub_agent: bool) -> Ask {
-    let who = if of_sub_agent { "A sub-agent" } else { "The agent" };
-    let questions: Vec<String> = ask
+/// Fails as [`permission`] does.
+pub(crate) fn question(ask: &QuestionAsk, of_sub_agent: bool) -> Result<Ask, IdError> {
+    let who = who(of_sub_agent);
+    let questions: Vec<Question> = ask
         .questions
         .iter()
-        .map(|question| {
-            let labels: Vec<&str> = question.options.iter().map(|option| option.label.as_str()).collect();
-            if labels.is_empty() {
-                question.question.clone()
-            } else {
-                format!("{} ({})", question.question, labels.join(", "))
-            }
+        .map(|question| Question {
+            text: question.text.clone(),
+            options: question.options.iter().map(|option| option.label.clone()).collect(),
+            multiple: question.multiple,
         })
         .collect();
-    let summary = if questions.is_empty() {
+    let words: Vec<String> = questions
+        .iter()
+        .map(|question| match question.options.as_slice() {
+            [] => question.text.clone(),
+            options => format!("{} ({})", question.text, options.join(", ")),
+        })
+        .collect();
+    let summary = if words.is_empty() {
         format!("{who} asks a question.")
     } else {
-        format!("{who} asks: {}", questions.join(" "))
+        format!("{who} asks: {}", words.join(" "))
     };
-    Ask { request_id: ask.id.clone(), kind: AskKind::Question, summary: redact::cut(&summary) }
+    let details = QuestionDetails { questions: &ask.questions };
+    Ok(Ask {
+        request_id: RequestId::parse(&ask.id)?,
+        kind: AskKind::Question,
+        session: SessionId::parse(&ask.session)?,
+        summary: redact::cut(&summary),
+        details: Json::of(&details),
+        questions,
+    })
+}
+
+fn who(of_sub_agent: bool) -> &'static str {
+    if of_sub_agent { "A sub-agent" } else { "The agent" }
+}
+
+fn tool(by: Option<&AskedBy>) -> Option<Tool<'_>> {
+    let by = by?;
+    Some(Tool { message_id: by.message.as_deref()?, call_id: by.call.as_deref()? })
+}
+
+fn told_metadata(metadata: &serde_json::Value) -> serde_json::Map<String, serde_json::Value> {
+    let told = TOLD_METADATA.into_iter().filter_map(|key| {
+        let text = metadata.get(key)?.as_str()?;
+        Some((key.to_owned(), redact::cut_at(text, MAX_METADATA_CHARS).into()))
+    });
+    told.collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn permissions_in_plain_words() {
         let cases = [
             (
-                r#"{"id":"per_1","sessionID":"ses_1","permission":"bash","patterns":["rm -f x"],"always":["rm *"]}"#,
+                json!({"permission": "bash", "patterns": ["rm -f x"], "always": ["rm *"]}),
                 false,
                 "The agent asks for permission to run: rm -f x",
             ),
             (
-                r#"{"id":"per_1","sessionID":"ses_1","permission":"external_directory","patterns":["/etc/*"]}"#,
+                json!({"permission": "external_directory", "patterns": ["/etc/*"]}),
                 true,
                 "A sub-agent asks for permission to work outside its directory, in: /etc/*",
             ),
+            (json!({}), false, "The agent asks for permission to do something."),
             (
-                r#"{"id":"per_1","sessionID":"ses_1"}"#,
-                false,
-                "The agent asks for permission to do something.",
-            ),
-            (
-                r#"{"id":"per_1","sessionID":"ses_1","permission":"my_tool","patterns":["a","b"]}"#,
+                json!({"permission": "my_tool", "patterns": ["a", "b"]}),
                 false,
                 "The agent asks for permission to my_tool: a, b",
             ),
         ];
-        for (json, of_sub_agent, expected) in cases {
-            let ask = permission(&serde_json::from_str(json).unwrap(), of_sub_agent);
+        for (mut json, of_sub_agent, expected) in cases {
+            json["id"] = "per_1".into();
+            json["sessionID"] = "ses_1".into();
+            let ask = permission(&serde_json::from_value(json).unwrap(), of_sub_agent).unwrap();
             assert_eq!(
-                (ask.request_id.as_str(), ask.kind, ask.summary.as_str()),
-                ("per_1", AskKind::Permission, expected)
+                (ask.request_id.as_str(), ask.session.as_str(), ask.kind, ask.summary.as_str()),
+                ("per_1", "ses_1", AskKind::Permission, expected)
             );
         }
     }
 
     #[test]
-    fn questions_in_plain_words() {
+    fn permissions_for_programs() {
+        let long = "x".repeat(MAX_METADATA_CHARS + 1);
+        let cut = format!("{}…", "x".repeat(MAX_METADATA_CHARS - 1));
         let cases = [
             (
-                r#"{"id":"que_1","sessionID":"ses_1","questions":[
-                    {"question":"Which colour?","header":"Colour","options":[{"label":"Red"},{"label":"Green"}]},
-                    {"question":"Why?"}]}"#,
-                "The agent asks: Which colour? (Red, Green) Why?",
+                json!({"permission": "bash", "patterns": ["rm x"], "always": ["rm *"],
+                    "metadata": {"command": "rm x", "env": {"KEY": "secret"}, "url": 7},
+                    "tool": {"messageID": "msg_1", "callID": "call_1"}}),
+                json!({"permission": "bash", "patterns": ["rm x"], "always": ["rm *"],
+                    "metadata": {"command": "rm x"}, "tool": {"message_id": "msg_1", "call_id": "call_1"}}),
             ),
-            (r#"{"id":"que_1","sessionID":"ses_1"}"#, "The agent asks a question."),
+            (
+                json!({"permission": "edit", "patterns": ["a.rs"], "metadata": {"filepath": "/w/a.rs", "diff": long}}),
+                json!({"permission": "edit", "patterns": ["a.rs"], "metadata": {"filepath": "/w/a.rs", "diff": cut}}),
+            ),
+            (json!({}), json!({"permission": "", "patterns": []})),
         ];
-        for (json, expected) in cases {
-            let ask = question(&serde_json::from_str(json).unwrap(), false);
-            assert_eq!((ask.kind, ask.summary.as_str()), (AskKind::Question, expected));
+        for (mut json, expected) in cases {
+            json["id"] = "per_1".into();
+            json["sessionID"] = "ses_1".into();
+            let ask = permission(&serde_json::from_value(json).unwrap(), false).unwrap();
+            assert_eq!(ask.details.to_value(), expected);
+            assert_eq!(ask.questions, []);
+        }
+    }
+
+    #[test]
+    fn questions_in_plain_words_and_for_programs() {
+        let ask = json!({"id": "que_1", "sessionID": "ses_1", "questions": [
+            {"question": "Which colour?", "header": "Colour", "multiple": true, "custom": false,
+             "options": [{"label": "Red", "description": "Hot"}, {"label": "Green"}]},
+            {"question": "Why?"}]});
+        let ask = question(&serde_json::from_value(ask).unwrap(), false).unwrap();
+        assert_eq!(ask.kind, AskKind::Question);
+        assert_eq!(ask.summary, "The agent asks: Which colour? (Red, Green) Why?");
+        let questions = [("Which colour?", vec!["Red", "Green"], true), ("Why?", vec![], false)];
+        let questions = questions.map(|(text, options, multiple)| Question {
+            text: text.to_owned(),
+            options: options.into_iter().map(str::to_owned).collect(),
+            multiple,
+        });
+        assert_eq!(ask.questions, questions);
+        let details = json!({"questions": [
+            {"header": "Colour", "question": "Which colour?", "multiple": true, "custom": false,
+             "options": [{"label": "Red", "description": "Hot"}, {"label": "Green", "description": ""}]},
+            {"header": "", "question": "Why?", "options": [], "multiple": false, "custom": true}]});
+        assert_eq!(ask.details.to_value(), details);
+
+        let empty = json!({"id": "que_1", "sessionID": "ses_1"});
+        let ask = question(&serde_json::from_value(empty).unwrap(), true).unwrap();
+        assert_eq!(ask.summary, "A sub-agent asks a question.");
+    }
+
+    #[test]
+    fn an_ask_that_nobody_could_answer_is_none() {
+        for (id, session) in [("per 1", "ses_1"), ("per_1", ""), ("../x", "ses_1")] {
+            let ask = serde_json::from_value(json!({"id": id, "sessionID": session})).unwrap();
+            assert!(permission(&ask, false).is_err(), "{id:?} {session:?}");
         }
     }
 }

@@ -1,18 +1,21 @@
-//! Calls to OpenCode's HTTP API, and what can go wrong with one.
+//! Calls to OpenCode's HTTP API.
 
-use std::fmt;
+mod error;
+
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use longshore_model::{Error, ErrorKind, Result as ModelResult};
+use longshore_model::{Answer, Error, Result as ModelResult};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use secrecy::ExposeSecret;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::json;
 use url::Url;
 
+pub(crate) use self::error::CallError;
 use crate::Endpoint;
-use crate::api::{ErrorBody, PermissionAsk, QuestionAsk, Session, Statuses, StoredMessage};
+use crate::api::{ErrorBody, PermissionAsk, QuestionAsk, Session, Statuses, StoredInfo, StoredMessage};
 use crate::id::{Kind, directory_value, query_value, segment};
 use crate::redact;
 
@@ -36,103 +39,6 @@ pub(crate) struct Client {
     /// How long one call may take, but for the event stream.
     timeout: Duration,
     max_body: usize,
-}
-
-/// Why a call gave no result.
-#[derive(Debug)]
-pub(crate) enum CallError {
-    /// No connection: OpenCode did not get the request.
-    Unreachable(reqwest::Error),
-    /// The connection broke or nothing came in time: OpenCode may have got the request.
-    Cut(reqwest::Error),
-    /// Nothing came in time, as from an OpenCode that is just being started.
-    NoAnswer,
-    /// OpenCode does not accept our password.
-    Unauthorized,
-    /// OpenCode knows no such thing, and says so in its own words.
-    NotFound,
-    /// OpenCode said no. The text is fit for a caller.
-    Refused { status: u16, message: String },
-    /// Not what OpenCode answers, such as the page of its web interface.
-    Garbled(String),
-    /// An answer that is larger than what is read.
-    TooLong,
-    /// The request cannot be made, such as for an id that is none.
-    Invalid(Error),
-}
-
-impl CallError {
-    /// The error for a caller. `doing` completes "could not ...".
-    pub(crate) fn into_error(self, doing: &str) -> Error {
-        match self {
-            Self::Unreachable(cause) | Self::Cut(cause) => unreachable(doing).caused_by(cause.without_url()),
-            Self::NoAnswer => unreachable(doing),
-            Self::Unauthorized => Error::new(
-                ErrorKind::AgentUnavailable,
-                "OpenCode refused the gateway's user name or password. The operator of the gateway must set them \
-                 to those of the OpenCode server.",
-            ),
-            Self::NotFound => Error::new(
-                ErrorKind::SessionGone,
-                "OpenCode no longer knows this session. Start a new context.",
-            ),
-            Self::Refused { status, message } => Error::new(
-                ErrorKind::InvalidAgentResponse,
-                format!("OpenCode would not {doing} (status {status}): {message}"),
-            ),
-            Self::TooLong => Error::new(
-                ErrorKind::InvalidAgentResponse,
-                format!("OpenCode's answer is too long, so the gateway could not {doing}."),
-            ),
-            Self::Garbled(what) => Error::new(
-                ErrorKind::InvalidAgentResponse,
-                format!(
-                    "The agent's address does not answer like OpenCode ({what}), so the gateway could not {doing}. \
-                     The operator of the gateway must check the address and OpenCode's version."
-                ),
-            ),
-            Self::Invalid(error) => error,
-        }
-    }
-
-    /// Whether the call may yet succeed when it is made again.
-    pub(crate) fn is_transient(&self) -> bool {
-        match self {
-            Self::Unreachable(_) | Self::Cut(_) | Self::NoAnswer | Self::Unauthorized | Self::Garbled(_) => {
-                true
-            }
-            Self::Refused { status, .. } => *status >= 500 || *status == 429,
-            Self::NotFound | Self::TooLong | Self::Invalid(_) => false,
-        }
-    }
-}
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(_) => f.write_str("no connection"),
-            Self::Cut(_) => f.write_str("the connection broke or timed out"),
-            Self::NoAnswer => f.write_str("no answer"),
-            Self::Unauthorized => f.write_str("status 401"),
-            Self::NotFound => f.write_str("status 404"),
-            Self::Refused { status, .. } => write!(f, "status {status}"),
-            Self::Garbled(what) => f.write_str(what),
-            Self::TooLong => f.write_str("an answer that is too long"),
-            Self::Invalid(error) => error.fmt(f),
-        }
-    }
-}
-
-impl From<Error> for CallError {
-    fn from(error: Error) -> Self {
-        Self::Invalid(error)
-    }
-}
-
-impl From<reqwest::Error> for CallError {
-    fn from(error: reqwest::Error) -> Self {
-        if error.is_connect() { Self::Unreachable(error) } else { Self::Cut(error) }
-    }
 }
 
 type Result<T, E = CallError> = std::result::Result<T, E>;
@@ -187,10 +93,32 @@ impl Client {
 
     pub(crate) async fn abort(&self, directory: &str, session: &str) -> Result<()> {
         let path = format!("session/{}/abort", segment(Kind::Session, session)?);
-        let request = self.request(Method::POST, &path, directory, "")?;
-        let _: serde::de::IgnoredAny =
-            self.json(request.header(CONTENT_TYPE, "application/json").body("{}")).await?;
-        Ok(())
+        self.post(&path, directory, "{}".to_owned()).await
+    }
+
+    /// Answers an ask. OpenCode looks for it only in the directory that the request names.
+    pub(crate) async fn answer(&self, directory: &str, ask: &str, answer: &Answer) -> Result<()> {
+        let (path, body) = match answer {
+            Answer::Permission { reply, message } => {
+                let mut body = json!({"reply": reply.as_str()});
+                if let Some(message) = message {
+                    body["message"] = message.as_str().into();
+                }
+                (format!("permission/{}/reply", segment(Kind::Permission, ask)?), body)
+            }
+            Answer::Question { answers } => {
+                (format!("question/{}/reply", segment(Kind::Question, ask)?), json!({"answers": answers}))
+            }
+            Answer::RejectQuestion => {
+                (format!("question/{}/reject", segment(Kind::Question, ask)?), json!({}))
+            }
+        };
+        self.post(&path, directory, body.to_string()).await
+    }
+
+    pub(crate) async fn session(&self, directory: &str, session: &str) -> Result<Session> {
+        let path = format!("session/{}", segment(Kind::Session, session)?);
+        self.json(self.request(Method::GET, &path, directory, "")?).await
     }
 
     pub(crate) async fn statuses(&self, directory: &str) -> Result<Statuses> {
@@ -217,9 +145,45 @@ impl Client {
         session: &str,
         prompt: &str,
     ) -> Result<Vec<StoredMessage>> {
-        let path = format!("session/{}/message", segment(Kind::Session, session)?);
         segment(Kind::Message, prompt)?;
         let mut newer: Vec<StoredMessage> = Vec::new();
+        let found = |mut page: Vec<StoredMessage>| {
+            let at = page.iter().position(|message| message.info.id == prompt);
+            page.drain(..at.unwrap_or_default());
+            page.append(&mut newer);
+            newer = page;
+            at.is_some()
+        };
+        let found = self.pages(directory, session, found).await?;
+        Ok(if found { newer } else { Vec::new() })
+    }
+
+    /// The messages of a sub-agent's session without their content, but for some that are older than this.
+    pub(crate) async fn infos_since(
+        &self,
+        directory: &str,
+        session: &str,
+        created: f64,
+    ) -> Result<Vec<StoredInfo>> {
+        let mut all = Vec::new();
+        let is_older = |message: &StoredInfo| message.info.time.created < created;
+        self.pages(directory, session, |page: Vec<StoredInfo>| {
+            let done = page.iter().any(is_older);
+            all.extend(page);
+            done
+        })
+        .await?;
+        Ok(all)
+    }
+
+    /// Reads the message list from its end, page by page, until there is enough. Says whether there was.
+    async fn pages<T: DeserializeOwned>(
+        &self,
+        directory: &str,
+        session: &str,
+        mut enough: impl FnMut(Vec<T>) -> bool,
+    ) -> Result<bool> {
+        let path = format!("session/{}/message", segment(Kind::Session, session)?);
         let mut before = String::new();
         let (mut limit, mut left) = (PAGE, MAX_MESSAGES);
         while left > 0 {
@@ -227,7 +191,7 @@ impl Client {
             let response = request.timeout(self.timeout).send().await?;
             let cursor = response.headers().get("x-next-cursor").and_then(|value| value.to_str().ok());
             let cursor = cursor.map(query_value);
-            let mut page: Vec<StoredMessage> = match decode(response, self.max_body).await {
+            let page = match decode(response, self.max_body).await {
                 Err(CallError::TooLong) if limit > 1 => {
                     limit /= 2;
                     continue;
@@ -235,19 +199,15 @@ impl Client {
                 page => page?,
             };
             left = left.saturating_sub(limit);
-            if let Some(at) = page.iter().position(|message| message.info.id == prompt) {
-                page.drain(..at);
-                page.append(&mut newer);
-                return Ok(page);
+            if enough(page) {
+                return Ok(true);
             }
-            page.append(&mut newer);
-            newer = page;
             match cursor {
                 Some(cursor) => before = format!("&before={cursor}"),
                 None => break,
             }
         }
-        Ok(Vec::new())
+        Ok(false)
     }
 
     fn request(&self, method: Method, path: &str, directory: &str, more: &str) -> Result<RequestBuilder> {
@@ -266,16 +226,16 @@ impl Client {
             .map_err(|cause| CallError::Invalid(Error::internal(cause)))
     }
 
+    /// A call whose answer says nothing but yes.
+    async fn post(&self, path: &str, directory: &str, body: String) -> Result<()> {
+        let request = self.request(Method::POST, path, directory, "")?;
+        let _: IgnoredAny = self.json(request.header(CONTENT_TYPE, "application/json").body(body)).await?;
+        Ok(())
+    }
+
     async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
         decode(request.timeout(self.timeout).send().await?, self.max_body).await
     }
-}
-
-fn unreachable(doing: &str) -> Error {
-    Error::new(
-        ErrorKind::AgentUnavailable,
-        format!("OpenCode cannot be reached, so the gateway could not {doing}. Try again later."),
-    )
 }
 
 async fn decode<T: DeserializeOwned>(response: Response, max_body: usize) -> Result<T> {

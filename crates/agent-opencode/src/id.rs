@@ -22,6 +22,8 @@ const RANDOM_LENGTH: usize = 14;
 pub(crate) enum Kind {
     Session,
     Message,
+    Permission,
+    Question,
 }
 
 impl Kind {
@@ -29,6 +31,8 @@ impl Kind {
         match self {
             Self::Session => "ses",
             Self::Message => "msg",
+            Self::Permission => "per",
+            Self::Question => "que",
         }
     }
 }

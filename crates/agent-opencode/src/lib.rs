@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use longshore_engine::Tasks;
 use longshore_engine::port::{Agent, BoxFuture, Clock, NewSession, Session, Turn, TurnRequest};
-use longshore_model::{Error, ErrorKind, PromptId, Result, SessionId};
+use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, Result, SessionId};
 use secrecy::SecretString;
 use tokio::time::{Instant, sleep};
 use url::Url;
@@ -174,6 +174,30 @@ impl Agent for OpenCode {
 
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
         Box::pin(turn::start(&self.starter, request))
+    }
+
+    fn reply<'a>(
+        &'a self,
+        session: &'a Session,
+        ask: &'a Ask,
+        answer: &'a Answer,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            if answer.kind() != ask.kind {
+                return Err(Error::new(
+                    ErrorKind::InterruptTypeMismatch,
+                    format!("The agent asks a {}, and this answers a {}.", ask.kind, answer.kind()),
+                ));
+            }
+            let answered = self.client.answer(&session.directory, ask.request_id.as_str(), answer).await;
+            answered.map_err(|cause| match cause {
+                CallError::NotFound => Error::new(
+                    ErrorKind::InterruptNotFound,
+                    "OpenCode no longer asks this: it was answered elsewhere, or its turn is over.",
+                ),
+                cause => cause.into_error("answer the ask"),
+            })
+        })
     }
 
     fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {

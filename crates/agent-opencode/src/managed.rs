@@ -124,7 +124,8 @@ impl Managed {
 }
 
 /// Ends the OpenCode of a data directory with every tool that it left running, and says how many processes that
-/// were. Nothing happens when there is none. It fails when the record cannot be read. A gateway that supervises it does not start it again.
+/// were. Nothing happens when there is none. It fails when the record cannot be read. A supervisor does not start it again
+/// (the command line refuses to stop it while a gateway runs).
 pub async fn stop(data_dir: &Path) -> Result<usize> {
     if !data_dir.is_dir() {
         return Ok(0);

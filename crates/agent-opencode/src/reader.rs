@@ -238,15 +238,14 @@ impl Readers {
                     reader.routes().add_child(&child.0, &parent.0);
                 }
             }
-            name => {
-                if let (Some(kind), Some(session)) = (EventKind::parse(name), &head.properties.session) {
-                    // The head borrows the body, so the session is looked up first.
-                    let target = reader.routes().find(&session.0, kind);
-                    drop(head);
-                    if let Some(target) = target {
-                        target.send(kind, body);
-                    }
-                }
+            _ => {}
+        }
+        if let (Some(kind), Some(session)) = (EventKind::parse(&head.kind), &head.properties.session) {
+            // The head borrows the body, so the session is looked up first.
+            let target = reader.routes().find(&session.0, kind);
+            drop(head);
+            if let Some(target) = target {
+                target.send(kind, body);
             }
         }
         Noted::Nothing

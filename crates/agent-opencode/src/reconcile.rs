@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use longshore_engine::port::Session;
 
-use crate::api::Statuses;
+use crate::api::{self, Statuses};
 use crate::client::{CallError, Client};
 use crate::reader::Lease;
 use crate::translate::Translator;
@@ -18,7 +18,7 @@ const MAX_TREE_DEPTH: usize = 4;
 pub(crate) enum Depth {
     /// The session's activity and its messages: enough when no event was lost.
     Messages,
-    /// Also the sub-agents and the open asks.
+    /// Also the session's name, the sub-agents and what they used, and the open asks.
     Everything,
 }
 
@@ -67,52 +67,86 @@ async fn try_read(
         Ok(messages) => translator.list(messages),
         Err(cause @ CallError::NotFound) => return Err(cause),
         Err(cause) if cause.is_transient() => return Err(cause),
-        // OpenCode itself cannot read the messages of some sessions.
+        // OpenCode itself cannot read the messages of some sessions. Then the stream is all there is, and its asks.
         Err(cause) => {
             tracing::warn!(session = %session.id, %cause, "OpenCode does not show the messages of a session");
             translator.no_list();
         }
     }
     translator.asked_status(busy);
-    // An idle session asks nothing. What the lists still hold of it was left by an abort.
-    if depth == Depth::Everything && busy {
-        let tree = busy_tree(client, directory, root, &statuses, lease).await?;
-        let open = |session: &str| session == root || tree.contains(session);
-        let mut permissions = client.permissions(directory).await?;
-        permissions.retain(|ask| open(&ask.session));
-        let mut questions = client.questions(directory).await?;
-        questions.retain(|ask| open(&ask.session));
-        translator.open_asks(&permissions, &questions);
+    if depth == Depth::Messages && !translator.has_open_asks() {
+        return Ok(());
+    }
+    let named = client.session(directory, root).await?;
+    translator.title(named.title.as_deref());
+    let tree = Tree { client, directory, lease, statuses: &statuses, since: translator.prompt_created() };
+    let mut at_work: HashSet<String> = HashSet::new();
+    for child in tree.read(root).await? {
+        if let Some(since) = tree.since {
+            let messages = known(client.infos_since(directory, &child, since).await)?;
+            translator.list_below(&messages.unwrap_or_default());
+        }
+        if statuses.contains_key(&child) {
+            at_work.insert(child);
+        }
+    }
+    if busy {
+        at_work.insert(root.to_owned());
+    } else {
+        // Nobody waits for a sub-agent of an idle session.
+        at_work.clear();
+    }
+    if busy || translator.has_open_asks() {
+        let permissions = client.permissions(directory).await?;
+        let questions = client.questions(directory).await?;
+        translator.open_asks(&permissions, &questions, &at_work);
     }
     Ok(())
 }
 
-/// The sub-agents that are at work below a session. The lease learns of them.
-async fn busy_tree(
-    client: &Client,
-    directory: &str,
-    root: &str,
-    statuses: &Statuses,
-    lease: &Lease,
-) -> Result<HashSet<String>, CallError> {
-    let mut found = HashSet::new();
-    let mut level = vec![root.to_owned()];
-    for _ in 0..MAX_TREE_DEPTH {
-        let mut next = Vec::new();
-        for parent in level {
-            let children = match client.children(directory, &parent).await {
-                // Somebody deleted it; that is not the end of the turn.
-                Err(CallError::NotFound) => continue,
-                children => children?,
-            };
-            for child in children {
-                if statuses.contains_key(&child.id) && found.insert(child.id.clone()) {
-                    lease.add_child(&child.id, &parent);
-                    next.push(child.id);
+/// The sub-agents below a session.
+struct Tree<'a> {
+    client: &'a Client,
+    directory: &'a str,
+    lease: &'a Lease,
+    statuses: &'a Statuses,
+    /// When the turn began. Sub-agents that rest since before that are of earlier turns.
+    since: Option<f64>,
+}
+
+impl Tree<'_> {
+    /// Those that work, or have worked, for the turn. The lease learns of them.
+    async fn read(&self, root: &str) -> Result<Vec<String>, CallError> {
+        let mut found: Vec<String> = Vec::new();
+        let mut level = vec![root.to_owned()];
+        for _ in 0..MAX_TREE_DEPTH {
+            let mut next = Vec::new();
+            for parent in level {
+                let children = known(self.client.children(self.directory, &parent).await)?;
+                for child in children.unwrap_or_default() {
+                    if self.is_of_this_turn(&child) && !found.contains(&child.id) {
+                        self.lease.add_child(&child.id, &parent);
+                        found.push(child.id.clone());
+                        next.push(child.id);
+                    }
                 }
             }
+            level = next;
         }
-        level = next;
+        Ok(found)
     }
-    Ok(found)
+
+    fn is_of_this_turn(&self, child: &api::Session) -> bool {
+        let rests = child.time.updated.zip(self.since).is_some_and(|(updated, since)| updated < since);
+        !rests || self.statuses.contains_key(&child.id)
+    }
+}
+
+/// Somebody may delete a sub-agent's session at any time; that is not the end of the turn.
+fn known<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(CallError::NotFound) => Ok(None),
+        Err(cause) => Err(cause),
+    }
 }

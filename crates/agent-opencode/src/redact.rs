@@ -46,9 +46,14 @@ pub(crate) fn public(text: &str) -> String {
 
 /// Cuts at [`MAX_CHARS`] characters and changes nothing else.
 pub(crate) fn cut(text: &str) -> String {
-    match text.char_indices().nth(MAX_CHARS) {
+    cut_at(text, MAX_CHARS)
+}
+
+/// The same for another length.
+pub(crate) fn cut_at(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
         None => text.to_owned(),
-        Some(_) => text.chars().take(MAX_CHARS - 1).chain(['…']).collect(),
+        Some(_) => text.chars().take(max_chars - 1).chain(['…']).collect(),
     }
 }
 

@@ -8,23 +8,30 @@
 //! The stream and the message list say the same thing twice, and either may be ahead of the other. So all state
 //! here only moves forward: a part that ended stays ended, a tool call never goes back, a message stays complete.
 
+mod asks;
+mod below;
 mod blocks;
+mod ledger;
+mod progress;
 mod text;
 mod tool;
 mod verdict;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use longshore_model::{AgentEvent, Artifact};
+use longshore_model::{AgentEvent, Artifact, RequestId};
 use serde::Deserialize;
 
+use self::asks::Asks;
 use self::blocks::{Blocks, Source};
+use self::ledger::Ledger;
+use self::progress::Told;
 pub(crate) use self::verdict::{Evidence, Verdict};
 use crate::api::{
-    AskedBy, Envelope, EventKind, Fault, Message, MessageUpdated, Part, PartDelta, PartRemoved, PartUpdated,
-    PermissionAsk, QuestionAsk, SessionFailed, StatusChanged, StoredMessage,
+    AskReplied, Envelope, EventKind, Fault, Message, MessageUpdated, OfSession, Part, PartDelta, PartRemoved,
+    PartUpdated, SessionFailed, SessionUpdated, Status, StatusChanged, StoredMessage, TodosUpdated,
 };
-use crate::{ask, outcome};
+use crate::outcome;
 
 /// Parts that may wait for their message. OpenCode sends a message before its parts; what does not fit is dropped, and
 /// [`Translator::must_reread`] says so.
@@ -53,13 +60,17 @@ pub(crate) struct Translator {
     continued: usize,
     blocks: Blocks,
     held_parts: Vec<Part>,
-    asked: HashSet<String>,
+    asks: Asks,
+    ledger: Ledger,
+    told: Told,
     activity: Activity,
     /// The first error since the session was last busy; the ones after it repeat it with a stack.
     fault: Option<Fault>,
     /// OpenCode answers another prompt of this session already.
     superseded: bool,
     heard: Heard,
+    /// OpenCode cannot show its messages, so those that are not known may be anybody's.
+    unlisted: bool,
 }
 
 /// How much is known of what OpenCode said.
@@ -108,35 +119,54 @@ impl Translator {
             continued: 0,
             blocks: Blocks::default(),
             held_parts: Vec::new(),
-            asked: HashSet::new(),
+            asks: Asks::default(),
+            ledger: Ledger::default(),
+            told: Told::default(),
             activity: Activity::Unknown,
             fault: None,
             superseded: false,
             heard: Heard::Everything,
+            unlisted: false,
         }
     }
 
-    /// Takes up a turn of which the log holds `artifacts` already.
-    pub(crate) fn resume(session: &str, prompt: &str, artifacts: &[Artifact]) -> Self {
-        Self { blocks: Blocks::resume(artifacts), heard: Heard::Gap, ..Self::new(session, prompt) }
+    /// Takes up a turn of which the log holds `artifacts` already, and asks that nobody has answered.
+    pub(crate) fn resume(
+        session: &str,
+        prompt: &str,
+        artifacts: &[Artifact],
+        open_asks: &[RequestId],
+    ) -> Self {
+        let (blocks, asks) = (Blocks::resume(artifacts), Asks::resume(open_asks));
+        Self { blocks, asks, heard: Heard::Gap, ..Self::new(session, prompt) }
     }
 
-    /// Takes in one event of the session, or an ask of one of its sub-agents.
+    /// Takes in one event of the session, or one of its sub-agents that crosses the tree.
     pub(crate) fn event(&mut self, kind: EventKind, body: &[u8]) -> serde_json::Result<()> {
         match kind {
             EventKind::Status => {
                 let change: StatusChanged = properties(body)?;
-                self.status(&change.status.kind);
+                self.status(&change.status);
             }
-            EventKind::Idle => self.status("idle"),
+            EventKind::Idle => {
+                let OfSession { session } = properties(body)?;
+                match session.filter(|session| *session != self.session) {
+                    Some(child) => self.asks.stopped(&child),
+                    None => self.idle(),
+                }
+            }
             EventKind::Error => {
                 let failed: SessionFailed = properties(body)?;
                 self.fault.get_or_insert(failed.error.unwrap_or_default());
             }
             EventKind::MessageUpdated => {
                 let updated: MessageUpdated = properties(body)?;
-                self.register(&updated.info);
-                self.advance(&updated.info);
+                if updated.session.is_some_and(|session| session != self.session) {
+                    self.message_below(&updated.info);
+                } else {
+                    self.register(&updated.info);
+                    self.advance(&updated.info);
+                }
             }
             EventKind::PartUpdated => {
                 let updated: PartUpdated = properties(body)?;
@@ -152,17 +182,32 @@ impl Translator {
                 let removed: PartRemoved = properties(body)?;
                 self.blocks.remove(&removed.part);
             }
+            EventKind::SessionUpdated => {
+                let updated: SessionUpdated = properties(body)?;
+                self.title(updated.info.title.as_deref());
+            }
+            EventKind::Todos => {
+                let updated: TodosUpdated = properties(body)?;
+                let news = self.told.todos(&updated.todos);
+                self.say(news);
+            }
             EventKind::PermissionAsked => self.permission(&properties(body)?),
             EventKind::QuestionAsked => self.question(&properties(body)?),
+            EventKind::AskReplied => {
+                let replied: AskReplied = properties(body)?;
+                let news = self.asks.answered(&replied.request);
+                self.say(news);
+            }
         }
+        self.tell_usage();
         Ok(())
     }
 
     /// Events were lost. Text that was being written has a hole, so it waits for its final snapshot.
     pub(crate) fn gap(&mut self) {
+        self.heard = Heard::Gap;
         self.held_parts.clear();
         self.activity = Activity::Unknown;
-        self.heard = Heard::Gap;
         self.blocks.gap();
     }
 
@@ -182,13 +227,7 @@ impl Translator {
             }
             self.advance(&info);
         }
-    }
-
-    /// OpenCode refuses for good to show the messages: the stream is all there is.
-    pub(crate) fn no_list(&mut self) {
-        if self.heard != Heard::Everything {
-            self.heard = Heard::Hidden;
-        }
+        self.tell_usage();
     }
 
     /// What OpenCode said when it was asked for the session's activity. Call it after [`Self::list`].
@@ -196,19 +235,15 @@ impl Translator {
         self.activity = if busy { Activity::Busy } else { Activity::IdleConfirmed };
     }
 
-    /// Takes in the asks that are open in the session and in those of its sub-agents that are at work. Call it
-    /// after [`Self::list`]: the lists of asks keep those of turns that were aborted.
-    pub(crate) fn open_asks(&mut self, permissions: &[PermissionAsk], questions: &[QuestionAsk]) {
-        for ask in permissions {
-            if self.is_of_this_turn(&ask.session, ask.tool.as_ref()) {
-                self.permission(ask);
-            }
-        }
-        for ask in questions {
-            if self.is_of_this_turn(&ask.session, ask.tool.as_ref()) {
-                self.question(ask);
-            }
-        }
+    /// The session's name.
+    pub(crate) fn title(&mut self, title: Option<&str>) {
+        let news = self.told.title(&self.session, title);
+        self.say(news);
+    }
+
+    /// When OpenCode stored the prompt, if it did.
+    pub(crate) fn prompt_created(&self) -> Option<f64> {
+        self.prompt_created
     }
 
     /// The events since the last call.
@@ -221,17 +256,35 @@ impl Translator {
         self.heard == Heard::Dropped
     }
 
-    /// The turn is over: ends the text blocks that OpenCode left open.
+    /// The turn is over: ends the text blocks and the asks that OpenCode left open.
     pub(crate) fn close(&mut self) {
         self.blocks.close();
+        let dropped = self.asks.drop_all();
+        self.say(dropped);
     }
 
-    fn status(&mut self, kind: &str) {
-        match kind {
-            "idle" if self.activity == Activity::IdleConfirmed => {}
-            "idle" => self.activity = Activity::Idle,
+    fn say(&mut self, events: impl IntoIterator<Item = AgentEvent>) {
+        self.blocks.say(events);
+    }
+
+    fn tell_usage(&mut self) {
+        let news = self.ledger.news(self.prompt_created).map(AgentEvent::Usage);
+        self.say(news);
+    }
+
+    fn idle(&mut self) {
+        if self.activity != Activity::IdleConfirmed {
+            self.activity = Activity::Idle;
+        }
+    }
+
+    fn status(&mut self, status: &Status) {
+        match status.kind.as_str() {
+            "idle" => self.idle(),
             "retry" => {
                 self.activity = Activity::Busy;
+                let news = self.told.retry(status);
+                self.say(news);
                 // The failed attempt's text is not part of the answer: the next attempt starts it anew.
                 if let Some(id) = self.newest().map(|step| step.id.clone()) {
                     self.blocks.withdraw_open(&id);
@@ -289,6 +342,7 @@ impl Translator {
     /// Takes over how far a message is.
     fn advance(&mut self, info: &Message) {
         let Some(&Role::Step(at)) = self.messages.get(&info.id) else { return };
+        self.ledger.message(info);
         let step = &mut self.steps[at];
         if info.finish.is_some() {
             step.finish.clone_from(&info.finish);
@@ -305,6 +359,15 @@ impl Translator {
         }
     }
 
+    /// Whether a message is, or may turn out to be, one whose text the caller sees.
+    fn may_be_output(&self, message: &str) -> bool {
+        match self.messages.get(message) {
+            None => true,
+            Some(&Role::Step(at)) => !self.steps[at].summary,
+            Some(Role::Ours | Role::OtherUser | Role::OtherAnswer) => false,
+        }
+    }
+
     fn part(&mut self, part: Part, source: Source) {
         match self.messages.get(&part.message) {
             None if self.held_parts.len() < MAX_HELD_PARTS => self.held_parts.push(part),
@@ -315,20 +378,24 @@ impl Translator {
                 let needed = part.kind == "compaction" && part.auto;
                 if needed && self.prompt_created.is_some() && !self.superseded {
                     self.messages.insert(part.message, Role::Ours);
+                    // What the list tells of is over, or was told before the gateway was restarted.
+                    self.say((source == Source::Stream).then(progress::compaction));
                 }
             }
-            Some(&Role::Step(at)) if !self.steps[at].summary => self.blocks.part(&part, source),
+            Some(&Role::Step(at)) => {
+                if part.kind == "step-finish" {
+                    self.ledger.step(&part);
+                }
+                if source == Source::Stream {
+                    let news = self.told.step(&part);
+                    self.say(news);
+                }
+                if !self.steps[at].summary {
+                    self.blocks.part(&part, source);
+                }
+            }
             // What users wrote, and what was answered to others, is no output of this turn.
             Some(_) => {}
-        }
-    }
-
-    /// Whether a message is, or may turn out to be, one whose text the caller sees.
-    fn may_be_output(&self, message: &str) -> bool {
-        match self.messages.get(message) {
-            None => true,
-            Some(&Role::Step(at)) => !self.steps[at].summary,
-            Some(Role::Ours | Role::OtherUser | Role::OtherAnswer) => false,
         }
     }
 
@@ -339,24 +406,6 @@ impl Translator {
         let waits = self.continued < summaries && !self.superseded;
         let newest = self.newest().filter(|step| step.summary && waits);
         newest.and_then(|step| step.completed).is_some_and(|completed| info.time.created >= completed)
-    }
-
-    fn permission(&mut self, ask: &PermissionAsk) {
-        if self.asked.insert(ask.id.clone()) {
-            self.blocks.say(AgentEvent::Asked(ask::permission(ask, ask.session != self.session)));
-        }
-    }
-
-    fn question(&mut self, ask: &QuestionAsk) {
-        if self.asked.insert(ask.id.clone()) {
-            self.blocks.say(AgentEvent::Asked(ask::question(ask, ask.session != self.session)));
-        }
-    }
-
-    fn is_of_this_turn(&self, session: &str, by: Option<&AskedBy>) -> bool {
-        let message = by.and_then(|by| by.message.as_deref());
-        session != self.session
-            || message.is_none_or(|message| matches!(self.messages.get(message), Some(Role::Step(_))))
     }
 
     fn newest(&self) -> Option<&Step> {

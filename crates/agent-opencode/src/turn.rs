@@ -102,7 +102,13 @@ impl Driver {
                             "an event was not understood and was skipped"
                         );
                     }
-                    if self.translator.must_reread() { self.reread(Depth::Messages).await } else { None }
+                    if self.translator.must_ask() {
+                        self.reread(Depth::Everything).await
+                    } else if self.translator.must_reread() {
+                        self.reread(Depth::Messages).await
+                    } else {
+                        None
+                    }
                 }
                 Routed::Reconnected => {
                     self.translator.gap();

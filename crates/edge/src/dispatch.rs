@@ -19,6 +19,7 @@ use crate::EdgeConfig;
 use crate::auth::Credentials;
 use crate::body::BodyLimits;
 use crate::card::CardAnswer;
+use crate::extensions;
 use crate::line::{self, Line, VERSION_HEADER};
 use crate::media::Media;
 use crate::operation::Operations;
@@ -100,7 +101,10 @@ impl Dispatcher {
             return wrong_verb(&route, parts);
         }
         match self.rest(&caller, &route, parts, body).await {
-            Ok(response) => response,
+            Ok(mut response) => {
+                extensions::echo(&mut response, extensions::public(extensions::activated(&parts.headers)));
+                response
+            }
             Err(error) => refuse(parts, &error),
         }
     }
@@ -111,7 +115,11 @@ impl Dispatcher {
             return wrong_verb(route, parts);
         }
         match route {
-            Route::Card => self.card.answer(&parts.method, &parts.headers),
+            Route::Card => {
+                let mut response = self.card.answer(&parts.method, &parts.headers);
+                extensions::echo(&mut response, extensions::public(extensions::activated(&parts.headers)));
+                response
+            }
             _ => reply::empty(StatusCode::OK),
         }
     }
@@ -207,6 +215,7 @@ mod tests {
             documentation_url: None,
             interfaces: Vec::new(),
             streaming: true,
+            extensions: Vec::new(),
             schemes: Vec::new(),
             input_modes: Vec::new(),
             output_modes: Vec::new(),

@@ -6,16 +6,17 @@
 use http::StatusCode;
 use http::request::Parts;
 use longshore_model::{Principal, Result};
+use longshore_wire::extension::Activated;
 use longshore_wire::jsonrpc::{self as envelope, Id};
-use longshore_wire::v1::decode;
 use longshore_wire::v1::method::Method;
+use longshore_wire::v1::{decode, extension};
 
 use crate::dispatch::Dispatcher;
 use crate::media::{self, Media};
 use crate::operation::{self, Operation, Outcome};
 use crate::reply::{self, Response};
 use crate::sse::{self, Envelope};
-use crate::{body, line, query};
+use crate::{body, extensions, line, query};
 
 impl Dispatcher {
     pub(crate) async fn rpc<B>(&self, caller: &Principal, parts: &Parts, body: B) -> Response
@@ -35,8 +36,22 @@ impl Dispatcher {
             Ok(call) => call,
             Err(rejected) => return refuse(&rejected.id, &rejected.error),
         };
+        let activated = extensions::activated(&parts.headers);
+        let named = extensions::of_method(&call.method, activated);
+        let mut response = self.called(caller, parts, call, activated).await;
+        extensions::echo(&mut response, named);
+        response
+    }
+
+    async fn called(
+        &self,
+        caller: &Principal,
+        parts: &Parts,
+        call: envelope::Request<'_>,
+        activated: Activated,
+    ) -> Response {
         let params = call.params.map_or("{}", |params| params.get());
-        let operation = named_operation(parts, &call.method, params);
+        let operation = named_operation(parts, &call.method, params, activated);
         let Some(id) = call.id else {
             let done = match operation {
                 Ok(operation) => self.operations.notify(caller, operation).await,
@@ -68,8 +83,11 @@ fn refuse(id: &Id, error: &longshore_model::Error) -> Response {
     reply::rpc_error(id, error)
 }
 
-fn named_operation(parts: &Parts, method: &str, params: &str) -> Result<Operation> {
+fn named_operation(parts: &Parts, method: &str, params: &str, activated: Activated) -> Result<Operation> {
     line::named(&parts.headers, &query::pairs(parts.uri.query()))?;
+    if let Some(method) = extension::Method::find(method) {
+        return method.read(params, activated).map(Operation::Extension);
+    }
     Ok(match line::method(method)? {
         Method::SendMessage => Operation::Send(decode::send_message(params)?),
         Method::SendStreamingMessage => Operation::Stream(decode::send_message(params)?),

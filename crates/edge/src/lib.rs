@@ -10,6 +10,7 @@ pub mod auth;
 mod body;
 mod card;
 mod dispatch;
+mod extensions;
 mod jsonrpc;
 mod line;
 mod listen;
@@ -26,11 +27,17 @@ use std::io;
 use std::time::Duration;
 
 use longshore_engine::{Engine, Tasks};
-use longshore_model::card::Card;
+use longshore_model::card::{Card, CardExtension};
+use longshore_wire::extension::Extension;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 pub use auth::{Credentials, CredentialsBuilder, CredentialsError};
+
+/// What the card says about the extensions that the edge serves to everybody.
+pub fn public_extensions() -> Vec<CardExtension> {
+    longshore_wire::extension::declared(&Extension::PUBLIC)
+}
 
 /// What the edge is told by the configuration.
 #[derive(Clone, Debug)]

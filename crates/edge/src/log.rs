@@ -4,16 +4,10 @@
 
 use bytes::Bytes;
 use longshore_engine::{Engine, Form, TaskReader};
-use longshore_model::{Entry, Principal, Result, TaskEvent};
+use longshore_model::{Entry, Principal, Result};
 use longshore_wire::v1::encode::{self, View};
 
 use crate::sse::{Event, Source, Standing};
-
-/// The 1.0 stream response, without an envelope. JSON-RPC and REST share it.
-const V1_FORM: Form = Form(0);
-
-/// The same without history. Only the first event of a log has one, so only that one is kept in both forms.
-const V1_WITHOUT_HISTORY: Form = Form(1);
 
 /// A log, as one caller sees it.
 #[derive(Debug)]
@@ -25,11 +19,9 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    fn form(&self, event: &TaskEvent) -> Form {
-        match event {
-            TaskEvent::Submitted { .. } if self.view.history_length == Some(0) => V1_WITHOUT_HISTORY,
-            _ => V1_FORM,
-        }
+    /// The 1.0 stream response, without an envelope, as readers with this view see it. JSON-RPC and REST share it.
+    fn form(&self, entry: &Entry) -> Form {
+        Form(encode::spelling(&entry.event, self.view))
     }
 
     fn encode(&self, entry: &Entry) -> Bytes {
@@ -42,7 +34,7 @@ impl Source for Log {
         let Some(entries) = self.reader.next().await? else { return Ok(None) };
         let events = entries.iter().map(|logged| Event {
             seq: logged.entry.seq,
-            json: logged.encoded(self.form(&logged.entry.event), |entry| self.encode(entry)),
+            json: logged.encoded(self.form(&logged.entry), |entry| self.encode(entry)),
             standing: logged.entry.event.status().map(|status| Standing::of(status.state)),
         });
         Ok(Some(events.collect()))

@@ -11,9 +11,12 @@ use longshore_model::{
     CancelTask, Error, ErrorKind, GetTask, ListTasks, Principal, Result, SendConfig, SendMessage, Seq,
     SubscribeToTask, TaskId,
 };
+use longshore_wire::extension::Extension;
 use longshore_wire::v1::encode::{self, Gap, View};
+use longshore_wire::v1::extension::{self, Call};
 use tokio_util::sync::CancellationToken;
 
+use crate::extensions;
 use crate::log::Log;
 use crate::sse::{Event, Opened, Source, Standing, Until};
 
@@ -27,6 +30,7 @@ pub(crate) enum Operation {
     List(ListTasks),
     Cancel(CancelTask),
     Subscribe(SubscribeToTask),
+    Extension(Call),
 }
 
 #[derive(Debug)]
@@ -51,17 +55,19 @@ impl Operations {
         headers: &HeaderMap,
     ) -> Result<Outcome> {
         let engine = &self.engine;
+        let view = View { activated: extensions::activated(headers), ..View::default() };
         Ok(match operation {
-            Operation::Send(command) => Outcome::Json(self.send(caller, command).await?),
+            Operation::Send(command) => Outcome::Json(self.send(caller, command, view).await?),
             Operation::Stream(command) => {
-                Outcome::Events(self.stream(caller, command, headers).await?.into())
+                Outcome::Events(self.stream(caller, command, headers, view).await?.into())
             }
             Operation::Get(GetTask { id, history_length }) => {
                 let found = engine.get(caller, &id).await?;
-                Outcome::Json(encode::task(&found.task, View { history_length, ..View::default() }))
+                Outcome::Json(encode::task(&found.task, View { history_length, ..view }))
             }
             Operation::List(query) => {
-                let view = View { history_length: query.history_length, artifacts: query.include_artifacts };
+                let (history_length, artifacts) = (query.history_length, query.include_artifacts);
+                let view = View { history_length, artifacts, ..view };
                 let listing = engine.list(caller, query).await?;
                 let token = &listing.next_page_token;
                 Outcome::Json(encode::list_response(
@@ -74,12 +80,19 @@ impl Operations {
             }
             Operation::Cancel(CancelTask { id }) => {
                 let canceled = engine.cancel(caller, &id).await?;
-                Outcome::Json(encode::task(&canceled.task, View::default()))
+                Outcome::Json(encode::task(&canceled.task, view))
             }
             Operation::Subscribe(SubscribeToTask { id }) => {
                 let subscription = engine.subscribe(caller, &id, last_event_id(headers)?).await?;
-                let opened = self.opened(caller, subscription, View::default(), Until::Terminal);
+                let opened = self.opened(caller, subscription, view, Until::Terminal);
                 Outcome::Events(opened.await?.into())
+            }
+            Operation::Extension(Call::Answer { request, answer }) => {
+                engine.answer(caller, &request, answer).await?;
+                Outcome::Json(extension::answered(&request))
+            }
+            Operation::Extension(Call::List(kind)) => {
+                Outcome::Json(extension::asks(&engine.open_asks(caller, kind).await?))
             }
         })
     }
@@ -92,11 +105,17 @@ impl Operations {
                 self.engine.send(caller, command).await.map(drop)
             }
             Operation::Cancel(CancelTask { id }) => self.engine.cancel(caller, &id).await.map(drop),
-            Operation::Get(_) | Operation::List(_) | Operation::Subscribe(_) => Ok(()),
+            Operation::Extension(Call::Answer { request, answer }) => {
+                self.engine.answer(caller, &request, answer).await
+            }
+            Operation::Get(_)
+            | Operation::List(_)
+            | Operation::Subscribe(_)
+            | Operation::Extension(Call::List(_)) => Ok(()),
         }
     }
 
-    async fn send(&self, caller: &Principal, command: SendMessage) -> Result<Bytes> {
+    async fn send(&self, caller: &Principal, command: SendMessage, view: View) -> Result<Bytes> {
         check_config(&command.config)?;
         let SendConfig { history_length, return_immediately, .. } = command.config;
         let sent = self.engine.send(caller, command).await?;
@@ -105,7 +124,7 @@ impl Operations {
         } else {
             self.unless_closing(&sent.task, self.engine.settled(caller, sent.reader)).await?
         };
-        Ok(encode::send_response(&snapshot.task, View { history_length, ..View::default() }))
+        Ok(encode::send_response(&snapshot.task, View { history_length, ..view }))
     }
 
     async fn stream(
@@ -113,18 +132,25 @@ impl Operations {
         caller: &Principal,
         command: SendMessage,
         headers: &HeaderMap,
+        view: View,
     ) -> Result<Opened<Log>> {
         check_config(&command.config)?;
-        let view = View { history_length: command.config.history_length, ..View::default() };
+        let view = View { history_length: command.config.history_length, ..view };
+        // Who can answer by another way than a message does not have to hang up first.
+        let until = if view.activated.contains(Extension::InteractiveInterrupt) {
+            Until::Terminal
+        } else {
+            Until::Settled
+        };
         let cursor = last_event_id(headers)?;
         let sent = self.engine.send(caller, command).await?;
         // A client that was cut sends the same message again and says how far it had read.
         if cursor.is_some() {
             let subscription = self.engine.subscribe(caller, &sent.task, cursor).await?;
-            return self.opened(caller, subscription, view, Until::Settled).await;
+            return self.opened(caller, subscription, view, until).await;
         }
-        let subscription = Subscription { opening: Opening::Tail, reader: sent.reader, is_behind: true };
-        self.opened(caller, subscription, view, Until::Settled).await
+        let subscription = Subscription { opening: sent.opening, reader: sent.reader, is_behind: true };
+        self.opened(caller, subscription, view, until).await
     }
 
     /// A stream with its first events, if there are any yet. Those are durable, so this does not wait for the agent; if

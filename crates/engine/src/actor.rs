@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use longshore_model::{
-    AgentEvent, Error, ErrorKind, Failure, Json, Metadata, Outcome, Part, Principal, Result, Retry, Seq,
-    SessionId, Task,
+    AgentEvent, Answer, Ask, Error, ErrorKind, Failure, Interrupt, Json, Metadata, Outcome, Part, Principal,
+    RequestId, Result, Retry, Seq, SessionId, Task, TaskId,
 };
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::asks::{self, Asks, Given};
 use crate::config::EngineConfig;
 use crate::lanes::{LaneKey, Lanes, Ticket};
 use crate::lifecycle;
@@ -34,6 +35,7 @@ use crate::writer::Writer;
 #[derive(Debug)]
 pub(crate) enum Inbox {
     Cancel { reply: oneshot::Sender<Result<Snapshot>> },
+    Answer(Box<Given>),
 }
 
 /// How many of these may wait. A caller who finds the inbox full waits, as for any slow task.
@@ -69,6 +71,8 @@ pub(crate) struct Ownership {
     pub(crate) place: Ticket,
     /// Set when the gateway was restarted during the turn.
     pub(crate) begun: Option<Begun>,
+    /// The asks that were open then.
+    pub(crate) open_asks: Vec<Interrupt>,
 }
 
 /// A turn that an earlier run of the gateway began, and its place in the lane of its session. The place is taken before
@@ -88,6 +92,7 @@ pub(crate) struct Actor {
     writer: Writer,
     place: Ticket,
     begun: Option<Begun>,
+    asks: Asks,
 }
 
 /// Why an actor's work stopped before its turn ended by itself.
@@ -101,7 +106,8 @@ enum Stop {
 
 impl Actor {
     pub(crate) fn new(around: Surroundings, ownership: Ownership) -> Self {
-        let Ownership { owner, registration, inbox, live, task, head, place, begun } = ownership;
+        let Ownership { owner, registration, inbox, live, task, head, place, begun, open_asks } = ownership;
+        let asks = Asks::new(around.config.asks, open_asks);
         let writer = Writer::new(
             Arc::clone(&around.store),
             Arc::clone(&around.clock),
@@ -110,7 +116,7 @@ impl Actor {
             task,
             head,
         );
-        Self { around, owner, registration, inbox, writer, place, begun }
+        Self { around, owner, registration, inbox, writer, place, begun, asks }
     }
 
     pub(crate) async fn run(mut self) {
@@ -144,9 +150,9 @@ impl Actor {
             None => self.begin(prompted).await?,
         };
         tracing::debug!(task = %self.writer.task().id, "turn started");
-        if self.follow(turn).await?
-            && let Some(prompted) = prompted
-        {
+        // Both ways to a turn leave behind which session it runs in.
+        let Some(prompted) = prompted else { return Ok(()) };
+        if self.follow(turn, &prompted.session).await? {
             prompted.running = Prompting::default();
         }
         Ok(())
@@ -158,7 +164,7 @@ impl Actor {
                 biased;
                 () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
                 () = self.place.ready() => return Ok(()),
-                message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
+                message = self.inbox.recv() => on_inbox(&mut self.writer, self.asks.requests(), message).await?,
             }
         }
     }
@@ -170,7 +176,7 @@ impl Actor {
                 biased;
                 () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
                 () = place.ready() => return Ok(place),
-                message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
+                message = self.inbox.recv() => on_inbox(&mut self.writer, self.asks.requests(), message).await?,
             }
         }
     }
@@ -185,14 +191,15 @@ impl Actor {
                 biased;
                 () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
                 () = place.ready() => break,
-                message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
+                message = self.inbox.recv() => on_inbox(&mut self.writer, self.asks.requests(), message).await?,
             }
         }
         *prompted =
             Some(Prompted { session: record.session.clone(), running: running.clone(), _place: place });
         let (mut pause, deadline) = (RETRY_FIRST, self.deadline());
         loop {
-            let resume = Resume { artifacts: self.writer.task().artifacts.clone() };
+            let resume =
+                Resume { artifacts: self.writer.task().artifacts.clone(), open_asks: self.asks.requests() };
             match self.start_turn(&record, Some(resume), running.clone()).await? {
                 Ok(turn) => return Ok(turn),
                 Err(error) if error.retry() == Retry::Later => {
@@ -297,15 +304,26 @@ impl Actor {
     }
 
     /// Writes what the agent reports until the turn is over. Says whether the agent itself ended it.
-    async fn follow(&mut self, mut turn: Turn) -> Result<bool, Stop> {
-        let deadline = self.deadline();
+    async fn follow(&mut self, mut turn: Turn, session: &Session) -> Result<bool, Stop> {
+        let mut limit = Limit::new(self.deadline());
         loop {
-            // The reports come last: a flood of them must not keep a cancel or the limit from being seen.
+            limit.pause_while(!self.asks.is_empty());
+            let until_ask_expires = self.asks.until_deadline(self.around.clock.now());
+            // The reports come last: a flood of them must not keep a cancel, an answer or the limit from being seen.
             tokio::select! {
                 biased;
                 () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
-                message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
-                () = until(deadline) => {
+                message = self.inbox.recv() => match message {
+                    Some(Inbox::Answer(given)) => self.asks.answer(&self.around.agent, session, *given),
+                    other => on_inbox(&mut self.writer, self.asks.requests(), other).await?,
+                },
+                delivered = self.asks.delivered() => {
+                    let verdict = self.asks.settle(&mut self.writer, delivered);
+                    self.flush(None).await?;
+                    verdict.tell(&self.writer);
+                }
+                () = passed(until_ask_expires) => self.expire_asks(session).await?,
+                () = limit.reached() => {
                     let limit = self.around.config.turn_timeout.unwrap_or_default();
                     return Err(self.fail_with(too_long(limit)).await);
                 }
@@ -320,9 +338,27 @@ impl Actor {
         }
     }
 
+    /// Nobody answered in time: the policy does, and the record says so before the agent hears of it.
+    async fn expire_asks(&mut self, session: &Session) -> Result<(), Stop> {
+        let answers = self.asks.expire(&mut self.writer, self.around.clock.now());
+        self.flush(None).await?;
+        for (ask, answer) in answers {
+            let (around, session) = (self.around.clone(), session.clone());
+            let task = self.writer.task().id.clone();
+            self.around.tasks.spawn("expired-ask", async move {
+                answer_for_nobody(&around, &task, &session, &ask, &answer).await;
+            });
+        }
+        Ok(())
+    }
+
     /// When the turn has taken too long. A restart of the gateway does not begin it anew.
     fn deadline(&self) -> Option<Instant> {
         let limit = self.around.config.turn_timeout?;
+        if !self.asks.is_empty() {
+            // Since when the turn waits is known, but not how long it had worked before.
+            return Some(Instant::now() + limit);
+        }
         let worked = self.writer.now().0.saturating_sub(self.writer.task().status.at.0);
         let worked = Duration::from_millis(u64::try_from(worked).unwrap_or(0));
         Some(Instant::now() + limit.saturating_sub(worked))
@@ -340,7 +376,14 @@ impl Actor {
         };
         loop {
             let ended = matches!(report, AgentEvent::Ended(_));
-            self.writer.take(report);
+            match report {
+                AgentEvent::Usage(usage) => self.writer.note_usage(usage),
+                AgentEvent::Asked(ask) => self.asks.opened(&mut self.writer, &self.owner, ask),
+                AgentEvent::AskClosed { request_id, resolution } => {
+                    self.asks.closed(&mut self.writer, &request_id, resolution);
+                }
+                output => self.writer.take(output),
+            }
             if ended || self.writer.is_over() || self.writer.is_full() {
                 return ended;
             }
@@ -359,7 +402,7 @@ impl Actor {
                 biased;
                 () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
                 done = &mut work => return Ok(done),
-                message = self.inbox.recv() => on_inbox(&mut self.writer, message).await?,
+                message = self.inbox.recv() => on_inbox(&mut self.writer, self.asks.requests(), message).await?,
             }
         }
     }
@@ -383,12 +426,41 @@ impl Actor {
     }
 }
 
+/// Gives the agent the answer of the policy. While it is away it is asked again, for as long as the task has an owner: it
+/// still waits, and nobody else can answer any more.
+async fn answer_for_nobody(
+    around: &Surroundings,
+    task: &TaskId,
+    session: &Session,
+    ask: &Ask,
+    answer: &Answer,
+) {
+    let mut pause = RETRY_FIRST;
+    while around.registry.inbox(task).is_some() {
+        match around.agent.reply(session, ask, answer).await {
+            Ok(()) => return,
+            Err(error) if error.retry() == Retry::Later => {
+                tokio::select! {
+                    () = around.tasks.stopping().cancelled() => return,
+                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
+                }
+            }
+            Err(error) => {
+                tracing::warn!(request = %ask.request_id, error = ?error, "an expired ask could not be answered");
+                return;
+            }
+        }
+    }
+}
+
 /// Stops the agent. Best effort: the task is over either way, and the next turn waits for an idle session.
 async fn abort(around: &Surroundings, session: &Session) {
     let limit = around.config.cancel_abort_timeout;
     match tokio::time::timeout(limit, around.agent.abort(session)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(session = %session.id, error = ?error, "abort failed"),
+        // Whoever allows no time does not want to hear of it.
+        Err(_) if limit.is_zero() => {}
         Err(_) => tracing::warn!(session = %session.id, ?limit, "abort took too long"),
     }
 }
@@ -403,9 +475,22 @@ struct Prompted {
 }
 
 /// Answers one message to the actor. A free function, so that it can run beside a borrow of the actor's work.
-async fn on_inbox(writer: &mut Writer, message: Option<Inbox>) -> Result<(), Stop> {
-    // The registry holds a sender until the actor has ended.
-    let Some(Inbox::Cancel { reply }) = message else { return Ok(()) };
+async fn on_inbox(
+    writer: &mut Writer,
+    open_asks: Vec<RequestId>,
+    message: Option<Inbox>,
+) -> Result<(), Stop> {
+    let reply = match message {
+        Some(Inbox::Cancel { reply }) => reply,
+        Some(Inbox::Answer(given)) => {
+            // The turn does not run yet. After a restart it may have asked before, and its agent is not back.
+            let error = asks::not_now(&open_asks, &given.request);
+            let _ = given.reply.send(Err(error));
+            return Ok(());
+        }
+        // The registry holds a sender until the actor has ended.
+        None => return Ok(()),
+    };
     let canceled = lifecycle::canceled(writer.now());
     writer.push(canceled);
     match writer.flush(None).await {
@@ -456,9 +541,43 @@ fn too_long(limit: Duration) -> Failure {
     ))
 }
 
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
+async fn passed(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
         None => std::future::pending().await,
+    }
+}
+
+/// The time that is left for a turn. Waiting for an answer does not count.
+struct Limit {
+    deadline: Option<Instant>,
+    paused: Option<Duration>,
+}
+
+impl Limit {
+    fn new(deadline: Option<Instant>) -> Self {
+        Self { deadline, paused: None }
+    }
+
+    fn pause_while(&mut self, paused: bool) {
+        let now = Instant::now();
+        match (paused, self.deadline, self.paused) {
+            (true, Some(deadline), None) => {
+                self.paused = Some(deadline.saturating_duration_since(now));
+                self.deadline = None;
+            }
+            (false, None, Some(left)) => {
+                self.deadline = Some(now + left);
+                self.paused = None;
+            }
+            _ => {}
+        }
+    }
+
+    async fn reached(&self) {
+        match self.deadline {
+            Some(deadline) => tokio::time::sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
     }
 }

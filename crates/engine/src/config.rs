@@ -15,6 +15,36 @@ pub struct EngineConfig {
     pub max_unfinished_per_context: usize,
     /// The same for all contexts of a principal together.
     pub max_unfinished_per_principal: usize,
+    pub asks: AskConfig,
+}
+
+/// What becomes of asks that nobody answers.
+#[derive(Clone, Copy, Debug)]
+pub struct AskConfig {
+    /// How long an ask can be answered. `None`: as long as its turn runs.
+    pub time_to_live: Option<Duration>,
+    /// For how long an answer that comes too late is told so. After that, the ask was never there.
+    pub tombstone: Duration,
+    /// What the gateway answers at the deadline, so that no turn waits for ever.
+    pub at_deadline: AtDeadline,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtDeadline {
+    /// Permissions and questions are rejected.
+    Reject,
+    /// Permissions are given once; questions, to which there is no such answer, are rejected.
+    Once,
+}
+
+impl Default for AskConfig {
+    fn default() -> Self {
+        Self {
+            time_to_live: Some(Duration::from_hours(3)),
+            tombstone: Duration::from_mins(10),
+            at_deadline: AtDeadline::Reject,
+        }
+    }
 }
 
 impl Default for EngineConfig {
@@ -25,6 +55,7 @@ impl Default for EngineConfig {
             idempotency_window: Duration::from_mins(10),
             max_unfinished_per_context: 100,
             max_unfinished_per_principal: 2000,
+            asks: AskConfig::default(),
         }
     }
 }

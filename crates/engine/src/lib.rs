@@ -7,6 +7,8 @@
 //! No protocol spelling, no SQL, no sockets.
 
 mod actor;
+mod answer;
+mod asks;
 mod config;
 mod idempotency;
 mod lanes;
@@ -22,7 +24,7 @@ mod service;
 pub mod tasks;
 mod writer;
 
-pub use config::EngineConfig;
+pub use config::{AskConfig, AtDeadline, EngineConfig};
 pub use log_entry::{Form, LogEntry};
 pub use reader::TaskReader;
 pub use service::{Engine, EngineParts, GapBounds, Listing, Opening, Sent, Snapshot, Subscription};

@@ -1,37 +1,70 @@
 //! What an agent's report means for a task. Pure: no clock, no IO, nothing that can fail.
 
 use longshore_model::{
-    AgentEvent, Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Failure, Json, Message,
-    MessageId, Metadata, Outcome, Part, Role, StatusUpdate, Task, TaskEvent, TaskState, TaskStatus,
-    Timestamp, ToolCall, ToolStatus,
+    AgentEvent, Artifact, ArtifactUpdate, Ask, AskKind, BlockRef, Failure, InterruptNote, Json, Message,
+    MessageId, Metadata, Notes, Outcome, Part, Resolution, Role, StatusUpdate, Task, TaskEvent, TaskState,
+    TaskStatus, Timestamp, ToolCall, ToolStatus,
 };
 use serde::Serialize;
 
-/// The event that this report becomes in the log of `task`. `None` when it changes nothing.
+/// The event that this report of output becomes in the log of `task`. `None` when it changes nothing.
 pub(crate) fn apply(task: &Task, report: AgentEvent, now: Timestamp) -> Option<TaskEvent> {
     if task.status.state.is_terminal() {
         // The first terminal state stands; what the agent says after it is late.
         return None;
     }
     Some(match report {
-        AgentEvent::Text { block, kind, text } => {
-            let append = task.artifact(block.as_str()).is_some();
-            text_update(block, kind, text, append, false)
+        AgentEvent::Text { block, text } => {
+            let append = task.artifact(block.id.as_str()).is_some();
+            text_update(block, text, append, false)
         }
-        AgentEvent::TextReplaced { block, kind, text } => text_update(block, kind, text, false, false),
-        AgentEvent::TextEnded { block, kind } => {
+        AgentEvent::TextReplaced { block, text } => text_update(block, text, false, false),
+        AgentEvent::TextEnded { block } => {
             // A block that never had text has nothing to end.
-            task.artifact(block.as_str())?;
-            text_update(block, kind, String::new(), true, true)
+            task.artifact(block.id.as_str())?;
+            text_update(block, String::new(), true, true)
         }
         AgentEvent::Tool { block, call } => tool_update(block, &call, false),
         AgentEvent::ToolOutput { block, call } => {
-            let append = task.artifact(block.as_str()).is_some();
+            let append = task.artifact(block.id.as_str()).is_some();
             tool_update(block, &call, append)
         }
-        AgentEvent::Asked(ask) => failed(task, now, unanswerable(&ask)),
+        // Told again after a restart of the gateway.
+        AgentEvent::Session(session) if task.session.as_ref() == Some(&session) => return None,
+        AgentEvent::Session(session) => noted(task, Notes { session: Some(session), ..Notes::default() }),
+        AgentEvent::Progress(progress) => noted(task, Notes { progress: Some(progress), ..Notes::default() }),
         AgentEvent::Ended(outcome) => ended(task, now, outcome),
+        // The owner of the task keeps these, and tells of them in a status of its own making.
+        AgentEvent::Usage(_) | AgentEvent::Asked(_) | AgentEvent::AskClosed { .. } => return None,
     })
+}
+
+/// The agent asks: the task waits for its user.
+pub(crate) fn asked(task: &Task, now: Timestamp, ask: &Ask) -> TaskEvent {
+    let mut update = StatusUpdate::new(TaskStatus {
+        state: TaskState::InputRequired,
+        at: now,
+        message: Some(question(task, ask)),
+    });
+    update.notes.interrupt = Some(InterruptNote::asked(ask));
+    TaskEvent::Status(Box::new(update))
+}
+
+/// An ask is closed. `next` is another one that is still open: then the task goes on waiting, for that.
+pub(crate) fn ask_closed(
+    task: &Task,
+    now: Timestamp,
+    ask: &Ask,
+    resolution: Resolution,
+    next: Option<&Ask>,
+    joined: Option<Message>,
+) -> TaskEvent {
+    let state = if next.is_some() { TaskState::InputRequired } else { TaskState::Working };
+    let message = next.map(|next| question(task, next));
+    let mut update = StatusUpdate::new(TaskStatus { state, at: now, message });
+    update.notes.interrupt = Some(InterruptNote::resolved(ask, resolution));
+    update.joined = joined;
+    TaskEvent::Status(Box::new(update))
 }
 
 /// The turn begins.
@@ -73,7 +106,33 @@ fn status(
     message: Option<Message>,
     metadata: Option<Metadata>,
 ) -> TaskEvent {
-    TaskEvent::Status(StatusUpdate { status: TaskStatus { state, at, message }, metadata })
+    TaskEvent::Status(Box::new(StatusUpdate {
+        metadata,
+        ..StatusUpdate::new(TaskStatus { state, at, message })
+    }))
+}
+
+/// The status as it is, with notes.
+fn noted(task: &Task, notes: Notes) -> TaskEvent {
+    TaskEvent::Status(Box::new(StatusUpdate { notes, ..StatusUpdate::new(task.status.clone()) }))
+}
+
+/// What is asked and how to answer it, for people.
+fn question(task: &Task, ask: &Ask) -> Message {
+    let how = match ask.kind {
+        AskKind::Permission => {
+            "Answer with a message on this task: once, always, or reject (with a reason behind it, if you like)."
+        }
+        AskKind::Question if ask.questions.len() > 1 => {
+            "Answer with a message on this task, one line for each question, or with the word reject."
+        }
+        AskKind::Question => {
+            "Answer with a message on this task: an option or your own words, or the word reject."
+        }
+    };
+    let id = MessageId::parse(&format!("{}.{}", task.id, ask.request_id))
+        .unwrap_or_else(|_| MessageId::parse("ask").expect("letters are an id"));
+    agent_message(task, id, format!("{}\n{how}", ask.summary))
 }
 
 /// The agent's words about a state. A task enters a terminal state once, so the state makes the id unique.
@@ -81,39 +140,24 @@ fn explanation(task: &Task, state: TaskState, text: String) -> Message {
     let id = MessageId::parse(&format!("{}.{state}", task.id))
         .or_else(|_| MessageId::parse(state.as_str()))
         .expect("a state's word is an id");
+    agent_message(task, id, text)
+}
+
+fn agent_message(task: &Task, id: MessageId, text: String) -> Message {
     let mut message = Message::new(id, Role::Agent, vec![Part::text(text)]);
     message.task_id = Some(task.id.clone());
     message.context_id = Some(task.context_id.clone());
     message
 }
 
-/// Nobody can answer through this gateway yet, and a turn that waits for ever is worse than one that failed.
-fn unanswerable(ask: &Ask) -> Failure {
-    let asked = match ask.kind {
-        AskKind::Permission => "for a permission",
-        AskKind::Question => "a question",
-    };
-    Failure::new(format!(
-        "The agent asked {asked} that this gateway cannot pass on ({}), so the turn was stopped. Answer it in the agent's \
-         own configuration, or ask for something that needs no approval.",
-        ask.summary
-    ))
+fn text_update(block: BlockRef, text: String, append: bool, last_chunk: bool) -> TaskEvent {
+    let name = block.kind.as_str().to_owned();
+    artifact_update(block, name, Part::text(text), append, last_chunk)
 }
 
-fn text_update(
-    block: ArtifactId,
-    kind: BlockKind,
-    text: String,
-    append: bool,
-    last_chunk: bool,
-) -> TaskEvent {
-    artifact_update(block, kind.as_str().to_owned(), Part::text(text), append, last_chunk)
-}
-
-fn tool_update(block: ArtifactId, call: &ToolCall, append: bool) -> TaskEvent {
+fn tool_update(block: BlockRef, call: &ToolCall, append: bool) -> TaskEvent {
     let last_chunk = matches!(call.status, ToolStatus::Completed | ToolStatus::Error);
-    let part = Part::data(tool_data(call));
-    artifact_update(block, format!("tool:{}", call.tool), part, append, last_chunk)
+    artifact_update(block, format!("tool:{}", call.tool), Part::data(tool_data(call)), append, last_chunk)
 }
 
 /// The tool call as clients of this field know it: only the keys that have a value. The input goes out as it came.
@@ -144,9 +188,11 @@ fn tool_data(call: &ToolCall) -> Json {
     })
 }
 
-fn artifact_update(id: ArtifactId, name: String, part: Part, append: bool, last_chunk: bool) -> TaskEvent {
+fn artifact_update(block: BlockRef, name: String, part: Part, append: bool, last_chunk: bool) -> TaskEvent {
     let artifact = Artifact {
-        id,
+        id: block.id,
+        kind: block.kind,
+        source_message: block.message,
         name: Some(name),
         description: None,
         parts: vec![part],

@@ -7,8 +7,8 @@ mod store;
 pub use agent::{Agent, NewSession, Prompting, Resume, Session, Turn, TurnRequest};
 pub use clock::{Clock, SystemClock};
 pub use store::{
-    Append, Appended, Binding, Bound, Create, Created, Head, IdempotencyKey, ListQuery, PageCursor,
-    READ_BYTES, Store, StoredTask, TaskPage, TurnRecord,
+    Append, Appended, AskChange, Binding, Bound, Create, Created, Head, IdempotencyKey, ListQuery,
+    PageCursor, READ_BYTES, Store, StoredTask, TaskPage, TurnRecord,
 };
 
 /// A future behind a trait object.

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_model::{
-    ContextId, Error, ErrorKind, ListTasks, Message, PartContent, Principal, Result, SendMessage, Seq, Task,
-    TaskEvent, TaskId, Timestamp,
+    Answer, Ask, AskKind, Closed, ContextId, Error, ErrorKind, Interrupt, ListTasks, Message, PartContent,
+    Principal, RequestId, Resolution, Result, SendMessage, Seq, Task, TaskEvent, TaskId, Timestamp,
 };
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::actor::{Actor, Begun, INBOX, Inbox, Ownership, Surroundings};
+use crate::asks::{self, Given};
 use crate::config::EngineConfig;
 use crate::lanes::LaneKey;
 use crate::live::LiveLog;
@@ -18,7 +19,7 @@ use crate::port::{Agent, Clock, Create, Created, Head, IdempotencyKey, ListQuery
 use crate::reader::TaskReader;
 use crate::registry::{Registration, Registry};
 use crate::tasks::Tasks;
-use crate::{idempotency, page_token};
+use crate::{answer, idempotency, page_token};
 
 /// How long a cancel waits for the owner of the task, who answers at once unless the store is away.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
@@ -42,10 +43,12 @@ pub struct EngineParts {
     pub config: EngineConfig,
 }
 
-/// A task that was made, or found to have been made before, and a reader at the start of its log.
+/// The task that a message made or went to, and a reader of its log.
 #[derive(Debug)]
 pub struct Sent {
     pub task: TaskId,
+    /// `Tail` for a task that this message made, now or before: the reader gives all of it.
+    pub opening: Opening,
     pub reader: TaskReader,
 }
 
@@ -104,8 +107,8 @@ impl Engine {
     /// Makes a task of the message, durably, and starts it when its turn comes.
     pub async fn send(&self, caller: &Principal, command: SendMessage) -> Result<Sent> {
         check_content(&command.message)?;
-        if let Some(task) = &command.message.task_id {
-            return Err(self.refuse_follow_up(caller, task, &command.message).await);
+        if let Some(task) = command.message.task_id.clone() {
+            return self.follow_up(caller, &task, command.message).await;
         }
         // A caller who goes away must not leave a task behind that nobody owns, so the making of it runs apart.
         let (engine, caller) = (self.clone(), caller.clone());
@@ -158,7 +161,17 @@ impl Engine {
         live.publish(head, vec![first]);
         // The reader is made before the actor runs, so that it cannot miss the live log of a very short task.
         let sent = self.sent(task_id, context);
-        self.own(Ownership { owner: caller, registration, inbox, live, task, head, place, begun: None });
+        self.own(Ownership {
+            owner: caller,
+            registration,
+            inbox,
+            live,
+            task,
+            head,
+            place,
+            begun: None,
+            open_asks: Vec::new(),
+        });
         Ok(sent)
     }
 
@@ -257,6 +270,13 @@ impl Engine {
 
     /// Waits until the task is over or asks something, and gives it as it is then.
     pub async fn settled(&self, caller: &Principal, mut reader: TaskReader) -> Result<Snapshot> {
+        if reader.cursor() > Seq::START {
+            // Behind a message that answered one of several asks: the task still waits for the others.
+            let snapshot = self.get(caller, reader.task_id()).await?;
+            if snapshot.task.status.state.is_settled() {
+                return Ok(snapshot);
+            }
+        }
         while let Some(entries) = reader.next().await? {
             let newest = entries.iter().rev().find_map(|entry| entry.entry.event.status());
             if newest.is_some_and(|status| status.state.is_settled()) {
@@ -276,14 +296,14 @@ impl Engine {
 
     /// Makes an unfinished task ready to be owned again: all its places in the lanes are taken.
     pub(crate) fn take_up(&self, stored: StoredTask) -> Ownership {
-        let StoredTask { owner, task, seq: head, turn } = stored;
+        let StoredTask { owner, task, seq: head, turn, open_asks } = stored;
         tracing::info!(task = %task.id, state = %task.status.state, "taking up a task");
         let lanes = &self.around.lanes;
         let place = lanes.enter(LaneKey::Context(owner.clone(), task.context_id.clone()));
         let begun = turn
             .map(|record| Begun { place: lanes.enter(LaneKey::Session(record.session.id.clone())), record });
         let (registration, live, inbox) = self.register(owner.clone(), task.id.clone(), head);
-        Ownership { owner, registration, inbox, live, task, head, place, begun }
+        Ownership { owner, registration, inbox, live, task, head, place, begun, open_asks }
     }
 
     pub(crate) fn own(&self, ownership: Ownership) {
@@ -325,7 +345,7 @@ impl Engine {
     }
 
     fn sent(&self, task: TaskId, context: ContextId) -> Sent {
-        Sent { reader: self.reader(task.clone(), context, Seq::START), task }
+        Sent { reader: self.reader(task.clone(), context, Seq::START), opening: Opening::Tail, task }
     }
 
     fn reader(&self, task: TaskId, context: ContextId, cursor: Seq) -> TaskReader {
@@ -338,35 +358,102 @@ impl Engine {
         Timestamp(now.0.saturating_sub(window))
     }
 
-    /// A message on a task that exists. A turn takes one message, so there is no task that can take another.
-    async fn refuse_follow_up(&self, caller: &Principal, task: &TaskId, message: &Message) -> Error {
-        let snapshot = match self.get(caller, task).await {
-            Ok(snapshot) => snapshot,
-            Err(error) => return error,
-        };
-        if let Some(context) = &message.context_id
-            && *context != snapshot.task.context_id
-        {
-            return Error::invalid(
+    /// A message on a task that exists: the answer to what it asks.
+    async fn follow_up(&self, caller: &Principal, task: &TaskId, mut message: Message) -> Result<Sent> {
+        let stored = self.around.store.get(caller, task).await?;
+        let stored = stored.ok_or_else(|| Error::task_not_found(task))?;
+        let context = stored.task.context_id.clone();
+        if message.context_id.as_ref().is_some_and(|named| *named != context) {
+            return Err(Error::invalid(
                 "message.contextId",
                 "is not the context of the task in message.taskId; leave it out, or send the task's own",
-            );
+            ));
         }
-        let state = snapshot.task.status.state;
-        let text = if state.is_terminal() {
-            format!(
-                "The task is {state} and takes no more messages; send this one without taskId, with its contextId."
-            )
+        message.context_id = Some(context.clone());
+        // The same message again, because its answer got lost: it was taken, and the caller is attached.
+        let snapshot = if stored.task.history.contains(&message) {
+            Snapshot { task: stored.task, seq: stored.seq }
         } else {
-            format!(
-                "The task is {state} and asks for nothing; send this message without taskId, with its contextId, and it \
-                 will be taken up when the task is over."
-            )
+            if !stored.task.status.state.is_interrupted() || stored.open_asks.is_empty() {
+                return Err(takes_no_message(&stored.task));
+            }
+            let open: Vec<&Ask> = stored.open_asks.iter().map(|open| &open.ask).collect();
+            let (request, answer) = answer::read(&message, &open)?;
+            self.deliver(caller, task, request, answer, Some(message)).await?
         };
-        Error::new(ErrorKind::UnsupportedOperation, text)
-            .detail("taskId", task.as_str())
-            .detail("state", state.as_str())
+        let reader = self.reader(task.clone(), context, snapshot.seq);
+        Ok(Sent { task: task.clone(), opening: Opening::Snapshot(snapshot), reader })
     }
+
+    /// Answers an ask by its name.
+    pub async fn answer(&self, caller: &Principal, request: &RequestId, answer: Answer) -> Result<()> {
+        let known = self.around.store.interrupt(request).await?;
+        // Another's ask and one that never was look the same from outside.
+        let known = known.filter(|known| known.owner == *caller).ok_or_else(|| asks::not_open(request))?;
+        if let Some(closed) = &known.closed {
+            return Err(self.too_late(request, closed));
+        }
+        if known.ask.kind != answer.kind() {
+            return Err(asks::type_mismatch(&known.ask, &answer));
+        }
+        self.deliver(caller, &known.task, request.clone(), answer, None).await.map(drop)
+    }
+
+    /// The open asks of a caller, soonest deadline first.
+    pub async fn open_asks(&self, caller: &Principal, kind: AskKind) -> Result<Vec<Interrupt>> {
+        self.around.store.open_interrupts(caller, kind).await
+    }
+
+    /// Hands an answer to the owner of the task, and waits until the agent has it and the log says so.
+    async fn deliver(
+        &self,
+        caller: &Principal,
+        task: &TaskId,
+        request: RequestId,
+        answer: Answer,
+        message: Option<Message>,
+    ) -> Result<Snapshot> {
+        let (reply, told) = oneshot::channel();
+        let given = Given { request: request.clone(), answer, by: caller.clone(), message, reply };
+        if let Some(inbox) = self.around.registry.inbox(task)
+            && inbox.send(Inbox::Answer(Box::new(given))).await.is_ok()
+            && let Ok(told) = told.await
+        {
+            return told;
+        }
+        // The owner went away: with the turn, and nobody asks any more, or with the gateway, and the ask stays open.
+        if self.head(caller, task).await?.state.is_terminal() {
+            return Err(asks::not_open(&request));
+        }
+        Err(self.around.registry.no_owner())
+    }
+
+    fn too_late(&self, request: &RequestId, closed: &Closed) -> Error {
+        let tombstone = i64::try_from(self.around.config.asks.tombstone.as_millis()).unwrap_or(i64::MAX);
+        let is_told = closed.at.0.saturating_add(tombstone) > self.around.clock.now().0;
+        if closed.resolution != Resolution::Expired || !is_told {
+            return asks::not_open(request);
+        }
+        let text = format!("The ask {request} was not answered in time.");
+        Error::new(ErrorKind::InterruptExpired, text).detail("requestId", request.as_str())
+    }
+}
+
+fn takes_no_message(task: &Task) -> Error {
+    let state = task.status.state;
+    let text = if state.is_terminal() {
+        format!(
+            "The task is {state} and takes no more messages; send this one without taskId, with its contextId."
+        )
+    } else {
+        format!(
+            "The task is {state} and asks for nothing; send this message without taskId, with its contextId, and it \
+             will be taken up when the task is over."
+        )
+    };
+    Error::new(ErrorKind::UnsupportedOperation, text)
+        .detail("taskId", task.id.as_str())
+        .detail("state", state.as_str())
 }
 
 /// Only what the agent can take today, and what the card says.

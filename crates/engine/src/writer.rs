@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_model::{AgentEvent, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, Timestamp};
+use longshore_model::{AgentEvent, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, Timestamp, Usage};
 
 use crate::lifecycle;
 use crate::live::{self, LiveLog};
-use crate::port::{Append, Appended, Clock, Store, TurnRecord};
+use crate::port::{Append, Appended, AskChange, Clock, Store, TurnRecord};
 use crate::tasks::Tasks;
 
 /// A snapshot is written when this many events have come since the last one, or half as many as the log holds,
@@ -34,6 +34,9 @@ pub(crate) struct Writer {
     /// Folded into `task`, and not yet in the store.
     pending: Vec<TaskEvent>,
     pending_bytes: usize,
+    pending_asks: Vec<AskChange>,
+    /// What the turn has used, as far as the agent has told.
+    usage: Option<Usage>,
 }
 
 impl Writer {
@@ -55,6 +58,8 @@ impl Writer {
             snapshot_at: head,
             pending: Vec::new(),
             pending_bytes: 0,
+            pending_asks: Vec::new(),
+            usage: None,
         }
     }
 
@@ -87,7 +92,23 @@ impl Writer {
         }
     }
 
-    pub(crate) fn push(&mut self, event: TaskEvent) {
+    /// What the turn has used so far. It is told with the end of the task.
+    pub(crate) fn note_usage(&mut self, usage: Usage) {
+        self.usage = Some(usage);
+    }
+
+    /// An event that opens or closes an ask. Both are durable together.
+    pub(crate) fn push_ask(&mut self, event: TaskEvent, change: AskChange) {
+        self.push(event);
+        self.pending_asks.push(change);
+    }
+
+    pub(crate) fn push(&mut self, mut event: TaskEvent) {
+        if let TaskEvent::Status(update) = &mut event
+            && update.status.state.is_terminal()
+        {
+            update.notes.usage = self.usage;
+        }
         self.task.apply(&event);
         self.pending_bytes += event.weight();
         if let (Some(TaskEvent::Artifact(last)), TaskEvent::Artifact(next)) =
@@ -119,6 +140,7 @@ impl Writer {
             events: events.clone(),
             snapshot,
             turn,
+            asks: std::mem::take(&mut self.pending_asks),
         };
         self.append(append).await?;
         let first = self.head.next();
@@ -129,7 +151,7 @@ impl Writer {
 
     fn is_snapshot_due(&self, head: Seq, events: &[TaskEvent]) -> bool {
         let since = head.0 - self.snapshot_at.0;
-        events.iter().any(|event| event.status().is_some()) || since >= SNAPSHOT_EVERY.max(head.0 / 2)
+        events.iter().any(changes_the_task) || since >= SNAPSHOT_EVERY.max(head.0 / 2)
     }
 
     async fn append(&self, append: Append) -> Result<()> {
@@ -162,5 +184,14 @@ impl Writer {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+/// Whether the event is worth a snapshot by itself. A status that only repeats the state with a note is not: there may be
+/// many, and each snapshot costs as much as the whole task.
+fn changes_the_task(event: &TaskEvent) -> bool {
+    match event {
+        TaskEvent::Status(update) => update.notes.progress.is_none() && update.notes.session.is_none(),
+        _ => false,
     }
 }

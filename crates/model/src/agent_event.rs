@@ -1,56 +1,60 @@
 //! What a coding agent reports during a turn, in no agent's own spelling.
 
-use crate::id::ArtifactId;
+use crate::artifact::BlockKind;
+use crate::id::{ArtifactId, MessageId, RequestId};
+use crate::interrupt::{Ask, Resolution};
 use crate::json::{Json, Metadata};
+use crate::notes::{Progress, SessionNote, Usage};
 
 /// One report of an agent. A turn ends with exactly one [`AgentEvent::Ended`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum AgentEvent {
     /// More text of a block. The first one opens the block.
     Text {
-        block: ArtifactId,
-        kind: BlockKind,
+        block: BlockRef,
         text: String,
     },
     /// The block's text is this, and not what was reported before. Empty: the agent withdrew the block.
     TextReplaced {
-        block: ArtifactId,
-        kind: BlockKind,
+        block: BlockRef,
         text: String,
     },
     /// No more text will come for this block.
     TextEnded {
-        block: ArtifactId,
-        kind: BlockKind,
+        block: BlockRef,
     },
     /// The state of a tool call, whole.
     Tool {
-        block: ArtifactId,
+        block: BlockRef,
         call: ToolCall,
     },
     /// Output of a running tool call, since the last report.
     ToolOutput {
-        block: ArtifactId,
+        block: BlockRef,
         call: ToolCall,
     },
+    /// The session has this name now.
+    Session(SessionNote),
+    Progress(Progress),
+    /// What the turn has used so far, whole. Told with the end of the turn.
+    Usage(Usage),
     /// The agent waits for an answer.
     Asked(Ask),
+    /// An ask is no longer open. Also told for answers that the gateway gave.
+    AskClosed {
+        request_id: RequestId,
+        resolution: Resolution,
+    },
     Ended(Outcome),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BlockKind {
-    Text,
-    Reasoning,
-}
-
-impl BlockKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Reasoning => "reasoning",
-        }
-    }
+/// A block of output and where it belongs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockRef {
+    pub id: ArtifactId,
+    pub kind: BlockKind,
+    /// The agent's own message that the block belongs to.
+    pub message: Option<MessageId>,
 }
 
 /// A tool call as the agent shows it.
@@ -80,30 +84,6 @@ impl ToolStatus {
             Self::Running => "running",
             Self::Completed => "completed",
             Self::Error => "error",
-        }
-    }
-}
-
-/// A permission or a question.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Ask {
-    pub request_id: String,
-    pub kind: AskKind,
-    /// What is asked, in plain words, fit to be shown to the caller.
-    pub summary: String,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AskKind {
-    Permission,
-    Question,
-}
-
-impl AskKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Permission => "permission",
-            Self::Question => "question",
         }
     }
 }

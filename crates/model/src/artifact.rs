@@ -2,14 +2,37 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::ArtifactId;
+use crate::id::{ArtifactId, MessageId};
 use crate::json::Metadata;
 use crate::part::Part;
+
+/// What a block of output is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockKind {
+    Text,
+    Reasoning,
+    ToolCall,
+}
+
+impl BlockKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Reasoning => "reasoning",
+            Self::ToolCall => "tool_call",
+        }
+    }
+}
 
 /// One block of output: a run of text, of reasoning, or a tool call.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Artifact {
     pub id: ArtifactId,
+    pub kind: BlockKind,
+    /// The agent's own message that the block belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_message: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,6 +60,8 @@ impl ArtifactUpdate {
     /// Joins `next` to this update when a reader of both would end with the same artifact. Says whether it did.
     pub fn try_join(&mut self, next: &Self) -> bool {
         let same_block = self.artifact.id == next.artifact.id
+            && self.artifact.kind == next.artifact.kind
+            && self.artifact.source_message == next.artifact.source_message
             && self.artifact.name == next.artifact.name
             && self.artifact.description == next.artifact.description
             && self.artifact.extensions == next.artifact.extensions

@@ -1,5 +1,7 @@
 //! What the agent card says, before a line spells it.
 
+use crate::json::Json;
+
 /// The media types of what a message may hold. The card lists exactly these, and a part of another type is refused.
 pub const INPUT_MODES: [&str; 2] = ["text/plain", "application/json"];
 
@@ -15,6 +17,8 @@ pub struct Card {
     pub documentation_url: Option<String>,
     pub interfaces: Vec<Interface>,
     pub streaming: bool,
+    /// What callers may activate, in the order in which it is listed.
+    pub extensions: Vec<CardExtension>,
     pub schemes: Vec<AuthScheme>,
     pub input_modes: Vec<String>,
     pub output_modes: Vec<String>,
@@ -38,6 +42,15 @@ pub enum AuthScheme {
     Bearer,
     Basic,
     ApiKey,
+}
+
+/// An extension of the protocol that callers may use. None is required.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CardExtension {
+    pub uri: String,
+    pub description: String,
+    /// An object, when there is more to say about it.
+    pub params: Option<Json>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -43,10 +43,18 @@ pub enum ErrorKind {
     SessionGone,
     /// The session is taken by another turn.
     SessionBusy,
+    /// No ask of this name is open, or it is not the caller's.
+    InterruptNotFound,
+    /// The ask was not answered in time.
+    InterruptExpired,
+    /// The answer is for another kind of ask.
+    InterruptTypeMismatch,
+    /// The request uses an extension that it did not activate.
+    ExtensionNotActivated,
 }
 
 impl ErrorKind {
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 28] = [
         Self::Parse,
         Self::InvalidRequest,
         Self::MethodNotFound,
@@ -71,6 +79,10 @@ impl ErrorKind {
         Self::AgentUnavailable,
         Self::SessionGone,
         Self::SessionBusy,
+        Self::InterruptNotFound,
+        Self::InterruptExpired,
+        Self::InterruptTypeMismatch,
+        Self::ExtensionNotActivated,
     ];
 
     /// One word for programs, logs and metrics.
@@ -100,6 +112,10 @@ impl ErrorKind {
             Self::AgentUnavailable => "AGENT_UNAVAILABLE",
             Self::SessionGone => "SESSION_GONE",
             Self::SessionBusy => "SESSION_BUSY",
+            Self::InterruptNotFound => "INTERRUPT_NOT_FOUND",
+            Self::InterruptExpired => "INTERRUPT_EXPIRED",
+            Self::InterruptTypeMismatch => "INTERRUPT_TYPE_MISMATCH",
+            Self::ExtensionNotActivated => "EXTENSION_NOT_ACTIVATED",
         }
     }
 

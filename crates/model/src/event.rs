@@ -6,6 +6,7 @@ use crate::artifact::ArtifactUpdate;
 use crate::id::{ContextId, Seq};
 use crate::json::Metadata;
 use crate::message::Message;
+use crate::notes::Notes;
 use crate::part::Part;
 use crate::task::TaskStatus;
 use crate::time::Timestamp;
@@ -20,7 +21,7 @@ pub enum TaskEvent {
         message: Message,
         at: Timestamp,
     },
-    Status(StatusUpdate),
+    Status(Box<StatusUpdate>),
     Artifact(ArtifactUpdate),
 }
 
@@ -60,8 +61,21 @@ impl TaskEvent {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StatusUpdate {
     pub status: TaskStatus,
+    /// For every reader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
+    /// For readers that asked for them.
+    #[serde(default, skip_serializing_if = "Notes::is_empty")]
+    pub notes: Notes,
+    /// A message of the user that joined the task with this status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined: Option<Message>,
+}
+
+impl StatusUpdate {
+    pub fn new(status: TaskStatus) -> Self {
+        Self { status, metadata: None, notes: Notes::default(), joined: None }
+    }
 }
 
 /// An event in its place in the log.

@@ -114,6 +114,11 @@ id!(
     PromptId
 );
 
+id!(
+    /// The agent's own name for something that it asks.
+    RequestId
+);
+
 /// Who a caller is: the owner of tasks, contexts and sessions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -13,20 +13,26 @@ pub mod command;
 pub mod error;
 pub mod event;
 pub mod id;
+pub mod interrupt;
 pub mod json;
 pub mod message;
+pub mod notes;
 pub mod part;
 pub mod task;
 pub mod time;
 
-pub use agent_event::{AgentEvent, Ask, AskKind, BlockKind, Failure, Outcome, ToolCall, ToolStatus};
-pub use artifact::{Artifact, ArtifactUpdate};
+pub use agent_event::{AgentEvent, BlockRef, Failure, Outcome, ToolCall, ToolStatus};
+pub use artifact::{Artifact, ArtifactUpdate, BlockKind};
 pub use command::{CancelTask, GetTask, ListTasks, SendConfig, SendMessage, SubscribeToTask};
 pub use error::{Error, ErrorKind, FieldViolation, Origin, Retry};
 pub use event::{Entry, StatusUpdate, TaskEvent};
-pub use id::{ArtifactId, ContextId, IdError, MessageId, Principal, PromptId, Seq, SessionId, TaskId};
+pub use id::{
+    ArtifactId, ContextId, IdError, MessageId, Principal, PromptId, RequestId, Seq, SessionId, TaskId,
+};
+pub use interrupt::{Answer, Ask, AskKind, Closed, Interrupt, PermissionReply, Question, Resolution};
 pub use json::{Json, Metadata};
 pub use message::{Message, Role};
+pub use notes::{Cost, InterruptNote, InterruptPhase, Notes, Progress, ProgressKind, SessionNote, Usage};
 pub use part::{Part, PartContent};
 pub use task::{Task, TaskState, TaskStatus};
 pub use time::Timestamp;

@@ -5,10 +5,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::{Artifact, ArtifactUpdate};
-use crate::event::TaskEvent;
+use crate::event::{StatusUpdate, TaskEvent};
 use crate::id::{ContextId, TaskId};
 use crate::json::Metadata;
 use crate::message::Message;
+use crate::notes::{InterruptNote, InterruptPhase, Notes, SessionNote, Usage};
 use crate::time::Timestamp;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -98,6 +99,13 @@ pub struct Task {
     /// Oldest first.
     pub history: Vec<Message>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionNote>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// The asks that are open, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open_asks: Vec<InterruptNote>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
 }
 
@@ -111,6 +119,9 @@ impl Task {
             status: TaskStatus { state: TaskState::Submitted, at: *at, message: None },
             artifacts: Vec::new(),
             history: vec![message.clone()],
+            session: None,
+            usage: None,
+            open_asks: Vec::new(),
             metadata: None,
         })
     }
@@ -120,7 +131,7 @@ impl Task {
         match event {
             // Only ever the first event, which `begin` has taken.
             TaskEvent::Submitted { .. } => {}
-            TaskEvent::Status(update) => self.status = update.status.clone(),
+            TaskEvent::Status(update) => self.apply_status(update),
             TaskEvent::Artifact(update) => self.apply_artifact(update),
         }
     }
@@ -128,6 +139,23 @@ impl Task {
     pub fn artifact(&self, id: &str) -> Option<&Artifact> {
         // The block that grows is nearly always the newest.
         self.artifacts.iter().rev().find(|artifact| artifact.id.as_str() == id)
+    }
+
+    fn apply_status(&mut self, update: &StatusUpdate) {
+        self.status = update.status.clone();
+        self.history.extend(update.joined.clone());
+        let Notes { session, usage, interrupt, progress: _ } = &update.notes;
+        self.session = session.clone().or(self.session.take());
+        self.usage = usage.or(self.usage);
+        if let Some(note) = interrupt {
+            self.open_asks.retain(|open| open.request_id != note.request_id);
+            if note.phase == InterruptPhase::Asked {
+                self.open_asks.push(note.clone());
+            }
+        }
+        if update.status.state.is_terminal() {
+            self.open_asks.clear();
+        }
     }
 
     fn apply_artifact(&mut self, update: &ArtifactUpdate) {
@@ -150,7 +178,6 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::StatusUpdate;
     use crate::id::{ArtifactId, MessageId};
     use crate::message::Role;
     use crate::part::Part;
@@ -166,6 +193,8 @@ mod tests {
         TaskEvent::Artifact(ArtifactUpdate {
             artifact: Artifact {
                 id: ArtifactId::parse(id).unwrap(),
+                kind: crate::artifact::BlockKind::Text,
+                source_message: None,
                 name: None,
                 description: None,
                 parts: vec![Part::text(text)],
@@ -200,7 +229,7 @@ mod tests {
     fn the_newest_status_stands() {
         let mut task = task();
         let status = TaskStatus { state: TaskState::Working, at: Timestamp(2), message: None };
-        task.apply(&TaskEvent::Status(StatusUpdate { status: status.clone(), metadata: None }));
+        task.apply(&TaskEvent::Status(Box::new(StatusUpdate::new(status.clone()))));
         assert_eq!(task.status, status);
     }
 

@@ -1,5 +1,6 @@
 //! A store that lives as long as the process: for tests and for `--store memory`.
 
+mod asks;
 mod keys;
 
 use std::collections::HashMap;
@@ -11,8 +12,12 @@ use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, Create, Created, Head, ListQuery, PageCursor, Store,
     StoredTask, TaskPage, TurnRecord,
 };
-use longshore_model::{ContextId, Entry, Error, Principal, Result, Seq, SessionId, Task, TaskId, TaskState};
+use longshore_model::{
+    AskKind, ContextId, Entry, Error, Interrupt, Principal, RequestId, Result, Seq, SessionId, Task, TaskId,
+    TaskState,
+};
 
+use self::asks::Asks;
 use self::keys::Keys;
 use crate::rules::{self, Naming, OwnedSession};
 
@@ -57,7 +62,7 @@ impl Store for MemoryStore {
         owner: &'a Principal,
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
-        Box::pin(async move { Ok(self.kept().owned(owner, task).map(Kept::stored)) })
+        Box::pin(async move { Ok(self.kept().get(owner, task)) })
     }
 
     fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>> {
@@ -81,6 +86,18 @@ impl Store for MemoryStore {
         Box::pin(async move { self.kept().bind(binding) })
     }
 
+    fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>> {
+        Box::pin(async move { Ok(self.kept().asks.get(request).cloned()) })
+    }
+
+    fn open_interrupts<'a>(
+        &'a self,
+        owner: &'a Principal,
+        kind: AskKind,
+    ) -> BoxFuture<'a, Result<Vec<Interrupt>>> {
+        Box::pin(async move { Ok(self.kept().asks.open_of_owner(owner, kind)) })
+    }
+
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
         Box::pin(async move { Ok(self.kept().unfinished()) })
     }
@@ -94,6 +111,7 @@ struct Kept {
     keys: HashMap<Principal, Keys>,
     bindings: HashMap<(Principal, ContextId), Bound>,
     sessions: HashMap<SessionId, OwnedSession>,
+    asks: Asks,
 }
 
 struct Row {
@@ -163,12 +181,17 @@ impl Kept {
         if head != append.expected {
             return Ok(Appended::Conflict { head });
         }
+        self.asks.check(&append.asks, &row.owner, &row.task.context_id)?;
         for event in append.events {
             row.task.apply(&event);
             row.log.push(Entry { seq: Seq::START.plus(row.log.len()).next(), event });
         }
         if append.turn.is_some() {
             row.turn = append.turn;
+        }
+        self.asks.change(&append.task, append.asks, append.at);
+        if row.state().is_terminal() {
+            self.asks.drop_open(&append.task, append.at);
         }
         Ok(Appended::Head(row.head().seq))
     }
@@ -184,12 +207,17 @@ impl Kept {
         self.tasks.get(task).filter(|row| row.owner == *owner)
     }
 
-    fn stored(row: &Row) -> StoredTask {
+    fn get(&self, owner: &Principal, task: &TaskId) -> Option<StoredTask> {
+        self.owned(owner, task).map(|row| self.stored(row))
+    }
+
+    fn stored(&self, row: &Row) -> StoredTask {
         StoredTask {
             owner: row.owner.clone(),
             task: row.task.clone(),
             seq: row.head().seq,
             turn: row.turn.clone(),
+            open_asks: self.asks.open_of_task(&row.task.id),
         }
     }
 
@@ -239,7 +267,7 @@ impl Kept {
 
     fn unfinished(&self) -> Vec<StoredTask> {
         let rows = self.created.iter().filter_map(|id| self.tasks.get(id));
-        rows.filter(|row| !row.state().is_terminal()).map(Self::stored).collect()
+        rows.filter(|row| !row.state().is_terminal()).map(|row| self.stored(row)).collect()
     }
 }
 
@@ -250,6 +278,9 @@ fn without_artifacts(task: &Task) -> Task {
         status: task.status.clone(),
         artifacts: Vec::new(),
         history: task.history.clone(),
+        session: task.session.clone(),
+        usage: task.usage,
+        open_asks: task.open_asks.clone(),
         metadata: task.metadata.clone(),
     }
 }

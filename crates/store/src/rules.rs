@@ -2,12 +2,21 @@
 //!
 //! What is `Internal` here is a mistake of the gateway, not of a caller, and stands in the log.
 
-use longshore_engine::port::{Append, Bound, Create, Created, Session};
-use longshore_model::{Error, ErrorKind, Principal, Result, SessionId, Task, TaskEvent};
+use longshore_engine::port::{Append, AskChange, Bound, Create, Created, Session};
+use longshore_model::{
+    Closed, ContextId, Error, ErrorKind, Interrupt, Principal, Resolution, Result, SessionId, Task,
+    TaskEvent, Timestamp,
+};
 
 /// A new task takes at most this many keys of its owner with it that no longer count. More wait for the next tasks, so
 /// that no task pays for a backlog; as it is more than the one key that a task adds, a backlog shrinks.
 pub(crate) const EXPIRED_KEYS: u32 = 16;
+
+/// A new ask takes at most this many old ones with it, for the same reason.
+pub(crate) const OLD_ASKS: u32 = 16;
+
+/// A closed ask is kept for a day, in milliseconds: longer than anybody wants to know what became of it.
+const ASK_KEPT: i64 = 24 * 60 * 60 * 1000;
 
 /// The task that a `Create` makes.
 pub(crate) fn begin(create: &Create) -> Result<Task> {
@@ -33,7 +42,43 @@ pub(crate) fn check_append(append: &Append) -> Result<()> {
     if append.snapshot.as_ref().is_some_and(|snapshot| snapshot.id != append.task) {
         return Err(Error::internal("the snapshot is of another task"));
     }
+    for change in &append.asks {
+        let AskChange::Opened(interrupt) = change else { continue };
+        if interrupt.task != append.task {
+            return Err(Error::internal("the ask is one of another task"));
+        }
+        if !interrupt.is_open() {
+            return Err(Error::internal("an ask that is opened cannot be closed already"));
+        }
+    }
     Ok(())
+}
+
+/// Whether an ask may be opened in a task of `owner` in `context`. `known` is whose ask of that name there is already.
+pub(crate) fn check_ask(
+    interrupt: &Interrupt,
+    owner: &Principal,
+    context: &ContextId,
+    known: Option<&Principal>,
+) -> Result<()> {
+    if interrupt.owner != *owner || interrupt.context != *context {
+        return Err(Error::internal("the ask has another owner or context than its task"));
+    }
+    // Else the answer to one would reach the other.
+    if known.is_some_and(|known| known != owner) {
+        return Err(Error::internal("an ask of another owner has this id"));
+    }
+    Ok(())
+}
+
+/// What becomes of the asks that are open when their task ends.
+pub(crate) fn dropped(at: Timestamp) -> Closed {
+    Closed { resolution: Resolution::Dropped, at, by: None, how: None }
+}
+
+/// Asks that were closed before this moment need not be kept.
+pub(crate) fn asks_kept_since(now: Timestamp) -> Timestamp {
+    Timestamp(now.0.saturating_sub(ASK_KEPT))
 }
 
 /// A session and whose it is.

@@ -1,5 +1,6 @@
 //! A store in one file, for one gateway.
 
+mod asks;
 mod bindings;
 mod fault;
 mod list;
@@ -18,7 +19,7 @@ use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, Create, Created, Head, ListQuery, Store, StoredTask,
     TaskPage,
 };
-use longshore_model::{ContextId, Entry, Principal, Result, Seq, TaskId};
+use longshore_model::{AskKind, ContextId, Entry, Interrupt, Principal, RequestId, Result, Seq, TaskId};
 
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
@@ -129,6 +130,20 @@ impl Store for SqliteStore {
 
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
         Box::pin(self.writer.run(move |db| bindings::bind(db, &binding)))
+    }
+
+    fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>> {
+        let request = request.clone();
+        Box::pin(self.quick.run(move |db| asks::find(db, &request)))
+    }
+
+    fn open_interrupts<'a>(
+        &'a self,
+        owner: &'a Principal,
+        kind: AskKind,
+    ) -> BoxFuture<'a, Result<Vec<Interrupt>>> {
+        let owner = owner.clone();
+        Box::pin(self.lists.run(move |db| asks::open_of_owner(db, &owner, kind)))
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {

@@ -1,11 +1,13 @@
 //! Strategies for property tests: any value that the gateway could hold.
 //!
 //! Ids keep the rule for ids. Free JSON comes with numbers that lose digits when they are parsed, because it
-//! must be kept as text. Ids of artifacts come from a small set, so that updates meet artifacts that are there.
+//! must be kept as text. Ids of artifacts and of asks come from a small set, so that changes meet what is there.
 
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, ContextId, Json, Message, MessageId, Metadata, Part, PartContent,
-    Principal, PromptId, Role, SessionId, StatusUpdate, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
+    Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, Cost, Interrupt,
+    InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, Notes, Part, PartContent, Principal,
+    Progress, ProgressKind, PromptId, Question, RequestId, Resolution, Role, SessionId, SessionNote,
+    StatusUpdate, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp, Usage,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -46,6 +48,11 @@ pub fn artifact_id() -> impl Strategy<Value = ArtifactId> {
     select(vec!["prt_1", "prt_2", "prt_3"]).prop_map(|id| ArtifactId::parse(id).expect("the ids are fixed"))
 }
 
+/// One of a few, so that an ask is often asked again, or closed.
+pub fn request_id() -> impl Strategy<Value = RequestId> {
+    select(vec!["per_1", "per_2", "que_1"]).prop_map(|id| RequestId::parse(id).expect("the ids are fixed"))
+}
+
 pub fn principal() -> impl Strategy<Value = Principal> {
     "(?s).{1,16}".prop_map(|name| Principal::new(&name))
 }
@@ -64,6 +71,11 @@ pub fn metadata() -> impl Strategy<Value = Metadata> {
         let json = Json::parse(&text).expect("the strategy writes JSON");
         Metadata::try_from(json).expect("the text is an object")
     })
+}
+
+/// JSON that is an object.
+pub fn object() -> impl Strategy<Value = Json> {
+    metadata().prop_map(Json::from)
 }
 
 pub fn part() -> impl Strategy<Value = Part> {
@@ -109,14 +121,93 @@ pub fn status(states: Vec<TaskState>) -> impl Strategy<Value = TaskStatus> {
 }
 
 pub fn status_update(states: Vec<TaskState>) -> impl Strategy<Value = StatusUpdate> {
-    (status(states), rarely(metadata())).prop_map(|(status, metadata)| StatusUpdate { status, metadata })
+    (status(states), rarely(metadata()), notes(), rarely(message()))
+        .prop_map(|(status, metadata, notes, joined)| StatusUpdate { status, metadata, notes, joined })
+}
+
+pub fn notes() -> impl Strategy<Value = Notes> {
+    let session = (session_id(), option::of(text())).prop_map(|(id, title)| SessionNote { id, title });
+    let progress = (progress_kind(), rarely(object())).prop_map(|(kind, details)| Progress { kind, details });
+    (rarely(session), rarely(usage()), rarely(progress), option::of(interrupt_note()))
+        .prop_map(|(session, usage, progress, interrupt)| Notes { session, usage, progress, interrupt })
+}
+
+pub fn usage() -> impl Strategy<Value = Usage> {
+    any::<[u64; 7]>().prop_map(|[input, output, total, reasoning, cache_read, cache_write, cost]| Usage {
+        input,
+        output,
+        total,
+        reasoning,
+        cache_read,
+        cache_write,
+        cost: Cost(cost),
+    })
+}
+
+pub fn interrupt_note() -> impl Strategy<Value = InterruptNote> {
+    let phase = prop_oneof![
+        Just(InterruptPhase::Asked),
+        select(Resolution::ALL.to_vec()).prop_map(InterruptPhase::Resolved),
+    ];
+    (request_id(), ask_kind(), phase, rarely(object()))
+        .prop_map(|(request_id, kind, phase, details)| InterruptNote { request_id, kind, phase, details })
+}
+
+pub fn ask() -> impl Strategy<Value = Ask> {
+    let question = (text(), vec(text(), 0..3), any::<bool>())
+        .prop_map(|(text, options, multiple)| Question { text, options, multiple });
+    (request_id(), ask_kind(), session_id(), text(), object(), vec(question, 0..2)).prop_map(
+        |(request_id, kind, session, summary, details, questions)| Ask {
+            request_id,
+            kind,
+            session,
+            summary,
+            details,
+            questions,
+        },
+    )
+}
+
+/// An ask that is open.
+pub fn interrupt() -> impl Strategy<Value = Interrupt> {
+    let times = (timestamp(), option::of(timestamp()));
+    (ask(), principal(), task_id(), context_id(), times).prop_map(
+        |(ask, owner, task, context, (asked_at, expires_at))| Interrupt {
+            ask,
+            owner,
+            task,
+            context,
+            asked_at,
+            expires_at,
+            closed: None,
+        },
+    )
+}
+
+pub fn closed() -> impl Strategy<Value = Closed> {
+    let by = option::of(principal());
+    (select(Resolution::ALL.to_vec()), timestamp(), by, option::of(text()))
+        .prop_map(|(resolution, at, by, how)| Closed { resolution, at, by, how })
+}
+
+pub fn ask_kind() -> impl Strategy<Value = AskKind> {
+    select(vec![AskKind::Permission, AskKind::Question])
+}
+
+fn progress_kind() -> impl Strategy<Value = ProgressKind> {
+    use ProgressKind::{Compaction, Retry, StepFinished, StepStarted, Todos};
+    select(vec![StepStarted, StepFinished, Retry, Compaction, Todos])
 }
 
 pub fn artifact() -> impl Strategy<Value = Artifact> {
+    let kind = select(vec![BlockKind::Text, BlockKind::Reasoning, BlockKind::ToolCall]);
+    let origin = (artifact_id(), kind, rarely(message_id()));
     let described = (rarely(text()), rarely(text()), rarely(text()), rarely(metadata()));
-    (artifact_id(), vec(part(), 1..3), described).prop_map(
-        |(id, parts, (name, description, extension, metadata))| Artifact {
+    (origin, vec(part(), 1..3), described).prop_map(
+        |((id, kind, source_message), parts, (name, description, extension, metadata))| Artifact {
             id,
+            kind,
+            source_message,
             name,
             description,
             parts,
@@ -146,13 +237,17 @@ pub fn events_of_a_turn(at_most: usize) -> impl Strategy<Value = Vec<TaskEvent>>
     let (terminal, running): (Vec<_>, Vec<_>) = TaskState::ALL.into_iter().partition(|s| s.is_terminal());
     let event = prop_oneof![
         3 => artifact_update().prop_map(TaskEvent::Artifact),
-        1 => status_update(running).prop_map(TaskEvent::Status),
+        1 => status_update(running).prop_map(status_event),
     ];
-    let end = option::of(status_update(terminal).prop_map(TaskEvent::Status));
+    let end = option::of(status_update(terminal).prop_map(status_event));
     (vec(event, 0..at_most), end).prop_map(|(mut events, end)| {
         events.extend(end);
         events
     })
+}
+
+fn status_event(update: StatusUpdate) -> TaskEvent {
+    TaskEvent::Status(Box::new(update))
 }
 
 /// Mostly `None`, so that values stay small enough to read when a test fails.

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use fault::{Cut, CutKind, Delivery, Fault};
 pub use gate::Gate;
-pub use recording::{Line, Recording};
+pub use recording::{Line, RecordedAnswer, Recording};
 pub use script::Play;
 pub use state::LoggedRequest;
 pub use turn::{Tool, Turn};

@@ -9,13 +9,15 @@ use http::HeaderMap;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
-pub use fold::{fold, plain_text};
+pub use fold::{fold, plain_text, without_answers};
 pub use sse::{Frame, Frames};
 
 #[derive(Clone, Debug)]
 pub struct RawClient {
     base: String,
     token: Option<String>,
+    /// As the header has them; empty: none.
+    extensions: String,
     http: reqwest::Client,
 }
 
@@ -51,13 +53,19 @@ impl RawClient {
     /// `base` without a slash at the end.
     pub fn new(base: impl Into<String>, token: impl Into<String>) -> Self {
         let http = reqwest::Client::builder().no_proxy().build().expect("a client without options");
-        Self { base: base.into(), token: Some(token.into()), http }
+        Self { base: base.into(), token: Some(token.into()), extensions: String::new(), http }
     }
 
     /// The same, without credentials.
     #[must_use]
     pub fn anonymous(&self) -> Self {
         Self { token: None, ..self.clone() }
+    }
+
+    /// The same, with these extensions activated and no others.
+    #[must_use]
+    pub fn activating(&self, extensions: &[&str]) -> Self {
+        Self { extensions: extensions.join(", "), ..self.clone() }
     }
 
     /// One JSON-RPC call.
@@ -122,7 +130,11 @@ impl RawClient {
 
     fn request(&self, verb: &str, path: &str) -> RequestBuilder {
         let verb = Method::from_bytes(verb.as_bytes()).expect("a test names a verb");
-        let request = self.http.request(verb, format!("{}{path}", self.base)).header("a2a-version", "1.0");
+        let mut request =
+            self.http.request(verb, format!("{}{path}", self.base)).header("a2a-version", "1.0");
+        if !self.extensions.is_empty() {
+            request = request.header("a2a-extensions", &self.extensions);
+        }
         match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,

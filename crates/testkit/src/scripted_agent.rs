@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_engine::port::{Agent, BoxFuture, NewSession, Session, Turn, TurnRequest};
 use longshore_model::{
-    AgentEvent, ArtifactId, BlockKind, Error, ErrorKind, Outcome, PromptId, Result, SessionId,
+    AgentEvent, Answer, ArtifactId, Ask, AskKind, BlockKind, BlockRef, Error, ErrorKind, Json, Outcome,
+    PromptId, RequestId, Result, SessionId,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -29,6 +30,7 @@ pub struct ScriptedAgent {
     /// Before anything is prompted.
     pub starts: Gate,
     pub aborts: Gate,
+    pub replies: Gate,
 }
 
 /// Lets calls through, or holds them until the test releases some.
@@ -63,6 +65,7 @@ pub struct Log {
     pub opened: Vec<Session>,
     pub prompted: Vec<TurnRequest>,
     pub aborted: Vec<Session>,
+    pub replied: Vec<(RequestId, Answer)>,
     refusals: VecDeque<Error>,
     panics: usize,
 }
@@ -77,12 +80,12 @@ pub struct StartedTurn {
 impl StartedTurn {
     /// Adds text to a block of this turn.
     pub async fn say(&self, block: &str, text: &str) {
-        self.report(AgentEvent::Text {
-            block: block_id(block),
-            kind: BlockKind::Text,
-            text: text.to_owned(),
-        })
-        .await;
+        self.report(AgentEvent::Text { block: text_block(block), text: text.to_owned() }).await;
+    }
+
+    /// Asks for a permission.
+    pub async fn ask(&self, request: &str) {
+        self.report(AgentEvent::Asked(permission(&self.request.session.id, request))).await;
     }
 
     pub async fn complete(self) {
@@ -95,8 +98,22 @@ impl StartedTurn {
     }
 }
 
-pub fn block_id(name: &str) -> ArtifactId {
-    ArtifactId::parse(name).expect("a test names its blocks by the rule")
+/// A block of text of that name.
+pub fn text_block(name: &str) -> BlockRef {
+    let id = ArtifactId::parse(name).expect("a test names its blocks by the rule");
+    BlockRef { id, kind: BlockKind::Text, message: None }
+}
+
+/// A permission that a session asks for.
+pub fn permission(session: &SessionId, request: &str) -> Ask {
+    Ask {
+        request_id: RequestId::parse(request).expect("a test names its asks by the rule"),
+        kind: AskKind::Permission,
+        session: session.clone(),
+        summary: format!("The agent asks for permission to run: {request}."),
+        details: Json::parse(r#"{"permission":"bash"}"#).expect("JSON"),
+        questions: Vec::new(),
+    }
 }
 
 impl ScriptedAgent {
@@ -177,6 +194,20 @@ impl Agent for ScriptedAgent {
         })
     }
 
+    fn reply<'a>(
+        &'a self,
+        _session: &'a Session,
+        ask: &'a Ask,
+        answer: &'a Answer,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.lock().replied.push((ask.request_id.clone(), answer.clone()));
+            self.replies.pass().await;
+            let refusal = self.lock().refusals.pop_front();
+            refusal.map_or(Ok(()), Err)
+        })
+    }
+
     fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.lock().aborted.push(session.clone());
@@ -189,12 +220,10 @@ impl Agent for ScriptedAgent {
 /// Fills the channel at once: an echo longer than the channel is a mistake of the test.
 fn echo(request: &TurnRequest, reports: &mpsc::Sender<AgentEvent>) -> Result<()> {
     let prompt: String = request.parts.iter().filter_map(|part| part.as_text()).collect();
-    let block = ArtifactId::parse(&format!("prt_{}", request.prompt)).map_err(Error::internal)?;
-    let words = prompt.split_inclusive(' ').map(|word| AgentEvent::Text {
-        block: block.clone(),
-        kind: BlockKind::Text,
-        text: word.to_owned(),
-    });
+    let block = text_block(&format!("prt_{}", request.prompt));
+    let words = prompt
+        .split_inclusive(' ')
+        .map(|word| AgentEvent::Text { block: block.clone(), text: word.to_owned() });
     let end = AgentEvent::Ended(Outcome::Completed { remark: None });
     for event in words.chain([end]) {
         reports.try_send(event).map_err(Error::internal)?;

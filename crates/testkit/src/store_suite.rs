@@ -14,6 +14,7 @@
 //!
 //! [`replay`] is the body of the property test: any log, in any batches, with any snapshots.
 
+mod asks;
 mod idempotency;
 mod listing;
 mod log;
@@ -76,6 +77,18 @@ macro_rules! for_each_store_check {
                 a_context_name_is_unique_per_owner_only,
                 a_session_stays_with_its_first_owner,
                 contexts_may_share_a_session;
+            asks:
+                an_ask_is_opened_closed_and_opened_anew,
+                asks_are_changed_in_their_order,
+                only_an_open_ask_of_the_task_is_closed,
+                an_owner_sees_their_own_open_asks_only,
+                the_soonest_deadline_comes_first,
+                a_task_tells_its_open_asks_oldest_first,
+                what_is_not_appended_changes_no_ask,
+                an_ask_that_cannot_be_is_refused,
+                the_end_of_a_task_drops_what_is_open,
+                asks_are_there_after_a_restart,
+                old_closed_asks_go_a_few_at_a_time;
             restart:
                 unfinished_tasks_come_in_the_order_of_creation,
                 everything_is_there_after_a_restart;

@@ -1,14 +1,23 @@
 //! Model values for property tests. Every value here is one that the gateway could hold: ids keep the rule for ids, parts
 //! are never missing, and optional text is not empty.
+//!
+//! Plain values hold what every reader is told, so they read back whole. Noted ones hold everything else too.
+
+use std::slice;
 
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, ContextId, Entry, Json, Message, MessageId, Metadata, Part,
-    PartContent, Role, Seq, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
+    Artifact, ArtifactId, ArtifactUpdate, AskKind, BlockKind, ContextId, Cost, Entry, InterruptNote,
+    InterruptPhase, Json, Message, MessageId, Metadata, Notes, Part, PartContent, Progress, ProgressKind,
+    RequestId, Resolution, Role, Seq, SessionId, SessionNote, StatusUpdate, Task, TaskEvent, TaskId,
+    TaskState, TaskStatus, Timestamp, Usage,
 };
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use proptest::sample::select;
 use serde_json::Value;
+
+use crate::v1::encode::{self, Gap, View};
 
 /// Any text, control characters and line breaks included.
 pub(crate) fn text() -> impl Strategy<Value = String> {
@@ -74,12 +83,15 @@ pub(crate) fn part() -> impl Strategy<Value = Part> {
     })
 }
 
+pub(crate) fn message_id() -> impl Strategy<Value = MessageId> {
+    id().prop_map(|id| MessageId::parse(&id).unwrap())
+}
+
 pub(crate) fn message() -> impl Strategy<Value = Message> {
-    let id = id().prop_map(|id| MessageId::parse(&id).unwrap());
     let role = prop_oneof![Just(Role::User), Just(Role::Agent)];
     let origin = (option::of(context_id()), option::of(task_id()), vec(task_id(), 0..3));
     let extras = (vec(text(), 0..3), option::weighted(0.3, metadata()));
-    (id, role, vec(part(), 1..3), origin, extras).prop_map(
+    (message_id(), role, vec(part(), 1..3), origin, extras).prop_map(
         |(id, role, parts, (context_id, task_id, reference_task_ids), (extensions, metadata))| Message {
             id,
             role,
@@ -94,7 +106,7 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
 }
 
 pub(crate) fn status() -> impl Strategy<Value = TaskStatus> {
-    let state = proptest::sample::select(TaskState::ALL.to_vec());
+    let state = select(TaskState::ALL.to_vec());
     (state, timestamp(), option::of(message())).prop_map(|(state, at, message)| TaskStatus {
         state,
         at,
@@ -109,6 +121,8 @@ pub(crate) fn artifact() -> impl Strategy<Value = Artifact> {
     (id, names, vec(part(), 1..3), extras).prop_map(
         |(id, (name, description), parts, (extensions, metadata))| Artifact {
             id,
+            kind: BlockKind::Text,
+            source_message: None,
             name,
             description,
             parts,
@@ -127,6 +141,9 @@ pub(crate) fn task() -> impl Strategy<Value = Task> {
             status,
             artifacts,
             history,
+            session: None,
+            usage: None,
+            open_asks: Vec::new(),
             metadata,
         },
     )
@@ -135,8 +152,9 @@ pub(crate) fn task() -> impl Strategy<Value = Task> {
 pub(crate) fn event() -> impl Strategy<Value = TaskEvent> {
     let submitted = (context_id(), message(), timestamp())
         .prop_map(|(context_id, message, at)| TaskEvent::Submitted { context_id, message, at });
-    let status = (status(), option::of(metadata()))
-        .prop_map(|(status, metadata)| TaskEvent::Status(StatusUpdate { status, metadata }));
+    let status = (status(), option::of(metadata())).prop_map(|(status, metadata)| {
+        TaskEvent::Status(Box::new(StatusUpdate { metadata, ..StatusUpdate::new(status) }))
+    });
     let update = (artifact(), any::<bool>(), any::<bool>(), option::of(metadata())).prop_map(
         |(artifact, append, last_chunk, metadata)| {
             TaskEvent::Artifact(ArtifactUpdate { artifact, append, last_chunk, metadata })
@@ -149,6 +167,98 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> {
     (any::<u64>(), event()).prop_map(|(seq, event)| Entry { seq: Seq(seq), event })
 }
 
+/// A task and the same with notes.
+pub(crate) fn noted_task() -> impl Strategy<Value = (Task, Task)> {
+    let beside = (option::of(session_note()), option::of(usage()), vec(interrupt_note(), 0..3));
+    (task(), beside, block()).prop_map(|(plain, (session, usage, open_asks), block)| {
+        let mut noted = Task { session, usage, open_asks, ..plain.clone() };
+        for artifact in &mut noted.artifacts {
+            (artifact.kind, artifact.source_message) = block.clone();
+        }
+        (plain, noted)
+    })
+}
+
+/// An event and the same with notes.
+pub(crate) fn noted_entry() -> impl Strategy<Value = (Entry, Entry)> {
+    (entry(), notes(), option::of(message()), block()).prop_map(|(plain, notes, joined, block)| {
+        let mut noted = plain.clone();
+        match &mut noted.event {
+            TaskEvent::Submitted { .. } => {}
+            TaskEvent::Status(update) => (update.notes, update.joined) = (notes, joined),
+            TaskEvent::Artifact(update) => {
+                (update.artifact.kind, update.artifact.source_message) = block;
+            }
+        }
+        (plain, noted)
+    })
+}
+
+fn notes() -> impl Strategy<Value = Notes> {
+    use ProgressKind::{Compaction, Retry, StepFinished, StepStarted, Todos};
+    let kind = select(vec![StepStarted, StepFinished, Retry, Compaction, Todos]);
+    let progress = (kind, option::of(object())).prop_map(|(kind, details)| Progress { kind, details });
+    (option::of(session_note()), option::of(usage()), option::of(progress), option::of(interrupt_note()))
+        .prop_map(|(session, usage, progress, interrupt)| Notes { session, usage, progress, interrupt })
+}
+
+fn session_note() -> impl Strategy<Value = SessionNote> {
+    (id(), option::of(text()))
+        .prop_map(|(id, title)| SessionNote { id: SessionId::parse(&id).unwrap(), title })
+}
+
+fn usage() -> impl Strategy<Value = Usage> {
+    any::<[u64; 7]>().prop_map(|[input, output, total, reasoning, cache_read, cache_write, cost]| Usage {
+        input,
+        output,
+        total,
+        reasoning,
+        cache_read,
+        cache_write,
+        cost: Cost(cost),
+    })
+}
+
+fn interrupt_note() -> impl Strategy<Value = InterruptNote> {
+    let kind = select(vec![AskKind::Permission, AskKind::Question]);
+    let phase = prop_oneof![
+        Just(InterruptPhase::Asked),
+        select(Resolution::ALL.to_vec()).prop_map(InterruptPhase::Resolved),
+    ];
+    (id(), kind, phase, option::of(object())).prop_map(|(id, kind, phase, details)| InterruptNote {
+        request_id: RequestId::parse(&id).unwrap(),
+        kind,
+        phase,
+        details,
+    })
+}
+
+/// What a block is, and the message that it belongs to.
+fn block() -> impl Strategy<Value = (BlockKind, Option<MessageId>)> {
+    let kind = select(vec![BlockKind::Text, BlockKind::Reasoning, BlockKind::ToolCall]);
+    (kind, option::of(message_id()))
+}
+
+fn object() -> impl Strategy<Value = Json> {
+    metadata().prop_map(Json::from)
+}
+
 fn object_of(inner: impl Strategy<Value = Value>) -> impl Strategy<Value = Value> {
     vec((text(), inner), 0..3).prop_map(|fields| Value::Object(fields.into_iter().collect()))
+}
+
+proptest! {
+    #[test]
+    fn who_activated_nothing_is_told_no_notes(
+        (task, noted_task) in noted_task(), (entry, noted_entry) in noted_entry(), gap in any::<bool>(),
+    ) {
+        let view = View::default();
+        let gap = gap.then_some(Gap { requested: Seq(1), first: Seq(3), head: Seq(5) });
+        prop_assert_eq!(encode::task(&noted_task, view), encode::task(&task, view));
+        prop_assert_eq!(encode::stream_task(&noted_task, view, gap), encode::stream_task(&task, view, gap));
+        let pages = [&noted_task, &task].map(|task| encode::list_response(slice::from_ref(task), view, "", 1, 1));
+        prop_assert_eq!(&pages[0], &pages[1]);
+        let frames = [&noted_entry, &entry].map(|entry| encode::stream_entry(&task.id, &task.context_id, entry, view));
+        prop_assert_eq!(&frames[0], &frames[1]);
+    }
 }

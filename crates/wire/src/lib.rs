@@ -6,6 +6,7 @@
 //! came in, so no number loses a digit on the way.
 
 mod base64;
+pub mod extension;
 mod json;
 pub mod jsonrpc;
 mod time;

@@ -65,6 +65,17 @@ pub struct Turns {
     pub timeout: Option<Duration>,
     pub cancel_abort_timeout: Duration,
     pub idempotency_window: Duration,
+    pub asks: Asks,
+}
+
+/// What becomes of an ask that nobody answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Asks {
+    /// `None`: it stays open for as long as its turn runs.
+    pub time_to_live: Option<Duration>,
+    pub tombstone: Duration,
+    /// A permission is given once at the deadline, instead of being rejected.
+    pub grants_at_deadline: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -225,11 +236,24 @@ fn turns(reader: &mut Reader<'_>) -> Option<Turns> {
     let timeout = reader.seconds_or_off(&table::TURN_TIMEOUT);
     let cancel_abort_timeout = reader.seconds(&table::CANCEL_TIMEOUT);
     let idempotency_window = reader.seconds(&table::IDEMPOTENCY);
+    let asks = asks(reader);
     Some(Turns {
         control_timeout: control_timeout?,
         timeout,
         cancel_abort_timeout: cancel_abort_timeout?,
         idempotency_window: idempotency_window?,
+        asks: asks?,
+    })
+}
+
+fn asks(reader: &mut Reader<'_>) -> Option<Asks> {
+    let time_to_live = reader.seconds_or_off(&table::ASK_TTL);
+    let tombstone = reader.seconds(&table::ASK_TOMBSTONE);
+    let at_deadline = reader.choice(&table::ASK_DEADLINE)?;
+    Some(Asks {
+        time_to_live: time_to_live.filter(|_| at_deadline != "keep"),
+        tombstone: tombstone?,
+        grants_at_deadline: at_deadline == "once",
     })
 }
 

@@ -205,6 +205,37 @@ pub const IDEMPOTENCY: Setting = Setting {
     help: "How long a message that is sent again leads to the task that it made the first time.",
 };
 
+pub const ASK_TTL: Setting = Setting {
+    key: "turns.ask_ttl",
+    flag: Some("ask-ttl"),
+    env: Some("A2A_INTERRUPT_REQUEST_TTL_SECONDS"),
+    group: Group::Turns,
+    kind: Kind::SecondsOrOff,
+    fallback: Value("10800"),
+    help: "How long a permission or question of the agent can be answered. The time does not count for the turn's limit.",
+};
+
+pub const ASK_TOMBSTONE: Setting = Setting {
+    key: "turns.ask_tombstone",
+    flag: Some("ask-tombstone"),
+    env: Some("A2A_INTERRUPT_REQUEST_TOMBSTONE_TTL_SECONDS"),
+    group: Group::Turns,
+    kind: Kind::SecondsOrNone,
+    fallback: Value("600"),
+    help: "How long an answer that comes too late is told that it is late.",
+};
+
+pub const ASK_DEADLINE: Setting = Setting {
+    key: "turns.ask_deadline",
+    flag: Some("ask-deadline"),
+    env: Some("LONGSHORE_ASK_DEADLINE"),
+    group: Group::Turns,
+    kind: Kind::Choice(&["reject", "once", "keep"]),
+    fallback: Value("reject"),
+    help: "What happens to an ask that nobody answered in time: it is rejected, a permission is given once, or it is kept \
+           open for as long as its turn runs.",
+};
+
 pub const DATA_DIR: Setting = Setting {
     key: "data.directory",
     flag: Some("data-dir"),
@@ -341,6 +372,9 @@ pub const ALL: &[&Setting] = &[
     &TURN_TIMEOUT,
     &CANCEL_TIMEOUT,
     &IDEMPOTENCY,
+    &ASK_TTL,
+    &ASK_TOMBSTONE,
+    &ASK_DEADLINE,
     &DATA_DIR,
     &STORE,
     &DATABASE,

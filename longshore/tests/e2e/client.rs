@@ -40,6 +40,14 @@ pub(crate) fn message_in(context: &str, text: &str) -> Value {
     message
 }
 
+/// A message on a task that exists.
+pub(crate) fn message_on(task: &str, part: &Value) -> Value {
+    let mut message = message("");
+    message["taskId"] = task.into();
+    message["parts"] = json!([part]);
+    message
+}
+
 impl Client {
     pub(crate) fn of(gateway: &Gateway) -> Self {
         Self::with_token(gateway, TOKEN)
@@ -49,6 +57,11 @@ impl Client {
         let address =
             gateway.url().strip_prefix("http://").expect("a gateway of a test has no TLS").to_owned();
         Self { raw: RawClient::new(gateway.url(), token), address, token: token.to_owned() }
+    }
+
+    /// The same client, with these extensions activated.
+    pub(crate) fn activating(&self, extensions: &[&str]) -> Self {
+        Self { raw: self.raw.activating(extensions), ..self.clone() }
     }
 
     /// Calls a method and gives its result.
@@ -73,6 +86,14 @@ impl Client {
     /// Sends the message and waits until its task has settled.
     pub(crate) async fn send(&self, message: &Value) -> Value {
         self.call("SendMessage", json!({ "message": message })).await["task"].take()
+    }
+
+    /// The same over REST.
+    pub(crate) async fn send_rest(&self, message: &Value) -> Value {
+        let body = json!({ "message": message });
+        let mut answer = within("/message:send", self.raw.rest("POST", "/message:send", Some(&body))).await;
+        assert_eq!(answer.status, 200, "/message:send answered {answer:#?}");
+        answer.body["task"].take()
     }
 
     /// Sends the message and comes back as soon as the task exists.

@@ -5,6 +5,8 @@
 //! A start of OpenCode takes seconds, so the tests of one file share a gateway where they can; a failure names
 //! its scenario.
 
+mod ask_deadlines;
+mod asking;
 mod asks;
 mod broken_streams;
 mod client;
@@ -14,6 +16,8 @@ mod frames;
 mod harness;
 mod memory;
 mod model_log;
+mod permissions;
+mod questions;
 mod resume;
 mod shutdown;
 mod silence;

@@ -26,7 +26,13 @@ impl Names {
             Value::Object(fields) => fields
                 .iter()
                 .map(|(key, value)| {
-                    let value = if key == "timestamp" { json!("<time>") } else { self.value(value) };
+                    let value = match key.as_str() {
+                        "timestamp" => json!("<time>"),
+                        // They count events, and how many texts come in one event depends on the load.
+                        "sequence" => json!("<sequence>"),
+                        "event_id" => json!("<event>"),
+                        _ => self.value(value),
+                    };
                     (key.clone(), value)
                 })
                 .collect::<serde_json::Map<_, _>>()

@@ -143,13 +143,13 @@ async fn a_silent_model_is_aborted_when_the_turn_has_taken_too_long() {
 async fn an_ask_left_behind_by_an_abort_is_not_asked_again() {
     let stage = Stage::new().await;
     stage.fake.queue(Turn::new().guarded_tool(Tool::bash("rm x", "")));
-    let asked = stage.send("go").await;
-    assert_eq!(asked.state(), "FAILED");
+    let asked = stage.send_until_asked("go").await;
+    stage.client().rpc("CancelTask", json!({"id": asked["id"]})).await.result();
     stage.fake.quiet().await;
     stage.fake.queue(Turn::new().text("alpha bravo", 6));
     // The gap makes the gateway read the lists of open asks while the second turn runs.
     stage.fake.cut_events(Cut { after: 8, how: CutKind::CleanEnd, lose: 0 });
-    let next = stage.send_in(Some(asked.context()), "message-2", "again").await;
+    let next = stage.send_in(asked["contextId"].as_str(), "message-2", "again").await;
     assert_eq!((next.state(), next.text().as_str()), ("COMPLETED", "alpha bravo"), "{}", next.reason());
 }
 

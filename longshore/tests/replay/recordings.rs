@@ -4,23 +4,35 @@ use longshore_testkit::fake_opencode::{FakeOpenCode, Play};
 use longshore_testkit::raw::message;
 use serde_json::Value;
 
+use crate::asks;
 use crate::run::{Seen, Stage, check};
+use crate::usage::Usage;
 
 /// Plays a recording, prompt by prompt in one context, and compares the streams with the snapshots of that name.
+/// Asks are answered as they were in the recording.
 pub(crate) async fn replay(name: &str, play: Play) -> Vec<Seen> {
     let stage = Stage::new().await;
+    let (play, mut answers) = asks::hold(play);
     stage.fake.play(&play);
     let mut turns: Vec<Seen> = Vec::new();
+    let mut used = Usage::default();
     for (turn, prompt) in play.prompts().iter().enumerate() {
         let context = turns.last().map(|seen| seen.context().to_owned());
-        let seen = stage.send_in(context.as_deref(), &format!("message-{}", turn + 1), prompt).await;
+        let stream = stage.open_in(context.as_deref(), &format!("message-{}", turn + 1), prompt).await;
+        // All answers of a recording are given in its first turn.
+        let frames = asks::answer(&stage, stream, std::mem::take(&mut answers)).await;
+        let seen = check(stage.client(), frames).await;
         let snapshot = if turn == 0 { name.to_owned() } else { format!("{name}_{}", turn + 1) };
         compare(&snapshot, &stage.fake, &seen);
-        turns.push(seen);
         // What comes late belongs to this prompt, and the list is final only then.
         stage.fake.quiet().await;
+        let total = Usage::of_opencode(&stage.fake);
+        assert_eq!(Usage::of_task(&seen), total.minus(&used), "the usage is not the sum of the steps");
+        used = total;
+        turns.push(seen);
     }
     says_what_opencode_says(&stage.fake, &turns);
+    asks::as_recorded(&stage.fake, &play);
     assert!(stage.fake.prompts().iter().all(|prompt| !prompt.while_busy), "a prompt came during a turn");
     assert_eq!(stage.fake.prompts().len(), turns.len(), "one prompt for each message");
     turns
@@ -130,14 +142,19 @@ replays! {
     cut_noend_loop.foreign_aborts() => ["CANCELED"];
     instance_dispose => ["CANCELED"];
 
-    // Nobody can answer through the gateway yet, so an ask fails the task and names itself.
-    permission_once => ["FAILED"];
-    permission_edit => ["FAILED"];
-    permission_external_directory => ["FAILED"];
+    permission_once => ["COMPLETED"];
+    permission_always.only_prompts(&[0]) => ["COMPLETED"];
+    permission_edit => ["COMPLETED"];
+    permission_external_directory => ["COMPLETED"];
+    // OpenCode ends the turn when a tool is refused, and the other ask with it.
     permission_pair => ["FAILED"];
-    question_answer => ["FAILED"];
-    question_multi => ["FAILED"];
-    task_permission => ["FAILED"];
+    permission_reject => ["FAILED"];
+    permission_reject_message => ["COMPLETED"];
+    question_answer => ["COMPLETED"];
+    question_multi => ["COMPLETED"];
+    question_reject => ["FAILED"];
+    question_abort.foreign_aborts() => ["CANCELED"];
+    task_permission => ["COMPLETED"];
 }
 
 /// The other binding brings the same stream.
@@ -148,7 +165,7 @@ async fn a_stream_over_rest_is_the_stream_over_json_rpc() {
         let play = Play::new(name);
         stage.fake.play(&play);
         let body = message("message-1", &play.prompts()[0]);
-        let opened = stage.client().rest_stream("POST", "/message:stream", Some(&body), None).await;
+        let opened = stage.told().rest_stream("POST", "/message:stream", Some(&body), None).await;
         let frames = opened.expect("a stream").all().await;
         let seen = check(stage.client(), frames).await;
         compare(name, &stage.fake, &seen);

@@ -1,11 +1,18 @@
 //! One message to the gateway, and everything that must hold for the stream that answers it.
 
 use longshore_testkit::fake_opencode::FakeOpenCode;
-use longshore_testkit::raw::{Frame, Frames, RawClient, fold, message, plain_text};
+use longshore_testkit::raw::{Frame, Frames, RawClient, fold, message, plain_text, without_answers};
 use serde_json::{Value, json};
 
 use crate::common::TestGateway;
 use crate::names::Names;
+
+/// Everything that metadata can tell.
+const EXTENSIONS: [&str; 3] = [
+    "urn:opencode-a2a:extension:session-binding:v1",
+    "urn:opencode-a2a:extension:stream-hints:v1",
+    "urn:opencode-a2a:extension:interactive-interrupt:v1",
+];
 
 /// A gateway with a fake OpenCode behind it.
 #[derive(Debug)]
@@ -29,13 +36,27 @@ impl Stage {
         Self { fake, gateway }
     }
 
+    /// A client that knows no extension.
     pub(crate) fn client(&self) -> &RawClient {
         &self.gateway.client
     }
 
+    /// A client that knows them all. Its streams stay open at an ask.
+    pub(crate) fn told(&self) -> RawClient {
+        self.client().activating(&EXTENSIONS)
+    }
+
     /// Sends a message and gives the stream.
     pub(crate) async fn open(&self, text: &str) -> Frames {
-        open(self.client(), &message("message-1", text)).await
+        open(&self.told(), &message("message-1", text)).await
+    }
+
+    /// Sends a message that makes the agent ask, and gives the task as it waits.
+    pub(crate) async fn send_until_asked(&self, text: &str) -> Value {
+        let answer = self.client().rpc("SendMessage", message("message-1", text)).await;
+        let task = answer.result()["task"].clone();
+        assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{task:#}");
+        task
     }
 
     /// Sends a message, reads the stream to its end and checks it.
@@ -45,12 +66,16 @@ impl Stage {
 
     /// The same in a context that exists.
     pub(crate) async fn send_in(&self, context: Option<&str>, id: &str, text: &str) -> Seen {
+        let frames = self.open_in(context, id, text).await.all().await;
+        check(self.client(), frames).await
+    }
+
+    pub(crate) async fn open_in(&self, context: Option<&str>, id: &str, text: &str) -> Frames {
         let mut params = message(id, text);
         if let Some(context) = context {
             params["message"]["contextId"] = context.into();
         }
-        let frames = open(self.client(), &params).await.all().await;
-        check(self.client(), frames).await
+        open(&self.told(), &params).await
     }
 }
 
@@ -59,8 +84,8 @@ pub(crate) async fn open(client: &RawClient, params: &Value) -> Frames {
     opened.unwrap_or_else(|answer| panic!("no stream but {}", answer.body))
 }
 
-/// What must hold for every stream: numbered without gaps, one terminal event, last, and the task that `GetTask` gives
-/// is the one that the frames add up to.
+/// What must hold for every stream: numbered without gaps, one terminal event, last; whoever activated no extension gets
+/// the same events without the notes; and the task that `GetTask` gives is the one that the frames add up to.
 pub(crate) async fn check(client: &RawClient, frames: Vec<Frame>) -> Seen {
     let ids: Vec<u64> = frames.iter().filter_map(|frame| frame.id).collect();
     let expected: Vec<u64> = (1..).take(frames.len()).collect();
@@ -68,10 +93,41 @@ pub(crate) async fn check(client: &RawClient, frames: Vec<Frame>) -> Seen {
     let terminal: Vec<usize> =
         (0..frames.len()).filter(|place| is_terminal(&frames[*place].json["statusUpdate"])).collect();
     assert_eq!(terminal, [frames.len() - 1], "there must be one terminal frame, the last");
-    let task = fold(&frames);
-    let stored = client.task(task["id"].as_str().expect("a task has an id")).await;
-    assert_eq!(task, plain_text(&stored), "the stream and the stored task differ");
+    for frame in &frames {
+        let sequence = notes(frame).and_then(|shared| shared.pointer("/stream/sequence"));
+        assert!(sequence.is_none_or(|sequence| sequence.as_u64() == frame.id), "counted wrong: {frame:#?}");
+    }
+    let id = frames[0].json["task"]["id"].as_str().expect("a task has an id");
+    let plain = client.rpc_stream("SubscribeToTask", json!({ "id": id }), Some(0)).await;
+    let plain = plain.unwrap_or_else(|answer| panic!("no log but {}", answer.body)).all().await;
+    let without: Vec<Frame> =
+        frames.iter().map(|frame| Frame { id: frame.id, json: without_notes(&frame.json) }).collect();
+    assert_eq!(plain, without, "a reader without extensions gets other events");
+    let task = fold(&plain);
+    let stored = plain_text(&client.task(id).await);
+    assert_eq!(task, without_answers(&stored), "the stream and the stored task differ");
     Seen { frames, task }
+}
+
+/// What only extensions tell about this event.
+pub(crate) fn notes(frame: &Frame) -> Option<&Value> {
+    let places = ["/statusUpdate/metadata/shared", "/artifactUpdate/artifact/metadata/shared"];
+    places.iter().find_map(|place| frame.json.pointer(place))
+}
+
+/// The event as one gets it who activated no extension.
+fn without_notes(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(without_notes).collect(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| (key, without_notes(value)))
+            .filter(|(key, value)| *key != "shared" && (*key != "metadata" || *value != json!({})))
+            .map(|(key, value)| (key.clone(), value))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        other => other.clone(),
+    }
 }
 
 fn is_terminal(update: &Value) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use longshore_model::{AgentEvent, Artifact, ArtifactId, BlockKind};
+use longshore_model::{AgentEvent, Artifact, ArtifactId, BlockKind, BlockRef, MessageId};
 
 use super::text::TextBlock;
 use super::tool::{self, ToolBlock};
@@ -21,7 +21,7 @@ pub(super) enum Source {
 
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    by_part: HashMap<String, (ArtifactId, Block)>,
+    by_part: HashMap<String, Block>,
     /// In the order in which they came.
     order: Vec<String>,
     held_text: HashMap<String, Held>,
@@ -49,24 +49,29 @@ impl Blocks {
         for (at, artifact) in artifacts.iter().enumerate() {
             // Only the last block can lack its end in the log: OpenCode ends one before it starts the next.
             let has_end = at + 1 < artifacts.len();
-            let block = match artifact.name.as_deref() {
-                Some("text") => Block::Text(TextBlock::resumed(BlockKind::Text, artifact, has_end)),
-                Some("reasoning") => Block::Text(TextBlock::resumed(BlockKind::Reasoning, artifact, has_end)),
-                Some(name) if name.starts_with("tool:") => match ToolBlock::resumed(artifact) {
+            let block = BlockRef {
+                id: artifact.id.clone(),
+                kind: artifact.kind,
+                message: artifact.source_message.clone(),
+            };
+            let block = match artifact.kind {
+                BlockKind::Text | BlockKind::Reasoning => {
+                    Block::Text(TextBlock::resumed(block, artifact, has_end))
+                }
+                BlockKind::ToolCall => match ToolBlock::resumed(block, artifact) {
                     Some(block) => Block::Tool(block),
                     None => continue,
                 },
-                _ => continue,
             };
             this.order.push(artifact.id.as_str().to_owned());
-            this.by_part.insert(artifact.id.as_str().to_owned(), (artifact.id.clone(), block));
+            this.by_part.insert(artifact.id.as_str().to_owned(), block);
         }
         this
     }
 
     /// Says something that is no change of a block.
-    pub(super) fn say(&mut self, event: AgentEvent) {
-        self.out.push(event);
+    pub(super) fn say(&mut self, events: impl IntoIterator<Item = AgentEvent>) {
+        self.out.extend(events);
     }
 
     pub(super) fn take(&mut self) -> Vec<AgentEvent> {
@@ -77,7 +82,7 @@ impl Blocks {
     pub(super) fn gap(&mut self) {
         self.held_text.clear();
         self.held_bytes = 0;
-        for (_, block) in self.by_part.values_mut() {
+        for block in self.by_part.values_mut() {
             if let Block::Text(block) = block {
                 block.gap();
             }
@@ -99,14 +104,14 @@ impl Blocks {
     /// More text of a part.
     pub(super) fn delta(&mut self, delta: &PartDelta<'_>) {
         match self.by_part.get_mut(delta.part.as_ref()) {
-            Some((id, Block::Text(block))) => block.append(id, &delta.delta, &mut self.out),
+            Some(Block::Text(block)) => block.append(&delta.delta, &mut self.out),
             None if self.held_bytes + delta.delta.len() <= MAX_HELD_BYTES => {
                 self.held_bytes += delta.delta.len();
                 let held = self.held_text.entry(delta.part.clone().into_owned()).or_default();
                 delta.message.as_ref().clone_into(&mut held.message);
                 held.text.push_str(&delta.delta);
             }
-            None | Some((_, Block::Tool(_))) => {}
+            None | Some(Block::Tool(_)) => {}
         }
     }
 
@@ -118,34 +123,34 @@ impl Blocks {
 
     /// Gives up a text that has no end, because the attempt that wrote it failed.
     pub(super) fn withdraw(&mut self, part: &str) {
-        if let Some((id, Block::Text(block))) = self.by_part.get_mut(part) {
-            block.withdraw(id, &mut self.out);
+        if let Some(Block::Text(block)) = self.by_part.get_mut(part) {
+            block.withdraw(&mut self.out);
         }
     }
 
     /// Gives up all texts of a message that have no end.
     pub(super) fn withdraw_open(&mut self, message: &str) {
         for part in &self.order {
-            if let Some((id, Block::Text(block))) = self.by_part.get_mut(part)
+            if let Some(Block::Text(block)) = self.by_part.get_mut(part)
                 && block.is_in(message)
             {
-                block.withdraw(id, &mut self.out);
+                block.withdraw(&mut self.out);
             }
         }
     }
 
     /// Somebody deleted the part.
     pub(super) fn remove(&mut self, part: &str) {
-        if let Some((id, Block::Text(block))) = self.by_part.get_mut(part) {
-            block.remove(id, &mut self.out);
+        if let Some(Block::Text(block)) = self.by_part.get_mut(part) {
+            block.remove(&mut self.out);
         }
     }
 
     /// Ends the texts that OpenCode left open: after an abort or a kill they stay as they are.
     pub(super) fn close(&mut self) {
         for part in &self.order {
-            if let Some((id, Block::Text(block))) = self.by_part.get_mut(part) {
-                block.end(id, &mut self.out);
+            if let Some(Block::Text(block)) = self.by_part.get_mut(part) {
+                block.end(&mut self.out);
             }
         }
     }
@@ -153,7 +158,7 @@ impl Blocks {
     /// The name and the error of the last tool call that failed in a message.
     pub(super) fn failed_tool(&self, message: &str) -> Option<(&str, &str)> {
         self.order.iter().rev().find_map(|part| match self.by_part.get(part) {
-            Some((_, Block::Tool(block))) => block.failure_in(message),
+            Some(Block::Tool(block)) => block.failure_in(message),
             _ => None,
         })
     }
@@ -162,21 +167,19 @@ impl Blocks {
         let held = self.held_text.remove(&part.id).map(|held| held.text);
         self.held_bytes -= held.as_ref().map_or(0, String::len);
         if !self.by_part.contains_key(&part.id) {
-            let Ok(id) = ArtifactId::parse(&part.id) else { return };
+            let Some(block) = block_of(part, kind) else { return };
             self.order.push(part.id.clone());
-            let block = Block::Text(TextBlock::new(kind, &part.message));
-            self.by_part.insert(part.id.clone(), (id, block));
+            self.by_part.insert(part.id.clone(), Block::Text(TextBlock::new(block)));
         }
-        let Some((id, Block::Text(block))) = self.by_part.get_mut(&part.id) else { return };
-        block.belongs_to(&part.message);
+        let Some(Block::Text(block)) = self.by_part.get_mut(&part.id) else { return };
         let text = part.text.as_deref().unwrap_or_default();
         if part.time.as_ref().is_some_and(|time| time.end.is_some()) {
-            block.ended(id, text, &mut self.out);
+            block.ended(text, &mut self.out);
         } else if source == Source::Stream {
-            block.open(id, text, &mut self.out);
+            block.open(text, &mut self.out);
             // Text that came before its part is new only when the part had none of it.
             if let Some(held) = held.filter(|_| text.is_empty()) {
-                block.append(id, &held, &mut self.out);
+                block.append(&held, &mut self.out);
             }
         }
     }
@@ -184,14 +187,20 @@ impl Blocks {
     fn tool(&mut self, part: &Part) {
         let Some(call) = tool::call_of(part) else { return };
         match self.by_part.get_mut(&part.id) {
-            Some((id, Block::Tool(block))) => block.update(id, call, &part.message, &mut self.out),
-            Some((_, Block::Text(_))) => {}
+            Some(Block::Tool(block)) => block.update(call, &mut self.out),
+            Some(Block::Text(_)) => {}
             None => {
-                let Ok(id) = ArtifactId::parse(&part.id) else { return };
+                let Some(block) = block_of(part, BlockKind::ToolCall) else { return };
                 self.order.push(part.id.clone());
-                let block = ToolBlock::opened(&id, call, &part.message, &mut self.out);
-                self.by_part.insert(part.id.clone(), (id, Block::Tool(block)));
+                let block = ToolBlock::opened(block, call, &mut self.out);
+                self.by_part.insert(part.id.clone(), Block::Tool(block));
             }
         }
     }
+}
+
+/// `None` when OpenCode's name for the part is no identifier.
+fn block_of(part: &Part, kind: BlockKind) -> Option<BlockRef> {
+    let id = ArtifactId::parse(&part.id).ok()?;
+    Some(BlockRef { id, kind, message: MessageId::parse(&part.message).ok() })
 }

@@ -1,11 +1,13 @@
 //! The translator on what the real OpenCode sent.
 
+mod asks;
 mod merging;
+mod notes;
 mod pitfalls;
 mod replay;
 mod resuming;
 
-use longshore_model::{AgentEvent, Outcome};
+use longshore_model::{AgentEvent, BlockKind, Outcome};
 
 use super::*;
 
@@ -32,15 +34,18 @@ struct Folded {
 fn fold(events: &[AgentEvent]) -> Vec<Folded> {
     let mut blocks: Vec<Folded> = Vec::new();
     for event in events {
-        let (id, kind) = match event {
-            AgentEvent::Text { block, kind, .. }
-            | AgentEvent::TextReplaced { block, kind, .. }
-            | AgentEvent::TextEnded { block, kind } => (block.as_str(), kind.as_str().to_owned()),
+        let (block, kind) = match event {
+            AgentEvent::Text { block, .. }
+            | AgentEvent::TextReplaced { block, .. }
+            | AgentEvent::TextEnded { block } => (block, block.kind.as_str().to_owned()),
             AgentEvent::Tool { block, call } | AgentEvent::ToolOutput { block, call } => {
-                (block.as_str(), format!("tool:{}", call.tool))
+                assert_eq!(block.kind, BlockKind::ToolCall);
+                (block, format!("tool:{}", call.tool))
             }
-            AgentEvent::Asked(_) | AgentEvent::Ended(_) => continue,
+            _ => continue,
         };
+        assert!(block.message.as_ref().is_some_and(|message| message.as_str().starts_with("msg_")));
+        let id = block.id.as_str();
         let at = blocks.iter().position(|block| block.id == id).unwrap_or_else(|| {
             blocks.push(Folded { id: id.to_owned(), kind, ..Folded::default() });
             blocks.len() - 1
@@ -65,7 +70,7 @@ fn fold(events: &[AgentEvent]) -> Vec<Folded> {
                 block.text = call.output.clone().or(call.error.clone()).unwrap_or_default();
             }
             AgentEvent::ToolOutput { call, .. } => block.text.push_str(call.output.as_deref().unwrap()),
-            AgentEvent::Asked(_) | AgentEvent::Ended(_) => {}
+            _ => {}
         }
     }
     blocks.retain(|block| block.kind.starts_with("tool:") || !block.text.is_empty());

@@ -1,26 +1,26 @@
 //! One tool call: its states, and the output of a running one.
 
-use longshore_model::{AgentEvent, Artifact, ArtifactId, Json, PartContent, ToolCall, ToolStatus};
+use longshore_model::{AgentEvent, Artifact, BlockRef, Json, PartContent, ToolCall, ToolStatus};
 use serde::Deserialize;
 
 use crate::api::Part;
 
 #[derive(Debug)]
 pub(super) struct ToolBlock {
-    message: String,
+    block: BlockRef,
     /// As it was last reported, with all its output.
     call: ToolCall,
 }
 
 impl ToolBlock {
-    pub(super) fn opened(id: &ArtifactId, call: ToolCall, message: &str, out: &mut Vec<AgentEvent>) -> Self {
-        out.push(AgentEvent::Tool { block: id.clone(), call: call.clone() });
-        Self { message: message.to_owned(), call }
+    pub(super) fn opened(block: BlockRef, call: ToolCall, out: &mut Vec<AgentEvent>) -> Self {
+        out.push(AgentEvent::Tool { block: block.clone(), call: call.clone() });
+        Self { block, call }
     }
 
     /// A block as the log has it: the last whole state, and the output that was added to it part by part. `None` when
     /// it is no tool call of this gateway.
-    pub(super) fn resumed(artifact: &Artifact) -> Option<Self> {
+    pub(super) fn resumed(block: BlockRef, artifact: &Artifact) -> Option<Self> {
         let mut calls = artifact.parts.iter().filter_map(|part| match &part.content {
             PartContent::Data(data) => serde_json::from_str::<Logged>(data.get()).ok()?.call(),
             _ => None,
@@ -29,25 +29,16 @@ impl ToolBlock {
         for more in calls {
             call.output.get_or_insert_default().push_str(more.output.as_deref().unwrap_or_default());
         }
-        Some(Self { message: String::new(), call })
+        Some(Self { block, call })
     }
 
-    pub(super) fn update(
-        &mut self,
-        id: &ArtifactId,
-        call: ToolCall,
-        message: &str,
-        out: &mut Vec<AgentEvent>,
-    ) {
-        if self.message.is_empty() {
-            message.clone_into(&mut self.message);
-        }
+    pub(super) fn update(&mut self, call: ToolCall, out: &mut Vec<AgentEvent>) {
         // A finished call stays as it is, and a repeated or older state is no news.
         if rank(self.call.status) == 2 || rank(call.status) < rank(self.call.status) || call == self.call {
             return;
         }
         let before = std::mem::replace(&mut self.call, call.clone());
-        let block = id.clone();
+        let block = self.block.clone();
         out.push(match added_output(&before, &call) {
             Some(added) => {
                 let output = Some(added.to_owned());
@@ -60,7 +51,8 @@ impl ToolBlock {
 
     /// The tool's name and error, if it failed in this message.
     pub(super) fn failure_in(&self, message: &str) -> Option<(&str, &str)> {
-        let failed = self.call.status == ToolStatus::Error && self.message == message;
+        let mine = self.block.message.as_ref().is_some_and(|mine| mine.as_str() == message);
+        let failed = self.call.status == ToolStatus::Error && mine;
         failed.then(|| (self.call.tool.as_str(), self.call.error.as_deref().unwrap_or_default()))
     }
 }

@@ -21,7 +21,7 @@ use crate::{Defaults, prompt};
 const MAX_WAITING: usize = 256;
 
 /// How long a turn, or a new session, waits for the event stream: long enough for a managed OpenCode to be started again.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A busy session is asked again at least this often, in case its idle event was missed.
 const BUSY_POLL: Duration = Duration::from_millis(500);
@@ -50,7 +50,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     lease.connected(PATIENCE.min(with.timeout)).await?;
     let (id, name) = (session.id.as_str(), prompt.as_str());
     let (sent, translator) = if let Some(resume) = &resume {
-        (Sent::Perhaps, Translator::resume(id, name, &resume.artifacts))
+        (Sent::Perhaps, Translator::resume(id, name, &resume.artifacts, &resume.open_asks))
     } else {
         wait_until_idle(with, &session, &mut lease).await?;
         // Whatever came until now belongs to an earlier turn.

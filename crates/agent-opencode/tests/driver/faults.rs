@@ -267,9 +267,11 @@ async fn a_turn_is_taken_up_again_without_a_prompt() {
         let whole = all(turn).await;
         // The log holds the first text only.
         let first = whole.iter().find_map(|event| match event {
-            AgentEvent::Text { block, kind, text } => Some(Artifact {
-                id: block.clone(),
-                name: Some(kind.as_str().to_owned()),
+            AgentEvent::Text { block, text } => Some(Artifact {
+                id: block.id.clone(),
+                kind: block.kind,
+                source_message: block.message.clone(),
+                name: Some(block.kind.as_str().to_owned()),
                 description: None,
                 parts: vec![Part::text(text)],
                 extensions: Vec::new(),
@@ -279,7 +281,7 @@ async fn a_turn_is_taken_up_again_without_a_prompt() {
         });
         let artifacts: Vec<Artifact> = first.into_iter().collect();
         let known: String = artifacts.iter().filter_map(|artifact| artifact.parts[0].as_text()).collect();
-        let resume = Some(Resume { artifacts });
+        let resume = Some(Resume { artifacts, open_asks: Vec::new() });
         let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
         let rest = all(turn).await;
         assert_eq!(outcome(&rest), "completed", "{play}");

@@ -1,6 +1,8 @@
 //! The driver over HTTP, against a fake OpenCode that plays what the real one sent.
 
+mod asks;
 mod faults;
+mod notes;
 mod sessions;
 mod turns;
 
@@ -96,19 +98,28 @@ async fn next(turn: &mut Turn) -> Option<AgentEvent> {
     tokio::time::timeout(PATIENCE, turn.events.recv()).await.expect("the turn goes on")
 }
 
+/// The events of a turn up to the first one like this.
+async fn until(turn: &mut Turn, found: impl Fn(&AgentEvent) -> bool) -> Vec<AgentEvent> {
+    let mut events = Vec::new();
+    while !events.last().is_some_and(&found) {
+        events.push(next(turn).await.expect("the turn has such an event"));
+    }
+    events
+}
+
 /// The text that the events add up to, block by block.
 fn text_of(events: &[AgentEvent]) -> String {
     let mut blocks: Vec<(&str, String)> = Vec::new();
     for event in events {
         let (block, text, append) = match event {
-            AgentEvent::Text { block, text, .. } => (block, text, true),
-            AgentEvent::TextReplaced { block, text, .. } => (block, text, false),
+            AgentEvent::Text { block, text } => (block.id.as_str(), text, true),
+            AgentEvent::TextReplaced { block, text } => (block.id.as_str(), text, false),
             _ => continue,
         };
-        match blocks.iter_mut().find(|(id, _)| *id == block.as_str()) {
+        match blocks.iter_mut().find(|(id, _)| *id == block) {
             Some((_, known)) if append => known.push_str(text),
             Some((_, known)) => known.clone_from(text),
-            None => blocks.push((block.as_str(), text.clone())),
+            None => blocks.push((block, text.clone())),
         }
     }
     blocks.into_iter().map(|(_, text)| text).collect()

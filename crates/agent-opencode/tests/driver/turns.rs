@@ -94,7 +94,7 @@ async fn an_abort_of_ours_and_one_of_somebody_else() {
     bench.fake.play(&Play::new("abort_stream").only_prompts(&[0]));
     let session = bench.session().await;
     let (_, mut turn) = bench.start(&session, "go").await.unwrap();
-    assert!(matches!(next(&mut turn).await, Some(AgentEvent::Text { .. })));
+    until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
     bench.agent.abort(&session).await.unwrap();
     assert_eq!(outcome(&all(turn).await), "canceled: The turn was stopped.");
     bench.stop().await;
@@ -102,23 +102,6 @@ async fn an_abort_of_ours_and_one_of_somebody_else() {
     let bench = Bench::new();
     bench.fake.play(&Play::new("abort_stream").only_prompts(&[0]).foreign_aborts());
     assert_eq!(outcome(&bench.run("go").await), "canceled: The turn was stopped at OpenCode itself.");
-    bench.stop().await;
-}
-
-#[tokio::test]
-async fn asks_of_sub_agents_reach_the_turn_of_the_root() {
-    let bench = Bench::new();
-    bench.fake.play(&Play::new("task_permission").foreign_replies());
-    let events = bench.run("go").await;
-    let asked: Vec<&str> = events
-        .iter()
-        .filter_map(|event| match event {
-            AgentEvent::Asked(ask) => Some(ask.summary.as_str()),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(asked, ["A sub-agent asks for permission to run: rm -f child.txt"]);
-    assert_eq!(outcome(&events), "completed");
     bench.stop().await;
 }
 
@@ -141,7 +124,10 @@ async fn a_prompt_that_fails_before_the_run_ends_the_turn() {
     bench.fake.play(&Play::new("error_model_not_found").only_prompts(&[2]));
     let events = bench.run("go").await;
     assert!(outcome(&events).contains("Agent not found: \"nope\""), "{}", outcome(&events));
-    assert_eq!(events.len(), 1);
+    assert!(
+        events[..events.len() - 1].iter().all(|event| matches!(event, AgentEvent::Session(_))),
+        "{events:?}"
+    );
     bench.stop().await;
 }
 

@@ -1,8 +1,10 @@
 //! The edge over real sockets, with a real engine, a store in memory and an agent that the test plays.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod asks;
 mod connections;
 mod errors;
+mod extensions;
 mod operations;
 mod public;
 mod streams;

@@ -4,7 +4,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use longshore_model::{AgentEvent, Artifact, Part, PromptId, Result, SessionId, TaskId};
+use longshore_model::{
+    AgentEvent, Answer, Artifact, Ask, Part, PromptId, RequestId, Result, SessionId, TaskId,
+};
 use tokio::sync::mpsc;
 
 use super::BoxFuture;
@@ -26,6 +28,15 @@ pub trait Agent: Send + Sync + Debug {
     /// turn that was just aborted is really over. Fails with `SessionGone` when the agent no longer knows
     /// the session, and with `AgentUnavailable` when it cannot be reached; then nothing was prompted.
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>>;
+
+    /// Answers an ask of the session or of a sub-agent below it. Fails with `InterruptNotFound` when the agent no longer
+    /// asks this.
+    fn reply<'a>(
+        &'a self,
+        session: &'a Session,
+        ask: &'a Ask,
+        answer: &'a Answer,
+    ) -> BoxFuture<'a, Result<()>>;
 
     /// Stops whatever runs in the session. Stopping an idle session is no error.
     fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>>;
@@ -76,6 +87,9 @@ impl Prompting {
 #[derive(Clone, Debug, Default)]
 pub struct Resume {
     pub artifacts: Vec<Artifact>,
+    /// The asks that the log says are open. The driver reports those that are closed by now, and does not report the
+    /// others again.
+    pub open_asks: Vec<RequestId>,
 }
 
 /// A running turn. Dropping it tells the driver that nobody listens; it does not stop the agent.

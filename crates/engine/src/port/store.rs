@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use longshore_model::{
-    ContextId, Entry, Principal, PromptId, Result, Seq, SessionId, Task, TaskEvent, TaskId, TaskState,
-    Timestamp,
+    AskKind, Closed, ContextId, Entry, Interrupt, Principal, PromptId, RequestId, Result, Seq, SessionId,
+    Task, TaskEvent, TaskId, TaskState, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,16 @@ pub trait Store: Send + Sync + Debug {
     /// stands. A session that is bound belongs to the owner; one that belongs to somebody else is refused with
     /// `PermissionDenied`.
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>>;
+
+    /// An ask, open or closed, whoever owns it.
+    fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>>;
+
+    /// The open asks of one owner, soonest deadline first (none last), ties by request id.
+    fn open_interrupts<'a>(
+        &'a self,
+        owner: &'a Principal,
+        kind: AskKind,
+    ) -> BoxFuture<'a, Result<Vec<Interrupt>>>;
 
     /// Every task that is not terminal, in the order of their creation. For the start of the gateway.
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>>;
@@ -107,6 +117,17 @@ pub struct Append {
     pub snapshot: Option<Arc<Task>>,
     /// Set when the turn is about to be prompted.
     pub turn: Option<TurnRecord>,
+    /// What these events do to the task's asks.
+    pub asks: Vec<AskChange>,
+}
+
+/// A change to an ask, made in the same step as the events that tell of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AskChange {
+    /// An ask that is known already is opened anew: the agent asks again.
+    Opened(Interrupt),
+    /// Nothing happens to an ask that is not open.
+    Closed { request_id: RequestId, closed: Closed },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,6 +154,8 @@ pub struct StoredTask {
     /// The event that `task` reflects.
     pub seq: Seq,
     pub turn: Option<TurnRecord>,
+    /// The asks that are open, oldest first.
+    pub open_asks: Vec<Interrupt>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

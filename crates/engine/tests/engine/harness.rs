@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use longshore_engine::port::{Store, SystemClock};
+use longshore_engine::port::{Clock, Store, SystemClock};
 use longshore_engine::{Engine, EngineConfig, EngineParts, Sent, TaskReader, Tasks};
 use longshore_model::{
     ContextId, Entry, Message, MessageId, Part, Principal, Role, SendConfig, SendMessage, Task, TaskId,
-    TaskState,
+    TaskState, Timestamp,
 };
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
 use tokio::sync::mpsc;
@@ -29,7 +29,7 @@ pub(crate) fn start_with(store: Arc<dyn Store>, config: EngineConfig) -> Harness
     let engine = Engine::new(EngineParts {
         store: Arc::clone(&store),
         agent: agent.clone(),
-        clock: Arc::new(SystemClock),
+        clock: Arc::new(TokioClock::default()),
         tasks: tasks.clone(),
         config,
     });
@@ -75,6 +75,26 @@ impl Harness {
     pub(crate) async fn stop(self) -> Arc<dyn Store> {
         self.tasks.stop().await;
         self.store
+    }
+}
+
+/// The time of day, which moves with the runtime's clock: a test that pauses that one pauses both.
+#[derive(Debug)]
+struct TokioClock {
+    started: tokio::time::Instant,
+    at: Timestamp,
+}
+
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self { started: tokio::time::Instant::now(), at: SystemClock.now() }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        let passed = i64::try_from(self.started.elapsed().as_millis()).expect("a test is short");
+        Timestamp(self.at.0 + passed)
     }
 }
 

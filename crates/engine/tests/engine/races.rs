@@ -288,7 +288,7 @@ async fn a_cursor_older_than_what_is_kept_is_a_gap() {
     }
     turn.complete().await;
     h.reaches(&sent.task, TaskState::Completed).await;
-    let opened_before = h.engine.subscribe(&alice(), &sent.task, Some(Seq(1))).await.unwrap().reader;
+    let mut opened_before = h.engine.subscribe(&alice(), &sent.task, Some(Seq(1))).await.unwrap().reader;
     store.forget_before(5);
     let opening = async |cursor: u64| {
         let subscription = h.engine.subscribe(&alice(), &sent.task, Some(Seq(cursor))).await.unwrap();
@@ -300,7 +300,7 @@ async fn a_cursor_older_than_what_is_kept_is_a_gap() {
     assert_eq!(opening(3).await, (true, 0));
     assert_eq!(opening(4).await, (false, 3));
     // A reader that was opened before is told, too.
-    let error = h.engine.settled(&alice(), opened_before).await.unwrap_err();
+    let error = opened_before.next().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 

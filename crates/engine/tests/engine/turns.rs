@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use longshore_engine::EngineConfig;
-use longshore_model::{
-    AgentEvent, Ask, AskKind, BlockKind, Error, ErrorKind, Outcome, Part, TaskEvent, TaskState,
-};
-use longshore_testkit::scripted_agent::block_id;
+use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, Part, TaskEvent, TaskState};
+use longshore_testkit::scripted_agent::text_block;
 
 use crate::faulty_store::FaultyStore;
 use crate::harness::{alice, read_all, reason_of, start, start_with, text_of};
@@ -138,24 +136,6 @@ async fn a_turn_that_takes_too_long_is_aborted_and_fails() {
 }
 
 #[tokio::test]
-async fn an_ask_that_nobody_can_answer_fails_the_task_by_name_and_stops_the_agent() {
-    let mut h = start();
-    let sent = h.send("c", "m1").await;
-    let turn = h.turn().await;
-    let ask = Ask {
-        request_id: "per_1".to_owned(),
-        kind: AskKind::Permission,
-        summary: "bash: touch x".to_owned(),
-    };
-    turn.report(AgentEvent::Asked(ask)).await;
-    let task = h.reaches(&sent.task, TaskState::Failed).await;
-    assert!(reason_of(&task).contains("permission") && reason_of(&task).contains("bash: touch x"));
-    h.send("c", "m2").await;
-    h.turn().await;
-    assert_eq!(h.agent.log().aborted.len(), 1);
-}
-
-#[tokio::test]
 async fn a_driver_that_breaks_off_fails_the_task() {
     let mut h = start();
     let sent = h.send("c", "m1").await;
@@ -199,10 +179,9 @@ async fn a_withdrawn_block_is_replaced_and_an_ended_one_is_marked() {
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
     turn.say("a", "first try").await;
-    let block = block_id("a");
-    turn.report(AgentEvent::TextReplaced { block, kind: BlockKind::Text, text: String::new() }).await;
+    turn.report(AgentEvent::TextReplaced { block: text_block("a"), text: String::new() }).await;
     turn.say("b", "kept").await;
-    turn.report(AgentEvent::TextEnded { block: block_id("b"), kind: BlockKind::Text }).await;
+    turn.report(AgentEvent::TextEnded { block: text_block("b") }).await;
     turn.complete().await;
     let log = read_all(sent.reader).await;
     assert_eq!(text_of(&h.task(&sent.task).await), "kept");

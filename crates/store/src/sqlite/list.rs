@@ -5,7 +5,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::fault::Outcome;
-use super::read::{Parts, select_tasks, stored};
+use super::read::{Parts, found, select_tasks};
 
 /// A page stops behind the task with which it has read this many bytes of snapshots and events, whatever its limit
 /// says, and tells where the next one begins. So no list keeps the ones that wait for it longer than that, or longer
@@ -29,9 +29,9 @@ pub(super) fn list(db: &Connection, query: &ListQuery) -> Outcome<TaskPage> {
             more = true;
             break;
         }
-        let found = stored(db, parts, row)?;
+        let found = found(db, parts, row)?;
         bytes += found.bytes;
-        tasks.push(found.stored.task);
+        tasks.push(found.task);
     }
     let next = tasks
         .last()

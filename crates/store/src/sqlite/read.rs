@@ -9,6 +9,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 use serde::de::DeserializeOwned;
 
+use super::asks;
 use super::fault::{Fault, Outcome, damaged};
 use super::record::ARTIFACT;
 use super::{from_sql, to_sql};
@@ -41,7 +42,7 @@ pub(super) fn get(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<
     let mut statement = db.prepare_cached(&sql)?;
     let mut rows = statement.query(named_params! { ":id": task.as_str(), ":owner": owner.as_str() })?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    Ok(Some(stored(db, Parts::All, row)?.stored))
+    Ok(Some(stored(db, row)?))
 }
 
 pub(super) fn head(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<Option<Head>> {
@@ -61,8 +62,8 @@ pub(super) fn unfinished(db: &Connection) -> Outcome<Vec<StoredTask>> {
     let mut rows = statement.query([])?;
     let mut tasks = Vec::new();
     while let Some(row) = rows.next()? {
-        match stored(db, Parts::All, row) {
-            Ok(found) => tasks.push(found.stored),
+        match stored(db, row) {
+            Ok(stored) => tasks.push(stored),
             // One damaged task must not keep the gateway from starting. Whoever asks for it is told.
             Err(Fault(error)) if error.kind() == ErrorKind::Internal => {
                 tracing::error!(%error, cause = error.cause().map(tracing::field::display), "a task is left alone");
@@ -88,7 +89,7 @@ pub(super) enum Parts {
     WithoutArtifacts,
 }
 
-/// A query whose rows [`stored`] can read. `tasks` is that table, perhaps with the index to use.
+/// A query whose rows [`found`] can read. `tasks` is that table, perhaps with the index to use.
 pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String {
     let artifacts = match parts {
         Parts::All => "snapshots.artifacts",
@@ -103,13 +104,26 @@ pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String
 
 /// A task, and how much of the file it took to read it.
 pub(super) struct Found {
-    pub(super) stored: StoredTask,
+    pub(super) task: Task,
+    /// The event that the task reflects.
+    head: Seq,
+    turn: Option<TurnRecord>,
     /// Of the snapshot and of the events beyond it.
     pub(super) bytes: usize,
 }
 
+/// All that is known of the task of a row.
+fn stored(db: &Connection, row: &Row<'_>) -> Outcome<StoredTask> {
+    let Found { task, head, turn, .. } = found(db, Parts::All, row)?;
+    // A task that is over has none.
+    let open_asks =
+        if task.status.state.is_terminal() { Vec::new() } else { asks::open_of_task(db, row.get(0)?)? };
+    let owner = Principal::new(row.get_ref(2)?.as_str()?);
+    Ok(StoredTask { owner, task, seq: head, turn, open_asks })
+}
+
 /// The task of a row: its snapshot and the tail of its log.
-pub(super) fn stored(db: &Connection, parts: Parts, row: &Row<'_>) -> Outcome<Found> {
+pub(super) fn found(db: &Connection, parts: Parts, row: &Row<'_>) -> Outcome<Found> {
     let ordinal: i64 = row.get(0)?;
     let id = row.get_ref(1)?.as_str()?;
     let what = format!("task {id}");
@@ -128,9 +142,7 @@ pub(super) fn stored(db: &Connection, parts: Parts, row: &Row<'_>) -> Outcome<Fo
         Parts::WithoutArtifacts => Tail { whole: false, from: snapshot_seq, to: summary_seq },
     };
     bytes += tail.fold_into(db, ordinal, &id, &mut task)?;
-    let turn = turn(&what, row)?;
-    let owner = Principal::new(row.get_ref(2)?.as_str()?);
-    Ok(Found { stored: StoredTask { owner, task, seq: head, turn }, bytes })
+    Ok(Found { task, head, turn: turn(&what, row)?, bytes })
 }
 
 /// What the log holds beyond a snapshot.
@@ -183,6 +195,6 @@ fn turn(what: &str, row: &Row<'_>) -> Outcome<Option<TurnRecord>> {
     Ok(Some(TurnRecord { session: Session { id, directory: row.get(6)? }, prompt }))
 }
 
-fn decode<T: DeserializeOwned>(what: &str, value: ValueRef<'_>) -> Outcome<T> {
+pub(super) fn decode<T: DeserializeOwned>(what: &str, value: ValueRef<'_>) -> Outcome<T> {
     serde_json::from_slice(value.as_bytes()?).map_err(|cause| damaged(what, cause))
 }

@@ -1,9 +1,9 @@
 //! Requests as text and numbers: made where the caller runs, so that the writer thread only has to insert.
 
-use longshore_engine::port::{Append, Create, TurnRecord};
+use longshore_engine::port::{Append, AskChange, Create, TurnRecord};
 use longshore_model::{
-    Artifact, ContextId, Error, Message, Metadata, Principal, Result, Seq, SessionId, Task, TaskEvent,
-    TaskId, TaskState, TaskStatus, Timestamp,
+    Artifact, Closed, ContextId, Error, Interrupt, InterruptNote, Message, Metadata, Principal, RequestId,
+    Result, Seq, SessionId, SessionNote, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp, Usage,
 };
 use serde::Serialize;
 
@@ -54,6 +54,7 @@ pub(super) struct Batch {
     pub(super) summarised: usize,
     pub(super) snapshot: Option<SnapshotText>,
     pub(super) turn: Option<TurnRecord>,
+    pub(super) asks: Vec<AskText>,
 }
 
 impl Batch {
@@ -61,6 +62,7 @@ impl Batch {
         rules::check_append(&append)?;
         let newest_status = append.events.iter().rev().find_map(TaskEvent::status);
         let events: Result<Vec<_>> = append.events.iter().map(EventText::of).collect();
+        let asks: Result<Vec<_>> = append.asks.into_iter().map(AskText::of).collect();
         let is_summarised = |event: &TaskEvent| !matches!(event, TaskEvent::Artifact(_));
         Ok(Self {
             status: newest_status.map(|status| (status.state, status.at)),
@@ -71,7 +73,13 @@ impl Batch {
             expected: append.expected,
             at: append.at,
             turn: append.turn,
+            asks: asks?,
         })
+    }
+
+    /// The task is over with this batch.
+    pub(super) fn is_terminal(&self) -> bool {
+        self.status.is_some_and(|(state, _)| state.is_terminal())
     }
 }
 
@@ -95,6 +103,23 @@ impl EventText {
 /// The kind of the events that a list without artifacts leaves out.
 pub(super) const ARTIFACT: &str = "artifact";
 
+/// A change to an ask.
+pub(super) enum AskText {
+    Opened { interrupt: Box<Interrupt>, questions: String },
+    Closed { request_id: RequestId, closed: Closed },
+}
+
+impl AskText {
+    fn of(change: AskChange) -> Result<Self> {
+        Ok(match change {
+            AskChange::Opened(interrupt) => {
+                Self::Opened { questions: to_text(&interrupt.ask.questions)?, interrupt: Box::new(interrupt) }
+            }
+            AskChange::Closed { request_id, closed } => Self::Closed { request_id, closed },
+        })
+    }
+}
+
 /// A task in two columns: all but the artifacts, and the artifacts.
 pub(super) struct SnapshotText {
     pub(super) summary: String,
@@ -103,9 +128,18 @@ pub(super) struct SnapshotText {
 
 impl SnapshotText {
     fn of(task: &Task) -> Result<Self> {
-        let Task { id, context_id, status, artifacts, history, metadata } = task;
-        let summary =
-            Summary { id, context_id, status, artifacts: &[], history, metadata: metadata.as_ref() };
+        let Task { id, context_id, status, artifacts, history, session, usage, open_asks, metadata } = task;
+        let summary = Summary {
+            id,
+            context_id,
+            status,
+            artifacts: &[],
+            history,
+            session: session.as_ref(),
+            usage: usage.as_ref(),
+            open_asks,
+            metadata: metadata.as_ref(),
+        };
         Ok(Self { summary: to_text(&summary)?, artifacts: to_text(artifacts)? })
     }
 }
@@ -118,6 +152,12 @@ struct Summary<'a> {
     status: &'a TaskStatus,
     artifacts: &'a [Artifact],
     history: &'a [Message],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<&'a SessionNote>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<&'a Usage>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    open_asks: &'a [InterruptNote],
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'a Metadata>,
 }

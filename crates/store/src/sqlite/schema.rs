@@ -14,13 +14,14 @@ use super::Durability;
 use super::fault::{Fault, Outcome};
 
 /// Applied in order, each once. The number of those that were applied is the file's `user_version`.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_log.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("migrations/0001_log.sql"), include_str!("migrations/0002_interrupts.sql")];
 
 /// How long a statement waits for a lock of another program, such as a backup, before it fails.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Prepared statements kept per connection: more than there are in this crate, but for the rarest list filters.
-const STATEMENTS: usize = 40;
+const STATEMENTS: usize = 48;
 
 /// The write-ahead log is cut back to this after a checkpoint, in bytes, so that one busy hour does not hold the disk.
 const WAL_LIMIT: i64 = 16 * 1024 * 1024;

@@ -1,9 +1,10 @@
 //! What the writer thread does for each kind of request. The guards come first, then the rows.
 
 use longshore_engine::port::{Appended, Created};
-use longshore_model::{ContextId, Error, Seq, TaskId, TaskState, Timestamp};
+use longshore_model::{ContextId, Error, Principal, Seq, TaskId, TaskState, Timestamp};
 use rusqlite::{Connection, named_params};
 
+use super::asks;
 use super::bindings;
 use super::fault::{Outcome, damaged};
 use super::record::{Batch, EventText, NewTask, SnapshotText};
@@ -42,9 +43,10 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
 }
 
 pub(super) fn append(db: &Connection, batch: &Batch) -> Outcome<Appended> {
-    let Some((ordinal, head, state)) = standing(db, batch.task.as_str())? else {
+    let Some(task) = standing(db, batch.task.as_str())? else {
         return Err(Error::task_not_found(batch.task.as_str()).into());
     };
+    let Standing { ordinal, head, state, .. } = task;
     if state.is_terminal() {
         return Ok(Appended::Terminal);
     }
@@ -80,6 +82,7 @@ pub(super) fn append(db: &Connection, batch: &Batch) -> Outcome<Appended> {
     if let Some(snapshot) = &batch.snapshot {
         put_snapshot(db, ordinal, new_head, snapshot)?;
     }
+    asks::change(db, &task, batch)?;
     Ok(Appended::Head(new_head))
 }
 
@@ -124,14 +127,29 @@ fn put_key(db: &Connection, new: &NewTask, ordinal: i64) -> Outcome<()> {
 pub(super) const DELETE_EXPIRED: &str = "DELETE FROM idempotency WHERE owner = :owner AND digest IN (
      SELECT digest FROM idempotency WHERE owner = :owner AND at < :valid_since ORDER BY at LIMIT :limit)";
 
-/// A task's key, the head of its log and its state.
-fn standing(db: &Connection, id: &str) -> Outcome<Option<(i64, Seq, TaskState)>> {
-    let mut statement = db.prepare_cached("SELECT ordinal, head, state FROM tasks WHERE id = :id")?;
+/// Where a task stands before an append.
+pub(super) struct Standing {
+    pub(super) ordinal: i64,
+    pub(super) owner: Principal,
+    pub(super) context: ContextId,
+    head: Seq,
+    state: TaskState,
+}
+
+fn standing(db: &Connection, id: &str) -> Outcome<Option<Standing>> {
+    let mut statement =
+        db.prepare_cached("SELECT ordinal, owner, context, head, state FROM tasks WHERE id = :id")?;
     let mut rows = statement.query(named_params! { ":id": id })?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let state = row.get_ref(2)?.as_str()?;
-    let state = TaskState::parse(state).ok_or_else(|| damaged(&format!("task {id}"), "unknown state"))?;
-    Ok(Some((row.get(0)?, from_sql(row.get(1)?), state)))
+    let what = || format!("task {id}");
+    Ok(Some(Standing {
+        ordinal: row.get(0)?,
+        owner: Principal::new(row.get_ref(1)?.as_str()?),
+        context: ContextId::parse(row.get_ref(2)?.as_str()?).map_err(|cause| damaged(&what(), cause))?,
+        head: from_sql(row.get(3)?),
+        state: TaskState::parse(row.get_ref(4)?.as_str()?)
+            .ok_or_else(|| damaged(&what(), "unknown state"))?,
+    }))
 }
 
 fn insert_event(db: &Connection, task: i64, seq: Seq, at: Timestamp, event: &EventText) -> Outcome<()> {

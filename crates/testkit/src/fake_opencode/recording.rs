@@ -11,6 +11,17 @@ pub struct Recording {
     pub lines: Vec<Line>,
 }
 
+/// An answer to an ask.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RecordedAnswer {
+    /// Such as `permission.reply`.
+    pub method: String,
+    pub request: String,
+    pub body: Value,
+    /// What was asked before it, this one and others.
+    pub asked: Vec<Value>,
+}
+
 #[derive(Clone, PartialEq, Debug)]
 pub enum Line {
     Event(Value),
@@ -65,6 +76,43 @@ impl Recording {
             }
             _ => None,
         })
+    }
+
+    /// The answers to asks that OpenCode took: for each its kind, the ask, what was done and with which words; and the
+    /// asks that were open before it.
+    pub fn answers(&self) -> Vec<RecordedAnswer> {
+        let mut asked: Vec<Value> = Vec::new();
+        let mut answers = Vec::new();
+        for (place, line) in self.lines.iter().enumerate() {
+            match line {
+                Line::Event(event)
+                    if matches!(event["type"].as_str(), Some("permission.asked" | "question.asked")) =>
+                {
+                    asked.push(event["properties"].clone());
+                }
+                Line::Request { method, path, body } if method == "POST" && self.was_taken(place) => {
+                    let segments: Vec<&str> = bare(path).split('/').skip(1).collect();
+                    if let [kind @ ("permission" | "question"), request, action] = segments.as_slice() {
+                        answers.push(RecordedAnswer {
+                            method: format!("{kind}.{action}"),
+                            request: (*request).to_owned(),
+                            body: body.clone(),
+                            asked: asked.clone(),
+                        });
+                    }
+                }
+                _ => {}
+            }
+        }
+        answers
+    }
+
+    /// Whether the request at this place of the recording did what it asked for.
+    pub(super) fn was_taken(&self, place: usize) -> bool {
+        let Some(Line::Request { path: asked, .. }) = self.lines.get(place) else { return false };
+        self.lines[place..]
+            .iter()
+            .any(|line| matches!(line, Line::Response { path, status: 200 | 204, .. } if path == asked))
     }
 
     /// The last message list of the session that OpenCode gave, and whether events came after it.

@@ -225,7 +225,8 @@ async fn reply(shared: &Shared, kind: &str, id: &str, directory: &str, body: &Va
         let asked = asks.iter().find(|ask| ask["id"] == id).cloned();
         let asked = asked.filter(|ask| state.world.directory(text(ask, "sessionID")) == Some(directory));
         let running = asked.as_ref().is_some_and(|ask| {
-            state.turns.iter().any(|(session, turns)| *turns > 0 && ask["sessionID"] == session.as_str())
+            let root = state.world.root(text(ask, "sessionID"));
+            state.turns.get(root).is_some_and(|turns| *turns > 0)
         });
         (asked, running)
     };

@@ -47,6 +47,8 @@ pub struct Play {
     foreign_replies: bool,
     prompts: Option<Vec<usize>>,
     holds: Vec<(String, usize, Gate)>,
+    /// What happens after the answer to an ask, by the ask.
+    answered: HashMap<String, Gate>,
 }
 
 /// What a recording shows from one prompt to the next.
@@ -65,6 +67,7 @@ impl Play {
             foreign_replies: false,
             prompts: None,
             holds: Vec::new(),
+            answered: HashMap::new(),
         }
     }
 
@@ -96,6 +99,13 @@ impl Play {
         self
     }
 
+    /// Stops behind the answer to this ask until the gate is opened.
+    #[must_use]
+    pub fn hold_after_answer(mut self, request: &str, gate: &Gate) -> Self {
+        self.answered.insert(request.to_owned(), gate.clone());
+        self
+    }
+
     pub fn recording(&self) -> &Recording {
         &self.recording
     }
@@ -113,13 +123,13 @@ impl Play {
         let mut segments: Vec<Segment> = Vec::new();
         let mut waiting = Vec::new();
         let mut known = HashSet::new();
-        for line in &self.recording.lines {
+        for (place, line) in self.recording.lines.iter().enumerate() {
             if let Some((session, _)) = line.prompt() {
                 let steps = if segments.is_empty() { std::mem::take(&mut waiting) } else { Vec::new() };
                 segments.push(Segment { session: session.to_owned(), user_message: None, steps });
                 continue;
             }
-            let Some(step) = self.step(line) else { continue };
+            let Some(step) = self.step(place, line) else { continue };
             match segments.last_mut() {
                 Some(segment) => segment.take(step, &mut known),
                 // What came before the first prompt is told after it: nobody listens earlier.
@@ -138,14 +148,16 @@ impl Play {
         }
     }
 
-    fn step(&self, line: &Line) -> Option<Step> {
+    fn step(&self, place: usize, line: &Line) -> Option<Step> {
         match line {
             Line::Event(event) => Some(Step::Emit(event.clone())),
             Line::Request { method, path, .. } if method == "POST" => {
                 let segments: Vec<&str> = bare(path).split('/').skip(1).collect();
                 match segments.as_slice() {
                     ["session", _, "abort"] if !self.foreign_aborts => Some(Step::AwaitAbort),
-                    ["permission" | "question", request, "reply" | "reject"] if !self.foreign_replies => {
+                    ["permission" | "question", request, "reply" | "reject"]
+                        if !self.foreign_replies && self.recording.was_taken(place) =>
+                    {
                         Some(Step::AwaitReply((*request).to_owned()))
                     }
                     _ => None,
@@ -163,7 +175,12 @@ impl Play {
                 Step::Emit(event) => event["type"].as_str().unwrap_or_default().to_owned(),
                 _ => String::new(),
             };
+            let gate = match &step {
+                Step::AwaitReply(request) => self.answered.get(request).cloned(),
+                _ => None,
+            };
             held.push(step);
+            held.extend(gate.map(Step::Hold));
             let count = seen.entry(kind.clone()).or_default();
             *count += 1;
             let count = *count;

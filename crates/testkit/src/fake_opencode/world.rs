@@ -84,6 +84,15 @@ impl World {
         session.info["directory"].as_str()
     }
 
+    /// The session that this one was started from, or itself.
+    pub(super) fn root<'a>(&'a self, id: &'a str) -> &'a str {
+        let mut root = id;
+        while let Some(parent) = self.session(root).and_then(|info| info["parentID"].as_str()) {
+            root = parent;
+        }
+        root
+    }
+
     pub(super) fn statuses(&self, directory: &str) -> Value {
         let mut statuses = Map::new();
         for session in &self.sessions {

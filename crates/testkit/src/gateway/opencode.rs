@@ -55,11 +55,15 @@ impl OpenCodeApi {
     }
 
     pub async fn get(&self, path: &str) -> Value {
-        self.call(reqwest::Method::GET, path).await
+        self.call(reqwest::Method::GET, path, None).await
     }
 
     pub async fn post(&self, path: &str) -> Value {
-        self.call(reqwest::Method::POST, path).await
+        self.call(reqwest::Method::POST, path, None).await
+    }
+
+    pub async fn post_json(&self, path: &str, body: &Value) -> Value {
+        self.call(reqwest::Method::POST, path, Some(body)).await
     }
 
     /// The newest first.
@@ -72,20 +76,31 @@ impl OpenCodeApi {
         list(self.get(&format!("/session/{session}/message")).await)
     }
 
+    /// The ids of the permissions and questions that wait for an answer.
+    pub async fn asks(&self) -> Vec<String> {
+        let mut asks = list(self.get("/permission").await);
+        asks.extend(list(self.get("/question").await));
+        asks.iter().filter_map(|ask| Some(ask["id"].as_str()?.to_owned())).collect()
+    }
+
     /// The sessions that are busy or wait for a retry.
     pub async fn busy(&self) -> Vec<String> {
         let status = self.get("/session/status").await;
         status.as_object().expect("the status is an object").keys().cloned().collect()
     }
 
-    async fn call(&self, method: reqwest::Method, path: &str) -> Value {
+    async fn call(&self, method: reqwest::Method, path: &str, body: Option<&Value>) -> Value {
         let url = format!("http://127.0.0.1:{}{path}", self.record.port);
         let directory = self.directory.to_str().expect("the path of a test is UTF-8");
-        let response = self
+        let mut request = self
             .http
             .request(method.clone(), &url)
             .header("x-opencode-directory", directory)
-            .basic_auth("opencode", Some(&self.record.password))
+            .basic_auth("opencode", Some(&self.record.password));
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_string());
+        }
+        let response = request
             .send()
             .await
             .unwrap_or_else(|error| panic!("OpenCode does not answer {method} {path}: {error}"));

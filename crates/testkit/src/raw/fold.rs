@@ -33,6 +33,15 @@ pub fn plain_text(task: &Value) -> Value {
     task
 }
 
+/// The task without the messages that answered its asks: no frame of a stream carries them.
+pub fn without_answers(task: &Value) -> Value {
+    let mut task = task.clone();
+    if let Some(history) = task.get_mut("history").and_then(Value::as_array_mut) {
+        history.truncate(1);
+    }
+    task
+}
+
 fn apply(task: &mut Value, response: &Value) {
     if response["task"].is_object() {
         *task = response["task"].clone();

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Create, Created, IdempotencyKey, ListQuery, Session, Store, TurnRecord,
+    Append, Appended, AskChange, Binding, Create, Created, IdempotencyKey, ListQuery, Session, Store,
+    TurnRecord,
 };
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, ContextId, Message, MessageId, Part, Principal, PromptId, Role,
-    Seq, SessionId, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
+    Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, Interrupt, Json,
+    Message, MessageId, Part, Principal, PromptId, RequestId, Resolution, Role, Seq, SessionId, StatusUpdate,
+    Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
 };
 
 pub fn owner(name: &str) -> Principal {
@@ -82,7 +84,7 @@ pub fn submitted(context: &str, at: i64) -> TaskEvent {
 
 pub fn status(state: TaskState, at: i64) -> TaskEvent {
     let status = TaskStatus { state, at: Timestamp(at), message: None };
-    TaskEvent::Status(StatusUpdate { status, metadata: None })
+    TaskEvent::Status(Box::new(StatusUpdate::new(status)))
 }
 
 /// More text of the artifact `a`.
@@ -90,6 +92,8 @@ pub fn chunk(text: &str) -> TaskEvent {
     TaskEvent::Artifact(ArtifactUpdate {
         artifact: Artifact {
             id: ArtifactId::parse("a").expect("tests write valid ids"),
+            kind: BlockKind::Text,
+            source_message: None,
             name: Some("text".to_owned()),
             description: None,
             parts: vec![Part::text(text)],
@@ -110,7 +114,51 @@ pub fn append(task: &str, expected: u64, events: Vec<TaskEvent>) -> Append {
         events,
         snapshot: None,
         turn: None,
+        asks: Vec::new(),
     }
+}
+
+pub fn request_id(id: &str) -> RequestId {
+    RequestId::parse(id).expect("tests write valid ids")
+}
+
+/// An open ask for a permission in a task of ada's, made at 1, that never expires.
+pub fn interrupt(task: &str, request: &str) -> Interrupt {
+    Interrupt {
+        ask: Ask {
+            request_id: request_id(request),
+            kind: AskKind::Permission,
+            session: session_id("ses"),
+            summary: format!("May I do {request}?"),
+            details: Json::parse(r#"{"patterns": ["ls *"], "big": 12345678901234567890123}"#)
+                .expect("the text is JSON"),
+            questions: Vec::new(),
+        },
+        owner: ada(),
+        task: task_id(task),
+        context: context_id("c"),
+        asked_at: Timestamp(1),
+        expires_at: None,
+        closed: None,
+    }
+}
+
+/// An ask that nobody here answered.
+pub fn closed(resolution: Resolution, at: i64) -> Closed {
+    Closed { resolution, at: Timestamp(at), by: None, how: None }
+}
+
+pub fn opens(interrupt: &Interrupt) -> AskChange {
+    AskChange::Opened(interrupt.clone())
+}
+
+pub fn closes(request: &str, closed: Closed) -> AskChange {
+    AskChange::Closed { request_id: request_id(request), closed }
+}
+
+/// The append of a batch that changes asks.
+pub fn asking(task: &str, expected: u64, asks: Vec<AskChange>) -> Append {
+    Append { asks, ..append(task, expected, vec![chunk("x")]) }
 }
 
 /// Everything of ada's on one page.

@@ -1,16 +1,23 @@
-//! Folding the log gives the task: for any log, in any batches, with any snapshots.
+//! Folding the log gives the task, and the changes give the asks: for any log, in any batches, with any snapshots.
 
 use std::slice;
 use std::sync::Arc;
 
-use longshore_engine::port::{Append, Create, IdempotencyKey, ListQuery, Store, StoredTask, TurnRecord};
-use longshore_model::{Principal, Seq, Task, TaskEvent, TaskId, TaskState, Timestamp};
+use longshore_engine::port::{
+    Append, AskChange, Create, IdempotencyKey, ListQuery, Store, StoredTask, TurnRecord,
+};
+use longshore_model::{
+    AskKind, Interrupt, Principal, Resolution, Seq, Task, TaskEvent, TaskId, TaskState, Timestamp,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::Fixture;
-use super::make::{appended, everything, folded, made, turn};
+use super::make::{appended, closed, everything, folded, made, turn};
 use crate::arbitrary;
+
+/// When everything is written: before any ask that is closed is old.
+const NOW: Timestamp = Timestamp(i64::MIN);
 
 /// A task's life as it is written.
 #[derive(Clone, Debug)]
@@ -26,27 +33,52 @@ struct Batch {
     events: Vec<TaskEvent>,
     with_snapshot: bool,
     turn: Option<TurnRecord>,
+    asks: Vec<AskChange>,
 }
 
 /// Any script.
 pub fn script() -> impl Strategy<Value = Script> {
-    let cuts = vec((1..5_usize, any::<bool>(), proptest::option::weighted(0.2, any::<u8>())), 1..8);
+    let number = proptest::option::weighted(0.2, any::<u8>());
+    let cuts = vec((1..5_usize, any::<bool>(), number, vec(ask_change(), 0..3)), 1..8);
     let ids = (arbitrary::principal(), arbitrary::task_id());
     (ids, arbitrary::submitted(), arbitrary::events_of_a_turn(24), cuts).prop_map(
         |((owner, task), first, mut events, cuts)| {
+            let TaskEvent::Submitted { context_id, .. } = &first else {
+                unreachable!("the strategy says so")
+            };
             let mut batches = Vec::new();
             // Round and round until all events stand in some batch.
-            for (size, with_snapshot, turn_number) in cuts.into_iter().cycle() {
+            for (size, with_snapshot, turn_number, mut asks) in cuts.into_iter().cycle() {
                 if events.is_empty() {
                     break;
                 }
+                for change in &mut asks {
+                    if let AskChange::Opened(interrupt) = change {
+                        (interrupt.owner, interrupt.task) = (owner.clone(), task.clone());
+                        interrupt.context = context_id.clone();
+                    }
+                }
                 let rest = events.split_off(size.min(events.len()));
                 let turn = turn_number.map(|n| turn(&format!("ses_{n}"), &format!("msg_{n}")));
-                batches.push(Batch { events: std::mem::replace(&mut events, rest), with_snapshot, turn });
+                batches.push(Batch {
+                    events: std::mem::replace(&mut events, rest),
+                    with_snapshot,
+                    turn,
+                    asks,
+                });
             }
             Script { owner, task, first, batches }
         },
     )
+}
+
+/// A change to an ask of anybody's.
+fn ask_change() -> impl Strategy<Value = AskChange> {
+    prop_oneof![
+        arbitrary::interrupt().prop_map(AskChange::Opened),
+        (arbitrary::request_id(), arbitrary::closed())
+            .prop_map(|(request_id, closed)| AskChange::Closed { request_id, closed }),
+    ]
 }
 
 /// Writes the script, and compares all that can be asked of the task with a plain fold: after each batch, and
@@ -66,19 +98,21 @@ pub async fn replay(fixture: &dyn Fixture, script: Script) {
     };
     made(&store, create).await;
 
-    let mut expected = Expected { owner, task, events: vec![first], turn: None };
+    let mut expected = Expected { owner, task, events: vec![first], turn: None, asks: Vec::new() };
     expected.check(&store).await;
     for batch in batches {
         let head = expected.head();
         expected.events.extend(batch.events.iter().cloned());
         expected.turn = batch.turn.clone().or(expected.turn);
+        expected.change_asks(&batch.asks);
         let append = Append {
             task: expected.task.clone(),
             expected: head,
-            at: Timestamp(1),
+            at: NOW,
             events: batch.events,
             snapshot: batch.with_snapshot.then(|| Arc::new(expected.folded())),
             turn: batch.turn,
+            asks: batch.asks,
         };
         appended(&store, append).await;
         expected.check(&store).await;
@@ -92,6 +126,8 @@ struct Expected {
     task: TaskId,
     events: Vec<TaskEvent>,
     turn: Option<TurnRecord>,
+    /// All of them, in the order in which they were opened.
+    asks: Vec<Interrupt>,
 }
 
 impl Expected {
@@ -103,7 +139,56 @@ impl Expected {
         folded(&self.task, &self.events)
     }
 
+    fn change_asks(&mut self, changes: &[AskChange]) {
+        for change in changes {
+            match change {
+                AskChange::Opened(interrupt) => {
+                    self.asks.retain(|known| known.ask.request_id != interrupt.ask.request_id);
+                    self.asks.push(interrupt.clone());
+                }
+                AskChange::Closed { request_id, closed } => {
+                    let open = self.asks.iter_mut().filter(|known| known.is_open());
+                    for known in open.filter(|known| known.ask.request_id == *request_id) {
+                        known.closed = Some(closed.clone());
+                    }
+                }
+            }
+        }
+        if self.events.last().is_some_and(TaskEvent::is_terminal) {
+            for open in self.asks.iter_mut().filter(|known| known.is_open()) {
+                open.closed = Some(closed(Resolution::Dropped, NOW.0));
+            }
+        }
+    }
+
+    fn open_asks(&self) -> Vec<Interrupt> {
+        let mut open: Vec<_> = self.asks.iter().filter(|known| known.is_open()).cloned().collect();
+        open.sort_by_key(|interrupt| interrupt.asked_at);
+        open
+    }
+
     async fn check(&self, store: &Arc<dyn Store>) {
+        self.check_task(store).await;
+        self.check_asks(store).await;
+    }
+
+    async fn check_asks(&self, store: &Arc<dyn Store>) {
+        for known in &self.asks {
+            let found = store.interrupt(&known.ask.request_id).await.expect("a read");
+            assert_eq!(found.as_ref(), Some(known));
+        }
+        for kind in [AskKind::Permission, AskKind::Question] {
+            let mut open = self.open_asks();
+            open.retain(|interrupt| interrupt.ask.kind == kind);
+            open.sort_by_key(|interrupt| {
+                let deadline = interrupt.expires_at.map_or(i64::MAX, |at| at.0);
+                (deadline, interrupt.ask.request_id.clone())
+            });
+            assert_eq!(store.open_interrupts(&self.owner, kind).await.expect("a read"), open);
+        }
+    }
+
+    async fn check_task(&self, store: &Arc<dyn Store>) {
         let entries = store.read(&self.task, Seq::START, usize::MAX).await.expect("a read");
         let (numbers, events): (Vec<_>, Vec<_>) =
             entries.into_iter().map(|entry| (entry.seq.0, entry.event)).unzip();
@@ -116,6 +201,7 @@ impl Expected {
             task: task.clone(),
             seq: self.head(),
             turn: self.turn.clone(),
+            open_asks: self.open_asks(),
         };
         assert_eq!(store.get(&self.owner, &self.task).await.expect("a read").as_ref(), Some(&stored));
         let head = store.head(&self.owner, &self.task).await.expect("a read").expect("the task is there");

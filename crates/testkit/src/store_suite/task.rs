@@ -76,7 +76,8 @@ pub(super) async fn a_task_is_folded_to_its_head(fixture: &dyn Fixture) {
             appended(&store, Append { snapshot, ..append(&name, place as u64, vec![events[place].clone()]) })
                 .await;
             let stored = store.get(&ada(), &id).await.expect("a read");
-            let expected = StoredTask { owner: ada(), task, seq: Seq(place as u64 + 1), turn: None };
+            let seq = Seq(place as u64 + 1);
+            let expected = StoredTask { owner: ada(), task, seq, turn: None, open_asks: Vec::new() };
             assert_eq!(stored, Some(expected), "{name} at {place}");
         }
     }

@@ -5,6 +5,7 @@
 //! no recursion, so no depth of input can exhaust the stack.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -107,6 +108,13 @@ pub(crate) fn list<'a, T>(raw: &'a RawValue, mut read: impl FnMut(&'a RawValue) 
         (None, Ok(values)) => Ok(values),
         (None, Err(_)) => Err(Fault::new("must be an array")),
     }
+}
+
+/// The first key of an object that is none of these. Only for requests that take nothing else: most ignore what they do
+/// not know.
+pub(crate) fn unknown_key(json: &str, known: &[&str]) -> Option<String> {
+    let keys: BTreeMap<String, &RawValue> = serde_json::from_str(json).ok()?;
+    keys.into_keys().find(|key| !known.contains(&key.as_str()))
 }
 
 /// Text, borrowed where it has no escapes.

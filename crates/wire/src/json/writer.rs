@@ -1,5 +1,8 @@
 //! Compact JSON, written straight to bytes.
 
+use std::fmt::Display;
+use std::io::Write;
+
 use longshore_model::Json;
 
 use super::carried::on_one_line;
@@ -13,6 +16,11 @@ pub(crate) struct ObjectWriter<'w> {
 impl<'w> ObjectWriter<'w> {
     pub(crate) fn begin(out: &'w mut Vec<u8>) -> Self {
         out.push(b'{');
+        Self { out, first: true }
+    }
+
+    /// Goes on with an object that is open already, behind the comma if there must be one.
+    pub(crate) fn inside(out: &'w mut Vec<u8>) -> Self {
         Self { out, first: true }
     }
 
@@ -50,8 +58,7 @@ impl<'w> ObjectWriter<'w> {
     }
 
     pub(crate) fn number(&mut self, key: &str, number: impl Into<i128>) {
-        let text = number.into().to_string();
-        self.key(key).extend_from_slice(text.as_bytes());
+        write_number(self.key(key), number.into());
     }
 
     pub(crate) fn boolean(&mut self, key: &str, value: bool) {
@@ -108,6 +115,11 @@ fn write_array<T>(
         write(out, item);
     }
     out.push(b']');
+}
+
+/// A number, or any other text of ours that needs no escaping.
+pub(crate) fn write_number(out: &mut Vec<u8>, number: impl Display) {
+    write!(out, "{number}").expect("memory takes it");
 }
 
 pub(crate) fn write_text(out: &mut Vec<u8>, text: &str) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use longshore_model::card::{AuthScheme, Binding, Card, Skill};
+use longshore_model::card::{AuthScheme, Binding, Card, CardExtension, Skill};
 
 use crate::json::ObjectWriter;
 
@@ -28,6 +28,7 @@ pub fn encode(card: &Card) -> Bytes {
     object.object("capabilities", |object| {
         object.boolean("streaming", card.streaming);
         object.boolean("pushNotifications", false);
+        object.some_array("extensions", &card.extensions, write_extension);
         object.boolean("extendedAgentCard", false);
     });
     write_security(&mut object, &card.schemes);
@@ -85,6 +86,16 @@ fn write_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
     }
 }
 
+fn write_extension(out: &mut Vec<u8>, extension: &CardExtension) {
+    let mut object = ObjectWriter::begin(out);
+    object.text("uri", &extension.uri);
+    object.some_text("description", Some(&extension.description));
+    if let Some(params) = &extension.params {
+        object.json("params", params);
+    }
+    object.end();
+}
+
 fn write_skill(out: &mut Vec<u8>, skill: &Skill) {
     let mut object = ObjectWriter::begin(out);
     object.text("id", &skill.id);
@@ -103,6 +114,7 @@ mod tests {
     use longshore_model::card::Interface;
 
     use super::*;
+    use crate::extension::{Extension, declared};
 
     fn card() -> Card {
         Card {
@@ -115,6 +127,7 @@ mod tests {
                 Interface { url: "http://127.0.0.1:8000".to_owned(), binding: Binding::Rest },
             ],
             streaming: true,
+            extensions: declared(&Extension::PUBLIC),
             schemes: vec![AuthScheme::Basic, AuthScheme::Bearer, AuthScheme::ApiKey, AuthScheme::Bearer],
             input_modes: vec!["text/plain".to_owned()],
             output_modes: vec!["text/plain".to_owned(), "application/json".to_owned()],
@@ -131,7 +144,13 @@ mod tests {
     #[test]
     fn a_card_with_everything_and_an_open_one() {
         insta::assert_snapshot!("full", std::str::from_utf8(&encode(&card())).unwrap());
-        let open = Card { documentation_url: None, schemes: Vec::new(), skills: Vec::new(), ..card() };
+        let open = Card {
+            documentation_url: None,
+            schemes: Vec::new(),
+            skills: Vec::new(),
+            extensions: Vec::new(),
+            ..card()
+        };
         insta::assert_snapshot!("open", std::str::from_utf8(&encode(&open)).unwrap());
     }
 
@@ -144,7 +163,13 @@ mod tests {
             .map(|interface| (interface.protocol_binding.as_str(), interface.protocol_version.as_str()))
             .collect();
         assert_eq!(interfaces, [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0")]);
-        assert_eq!(theirs.capabilities.unwrap().streaming, Some(true));
+        let capabilities = theirs.capabilities.unwrap();
+        assert_eq!(capabilities.streaming, Some(true));
+        let uris: Vec<&str> = capabilities.extensions.iter().map(|theirs| theirs.uri.as_str()).collect();
+        assert_eq!(uris, Extension::PUBLIC.map(Extension::uri));
+        for theirs in &capabilities.extensions {
+            assert!(!theirs.required && theirs.params.is_some(), "{theirs:?}");
+        }
         assert_eq!(theirs.documentation_url.as_deref(), Some("https://example.com/docs"));
         assert_eq!(theirs.default_output_modes, ["text/plain", "application/json"]);
         assert_eq!((theirs.skills.len(), theirs.skills[0].examples.len()), (1, 1));

@@ -9,26 +9,32 @@ use longshore_model::{
     Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
 };
 
+use self::shared::{Place, Shared};
 use super::names::{role_name, state_name};
+use crate::extension::Activated;
 use crate::json::ObjectWriter;
 use crate::{base64, time};
 
 mod gap;
+mod merge;
+mod shared;
 #[cfg(test)]
 mod tests;
 
-/// How much of a task the caller asked to see.
+/// How much of a task the caller asked to see, and what it can make use of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct View {
     /// At most so many of the newest messages. `None`: all of them. 0: no `history` at all.
     pub history_length: Option<u32>,
     /// Without: no `artifacts` key, not even an empty one.
     pub artifacts: bool,
+    /// What is told in `metadata.shared`. Nothing activated: nothing at all.
+    pub activated: Activated,
 }
 
 impl Default for View {
     fn default() -> Self {
-        Self { history_length: None, artifacts: true }
+        Self { history_length: None, artifacts: true, activated: Activated::NONE }
     }
 }
 
@@ -65,7 +71,9 @@ pub fn list_response(tasks: &[Task], view: View, next_page_token: &str, page_siz
         write_task_head(&mut object, &task.id, &task.context_id, |status| write_status(status, &task.status));
         if view.artifacts {
             // Here an empty array is asked for: "included with its actual content, which may be an empty array".
-            object.array("artifacts", &task.artifacts, write_artifact);
+            object.array("artifacts", &task.artifacts, |out, artifact| {
+                write_artifact(out, artifact, &Shared::of_block(artifact, None, view.activated));
+            });
         }
         write_task_tail(&mut object, task, view, None);
         object.end();
@@ -78,11 +86,12 @@ pub fn list_response(tasks: &[Task], view: View, next_page_token: &str, page_siz
     out.into()
 }
 
-/// One event of the log as one frame of a stream. Only the first event has a history, of the one message that it is
-/// about, so the view changes no other.
+/// One event of the log as one frame of a stream. Of the view only the history of the first event counts, which is of
+/// the one message that it is about, and what is activated.
 pub fn stream_entry(task: &TaskId, context: &ContextId, entry: &Entry, view: View) -> Bytes {
     let mut out = Vec::with_capacity(256);
     let mut frame = ObjectWriter::begin(&mut out);
+    let place = Place { task, context, seq: entry.seq };
     match &entry.event {
         TaskEvent::Submitted { context_id, message, at } => frame.object("task", |object| {
             write_task_head(object, task, context_id, |status| {
@@ -93,14 +102,33 @@ pub fn stream_entry(task: &TaskId, context: &ContextId, entry: &Entry, view: Vie
             }
         }),
         TaskEvent::Status(update) => {
-            frame.object("statusUpdate", |object| write_status_update(object, task, context, update));
+            frame.object("statusUpdate", |object| {
+                write_status_update(object, place, update, view.activated);
+            });
         }
         TaskEvent::Artifact(update) => {
-            frame.object("artifactUpdate", |object| write_artifact_update(object, task, context, update));
+            frame.object("artifactUpdate", |object| {
+                write_artifact_update(object, place, update, view.activated);
+            });
         }
     }
     frame.end();
     out.into()
+}
+
+/// Which spelling of an event a view sees: under the same number the frames of an event are the same, byte for byte.
+/// Always less than 8.
+pub fn spelling(event: &TaskEvent, view: View) -> u8 {
+    let activated = view.activated;
+    match event {
+        TaskEvent::Submitted { .. } => u8::from(view.history_length == Some(0)),
+        TaskEvent::Artifact(_) => u8::from(activated.shows_stream()),
+        TaskEvent::Status(update) => {
+            let session = update.notes.session.is_some() && activated.shows_session();
+            let interrupt = update.notes.interrupt.is_some() && activated.shows_interrupt();
+            u8::from(activated.shows_stream()) | u8::from(session) << 1 | u8::from(interrupt) << 2
+        }
+    }
 }
 
 /// A snapshot as the frame of a stream. With a gap, the task's metadata says what the reader missed.
@@ -120,7 +148,9 @@ fn write_task(out: &mut Vec<u8>, task: &Task, view: View, gap: Option<Gap>) {
     let mut object = ObjectWriter::begin(out);
     write_task_head(&mut object, &task.id, &task.context_id, |status| write_status(status, &task.status));
     if view.artifacts {
-        object.some_array("artifacts", &task.artifacts, write_artifact);
+        object.some_array("artifacts", &task.artifacts, |out, artifact| {
+            write_artifact(out, artifact, &Shared::of_block(artifact, None, view.activated));
+        });
     }
     write_task_tail(&mut object, task, view, gap);
     object.end();
@@ -139,9 +169,10 @@ fn write_task_head(
 
 fn write_task_tail(object: &mut ObjectWriter<'_>, task: &Task, view: View, gap: Option<Gap>) {
     object.some_array("history", seen_history(task, view), write_message);
+    let shared = Shared::of_task(task, view.activated);
     match gap {
-        Some(gap) => gap::write(object.key("metadata"), task.metadata.as_ref(), gap),
-        None => write_metadata(object, task.metadata.as_ref()),
+        Some(gap) => shared.write(object, Some(&gap::noted(task.metadata.as_ref(), gap))),
+        None => shared.write(object, task.metadata.as_ref().map(Metadata::get)),
     }
 }
 
@@ -152,25 +183,27 @@ fn seen_history(task: &Task, view: View) -> &[Message] {
 
 fn write_status_update(
     object: &mut ObjectWriter<'_>,
-    task: &TaskId,
-    context: &ContextId,
+    place: Place<'_>,
     update: &StatusUpdate,
+    activated: Activated,
 ) {
-    object.text("taskId", task.as_str());
-    object.text("contextId", context.as_str());
+    object.text("taskId", place.task.as_str());
+    object.text("contextId", place.context.as_str());
     object.object("status", |status| write_status(status, &update.status));
-    write_metadata(object, update.metadata.as_ref());
+    let shared = Shared::of_status(&update.notes, place, activated);
+    shared.write(object, update.metadata.as_ref().map(Metadata::get));
 }
 
 fn write_artifact_update(
     object: &mut ObjectWriter<'_>,
-    task: &TaskId,
-    context: &ContextId,
+    place: Place<'_>,
     update: &ArtifactUpdate,
+    activated: Activated,
 ) {
-    object.text("taskId", task.as_str());
-    object.text("contextId", context.as_str());
-    write_artifact(object.key("artifact"), &update.artifact);
+    object.text("taskId", place.task.as_str());
+    object.text("contextId", place.context.as_str());
+    let shared = Shared::of_block(&update.artifact, Some(place), activated);
+    write_artifact(object.key("artifact"), &update.artifact, &shared);
     // Absent is false, and nearly every frame of a long text has nothing to say here but `append`.
     if update.append {
         object.boolean("append", true);
@@ -211,13 +244,13 @@ fn write_message(out: &mut Vec<u8>, message: &Message) {
     object.end();
 }
 
-fn write_artifact(out: &mut Vec<u8>, artifact: &Artifact) {
+fn write_artifact(out: &mut Vec<u8>, artifact: &Artifact, shared: &Shared<'_>) {
     let mut object = ObjectWriter::begin(out);
     object.text("artifactId", artifact.id.as_str());
     object.some_text("name", artifact.name.as_deref());
     object.some_text("description", artifact.description.as_deref());
     object.array("parts", &artifact.parts, write_part);
-    write_metadata(&mut object, artifact.metadata.as_ref());
+    shared.write(&mut object, artifact.metadata.as_ref().map(Metadata::get));
     write_extensions(&mut object, &artifact.extensions);
     object.end();
 }

@@ -14,6 +14,8 @@ use super::decode::{self, StreamEvent};
 use super::encode::{self, View};
 use crate::{arbitrary, jsonrpc};
 
+mod extensions;
+
 proptest! {
     #[test]
     fn tasks_read_back(task in arbitrary::task()) {
@@ -34,7 +36,7 @@ proptest! {
 
     #[test]
     fn pages_read_back(tasks in proptest::collection::vec(arbitrary::task(), 0..3), limit in 0..3_u32) {
-        let view = View { history_length: Some(limit), artifacts: false };
+        let view = View { history_length: Some(limit), artifacts: false, ..View::default() };
         let page = decode::task_page(&text(&encode::list_response(&tasks, view, "next", 3, 9))).unwrap();
         let seen: Vec<Task> = tasks.into_iter().map(|mut task| {
             task.artifacts.clear();

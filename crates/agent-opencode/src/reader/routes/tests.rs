@@ -45,11 +45,13 @@ async fn events_go_to_the_turn_of_their_session_and_asks_to_the_turn_of_their_ro
     assert!(send(&reader, "ses_1", EventKind::PartDelta, "a"));
     assert!(send(&reader, "ses_2", EventKind::Idle, "b"));
     assert!(send(&reader, "ses_grandchild", EventKind::PermissionAsked, "c"));
-    assert!(!send(&reader, "ses_child", EventKind::Idle, "a child's idle is not its root's"));
+    assert!(send(&reader, "ses_child", EventKind::Idle, "d"));
+    assert!(!send(&reader, "ses_child", EventKind::Status, "a child's activity is not its root's"));
     assert!(!send(&reader, "ses_child", EventKind::PartDelta, "nor its text"));
     assert!(!send(&reader, "ses_other", EventKind::QuestionAsked, "nobody's child"));
     assert_eq!(now(&mut one).await.as_deref(), Some("a"));
     assert_eq!(now(&mut one).await.as_deref(), Some("c"));
+    assert_eq!(now(&mut one).await.as_deref(), Some("d"));
     assert_eq!(now(&mut one).await, None);
     assert_eq!(now(&mut two).await.as_deref(), Some("b"));
 }

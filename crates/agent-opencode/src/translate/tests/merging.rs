@@ -1,6 +1,6 @@
 //! Snapshots and deltas of one part, in every order in which they may come.
 
-use longshore_model::{ArtifactId, BlockKind};
+use longshore_model::{ArtifactId, BlockRef, MessageId};
 use serde_json::{Value, json};
 
 use super::*;
@@ -8,7 +8,7 @@ use super::*;
 const SESSION: &str = "ses_1";
 
 /// A translator with a prompt and one step, both known.
-fn step() -> Translator {
+pub(super) fn step() -> Translator {
     let mut translator = Translator::new(SESSION, "msg_p");
     feed(
         &mut translator,
@@ -19,12 +19,12 @@ fn step() -> Translator {
     translator
 }
 
-fn feed(translator: &mut Translator, kind: &str, properties: &Value) {
+pub(super) fn feed(translator: &mut Translator, kind: &str, properties: &Value) {
     let event = json!({"id": "evt_1", "type": kind, "properties": properties});
     translator.event(EventKind::parse(kind).unwrap(), event.to_string().as_bytes()).unwrap();
 }
 
-fn message(translator: &mut Translator, id: &str, parent: &str, more: &Value) {
+pub(super) fn message(translator: &mut Translator, id: &str, parent: &str, more: &Value) {
     let mut info = json!({"id": id, "parentID": parent, "role": "assistant", "time": {"created": 2}});
     info.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     feed(translator, "message.updated", &json!({"info": info}));
@@ -104,20 +104,21 @@ fn listed(translator: &mut Translator, info: &Value, parts: &Value) {
     translator.list(replay::decode(vec![prompt, json!({"info": answer, "parts": parts})]));
 }
 
-fn id(part: &str) -> ArtifactId {
-    ArtifactId::parse(part).unwrap()
+fn block(part: &str) -> BlockRef {
+    let id = ArtifactId::parse(part).unwrap();
+    BlockRef { id, kind: BlockKind::Text, message: MessageId::parse("msg_a").ok() }
 }
 
 fn text(part: &str, text: &str) -> AgentEvent {
-    AgentEvent::Text { block: id(part), kind: BlockKind::Text, text: text.to_owned() }
+    AgentEvent::Text { block: block(part), text: text.to_owned() }
 }
 
 fn replaced(part: &str, text: &str) -> AgentEvent {
-    AgentEvent::TextReplaced { block: id(part), kind: BlockKind::Text, text: text.to_owned() }
+    AgentEvent::TextReplaced { block: block(part), text: text.to_owned() }
 }
 
 fn ended(part: &str) -> AgentEvent {
-    AgentEvent::TextEnded { block: id(part), kind: BlockKind::Text }
+    AgentEvent::TextEnded { block: block(part) }
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub(super) struct Replay {
     /// Lines of the recording after the prompt, up to the end of the turn.
     rest: std::vec::IntoIter<Line>,
     /// The session and its sub-agents.
-    tree: Vec<String>,
+    pub(super) tree: Vec<String>,
 }
 
 impl Replay {
@@ -106,11 +106,11 @@ pub(super) fn decode(messages: Vec<Value>) -> Vec<StoredMessage> {
     serde_json::from_value(Value::Array(messages)).unwrap()
 }
 
-/// What a reader of the list would show of a turn: the answers' finished blocks.
-pub(super) fn shown(messages: &[Value], prompt: &str) -> Vec<Folded> {
+/// The answers of a turn in the message list, summaries included.
+pub(super) fn answers<'a>(messages: &'a [Value], prompt: &str) -> Vec<&'a Value> {
     let mut ours = vec![prompt.to_owned()];
     let mut after_summary = false;
-    let mut blocks = Vec::new();
+    let mut answers = Vec::new();
     for message in messages {
         let (info, parts) = (&message["info"], message["parts"].as_array().unwrap());
         if info["role"] == "user" {
@@ -124,10 +124,19 @@ pub(super) fn shown(messages: &[Value], prompt: &str) -> Vec<Folded> {
             break;
         }
         after_summary = info["summary"] == true;
-        if after_summary {
+        answers.push(message);
+    }
+    answers
+}
+
+/// What a reader of the list would show of a turn: the answers' finished blocks.
+pub(super) fn shown(messages: &[Value], prompt: &str) -> Vec<Folded> {
+    let mut blocks = Vec::new();
+    for message in answers(messages, prompt) {
+        if message["info"]["summary"] == true {
             continue;
         }
-        for part in parts {
+        for part in message["parts"].as_array().unwrap() {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let id = text(&part["id"]);
             let state = &part["state"];

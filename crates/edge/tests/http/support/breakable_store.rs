@@ -7,7 +7,9 @@ use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, Create, Created, Head, ListQuery, Store, StoredTask,
     TaskPage,
 };
-use longshore_model::{ContextId, Entry, Error, ErrorKind, Principal, Result, Seq, TaskId};
+use longshore_model::{
+    AskKind, ContextId, Entry, Error, ErrorKind, Interrupt, Principal, RequestId, Result, Seq, TaskId,
+};
 use longshore_store::MemoryStore;
 
 #[derive(Debug)]
@@ -69,6 +71,18 @@ impl Store for BreakableStore {
 
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
         self.inner.bind(binding)
+    }
+
+    fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>> {
+        self.inner.interrupt(request)
+    }
+
+    fn open_interrupts<'a>(
+        &'a self,
+        owner: &'a Principal,
+        kind: AskKind,
+    ) -> BoxFuture<'a, Result<Vec<Interrupt>>> {
+        self.inner.open_interrupts(owner, kind)
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {

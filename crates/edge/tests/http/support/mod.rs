@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use longshore_edge::{Credentials, Edge, EdgeConfig};
 use longshore_engine::port::{Store, SystemClock};
-use longshore_engine::{Engine, EngineConfig, EngineParts, Tasks};
+use longshore_engine::{AskConfig, Engine, EngineConfig, EngineParts, Tasks};
 use longshore_model::card::{Binding, Card, INPUT_MODES, Interface, OUTPUT_MODES, Skill};
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
 use tokio::net::TcpListener;
@@ -24,6 +24,11 @@ pub(crate) use shown::{redacted, shown};
 
 pub(crate) const ADA: &str = "Bearer tok-ada";
 pub(crate) const BOB: &str = "Bearer tok-bob";
+
+pub(crate) const SESSION: &str = "urn:opencode-a2a:extension:session-binding:v1";
+pub(crate) const HINTS: &str = "urn:opencode-a2a:extension:stream-hints:v1";
+pub(crate) const INTERRUPT: &str = "urn:opencode-a2a:extension:interactive-interrupt:v1";
+pub(crate) const RECOVERY: &str = "urn:opencode-a2a:extension:interrupt-recovery:v1";
 
 /// Nothing in these tests takes this long; a test that waits longer has found a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -41,7 +46,8 @@ impl Gateway {
     /// An agent that says every prompt back.
     pub(crate) async fn echoing() -> Self {
         let (_, turns) = mpsc::channel(1);
-        Self::start(ScriptedAgent::echo(), turns, Arc::new(longshore_store::memory()), |_| {}).await
+        let store = Arc::new(longshore_store::memory());
+        Self::start(ScriptedAgent::echo(), turns, store, EngineConfig::default(), |_| {}).await
     }
 
     /// An agent whose turns the test plays.
@@ -51,18 +57,28 @@ impl Gateway {
 
     pub(crate) async fn manual_with(configure: impl FnOnce(&mut EdgeConfig)) -> Self {
         let (agent, turns) = ScriptedAgent::manual();
-        Self::start(agent, turns, Arc::new(longshore_store::memory()), configure).await
+        let store = Arc::new(longshore_store::memory());
+        Self::start(agent, turns, store, EngineConfig::default(), configure).await
     }
 
     pub(crate) async fn manual_on(store: Arc<dyn Store>) -> Self {
         let (agent, turns) = ScriptedAgent::manual();
-        Self::start(agent, turns, store, |_| {}).await
+        Self::start(agent, turns, store, EngineConfig::default(), |_| {}).await
+    }
+
+    /// A manual agent whose asks nobody answers in time.
+    pub(crate) async fn impatient() -> Self {
+        let (agent, turns) = ScriptedAgent::manual();
+        let asks = AskConfig { time_to_live: Some(Duration::ZERO), ..AskConfig::default() };
+        let config = EngineConfig { asks, ..EngineConfig::default() };
+        Self::start(agent, turns, Arc::new(longshore_store::memory()), config, |_| {}).await
     }
 
     async fn start(
         agent: Arc<ScriptedAgent>,
         turns: mpsc::Receiver<StartedTurn>,
         store: Arc<dyn Store>,
+        engine_config: EngineConfig,
         configure: impl FnOnce(&mut EdgeConfig),
     ) -> Self {
         let tasks = Tasks::new();
@@ -71,7 +87,7 @@ impl Gateway {
             agent: agent.clone(),
             clock: Arc::new(SystemClock),
             tasks: tasks.clone(),
-            config: EngineConfig::default(),
+            config: engine_config,
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -136,6 +152,7 @@ fn card() -> Card {
             Interface { url: "http://agent.test".to_owned(), binding: Binding::Rest },
         ],
         streaming: true,
+        extensions: longshore_edge::public_extensions(),
         schemes: credentials().schemes(),
         input_modes: INPUT_MODES.map(str::to_owned).to_vec(),
         output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),

@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::Answer;
 
 /// The headers that are part of the contract.
-const HEADERS: [&str; 5] = ["content-type", "www-authenticate", "allow", "etag", "cache-control"];
+const HEADERS: [&str; 6] =
+    ["content-type", "www-authenticate", "allow", "etag", "cache-control", "a2a-extensions"];
 
 pub(crate) fn shown(answer: &Answer) -> String {
     let mut text = answer.status.as_u16().to_string();
@@ -36,7 +37,7 @@ fn redact(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(redact),
         Value::Object(members) => {
             for (name, member) in members {
-                if name == "timestamp" && member.is_string() {
+                if name == "expires_at" && member.is_number() || name == "timestamp" && member.is_string() {
                     *member = Value::from("[time]");
                 } else {
                     redact(member);

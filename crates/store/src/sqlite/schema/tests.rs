@@ -1,3 +1,8 @@
+use longshore_engine::port::{Appended, Store};
+use longshore_model::{BlockKind, PartContent, Seq, TaskState};
+use longshore_testkit::store_suite::make::{ada, asking, folded, interrupt, opens, task_id, turn};
+
+use super::super::SqliteStore;
 use super::*;
 
 const ONE: &str = "CREATE TABLE one (x)";
@@ -135,4 +140,85 @@ fn a_path_that_looks_like_a_uri_is_a_path() {
     let path = directory.path().join("store.db?mode=memory");
     open_writer(&path, Durability::Process).unwrap();
     assert!(path.metadata().unwrap().len() > 0);
+}
+
+/// What a program that knew the first migration only has left behind: a task that has said something before and after
+/// its snapshot, one that is done, and one that is damaged.
+const FIRST_SCHEMA_ROWS: &str = r#"
+    INSERT INTO tasks (ordinal, id, owner, context, state, status_at, summary_seq, head, first, session, directory, prompt)
+    VALUES (1, 'works', 'ada', 'c', 'working', 2, 2, 7, 1, 'ses', '/projects/ses', 'msg'),
+           (2, 'done', 'ada', 'c', 'completed', 3, 2, 2, 1, NULL, NULL, NULL),
+           (3, 'bad', 'ada', 'c', 'submitted', 1, 1, 2, 1, NULL, NULL, NULL);
+    INSERT INTO events (task, seq, at, kind, body) VALUES
+        (1, 1, 1, 'submitted', '{"submitted":{"context_id":"c","message":{"id":"m","role":"user","parts":[{"content":{"text":"hi"}}]},"at":1}}'),
+        (1, 2, 2, 'status', '{"status":{"status":{"state":"working","at":2},"metadata":{"n":1.0}}}'),
+        (1, 3, 2, 'artifact', '{"artifact":{"artifact":{"id":"b","name":"reasoning","parts":[{"content":{"text":"hm"}}]},"append":false,"last_chunk":true}}'),
+        (1, 4, 2, 'artifact', '{"artifact":{"artifact":{"id":"a","name":"tool:bash","parts":[{"content":{"data":{"n":12345678901234567890123}}}]},"append":false,"last_chunk":true}}'),
+        (1, 5, 2, 'artifact', '{"artifact":{"artifact":{"id":"c","name":"text","parts":[{"content":{"text":"é\u00e9 "}}]},"append":false,"last_chunk":false}}'),
+        (1, 6, 2, 'artifact', '{"artifact":{"artifact":{"id":"c","name":"text","parts":[{"content":{"text":"\"x\""}}]},"append":true,"last_chunk":false}}'),
+        (1, 7, 2, 'artifact', '{"artifact":{"artifact":{"id":"d","parts":[{"content":{"text":""}}]},"append":false,"last_chunk":false}}'),
+        (2, 1, 1, 'submitted', '{"submitted":{"context_id":"c","message":{"id":"m","role":"user","parts":[{"content":{"text":"hi"}}]},"at":1}}'),
+        (2, 2, 3, 'status', '{"status":{"status":{"state":"completed","at":3}}}'),
+        (3, 1, 1, 'submitted', '{"submitted":{"context_id":"c","message":{"id":"m","role":"user","parts":[{"content":{"text":"hi"}}]},"at":1}}'),
+        (3, 2, 1, 'artifact', '{"artifact":');
+    INSERT INTO snapshots (task, seq, summary, artifacts) VALUES
+        (1, 5,
+         '{"id":"works","context_id":"c","status":{"state":"working","at":2},"artifacts":[],"history":[{"id":"m","role":"user","parts":[{"content":{"text":"hi"}}]}]}',
+         '[{"id":"b","name":"reasoning","parts":[{"content":{"text":"hm"}}]},{"id":"a","name":"tool:bash","parts":[{"content":{"data":{"n":12345678901234567890123}}}]},{"id":"c","name":"text","parts":[{"content":{"text":"é\u00e9 "}}]}]'),
+        (2, 1,
+         '{"id":"done","context_id":"c","status":{"state":"submitted","at":1},"artifacts":[],"history":[{"id":"m","role":"user","parts":[{"content":{"text":"hi"}}]}]}',
+         '[]'),
+        (3, 1, '{}', '[');
+"#;
+
+#[tokio::test]
+async fn a_file_of_the_first_schema_is_taken_over_with_what_it_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let mut db = Connection::open(&path).unwrap();
+    migrate(&mut db, &MIGRATIONS[..1]).unwrap();
+    db.execute_batch(FIRST_SCHEMA_ROWS).unwrap();
+    drop(db);
+
+    let store = SqliteStore::open(&path, Durability::Process).unwrap();
+    assert_eq!(applied(&Connection::open(&path).unwrap()).unwrap(), 2);
+    let works = store.get(&ada(), &task_id("works")).await.unwrap().unwrap();
+    let seen: Vec<_> = works
+        .task
+        .artifacts
+        .iter()
+        .map(|block| {
+            let [part] = block.parts.as_slice() else { panic!("{block:?}") };
+            let content = match &part.content {
+                PartContent::Text(text) => text.as_str(),
+                PartContent::Data(data) => data.get(),
+                other => panic!("{other:?}"),
+            };
+            (block.id.as_str(), block.kind, content)
+        })
+        .collect();
+    let expected = [
+        ("b", BlockKind::Reasoning, "hm"),
+        ("a", BlockKind::ToolCall, r#"{"n":12345678901234567890123}"#),
+        ("c", BlockKind::Text, "éé \"x\""),
+        ("d", BlockKind::Text, ""),
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!((works.seq, works.turn, works.open_asks), (Seq(7), Some(turn("ses", "msg")), vec![]));
+
+    // The log tells the same.
+    let entries = store.read(&task_id("works"), Seq::START, 100).await.unwrap();
+    let events: Vec<_> = entries.into_iter().map(|entry| entry.event).collect();
+    assert_eq!(folded(&task_id("works"), &events), works.task);
+    let done = store.head(&ada(), &task_id("done")).await.unwrap().unwrap();
+    assert_eq!((done.seq, done.state), (Seq(2), TaskState::Completed));
+    let damaged = store.get(&ada(), &task_id("bad")).await.unwrap_err();
+    assert_eq!(damaged.kind(), ErrorKind::Internal);
+
+    // And it goes on, with what is new.
+    let outcome = store.append(asking("works", 7, vec![opens(&interrupt("works", "r"))])).await.unwrap();
+    assert_eq!(outcome, Appended::Head(Seq(8)));
+    let unfinished = store.unfinished().await.unwrap();
+    let open: Vec<_> = unfinished.into_iter().map(|stored| (stored.task.id, stored.open_asks)).collect();
+    assert_eq!(open, [(task_id("works"), vec![interrupt("works", "r")])]);
 }

@@ -1,8 +1,10 @@
 //! What an agent answers, as a client reads it: tasks, pages and the events of a stream.
+//!
+//! What the extensions tell stays in the metadata, as it came; only the kind of a block is read from there.
 
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, ContextId, Error, ErrorKind, Message, Result, StatusUpdate, Task,
-    TaskEvent, TaskId, TaskState, TaskStatus,
+    Artifact, ArtifactId, ArtifactUpdate, BlockKind, ContextId, Error, ErrorKind, Message, Metadata, Result,
+    StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus,
 };
 use serde_json::value::RawValue;
 
@@ -32,7 +34,7 @@ impl StreamEvent {
                 Some(TaskEvent::Submitted { context_id, message: history.pop()?, at: status.at })
             }
             Self::Task(_) | Self::Message(_) => None,
-            Self::Status { update, .. } => Some(TaskEvent::Status(update)),
+            Self::Status { update, .. } => Some(TaskEvent::Status(update.into())),
             Self::Artifact { update, .. } => Some(TaskEvent::Artifact(update)),
         }
     }
@@ -106,6 +108,9 @@ fn task_fields(task: &Object<'_>) -> Read<Task> {
         status: task.required("status", status)?,
         artifacts: task.list("artifacts", artifact)?,
         history: task.list("history", message)?,
+        session: None,
+        usage: None,
+        open_asks: Vec::new(),
         metadata: task.optional("metadata", carried_metadata)?,
     })
 }
@@ -127,14 +132,26 @@ fn status(raw: &RawValue) -> Read<TaskStatus> {
 fn artifact(raw: &RawValue) -> Read<Artifact> {
     let known = &["artifactId", "name", "description", "parts", "metadata", "extensions"];
     let artifact = Object::read(raw, known)?;
+    let metadata = artifact.optional("metadata", carried_metadata)?;
     Ok(Artifact {
         id: artifact.required("artifactId", |raw| id(&text(raw)?, ArtifactId::parse))?,
+        kind: metadata.as_ref().and_then(block_kind).unwrap_or(BlockKind::Text),
+        source_message: None,
         name: artifact.optional("name", some_text)?.flatten(),
         description: artifact.optional("description", some_text)?.flatten(),
         parts: artifact.filled_list("parts", part)?,
         extensions: artifact.list("extensions", text)?,
-        metadata: artifact.optional("metadata", carried_metadata)?,
+        metadata,
     })
+}
+
+/// `shared.stream.block_type`, which only a reader of the stream hints is told.
+fn block_kind(metadata: &Metadata) -> Option<BlockKind> {
+    let shared = Object::read(metadata.json().raw(), &["shared"]).ok()?.raw("shared")?;
+    let stream = Object::read(shared, &["stream"]).ok()?.raw("stream")?;
+    let word = text(Object::read(stream, &["block_type"]).ok()?.raw("block_type")?).ok()?;
+    let kinds = [BlockKind::Text, BlockKind::Reasoning, BlockKind::ToolCall];
+    kinds.into_iter().find(|kind| kind.as_str() == word)
 }
 
 fn status_update(raw: &RawValue) -> Read<StreamEvent> {
@@ -143,8 +160,8 @@ fn status_update(raw: &RawValue) -> Read<StreamEvent> {
         task_id: event.required("taskId", task_id)?,
         context_id: event.required("contextId", context_id)?,
         update: StatusUpdate {
-            status: event.required("status", status)?,
             metadata: event.optional("metadata", carried_metadata)?,
+            ..StatusUpdate::new(event.required("status", status)?)
         },
     })
 }

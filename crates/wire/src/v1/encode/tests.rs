@@ -1,8 +1,10 @@
 //! Whole answers, byte for byte.
 
-use longshore_model::{ArtifactId, Json, MessageId, Role};
+use longshore_model::{ArtifactId, BlockKind, Json, MessageId, Role};
 
 use super::*;
+
+mod shared;
 
 fn written(bytes: Bytes) -> String {
     String::from_utf8(bytes.into()).unwrap()
@@ -19,6 +21,8 @@ fn message(id: &str, role: Role, text: &str) -> Message {
 fn artifact(id: &str, parts: Vec<Part>) -> Artifact {
     Artifact {
         id: ArtifactId::parse(id).unwrap(),
+        kind: BlockKind::Text,
+        source_message: None,
         name: Some("text".to_owned()),
         description: None,
         parts,
@@ -34,6 +38,9 @@ fn bare_task() -> Task {
         status: TaskStatus { state: TaskState::Working, at: Timestamp(1_786_440_600_125), message: None },
         artifacts: Vec::new(),
         history: Vec::new(),
+        session: None,
+        usage: None,
+        open_asks: Vec::new(),
         metadata: None,
     }
 }
@@ -85,7 +92,7 @@ fn a_view_leaves_out_what_was_not_asked_for() {
     for (history_length, expected) in
         [(None, &["m1", "m2"][..]), (Some(5), &["m1", "m2"]), (Some(1), &["m2"]), (Some(0), &[])]
     {
-        let json = written(task(&full_task(), View { history_length, artifacts: false }));
+        let json = written(task(&full_task(), View { history_length, artifacts: false, ..View::default() }));
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(value.get("artifacts"), None);
         assert_eq!(value.get("history").is_some(), !expected.is_empty(), "{history_length:?}");
@@ -97,12 +104,12 @@ fn a_view_leaves_out_what_was_not_asked_for() {
 
 #[test]
 fn a_list_always_has_its_four_fields() {
-    let brief = View { history_length: Some(0), artifacts: false };
+    let brief = View { history_length: Some(0), artifacts: false, ..View::default() };
     insta::assert_snapshot!("list_empty", written(list_response(&[], brief, "", 50, 0)));
     let tasks = [bare_task(), full_task()];
     insta::assert_snapshot!("list_brief", written(list_response(&tasks, brief, "n\"", 2, 7)));
     // Asked for artifacts, a task without any says so.
-    let with_artifacts = View { history_length: Some(0), artifacts: true };
+    let with_artifacts = View { history_length: Some(0), ..View::default() };
     insta::assert_snapshot!(
         "list_with_artifacts",
         written(list_response(&tasks[..1], with_artifacts, "", 1, 1))
@@ -119,10 +126,10 @@ fn each_event_is_one_frame() {
         message: message("m1", Role::User, "hi"),
         at: Timestamp(1),
     };
-    let working = TaskEvent::Status(StatusUpdate {
-        status: TaskStatus { state: TaskState::Working, at: Timestamp(2), message: None },
-        metadata: Some(metadata(r#"{"a":1}"#)),
-    });
+    let status = TaskStatus { state: TaskState::Working, at: Timestamp(2), message: None };
+    let working = TaskEvent::Status(
+        StatusUpdate { metadata: Some(metadata(r#"{"a":1}"#)), ..StatusUpdate::new(status) }.into(),
+    );
     let update = |append, last_chunk| {
         let artifact = artifact("a1", vec![Part::text("He")]);
         TaskEvent::Artifact(ArtifactUpdate { artifact, append, last_chunk, metadata: None })

@@ -1,0 +1,75 @@
+//! What OpenCode asks, as events and lists carry it.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct PermissionAsk {
+    pub(crate) id: String,
+    #[serde(rename = "sessionID")]
+    pub(crate) session: String,
+    #[serde(default)]
+    pub(crate) permission: String,
+    #[serde(default)]
+    pub(crate) patterns: Vec<String>,
+    /// What `always` would allow from then on.
+    #[serde(default)]
+    pub(crate) always: Vec<String>,
+    /// Whatever the tool says about it.
+    #[serde(default)]
+    pub(crate) metadata: serde_json::Value,
+    #[serde(default)]
+    pub(crate) tool: Option<AskedBy>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct QuestionAsk {
+    pub(crate) id: String,
+    #[serde(rename = "sessionID")]
+    pub(crate) session: String,
+    #[serde(default)]
+    pub(crate) questions: Vec<Question>,
+    #[serde(default)]
+    pub(crate) tool: Option<AskedBy>,
+}
+
+#[derive(Serialize, Deserialize, Debug)]
+pub(crate) struct Question {
+    #[serde(default)]
+    pub(crate) header: String,
+    #[serde(default, rename = "question")]
+    pub(crate) text: String,
+    #[serde(default)]
+    pub(crate) options: Vec<QuestionOption>,
+    #[serde(default)]
+    pub(crate) multiple: bool,
+    /// An answer in other words than those of the options is welcome, unless OpenCode says otherwise.
+    #[serde(default = "yes")]
+    pub(crate) custom: bool,
+}
+
+#[derive(Serialize, Deserialize, Debug)]
+pub(crate) struct QuestionOption {
+    #[serde(default)]
+    pub(crate) label: String,
+    #[serde(default)]
+    pub(crate) description: String,
+}
+
+/// The tool call that waits for the answer.
+#[derive(Deserialize, Debug)]
+pub(crate) struct AskedBy {
+    #[serde(default, rename = "messageID")]
+    pub(crate) message: Option<String>,
+    #[serde(default, rename = "callID")]
+    pub(crate) call: Option<String>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct AskReplied {
+    #[serde(rename = "requestID")]
+    pub(crate) request: String,
+}
+
+fn yes() -> bool {
+    true
+}

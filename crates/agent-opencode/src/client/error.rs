@@ -1,0 +1,109 @@
+//! Why a call to OpenCode gave no result.
+
+use std::fmt;
+
+use longshore_model::{Error, ErrorKind};
+
+/// Why a call gave no result.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// No connection: OpenCode did not get the request.
+    Unreachable(reqwest::Error),
+    /// The connection broke or nothing came in time: OpenCode may have got the request.
+    Cut(reqwest::Error),
+    /// Nothing came in time, as from an OpenCode that is just being started.
+    NoAnswer,
+    /// OpenCode does not accept our password.
+    Unauthorized,
+    /// OpenCode knows no such thing, and says so in its own words.
+    NotFound,
+    /// OpenCode said no. The text is fit for a caller.
+    Refused { status: u16, message: String },
+    /// Not what OpenCode answers, such as the page of its web interface.
+    Garbled(String),
+    /// An answer that is larger than what is read.
+    TooLong,
+    /// The request cannot be made, such as for an id that is none.
+    Invalid(Error),
+}
+
+impl CallError {
+    /// The error for a caller. `doing` completes "could not ...".
+    pub(crate) fn into_error(self, doing: &str) -> Error {
+        match self {
+            Self::Unreachable(cause) | Self::Cut(cause) => unreachable(doing).caused_by(cause.without_url()),
+            Self::NoAnswer => unreachable(doing),
+            Self::Unauthorized => Error::new(
+                ErrorKind::AgentUnavailable,
+                "OpenCode refused the gateway's user name or password. The operator of the gateway must set them \
+                 to those of the OpenCode server.",
+            ),
+            Self::NotFound => Error::new(
+                ErrorKind::SessionGone,
+                "OpenCode no longer knows this session. Start a new context.",
+            ),
+            Self::Refused { status, message } => Error::new(
+                ErrorKind::InvalidAgentResponse,
+                format!("OpenCode would not {doing} (status {status}): {message}"),
+            ),
+            Self::TooLong => Error::new(
+                ErrorKind::InvalidAgentResponse,
+                format!("OpenCode's answer is too long, so the gateway could not {doing}."),
+            ),
+            Self::Garbled(what) => Error::new(
+                ErrorKind::InvalidAgentResponse,
+                format!(
+                    "The agent's address does not answer like OpenCode ({what}), so the gateway could not {doing}. \
+                     The operator of the gateway must check the address and OpenCode's version."
+                ),
+            ),
+            Self::Invalid(error) => error,
+        }
+    }
+
+    /// Whether the call may yet succeed when it is made again.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Cut(_) | Self::NoAnswer | Self::Unauthorized | Self::Garbled(_) => {
+                true
+            }
+            Self::Refused { status, .. } => *status >= 500 || *status == 429,
+            Self::NotFound | Self::TooLong | Self::Invalid(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(_) => f.write_str("no connection"),
+            Self::Cut(_) => f.write_str("the connection broke or timed out"),
+            Self::NoAnswer => f.write_str("no answer"),
+            Self::Unauthorized => f.write_str("status 401"),
+            Self::NotFound => f.write_str("status 404"),
+            Self::Refused { status, .. } => write!(f, "status {status}"),
+            Self::Garbled(what) => f.write_str(what),
+            Self::TooLong => f.write_str("an answer that is too long"),
+            Self::Invalid(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<Error> for CallError {
+    fn from(error: Error) -> Self {
+        Self::Invalid(error)
+    }
+}
+
+impl From<reqwest::Error> for CallError {
+    fn from(error: reqwest::Error) -> Self {
+        if error.is_connect() { Self::Unreachable(error) } else { Self::Cut(error) }
+    }
+}
+
+fn unreachable(doing: &str) -> Error {
+    Error::new(
+        ErrorKind::AgentUnavailable,
+        format!("OpenCode cannot be reached, so the gateway could not {doing}. Try again later."),
+    )
+}

@@ -1,0 +1,107 @@
+//! What a turn hears of the sessions below its own, and what anybody in that tree asks.
+
+use std::collections::HashSet;
+
+use longshore_model::{Ask, IdError};
+
+use super::asks::Listed;
+use super::{Heard, Role, Translator};
+use crate::api::{AskedBy, Message, PermissionAsk, QuestionAsk, StoredInfo};
+use crate::{ask, outcome};
+
+impl Translator {
+    /// Takes in OpenCode's lists of asks. `at_work` are the session and those of its sub-agents that are busy: an idle
+    /// one asks nothing, and what the lists still hold of it was left by an abort. Call it after [`Self::list`].
+    pub(crate) fn open_asks(
+        &mut self,
+        permissions: &[PermissionAsk],
+        questions: &[QuestionAsk],
+        at_work: &HashSet<String>,
+    ) {
+        let mut asks: Vec<(&str, &str)> =
+            permissions.iter().map(|ask| (ask.id.as_str(), ask.session.as_str())).collect();
+        asks.extend(questions.iter().map(|ask| (ask.id.as_str(), ask.session.as_str())));
+        let closed = self.asks.compare(&Listed { asks, at_work, finished: self.is_finished() });
+        self.say(closed);
+        let is_open = |session: &str| at_work.contains(session);
+        for ask in permissions {
+            if is_open(&ask.session) && self.is_of_this_turn(&ask.session, ask.tool.as_ref()) {
+                self.permission(ask);
+            }
+        }
+        for ask in questions {
+            if is_open(&ask.session) && self.is_of_this_turn(&ask.session, ask.tool.as_ref()) {
+                self.question(ask);
+            }
+        }
+    }
+
+    /// OpenCode does not show the session's messages, and will not.
+    pub(crate) fn no_list(&mut self) {
+        if self.heard != Heard::Everything {
+            self.heard = Heard::Hidden;
+        }
+        self.unlisted = true;
+    }
+
+    pub(crate) fn has_open_asks(&self) -> bool {
+        self.asks.any_open()
+    }
+
+    /// Whether OpenCode's lists of asks must be read, because the stream does not tell whether one is still open. Says so
+    /// once.
+    pub(crate) fn must_ask(&mut self) -> bool {
+        self.asks.take_doubt()
+    }
+
+    /// Takes in messages of a sub-agent, as its message list has them.
+    pub(crate) fn list_below(&mut self, messages: &[StoredInfo]) {
+        for StoredInfo { info } in messages {
+            self.message_below(info);
+        }
+        self.tell_usage();
+    }
+
+    pub(super) fn message_below(&mut self, info: &Message) {
+        self.ledger.message_below(info);
+    }
+
+    pub(super) fn permission(&mut self, ask: &PermissionAsk) {
+        self.asked(ask::permission(ask, ask.session != self.session));
+    }
+
+    pub(super) fn question(&mut self, ask: &QuestionAsk) {
+        self.asked(ask::question(ask, ask.session != self.session));
+    }
+
+    fn asked(&mut self, ask: Result<Ask, IdError>) {
+        match ask {
+            Ok(ask) => {
+                let news = self.asks.asked(ask);
+                self.say(news);
+            }
+            Err(cause) => {
+                tracing::warn!(session = self.session, %cause, "an ask whose name is no identifier was skipped");
+            }
+        }
+    }
+
+    fn is_of_this_turn(&self, session: &str, by: Option<&AskedBy>) -> bool {
+        let Some(message) = by.and_then(|by| by.message.as_deref()).filter(|_| session == self.session)
+        else {
+            return true;
+        };
+        match self.messages.get(message) {
+            Some(role) => matches!(role, Role::Step(_)),
+            // Better one that an abort left than one that is lost.
+            None => self.unlisted,
+        }
+    }
+
+    /// Whether the newest step came to an end of its own.
+    fn is_finished(&self) -> bool {
+        self.newest().is_some_and(|step| {
+            step.completed.is_some() && !step.error.as_ref().is_some_and(outcome::is_abort)
+        })
+    }
+}

@@ -1,0 +1,77 @@
+//! What a turn has used: the sum over its steps, and over those of its sub-agents.
+
+use std::collections::HashMap;
+
+use longshore_model::Usage;
+
+use crate::api::{Message, Part};
+
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    by_message: HashMap<String, Entry>,
+    told: Usage,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// When a sub-agent began the message. A sub-agent may have worked for an earlier turn as well.
+    created_below: Option<f64>,
+    /// The message's own account. It has the tokens of the last step only, should there be several.
+    message: Usage,
+    /// Those of its steps, by part.
+    steps: HashMap<String, Usage>,
+}
+
+impl Ledger {
+    /// A message of the turn.
+    pub(super) fn message(&mut self, info: &Message) {
+        self.enter(info);
+    }
+
+    /// A message of a sub-agent.
+    pub(super) fn message_below(&mut self, info: &Message) {
+        if info.role != "user" {
+            self.enter(info).created_below = Some(info.time.created);
+        }
+    }
+
+    /// The end of a step of the turn.
+    pub(super) fn step(&mut self, part: &Part) {
+        if let Some(tokens) = &part.tokens {
+            let entry = self.by_message.entry(part.message.clone()).or_default();
+            entry.steps.insert(part.id.clone(), tokens.usage(part.cost));
+        }
+    }
+
+    /// The sum, if it is another than the last time. Sub-agents' messages count from this moment on.
+    pub(super) fn news(&mut self, since: Option<f64>) -> Option<Usage> {
+        let counts = |entry: &&Entry| {
+            entry.created_below.is_none_or(|created| since.is_some_and(|since| created >= since))
+        };
+        let sum =
+            self.by_message.values().filter(counts).map(Entry::usage).fold(Usage::default(), Usage::plus);
+        (sum != self.told).then(|| {
+            self.told = sum;
+            sum
+        })
+    }
+
+    fn enter(&mut self, info: &Message) -> &mut Entry {
+        let entry = self.by_message.entry(info.id.clone()).or_default();
+        let usage = info.tokens.as_ref().map(|tokens| tokens.usage(info.cost)).unwrap_or_default();
+        // A message begins with nothing, and what is older may come later.
+        if usage.total >= entry.message.total {
+            entry.message = usage;
+        }
+        entry
+    }
+}
+
+impl Entry {
+    fn usage(&self) -> Usage {
+        if self.steps.is_empty() {
+            return self.message;
+        }
+        self.steps.values().copied().fold(Usage::default(), Usage::plus)
+    }
+}

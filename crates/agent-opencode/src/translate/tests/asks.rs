@@ -1,0 +1,266 @@
+//! Asks: told once, closed once, and never lost.
+
+use std::collections::HashSet;
+
+use longshore_model::{AskKind, RequestId, Resolution};
+use serde_json::{Value, json};
+
+use super::merging::{feed, step};
+use super::replay::Replay;
+use super::*;
+use crate::api::{PermissionAsk, QuestionAsk};
+
+/// Asks and their ends, in order.
+fn told(events: &[AgentEvent]) -> Vec<String> {
+    let told = events.iter().filter_map(|event| match event {
+        AgentEvent::Asked(ask) => Some(format!("{} asked", ask.request_id)),
+        AgentEvent::AskClosed { request_id, resolution } => {
+            Some(format!("{request_id} {}", resolution.as_str()))
+        }
+        _ => None,
+    });
+    told.collect()
+}
+
+fn permissions(asks: &[(&str, &str)]) -> Vec<PermissionAsk> {
+    let ask = |&(id, session): &(&str, &str)| {
+        json!({"id": id, "sessionID": session, "permission": "bash", "patterns": ["x"],
+            "tool": {"messageID": "msg_a", "callID": "c"}})
+    };
+    serde_json::from_value(asks.iter().map(ask).collect()).unwrap()
+}
+
+fn ask(translator: &mut Translator, id: &str, session: &str) {
+    feed(translator, "permission.asked", &json!({"id": id, "sessionID": session, "permission": "bash"}));
+}
+
+fn at_work(sessions: &[&str]) -> HashSet<String> {
+    sessions.iter().map(|session| (*session).to_owned()).collect()
+}
+
+fn complete(translator: &mut Translator, error: &Value) {
+    let mut info = json!({"id": "msg_a", "parentID": "msg_p", "role": "assistant", "finish": "tool-calls",
+        "time": {"created": 2, "completed": 3}});
+    if !error.is_null() {
+        info["error"] = json!({"name": error});
+    }
+    feed(translator, "message.updated", &json!({"info": info}));
+}
+
+#[test]
+fn asks_of_the_agent_and_of_its_sub_agents_are_told_once() {
+    let cases = [
+        ("permission_once", vec!["The agent asks for permission to run: rm -f gone.txt"]),
+        (
+            "permission_pair",
+            vec![
+                "The agent asks for permission to run: rm -f x1",
+                "The agent asks for permission to run: rm -f x2",
+            ],
+        ),
+        ("task_permission", vec!["A sub-agent asks for permission to run: rm -f child.txt"]),
+        ("question_reject", vec!["The agent asks: Which colour? (Red, Green, Blue)"]),
+    ];
+    for (name, expected) in cases {
+        let replay = Replay::of(name, 0).finished();
+        let asked: Vec<&str> = replay
+            .events
+            .iter()
+            .filter_map(|event| match event {
+                AgentEvent::Asked(ask) => Some(ask.summary.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(asked, expected, "{name}");
+    }
+}
+
+#[test]
+fn asks_that_an_abort_left_in_the_lists_are_not_told_again() {
+    let mut replay = Replay::of("question_abort", 0).finished();
+    let ask = replay.events.iter().find_map(|event| match event {
+        AgentEvent::Asked(ask) => Some(ask.request_id.clone()),
+        _ => None,
+    });
+    let left: QuestionAsk = serde_json::from_value(serde_json::json!({
+        "id": ask.unwrap(), "sessionID": replay.session, "questions": [],
+        "tool": {"messageID": "msg_of_the_turn_before", "callID": "c"},
+    }))
+    .unwrap();
+    let busy = at_work(&[&replay.session]);
+    replay.translator.open_asks(&[], std::slice::from_ref(&left), &busy);
+    assert_eq!(replay.translator.take(), [], "it was told");
+    let mut next = Translator::new(&replay.session, "msg_next");
+    next.open_asks(&[], &[left], &busy);
+    assert_eq!(next.take(), [], "it is of another turn");
+}
+
+#[test]
+fn every_recorded_ask_is_closed_once_and_as_it_was() {
+    // How each ask of the recording ends; an abort leaves its ask in OpenCode's lists for good.
+    let cases = [
+        ("permission_once", 0, vec!["elsewhere"]),
+        ("permission_always", 0, vec!["elsewhere"]),
+        ("permission_edit", 0, vec!["elsewhere"]),
+        ("permission_external_directory", 0, vec!["elsewhere"]),
+        ("permission_reject", 0, vec!["elsewhere"]),
+        ("permission_reject_message", 0, vec!["elsewhere"]),
+        ("permission_pair", 0, vec!["elsewhere", "elsewhere"]),
+        ("task_permission", 0, vec!["elsewhere"]),
+        ("question_answer", 0, vec!["elsewhere"]),
+        ("question_multi", 0, vec!["elsewhere"]),
+        ("question_reject", 0, vec!["elsewhere"]),
+        ("question_abort", 0, vec!["dropped"]),
+        ("text", 0, vec![]),
+    ];
+    for (name, nth, ends) in cases {
+        let mut replay = Replay::of(name, nth).finished();
+        replay.close();
+        let asked: Vec<String> = told(&replay.events)
+            .iter()
+            .filter_map(|told| Some(told.strip_suffix(" asked")?.to_owned()))
+            .collect();
+        assert_eq!(asked.len(), ends.len(), "{name}");
+        let mut expected: Vec<String> = asked.iter().map(|id| format!("{id} asked")).collect();
+        expected.extend(asked.iter().zip(ends).map(|(id, end)| format!("{id} {end}")));
+        assert_eq!(told(&replay.events), expected, "{name}");
+    }
+}
+
+#[test]
+fn an_ask_says_who_asks_what_for_people_and_for_programs() {
+    let first = |name: &str| {
+        let replay = Replay::of(name, 0).finished();
+        let ask = replay.events.iter().find_map(|event| match event {
+            AgentEvent::Asked(ask) => Some(ask.clone()),
+            _ => None,
+        });
+        (ask.expect("an ask"), replay)
+    };
+    let (ask, replay) = first("task_permission");
+    assert_eq!(ask.kind, AskKind::Permission);
+    assert_eq!(ask.session.as_str(), replay.tree[1], "the sub-agent asks");
+    let details = ask.details.to_value();
+    assert_eq!(details["tool"]["call_id"], "call_644b7c6778_0");
+    assert_eq!(
+        (&details["always"], &details["metadata"]),
+        (&json!(["rm *"]), &json!({"command": "rm -f child.txt"}))
+    );
+
+    let (ask, replay) = first("question_multi");
+    assert_eq!((ask.kind, ask.session.as_str()), (AskKind::Question, replay.session.as_str()));
+    assert_eq!(ask.summary, "The agent asks: Pick (1) (A, B, C) Pick (2) (A, B, C)");
+    assert_eq!(ask.questions.len(), 2);
+    assert!(ask.questions.iter().all(|question| question.multiple && question.options == ["A", "B", "C"]));
+    let first = json!({"header": "Pick 1", "question": "Pick (1)", "multiple": true, "custom": true, "options": [
+        {"label": "A", "description": "Choose A"}, {"label": "B", "description": "Choose B"},
+        {"label": "C", "description": "Choose C"}]});
+    assert_eq!(ask.details.to_value()["questions"][0], first);
+}
+
+#[test]
+fn a_turn_goes_on_while_it_asks() {
+    for name in ["permission_once", "question_answer", "task_permission"] {
+        let mut replay = Replay::of(name, 0);
+        let asks = ["permission.asked", "question.asked"];
+        while !asks.contains(&replay.next_event().unwrap()["type"].as_str().unwrap()) {}
+        assert_eq!(replay.translator.verdict(false), Verdict::Running, "{name}");
+        replay.translator.gap();
+        replay.translator.asked_status(true);
+        assert_eq!(replay.translator.verdict(false), Verdict::Running, "{name}, after a gap");
+    }
+}
+
+#[test]
+fn after_a_gap_the_lists_tell_what_is_new_and_what_is_gone() {
+    let mut t = step();
+    ask(&mut t, "per_1", "ses_1");
+    ask(&mut t, "per_2", "ses_child");
+    ask(&mut t, "per_3", "ses_rests");
+    t.take();
+    t.gap();
+    let mut listed = permissions(&[
+        ("per_2", "ses_child"),
+        ("per_3", "ses_rests"),
+        ("per_4", "ses_1"),
+        ("per_5", "ses_foreign"),
+    ]);
+    t.open_asks(&listed, &[], &at_work(&["ses_1", "ses_child"]));
+    assert_eq!(told(&t.take()), ["per_1 elsewhere", "per_3 dropped", "per_4 asked"]);
+    assert!(t.has_open_asks());
+    // The events about it come late, or again.
+    ask(&mut t, "per_4", "ses_1");
+    for id in ["per_1", "per_2", "per_2", "per_9"] {
+        feed(&mut t, "permission.replied", &json!({"sessionID": "ses_1", "requestID": id, "reply": "once"}));
+    }
+    assert_eq!(told(&t.take()), ["per_2 elsewhere"]);
+    listed.remove(0);
+    t.open_asks(&listed, &[], &at_work(&["ses_1"]));
+    assert_eq!(told(&t.take()), [""; 0]);
+    t.close();
+    assert_eq!(told(&t.take()), ["per_4 dropped"]);
+    assert!(!t.has_open_asks());
+}
+
+#[test]
+fn an_ask_of_a_turn_that_is_over_was_answered_if_opencode_went_on_and_dropped_if_not() {
+    let cases = [
+        // (in the list, the newest message is complete, its error) and what became of the ask.
+        (true, true, json!(null), "per_1 dropped"),
+        (true, true, json!("MessageAbortedError"), "per_1 dropped"),
+        (false, true, json!(null), "per_1 elsewhere"),
+        (false, true, json!("MessageAbortedError"), "per_1 dropped"),
+        (false, false, json!(null), "per_1 dropped"),
+    ];
+    for (listed, completed, error, expected) in cases {
+        let mut t = step();
+        ask(&mut t, "per_1", "ses_1");
+        t.take();
+        if completed {
+            complete(&mut t, &error);
+        }
+        t.asked_status(false);
+        let listed_asks = if listed { permissions(&[("per_1", "ses_1")]) } else { Vec::new() };
+        t.open_asks(&listed_asks, &[], &HashSet::new());
+        assert_eq!(told(&t.take()), [expected], "{listed} {completed} {error}");
+    }
+}
+
+#[test]
+fn a_turn_that_is_taken_up_again_tells_only_what_the_log_lacks() {
+    let known = ["per_1", "per_2", "per_3"].map(|id| RequestId::parse(id).unwrap());
+    let mut t = Translator::resume("ses_1", "msg_p", &[], &known);
+    feed(
+        &mut t,
+        "message.updated",
+        &json!({"info": {"id": "msg_p", "role": "user", "time": {"created": 1}}}),
+    );
+    super::merging::message(&mut t, "msg_a", "msg_p", &json!({}));
+    assert!(t.has_open_asks());
+    let listed = permissions(&[("per_1", "ses_1"), ("per_3", "ses_child"), ("per_4", "ses_child")]);
+    t.open_asks(&listed, &[], &at_work(&["ses_1", "ses_child"]));
+    assert_eq!(told(&t.take()), ["per_2 elsewhere", "per_4 asked"]);
+    ask(&mut t, "per_1", "ses_1");
+    assert_eq!(told(&t.take()), [""; 0], "the log has it");
+    feed(&mut t, "session.idle", &json!({"sessionID": "ses_child"}));
+    assert!(t.must_ask(), "the list told whose it is");
+}
+
+#[test]
+fn an_idle_event_alone_drops_no_ask() {
+    let mut t = step();
+    ask(&mut t, "per_1", "ses_1");
+    ask(&mut t, "per_2", "ses_child");
+    t.take();
+    // The second idle of an aborted turn comes late, when the next turn may ask already.
+    feed(&mut t, "session.idle", &json!({"sessionID": "ses_1"}));
+    assert_eq!((told(&t.take()).len(), t.verdict(false)), (0, Verdict::Unsettled));
+    feed(&mut t, "session.idle", &json!({"sessionID": "ses_other_child"}));
+    assert!(!t.must_ask());
+    feed(&mut t, "session.idle", &json!({"sessionID": "ses_child"}));
+    assert!(t.must_ask());
+    assert!(!t.must_ask(), "once is enough");
+    let resolution = Resolution::Elsewhere.as_str();
+    feed(&mut t, "question.rejected", &json!({"sessionID": "ses_child", "requestID": "per_2"}));
+    assert_eq!(told(&t.take()), [format!("per_2 {resolution}")]);
+}

@@ -1,0 +1,320 @@
+//! Asks: answered through the gateway, elsewhere, or never.
+
+use longshore_model::{Answer, Ask, AskKind, ErrorKind, PermissionReply, RequestId};
+use longshore_testkit::fake_opencode::{Cut, CutKind, Fault, Gate, Play, Tool, Turn as Script};
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Asks and their ends, in order.
+fn told(events: &[AgentEvent]) -> Vec<String> {
+    let told = events.iter().filter_map(|event| match event {
+        AgentEvent::Asked(ask) => Some(ask.summary.clone()),
+        AgentEvent::AskClosed { resolution, .. } => Some(resolution.as_str().to_owned()),
+        _ => None,
+    });
+    told.collect()
+}
+
+/// Waits for the next ask.
+async fn asked(turn: &mut Turn) -> Ask {
+    let events = until(turn, |event| matches!(event, AgentEvent::Asked(_))).await;
+    match events.into_iter().next_back() {
+        Some(AgentEvent::Asked(ask)) => ask,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn permission(reply: PermissionReply, message: Option<&str>) -> Answer {
+    Answer::Permission { reply, message: message.map(str::to_owned) }
+}
+
+fn guarded() -> Script {
+    Script::new().guarded_tool(Tool::bash("rm x", "")).text("done", 1)
+}
+
+const GUARDED: &str = "The agent asks for permission to run: rm x";
+
+fn answers(answers: &[&[&str]]) -> Answer {
+    let labels = |labels: &&[&str]| labels.iter().map(|label| (*label).to_owned()).collect();
+    Answer::Question { answers: answers.iter().map(labels).collect() }
+}
+
+#[tokio::test]
+async fn answers_go_to_the_ask_in_the_directory_of_its_session() {
+    let rejected = "failed: OpenCode ended the turn after the tool call";
+    let cases: [(&str, Answer, &str, Value, &str); 8] = [
+        (
+            "permission_once",
+            permission(PermissionReply::Once, None),
+            "reply",
+            json!({"reply": "once"}),
+            "completed",
+        ),
+        (
+            "permission_edit",
+            permission(PermissionReply::Always, None),
+            "reply",
+            json!({"reply": "always"}),
+            "completed",
+        ),
+        (
+            "permission_reject",
+            permission(PermissionReply::Reject, None),
+            "reply",
+            json!({"reply": "reject"}),
+            rejected,
+        ),
+        (
+            "permission_reject_message",
+            permission(PermissionReply::Reject, Some("Keep it.")),
+            "reply",
+            json!({"reply": "reject", "message": "Keep it."}),
+            "completed",
+        ),
+        (
+            "task_permission",
+            permission(PermissionReply::Once, None),
+            "reply",
+            json!({"reply": "once"}),
+            "completed",
+        ),
+        ("question_answer", answers(&[&["Green"]]), "reply", json!({"answers": [["Green"]]}), "completed"),
+        (
+            "question_multi",
+            answers(&[&["A", "C"], &["by hand"]]),
+            "reply",
+            json!({"answers": [["A", "C"], ["by hand"]]}),
+            "completed",
+        ),
+        ("question_reject", Answer::RejectQuestion, "reject", json!({}), rejected),
+    ];
+    for (name, answer, action, body, end) in cases {
+        let bench = Bench::new();
+        bench.fake.play(&Play::new(name));
+        // Not the directory where the server runs: there a request that names none would do as well.
+        let directory = format!("{}/inner", bench.fake.directory());
+        std::fs::create_dir(&directory).unwrap();
+        let session = NewSession { directory: Some(directory.clone()) };
+        let session = bench.agent.open_session(session).await.unwrap();
+        let (_, mut turn) = bench.start(&session, "go").await.unwrap();
+        let ask = asked(&mut turn).await;
+        assert_eq!(ask.session != session.id, name == "task_permission");
+        bench.agent.reply(&session, &ask, &answer).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let kind = ask.kind.as_str();
+        let sent = bench.fake.requested("POST", &format!("/{kind}/{}/{action}", ask.request_id), 1).await;
+        assert_eq!((sent.body, sent.directory.as_str()), (body, directory.as_str()), "{name}");
+        let events = all(turn).await;
+        assert!(outcome(&events).starts_with(end), "{name}: {}", outcome(&events));
+        assert_eq!(told(&events), ["elsewhere"], "{name}");
+        bench.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_waits_for_is_refused() {
+    let bench = Bench::new();
+    let session = bench.session().await;
+    let ask = |id: &str, kind| Ask {
+        request_id: RequestId::parse(id).unwrap(),
+        kind,
+        session: session.id.clone(),
+        summary: String::new(),
+        details: longshore_model::Json::of(&json!({})),
+        questions: Vec::new(),
+    };
+    let once = permission(PermissionReply::Once, None);
+    let cases = [
+        (ask("per_gone", AskKind::Permission), once.clone(), ErrorKind::InterruptNotFound),
+        (ask("que_gone", AskKind::Question), Answer::RejectQuestion, ErrorKind::InterruptNotFound),
+        (ask("que_gone", AskKind::Question), answers(&[&["A"]]), ErrorKind::InterruptNotFound),
+        (ask("que_1", AskKind::Question), once.clone(), ErrorKind::InterruptTypeMismatch),
+        (ask("per_1", AskKind::Permission), Answer::RejectQuestion, ErrorKind::InterruptTypeMismatch),
+        (ask("..", AskKind::Permission), once.clone(), ErrorKind::InvalidParams),
+        (ask("ses_1", AskKind::Question), Answer::RejectQuestion, ErrorKind::InvalidParams),
+    ];
+    for (ask, answer, kind) in &cases {
+        let before = bench.fake.log().len();
+        let error = bench.agent.reply(&session, ask, answer).await.unwrap_err();
+        assert_eq!(error.kind(), *kind, "{ask:?}: {error}");
+        let sent = bench.fake.log().len() - before;
+        assert_eq!(sent, usize::from(*kind == ErrorKind::InterruptNotFound), "{ask:?}");
+    }
+    bench.fake.kill().await;
+    let error = bench.agent.reply(&session, &cases[0].0, &once).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AgentUnavailable);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_from_elsewhere_is_noticed() {
+    let cases = [
+        ("permission_once", "The agent asks for permission to run: rm -f gone.txt"),
+        ("task_permission", "A sub-agent asks for permission to run: rm -f child.txt"),
+        ("question_answer", "The agent asks: Which colour? (Red, Green)"),
+    ];
+    for (name, ask) in cases {
+        let bench = Bench::new();
+        bench.fake.play(&Play::new(name).foreign_replies());
+        let events = bench.run("go").await;
+        assert_eq!(told(&events), [ask, "elsewhere"], "{name}");
+        assert_eq!(outcome(&events), "completed", "{name}");
+        bench.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_abort_drops_the_ask_that_opencode_keeps() {
+    let bench = Bench::new();
+    bench.fake.queue(guarded());
+    let session = bench.session().await;
+    let (_, mut turn) = bench.start(&session, "go").await.unwrap();
+    asked(&mut turn).await;
+    bench.agent.abort(&session).await.unwrap();
+    let events = all(turn).await;
+    assert_eq!(told(&events), ["dropped"]);
+    assert_eq!(outcome(&events), "canceled: The turn was stopped.");
+    // The next turn does not take it for its own, though the list still has it.
+    bench.fake.queue(Script::new().text("one two three", 3));
+    bench.fake.cut_events(Cut { after: 6, how: CutKind::CleanEnd, lose: 0 });
+    let (_, turn) = bench.start(&session, "go on").await.unwrap();
+    let events = all(turn).await;
+    assert_eq!((told(&events).len(), text_of(&events).as_str()), (0, "one two three"));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_kill_drops_the_ask_that_opencode_forgets() {
+    let bench = Bench::new();
+    bench.fake.queue(guarded());
+    let session = bench.session().await;
+    let (_, mut turn) = bench.start(&session, "go").await.unwrap();
+    asked(&mut turn).await;
+    bench.fake.kill().await;
+    bench.fake.come_back();
+    let events = all(turn).await;
+    assert_eq!(told(&events), ["dropped"]);
+    assert!(outcome(&events).starts_with("failed: OpenCode stopped in the middle of the turn"));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn asks_survive_a_cut_of_the_stream_wherever_it_is() {
+    // The ask is the eighth event of the turn, its answer the ninth.
+    for (after, lose) in [(3, 0), (5, 3), (7, 0), (7, 1), (8, 0), (8, 1), (8, 3), (9, 2)] {
+        let bench = Bench::new();
+        bench.fake.queue(guarded());
+        let session = bench.session().await;
+        bench.fake.cut_events(Cut { after, how: CutKind::Reset, lose });
+        let (_, mut turn) = bench.start(&session, "go").await.unwrap();
+        let ask = asked(&mut turn).await;
+        let answer = permission(PermissionReply::Once, None);
+        bench.agent.reply(&session, &ask, &answer).await.unwrap();
+        let events = all(turn).await;
+        let what = format!("after {after}, {lose} lost");
+        assert_eq!(told(&events), ["elsewhere"], "{what}");
+        assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "done"), "{what}");
+        bench.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_sub_agents_ask_that_was_made_in_a_gap_is_found() {
+    let bench = Bench::new();
+    bench.fake.play(&Play::new("task_permission"));
+    let session = bench.session().await;
+    // All that the sub-agent said before it asked is lost, and that it exists.
+    bench.fake.cut_events(Cut { after: 11, how: CutKind::CleanEnd, lose: 17 });
+    let (_, mut turn) = bench.start(&session, "go").await.unwrap();
+    let ask = asked(&mut turn).await;
+    assert_ne!(ask.session, session.id);
+    bench.agent.reply(&session, &ask, &permission(PermissionReply::Once, None)).await.unwrap();
+    let events = all(turn).await;
+    assert_eq!((told(&events), outcome(&events).as_str()), (vec!["elsewhere".to_owned()], "completed"));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn an_ask_is_found_though_opencode_cannot_show_its_messages() {
+    let bench = Bench::new();
+    bench.fake.queue(guarded());
+    let session = bench.session().await;
+    bench.fake.fault_always("GET", "/message", Fault::Status(400));
+    bench.fake.cut_events(Cut { after: 2, how: CutKind::CleanEnd, lose: 6 });
+    let (_, mut turn) = bench.start(&session, "go").await.unwrap();
+    let ask = asked(&mut turn).await;
+    bench.agent.reply(&session, &ask, &permission(PermissionReply::Once, None)).await.unwrap();
+    let events = all(turn).await;
+    assert_eq!((told(&events), text_of(&events).as_str()), (vec!["elsewhere".to_owned()], "done"));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_sub_agent_that_stops_drops_its_ask_while_the_turn_goes_on() {
+    let bench = Bench::new();
+    let session = bench.session().await;
+    let gate = Gate::new();
+    let child = "ses_child";
+    let event = |kind: &str, mut properties: Value| {
+        properties["sessionID"] = child.into();
+        json!({"id": "evt_1", "type": kind, "properties": properties})
+    };
+    let status = |kind: &str| event("session.status", json!({"status": {"type": kind}}));
+    let info = json!({"id": child, "parentID": session.id.as_str(), "directory": session.directory});
+    let script = Script::new()
+        .raw(event("session.created", json!({"info": info})))
+        .raw(status("busy"))
+        .raw(event("permission.asked", json!({"id": "per_1", "permission": "bash", "patterns": ["rm x"]})))
+        .raw(status("idle"))
+        .raw(event("session.idle", json!({})));
+    bench.fake.queue(script.hold(&gate).text("gone on", 1));
+    let (_, mut turn) = bench.start(&session, "go").await.unwrap();
+    assert_eq!(asked(&mut turn).await.session.as_str(), child);
+    let events = until(&mut turn, |event| matches!(event, AgentEvent::AskClosed { .. })).await;
+    assert_eq!(told(&events), ["dropped"]);
+    gate.open();
+    let events = all(turn).await;
+    assert_eq!((told(&events).len(), text_of(&events).as_str()), (0, "gone on"));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_asks_is_taken_up_again() {
+    // What the log knows, whether the answer comes while nobody listens, and what is told after that.
+    let cases: [(bool, bool, &[&str]); 4] = [
+        (true, false, &["elsewhere"]),
+        (false, false, &[GUARDED, "elsewhere"]),
+        (true, true, &["elsewhere"]),
+        (false, true, &[]),
+    ];
+    for (known, answered_meanwhile, expected) in cases {
+        let bench = Bench::new();
+        let gate = Gate::new();
+        let script = Script::new().guarded_tool(Tool::bash("rm x", "")).hold(&gate);
+        bench.fake.queue(script.text("done", 1));
+        let session = bench.session().await;
+        let (prompt, mut turn) = bench.start(&session, "go").await.unwrap();
+        let ask = asked(&mut turn).await;
+        drop(turn);
+        let once = permission(PermissionReply::Once, None);
+        if answered_meanwhile {
+            bench.agent.reply(&session, &ask, &once).await.unwrap();
+            gate.reached().await;
+        }
+        let open_asks = if known { vec![ask.request_id.clone()] } else { Vec::new() };
+        let resume = Some(Resume { artifacts: Vec::new(), open_asks });
+        let mut turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+        // The turn has read the lists when it tells what it found in the messages.
+        let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Tool { .. })).await;
+        if !answered_meanwhile {
+            bench.agent.reply(&session, &ask, &once).await.unwrap();
+        }
+        gate.open();
+        events.extend(all(turn).await);
+        let what = format!("known: {known}, answered meanwhile: {answered_meanwhile}");
+        assert_eq!(told(&events), expected, "{what}");
+        assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "done"), "{what}");
+        assert_eq!(bench.fake.prompts().len(), 1, "{what}");
+        bench.stop().await;
+    }
+}

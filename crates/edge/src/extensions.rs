@@ -1,0 +1,98 @@
+//! Which extensions a request activates, and which of them its answer names.
+
+use http::{HeaderMap, HeaderValue};
+use longshore_wire::extension::{Activated, Extension, HEADER, OLD_HEADER};
+use longshore_wire::v1::extension::Method;
+
+use crate::reply::Response;
+
+/// From the header of both lines, however often it is there. A value that is no text names nothing.
+pub(crate) fn activated(headers: &HeaderMap) -> Activated {
+    let values = headers.get_all(HEADER).iter().chain(headers.get_all(OLD_HEADER));
+    Activated::of_header(values.filter_map(|value| value.to_str().ok()))
+}
+
+/// What the answer to a JSON-RPC call names: for a method of an extension that extension, for all others those of the
+/// public card.
+pub(crate) fn of_method(name: &str, activated: Activated) -> Activated {
+    match Method::find(name) {
+        Some(method) => activated.among(&[method.extension]),
+        None => public(activated),
+    }
+}
+
+pub(crate) fn public(activated: Activated) -> Activated {
+    activated.among(&Extension::PUBLIC)
+}
+
+/// Names the extensions in the answer. One that HTTP calls an error has activated none.
+pub(crate) fn echo(response: &mut Response, activated: Activated) {
+    let is_success = response.status().is_success() || response.status().is_redirection();
+    if let Some(uris) = activated.to_header().filter(|_| is_success) {
+        let value = HeaderValue::try_from(uris).expect("the URIs may stand in a header");
+        response.headers_mut().insert(HEADER, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+    use crate::reply;
+
+    const HINTS: &str = "urn:opencode-a2a:extension:stream-hints:v1";
+    const INTERRUPT: &str = "urn:opencode-a2a:extension:interactive-interrupt:v1";
+    const RECOVERY: &str = "urn:opencode-a2a:extension:interrupt-recovery:v1";
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn both_headers_count() {
+        let both: Activated = [Extension::StreamHints, Extension::InteractiveInterrupt].into_iter().collect();
+        for (pairs, expected) in [
+            (vec![], Activated::NONE),
+            (vec![("a2a-extensions", "urn:x")], Activated::NONE),
+            (vec![("A2A-EXTENSIONS", HINTS), ("x-a2a-extensions", INTERRUPT)], both),
+            (vec![("a2a-extensions", HINTS), ("a2a-extensions", INTERRUPT)], both),
+            (vec![("x-a2a-extensions", "urn:a2a:stream-hints , urn:a2a:interactive-interrupt")], both),
+        ] {
+            assert_eq!(activated(&headers(&pairs)), expected, "{pairs:?}");
+        }
+        let mut binary = headers(&[("a2a-extensions", HINTS)]);
+        binary.append(HEADER, HeaderValue::from_bytes(b"\xff").unwrap());
+        assert_eq!(activated(&binary), [Extension::StreamHints].into_iter().collect());
+    }
+
+    #[test]
+    fn an_answer_names_what_counted_for_it() {
+        let all: Activated = Activated::of_header([
+            HINTS,
+            INTERRUPT,
+            RECOVERY,
+            "urn:a2a:session-binding,urn:a2a:wire-contract",
+        ]);
+        let core = format!("urn:opencode-a2a:extension:session-binding:v1,{HINTS},{INTERRUPT}");
+        for (method, status, expected) in [
+            ("SendMessage", 200, core.as_str()),
+            ("SendMessage", 204, &core),
+            ("SendMessage", 304, &core),
+            ("SendMessage", 401, ""),
+            ("SendMessage", 500, ""),
+            ("nonsense", 200, &core),
+            ("a2a.interrupt.permission.reply", 200, INTERRUPT),
+            ("opencode.questions.list", 200, RECOVERY),
+            ("opencode.questions.list", 413, ""),
+        ] {
+            let mut response = reply::empty(StatusCode::from_u16(status).unwrap());
+            echo(&mut response, of_method(method, all));
+            let named = response.headers().get(HEADER).map_or("", |value| value.to_str().unwrap());
+            assert_eq!(named, expected, "{method} {status}");
+        }
+        let mut response = reply::empty(StatusCode::OK);
+        echo(&mut response, Activated::NONE);
+        assert!(response.headers().is_empty());
+    }
+}

@@ -1,0 +1,171 @@
+//! Extensions: what each reader is told, and what its answer names.
+
+use longshore_model::{
+    AgentEvent, BlockKind, BlockRef, Cost, Json, MessageId, Progress, ProgressKind, SessionNote, ToolCall,
+    ToolStatus, Usage,
+};
+use longshore_testkit::scripted_agent::{StartedTurn, text_block};
+use serde_json::{Value, json};
+
+use crate::support::{Frame, Gateway, HINTS, INTERRUPT, RECOVERY, SESSION, message, redacted};
+
+/// Everything that metadata can tell.
+fn all() -> String {
+    [SESSION, HINTS, INTERRUPT].join(",")
+}
+
+/// A turn with all that an agent reports.
+async fn play(turn: StartedTurn) {
+    let mut block = text_block("prt_1");
+    block.kind = BlockKind::Reasoning;
+    block.message = Some(MessageId::parse("msg_1").unwrap());
+    let call = ToolCall {
+        call_id: "call_1".to_owned(),
+        tool: "bash".to_owned(),
+        status: ToolStatus::Completed,
+        title: None,
+        input: None,
+        output: Some("ok".to_owned()),
+        error: None,
+    };
+    let session = SessionNote { id: turn.request.session.id.clone(), title: Some("A title".to_owned()) };
+    let details = Json::parse(r#"{"reason":"stop"}"#);
+    let usage = Usage { input: 3, output: 2, total: 5, cost: Cost(1_500_000), ..Usage::default() };
+    turn.report(AgentEvent::Session(session)).await;
+    turn.report(AgentEvent::Text { block, text: "Hm.".to_owned() }).await;
+    let block = BlockRef { kind: BlockKind::ToolCall, ..text_block("prt_2") };
+    turn.report(AgentEvent::Tool { block, call }).await;
+    turn.report(AgentEvent::Progress(Progress { kind: ProgressKind::StepFinished, details })).await;
+    turn.report(AgentEvent::Usage(usage)).await;
+    turn.complete().await;
+}
+
+/// A value without what only extensions tell.
+fn without_notes(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(without_notes).collect(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| (key, without_notes(value)))
+            .filter(|(key, value)| *key != "shared" && (*key != "metadata" || *value != json!({})))
+            .map(|(key, value)| (key.clone(), value))
+            .collect(),
+        other => other.clone(),
+    }
+}
+
+fn plain(frames: &[Frame]) -> Vec<(Option<u64>, Value)> {
+    frames.iter().map(|frame| (frame.id, without_notes(&frame.data))).collect()
+}
+
+#[tokio::test]
+async fn two_readers_of_one_task_get_the_same_events_with_and_without_the_metadata() {
+    let mut gateway = Gateway::manual().await;
+    let (id, turn) = gateway.working_task("m1").await;
+    let path = format!("/tasks/{id}:subscribe");
+    let subscribe = |extensions: &str| {
+        gateway.call("GET", &path).header("last-event-id", "0").header("a2a-extensions", extensions)
+    };
+    let mut deaf = subscribe("").stream().await;
+    let mut told = subscribe(&all()).stream().await;
+    let mut partly = subscribe(HINTS).stream().await;
+    play(turn).await;
+    let (deaf, told, partly) = (deaf.rest().await, told.rest().await, partly.rest().await);
+    assert_eq!(plain(&told), plain(&deaf));
+    assert_eq!(plain(&partly), plain(&deaf));
+    assert!(deaf.iter().all(|frame| !frame.raw.contains("shared")), "{deaf:?}");
+    assert!(partly.iter().all(|frame| !frame.raw.contains("ses_1")), "{partly:?}");
+    let shown: Vec<Value> = told.into_iter().map(|frame| redacted(frame.data)).collect();
+    insta::assert_json_snapshot!(shown);
+
+    // From the log, when the task is over: again to each its own.
+    for (extensions, before) in [("", &deaf), (HINTS, &partly)] {
+        assert_eq!(&subscribe(extensions).stream().await.rest().await, before);
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn every_answer_with_a_task_tells_the_notes() {
+    let mut gateway = Gateway::manual().await;
+    let body = json!({"message": message("m1", "go")});
+    let sending = gateway.rpc("SendMessage", &body).header("a2a-extensions", &all()).send();
+    let (sent, ()) = tokio::join!(sending, async { play(gateway.turns.recv().await.unwrap()).await });
+    let sent = sent.json()["result"]["task"].clone();
+    assert_eq!(sent["metadata"]["shared"]["session"], json!({"id": "ses_1", "title": "A title"}));
+    assert_eq!(sent["metadata"]["shared"]["usage"]["total_tokens"], 5);
+    assert_eq!(sent["artifacts"][0]["metadata"]["shared"]["stream"]["block_type"], "reasoning");
+
+    let id = sent["id"].as_str().unwrap();
+    let ways = [
+        (gateway.call("GET", &format!("/tasks/{id}")), ""),
+        (gateway.rpc("GetTask", &json!({"id": id})), "/result"),
+        (gateway.call("GET", "/tasks?includeArtifacts=true"), "/tasks/0"),
+        (gateway.rpc("ListTasks", &json!({"includeArtifacts": true})), "/result/tasks/0"),
+        (gateway.call("POST", "/message:send").json(&body), "/task"),
+    ];
+    for (call, place) in ways {
+        let told = call.clone().header("x-a2a-extensions", &all()).send().await.json();
+        let deaf = call.send().await.json();
+        let (mut told, mut deaf) =
+            (told.pointer(place).unwrap().clone(), deaf.pointer(place).unwrap().clone());
+        for task in [&mut told, &mut deaf] {
+            // Lists leave the history out.
+            task["history"] = sent["history"].clone();
+        }
+        assert_eq!(told, sent, "{place}");
+        assert_eq!(deaf, without_notes(&sent), "{place}");
+    }
+
+    // A task that is canceled, and one that is only looked at.
+    let (id, turn) = gateway.working_task("m2").await;
+    let session = SessionNote { id: turn.request.session.id.clone(), title: None };
+    let path = format!("/tasks/{id}:subscribe");
+    let mut events = gateway.call("GET", &path).stream().await;
+    events.next().await.unwrap();
+    turn.report(AgentEvent::Session(session)).await;
+    events.next().await.unwrap();
+    let mut told = gateway.call("GET", &path).header("a2a-extensions", SESSION).stream().await;
+    let opening = told.next().await.unwrap();
+    let expected = json!({"shared": {"session": {"id": turn.request.session.id.as_str()}}});
+    assert_eq!(opening.data["task"]["metadata"], expected);
+    let canceled =
+        gateway.rpc("CancelTask", &json!({"id": id})).header("a2a-extensions", SESSION).send().await;
+    assert_eq!(canceled.json()["result"]["metadata"], expected);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_names_the_extensions_that_counted() {
+    let gateway = Gateway::echoing().await;
+    let body = json!({"message": message("m1", "hi")});
+    let core = format!("{SESSION},{HINTS}");
+    let asked = format!(" {HINTS} , urn:x,{RECOVERY}, urn:a2a:session-binding");
+    let cases = [
+        (gateway.call("GET", "/.well-known/agent-card.json"), core.as_str()),
+        (gateway.call("HEAD", "/.well-known/agent-card.json"), &core),
+        (gateway.call("GET", "/livez"), ""),
+        (gateway.call("POST", "/message:send").json(&body), &core),
+        (gateway.call("POST", "/message:stream").json(&body), &core),
+        (gateway.rpc("SendMessage", &body), &core),
+        (gateway.rpc("SendStreamingMessage", &body), &core),
+        (gateway.call("GET", "/tasks"), &core),
+        (gateway.rpc("GetTask", &json!({"id": "nope"})), &core),
+        (gateway.rpc("nonsense", &json!({})), &core),
+        (gateway.rpc("opencode.questions.list", &json!({})), RECOVERY),
+        (gateway.rpc("opencode.questions.list", &json!({"x": 1})), RECOVERY),
+        (gateway.rpc("a2a.interrupt.question.reject", &json!({})), ""),
+        (gateway.call("GET", "/tasks/nope"), ""),
+        (gateway.call("GET", "/nope"), ""),
+        (gateway.rpc("ListTasks", &json!({})).header("authorization", ""), ""),
+    ];
+    for (index, (call, expected)) in cases.into_iter().enumerate() {
+        let silent = call.clone().send().await;
+        assert_eq!(silent.headers.get("a2a-extensions"), None, "case {index}");
+        for name in ["a2a-extensions", "x-a2a-extensions"] {
+            let answer = call.clone().header(name, &asked).send().await;
+            assert_eq!(answer.header("a2a-extensions"), expected, "case {index}");
+        }
+    }
+    gateway.stop().await;
+}

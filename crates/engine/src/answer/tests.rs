@@ -1,0 +1,124 @@
+use longshore_model::{Json, MessageId, Part, Role, SessionId};
+
+use super::*;
+
+fn ask(id: &str, kind: AskKind, questions: &[(&[&str], bool)]) -> Ask {
+    Ask {
+        request_id: RequestId::parse(id).unwrap(),
+        kind,
+        session: SessionId::parse("ses").unwrap(),
+        summary: format!("Summary of {id}."),
+        details: Json::parse("{}").unwrap(),
+        questions: questions
+            .iter()
+            .map(|(options, multiple)| Question {
+                text: "?".to_owned(),
+                options: options.iter().map(|&label| label.to_owned()).collect(),
+                multiple: *multiple,
+            })
+            .collect(),
+    }
+}
+
+fn permission() -> Ask {
+    ask("per_1", AskKind::Permission, &[])
+}
+
+fn read_parts(parts: Vec<Part>, open: &[&Ask]) -> Result<(String, Answer), String> {
+    let message = Message::new(MessageId::parse("m").unwrap(), Role::User, parts);
+    read(&message, open)
+        .map(|(id, answer)| (id.to_string(), answer))
+        .map_err(|error| error.violations()[0].field.clone())
+}
+
+fn words(text: &str, ask: &Ask) -> Result<Answer, String> {
+    read_parts(vec![Part::text(text)], &[ask]).map(|(_, answer)| answer)
+}
+
+fn data(json: &str, open: &[&Ask]) -> Result<(String, Answer), String> {
+    read_parts(vec![Part::text("ignored"), Part::data(Json::parse(json).unwrap())], open)
+}
+
+fn reply(reply: PermissionReply, message: Option<&str>) -> Answer {
+    Answer::Permission { reply, message: message.map(str::to_owned) }
+}
+
+fn answers(lists: &[&[&str]]) -> Answer {
+    let list = |labels: &&[&str]| labels.iter().map(|&label| label.to_owned()).collect();
+    Answer::Question { answers: lists.iter().map(list).collect() }
+}
+
+#[test]
+fn words_answer_a_permission() {
+    let cases = [
+        ("once", Ok(reply(PermissionReply::Once, None))),
+        (" Always\n", Ok(reply(PermissionReply::Always, None))),
+        ("REJECT", Ok(reply(PermissionReply::Reject, None))),
+        ("reject: use the other file", Ok(reply(PermissionReply::Reject, Some("use the other file")))),
+        ("reject, not now", Ok(reply(PermissionReply::Reject, Some("not now")))),
+        ("once upon a time", Err("message.parts".to_owned())),
+        ("sure", Err("message.parts".to_owned())),
+        ("", Err("message.parts".to_owned())),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(words(text, &permission()), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn words_answer_a_question() {
+    let one = ask("que_1", AskKind::Question, &[(&["Red", "Green"], false)]);
+    let many = ask("que_1", AskKind::Question, &[(&["Red", "Green", "Blue"], true)]);
+    let two = ask("que_1", AskKind::Question, &[(&["A", "B"], false), (&["C"], false)]);
+    let odd = ask("que_1", AskKind::Question, &[(&["reject", "accept"], false)]);
+    let cases = [
+        (&one, "green", Ok(answers(&[&["Green"]]))),
+        (&one, "something else, really", Ok(answers(&[&["something else, really"]]))),
+        (&one, "Reject", Ok(Answer::RejectQuestion)),
+        (&odd, "reject", Ok(answers(&[&["reject"]]))),
+        (&many, "red, BLUE", Ok(answers(&[&["Red", "Blue"]]))),
+        (&many, "red, purple", Ok(answers(&[&["red, purple"]]))),
+        (&two, "b\n\nmy own", Ok(answers(&[&["B"], &["my own"]]))),
+        (&two, "b", Err("message.parts".to_owned())),
+        (&one, "  ", Err("message.parts".to_owned())),
+    ];
+    for (ask, text, expected) in cases {
+        assert_eq!(words(text, ask), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn a_data_part_names_its_ask() {
+    let (permission, question) = (permission(), ask("que_1", AskKind::Question, &[(&["A"], false)]));
+    let open = [&permission, &question];
+    let named = |id: &str, answer: Answer| Ok((id.to_owned(), answer));
+    let field = |field: &str| Err(format!("message.parts[1].data{field}"));
+    let cases = [
+        (r#"{"request_id":"per_1","reply":"once"}"#, named("per_1", reply(PermissionReply::Once, None))),
+        (
+            r#"{"request_id":"per_1","reply":"reject","message":"no"}"#,
+            named("per_1", reply(PermissionReply::Reject, Some("no"))),
+        ),
+        (r#"{"request_id":"que_1","answers":[["A"]]}"#, named("que_1", answers(&[&["A"]]))),
+        (r#"{"request_id":"que_1","reply":"reject"}"#, named("que_1", Answer::RejectQuestion)),
+        (r#"{"request_id":"per_2","reply":"once"}"#, field(".request_id")),
+        (r#"{"request_id":"per_1","reply":"maybe"}"#, field(".reply")),
+        (r#"{"request_id":"per_1","answers":[["A"]]}"#, field(".reply")),
+        (r#"{"request_id":"que_1","reply":"once"}"#, field(".answers")),
+        (r#"{"reply":"once"}"#, field("")),
+        ("[1]", field("")),
+    ];
+    for (json, expected) in cases {
+        assert_eq!(data(json, &open), expected, "{json}");
+    }
+}
+
+#[test]
+fn words_with_several_asks_open_are_refused_with_the_list() {
+    let (one, two) = (permission(), ask("per_2", AskKind::Permission, &[]));
+    let message = Message::new(MessageId::parse("m").unwrap(), Role::User, vec![Part::text("once")]);
+    let error = read(&message, &[&one, &two]).unwrap_err();
+    for id in ["per_1", "per_2"] {
+        assert!(error.message().contains(id), "{error}");
+    }
+}

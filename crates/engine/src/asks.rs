@@ -1,0 +1,241 @@
+//! The open asks of one task: who may answer them, until when, and what became of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use longshore_model::{
+    Answer, Ask, AskKind, Closed, Error, ErrorKind, Interrupt, Message, PermissionReply, Principal,
+    RequestId, Resolution, Result, Retry, Timestamp,
+};
+use tokio::sync::oneshot;
+
+use crate::config::{AskConfig, AtDeadline};
+use crate::lifecycle;
+use crate::port::{Agent, AskChange, BoxFuture, Session};
+use crate::service::Snapshot;
+use crate::writer::Writer;
+
+/// Somebody answers an ask.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) request: RequestId,
+    pub(crate) answer: Answer,
+    pub(crate) by: Principal,
+    /// The message that held the answer, if it was one.
+    pub(crate) message: Option<Message>,
+    pub(crate) reply: oneshot::Sender<Result<Snapshot>>,
+}
+
+/// The agent has taken an answer, or not.
+pub(crate) struct Delivered {
+    given: Given,
+    outcome: Result<()>,
+}
+
+pub(crate) struct Asks {
+    config: AskConfig,
+    open: Vec<Interrupt>,
+    /// Answers on their way to the agent, and what the agent has said meanwhile of the end of the ask.
+    answering: HashMap<RequestId, Option<Resolution>>,
+    deliveries: FuturesUnordered<BoxFuture<'static, Delivered>>,
+}
+
+impl Asks {
+    pub(crate) fn new(config: AskConfig, open: Vec<Interrupt>) -> Self {
+        Self { config, open, answering: HashMap::new(), deliveries: FuturesUnordered::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    pub(crate) fn requests(&self) -> Vec<RequestId> {
+        self.open.iter().map(|open| open.ask.request_id.clone()).collect()
+    }
+
+    /// The agent asks. Asking the same again changes nothing.
+    pub(crate) fn opened(&mut self, writer: &mut Writer, owner: &Principal, ask: Ask) {
+        if self.open.iter().any(|open| open.ask.request_id == ask.request_id) || writer.is_over() {
+            return;
+        }
+        let (task, now) = (writer.task(), writer.now());
+        let event = lifecycle::asked(task, now, &ask);
+        let interrupt = Interrupt {
+            ask,
+            owner: owner.clone(),
+            task: task.id.clone(),
+            context: task.context_id.clone(),
+            asked_at: now,
+            expires_at: self.config.time_to_live.map(|limit| later(now, limit)),
+            closed: None,
+        };
+        writer.push_ask(event, AskChange::Opened(interrupt.clone()));
+        self.open.push(interrupt);
+    }
+
+    /// The agent says that an ask is closed.
+    pub(crate) fn closed(&mut self, writer: &mut Writer, request: &RequestId, resolution: Resolution) {
+        if let Some(said) = self.answering.get_mut(request) {
+            // Most likely by the answer that is on its way; that is known when it has arrived.
+            *said = Some(resolution);
+            return;
+        }
+        let closed = Closed { resolution, at: writer.now(), by: None, how: None };
+        self.close(writer, request, closed, None);
+    }
+
+    /// Sends an answer to the agent. Whoever gave it is told by [`Asks::settle`].
+    pub(crate) fn answer(&mut self, agent: &Arc<dyn Agent>, session: &Session, given: Given) {
+        let Some(open) = self.open.iter().find(|open| open.ask.request_id == given.request) else {
+            let _ = given.reply.send(Err(not_open(&given.request)));
+            return;
+        };
+        if open.ask.kind != given.answer.kind() {
+            let error = type_mismatch(&open.ask, &given.answer);
+            let _ = given.reply.send(Err(error));
+            return;
+        }
+        if self.answering.insert(given.request.clone(), None).is_some() {
+            let _ = given.reply.send(Err(not_open(&given.request)));
+            return;
+        }
+        let (agent, session, ask) = (Arc::clone(agent), session.clone(), open.ask.clone());
+        self.deliveries.push(Box::pin(async move {
+            let outcome = agent.reply(&session, &ask, &given.answer).await;
+            Delivered { given, outcome }
+        }));
+    }
+
+    /// Waits until the agent has taken an answer. Cancel safe; waits for ever while none is on its way.
+    pub(crate) async fn delivered(&mut self) -> Delivered {
+        match self.deliveries.next().await {
+            Some(delivered) => delivered,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Writes down what became of an answer. The giver is told by the caller, once it is durable.
+    pub(crate) fn settle(&mut self, writer: &mut Writer, delivered: Delivered) -> Verdict {
+        let Delivered { given, outcome } = delivered;
+        let Given { request, answer, by, message, reply } = given;
+        let said = self.answering.remove(&request).flatten();
+        let elsewhere = match (outcome, said) {
+            // It arrived. Also when the connection broke and the agent says that somebody answered.
+            (Ok(()), _) => None,
+            (Err(error), Some(Resolution::Elsewhere)) if error.retry() == Retry::Later => None,
+            (Err(error), None) if error.kind() == ErrorKind::InterruptNotFound => Some(Resolution::Elsewhere),
+            // It did not arrive, and nothing is known of the ask: it can be answered again.
+            (Err(error), None) => return Verdict { reply, refusal: Some(error) },
+            // Somebody else was faster.
+            (Err(_), Some(resolution)) => Some(resolution),
+        };
+        if let Some(resolution) = elsewhere {
+            let closed = Closed { resolution, at: writer.now(), by: None, how: None };
+            self.close(writer, &request, closed, None);
+            return Verdict { reply, refusal: Some(not_open(&request)) };
+        }
+        let (resolution, how) = (answer.resolution(), Some(answer.how()));
+        let closed = Closed { resolution, at: writer.now(), by: Some(by), how };
+        self.close(writer, &request, closed, message);
+        Verdict { reply, refusal: None }
+    }
+
+    /// How long it is until the next deadline of an ask that nobody is answering.
+    pub(crate) fn until_deadline(&self, now: Timestamp) -> Option<Duration> {
+        let unanswered = self.open.iter().filter(|open| !self.answering.contains_key(&open.ask.request_id));
+        let next = unanswered.filter_map(|open| open.expires_at).min()?;
+        Some(Duration::from_millis(u64::try_from(next.0.saturating_sub(now.0)).unwrap_or(0)))
+    }
+
+    /// Closes the asks whose time is over, and gives the agent the answer of the policy, so that it does not wait for ever.
+    pub(crate) fn expire(&mut self, writer: &mut Writer, now: Timestamp) -> Vec<(Ask, Answer)> {
+        let due = |open: &&Interrupt| {
+            open.expires_at.is_some_and(|at| at <= now) && !self.answering.contains_key(&open.ask.request_id)
+        };
+        let due: Vec<Ask> = self.open.iter().filter(due).map(|open| open.ask.clone()).collect();
+        let mut answers = Vec::new();
+        for ask in due {
+            let answer = policy(self.config.at_deadline, ask.kind);
+            let closed =
+                Closed { resolution: Resolution::Expired, at: now, by: None, how: Some(answer.how()) };
+            self.close(writer, &ask.request_id, closed, None);
+            answers.push((ask, answer));
+        }
+        answers
+    }
+
+    fn close(&mut self, writer: &mut Writer, request: &RequestId, closed: Closed, joined: Option<Message>) {
+        let Some(index) = self.open.iter().position(|open| open.ask.request_id == *request) else { return };
+        let ask = self.open.remove(index).ask;
+        if writer.is_over() {
+            return;
+        }
+        let next = self.open.first().map(|open| &open.ask);
+        let event = lifecycle::ask_closed(writer.task(), writer.now(), &ask, closed.resolution, next, joined);
+        writer.push_ask(event, AskChange::Closed { request_id: request.clone(), closed });
+    }
+}
+
+/// What the giver of an answer is to be told, once everything is durable.
+pub(crate) struct Verdict {
+    reply: oneshot::Sender<Result<Snapshot>>,
+    refusal: Option<Error>,
+}
+
+impl Verdict {
+    pub(crate) fn tell(self, writer: &Writer) {
+        let answer = match self.refusal {
+            Some(error) => Err(error),
+            None => Ok(Snapshot { task: writer.task().clone(), seq: writer.head() }),
+        };
+        // The giver may have gone; the answer stands all the same.
+        let _ = self.reply.send(answer);
+    }
+}
+
+pub(crate) fn not_open(request: &RequestId) -> Error {
+    let text = format!("No ask {request} is open that you may answer; list the open ones, or get the task.");
+    Error::new(ErrorKind::InterruptNotFound, text).detail("requestId", request.as_str())
+}
+
+/// Why an answer cannot be taken by a turn that does not run, or not yet again.
+pub(crate) fn not_now(open: &[RequestId], request: &RequestId) -> Error {
+    if !open.contains(request) {
+        return not_open(request);
+    }
+    let text = "The agent is not back yet; the ask is still open, so answer it again in a moment.";
+    Error::new(ErrorKind::AgentUnavailable, text).detail("requestId", request.as_str())
+}
+
+pub(crate) fn type_mismatch(ask: &Ask, answer: &Answer) -> Error {
+    let text = format!("{} is a {}; answer it as one.", ask.request_id, ask.kind);
+    Error::new(ErrorKind::InterruptTypeMismatch, text)
+        .detail("requestId", ask.request_id.as_str())
+        .detail("expectedInterruptType", answer.kind().as_str())
+        .detail("actualInterruptType", ask.kind.as_str())
+}
+
+fn policy(at_deadline: AtDeadline, kind: AskKind) -> Answer {
+    match (kind, at_deadline) {
+        (AskKind::Permission, AtDeadline::Once) => {
+            Answer::Permission { reply: PermissionReply::Once, message: None }
+        }
+        (AskKind::Permission, AtDeadline::Reject) => {
+            Answer::Permission { reply: PermissionReply::Reject, message: None }
+        }
+        (AskKind::Question, _) => Answer::RejectQuestion,
+    }
+}
+
+fn later(now: Timestamp, by: Duration) -> Timestamp {
+    Timestamp(now.0.saturating_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX)))
+}
+
+impl std::fmt::Debug for Asks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Asks").field("open", &self.open).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,160 @@
+//! What the gateway tells about a task beside its content. Which reader sees which note is for the wire to decide.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{RequestId, SessionId};
+use crate::interrupt::{Ask, AskKind, Resolution};
+use crate::json::Json;
+
+/// Notes on one status.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Notes {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionNote>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupt: Option<InterruptNote>,
+}
+
+impl Notes {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The agent's conversation.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SessionNote {
+    pub id: SessionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+}
+
+/// What a turn has used so far, summed over its steps and sub-agents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Usage {
+    pub input: u64,
+    pub output: u64,
+    pub total: u64,
+    pub reasoning: u64,
+    pub cache_read: u64,
+    pub cache_write: u64,
+    pub cost: Cost,
+}
+
+impl Usage {
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            input: self.input.saturating_add(other.input),
+            output: self.output.saturating_add(other.output),
+            total: self.total.saturating_add(other.total),
+            reasoning: self.reasoning.saturating_add(other.reasoning),
+            cache_read: self.cache_read.saturating_add(other.cache_read),
+            cache_write: self.cache_write.saturating_add(other.cache_write),
+            cost: Cost(self.cost.0.saturating_add(other.cost.0)),
+        }
+    }
+}
+
+/// Money, in billionths of the agent's currency: sums of it are exact, as sums of floats are not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cost(pub u64);
+
+impl Cost {
+    const UNIT: f64 = 1e9;
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float to integer cast saturates, and a negative cost is none"
+    )]
+    pub fn from_float(amount: f64) -> Self {
+        Self((amount * Self::UNIT).round() as u64)
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "beyond 9 million whole units, a billionth does not matter"
+    )]
+    pub fn to_float(self) -> f64 {
+        self.0 as f64 / Self::UNIT
+    }
+}
+
+/// Where a turn stands.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Progress {
+    pub kind: ProgressKind,
+    /// More about it, as an object: the reason of a step's end, attempt and next moment of a retry, the list of todos.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Json>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProgressKind {
+    StepStarted,
+    StepFinished,
+    Retry,
+    Compaction,
+    Todos,
+}
+
+/// An ask, or the end of one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct InterruptNote {
+    pub request_id: RequestId,
+    pub kind: AskKind,
+    pub phase: InterruptPhase,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Json>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InterruptPhase {
+    Asked,
+    Resolved(Resolution),
+}
+
+impl InterruptNote {
+    pub fn asked(ask: &Ask) -> Self {
+        Self {
+            request_id: ask.request_id.clone(),
+            kind: ask.kind,
+            phase: InterruptPhase::Asked,
+            details: Some(ask.details.clone()),
+        }
+    }
+
+    pub fn resolved(ask: &Ask, resolution: Resolution) -> Self {
+        Self {
+            request_id: ask.request_id.clone(),
+            kind: ask.kind,
+            phase: InterruptPhase::Resolved(resolution),
+            details: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_add_up_without_the_errors_of_floats() {
+        let (a, b) = (Cost::from_float(0.1), Cost::from_float(0.2));
+        let sum = Usage { cost: a, ..Usage::default() }.plus(Usage { cost: b, ..Usage::default() });
+        assert_eq!(sum.cost.to_float().to_string(), "0.3");
+        for amount in [0.0, 0.000_122, 1.5, 12.345_678_9] {
+            assert_eq!(Cost::from_float(amount).to_float().to_string(), amount.to_string());
+        }
+        assert_eq!(Cost::from_float(-1.0), Cost(0));
+        assert_eq!(Cost::from_float(f64::NAN), Cost(0));
+    }
+}

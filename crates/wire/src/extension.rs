@@ -1,0 +1,199 @@
+//! The extensions of A2A that are spoken here: their URIs, and which of them a caller has activated.
+//!
+//! Both lines of A2A use the same extensions under different URIs. Every URI that was ever in use is understood;
+//! answers and the card name the one of the 1.0 line.
+
+use std::fmt;
+
+mod declaration;
+
+pub use declaration::declared;
+
+/// The header in which a caller names the extensions that it wants, and an answer those that it got.
+pub const HEADER: &str = "A2A-Extensions";
+
+/// What callers of the 0.3 line call it.
+pub const OLD_HEADER: &str = "X-A2A-Extensions";
+
+/// An extension. The order is that of the card.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Extension {
+    SessionBinding,
+    ModelSelection,
+    StreamHints,
+    InteractiveInterrupt,
+    SessionManagement,
+    ProviderDiscovery,
+    WorkspaceControl,
+    InterruptRecovery,
+    CompatibilityProfile,
+    WireContract,
+}
+
+/// The URIs of one extension.
+struct Row {
+    extension: Extension,
+    uri: &'static str,
+    /// Behind [`DOCUMENT`].
+    fragments: &'static [&'static str],
+    /// Before there was a document.
+    oldest: Option<&'static str>,
+}
+
+/// Where the 0.3 line documents its extensions.
+const DOCUMENT: &str =
+    "https://github.com/Intelligent-Internet/opencode-a2a/blob/main/docs/extension-specifications.md";
+
+const TABLE: [Row; 10] = [
+    Row {
+        extension: Extension::SessionBinding,
+        uri: "urn:opencode-a2a:extension:session-binding:v1",
+        fragments: &["#shared-session-binding-v1"],
+        oldest: Some("urn:a2a:session-binding"),
+    },
+    Row {
+        extension: Extension::ModelSelection,
+        uri: "urn:opencode-a2a:extension:model-selection:v1",
+        fragments: &["#shared-model-selection-v1"],
+        oldest: Some("urn:a2a:model-selection"),
+    },
+    Row {
+        extension: Extension::StreamHints,
+        uri: "urn:opencode-a2a:extension:stream-hints:v1",
+        fragments: &["#shared-stream-hints-v1"],
+        oldest: Some("urn:a2a:stream-hints"),
+    },
+    Row {
+        extension: Extension::InteractiveInterrupt,
+        uri: "urn:opencode-a2a:extension:interactive-interrupt:v1",
+        fragments: &["#shared-interactive-interrupt-v1"],
+        oldest: Some("urn:a2a:interactive-interrupt"),
+    },
+    Row {
+        extension: Extension::SessionManagement,
+        uri: "urn:opencode-a2a:extension:session-management:v1",
+        fragments: &["#opencode-session-management-v1", "#opencode-session-query-v1"],
+        oldest: Some("urn:opencode-a2a:session-query"),
+    },
+    Row {
+        extension: Extension::ProviderDiscovery,
+        uri: "urn:opencode-a2a:extension:provider-discovery:v1",
+        fragments: &["#opencode-provider-discovery-v1"],
+        oldest: Some("urn:opencode-a2a:provider-discovery"),
+    },
+    Row {
+        extension: Extension::WorkspaceControl,
+        uri: "urn:opencode-a2a:extension:workspace-control:v1",
+        fragments: &["#opencode-workspace-control-v1"],
+        oldest: None,
+    },
+    Row {
+        extension: Extension::InterruptRecovery,
+        uri: "urn:opencode-a2a:extension:interrupt-recovery:v1",
+        fragments: &["#opencode-interrupt-recovery-v1"],
+        oldest: None,
+    },
+    Row {
+        extension: Extension::CompatibilityProfile,
+        uri: "urn:opencode-a2a:extension:compatibility-profile:v1",
+        fragments: &["#a2a-compatibility-profile-v1"],
+        oldest: Some("urn:a2a:compatibility-profile"),
+    },
+    Row {
+        extension: Extension::WireContract,
+        uri: "urn:opencode-a2a:extension:wire-contract:v1",
+        fragments: &["#a2a-wire-contract-v1"],
+        oldest: Some("urn:a2a:wire-contract"),
+    },
+];
+
+impl Extension {
+    /// Those of the public card: what is served. The choice of a model is not, yet.
+    pub const PUBLIC: [Self; 3] = [Self::SessionBinding, Self::StreamHints, Self::InteractiveInterrupt];
+
+    /// The URI of the 1.0 line.
+    pub fn uri(self) -> &'static str {
+        TABLE[self as usize].uri
+    }
+
+    /// The extension of a URI of any line.
+    pub fn parse(uri: &str) -> Option<Self> {
+        let fragment = uri.strip_prefix(DOCUMENT);
+        let is_named = |row: &&Row| {
+            row.uri == uri
+                || row.oldest == Some(uri)
+                || fragment.is_some_and(|fragment| row.fragments.contains(&fragment))
+        };
+        TABLE.iter().find(is_named).map(|row| row.extension)
+    }
+
+    fn bit(self) -> u16 {
+        1 << (self as u8)
+    }
+}
+
+/// The extensions that one caller has activated.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Activated(u16);
+
+impl Activated {
+    pub const NONE: Self = Self(0);
+
+    /// From the values of the header: lists with commas, in as many headers as the caller likes. What is unknown is
+    /// ignored, as the specification asks.
+    pub fn of_header<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
+        let uris = values.into_iter().flat_map(|value| value.split(','));
+        uris.filter_map(|uri| Extension::parse(uri.trim())).collect()
+    }
+
+    /// As a value of the header, in the order of the card. `None`: there is nothing to say.
+    pub fn to_header(self) -> Option<String> {
+        let uris: Vec<&str> = self.iter().map(Extension::uri).collect();
+        (!uris.is_empty()).then(|| uris.join(","))
+    }
+
+    pub fn contains(self, extension: Extension) -> bool {
+        self.0 & extension.bit() != 0
+    }
+
+    /// What both have.
+    #[must_use]
+    pub fn among(self, extensions: &[Extension]) -> Self {
+        Self(self.0 & extensions.iter().copied().collect::<Self>().0)
+    }
+
+    /// Shows `metadata.shared.session`.
+    pub fn shows_session(self) -> bool {
+        self.contains(Extension::SessionBinding)
+    }
+
+    /// Shows `metadata.shared.stream`, `.progress` and `.usage`.
+    pub fn shows_stream(self) -> bool {
+        self.contains(Extension::StreamHints)
+    }
+
+    /// Shows `metadata.shared.interrupt`.
+    pub fn shows_interrupt(self) -> bool {
+        self.contains(Extension::InteractiveInterrupt)
+    }
+
+    fn iter(self) -> impl Iterator<Item = Extension> {
+        TABLE.iter().map(|row| row.extension).filter(move |extension| self.contains(*extension))
+    }
+}
+
+impl FromIterator<Extension> for Activated {
+    fn from_iter<I: IntoIterator<Item = Extension>>(extensions: I) -> Self {
+        Self(extensions.into_iter().fold(0, |bits, extension| bits | extension.bit()))
+    }
+}
+
+impl fmt::Debug for Activated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! What the card says about an extension: a sentence, and where in a message its fields stand.
+
+use longshore_model::Json;
+use longshore_model::card::CardExtension;
+
+use super::Extension;
+use crate::json::ObjectWriter;
+use crate::v1::extension::METHODS;
+
+/// The entries of the card for these extensions. Those that are not public have no parameters here.
+pub fn declared(extensions: &[Extension]) -> Vec<CardExtension> {
+    let declare = |extension: &Extension| CardExtension {
+        uri: extension.uri().to_owned(),
+        description: description(*extension).to_owned(),
+        params: params(*extension),
+    };
+    extensions.iter().map(declare).collect()
+}
+
+fn description(extension: Extension) -> &'static str {
+    match extension {
+        Extension::SessionBinding => {
+            "Continues an OpenCode session by its id, and tells the id of the session."
+        }
+        Extension::ModelSelection => "Chooses the model of one message.",
+        Extension::StreamHints => "Tells of what kind each block is, how the turn goes on, and what it used.",
+        Extension::InteractiveInterrupt => "Tells what the agent asks, and answers it by JSON-RPC methods.",
+        Extension::SessionManagement => "Reads and steers OpenCode sessions.",
+        Extension::ProviderDiscovery => "Lists the providers and models of OpenCode.",
+        Extension::WorkspaceControl => "Reads and changes projects, workspaces and worktrees.",
+        Extension::InterruptRecovery => "Lists what the agent has asked and nobody has answered.",
+        Extension::CompatibilityProfile => "Tells what is served, and for how long.",
+        Extension::WireContract => "Tells the methods and endpoints that are served.",
+    }
+}
+
+fn params(extension: Extension) -> Option<Json> {
+    let write: fn(&mut ObjectWriter<'_>) = match extension {
+        Extension::SessionBinding => session_binding,
+        Extension::StreamHints => stream_hints,
+        Extension::InteractiveInterrupt => interactive_interrupt,
+        _ => return None,
+    };
+    let mut out = Vec::new();
+    let mut object = ObjectWriter::begin(&mut out);
+    write(&mut object);
+    object.end();
+    str::from_utf8(&out).ok().and_then(Json::parse)
+}
+
+fn session_binding(params: &mut ObjectWriter<'_>) {
+    params.text("metadata_field", "metadata.shared.session.id");
+    params.text("session_metadata_field", "metadata.shared.session");
+    params.text("behavior", "prefer_metadata_binding_else_create_session");
+    params.texts("supported_metadata", ["shared.session.id"]);
+    write_fields(params, "session_fields", "metadata.shared.session", &["id"]);
+    params.texts("provider_private_metadata", [""; 0]);
+}
+
+fn stream_hints(params: &mut ObjectWriter<'_>) {
+    params.text("artifact_metadata_field", "metadata.shared.stream");
+    params.text("progress_metadata_field", "metadata.shared.progress");
+    params.text("usage_metadata_field", "metadata.shared.usage");
+    params.texts("block_types", ["text", "reasoning", "tool_call"]);
+    write_fields(params, "stream_fields", "metadata.shared.stream", &["block_type", "sequence"]);
+    write_fields(params, "progress_fields", "metadata.shared.progress", &["type", "status"]);
+    let tokens = ["input_tokens", "output_tokens", "total_tokens"];
+    write_fields(params, "usage_fields", "metadata.shared.usage", &tokens);
+}
+
+fn interactive_interrupt(params: &mut ObjectWriter<'_>) {
+    params.object("methods", |methods| {
+        for method in METHODS.iter().filter(|method| method.extension == Extension::InteractiveInterrupt) {
+            methods.text(method.key, method.name);
+        }
+    });
+    params.texts("supported_interrupt_events", ["permission.asked", "question.asked"]);
+    params.text("request_id_field", "metadata.shared.interrupt.request_id");
+    params.text("interrupt_metadata_field", "metadata.shared.interrupt");
+    let fields = ["request_id", "type", "phase"];
+    write_fields(params, "interrupt_fields", "metadata.shared.interrupt", &fields);
+}
+
+/// The names of fields, each with its path.
+fn write_fields(params: &mut ObjectWriter<'_>, key: &str, place: &str, fields: &[&str]) {
+    params.object(key, |object| {
+        for field in fields {
+            object.text(field, &format!("{place}.{field}"));
+        }
+    });
+}

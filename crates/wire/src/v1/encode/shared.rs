@@ -1,0 +1,192 @@
+//! `metadata.shared`: what the extensions add to an answer, for the readers that activated them.
+//!
+//! The names and shapes are those of `opencode-a2a`, so that its clients work unchanged.
+
+use longshore_model::{
+    Artifact, BlockKind, ContextId, Cost, InterruptNote, InterruptPhase, Notes, Progress, ProgressKind,
+    Resolution, Seq, SessionNote, Task, TaskId, Usage,
+};
+
+use super::merge;
+use crate::extension::Activated;
+use crate::json::{ObjectWriter, on_one_line, write_number};
+
+/// Where an event stands.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) task: &'a TaskId,
+    pub(super) context: &'a ContextId,
+    pub(super) seq: Seq,
+}
+
+/// What one reader is told at one place. Mostly nothing.
+#[derive(Default)]
+pub(super) struct Shared<'a> {
+    session: Option<&'a SessionNote>,
+    usage: Option<&'a Usage>,
+    progress: Option<&'a Progress>,
+    interrupt: Option<&'a InterruptNote>,
+    block: Option<&'a Artifact>,
+    place: Option<Place<'a>>,
+}
+
+impl<'a> Shared<'a> {
+    pub(super) fn of_status(notes: &'a Notes, place: Place<'a>, activated: Activated) -> Self {
+        Self {
+            session: notes.session.as_ref().filter(|_| activated.shows_session()),
+            usage: notes.usage.as_ref().filter(|_| activated.shows_stream()),
+            progress: notes.progress.as_ref().filter(|_| activated.shows_stream()),
+            interrupt: notes.interrupt.as_ref().filter(|_| activated.shows_interrupt()),
+            block: None,
+            place: activated.shows_stream().then_some(place),
+        }
+    }
+
+    /// Of the asks that are open, the oldest is told: it is the one to answer first.
+    pub(super) fn of_task(task: &'a Task, activated: Activated) -> Self {
+        Self {
+            session: task.session.as_ref().filter(|_| activated.shows_session()),
+            usage: task.usage.as_ref().filter(|_| activated.shows_stream()),
+            interrupt: task.open_asks.first().filter(|_| activated.shows_interrupt()),
+            ..Self::default()
+        }
+    }
+
+    /// `place`: that of the update. A block of a whole task has none.
+    pub(super) fn of_block(block: &'a Artifact, place: Option<Place<'a>>, activated: Activated) -> Self {
+        if !activated.shows_stream() {
+            return Self::default();
+        }
+        Self { block: Some(block), place, ..Self::default() }
+    }
+
+    /// Writes the key `metadata`, when there is anything to write: what is there, and this beside it.
+    pub(super) fn write(&self, object: &mut ObjectWriter<'_>, metadata: Option<&str>) {
+        if !self.is_empty() {
+            merge::write(object.key("metadata"), metadata, "shared", |shared| self.write_notes(shared));
+        } else if let Some(metadata) = metadata {
+            object.key("metadata").extend_from_slice(on_one_line(metadata).as_bytes());
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let Self { session, usage, progress, interrupt, block, place } = self;
+        session.is_none()
+            && usage.is_none()
+            && progress.is_none()
+            && interrupt.is_none()
+            && block.is_none()
+            && place.is_none()
+    }
+
+    fn write_notes(&self, shared: &mut ObjectWriter<'_>) {
+        if let Some(session) = self.session {
+            shared.object("session", |object| {
+                object.text("id", session.id.as_str());
+                object.some_text("title", session.title.as_deref());
+            });
+        }
+        if let Some(usage) = self.usage {
+            shared.object("usage", |object| write_usage(object, usage));
+        }
+        if let Some(progress) = self.progress {
+            shared.object("progress", |object| write_progress(object, progress));
+        }
+        if let Some(interrupt) = self.interrupt {
+            shared.object("interrupt", |object| write_interrupt(object, interrupt));
+        }
+        if self.block.is_some() || self.place.is_some() {
+            shared.object("stream", |object| write_stream(object, self.block, self.place));
+        }
+    }
+}
+
+fn write_stream(object: &mut ObjectWriter<'_>, block: Option<&Artifact>, place: Option<Place<'_>>) {
+    if let Some(block) = block {
+        object.text("block_type", block.kind.as_str());
+        object.text(
+            "source",
+            match block.kind {
+                BlockKind::Text | BlockKind::Reasoning => "stream",
+                BlockKind::ToolCall => "tool_part_update",
+            },
+        );
+        if let Some(message) = &block.source_message {
+            object.text("message_id", message.as_str());
+        }
+    }
+    if let Some(Place { task, context, seq }) = place {
+        // Identifiers hold nothing that needs escaping.
+        write_number(object.key("event_id"), format_args!("\"{task}:{context}:{task}:stream:{seq}\""));
+        object.number("sequence", seq.0);
+    }
+    if block.is_some() {
+        object.text("role", "agent");
+    }
+}
+
+fn write_usage(object: &mut ObjectWriter<'_>, usage: &Usage) {
+    let Usage { input, output, total, reasoning, cache_read, cache_write, cost } = *usage;
+    object.number("input_tokens", input);
+    object.number("output_tokens", output);
+    object.number("total_tokens", total);
+    object.number("reasoning_tokens", reasoning);
+    object.object("cache_tokens", |cache| {
+        cache.number("read_tokens", cache_read);
+        cache.number("write_tokens", cache_write);
+    });
+    write_cost(object.key("cost"), cost);
+}
+
+/// The exact decimal: a float could not hold every cost.
+fn write_cost(out: &mut Vec<u8>, Cost(billionths): Cost) {
+    const UNIT: u64 = 1_000_000_000;
+    write_number(out, billionths / UNIT);
+    let rest = billionths % UNIT;
+    if rest > 0 {
+        write_number(out, format_args!(".{rest:09}"));
+        while out.last() == Some(&b'0') {
+            out.pop();
+        }
+    }
+}
+
+fn write_progress(object: &mut ObjectWriter<'_>, progress: &Progress) {
+    object.text(
+        "type",
+        match progress.kind {
+            ProgressKind::StepStarted => "step-start",
+            ProgressKind::StepFinished => "step-finish",
+            ProgressKind::Retry => "retry",
+            ProgressKind::Compaction => "compaction",
+            ProgressKind::Todos => "todos",
+        },
+    );
+    if let Some(details) = &progress.details {
+        merge::write_all_but(object, details.get(), "type");
+    }
+}
+
+fn write_interrupt(object: &mut ObjectWriter<'_>, note: &InterruptNote) {
+    object.text("request_id", note.request_id.as_str());
+    object.text("type", note.kind.as_str());
+    match note.phase {
+        InterruptPhase::Asked => object.text("phase", "asked"),
+        InterruptPhase::Resolved(resolution) => {
+            object.text("phase", "resolved");
+            object.text("resolution", answer_word(resolution));
+            object.text("outcome", resolution.as_str());
+        }
+    }
+    if let Some(details) = &note.details {
+        object.json("details", details);
+    }
+}
+
+/// There are two words for a client that knows no more: the ask was answered, or the agent did not get what it asked for.
+fn answer_word(resolution: Resolution) -> &'static str {
+    match resolution {
+        Resolution::Replied | Resolution::Elsewhere => "replied",
+        Resolution::Rejected | Resolution::Expired | Resolution::Dropped => "rejected",
+    }
+}

@@ -1,0 +1,249 @@
+//! `metadata.shared`, byte for byte, for each set of extensions that shows some of it.
+
+use longshore_model::{
+    AskKind, Cost, InterruptNote, InterruptPhase, Notes, Progress, ProgressKind, RequestId, Resolution,
+    SessionId, SessionNote, Usage,
+};
+
+use super::*;
+use crate::extension::Extension;
+
+const SHOWING: [Extension; 3] =
+    [Extension::SessionBinding, Extension::StreamHints, Extension::InteractiveInterrupt];
+
+fn view(extensions: &[Extension]) -> View {
+    View { activated: extensions.iter().copied().collect(), ..View::default() }
+}
+
+fn everything() -> View {
+    view(&SHOWING)
+}
+
+fn session(title: Option<&str>) -> SessionNote {
+    SessionNote { id: SessionId::parse("ses_1").unwrap(), title: title.map(str::to_owned) }
+}
+
+fn usage() -> Usage {
+    Usage {
+        input: 9_007_199_254_740_993,
+        output: 20,
+        total: 30,
+        reasoning: 4,
+        cache_read: 5,
+        cache_write: 6,
+        cost: Cost(122_000),
+    }
+}
+
+fn ask(phase: InterruptPhase) -> InterruptNote {
+    let details = (phase == InterruptPhase::Asked)
+        .then(|| Json::parse(r#"{"permission":"bash","patterns":["ls \"*\""]}"#).unwrap());
+    InterruptNote {
+        request_id: RequestId::parse("per_1").unwrap(),
+        kind: AskKind::Permission,
+        phase,
+        details,
+    }
+}
+
+fn progress(kind: ProgressKind, details: Option<&str>) -> Progress {
+    Progress { kind, details: details.map(|details| Json::parse(details).unwrap()) }
+}
+
+fn noted(state: TaskState, notes: Notes) -> StatusUpdate {
+    StatusUpdate { notes, ..StatusUpdate::new(TaskStatus { state, at: Timestamp(2), message: None }) }
+}
+
+fn frame(event: TaskEvent, view: View) -> String {
+    let task = bare_task();
+    written(stream_entry(&task.id, &task.context_id, &Entry { seq: Seq(7), event }, view))
+}
+
+fn status_frame(update: StatusUpdate, view: View) -> String {
+    frame(TaskEvent::Status(update.into()), view)
+}
+
+/// The `metadata` of a frame or a task, as text.
+fn metadata_of(json: &str) -> &str {
+    json.split_once(r#""metadata":"#).map_or("", |(_, metadata)| metadata)
+}
+
+#[test]
+fn each_key_is_shown_to_those_who_activated_its_extension() {
+    let notes = Notes {
+        session: Some(session(Some("A \"title\""))),
+        usage: Some(usage()),
+        progress: Some(progress(ProgressKind::StepFinished, Some(r#"{"reason":"stop"}"#))),
+        interrupt: Some(ask(InterruptPhase::Asked)),
+    };
+    let update = noted(TaskState::InputRequired, notes);
+    let sets: [(&str, &[Extension]); 5] = [
+        ("session", &[Extension::SessionBinding]),
+        ("hints", &[Extension::StreamHints]),
+        ("interrupt", &[Extension::InteractiveInterrupt]),
+        ("everything", &SHOWING),
+        ("nothing", &[Extension::ModelSelection, Extension::InterruptRecovery, Extension::WireContract]),
+    ];
+    for (name, extensions) in sets {
+        insta::assert_snapshot!(format!("status_{name}"), status_frame(update.clone(), view(extensions)));
+    }
+    let without = status_frame(update, View::default());
+    let plain =
+        StatusUpdate::new(TaskStatus { state: TaskState::InputRequired, at: Timestamp(2), message: None });
+    assert_eq!(without, status_frame(plain, View::default()), "notes are seen by nobody else");
+}
+
+#[test]
+fn blocks_say_what_they_are() {
+    for (kind, message) in
+        [(BlockKind::Text, Some("msg_1")), (BlockKind::Reasoning, None), (BlockKind::ToolCall, Some("msg_1"))]
+    {
+        let mut block = artifact("prt_1", vec![Part::text("x")]);
+        block.kind = kind;
+        block.source_message = message.map(|id| MessageId::parse(id).unwrap());
+        let update = TaskEvent::Artifact(ArtifactUpdate {
+            artifact: block.clone(),
+            append: true,
+            last_chunk: false,
+            metadata: None,
+        });
+        let name = kind.as_str();
+        insta::assert_snapshot!(
+            format!("block_{name}"),
+            frame(update.clone(), view(&[Extension::StreamHints]))
+        );
+        let deaf = view(&[Extension::SessionBinding, Extension::InteractiveInterrupt]);
+        assert_eq!(frame(update.clone(), deaf), frame(update, View::default()));
+
+        // In a whole task a block has no place in the stream.
+        let whole = Task { artifacts: vec![block], ..bare_task() };
+        insta::assert_snapshot!(format!("task_of_{name}"), written(task(&whole, everything())));
+        let listed = written(list_response(&[whole], everything(), "", 1, 1));
+        assert!(listed.contains(&format!(r#""shared":{{"stream":{{"block_type":"{name}""#)), "{listed}");
+    }
+}
+
+#[test]
+fn a_task_tells_its_session_its_usage_and_its_oldest_ask() {
+    let mut second = ask(InterruptPhase::Asked);
+    second.request_id = RequestId::parse("per_2").unwrap();
+    let asking = Task {
+        session: Some(session(None)),
+        usage: Some(usage()),
+        open_asks: vec![ask(InterruptPhase::Asked), second],
+        metadata: Some(metadata(r#"{"a": 1.50}"#)),
+        ..bare_task()
+    };
+    for (name, extensions) in [
+        ("session", &[Extension::SessionBinding][..]),
+        ("hints", &[Extension::StreamHints]),
+        ("interrupt", &[Extension::InteractiveInterrupt]),
+        ("everything", &SHOWING),
+    ] {
+        insta::assert_snapshot!(format!("task_{name}"), written(task(&asking, view(extensions))));
+    }
+    let silent = Task { session: None, usage: None, open_asks: Vec::new(), ..asking.clone() };
+    assert_eq!(task(&asking, View::default()), task(&silent, View::default()));
+    assert_eq!(task(&silent, everything()), task(&silent, View::default()));
+
+    let gap = Gap { requested: Seq(3), first: Seq(10), head: Seq(12) };
+    let frame = written(stream_task(&asking, view(&[Extension::SessionBinding]), Some(gap)));
+    let expected = concat!(
+        r#"{"a":1.50,"longshore":{"gap":{"requested":3,"first":10,"head":12}},"#,
+        r#""shared":{"session":{"id":"ses_1"}}}}}"#
+    );
+    assert_eq!(metadata_of(&frame), expected);
+}
+
+#[test]
+fn an_ask_that_is_over_has_a_word_for_every_client() {
+    for (resolution, word) in [
+        (Resolution::Replied, "replied"),
+        (Resolution::Rejected, "rejected"),
+        (Resolution::Elsewhere, "replied"),
+        (Resolution::Expired, "rejected"),
+        (Resolution::Dropped, "rejected"),
+    ] {
+        let interrupt = Some(ask(InterruptPhase::Resolved(resolution)));
+        let update = noted(TaskState::Working, Notes { interrupt, ..Notes::default() });
+        let frame = status_frame(update, view(&[Extension::InteractiveInterrupt]));
+        let outcome = resolution.as_str();
+        let expected = format!(
+            r#"{{"shared":{{"interrupt":{{"request_id":"per_1","type":"permission","phase":"resolved","resolution":"{word}","outcome":"{outcome}"}}}}}}}}}}"#
+        );
+        assert_eq!(metadata_of(&frame), expected);
+    }
+}
+
+#[test]
+fn progress_holds_its_details() {
+    for (kind, details, expected) in [
+        (ProgressKind::StepStarted, None, r#"{"type":"step-start"}"#),
+        (ProgressKind::StepFinished, Some("{}"), r#"{"type":"step-finish"}"#),
+        (
+            ProgressKind::Retry,
+            Some(r#"{"attempt": 2, "next": 1786440600125}"#),
+            r#"{"type":"retry","attempt":2,"next":1786440600125}"#,
+        ),
+        (
+            ProgressKind::Compaction,
+            Some(r#"{"type":"x","auto":true}"#),
+            r#"{"type":"compaction","auto":true}"#,
+        ),
+        (ProgressKind::Todos, Some("{\"todos\":[\n{}]}"), r#"{"type":"todos","todos":[{}]}"#),
+        (ProgressKind::Todos, Some("[1]"), r#"{"type":"todos"}"#),
+    ] {
+        let notes = Notes { progress: Some(progress(kind, details)), ..Notes::default() };
+        let frame = status_frame(noted(TaskState::Working, notes), view(&[Extension::StreamHints]));
+        let start = format!(r#"{{"shared":{{"progress":{expected},"stream":"#);
+        assert!(metadata_of(&frame).starts_with(&start), "{frame}");
+    }
+}
+
+#[test]
+fn a_cost_is_an_exact_number() {
+    for (billionths, expected) in [
+        (0, "0"),
+        (1, "0.000000001"),
+        (122_000, "0.000122"),
+        (1_000_000_000, "1"),
+        (1_500_000_000, "1.5"),
+        (10_000_000_000, "10"),
+        (u64::MAX, "18446744073.709551615"),
+    ] {
+        let notes =
+            Notes { usage: Some(Usage { cost: Cost(billionths), ..Usage::default() }), ..Notes::default() };
+        let frame = status_frame(noted(TaskState::Completed, notes), view(&[Extension::StreamHints]));
+        assert!(frame.contains(&format!(r#""cost":{expected}}},"stream""#)), "{frame}");
+    }
+}
+
+#[test]
+fn what_the_metadata_says_stays_as_it_is() {
+    let note = r#""session":{"id":"ses_1"}"#;
+    for (before, expected) in [
+        (None, format!("{{\"shared\":{{{note}}}}}")),
+        (Some("{}"), format!("{{\"shared\":{{{note}}}}}")),
+        (Some("{ }"), format!("{{\"shared\":{{{note}}}}}")),
+        (
+            Some(r#"{"opencode":{"error":{"type":"X", "upstream_status":503.0}} }"#),
+            format!(
+                "{{\"opencode\":{{\"error\":{{\"type\":\"X\", \"upstream_status\":503.0}}}},\"shared\":{{{note}}}}}"
+            ),
+        ),
+        (Some("{\"z\":1,\n\"a\":1e2}"), format!("{{\"z\":1,\"a\":1e2,\"shared\":{{{note}}}}}")),
+        // Somebody else's notes stay where they are not ours.
+        (
+            Some(r#"{"shared":{"session":{"id":"other"},"x":1.50},"b":2}"#),
+            format!("{{\"b\":2,\"shared\":{{\"x\":1.50,{note}}}}}"),
+        ),
+        (Some(r#"{"\u0073hared":{"x":1}}"#), format!("{{\"shared\":{{\"x\":1,{note}}}}}")),
+        (Some(r#"{"shared":7}"#), format!("{{\"shared\":{{{note}}}}}")),
+        (Some(r#"{"a":"shared"}"#), format!("{{\"a\":\"shared\",\"shared\":{{{note}}}}}")),
+    ] {
+        let notes = Notes { session: Some(session(None)), ..Notes::default() };
+        let update = StatusUpdate { metadata: before.map(metadata), ..noted(TaskState::Failed, notes) };
+        let frame = status_frame(update, view(&[Extension::SessionBinding]));
+        assert_eq!(metadata_of(&frame), format!("{expected}}}}}"), "{before:?}");
+    }
+}
