@@ -138,7 +138,7 @@ mod tests {
             ("(C:\\Users\\me\\x.txt)", "(<redacted-path>)"),
             ("\\\\host\\share", "<redacted-path>"),
             ("~/secret", "<redacted-path>"),
-            ("see file:///work/x", "see <redacted-path>"),
+            ("see file:///srv/x", "see <redacted-path>"),
             ("POST https://api.example.com/v1/chat failed", "POST <redacted-url> failed"),
             ("(http://127.0.0.1:4999/v1)", "(<redacted-url>)"),
             ("either/or text/plain ../up ./here a/b 1 / 2", "either/or text/plain ../up ./here a/b 1 / 2"),
