@@ -11,6 +11,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use secrecy::ExposeSecret;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
+use serde_json::value::RawValue;
 use url::Url;
 
 pub(crate) use self::error::CallError;
@@ -126,11 +127,13 @@ impl Client {
     }
 
     pub(crate) async fn permissions(&self, directory: &str) -> Result<Vec<PermissionAsk>> {
-        self.json(self.request(Method::GET, "permission", directory, "")?).await.map_err(of_a_directory)
+        let listed = self.json(self.request(Method::GET, "permission", directory, "")?).await;
+        listed.map(understood).map_err(of_a_directory)
     }
 
     pub(crate) async fn questions(&self, directory: &str) -> Result<Vec<QuestionAsk>> {
-        self.json(self.request(Method::GET, "question", directory, "")?).await.map_err(of_a_directory)
+        let listed = self.json(self.request(Method::GET, "question", directory, "")?).await;
+        listed.map(understood).map_err(of_a_directory)
     }
 
     pub(crate) async fn children(&self, directory: &str, session: &str) -> Result<Vec<Session>> {
@@ -250,6 +253,19 @@ async fn decode<T: DeserializeOwned>(response: Response, max_body: usize) -> Res
     serde_json::from_slice(&body).map_err(|cause| {
         CallError::Garbled(format!("unexpected JSON at line {}, column {}", cause.line(), cause.column()))
     })
+}
+
+/// The elements of a list that can be read. Lists of asks are of a whole directory: one odd ask of somebody else must not
+/// hold up every turn there.
+fn understood<T: DeserializeOwned>(listed: Vec<Box<RawValue>>) -> Vec<T> {
+    let read = |raw: Box<RawValue>| {
+        let element = serde_json::from_str(raw.get());
+        if element.is_err() {
+            tracing::warn!(bytes = raw.get().len(), "an ask that is no ask of OpenCode was skipped");
+        }
+        element.ok()
+    };
+    listed.into_iter().filter_map(read).collect()
 }
 
 /// Reads an answer that says no.
@@ -395,6 +411,14 @@ mod tests {
         client.max_body = 500;
         let refused = client.messages_since(fake.directory(), "ses_1", "msg_2").await.unwrap_err();
         assert!(matches!(refused, CallError::TooLong) && !refused.is_transient(), "{refused}");
+    }
+
+    #[test]
+    fn one_odd_ask_does_not_hide_the_others() {
+        let list = r#"[{"id":7},{"id":"per_1","sessionID":"ses_1","permission":"bash"},null,"per_2"]"#;
+        let asks: Vec<PermissionAsk> = understood(serde_json::from_str(list).unwrap());
+        let ids: Vec<&str> = asks.iter().map(|ask| ask.id.as_str()).collect();
+        assert_eq!(ids, ["per_1"]);
     }
 
     #[test]
