@@ -199,7 +199,11 @@ impl Actor {
         let (mut pause, deadline) = (RETRY_FIRST, self.deadline());
         loop {
             let resume =
-                Resume { artifacts: self.writer.task().artifacts.clone(), open_asks: self.asks.requests() };
+                Resume {
+                    artifacts: self.writer.task().artifacts.clone(),
+                    open_asks: self.asks.requests(),
+                    ..Resume::default()
+                };
             match self.start_turn(&record, Some(resume), running.clone()).await? {
                 Ok(turn) => return Ok(turn),
                 Err(error) if error.retry() == Retry::Later => {
@@ -226,7 +230,11 @@ impl Actor {
         loop {
             let session = bound.session.clone();
             let place = self.wait_for_session(&session).await?;
-            let record = TurnRecord { session: session.clone(), prompt: self.around.agent.new_prompt() };
+            let record = TurnRecord {
+                session: session.clone(),
+                prompt: self.around.agent.new_prompt(),
+                joined: Vec::new(),
+            };
             // The record of the turn goes with this event: both are durable before the agent is prompted.
             let working = lifecycle::working(self.writer.now());
             self.writer.push(working);
@@ -252,7 +260,7 @@ impl Actor {
         let mut pause = RETRY_FIRST;
         loop {
             let store = Arc::clone(&self.around.store);
-            let bound = self.unless_stopped(async { store.binding(&owner, &context).await }).await?;
+            let bound = self.unless_stopped(async { store.place(&owner, &context).await.map(|place| place.bound) }).await?;
             match bound {
                 Ok(bound) => return Ok(bound),
                 Err(error) if error.retry() == Retry::Later => {
@@ -271,7 +279,7 @@ impl Actor {
         let at = self.writer.now();
         let opened = self
             .unless_stopped(async move {
-                let session = around.agent.open_session(NewSession::default()).await?;
+                let session = around.agent.open_session(NewSession { directory: String::new() }).await?;
                 around.store.bind(Binding { owner, context, session, replaces, at }).await
             })
             .await?;
@@ -291,7 +299,8 @@ impl Actor {
             task: self.writer.task().id.clone(),
             session: record.session.clone(),
             prompt: record.prompt.clone(),
-            parts: self.prompt_parts(),
+            input: Vec::new(),
+            options: self.writer.task().terms.prompt.clone(),
             resume,
             prompting,
         };

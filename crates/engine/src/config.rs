@@ -1,5 +1,6 @@
 //! The engine's settings.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
@@ -16,6 +17,62 @@ pub struct EngineConfig {
     /// The same for all contexts of a principal together.
     pub max_unfinished_per_principal: usize,
     pub asks: AskConfig,
+    pub intake: IntakeRules,
+    pub files: FileRules,
+}
+
+/// What a message may hold.
+#[derive(Clone, Debug)]
+pub struct IntakeRules {
+    /// Files of the workspace may be referred to, those outside may not. Resolved.
+    pub root: PathBuf,
+    /// Data parts are taken, as JSON text.
+    pub data_parts: bool,
+    /// Media types that are text, beside `text/*` and those that everybody knows.
+    pub text_types: Vec<String>,
+    /// Media types of other files that are taken, beside images, audio, PDF and plain bytes. Types, and ranges such as
+    /// `video/*`.
+    pub media_types: Vec<String>,
+    /// The largest text or data, wherever it comes from.
+    pub max_text_bytes: u64,
+    /// The largest file that comes with the message.
+    pub max_inline_bytes: u64,
+    /// The largest file of the workspace that is referred to.
+    pub max_file_bytes: u64,
+    /// Hosts whose `http` and `https` URLs are handed on: names, and `*.` for every name below. Empty: none.
+    pub remote_hosts: Vec<String>,
+}
+
+impl Default for IntakeRules {
+    fn default() -> Self {
+        Self {
+            root: PathBuf::from("/nowhere"),
+            data_parts: true,
+            text_types: Vec::new(),
+            media_types: Vec::new(),
+            max_text_bytes: 1024 * 1024,
+            max_inline_bytes: 5 * 1024 * 1024,
+            max_file_bytes: 25 * 1024 * 1024,
+            remote_hosts: Vec::new(),
+        }
+    }
+}
+
+/// What becomes of files that an agent hands over.
+#[derive(Clone, Debug)]
+pub struct FileRules {
+    /// What stands before a file's id in its URL.
+    pub base_url: String,
+    /// A larger file is not kept; the task tells of it.
+    pub max_bytes: u64,
+    /// One task keeps so many files. More are not kept; the task tells of the first of them.
+    pub max_per_task: usize,
+}
+
+impl Default for FileRules {
+    fn default() -> Self {
+        Self { base_url: "/artifacts/".to_owned(), max_bytes: 25 * 1024 * 1024, max_per_task: 100 }
+    }
 }
 
 /// What becomes of asks that nobody answers.
@@ -56,6 +113,8 @@ impl Default for EngineConfig {
             max_unfinished_per_context: 100,
             max_unfinished_per_principal: 2000,
             asks: AskConfig::default(),
+            intake: IntakeRules::default(),
+            files: FileRules::default(),
         }
     }
 }

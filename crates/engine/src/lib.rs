@@ -11,6 +11,7 @@ mod answer;
 mod asks;
 mod config;
 mod idempotency;
+mod intake;
 mod lanes;
 mod lifecycle;
 mod live;
@@ -24,7 +25,7 @@ mod service;
 pub mod tasks;
 mod writer;
 
-pub use config::{AskConfig, AtDeadline, EngineConfig};
+pub use config::{AskConfig, AtDeadline, EngineConfig, FileRules, IntakeRules};
 pub use log_entry::{Form, LogEntry};
 pub use reader::TaskReader;
 pub use service::{Engine, EngineParts, GapBounds, Listing, Opening, Sent, Snapshot, Subscription};

@@ -35,7 +35,11 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: Timestamp) -> Option<T
         AgentEvent::Progress(progress) => noted(task, Notes { progress: Some(progress), ..Notes::default() }),
         AgentEvent::Ended(outcome) => ended(task, now, outcome),
         // The owner of the task keeps these, and tells of them in a status of its own making.
-        AgentEvent::Usage(_) | AgentEvent::Asked(_) | AgentEvent::AskClosed { .. } => return None,
+        AgentEvent::Usage(_)
+        | AgentEvent::Asked(_)
+        | AgentEvent::AskClosed { .. }
+        | AgentEvent::File { .. }
+        | AgentEvent::Child { .. } => return None,
     })
 }
 
@@ -92,7 +96,7 @@ fn ended(task: &Task, now: Timestamp, outcome: Outcome) -> TaskEvent {
             let message = remark.map(|text| explanation(task, TaskState::Completed, text));
             status(TaskState::Completed, now, message, None)
         }
-        Outcome::Failed(failure) => failed(task, now, failure),
+        Outcome::Failed(failure) | Outcome::AuthRequired(failure) => failed(task, now, failure),
         Outcome::Canceled { reason } => {
             let message = explanation(task, TaskState::Canceled, reason);
             status(TaskState::Canceled, now, Some(message), None)

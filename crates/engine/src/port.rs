@@ -4,11 +4,14 @@ mod agent;
 mod clock;
 mod store;
 
-pub use agent::{Agent, NewSession, Prompting, Resume, Session, Turn, TurnRequest};
+pub use agent::{
+    Admission, Admitted, Agent, ContentFacts, FileSource, Input, InputFile, MAX_STEERING, NewSession, Prompting,
+    Resume, ResumedChild, ResumedChildState, Session, Steering, Turn, TurnRequest,
+};
 pub use clock::{Clock, SystemClock};
 pub use store::{
-    Append, Appended, AskChange, Binding, Bound, Create, Created, Head, IdempotencyKey, ListQuery,
-    PageCursor, READ_BYTES, Store, StoredTask, TaskPage, TurnRecord,
+    Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, FileFacts, Head,
+    IdempotencyKey, ListQuery, NewFile, PageCursor, READ_BYTES, Store, StoredTask, TaskPage, TurnRecord,
 };
 
 /// A future behind a trait object.

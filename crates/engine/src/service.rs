@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore_model::{
     Answer, Ask, AskKind, Closed, ContextId, Error, ErrorKind, Interrupt, ListTasks, Message, PartContent,
-    Principal, RequestId, Resolution, Result, SendMessage, Seq, Task, TaskEvent, TaskId, Timestamp,
+    Principal, RequestId, Resolution, Result, SendMessage, Seq, Task, TaskEvent, TaskId, Terms, Timestamp,
 };
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -126,7 +126,14 @@ impl Engine {
         let mut message = command.message;
         message.context_id = Some(context.clone());
         message.task_id = Some(task_id.clone());
-        let first = TaskEvent::Submitted { context_id: context.clone(), message, at: now };
+        let terms = Terms { output: command.config.accepted_output_modes, prompt: command.wishes.prompt };
+        let first = TaskEvent::Submitted {
+            context_id: context.clone(),
+            message,
+            at: now,
+            terms: Box::new(terms),
+            parent: None,
+        };
 
         // The place is taken and the log made known before the store is asked: the order of messages is the order
         // in which they came, and whoever finds the task in the store finds its owner too.
@@ -138,8 +145,11 @@ impl Engine {
             context: context.clone(),
             first: first.clone(),
             at: now,
-            idempotency: IdempotencyKey { digest, valid_since: self.window_start(now) },
-            session: command.session,
+            idempotency: Some(IdempotencyKey { digest, valid_since: self.window_start(now) }),
+            directory: String::new(),
+            directory_named: false,
+            session: command.wishes.session,
+            claim: None,
         };
         match self.around.store.create(create).await? {
             Created::New => {}
@@ -151,7 +161,10 @@ impl Engine {
                 ));
             }
             // Another's session and one that nobody knows look the same from outside.
-            Created::UnknownSession => {
+            Created::OtherDirectory => {
+                return Err(Error::invalid("metadata.opencode.directory", "is not the directory of this context"));
+            }
+            Created::UnknownSession | Created::ForeignSession => {
                 return Err(Error::invalid(SESSION_FIELD, "is no session that you may use"));
             }
         }
@@ -196,6 +209,7 @@ impl Engine {
                 status_after: query.status_after,
                 limit: query.page_size as usize,
                 after,
+                roots_only: false,
                 with_artifacts: query.include_artifacts,
             })
             .await?;

@@ -1,7 +1,9 @@
 //! What a coding agent reports during a turn, in no agent's own spelling.
 
 use crate::artifact::BlockKind;
-use crate::id::{ArtifactId, MessageId, RequestId};
+use std::sync::Arc;
+
+use crate::id::{ArtifactId, MessageId, PromptId, RequestId, SessionId};
 use crate::interrupt::{Ask, Resolution};
 use crate::json::{Json, Metadata};
 use crate::notes::{Progress, SessionNote, Usage};
@@ -45,7 +47,54 @@ pub enum AgentEvent {
         request_id: RequestId,
         resolution: Resolution,
     },
+    /// A file that the agent hands over.
+    File {
+        block: BlockRef,
+        file: AgentFile,
+    },
+    /// A sub-agent reports, or one below it. The first of a sub-agent's events is always `Started`, and comes before the
+    /// tool call that names it.
+    Child {
+        session: SessionId,
+        event: Box<ChildEvent>,
+    },
     Ended(Outcome),
+}
+
+/// What a sub-agent reports.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ChildEvent {
+    /// The sub-agent was called. Called again after its end, it starts again, as another task.
+    Started(ChildStart),
+    /// It has taken this prompt.
+    Working(PromptId),
+    /// Any report but that of another sub-agent or of an ask, which the turn itself tells.
+    Report(AgentEvent),
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct ChildStart {
+    /// The session that called it: the turn's own, or another sub-agent's.
+    pub caller: SessionId,
+    /// The tool call that did.
+    pub call: Option<String>,
+    /// What it was told to do.
+    pub prompt: String,
+    pub title: Option<String>,
+}
+
+/// A file, whole.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AgentFile {
+    pub name: Option<String>,
+    pub media_type: String,
+    pub bytes: Arc<[u8]>,
+}
+
+impl std::fmt::Debug for AgentFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AgentFile({:?}, {}, {} bytes)", self.name, self.media_type, self.bytes.len())
+    }
 }
 
 /// A block of output and where it belongs.
@@ -67,6 +116,8 @@ pub struct ToolCall {
     pub input: Option<Json>,
     pub output: Option<String>,
     pub error: Option<String>,
+    /// The session of the sub-agent that the call started.
+    pub child: Option<SessionId>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,6 +147,8 @@ pub enum Outcome {
         remark: Option<String>,
     },
     Failed(Failure),
+    /// The agent lacks credentials. Once it has them, another prompt can go on.
+    AuthRequired(Failure),
     /// Somebody else stopped the turn, at the agent itself.
     Canceled {
         reason: String,

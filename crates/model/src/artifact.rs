@@ -13,6 +13,8 @@ pub enum BlockKind {
     Text,
     Reasoning,
     ToolCall,
+    /// A file that the gateway keeps; the part says where.
+    File,
 }
 
 impl BlockKind {
@@ -21,11 +23,12 @@ impl BlockKind {
             Self::Text => "text",
             Self::Reasoning => "reasoning",
             Self::ToolCall => "tool_call",
+            Self::File => "file",
         }
     }
 }
 
-/// One block of output: a run of text, of reasoning, or a tool call.
+/// One block of output: a run of text, of reasoning, a tool call, or a file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Artifact {
     pub id: ArtifactId,

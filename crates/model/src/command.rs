@@ -1,9 +1,10 @@
 //! What a caller asks for, once the wire has been read.
 
-use crate::id::{ContextId, SessionId, TaskId};
+use crate::id::{ContextId, TaskId};
 use crate::json::Metadata;
 use crate::message::Message;
 use crate::task::TaskState;
+use crate::terms::{OutputModes, Wishes};
 use crate::time::Timestamp;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -11,13 +12,14 @@ pub struct SendMessage {
     pub message: Message,
     pub config: SendConfig,
     pub metadata: Option<Metadata>,
-    /// Go on in this session of the agent, instead of the one that the context is bound to or a new one.
-    pub session: Option<SessionId>,
+    pub wishes: Wishes,
+    /// The caller may take a session that belongs to nobody.
+    pub may_claim: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SendConfig {
-    pub accepted_output_modes: Vec<String>,
+    pub accepted_output_modes: OutputModes,
     /// `None`: all of it. 0: none.
     pub history_length: Option<u32>,
     /// Answer as soon as the task is durable.

@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::ArtifactUpdate;
-use crate::id::{ContextId, Seq};
+use crate::id::{ContextId, MessageId, Seq};
 use crate::json::Metadata;
 use crate::message::Message;
 use crate::notes::Notes;
 use crate::part::Part;
-use crate::task::TaskStatus;
+use crate::task::{Parent, TaskStatus};
+use crate::terms::Terms;
 use crate::time::Timestamp;
 
 /// One event of a task's log. Folding them in order gives the task.
@@ -20,12 +21,22 @@ pub enum TaskEvent {
         context_id: ContextId,
         message: Message,
         at: Timestamp,
+        #[serde(default, skip_serializing_if = "Terms::is_empty")]
+        terms: Box<Terms>,
+        /// Set for the work of a sub-agent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parent: Option<Box<Parent>>,
     },
     Status(Box<StatusUpdate>),
     Artifact(ArtifactUpdate),
 }
 
 impl TaskEvent {
+    /// The first event of a task that a message without any terms makes.
+    pub fn submitted(context_id: ContextId, message: Message, at: Timestamp) -> Self {
+        Self::Submitted { context_id, message, at, terms: Box::default(), parent: None }
+    }
+
     /// The status that this event gives the task.
     pub fn status(&self) -> Option<&TaskStatus> {
         match self {
@@ -70,11 +81,14 @@ pub struct StatusUpdate {
     /// A message of the user that joined the task with this status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<Message>,
+    /// A message that had joined did not reach the agent after all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawn: Option<MessageId>,
 }
 
 impl StatusUpdate {
     pub fn new(status: TaskStatus) -> Self {
-        Self { status, metadata: None, notes: Notes::default(), joined: None }
+        Self { status, metadata: None, notes: Notes::default(), joined: None, withdrawn: None }
     }
 }
 

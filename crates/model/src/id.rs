@@ -115,6 +115,11 @@ id!(
 );
 
 id!(
+    /// A file that the gateway keeps. Made by the gateway.
+    FileId
+);
+
+id!(
     /// The agent's own name for something that it asks.
     RequestId
 );

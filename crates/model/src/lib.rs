@@ -19,22 +19,26 @@ pub mod message;
 pub mod notes;
 pub mod part;
 pub mod task;
+pub mod terms;
 pub mod time;
 
-pub use agent_event::{AgentEvent, BlockRef, Failure, Outcome, ToolCall, ToolStatus};
+pub use agent_event::{
+    AgentEvent, AgentFile, BlockRef, ChildEvent, ChildStart, Failure, Outcome, ToolCall, ToolStatus,
+};
 pub use artifact::{Artifact, ArtifactUpdate, BlockKind};
 pub use command::{CancelTask, GetTask, ListTasks, SendConfig, SendMessage, SubscribeToTask};
 pub use error::{Error, ErrorKind, FieldViolation, Origin, Retry};
 pub use event::{Entry, StatusUpdate, TaskEvent};
 pub use id::{
-    ArtifactId, ContextId, IdError, MessageId, Principal, PromptId, RequestId, Seq, SessionId, TaskId,
+    ArtifactId, ContextId, FileId, IdError, MessageId, Principal, PromptId, RequestId, Seq, SessionId, TaskId,
 };
 pub use interrupt::{Answer, Ask, AskKind, Closed, Interrupt, PermissionReply, Question, Resolution};
 pub use json::{Json, Metadata};
 pub use message::{Message, Role};
 pub use notes::{Cost, InterruptNote, InterruptPhase, Notes, Progress, ProgressKind, SessionNote, Usage};
 pub use part::{Part, PartContent};
-pub use task::{Task, TaskState, TaskStatus};
+pub use task::{Parent, Task, TaskState, TaskStatus};
+pub use terms::{Delivery, ModelName, OutputModes, PromptOptions, Terms, Wishes};
 pub use time::Timestamp;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -10,6 +10,7 @@ use crate::id::{ContextId, TaskId};
 use crate::json::Metadata;
 use crate::message::Message;
 use crate::notes::{InterruptNote, InterruptPhase, Notes, SessionNote, Usage};
+use crate::terms::Terms;
 use crate::time::Timestamp;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -88,6 +89,20 @@ pub struct TaskStatus {
     pub message: Option<Message>,
 }
 
+/// Where the work of a sub-agent belongs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Parent {
+    /// The task at the top, whose message set everything going.
+    pub root: TaskId,
+    /// The task whose agent called the sub-agent.
+    pub task: TaskId,
+    /// The tool call that did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
+    /// How far below the root: 1 for a sub-agent of the root itself.
+    pub depth: u32,
+}
+
 /// One turn of an agent, as folded from its log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Task {
@@ -105,6 +120,11 @@ pub struct Task {
     /// The asks that are open, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_asks: Vec<InterruptNote>,
+    #[serde(default, skip_serializing_if = "Terms::is_empty")]
+    pub terms: Box<Terms>,
+    /// Set for the work of a sub-agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Box<Parent>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
 }
@@ -112,7 +132,7 @@ pub struct Task {
 impl Task {
     /// The task as its first event makes it. `None` when the event is not a first one.
     pub fn begin(id: TaskId, first: &TaskEvent) -> Option<Self> {
-        let TaskEvent::Submitted { context_id, message, at } = first else { return None };
+        let TaskEvent::Submitted { context_id, message, at, terms, parent } = first else { return None };
         Some(Self {
             id,
             context_id: context_id.clone(),
@@ -122,6 +142,8 @@ impl Task {
             session: None,
             usage: None,
             open_asks: Vec::new(),
+            terms: terms.clone(),
+            parent: parent.clone(),
             metadata: None,
         })
     }
@@ -144,6 +166,9 @@ impl Task {
     fn apply_status(&mut self, update: &StatusUpdate) {
         self.status = update.status.clone();
         self.history.extend(update.joined.clone());
+        if let Some(withdrawn) = &update.withdrawn {
+            self.history.retain(|message| message.id != *withdrawn);
+        }
         let Notes { session, usage, interrupt, progress: _ } = &update.notes;
         self.session = session.clone().or(self.session.take());
         self.usage = usage.or(self.usage);
@@ -185,7 +210,7 @@ mod tests {
     fn task() -> Task {
         let message = Message::new(MessageId::parse("m").unwrap(), Role::User, vec![Part::text("hi")]);
         let first =
-            TaskEvent::Submitted { context_id: ContextId::parse("c").unwrap(), message, at: Timestamp(1) };
+            TaskEvent::submitted(ContextId::parse("c").unwrap(), message, Timestamp(1));
         Task::begin(TaskId::parse("t").unwrap(), &first).unwrap()
     }
 

@@ -4,10 +4,12 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use std::path::PathBuf;
+
 use longshore_model::{
-    AgentEvent, Answer, Artifact, Ask, Part, PromptId, RequestId, Result, SessionId, TaskId,
+    AgentEvent, Answer, Artifact, Ask, PromptId, PromptOptions, RequestId, Result, SessionId, TaskId,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::BoxFuture;
 
@@ -16,6 +18,17 @@ use super::BoxFuture;
 /// The engine guarantees one turn at a time per session. The agent guarantees that a turn's events come in
 /// order, that none is lost between the prompt and [`AgentEvent::Ended`], and that it never prompts twice.
 pub trait Agent: Send + Sync + Debug {
+    /// Looks at what a caller wishes before anything is kept or done, and refuses what cannot be had: a directory that is
+    /// out of bounds, a model that is not there. An agent that cannot be reached refuses nothing for that reason; the
+    /// turn will.
+    fn admit<'a>(&'a self, wishes: Admission<'a>) -> BoxFuture<'a, Result<Admitted>>;
+
+    /// A session that was not made here. `None`: there is none of that name in a directory that callers may use.
+    fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>>;
+
+    /// Whether something runs in the session, whoever started it.
+    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>>;
+
     /// Makes a session. Called once per context, before its first turn, or again when the agent forgot the session.
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>>;
 
@@ -42,10 +55,25 @@ pub trait Agent: Send + Sync + Debug {
     fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>>;
 }
 
-#[derive(Clone, Debug, Default)]
+/// What a caller wishes of the agent.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission<'a> {
+    /// As the caller wrote it.
+    pub directory: Option<&'a str>,
+    pub workspace: Option<&'a str>,
+    pub options: &'a PromptOptions,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Admitted {
+    /// Where to work: what was wished, resolved, or the agent's own default.
+    pub directory: String,
+}
+
+#[derive(Clone, Debug)]
 pub struct NewSession {
-    /// Where the agent works. `None`: its own default.
-    pub directory: Option<String>,
+    /// Where the agent works: a directory that it has admitted.
+    pub directory: String,
 }
 
 /// An agent's conversation, and where it works.
@@ -60,11 +88,58 @@ pub struct TurnRequest {
     pub task: TaskId,
     pub session: Session,
     pub prompt: PromptId,
-    pub parts: Vec<Part>,
+    /// Empty when a turn is resumed.
+    pub input: Vec<Input>,
+    pub options: PromptOptions,
     /// Set after a restart of the gateway: the prompt may have been sent already, and must not be sent again.
     pub resume: Option<Resume>,
     /// To be marked when the prompt goes out.
     pub prompting: Prompting,
+}
+
+/// A piece of a prompt, checked and ready to be given to an agent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Input {
+    Text(String),
+    File(InputFile),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InputFile {
+    pub name: Option<String>,
+    /// Without parameters, in lower case.
+    pub media_type: String,
+    /// The content is UTF-8 text.
+    pub is_text: bool,
+    pub source: FileSource,
+    /// `None`: only the far end knows.
+    pub content: Option<ContentFacts>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ContentFacts {
+    pub bytes: u64,
+    pub sha256: [u8; 32],
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub enum FileSource {
+    /// The bytes came with the message.
+    Inline(Vec<u8>),
+    /// A file in the workspace: the resolved path.
+    Workspace(PathBuf),
+    /// Somewhere that callers may refer to. The gateway does not fetch it.
+    Remote(String),
+}
+
+impl Debug for FileSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Inline(bytes) => write!(f, "Inline({} bytes)", bytes.len()),
+            Self::Workspace(_) => f.write_str("Workspace"),
+            Self::Remote(_) => f.write_str("Remote"),
+        }
+    }
 }
 
 /// Whether the agent may have the prompt. Until it does, what runs in its session is somebody else's work, and the
@@ -87,14 +162,59 @@ impl Prompting {
 #[derive(Clone, Debug, Default)]
 pub struct Resume {
     pub artifacts: Vec<Artifact>,
+    /// Further prompts that joined the turn, oldest first. One that the agent does not have was never sent.
+    pub joined: Vec<PromptId>,
+    /// The sub-agents that the log knows.
+    pub children: Vec<ResumedChild>,
     /// The asks that the log says are open. The driver reports those that are closed by now, and does not report the
     /// others again.
     pub open_asks: Vec<RequestId>,
 }
 
+/// A sub-agent of a turn that is taken up again.
+#[derive(Clone, Debug)]
+pub struct ResumedChild {
+    pub session: SessionId,
+    pub call: Option<String>,
+    pub state: ResumedChildState,
+}
+
+#[derive(Clone, Debug)]
+pub enum ResumedChildState {
+    /// `prompt`: what it works on, if it had begun.
+    Running {
+        prompt: Option<PromptId>,
+        artifacts: Vec<Artifact>,
+    },
+    /// Nothing more is to be told of it.
+    Over,
+}
+
+/// One more message for a turn that runs.
+///
+/// The driver first sees to it that the turn does not end without the prompt, and says so. The engine then makes the
+/// message durable and gives the word, and only then is it sent.
+#[derive(Debug)]
+pub struct Steering {
+    pub prompt: PromptId,
+    pub input: Vec<Input>,
+    pub options: PromptOptions,
+    /// Dropped by the driver when the turn is over.
+    pub expected: oneshot::Sender<()>,
+    /// Dropped by the engine when the prompt is not to be sent.
+    pub go: oneshot::Receiver<()>,
+    /// An error means that the agent surely does not have the prompt; the turn then does not wait for it.
+    pub sent: oneshot::Sender<Result<()>>,
+}
+
+/// How many of them may wait for the driver of a turn. One more waits with the engine.
+pub const MAX_STEERING: usize = 4;
+
 /// A running turn. Dropping it tells the driver that nobody listens; it does not stop the agent.
 #[derive(Debug)]
 pub struct Turn {
+    /// Closed when the turn is over.
+    pub steering: mpsc::Sender<Steering>,
     /// Bounded: when the engine is behind, the driver of this turn waits, and no other turn does.
     pub events: mpsc::Receiver<AgentEvent>,
 }

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use longshore_model::{
-    AskKind, Closed, ContextId, Entry, Interrupt, Principal, PromptId, RequestId, Result, Seq, SessionId,
-    Task, TaskEvent, TaskId, TaskState, Timestamp,
+    AskKind, Closed, ContextId, Entry, FileId, Interrupt, OutputModes, Principal, PromptId, RequestId,
+    Result, Seq, SessionId, Task, TaskEvent, TaskId, TaskState, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -42,12 +42,15 @@ pub trait Store: Send + Sync + Debug {
     /// Tasks of one owner, newest status first, ties by id descending.
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<TaskPage>>;
 
-    /// The session that a context is bound to.
-    fn binding<'a>(
+    /// The tasks of the sub-agents of a root task, over or not, in the order of their creation.
+    fn children<'a>(&'a self, root: &'a TaskId) -> BoxFuture<'a, Result<Vec<StoredTask>>>;
+
+    /// Where a context works, and the session that it is bound to.
+    fn place<'a>(
         &'a self,
         owner: &'a Principal,
         context: &'a ContextId,
-    ) -> BoxFuture<'a, Result<Option<Bound>>>;
+    ) -> BoxFuture<'a, Result<ContextPlace>>;
 
     /// Binds a context to a session, unless it is bound to another than `replaces` by now, and gives the binding that
     /// stands. A session that is bound belongs to the owner; one that belongs to somebody else is refused with
@@ -64,8 +67,50 @@ pub trait Store: Send + Sync + Debug {
         kind: AskKind,
     ) -> BoxFuture<'a, Result<Vec<Interrupt>>>;
 
-    /// Every task that is not terminal, in the order of their creation. For the start of the gateway.
+    /// Every task that is not terminal, also those of sub-agents, in the order of their creation. For the start of the
+    /// gateway.
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>>;
+
+    /// Keeps a file for a task. One of the same id, which is the same file, changes nothing.
+    fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>>;
+
+    /// What is known of a file. `None`: not there, or owned by somebody else.
+    fn file<'a>(&'a self, owner: &'a Principal, id: &'a FileId) -> BoxFuture<'a, Result<Option<FileFacts>>>;
+
+    /// So many bytes of a file from an offset on, fewer at its end. `None`: the file is not there.
+    fn read_file<'a>(
+        &'a self,
+        id: &'a FileId,
+        offset: u64,
+        length: usize,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>>>;
+}
+
+/// A file to be kept.
+#[derive(Clone, Debug)]
+pub struct NewFile {
+    pub id: FileId,
+    pub owner: Principal,
+    pub task: TaskId,
+    pub facts: FileFacts,
+    pub bytes: Arc<[u8]>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileFacts {
+    pub name: Option<String>,
+    pub media_type: String,
+    pub size: u64,
+    pub sha256: [u8; 32],
+    pub at: Timestamp,
+}
+
+/// Where a context works.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ContextPlace {
+    /// Fixed by its first task. `None`: it has had none.
+    pub directory: Option<String>,
+    pub bound: Option<Bound>,
 }
 
 /// A new task.
@@ -77,9 +122,16 @@ pub struct Create {
     /// A `Submitted`.
     pub first: TaskEvent,
     pub at: Timestamp,
-    pub idempotency: IdempotencyKey,
+    /// `None`: no send, but the work of a sub-agent.
+    pub idempotency: Option<IdempotencyKey>,
+    /// Where the context is to work, if this is its first task. A session that the caller names brings its own.
+    pub directory: String,
+    /// The caller wished for the directory: then the context must work there.
+    pub directory_named: bool,
     /// The session that the caller named for the context.
     pub session: Option<SessionId>,
+    /// The same session as the agent knows it: if it is nobody's, it becomes the caller's.
+    pub claim: Option<Session>,
 }
 
 /// What makes two sends the same send.
@@ -101,8 +153,12 @@ pub enum Created {
     },
     /// The context is bound to another session than the one that the caller named. Nothing was written.
     OtherSession,
-    /// The caller named a session that nobody bound yet, or that somebody else owns. Nothing was written.
+    /// The context works in another directory than the one that the caller wished for. Nothing was written.
+    OtherDirectory,
+    /// The caller named a session that nobody owns, and claims none. Nothing was written.
     UnknownSession,
+    /// The caller named a session that somebody else owns. Nothing was written.
+    ForeignSession,
 }
 
 #[derive(Clone, Debug)]
@@ -145,6 +201,8 @@ pub enum Appended {
 pub struct TurnRecord {
     pub session: Session,
     pub prompt: PromptId,
+    /// Prompts of messages that joined the turn, oldest first.
+    pub joined: Vec<PromptId>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -165,6 +223,8 @@ pub struct Head {
     /// The oldest event that can still be read. 1 until retention has folded some away.
     pub first: Seq,
     pub state: TaskState,
+    /// What the caller who made the task accepts.
+    pub output: OutputModes,
 }
 
 #[derive(Clone, Debug)]
@@ -176,6 +236,8 @@ pub struct ListQuery {
     pub status_after: Option<Timestamp>,
     pub limit: usize,
     pub after: Option<PageCursor>,
+    /// Without the tasks of sub-agents.
+    pub roots_only: bool,
     /// Without: the tasks come with no artifacts, and the store need not read them.
     pub with_artifacts: bool,
 }
