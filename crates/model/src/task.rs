@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::artifact::{Artifact, ArtifactUpdate};
 use crate::event::{StatusUpdate, TaskEvent};
-use crate::id::{ContextId, TaskId};
+use crate::id::{ContextId, SessionId, TaskId};
 use crate::json::Metadata;
 use crate::message::Message;
 use crate::notes::{InterruptNote, InterruptPhase, Notes, SessionNote, Usage};
@@ -101,6 +101,8 @@ pub struct Parent {
     pub call: Option<String>,
     /// How far below the root: 1 for a sub-agent of the root itself.
     pub depth: u32,
+    /// The sub-agent's own session.
+    pub session: SessionId,
 }
 
 /// One turn of an agent, as folded from its log.

@@ -3,14 +3,16 @@
 //! [`ScriptedAgent::manual`] hands every turn to the test, which then sends the reports itself.
 //! [`ScriptedAgent::echo`] answers every prompt by itself: one report for each word, then the end.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longshore_engine::port::{Agent, BoxFuture, NewSession, Session, Turn, TurnRequest};
+use longshore_engine::port::{
+    Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Session, Steering, Turn, TurnRequest,
+};
 use longshore_model::{
-    AgentEvent, Answer, ArtifactId, Ask, AskKind, BlockKind, BlockRef, Error, ErrorKind, Json, Outcome,
-    PromptId, RequestId, Result, SessionId,
+    AgentEvent, AgentFile, Answer, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart, Error,
+    ErrorKind, Json, Outcome, PromptId, RequestId, Result, SessionId,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -67,6 +69,10 @@ pub struct Log {
     pub aborted: Vec<Session>,
     pub replied: Vec<(RequestId, Answer)>,
     refusals: VecDeque<Error>,
+    admissions: VecDeque<Error>,
+    /// Sessions that somebody made at the agent itself.
+    strangers: HashMap<SessionId, Session>,
+    busy: HashSet<SessionId>,
     panics: usize,
 }
 
@@ -75,6 +81,7 @@ pub struct Log {
 pub struct StartedTurn {
     pub request: TurnRequest,
     pub reports: mpsc::Sender<AgentEvent>,
+    pub steering: mpsc::Receiver<Steering>,
 }
 
 impl StartedTurn {
@@ -86,6 +93,42 @@ impl StartedTurn {
     /// Asks for a permission.
     pub async fn ask(&self, request: &str) {
         self.report(AgentEvent::Asked(permission(&self.request.session.id, request))).await;
+    }
+
+    /// Hands over a file.
+    pub async fn file(&self, block: &str, name: &str, media_type: &str, bytes: &[u8]) {
+        let block = BlockRef { kind: BlockKind::File, ..text_block(block) };
+        let file =
+            AgentFile { name: Some(name.to_owned()), media_type: media_type.to_owned(), bytes: bytes.into() };
+        self.report(AgentEvent::File { block, file }).await;
+    }
+
+    /// Calls a sub-agent, which begins at once.
+    pub async fn call_child(&self, session: &str, call: &str, prompt: &str) {
+        let start = ChildStart {
+            caller: self.request.session.id.clone(),
+            call: Some(call.to_owned()),
+            prompt: prompt.to_owned(),
+            title: None,
+        };
+        self.child(session, ChildEvent::Started(start)).await;
+        let prompt = PromptId::parse(&format!("msg_of_{session}")).expect("made of an id");
+        self.child(session, ChildEvent::Working(prompt)).await;
+    }
+
+    pub async fn child(&self, session: &str, event: ChildEvent) {
+        let session = SessionId::parse(session).expect("a test names its sessions by the rule");
+        self.report(AgentEvent::Child { session, event: Box::new(event) }).await;
+    }
+
+    /// Takes the next message that joins the turn, as a driver does, once it is durable.
+    pub async fn joined(&mut self) -> (PromptId, Vec<Input>) {
+        let Steering { prompt, input, expected, go, sent, .. } =
+            self.steering.recv().await.expect("the engine follows the turn");
+        expected.send(()).expect("the engine waits for this");
+        go.await.expect("the engine lets it go");
+        sent.send(Ok(())).expect("the engine waits for this");
+        (prompt, input)
     }
 
     pub async fn complete(self) {
@@ -137,6 +180,21 @@ impl ScriptedAgent {
         self.lock().refusals.push_back(error);
     }
 
+    /// The next wish is refused with this error. Calls add up.
+    pub fn refuse_next_wish(&self, error: Error) {
+        self.lock().admissions.push_back(error);
+    }
+
+    /// Somebody made this session at the agent itself.
+    pub fn add_stranger(&self, session: Session) {
+        self.lock().strangers.insert(session.id.clone(), session);
+    }
+
+    /// Somebody works in this session at the agent itself.
+    pub fn make_busy(&self, session: &SessionId) {
+        self.lock().busy.insert(session.clone());
+    }
+
     /// The next turn makes the agent panic.
     pub fn panic_next(&self) {
         self.lock().panics += 1;
@@ -155,13 +213,29 @@ impl ScriptedAgent {
 }
 
 impl Agent for ScriptedAgent {
+    fn admit<'a>(&'a self, wishes: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
+        Box::pin(async move {
+            if let Some(error) = self.lock().admissions.pop_front() {
+                return Err(error);
+            }
+            Ok(Admitted { directory: wishes.directory.unwrap_or("workspace").to_owned() })
+        })
+    }
+
+    fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
+        Box::pin(async move { Ok(self.lock().strangers.get(id).cloned()) })
+    }
+
+    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move { Ok(self.lock().busy.contains(&session.id)) })
+    }
+
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
         Box::pin(async move {
             self.opens.pass().await;
             let number = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
             let id = SessionId::parse(&format!("ses_{number}")).map_err(Error::internal)?;
-            let session =
-                Session { id, directory: request.directory.unwrap_or_else(|| "workspace".to_owned()) };
+            let session = Session { id, directory: request.directory };
             self.lock().opened.push(session.clone());
             Ok(session)
         })
@@ -183,14 +257,15 @@ impl Agent for ScriptedAgent {
             request.prompting.mark();
             self.lock().prompted.push(request.clone());
             let (reports, events) = mpsc::channel(REPORTS);
+            let (steering, joining) = mpsc::channel(MAX_STEERING);
             match &self.turns {
                 Some(turns) => {
                     let gone = |_| Error::new(ErrorKind::AgentUnavailable, "The test has ended.");
-                    turns.send(StartedTurn { request, reports }).await.map_err(gone)?;
+                    turns.send(StartedTurn { request, reports, steering: joining }).await.map_err(gone)?;
                 }
                 None => echo(&request, &reports)?,
             }
-            Ok(Turn { events })
+            Ok(Turn { events, steering })
         })
     }
 
@@ -219,7 +294,11 @@ impl Agent for ScriptedAgent {
 
 /// Fills the channel at once: an echo longer than the channel is a mistake of the test.
 fn echo(request: &TurnRequest, reports: &mpsc::Sender<AgentEvent>) -> Result<()> {
-    let prompt: String = request.parts.iter().filter_map(|part| part.as_text()).collect();
+    let text = |input: &Input| match input {
+        Input::Text(text) => Some(text.clone()),
+        Input::File(_) => None,
+    };
+    let prompt: String = request.input.iter().filter_map(text).collect();
     let block = text_block(&format!("prt_{}", request.prompt));
     let words = prompt
         .split_inclusive(' ')
