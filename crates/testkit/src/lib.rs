@@ -2,6 +2,7 @@
 
 pub mod arbitrary;
 pub mod fake_opencode;
+pub mod faulty_store;
 pub mod gateway;
 pub mod raw;
 pub mod scripted_agent;

@@ -1,7 +1,6 @@
 //! The engine with a memory store and a scripted agent: every race and rule of a task's life.
 
 mod asks;
-mod faulty_store;
 mod harness;
 mod races;
 mod readers;

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use longshore_engine::EngineConfig;
 use longshore_model::{Error, ErrorKind, Part, Seq, SessionId, TaskState};
+use longshore_testkit::faulty_store::FaultyStore;
 
-use crate::faulty_store::FaultyStore;
 use crate::harness::{alice, message, read_all, reason_of, start, start_with};
 
 #[tokio::test]
 async fn a_flood_of_reports_keeps_no_cancel_waiting() {
-    let store = FaultyStore::new();
+    let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -70,7 +70,7 @@ async fn an_owner_that_panics_fails_its_task_and_no_other() {
 
 #[tokio::test]
 async fn an_owner_that_loses_the_log_says_so_to_everybody() {
-    let store = FaultyStore::new();
+    let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -85,7 +85,7 @@ async fn an_owner_that_loses_the_log_says_so_to_everybody() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancel_while_the_store_is_away_is_answered_and_stands() {
-    let store = FaultyStore::new();
+    let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -279,7 +279,7 @@ async fn too_many_unfinished_tasks_are_refused() {
 
 #[tokio::test]
 async fn a_cursor_older_than_what_is_kept_is_a_gap() {
-    let store = FaultyStore::new();
+    let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;

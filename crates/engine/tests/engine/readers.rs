@@ -2,8 +2,8 @@
 
 use longshore_engine::{EngineConfig, Opening};
 use longshore_model::{Entry, ErrorKind, Principal, Seq, TaskState};
+use longshore_testkit::faulty_store::FaultyStore;
 
-use crate::faulty_store::FaultyStore;
 use crate::harness::{Harness, alice, read_all, start, start_with};
 
 /// Plays a turn of `deltas` deltas, each in a block of its own, so that none are merged.
@@ -20,7 +20,7 @@ async fn long_turn(h: &mut Harness, deltas: usize) -> longshore_model::TaskId {
 
 #[tokio::test]
 async fn no_event_is_seen_before_it_is_durable() {
-    let store = FaultyStore::new();
+    let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let mut sent = h.send("c", "m1").await;
     let turn = h.turn().await;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use longshore_engine::EngineConfig;
 use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, Part, TaskEvent, TaskState};
+use longshore_testkit::faulty_store::FaultyStore;
 use longshore_testkit::scripted_agent::text_block;
 
-use crate::faulty_store::FaultyStore;
 use crate::harness::{alice, read_all, reason_of, start, start_with, text_of};
 
 #[tokio::test]
@@ -192,7 +192,7 @@ async fn a_withdrawn_block_is_replaced_and_an_ended_one_is_marked() {
 
 #[tokio::test]
 async fn deltas_that_wait_for_the_store_go_together() {
-    let store = FaultyStore::new();
+    let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -210,7 +210,7 @@ async fn deltas_that_wait_for_the_store_go_together() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_comes_back_loses_nothing() {
-    let store = FaultyStore::new();
+    let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;

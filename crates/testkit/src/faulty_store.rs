@@ -1,0 +1,187 @@
+//! A store that a test can hold back or break.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use longshore_engine::port::{
+    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head, ListQuery,
+    NewFile, Store, StoredTask, TaskPage,
+};
+use longshore_model::{
+    AskKind, ContextId, Entry, Error, ErrorKind, FileId, Interrupt, Principal, RequestId, Result, Seq, TaskId,
+};
+
+use crate::scripted_agent::Gate;
+
+#[derive(Debug)]
+pub struct FaultyStore {
+    inner: Arc<dyn Store>,
+    /// Where appends wait while the test holds them.
+    pub appends: Gate,
+    /// Where reads of files wait while the test holds them.
+    pub file_reads: Gate,
+    /// How many of the next appends fail.
+    failures: AtomicUsize,
+    /// How many of the next appends find that somebody else wrote.
+    conflicts: AtomicUsize,
+    /// The oldest event that the store says it has.
+    first: AtomicU64,
+    logs_are_broken: AtomicBool,
+    files_are_broken: AtomicBool,
+}
+
+impl FaultyStore {
+    /// Does as this store does until the test says otherwise.
+    pub fn over(inner: impl Store + 'static) -> Arc<Self> {
+        Arc::new(Self {
+            inner: Arc::new(inner),
+            appends: Gate::default(),
+            file_reads: Gate::default(),
+            failures: AtomicUsize::new(0),
+            conflicts: AtomicUsize::new(0),
+            first: AtomicU64::new(1),
+            logs_are_broken: AtomicBool::new(false),
+            files_are_broken: AtomicBool::new(false),
+        })
+    }
+
+    pub fn fail_next(&self, appends: usize) {
+        self.failures.store(appends, Ordering::SeqCst);
+    }
+
+    pub fn conflict_next(&self, appends: usize) {
+        self.conflicts.store(appends, Ordering::SeqCst);
+    }
+
+    /// As if retention had folded everything before this event away.
+    pub fn forget_before(&self, first: u64) {
+        self.first.store(first, Ordering::SeqCst);
+    }
+
+    /// From now on no log can be read. Everything else goes on.
+    pub fn break_logs(&self) {
+        self.logs_are_broken.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on no file can be read. What is known of it can.
+    pub fn break_files(&self) {
+        self.files_are_broken.store(true, Ordering::SeqCst);
+    }
+
+    fn first(&self) -> Seq {
+        Seq(self.first.load(Ordering::SeqCst))
+    }
+}
+
+/// Takes one of what is left, if there is any.
+fn takes_one(left: &AtomicUsize) -> bool {
+    left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+}
+
+fn check(is_broken: &AtomicBool) -> Result<()> {
+    if is_broken.load(Ordering::SeqCst) {
+        return Err(Error::new(ErrorKind::Unavailable, "The store is away."));
+    }
+    Ok(())
+}
+
+impl Store for FaultyStore {
+    fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
+        Box::pin(async move {
+            self.appends.pass().await;
+            if takes_one(&self.failures) {
+                return Err(Error::new(ErrorKind::Unavailable, "The disk is full."));
+            }
+            if takes_one(&self.conflicts) {
+                return Ok(Appended::Conflict { head: append.expected.plus(7) });
+            }
+            self.inner.append(append).await
+        })
+    }
+
+    fn read<'a>(&'a self, task: &'a TaskId, after: Seq, limit: usize) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        Box::pin(async move {
+            check(&self.logs_are_broken)?;
+            let first = self.first();
+            let mut entries = self.inner.read(task, after, limit).await?;
+            entries.retain(|entry| entry.seq >= first);
+            Ok(entries)
+        })
+    }
+
+    fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>> {
+        Box::pin(async move {
+            let head = self.inner.head(owner, task).await?;
+            Ok(head.map(|head| Head { first: self.first(), ..head }))
+        })
+    }
+
+    fn read_file<'a>(
+        &'a self,
+        id: &'a FileId,
+        offset: u64,
+        length: usize,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
+        Box::pin(async move {
+            self.file_reads.pass().await;
+            check(&self.files_are_broken)?;
+            self.inner.read_file(id, offset, length).await
+        })
+    }
+
+    fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
+        self.inner.create(create)
+    }
+
+    fn get<'a>(
+        &'a self,
+        owner: &'a Principal,
+        task: &'a TaskId,
+    ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
+        self.inner.get(owner, task)
+    }
+
+    fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<TaskPage>> {
+        self.inner.list(query)
+    }
+
+    fn children<'a>(&'a self, root: &'a TaskId) -> BoxFuture<'a, Result<Vec<StoredTask>>> {
+        self.inner.children(root)
+    }
+
+    fn place<'a>(
+        &'a self,
+        owner: &'a Principal,
+        context: &'a ContextId,
+    ) -> BoxFuture<'a, Result<ContextPlace>> {
+        self.inner.place(owner, context)
+    }
+
+    fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
+        self.inner.bind(binding)
+    }
+
+    fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>> {
+        self.inner.interrupt(request)
+    }
+
+    fn open_interrupts<'a>(
+        &'a self,
+        owner: &'a Principal,
+        kind: AskKind,
+    ) -> BoxFuture<'a, Result<Vec<Interrupt>>> {
+        self.inner.open_interrupts(owner, kind)
+    }
+
+    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
+        self.inner.unfinished()
+    }
+
+    fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {
+        self.inner.put_file(file)
+    }
+
+    fn file<'a>(&'a self, owner: &'a Principal, id: &'a FileId) -> BoxFuture<'a, Result<Option<FileFacts>>> {
+        self.inner.file(owner, id)
+    }
+}
