@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use longshore_model::{
     Answer, Ask, AskKind, Closed, Error, ErrorKind, Interrupt, Message, PermissionReply, Principal,
-    RequestId, Resolution, Result, Retry, Timestamp,
+    RequestId, Resolution, Result, Retry, SessionId, Timestamp,
 };
 use tokio::sync::oneshot;
 
@@ -35,9 +35,23 @@ pub(crate) struct Delivered {
     outcome: Result<()>,
 }
 
+/// What the task of a sub-agent has to know of an ask of its own, which the root task owns.
+#[derive(Debug)]
+pub(crate) enum AskNews {
+    Asked(Ask),
+    Closed(Ask, Resolution),
+}
+
+/// How many asks of one task may be open. An agent that asks more at once is answered by the policy of the deadline, and
+/// goes on.
+const MAX_OPEN: usize = 64;
+
 pub(crate) struct Asks {
     config: AskConfig,
+    /// The session of the task itself. Other sessions that ask are those of its sub-agents.
+    session: Option<SessionId>,
     open: Vec<Interrupt>,
+    news: Vec<AskNews>,
     /// Answers on their way to the agent, and what the agent has said meanwhile of the end of the ask.
     answering: HashMap<RequestId, Option<Resolution>>,
     deliveries: FuturesUnordered<BoxFuture<'static, Delivered>>,
@@ -45,7 +59,23 @@ pub(crate) struct Asks {
 
 impl Asks {
     pub(crate) fn new(config: AskConfig, open: Vec<Interrupt>) -> Self {
-        Self { config, open, answering: HashMap::new(), deliveries: FuturesUnordered::new() }
+        let (answering, deliveries) = (HashMap::new(), FuturesUnordered::new());
+        Self { config, session: None, open, news: Vec::new(), answering, deliveries }
+    }
+
+    /// The turn runs in this session.
+    pub(crate) fn run_in(&mut self, session: &SessionId) {
+        self.session = Some(session.clone());
+    }
+
+    /// What sub-agents' tasks have to be told since the last call.
+    pub(crate) fn take_news(&mut self) -> Vec<AskNews> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// An answer is on its way to the agent.
+    pub(crate) fn is_answering(&self) -> bool {
+        !self.deliveries.is_empty()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -56,10 +86,23 @@ impl Asks {
         self.open.iter().map(|open| open.ask.request_id.clone()).collect()
     }
 
-    /// The agent asks. Asking the same again changes nothing.
-    pub(crate) fn opened(&mut self, writer: &mut Writer, owner: &Principal, ask: Ask) {
+    /// The agent asks. Asking the same again changes nothing. Gives the ask and its answer back when there are too many.
+    pub(crate) fn opened(
+        &mut self,
+        writer: &mut Writer,
+        owner: &Principal,
+        ask: Ask,
+    ) -> Option<(Ask, Answer)> {
         if self.open.iter().any(|open| open.ask.request_id == ask.request_id) || writer.is_over() {
-            return;
+            return None;
+        }
+        if self.open.len() >= MAX_OPEN {
+            tracing::warn!(task = %writer.task().id, "too many open asks; the policy answers this one");
+            let answer = policy(self.config.at_deadline, ask.kind);
+            return Some((ask, answer));
+        }
+        if self.is_of_sub_agent(&ask) {
+            self.news.push(AskNews::Asked(ask.clone()));
         }
         let (task, now) = (writer.task(), writer.now());
         let event = lifecycle::asked(task, now, &ask);
@@ -74,6 +117,11 @@ impl Asks {
         };
         writer.push_ask(event, AskChange::Opened(interrupt.clone()));
         self.open.push(interrupt);
+        None
+    }
+
+    fn is_of_sub_agent(&self, ask: &Ask) -> bool {
+        self.session.as_ref().is_some_and(|session| *session != ask.session)
     }
 
     /// The agent says that an ask is closed.
@@ -125,7 +173,11 @@ impl Asks {
         let elsewhere = match (outcome, said) {
             // It arrived. Also when the connection broke and the agent says that somebody answered.
             (Ok(()), _) => None,
-            (Err(error), Some(Resolution::Elsewhere)) if error.retry() == Retry::Later => None,
+            (Err(error), Some(Resolution::Elsewhere | Resolution::RejectedElsewhere))
+                if error.retry() == Retry::Later =>
+            {
+                None
+            }
             (Err(error), None) if error.kind() == ErrorKind::InterruptNotFound => Some(Resolution::Elsewhere),
             // It did not arrive, and nothing is known of the ask: it can be answered again.
             (Err(error), None) => return Verdict { reply, refusal: Some(error) },
@@ -172,6 +224,9 @@ impl Asks {
         let ask = self.open.remove(index).ask;
         if writer.is_over() {
             return;
+        }
+        if self.is_of_sub_agent(&ask) {
+            self.news.push(AskNews::Closed(ask.clone(), closed.resolution));
         }
         let next = self.open.first().map(|open| &open.ask);
         let event = lifecycle::ask_closed(writer.task(), writer.now(), &ask, closed.resolution, next, joined);

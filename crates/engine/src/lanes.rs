@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longshore_model::{ContextId, Principal, SessionId};
+use longshore_model::{ContextId, Principal, SessionId, TaskId};
 use tokio::sync::oneshot;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -26,9 +26,15 @@ struct Queues {
     next_id: u64,
 }
 
-/// The tickets of a lane by number, which is the order in which they were taken. The sender of a ticket that was let
-/// through is gone.
-type Lane = BTreeMap<u64, Option<oneshot::Sender<()>>>;
+/// The tickets of a lane by number, which is the order in which they were taken.
+type Lane = BTreeMap<u64, Place>;
+
+#[derive(Debug)]
+struct Place {
+    task: TaskId,
+    /// Gone once the ticket was let through.
+    go: Option<oneshot::Sender<()>>,
+}
 
 /// A place in a lane. Dropping it leaves the lane, whether it was let through or not.
 #[derive(Debug)]
@@ -41,15 +47,32 @@ pub(crate) struct Ticket {
 
 impl Lanes {
     /// Takes the next place. Never waits, so that callers can take places in the order that they choose.
-    pub(crate) fn enter(self: &Arc<Self>, key: LaneKey) -> Ticket {
-        let (sender, receiver) = oneshot::channel();
+    pub(crate) fn enter(self: &Arc<Self>, key: LaneKey, task: TaskId) -> Ticket {
         let mut queues = self.lock();
+        self.enter_locked(&mut queues, key, task)
+    }
+
+    /// Takes the place only if nobody else has one.
+    pub(crate) fn enter_if_free(self: &Arc<Self>, key: LaneKey, task: TaskId) -> Option<Ticket> {
+        let mut queues = self.lock();
+        let is_free = queues.by_key.get(&key).is_none_or(BTreeMap::is_empty);
+        is_free.then(|| self.enter_locked(&mut queues, key, task))
+    }
+
+    fn enter_locked(self: &Arc<Self>, queues: &mut Queues, key: LaneKey, task: TaskId) -> Ticket {
+        let (sender, receiver) = oneshot::channel();
         let id = queues.next_id;
         queues.next_id += 1;
         let lane = queues.by_key.entry(key.clone()).or_default();
-        lane.insert(id, Some(sender));
+        lane.insert(id, Place { task, go: Some(sender) });
         let_front_through(lane);
         Ticket { lanes: Arc::clone(self), key, id, go: Some(receiver) }
+    }
+
+    /// Whose turn it is.
+    pub(crate) fn holder(&self, key: &LaneKey) -> Option<TaskId> {
+        let queues = self.lock();
+        queues.by_key.get(key)?.first_key_value().map(|(_, place)| place.task.clone())
     }
 
     /// How many tickets of the lane are out.
@@ -63,7 +86,7 @@ impl Lanes {
 }
 
 fn let_front_through(lane: &mut Lane) {
-    if let Some(go) = lane.first_entry().and_then(|mut front| front.get_mut().take()) {
+    if let Some(go) = lane.first_entry().and_then(|mut front| front.get_mut().go.take()) {
         // The ticket may have been dropped a moment ago; its drop then lets the next one through.
         let _ = go.send(());
     }
@@ -103,11 +126,27 @@ mod tests {
         LaneKey::Session(SessionId::parse(name).unwrap())
     }
 
+    fn task() -> TaskId {
+        TaskId::parse("t").unwrap()
+    }
+
+    #[test]
+    fn the_one_whose_turn_it_is_is_known_and_a_taken_lane_is_not_free() {
+        let lanes = Arc::new(Lanes::default());
+        assert_eq!(lanes.holder(&key("s")), None);
+        let first = lanes.enter_if_free(key("s"), task()).unwrap();
+        let _second = lanes.enter(key("s"), TaskId::parse("u").unwrap());
+        assert!(lanes.enter_if_free(key("s"), task()).is_none());
+        assert_eq!(lanes.holder(&key("s")), Some(task()));
+        drop(first);
+        assert_eq!(lanes.holder(&key("s")), TaskId::parse("u").ok());
+    }
+
     #[test]
     fn tickets_go_one_at_a_time_in_order() {
         let lanes = Arc::new(Lanes::default());
         let (mut first, mut second, mut third) =
-            (lanes.enter(key("s")), lanes.enter(key("s")), lanes.enter(key("s")));
+            (lanes.enter(key("s"), task()), lanes.enter(key("s"), task()), lanes.enter(key("s"), task()));
         assert!(first.ready().now_or_never().is_some());
         assert!(second.ready().now_or_never().is_none());
         drop(first);
@@ -123,7 +162,7 @@ mod tests {
     fn one_who_leaves_while_waiting_frees_nobody_and_blocks_nobody() {
         let lanes = Arc::new(Lanes::default());
         let (mut first, second, mut third) =
-            (lanes.enter(key("s")), lanes.enter(key("s")), lanes.enter(key("s")));
+            (lanes.enter(key("s"), task()), lanes.enter(key("s"), task()), lanes.enter(key("s"), task()));
         drop(second);
         assert!(first.ready().now_or_never().is_some());
         assert!(third.ready().now_or_never().is_none(), "the first still holds the lane");
@@ -134,7 +173,7 @@ mod tests {
     #[test]
     fn lanes_do_not_block_each_other() {
         let lanes = Arc::new(Lanes::default());
-        let _held = lanes.enter(key("a"));
-        assert!(lanes.enter(key("b")).ready().now_or_never().is_some());
+        let _held = lanes.enter(key("a"), task());
+        assert!(lanes.enter(key("b"), task()).ready().now_or_never().is_some());
     }
 }

@@ -9,13 +9,18 @@
 mod actor;
 mod answer;
 mod asks;
+mod child;
+mod children;
 mod config;
+mod files;
 mod idempotency;
 mod intake;
+mod joins;
 mod lanes;
 mod lifecycle;
 mod live;
 mod log_entry;
+mod names;
 mod page_token;
 pub mod port;
 mod reader;

@@ -2,10 +2,13 @@
 
 use longshore_model::{
     AgentEvent, Artifact, ArtifactUpdate, Ask, AskKind, BlockRef, Failure, InterruptNote, Json, Message,
-    MessageId, Metadata, Notes, Outcome, Part, Resolution, Role, StatusUpdate, Task, TaskEvent, TaskState,
-    TaskStatus, Timestamp, ToolCall, ToolStatus,
+    MessageId, Metadata, Notes, Outcome, Part, PartContent, Resolution, Role, StatusUpdate, Task, TaskEvent,
+    TaskId, TaskState, TaskStatus, Timestamp, ToolCall, ToolStatus,
 };
 use serde::Serialize;
+
+use crate::names;
+use crate::port::FileFacts;
 
 /// The event that this report of output becomes in the log of `task`. `None` when it changes nothing.
 pub(crate) fn apply(task: &Task, report: AgentEvent, now: Timestamp) -> Option<TaskEvent> {
@@ -24,10 +27,10 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: Timestamp) -> Option<T
             task.artifact(block.id.as_str())?;
             text_update(block, String::new(), true, true)
         }
-        AgentEvent::Tool { block, call } => tool_update(block, &call, false),
+        AgentEvent::Tool { block, call } => tool_update(task, block, &call, false),
         AgentEvent::ToolOutput { block, call } => {
             let append = task.artifact(block.id.as_str()).is_some();
-            tool_update(block, &call, append)
+            tool_update(task, block, &call, append)
         }
         // Told again after a restart of the gateway.
         AgentEvent::Session(session) if task.session.as_ref() == Some(&session) => return None,
@@ -71,6 +74,78 @@ pub(crate) fn ask_closed(
     TaskEvent::Status(Box::new(update))
 }
 
+/// An ask of a sub-agent is closed: told in the sub-agent's own task, which goes on waiting if it has others.
+pub(crate) fn child_ask_closed(
+    task: &Task,
+    now: Timestamp,
+    ask: &Ask,
+    resolution: Resolution,
+    others: bool,
+) -> TaskEvent {
+    let status = if others {
+        TaskStatus { at: now, ..task.status.clone() }
+    } else {
+        TaskStatus { state: TaskState::Working, at: now, message: None }
+    };
+    let mut update = StatusUpdate::new(status);
+    update.notes.interrupt = Some(InterruptNote::resolved(ask, resolution));
+    TaskEvent::Status(Box::new(update))
+}
+
+/// A message joins the task, which stays as it is.
+pub(crate) fn joined(task: &Task, message: Message) -> TaskEvent {
+    let mut update = StatusUpdate::new(task.status.clone());
+    update.joined = Some(message);
+    TaskEvent::Status(Box::new(update))
+}
+
+/// A message that had joined did not reach the agent.
+pub(crate) fn withdrawn(task: &Task, message: MessageId) -> TaskEvent {
+    let mut update = StatusUpdate::new(task.status.clone());
+    update.withdrawn = Some(message);
+    TaskEvent::Status(Box::new(update))
+}
+
+/// The task is to be prompted again, with this message, when its turn comes.
+pub(crate) fn submitted_again(now: Timestamp, message: Message) -> TaskEvent {
+    let mut update = StatusUpdate::new(TaskStatus { state: TaskState::Submitted, at: now, message: None });
+    update.joined = Some(message);
+    TaskEvent::Status(Box::new(update))
+}
+
+/// A file that is kept, and where to get it.
+pub(crate) fn file_kept(block: BlockRef, facts: &FileFacts, url: String) -> TaskEvent {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Told<'a> {
+        uri: &'a str,
+        media_type: &'a str,
+        byte_size: u64,
+        sha256: String,
+    }
+    let sha256 = facts.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+    let told =
+        Json::of(&Told { uri: &url, media_type: &facts.media_type, byte_size: facts.size, sha256 });
+    let metadata = Metadata::try_from(told).ok();
+    let part = Part {
+        media_type: Some(facts.media_type.clone()),
+        filename: facts.name.clone(),
+        metadata: metadata.clone(),
+        ..Part::of(PartContent::Url(url))
+    };
+    let name = facts.name.clone().unwrap_or_else(|| "file".to_owned());
+    let TaskEvent::Artifact(mut update) = artifact_update(block, name, part, false, true) else {
+        unreachable!("an artifact update is one")
+    };
+    update.artifact.metadata = metadata;
+    TaskEvent::Artifact(update)
+}
+
+/// A file that is not kept, in words.
+pub(crate) fn file_dropped(block: BlockRef, name: Option<String>, reason: String) -> TaskEvent {
+    artifact_update(block, name.unwrap_or_else(|| "file".to_owned()), Part::text(reason), false, true)
+}
+
 /// The turn begins.
 pub(crate) fn working(now: Timestamp) -> TaskEvent {
     status(TaskState::Working, now, None, None)
@@ -96,7 +171,11 @@ fn ended(task: &Task, now: Timestamp, outcome: Outcome) -> TaskEvent {
             let message = remark.map(|text| explanation(task, TaskState::Completed, text));
             status(TaskState::Completed, now, message, None)
         }
-        Outcome::Failed(failure) | Outcome::AuthRequired(failure) => failed(task, now, failure),
+        Outcome::Failed(failure) => failed(task, now, failure),
+        Outcome::AuthRequired(failure) => {
+            let message = explanation(task, TaskState::AuthRequired, failure.message);
+            status(TaskState::AuthRequired, now, Some(message), failure.metadata)
+        }
         Outcome::Canceled { reason } => {
             let message = explanation(task, TaskState::Canceled, reason);
             status(TaskState::Canceled, now, Some(message), None)
@@ -139,9 +218,11 @@ fn question(task: &Task, ask: &Ask) -> Message {
     agent_message(task, id, format!("{}\n{how}", ask.summary))
 }
 
-/// The agent's words about a state. A task enters a terminal state once, so the state makes the id unique.
+/// The agent's words about a state. A task enters a terminal state once, so the state makes the id unique. It may wait
+/// for credentials once for each of its messages.
 fn explanation(task: &Task, state: TaskState, text: String) -> Message {
-    let id = MessageId::parse(&format!("{}.{state}", task.id))
+    let which = if state.is_terminal() { String::new() } else { format!(".{}", task.history.len()) };
+    let id = MessageId::parse(&format!("{}.{state}{which}", task.id))
         .or_else(|_| MessageId::parse(state.as_str()))
         .expect("a state's word is an id");
     agent_message(task, id, text)
@@ -159,9 +240,10 @@ fn text_update(block: BlockRef, text: String, append: bool, last_chunk: bool) ->
     artifact_update(block, name, Part::text(text), append, last_chunk)
 }
 
-fn tool_update(block: BlockRef, call: &ToolCall, append: bool) -> TaskEvent {
+fn tool_update(task: &Task, block: BlockRef, call: &ToolCall, append: bool) -> TaskEvent {
     let last_chunk = matches!(call.status, ToolStatus::Completed | ToolStatus::Error);
-    artifact_update(block, format!("tool:{}", call.tool), Part::data(tool_data(call)), append, last_chunk)
+    let data = Part::data(tool_data(task, call));
+    artifact_update(block, format!("tool:{}", call.tool), data, append, last_chunk)
 }
 
 /// The tool call as clients of this field know it: only the keys that have a value. The input goes out as it came.
@@ -178,9 +260,14 @@ struct ToolData<'a> {
     output: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
+    /// The task of the sub-agent that the call started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    child_task_id: Option<&'a str>,
 }
 
-fn tool_data(call: &ToolCall) -> Json {
+fn tool_data(task: &Task, call: &ToolCall) -> Json {
+    let root = task.parent.as_ref().map_or(&task.id, |parent| &parent.root);
+    let child = call.child.as_ref().map(|session| names::of_child(root, session, Some(&call.call_id)));
     Json::of(&ToolData {
         call_id: &call.call_id,
         tool: &call.tool,
@@ -189,6 +276,7 @@ fn tool_data(call: &ToolCall) -> Json {
         input: call.input.as_ref(),
         output: call.output.as_deref(),
         error: call.error.as_deref(),
+        child_task_id: child.as_ref().map(TaskId::as_str),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore_model::{ContextId, Error, ErrorKind, Result, Seq, TaskId};
+use longshore_model::{ContextId, Error, ErrorKind, OutputModes, Result, Seq, TaskId};
 use tokio::sync::watch;
 
 use crate::live::{Found, LiveLog, Progress};
@@ -21,6 +21,7 @@ pub struct TaskReader {
     registry: Arc<Registry>,
     task: TaskId,
     context: ContextId,
+    output: OutputModes,
     cursor: Seq,
     live: Option<(Arc<LiveLog>, watch::Receiver<Progress>)>,
     finished: bool,
@@ -32,10 +33,11 @@ impl TaskReader {
         registry: Arc<Registry>,
         task: TaskId,
         context: ContextId,
+        output: OutputModes,
         cursor: Seq,
     ) -> Self {
         let live = live_log(&registry, &task);
-        Self { store, registry, task, context, cursor, live, finished: false }
+        Self { store, registry, task, context, output, cursor, live, finished: false }
     }
 
     pub fn task_id(&self) -> &TaskId {
@@ -44,6 +46,11 @@ impl TaskReader {
 
     pub fn context_id(&self) -> &ContextId {
         &self.context
+    }
+
+    /// What the caller who made the task accepts. The same for every reader.
+    pub fn output(&self) -> &OutputModes {
+        &self.output
     }
 
     /// The last event that was given.

@@ -1,7 +1,12 @@
 //! Taking up, at the start of the gateway, the tasks that its last run left unfinished.
 
-use longshore_model::Result;
+use longshore_model::{Result, TaskState};
 
+use crate::actor::{Begun, Ownership};
+use crate::child::News;
+use crate::children;
+use crate::lanes::LaneKey;
+use crate::port::StoredTask;
 use crate::service::Engine;
 
 impl Engine {
@@ -11,13 +16,56 @@ impl Engine {
     /// A task that was waiting goes on waiting. A task whose prompt may have been sent is looked up at the agent
     /// and goes on from where its log ends; it is never prompted again.
     pub async fn recover(&self) -> Result<usize> {
-        let unfinished = self.store().unfinished().await?;
-        let owners: Vec<_> = unfinished.into_iter().map(|stored| self.take_up(stored)).collect();
+        let unfinished = self.around().store.unfinished().await?;
+        let count = unfinished.len();
+        let (roots, below): (Vec<_>, Vec<_>) = unfinished.into_iter().partition(|one| one.task.parent.is_none());
+        let mut owners = Vec::new();
+        for stored in roots {
+            let children = self.around().store.children(&stored.task.id).await?;
+            owners.push(self.take_up(stored, children));
+        }
         // Every place in every lane is taken now, so it does not matter which owner runs first.
-        let count = owners.len();
+        let known: Vec<_> = owners.iter().map(|owner: &Ownership| owner.task.id.clone()).collect();
         for ownership in owners {
             self.own(ownership);
         }
+        for child in below {
+            let is_orphan = child.task.parent.as_ref().is_none_or(|parent| !known.contains(&parent.root));
+            if is_orphan {
+                self.end_orphan(child).await?;
+            }
+        }
         Ok(count)
+    }
+
+    /// Makes an unfinished task ready to be owned again: all its places in the lanes are taken.
+    fn take_up(&self, stored: StoredTask, children: Vec<StoredTask>) -> Ownership {
+        let StoredTask { owner, task, seq: head, turn, open_asks } = stored;
+        let state = task.status.state;
+        tracing::info!(task = %task.id, %state, "taking up a task");
+        let lanes = &self.around().lanes;
+        let waits = state == TaskState::AuthRequired;
+        let place = (!waits).then(|| {
+            lanes.enter(LaneKey::Context(owner.clone(), task.context_id.clone()), task.id.clone())
+        });
+        // A task that waits, for its turn or for credentials, has no turn that runs, whatever it had before.
+        let begun = turn.filter(|_| !waits && state != TaskState::Submitted).map(|record| {
+            let key = LaneKey::Session(record.session.id.clone());
+            Begun { place: lanes.enter(key, task.id.clone()), record, children }
+        });
+        let (registration, live, inbox) = self.register(owner.clone(), task.id.clone(), head);
+        Ownership { owner, registration, inbox, live, task, head, place, begun, open_asks }
+    }
+
+    /// The gateway stopped between the end of a task and that of its sub-agent.
+    async fn end_orphan(&self, child: StoredTask) -> Result<()> {
+        let Some(parent) = child.task.parent.clone() else { return Ok(()) };
+        let root = self.around().store.get(&child.owner, &parent.root).await?;
+        let state = root.map_or(TaskState::Failed, |root| root.task.status.state);
+        if let Some(news) = children::own(self.around(), "", child) {
+            // The queue is new, and its reader ends with this.
+            let _ = news.send(News::RootOver(state)).await;
+        }
+        Ok(())
     }
 }

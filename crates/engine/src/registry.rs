@@ -24,7 +24,8 @@ struct Owned {
 
 #[derive(Debug)]
 struct Live {
-    owner: Principal,
+    /// Whose number of unfinished tasks this one is in. `None`: the work of a sub-agent, which is in nobody's.
+    counted: Option<Principal>,
     log: Arc<LiveLog>,
     inbox: mpsc::Sender<Inbox>,
 }
@@ -43,14 +44,16 @@ impl Registry {
 
     pub(crate) fn insert(
         self: &Arc<Self>,
-        owner: Principal,
+        counted: Option<Principal>,
         log: Arc<LiveLog>,
         inbox: mpsc::Sender<Inbox>,
     ) -> Registration {
         let task = log.task().clone();
         let mut live = self.lock();
-        *live.unfinished.entry(owner.clone()).or_default() += 1;
-        live.by_task.insert(task.clone(), Live { owner, log, inbox });
+        if let Some(owner) = &counted {
+            *live.unfinished.entry(owner.clone()).or_default() += 1;
+        }
+        live.by_task.insert(task.clone(), Live { counted, log, inbox });
         Registration { registry: Arc::clone(self), task }
     }
 
@@ -90,8 +93,10 @@ impl Drop for Registration {
     /// Readers that have the log see that it is closed.
     fn drop(&mut self) {
         let mut tasks = self.registry.lock();
-        let Some(Live { owner, log, .. }) = tasks.by_task.remove(&self.task) else { return };
-        if let Some(count) = tasks.unfinished.get_mut(&owner) {
+        let Some(Live { counted, log, .. }) = tasks.by_task.remove(&self.task) else { return };
+        if let Some(owner) = counted
+            && let Some(count) = tasks.unfinished.get_mut(&owner)
+        {
             *count -= 1;
             if *count == 0 {
                 tasks.unfinished.remove(&owner);

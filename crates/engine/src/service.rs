@@ -1,31 +1,28 @@
 //! One function per operation: authorise, find or make the task, read.
 
+mod sending;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_model::{
-    Answer, Ask, AskKind, Closed, ContextId, Error, ErrorKind, Interrupt, ListTasks, Message, PartContent,
-    Principal, RequestId, Resolution, Result, SendMessage, Seq, Task, TaskEvent, TaskId, Terms, Timestamp,
+    Answer, AskKind, Closed, Error, ErrorKind, FileId, Interrupt, ListTasks, Message, Principal, RequestId,
+    Resolution, Result, Seq, Task, TaskId,
 };
 use tokio::sync::{mpsc, oneshot};
-use uuid::Uuid;
 
-use crate::actor::{Actor, Begun, INBOX, Inbox, Ownership, Surroundings};
+use crate::actor::{Actor, INBOX, Inbox, Ownership, Surroundings};
 use crate::asks::{self, Given};
 use crate::config::EngineConfig;
-use crate::lanes::LaneKey;
 use crate::live::LiveLog;
-use crate::port::{Agent, Clock, Create, Created, Head, IdempotencyKey, ListQuery, Store, StoredTask};
+use crate::page_token;
+use crate::port::{Agent, Clock, FileFacts, Head, ListQuery, Store};
 use crate::reader::TaskReader;
 use crate::registry::{Registration, Registry};
 use crate::tasks::Tasks;
-use crate::{answer, idempotency, page_token};
 
 /// How long a cancel waits for the owner of the task, who answers at once unless the store is away.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Where a caller names a session.
-const SESSION_FIELD: &str = "metadata.shared.session.id";
 
 /// The engine. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -104,90 +101,6 @@ impl Engine {
         Self { around: Surroundings { store, agent, clock, tasks, registry, lanes: Arc::default(), config } }
     }
 
-    /// Makes a task of the message, durably, and starts it when its turn comes.
-    pub async fn send(&self, caller: &Principal, command: SendMessage) -> Result<Sent> {
-        check_content(&command.message)?;
-        if let Some(task) = command.message.task_id.clone() {
-            return self.follow_up(caller, &task, command.message).await;
-        }
-        // A caller who goes away must not leave a task behind that nobody owns, so the making of it runs apart.
-        let (engine, caller) = (self.clone(), caller.clone());
-        let made = self.around.tasks.spawn("send", async move { engine.submit(caller, command).await });
-        made.await.map_err(Error::internal)?
-    }
-
-    async fn submit(&self, caller: Principal, command: SendMessage) -> Result<Sent> {
-        let now = self.around.clock.now();
-        let digest = idempotency::digest(&command);
-        let task_id = new_task_id();
-        let context = command.message.context_id.clone().unwrap_or_else(new_context_id);
-        let lane = LaneKey::Context(caller.clone(), context.clone());
-        self.check_room(&caller, &lane)?;
-        let mut message = command.message;
-        message.context_id = Some(context.clone());
-        message.task_id = Some(task_id.clone());
-        let terms = Terms { output: command.config.accepted_output_modes, prompt: command.wishes.prompt };
-        let first = TaskEvent::Submitted {
-            context_id: context.clone(),
-            message,
-            at: now,
-            terms: Box::new(terms),
-            parent: None,
-        };
-
-        // The place is taken and the log made known before the store is asked: the order of messages is the order
-        // in which they came, and whoever finds the task in the store finds its owner too.
-        let place = self.around.lanes.enter(lane);
-        let (registration, live, inbox) = self.register(caller.clone(), task_id.clone(), Seq::START);
-        let create = Create {
-            owner: caller.clone(),
-            task: task_id.clone(),
-            context: context.clone(),
-            first: first.clone(),
-            at: now,
-            idempotency: Some(IdempotencyKey { digest, valid_since: self.window_start(now) }),
-            directory: String::new(),
-            directory_named: false,
-            session: command.wishes.session,
-            claim: None,
-        };
-        match self.around.store.create(create).await? {
-            Created::New => {}
-            Created::Existing { task, context } => return Ok(self.sent(task, context)),
-            Created::OtherSession => {
-                return Err(Error::invalid(
-                    SESSION_FIELD,
-                    "is not the session of this context; start another context with it",
-                ));
-            }
-            // Another's session and one that nobody knows look the same from outside.
-            Created::OtherDirectory => {
-                return Err(Error::invalid("metadata.opencode.directory", "is not the directory of this context"));
-            }
-            Created::UnknownSession | Created::ForeignSession => {
-                return Err(Error::invalid(SESSION_FIELD, "is no session that you may use"));
-            }
-        }
-        let task = Task::begin(task_id.clone(), &first)
-            .ok_or_else(|| Error::internal("a first event that makes no task"))?;
-        let head = Seq::START.next();
-        live.publish(head, vec![first]);
-        // The reader is made before the actor runs, so that it cannot miss the live log of a very short task.
-        let sent = self.sent(task_id, context);
-        self.own(Ownership {
-            owner: caller,
-            registration,
-            inbox,
-            live,
-            task,
-            head,
-            place,
-            begun: None,
-            open_asks: Vec::new(),
-        });
-        Ok(sent)
-    }
-
     pub async fn get(&self, caller: &Principal, task: &TaskId) -> Result<Snapshot> {
         let stored = self.around.store.get(caller, task).await?;
         let stored = stored.ok_or_else(|| Error::task_not_found(task))?;
@@ -199,6 +112,7 @@ impl Engine {
             None | Some("") => None,
             Some(token) => Some(page_token::decode(token)?),
         };
+        let roots_only = query.context_id.is_none();
         let page = self
             .around
             .store
@@ -209,7 +123,8 @@ impl Engine {
                 status_after: query.status_after,
                 limit: query.page_size as usize,
                 after,
-                roots_only: false,
+                // The work of sub-agents belongs to a conversation; elsewhere it would only be noise.
+                roots_only,
                 with_artifacts: query.include_artifacts,
             })
             .await?;
@@ -268,17 +183,17 @@ impl Engine {
                 );
                 return Err(Error::new(ErrorKind::UnsupportedOperation, text).detail("taskId", task.as_str()));
             }
-            let reader = self.reader(task.clone(), head.context, snapshot.seq);
+            let reader = self.reader(task.clone(), &head, snapshot.seq);
             return Ok(Subscription { opening: Opening::Snapshot(snapshot), reader, is_behind: false });
         };
         if cursor > head.seq || cursor.next() < head.first {
             let snapshot = self.get(caller, task).await?;
             let bounds = GapBounds { requested: cursor, first: head.first, head: snapshot.seq };
-            let reader = self.reader(task.clone(), head.context, snapshot.seq);
+            let reader = self.reader(task.clone(), &head, snapshot.seq);
             return Ok(Subscription { opening: Opening::Gap(snapshot, bounds), reader, is_behind: false });
         }
         let is_behind = cursor < head.seq || head.state.is_terminal();
-        let reader = self.reader(task.clone(), head.context, cursor);
+        let reader = self.reader(task.clone(), &head, cursor);
         Ok(Subscription { opening: Opening::Tail, reader, is_behind })
     }
 
@@ -304,20 +219,8 @@ impl Engine {
         self.get(caller, reader.task_id()).await
     }
 
-    pub(crate) fn store(&self) -> &dyn Store {
-        &*self.around.store
-    }
-
-    /// Makes an unfinished task ready to be owned again: all its places in the lanes are taken.
-    pub(crate) fn take_up(&self, stored: StoredTask) -> Ownership {
-        let StoredTask { owner, task, seq: head, turn, open_asks } = stored;
-        tracing::info!(task = %task.id, state = %task.status.state, "taking up a task");
-        let lanes = &self.around.lanes;
-        let place = lanes.enter(LaneKey::Context(owner.clone(), task.context_id.clone()));
-        let begun = turn
-            .map(|record| Begun { place: lanes.enter(LaneKey::Session(record.session.id.clone())), record });
-        let (registration, live, inbox) = self.register(owner.clone(), task.id.clone(), head);
-        Ownership { owner, registration, inbox, live, task, head, place, begun, open_asks }
+    pub(crate) fn around(&self) -> &Surroundings {
+        &self.around
     }
 
     pub(crate) fn own(&self, ownership: Ownership) {
@@ -325,7 +228,7 @@ impl Engine {
         self.around.tasks.spawn("task", actor.run());
     }
 
-    fn register(
+    pub(crate) fn register(
         &self,
         owner: Principal,
         task: TaskId,
@@ -333,70 +236,31 @@ impl Engine {
     ) -> (Registration, Arc<LiveLog>, mpsc::Receiver<Inbox>) {
         let live = Arc::new(LiveLog::new(task, head));
         let (sender, inbox) = mpsc::channel(INBOX);
-        let registration = self.around.registry.insert(owner, Arc::clone(&live), sender);
+        let registration = self.around.registry.insert(Some(owner), Arc::clone(&live), sender);
         (registration, live, inbox)
     }
 
-    async fn head(&self, caller: &Principal, task: &TaskId) -> Result<Head> {
+    pub(crate) async fn head(&self, caller: &Principal, task: &TaskId) -> Result<Head> {
         let head = self.around.store.head(caller, task).await?;
         head.ok_or_else(|| Error::task_not_found(task))
     }
 
-    fn check_room(&self, caller: &Principal, lane: &LaneKey) -> Result<()> {
-        let config = &self.around.config;
-        let full = |what: &str, limit: usize| {
-            let text =
-                format!("{what} has {limit} unfinished tasks, which is the limit; wait for some to end.");
-            Err(Error::new(ErrorKind::TooManyRequests, text))
-        };
-        if self.around.lanes.len(lane) >= config.max_unfinished_per_context {
-            return full("This context", config.max_unfinished_per_context);
-        }
-        if self.around.registry.unfinished(caller) >= config.max_unfinished_per_principal {
-            return full("Your account", config.max_unfinished_per_principal);
-        }
-        Ok(())
-    }
-
-    fn sent(&self, task: TaskId, context: ContextId) -> Sent {
-        Sent { reader: self.reader(task.clone(), context, Seq::START), opening: Opening::Tail, task }
-    }
-
-    fn reader(&self, task: TaskId, context: ContextId, cursor: Seq) -> TaskReader {
+    fn reader(&self, task: TaskId, head: &Head, cursor: Seq) -> TaskReader {
         let (store, registry) = (Arc::clone(&self.around.store), Arc::clone(&self.around.registry));
-        TaskReader::new(store, registry, task, context, cursor)
+        TaskReader::new(store, registry, task, head.context.clone(), head.output.clone(), cursor)
     }
 
-    fn window_start(&self, now: Timestamp) -> Timestamp {
-        let window = i64::try_from(self.around.config.idempotency_window.as_millis()).unwrap_or(i64::MAX);
-        Timestamp(now.0.saturating_sub(window))
+    /// What is known of a file that the gateway keeps.
+    pub async fn file(&self, caller: &Principal, id: &FileId) -> Result<FileFacts> {
+        // Another's file and one that never was look the same from outside.
+        let file = self.around.store.file(caller, id).await?;
+        file.ok_or_else(|| Error::new(ErrorKind::RouteNotFound, format!("There is no file {id} that you may see.")))
     }
 
-    /// A message on a task that exists: the answer to what it asks.
-    async fn follow_up(&self, caller: &Principal, task: &TaskId, mut message: Message) -> Result<Sent> {
-        let stored = self.around.store.get(caller, task).await?;
-        let stored = stored.ok_or_else(|| Error::task_not_found(task))?;
-        let context = stored.task.context_id.clone();
-        if message.context_id.as_ref().is_some_and(|named| *named != context) {
-            return Err(Error::invalid(
-                "message.contextId",
-                "is not the context of the task in message.taskId; leave it out, or send the task's own",
-            ));
-        }
-        message.context_id = Some(context.clone());
-        // The same message again, because its answer got lost: it was taken, and the caller is attached.
-        let snapshot = if stored.task.history.contains(&message) {
-            Snapshot { task: stored.task, seq: stored.seq }
-        } else {
-            if !stored.task.status.state.is_interrupted() || stored.open_asks.is_empty() {
-                return Err(takes_no_message(&stored.task));
-            }
-            let open: Vec<&Ask> = stored.open_asks.iter().map(|open| &open.ask).collect();
-            let (request, answer) = answer::read(&message, &open)?;
-            self.deliver(caller, task, request, answer, Some(message)).await?
-        };
-        let reader = self.reader(task.clone(), context, snapshot.seq);
-        Ok(Sent { task: task.clone(), opening: Opening::Snapshot(snapshot), reader })
+    /// A piece of a file. Ask [`Engine::file`] first: this does not look at who asks.
+    pub async fn read_file(&self, id: &FileId, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let bytes = self.around.store.read_file(id, offset, length).await?;
+        bytes.ok_or_else(|| Error::internal("a file went away while it was read"))
     }
 
     /// Answers an ask by its name.
@@ -419,7 +283,7 @@ impl Engine {
     }
 
     /// Hands an answer to the owner of the task, and waits until the agent has it and the log says so.
-    async fn deliver(
+    pub(crate) async fn deliver(
         &self,
         caller: &Principal,
         task: &TaskId,
@@ -451,50 +315,4 @@ impl Engine {
         let text = format!("The ask {request} was not answered in time.");
         Error::new(ErrorKind::InterruptExpired, text).detail("requestId", request.as_str())
     }
-}
-
-fn takes_no_message(task: &Task) -> Error {
-    let state = task.status.state;
-    let text = if state.is_terminal() {
-        format!(
-            "The task is {state} and takes no more messages; send this one without taskId, with its contextId."
-        )
-    } else {
-        format!(
-            "The task is {state} and asks for nothing; send this message without taskId, with its contextId, and it \
-             will be taken up when the task is over."
-        )
-    };
-    Error::new(ErrorKind::UnsupportedOperation, text)
-        .detail("taskId", task.id.as_str())
-        .detail("state", state.as_str())
-}
-
-/// Only what the agent can take today, and what the card says.
-fn check_content(message: &Message) -> Result<()> {
-    for (index, part) in message.parts.iter().enumerate() {
-        let is_taken = |media_type: &str| match part.content {
-            PartContent::Text(_) => media_type.starts_with("text/"),
-            PartContent::Data(_) => media_type == "application/json" || media_type.ends_with("+json"),
-            PartContent::Raw(_) | PartContent::Url(_) => false,
-        };
-        let is_file = matches!(part.content, PartContent::Raw(_) | PartContent::Url(_));
-        // Parameters such as a character set do not change the kind.
-        let media_type = part.media_type.as_deref().unwrap_or("").split(';').next().unwrap_or("").trim();
-        if is_file || !(media_type.is_empty() || is_taken(&media_type.to_ascii_lowercase())) {
-            let text = format!(
-                "message.parts[{index}]: this agent takes text as text/* and data as application/json."
-            );
-            return Err(Error::new(ErrorKind::ContentTypeNotSupported, text));
-        }
-    }
-    Ok(())
-}
-
-fn new_task_id() -> TaskId {
-    TaskId::parse(&Uuid::now_v7().to_string()).expect("a UUID is an id")
-}
-
-fn new_context_id() -> ContextId {
-    ContextId::parse(&Uuid::now_v7().to_string()).expect("a UUID is an id")
 }

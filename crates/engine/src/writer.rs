@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_model::{AgentEvent, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, Timestamp, Usage};
+use longshore_model::{AgentEvent, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, TaskState, Timestamp, Usage};
 
 use crate::lifecycle;
 use crate::live::{self, LiveLog};
@@ -35,7 +35,8 @@ pub(crate) struct Writer {
     pending: Vec<TaskEvent>,
     pending_bytes: usize,
     pending_asks: Vec<AskChange>,
-    /// What the turn has used, as far as the agent has told.
+    /// What earlier turns of the task had used, and what this one has, as far as the agent has told.
+    usage_before: Usage,
     usage: Option<Usage>,
 }
 
@@ -48,6 +49,7 @@ impl Writer {
         task: Task,
         head: Seq,
     ) -> Self {
+        let usage_before = task.usage.unwrap_or_default();
         Self {
             store,
             clock,
@@ -59,6 +61,7 @@ impl Writer {
             pending: Vec::new(),
             pending_bytes: 0,
             pending_asks: Vec::new(),
+            usage_before,
             usage: None,
         }
     }
@@ -92,9 +95,15 @@ impl Writer {
         }
     }
 
-    /// What the turn has used so far. It is told with the end of the task.
+    /// What the turn has used so far. It is told with the end of the turn.
     pub(crate) fn note_usage(&mut self, usage: Usage) {
-        self.usage = Some(usage);
+        self.usage = Some(self.usage_before.plus(usage));
+    }
+
+    /// Another turn of the task begins.
+    pub(crate) fn begin_turn(&mut self) {
+        self.usage_before = self.task.usage.unwrap_or_default();
+        self.usage = self.task.usage;
     }
 
     /// An event that opens or closes an ask. Both are durable together.
@@ -105,7 +114,7 @@ impl Writer {
 
     pub(crate) fn push(&mut self, mut event: TaskEvent) {
         if let TaskEvent::Status(update) = &mut event
-            && update.status.state.is_terminal()
+            && ends_a_turn(update.status.state)
         {
             update.notes.usage = self.usage;
         }
@@ -185,6 +194,11 @@ impl Writer {
             }
         }
     }
+}
+
+/// Credentials are missing only where a turn failed for it.
+fn ends_a_turn(state: TaskState) -> bool {
+    state.is_terminal() || state == TaskState::AuthRequired
 }
 
 /// Whether the event is worth a snapshot by itself. A status that only repeats the state with a note is not: there may be

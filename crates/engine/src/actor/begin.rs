@@ -1,0 +1,175 @@
+//! How a turn begins: in the session of its context, with a prompt that is on record before it is sent.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use longshore_model::{Error, ErrorKind, Message, Result, Retry, Role, SessionId};
+use tokio::time::Instant;
+
+use super::{Actor, Begun, Prompted, RETRY_FIRST, RETRY_LONGEST, Stop};
+use crate::children;
+use crate::lanes::{LaneKey, Ticket};
+use crate::port::{
+    Admission, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord, TurnRequest,
+};
+use crate::{intake, lifecycle};
+
+impl Actor {
+    /// Takes up a turn that an earlier run began. An agent that is away is waited for: its turn may still run.
+    pub(super) async fn resume(
+        &mut self,
+        begun: Begun,
+        prompted: &mut Option<Prompted>,
+    ) -> Result<Turn, Stop> {
+        let Begun { record, mut place, children: stored } = begun;
+        let resumed = children::resumed(&stored);
+        self.children.take_up(&self.around, &record.session, stored);
+        self.asks.run_in(&record.session.id);
+        let running = Prompting::default();
+        running.mark();
+        let place = self
+            .unless_stopped(async {
+                place.ready().await;
+                place
+            })
+            .await?;
+        *prompted = Some(Prompted { record: record.clone(), running: running.clone(), _place: place });
+        let (mut pause, deadline) = (RETRY_FIRST, self.deadline());
+        loop {
+            let resume = Resume {
+                artifacts: self.writer.task().artifacts.clone(),
+                joined: record.joined.clone(),
+                children: resumed.clone(),
+                open_asks: self.asks.requests(),
+            };
+            match self.start_turn(&record, Vec::new(), Some(resume), running.clone()).await? {
+                Ok(turn) => return Ok(turn),
+                Err(error) if error.retry() == Retry::Later => {
+                    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                        return Err(self.fail(&error).await);
+                    }
+                    tracing::warn!(task = %self.writer.task().id, error = ?error, "the agent is away; will ask again");
+                    self.unless_stopped(tokio::time::sleep(pause)).await?;
+                    pause = (pause * 2).min(RETRY_LONGEST);
+                }
+                Err(error) => return Err(self.fail(&error).await),
+            }
+        }
+    }
+
+    /// Finds or makes the session and prompts it, durably. A session that the agent forgot is replaced once, unless
+    /// the caller named it.
+    pub(super) async fn begin(&mut self, prompted: &mut Option<Prompted>) -> Result<Turn, Stop> {
+        let (owner, context) = (self.owner.clone(), self.writer.task().context_id.clone());
+        let place = self
+            .from_store(|around| {
+                let (store, owner, context) = (Arc::clone(&around.store), owner.clone(), context.clone());
+                async move { store.place(&owner, &context).await }
+            })
+            .await?;
+        let directory = place.directory;
+        let mut bound = match place.bound {
+            Some(bound) => bound,
+            None => self.open_session(directory.clone(), None).await?,
+        };
+        self.writer.begin_turn();
+        let mut may_replace = true;
+        loop {
+            let session = bound.session.clone();
+            let place = self.wait_for_session(&session).await?;
+            let input = match self.input(&session).await? {
+                Ok(input) => input,
+                Err(error) => return Err(self.fail(&error).await),
+            };
+            let prompt = self.around.agent.new_prompt();
+            let record = TurnRecord { session: session.clone(), prompt, joined: Vec::new() };
+            self.asks.run_in(&session.id);
+            // The record of the turn goes with this event: both are durable before the agent is prompted.
+            let working = lifecycle::working(self.writer.now());
+            self.writer.push(working);
+            self.flush(Some(record.clone())).await?;
+            let running = Prompting::default();
+            *prompted = Some(Prompted { record: record.clone(), running: running.clone(), _place: place });
+            match self.start_turn(&record, input, None, running).await? {
+                Ok(turn) => return Ok(turn),
+                Err(error) if error.kind() == ErrorKind::SessionGone && may_replace && !bound.named => {
+                    let forgotten = record.session.id;
+                    tracing::warn!(session = %forgotten, "the agent forgot the session; making a new one");
+                    may_replace = false;
+                    *prompted = None;
+                    bound = self.open_session(directory.clone(), Some(forgotten)).await?;
+                }
+                Err(error) => return Err(self.fail(&error).await),
+            }
+        }
+    }
+
+    async fn wait_for_session(&mut self, session: &Session) -> Result<Ticket, Stop> {
+        let key = LaneKey::Session(session.id.clone());
+        let mut place = self.around.lanes.enter(key, self.writer.task().id.clone());
+        self.unless_stopped(async {
+            place.ready().await;
+            place
+        })
+        .await
+    }
+
+    /// The content of the newest message, checked once more: it may have waited for long.
+    async fn input(&mut self, session: &Session) -> Result<Result<Vec<Input>>, Stop> {
+        let newest = |message: &&Message| message.role == Role::User;
+        let parts = self.writer.task().history.iter().rev().find(newest);
+        let parts = parts.map(|message| message.parts.clone()).unwrap_or_default();
+        let (rules, directory) = (self.around.config.intake.clone(), session.directory.clone());
+        self.unless_stopped(async move { intake::prepare(&rules, Path::new(&directory), &parts).await }).await
+    }
+
+    /// Makes a session and binds the context to it. When the context was bound meanwhile, that binding stands.
+    async fn open_session(
+        &mut self,
+        directory: Option<String>,
+        replaces: Option<SessionId>,
+    ) -> Result<Bound, Stop> {
+        let around = self.around.clone();
+        let (owner, context) = (self.owner.clone(), self.writer.task().context_id.clone());
+        let options = self.writer.task().terms.prompt.clone();
+        let at = self.writer.now();
+        let opened = self
+            .unless_stopped(async move {
+                let directory = match directory {
+                    Some(directory) => directory,
+                    // A context of an earlier version that had no session yet.
+                    None => {
+                        let wishes = Admission { directory: None, workspace: None, options: &options };
+                        around.agent.admit(wishes).await?.directory
+                    }
+                };
+                let session = around.agent.open_session(NewSession { directory }).await?;
+                around.store.bind(Binding { owner, context, session, replaces, at }).await
+            })
+            .await?;
+        match opened {
+            Ok(bound) => Ok(bound),
+            Err(error) => Err(self.fail(&error).await),
+        }
+    }
+
+    async fn start_turn(
+        &mut self,
+        record: &TurnRecord,
+        input: Vec<Input>,
+        resume: Option<Resume>,
+        prompting: Prompting,
+    ) -> Result<Result<Turn, Error>, Stop> {
+        let request = TurnRequest {
+            task: self.writer.task().id.clone(),
+            session: record.session.clone(),
+            prompt: record.prompt.clone(),
+            input,
+            options: self.writer.task().terms.prompt.clone(),
+            resume,
+            prompting,
+        };
+        let agent = Arc::clone(&self.around.agent);
+        self.unless_stopped(async move { agent.start_turn(request).await }).await
+    }
+}

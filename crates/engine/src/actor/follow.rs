@@ -1,0 +1,298 @@
+//! A turn that runs: what the agent reports goes to the log, what callers say goes to the agent.
+
+use std::time::Duration;
+
+use longshore_model::{
+    AgentEvent, AgentFile, Answer, Ask, BlockRef, ChildEvent, Failure, Outcome, Result, Retry, SessionId,
+    TaskId,
+};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::limit::{self, Limit};
+use super::{Actor, Inbox, RETRY_FIRST, RETRY_LONGEST, Stop, Surroundings, on_inbox};
+use crate::children::Root;
+use crate::joins::{Expected, Sent, Step};
+use crate::port::{Session, Turn, TurnRecord};
+use crate::{files, lifecycle};
+
+/// How a turn ended that nobody stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// The agent says that it is over.
+    ByAgent,
+    /// The agent says that it lacks credentials. The task is not over.
+    NeedsCredentials,
+    /// The driver went away. The agent may still be at work.
+    WithoutAWord,
+}
+
+/// A report that takes more than a line in the log of the task itself.
+enum Aside {
+    File(BlockRef, AgentFile),
+    Child(SessionId, ChildEvent),
+    /// One ask too many, and its answer.
+    TooMany(Ask, Answer),
+}
+
+/// What a batch of reports came to.
+#[derive(Default)]
+struct Taken {
+    end: Option<End>,
+    aside: Option<Aside>,
+    /// The end of the turn, for later.
+    held: Option<AgentEvent>,
+}
+
+impl Actor {
+    /// Writes what the agent reports until the turn is over. `record` grows with each message that joins.
+    pub(super) async fn follow(&mut self, mut turn: Turn, record: &mut TurnRecord) -> Result<End, Stop> {
+        let mut limit = Limit::new(self.deadline());
+        let session = record.session.clone();
+        let mut held = None;
+        loop {
+            limit.pause_while(!self.asks.is_empty());
+            let until_ask_expires = self.asks.until_deadline(self.around.clock.now());
+            // The end waits for answers that are on their way, so that the record says what became of them.
+            let may_end = !self.asks.is_answering();
+            // The reports come last: a flood of them must not keep a cancel, an answer or the limit from being seen.
+            let taken = tokio::select! {
+                biased;
+                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
+                message = self.inbox.recv() => {
+                    match message {
+                        Some(Inbox::Answer(given)) => self.asks.answer(&self.around.agent, &session, *given),
+                        Some(Inbox::Join(joining)) => {
+                            self.joins.begin(&turn.steering, self.around.agent.new_prompt(), *joining);
+                        }
+                        other => on_inbox(&mut self.writer, self.asks.requests(), other).await?,
+                    }
+                    Taken::default()
+                }
+                delivered = self.asks.delivered() => {
+                    let verdict = self.asks.settle(&mut self.writer, delivered);
+                    self.flush(None).await?;
+                    verdict.tell(&self.writer);
+                    Taken::default()
+                }
+                step = self.joins.next() => {
+                    self.on_join(step, record).await?;
+                    Taken::default()
+                }
+                () = limit::passed(until_ask_expires) => {
+                    self.expire_asks(&session).await?;
+                    Taken::default()
+                }
+                () = limit.reached() => {
+                    let limit = self.around.config.turn_timeout.unwrap_or_default();
+                    return Err(self.fail_with(too_long(limit)).await);
+                }
+                // The turn's end is known, and nothing stands in its way any more.
+                () = std::future::ready(()), if held.is_some() && may_end => {
+                    self.take_reports(held.take(), &mut turn.events)
+                }
+                report = turn.events.recv(), if held.is_none() => self.take_reports(report, &mut turn.events),
+            };
+            held = taken.held.or(held);
+            self.flush(None).await?;
+            for news in self.asks.take_news() {
+                self.children.tell_of_ask(news).await;
+            }
+            if let Some(aside) = taken.aside {
+                self.take_aside(aside, &session).await?;
+            }
+            if let Some(end) = taken.end {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Takes a report and whatever else waits: at rest one event goes at once, under load many go together.
+    fn take_reports(&mut self, first: Option<AgentEvent>, more: &mut mpsc::Receiver<AgentEvent>) -> Taken {
+        let Some(mut report) = first else {
+            // The driver ended without a word, which it must not; the task says so instead of hanging.
+            let failure =
+                Failure::new("The connection to the agent was lost, and how the turn ended is not known.");
+            self.writer.take(AgentEvent::Ended(Outcome::Failed(failure)));
+            return Taken { end: Some(End::WithoutAWord), ..Taken::default() };
+        };
+        loop {
+            match report {
+                AgentEvent::Usage(usage) => self.writer.note_usage(usage),
+                AgentEvent::Asked(ask) => {
+                    if let Some((ask, answer)) = self.asks.opened(&mut self.writer, &self.owner, ask) {
+                        return Taken { aside: Some(Aside::TooMany(ask, answer)), ..Taken::default() };
+                    }
+                }
+                AgentEvent::AskClosed { request_id, resolution } => {
+                    self.asks.closed(&mut self.writer, &request_id, resolution);
+                }
+                AgentEvent::File { block, file } => {
+                    return Taken { aside: Some(Aside::File(block, file)), ..Taken::default() };
+                }
+                AgentEvent::Child { session, event } => {
+                    return Taken { aside: Some(Aside::Child(session, *event)), ..Taken::default() };
+                }
+                AgentEvent::Ended(outcome) if self.asks.is_answering() => {
+                    return Taken { held: Some(AgentEvent::Ended(outcome)), ..Taken::default() };
+                }
+                AgentEvent::Ended(outcome) => {
+                    let needs_credentials = matches!(outcome, Outcome::AuthRequired(_));
+                    self.writer.take(AgentEvent::Ended(outcome));
+                    let end = if needs_credentials { End::NeedsCredentials } else { End::ByAgent };
+                    return Taken { end: Some(end), ..Taken::default() };
+                }
+                output => self.writer.take(output),
+            }
+            if self.writer.is_full() {
+                return Taken::default();
+            }
+            match more.try_recv() {
+                Ok(next) => report = next,
+                Err(_) => return Taken::default(),
+            }
+        }
+    }
+
+    async fn take_aside(&mut self, aside: Aside, session: &Session) -> Result<(), Stop> {
+        match aside {
+            Aside::File(block, file) => {
+                let (owner, task) = (self.owner.clone(), self.writer.task().clone());
+                let told = self
+                    .from_store(|around| {
+                        let (around, owner, task) = (around.clone(), owner.clone(), task.clone());
+                        let (block, file) = (block.clone(), file.clone());
+                        async move { files::keep(&around, &owner, &task, block, file).await }
+                    })
+                    .await?;
+                if let Some(event) = told {
+                    self.writer.push(event);
+                    self.flush(None).await?;
+                }
+                Ok(())
+            }
+            Aside::Child(child, event) => self.take_child(child, event, session).await,
+            Aside::TooMany(ask, answer) => {
+                self.answer_for_nobody(session, ask, answer);
+                Ok(())
+            }
+        }
+    }
+
+    /// A store that is away is waited for, as everywhere; the agent waits meanwhile.
+    async fn take_child(
+        &mut self,
+        child: SessionId,
+        event: ChildEvent,
+        session: &Session,
+    ) -> Result<(), Stop> {
+        let mut pause = RETRY_FIRST;
+        loop {
+            let root = Root { owner: &self.owner, task: self.writer.task(), session };
+            match self.children.take(&self.around, root, child.clone(), event.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.retry() == Retry::Later => {
+                    self.unless_stopped(tokio::time::sleep(pause)).await?;
+                    pause = (pause * 2).min(RETRY_LONGEST);
+                }
+                // The turn itself goes on without a task for this sub-agent.
+                Err(error) => {
+                    tracing::error!(task = %self.writer.task().id, error = ?error, "a sub-agent has no task");
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    async fn on_join(&mut self, step: Step, record: &mut TurnRecord) -> Result<(), Stop> {
+        match step {
+            Step::TooLate => Ok(()),
+            Step::Expected(expected) => {
+                let Expected { message, prompt, .. } = &expected;
+                let joined = lifecycle::joined(self.writer.task(), message.clone());
+                record.joined.push(prompt.clone());
+                self.writer.push(joined);
+                self.flush(Some(record.clone())).await?;
+                self.joins.go(expected);
+                Ok(())
+            }
+            Step::Sent(Sent { reply, outcome: Ok(()), .. }) => {
+                // The giver may have gone; the message stands.
+                let _ = reply.send(Ok(self.snapshot()));
+                Ok(())
+            }
+            Step::Sent(Sent { message, prompt, reply, outcome: Err(error) }) => {
+                let withdrawn = lifecycle::withdrawn(self.writer.task(), message.id);
+                record.joined.retain(|joined| *joined != prompt);
+                self.writer.push(withdrawn);
+                self.flush(Some(record.clone())).await?;
+                let _ = reply.send(Err(error));
+                Ok(())
+            }
+        }
+    }
+
+    /// Nobody answered in time: the policy does, and the record says so before the agent hears of it.
+    async fn expire_asks(&mut self, session: &Session) -> Result<(), Stop> {
+        let answers = self.asks.expire(&mut self.writer, self.around.clock.now());
+        self.flush(None).await?;
+        for (ask, answer) in answers {
+            self.answer_for_nobody(session, ask, answer);
+        }
+        Ok(())
+    }
+
+    fn answer_for_nobody(&self, session: &Session, ask: Ask, answer: Answer) {
+        let (around, session) = (self.around.clone(), session.clone());
+        let task = self.writer.task().id.clone();
+        self.around.tasks.spawn("expired-ask", async move {
+            answer_for_nobody(&around, &task, &session, &ask, &answer).await;
+        });
+    }
+
+    /// When the turn has taken too long. A restart of the gateway does not begin it anew.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let limit = self.around.config.turn_timeout?;
+        if !self.asks.is_empty() {
+            // Since when the turn waits is known, but not how long it had worked before.
+            return Some(Instant::now() + limit);
+        }
+        let worked = self.writer.now().0.saturating_sub(self.writer.task().status.at.0);
+        let worked = Duration::from_millis(u64::try_from(worked).unwrap_or(0));
+        Some(Instant::now() + limit.saturating_sub(worked))
+    }
+}
+
+/// Gives the agent the answer of the policy. While it is away it is asked again, for as long as the task has an owner: it
+/// still waits, and nobody else can answer any more.
+async fn answer_for_nobody(
+    around: &Surroundings,
+    task: &TaskId,
+    session: &Session,
+    ask: &Ask,
+    answer: &Answer,
+) {
+    let mut pause = RETRY_FIRST;
+    while around.registry.inbox(task).is_some() {
+        match around.agent.reply(session, ask, answer).await {
+            Ok(()) => return,
+            Err(error) if error.retry() == Retry::Later => {
+                tokio::select! {
+                    () = around.tasks.stopping().cancelled() => return,
+                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
+                }
+            }
+            Err(error) => {
+                tracing::warn!(request = %ask.request_id, error = ?error, "an expired ask could not be answered");
+                return;
+            }
+        }
+    }
+}
+
+fn too_long(limit: Duration) -> Failure {
+    Failure::new(format!(
+        "The turn took longer than the {} s that this gateway allows, and was aborted.",
+        limit.as_secs()
+    ))
+}

@@ -1,0 +1,138 @@
+//! The owner of a sub-agent's task. It hears of the sub-agent from the owner of the root task, and of callers who cancel.
+//!
+//! It never prompts and never answers: the agent itself works with its sub-agents, and what a sub-agent asks belongs to
+//! the root task, so that a client that knows only that one can answer.
+
+use longshore_model::{AgentEvent, Failure, Outcome, Principal, PromptId, Result, TaskState};
+use tokio::sync::mpsc;
+
+use crate::actor::{self, Inbox, Surroundings};
+use crate::asks::AskNews;
+use crate::{files, lifecycle};
+use crate::port::{Session, TurnRecord};
+use crate::registry::Registration;
+use crate::service::Snapshot;
+use crate::writer::Writer;
+
+/// What the owner of the root task tells.
+#[derive(Debug)]
+pub(crate) enum News {
+    Working(PromptId),
+    Report(AgentEvent),
+    Ask(AskNews),
+    /// The root task is over, in this state.
+    RootOver(TaskState),
+}
+
+#[derive(Debug)]
+pub(crate) struct ChildActor {
+    pub(crate) around: Surroundings,
+    pub(crate) owner: Principal,
+    pub(crate) registration: Registration,
+    pub(crate) inbox: mpsc::Receiver<Inbox>,
+    pub(crate) writer: Writer,
+    pub(crate) session: Session,
+    pub(crate) news: mpsc::Receiver<News>,
+}
+
+impl ChildActor {
+    pub(crate) async fn run(mut self) {
+        let canceled = match self.live().await {
+            Ok(canceled) => canceled,
+            Err(error) => {
+                tracing::error!(task = %self.writer.task().id, error = ?error, "the log of a sub-agent cannot be written");
+                false
+            }
+        };
+        drop((self.inbox, self.registration, self.news));
+        if canceled {
+            actor::abort(&self.around, &self.session).await;
+        }
+    }
+
+    /// Until the task is over or the gateway stops. Says whether a caller canceled it.
+    async fn live(&mut self) -> Result<bool> {
+        loop {
+            tokio::select! {
+                biased;
+                () = self.around.tasks.stopping().cancelled() => return Ok(false),
+                message = self.inbox.recv() => match message {
+                    Some(Inbox::Cancel { reply }) => {
+                        let canceled = lifecycle::canceled(self.writer.now());
+                        self.writer.push(canceled);
+                        self.writer.flush(None).await?;
+                        let snapshot = Snapshot { task: self.writer.task().clone(), seq: self.writer.head() };
+                        // The caller may have gone; the task is canceled all the same.
+                        let _ = reply.send(Ok(snapshot));
+                        return Ok(true);
+                    }
+                    // Answers and messages go to the owner of the root task.
+                    Some(Inbox::Answer(_) | Inbox::Join(_)) | None => {}
+                },
+                news = self.news.recv() => {
+                    // The owner of the root task lost hold of it. The next start takes up both.
+                    let Some(news) = news else { return Ok(false) };
+                    self.take_all(news).await?;
+                    if self.writer.is_over() {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes one piece of news and whatever else waits, then writes it all.
+    async fn take_all(&mut self, first: News) -> Result<()> {
+        let mut next = Some(first);
+        while let Some(news) = next {
+            match news {
+                News::Working(prompt) => {
+                    let record = TurnRecord { session: self.session.clone(), prompt, joined: Vec::new() };
+                    self.writer.push(lifecycle::working(self.writer.now()));
+                    self.writer.flush(Some(record)).await?;
+                }
+                News::Report(AgentEvent::File { block, file }) => {
+                    let told = files::keep(&self.around, &self.owner, self.writer.task(), block, file).await?;
+                    if let Some(event) = told {
+                        self.writer.push(event);
+                    }
+                }
+                news => self.take(news),
+            }
+            if self.writer.is_over() || self.writer.is_full() {
+                break;
+            }
+            next = self.news.try_recv().ok();
+        }
+        self.writer.flush(None).await
+    }
+
+    fn take(&mut self, news: News) {
+        let now = self.writer.now();
+        match news {
+            News::Report(AgentEvent::Usage(usage)) => self.writer.note_usage(usage),
+            // A sub-agent is not prompted again, so it cannot wait for credentials.
+            News::Report(AgentEvent::Ended(Outcome::AuthRequired(failure))) => {
+                self.writer.take(AgentEvent::Ended(Outcome::Failed(failure)));
+            }
+            News::Report(report) => self.writer.take(report),
+            News::Ask(AskNews::Asked(ask)) => {
+                let event = lifecycle::asked(self.writer.task(), now, &ask);
+                self.writer.push(event);
+            }
+            News::Ask(AskNews::Closed(ask, resolution)) => {
+                let task = self.writer.task();
+                let others = task.open_asks.iter().any(|open| open.request_id != ask.request_id);
+                let event = lifecycle::child_ask_closed(task, now, &ask, resolution, others);
+                self.writer.push(event);
+            }
+            News::RootOver(TaskState::Canceled) => self.writer.push(lifecycle::canceled(now)),
+            News::RootOver(state) => {
+                let text = format!("The task that this sub-agent worked for is {state}, and the sub-agent had not ended.");
+                let event = lifecycle::failed(self.writer.task(), now, Failure::new(text));
+                self.writer.push(event);
+            }
+            News::Working(_) => {}
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The sub-agents of a turn, seen from the owner of the root task: which there are, and who writes their logs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use longshore_model::{
+    ChildEvent, ChildStart, Error, Message, MessageId, Parent, Part, Principal, Result, Role, Seq, SessionId,
+    Task, TaskEvent, TaskId, TaskState, Terms,
+};
+use tokio::sync::mpsc;
+
+use crate::actor::{INBOX, Inbox, Surroundings};
+use crate::asks::AskNews;
+use crate::child::{ChildActor, News};
+use crate::names;
+use crate::live::LiveLog;
+use crate::port::{Create, ResumedChild, ResumedChildState, Session, StoredTask};
+use crate::registry::Registration;
+use crate::writer::Writer;
+
+/// News that may wait for the owner of a sub-agent's task. At the bound the turn waits: the store is slow for all.
+const NEWS: usize = 64;
+
+/// The longest prompt of a sub-agent that its task shows as its message, in characters. The agent's own list has it whole.
+const MAX_PROMPT_CHARS: usize = 64 * 1024;
+
+#[derive(Debug, Default)]
+pub(crate) struct Children {
+    by_session: HashMap<SessionId, Child>,
+}
+
+#[derive(Debug)]
+struct Child {
+    task: TaskId,
+    depth: u32,
+    /// `None`: it is over.
+    news: Option<mpsc::Sender<News>>,
+}
+
+/// The root task, as far as its sub-agents' tasks take after it.
+pub(crate) struct Root<'a> {
+    pub(crate) owner: &'a Principal,
+    pub(crate) task: &'a Task,
+    pub(crate) session: &'a Session,
+}
+
+impl Children {
+    /// Those that an earlier run of the gateway knew: gives the unfinished ones an owner again.
+    pub(crate) fn take_up(&mut self, around: &Surroundings, session: &Session, stored: Vec<StoredTask>) {
+        for child in stored {
+            let Some(parent) = child.task.parent.clone() else { continue };
+            let (task, depth) = (child.task.id.clone(), parent.depth);
+            let is_over = child.task.status.state.is_terminal();
+            let news = if is_over { None } else { own(around, &session.directory, child) };
+            self.by_session.insert(parent.session, Child { task, depth, news });
+        }
+    }
+
+    /// Takes what a sub-agent reports.
+    pub(crate) async fn take(
+        &mut self,
+        around: &Surroundings,
+        root: Root<'_>,
+        session: SessionId,
+        event: ChildEvent,
+    ) -> Result<()> {
+        match event {
+            ChildEvent::Started(start) => self.start(around, root, session, start).await,
+            ChildEvent::Working(prompt) => {
+                self.tell(&session, News::Working(prompt)).await;
+                Ok(())
+            }
+            ChildEvent::Report(report) => {
+                self.tell(&session, News::Report(report)).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// An ask of a sub-agent, which the root task owns.
+    pub(crate) async fn tell_of_ask(&mut self, news: AskNews) {
+        let session = match &news {
+            AskNews::Asked(ask) | AskNews::Closed(ask, _) => ask.session.clone(),
+        };
+        self.tell(&session, News::Ask(news)).await;
+    }
+
+    /// The root task is over, as `state`: so are they.
+    pub(crate) async fn end(self, state: TaskState) {
+        for news in self.by_session.into_values().filter_map(|child| child.news) {
+            // One whose task is over by itself does not listen any more.
+            let _ = news.send(News::RootOver(state)).await;
+        }
+    }
+
+    async fn start(
+        &mut self,
+        around: &Surroundings,
+        root: Root<'_>,
+        session: SessionId,
+        start: ChildStart,
+    ) -> Result<()> {
+        let task = names::of_child(&root.task.id, &session, start.call.as_deref());
+        if self.by_session.get(&session).is_some_and(|known| known.task == task) {
+            return Ok(());
+        }
+        let caller = self.by_session.get(&start.caller);
+        let parent = Parent {
+            root: root.task.id.clone(),
+            task: caller.map_or_else(|| root.task.id.clone(), |caller| caller.task.clone()),
+            call: start.call.clone(),
+            depth: caller.map_or(0, |caller| caller.depth) + 1,
+            session: session.clone(),
+        };
+        let depth = parent.depth;
+        let create = create(around, &root, task.clone(), parent, &start);
+        let first = create.first.clone();
+        let begun = Task::begin(task.clone(), &first)
+            .ok_or_else(|| Error::internal("a first event that makes no task"))?;
+        // Registered before the store is asked: whoever finds the task there finds its owner too.
+        let place = Place::register(around, begun, Seq::START.next());
+        around.store.create(create).await?;
+        let child_session = Session { id: session.clone(), directory: root.session.directory.clone() };
+        let news = place.own(around, root.owner, child_session);
+        self.by_session.insert(session, Child { task, depth, news: Some(news) });
+        Ok(())
+    }
+
+    async fn tell(&mut self, session: &SessionId, news: News) {
+        let Some(child) = self.by_session.get_mut(session) else {
+            tracing::debug!(%session, "a report of a sub-agent that was not announced");
+            return;
+        };
+        let Some(sender) = &child.news else { return };
+        if sender.send(news).await.is_err() {
+            // Canceled by its owner, or over.
+            child.news = None;
+        }
+    }
+}
+
+/// What the driver of a turn that is taken up again has to know of its sub-agents.
+pub(crate) fn resumed(stored: &[StoredTask]) -> Vec<ResumedChild> {
+    let child = |stored: &StoredTask| {
+        let parent = stored.task.parent.as_ref()?;
+        let state = if stored.task.status.state.is_terminal() {
+            ResumedChildState::Over
+        } else {
+            let prompt = stored.turn.as_ref().map(|turn| turn.prompt.clone());
+            ResumedChildState::Running { prompt, artifacts: stored.task.artifacts.clone() }
+        };
+        Some(ResumedChild { session: parent.session.clone(), call: parent.call.clone(), state })
+    };
+    stored.iter().filter_map(child).collect()
+}
+
+/// Makes somebody the owner of a sub-agent's task that was left unfinished, and gives the way to tell them. The turn
+/// works in `directory`.
+pub(crate) fn own(around: &Surroundings, directory: &str, stored: StoredTask) -> Option<mpsc::Sender<News>> {
+    let id = stored.task.parent.as_ref()?.session.clone();
+    let session = Session { id, directory: directory.to_owned() };
+    Some(Place::register(around, stored.task, stored.seq).own(around, &stored.owner, session))
+}
+
+/// A task that has a place among those that are owned, and no owner yet.
+struct Place {
+    registration: Registration,
+    inbox: mpsc::Receiver<Inbox>,
+    writer: Writer,
+}
+
+impl Place {
+    fn register(around: &Surroundings, task: Task, head: Seq) -> Self {
+        let live = Arc::new(LiveLog::new(task.id.clone(), head));
+        let (sender, inbox) = mpsc::channel(INBOX);
+        let registration = around.registry.insert(None, Arc::clone(&live), sender);
+        let writer = Writer::new(
+            Arc::clone(&around.store),
+            Arc::clone(&around.clock),
+            around.tasks.clone(),
+            live,
+            task,
+            head,
+        );
+        Self { registration, inbox, writer }
+    }
+
+    fn own(self, around: &Surroundings, owner: &Principal, session: Session) -> mpsc::Sender<News> {
+        let Self { registration, inbox, writer } = self;
+        let (sender, news) = mpsc::channel(NEWS);
+        let (around, owner) = (around.clone(), owner.clone());
+        let tasks = around.tasks.clone();
+        let actor = ChildActor { around, owner, registration, inbox, writer, session, news };
+        tasks.spawn("sub-agent", actor.run());
+        sender
+    }
+}
+
+fn create(
+    around: &Surroundings,
+    root: &Root<'_>,
+    task: TaskId,
+    parent: Parent,
+    start: &ChildStart,
+) -> Create {
+    let at = around.clock.now();
+    let id = MessageId::parse(&format!("{task}.prompt")).expect("an id and letters are an id");
+    let prompt: String = start.prompt.chars().take(MAX_PROMPT_CHARS).collect();
+    let mut message = Message::new(id, Role::User, vec![Part::text(prompt)]);
+    message.context_id = Some(root.task.context_id.clone());
+    message.task_id = Some(task.clone());
+    let first = TaskEvent::Submitted {
+        context_id: root.task.context_id.clone(),
+        message,
+        at,
+        // Its readers are those of the root task.
+        terms: Box::new(Terms { output: root.task.terms.output.clone(), ..Terms::default() }),
+        parent: Some(Box::new(parent)),
+    };
+    Create {
+        owner: root.owner.clone(),
+        task,
+        context: root.task.context_id.clone(),
+        first,
+        at,
+        idempotency: None,
+        directory: root.session.directory.clone(),
+        directory_named: false,
+        session: None,
+        claim: None,
+    }
+}

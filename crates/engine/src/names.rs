@@ -1,0 +1,52 @@
+//! The names of things that the engine makes on behalf of an agent.
+//!
+//! They follow from what they are about, so that the same thing has the same name after a restart: a sub-agent's task
+//! can be named before it is made, and a file that is kept twice is kept once.
+
+use longshore_model::{ArtifactId, FileId, SessionId, TaskId};
+use sha2::{Digest, Sha256};
+
+/// The task of a sub-agent below `root`.
+pub(crate) fn of_child(root: &TaskId, session: &SessionId, call: Option<&str>) -> TaskId {
+    let name = name("sub-agent", &[root.as_str(), session.as_str(), call.unwrap_or_default()]);
+    TaskId::parse(&name).expect("a UUID is an id")
+}
+
+/// The file behind an artifact.
+pub(crate) fn of_file(task: &TaskId, artifact: &ArtifactId) -> FileId {
+    FileId::parse(&name("file", &[task.as_str(), artifact.as_str()])).expect("a UUID is an id")
+}
+
+fn name(kind: &str, about: &[&str]) -> String {
+    let mut hasher = Sha256::new();
+    for word in [kind].iter().chain(about) {
+        hasher.update((word.len() as u64).to_le_bytes());
+        hasher.update(word.as_bytes());
+    }
+    let digest: [u8; 32] = hasher.finalize().into();
+    let (head, _) = digest.split_at(16);
+    let head = head.try_into().expect("it is split at 16 bytes");
+    uuid::Builder::from_custom_bytes(head).into_uuid().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn different_things_have_different_names_and_the_same_thing_the_same() {
+        let task = |id: &str| TaskId::parse(id).unwrap();
+        let session = |id: &str| SessionId::parse(id).unwrap();
+        let first = of_child(&task("t"), &session("ses_1"), Some("call_1"));
+        assert_eq!(first, of_child(&task("t"), &session("ses_1"), Some("call_1")));
+        let others = [
+            of_child(&task("u"), &session("ses_1"), Some("call_1")),
+            of_child(&task("t"), &session("ses_2"), Some("call_1")),
+            of_child(&task("t"), &session("ses_1"), Some("call_2")),
+            of_child(&task("t"), &session("ses_1"), None),
+            of_child(&task("t"), &session("ses_1call_1"), None),
+        ];
+        assert!(!others.contains(&first));
+        assert_eq!(others.iter().collect::<std::collections::HashSet<_>>().len(), others.len());
+    }
+}
