@@ -1,0 +1,245 @@
+//! One part of a message: what it claims to be, and whether that is taken. Pure.
+
+use std::path::PathBuf;
+
+use longshore_model::{Error, Part, PartContent, Result};
+
+use super::media_type::{self, MediaType, Sort};
+use super::refusal::{self, size};
+use super::{data_url, file_url, remote};
+use crate::config::IntakeRules;
+use crate::port::{FileSource, Input, InputFile};
+
+/// The longest name of a file, as file systems have it. A longer one is cut.
+const MAX_NAME_BYTES: usize = 255;
+
+/// A part that is right as far as can be told without work that takes time.
+#[derive(Debug)]
+pub(super) enum Draft {
+    Ready(Input),
+    /// To be hashed.
+    Inline {
+        name: Option<String>,
+        media_type: String,
+        is_text: bool,
+        bytes: Vec<u8>,
+    },
+    /// To be found, read and hashed.
+    File(FileDraft),
+}
+
+#[derive(Debug)]
+pub(super) struct FileDraft {
+    pub(super) field: String,
+    pub(super) path: PathBuf,
+    pub(super) name: Option<String>,
+    /// What the caller says that the file is.
+    pub(super) claimed: Option<(MediaType, Sort)>,
+}
+
+/// Reads the part at `index` of a message. `None`: it is blank.
+pub(super) fn draft(rules: &IntakeRules, index: usize, part: &Part) -> Result<Option<Draft>> {
+    Reading { rules, part, field: format!("message.parts[{index}]") }.draft()
+}
+
+/// The last component of what the caller says, without what would disturb a line of text. `None` when nothing is left.
+pub(super) fn plain_name(name: &str) -> Option<String> {
+    let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
+    let mut plain: String = last.chars().filter(|c| !c.is_control()).collect();
+    plain.truncate(plain.floor_char_boundary(MAX_NAME_BYTES));
+    let plain = plain.trim();
+    (!matches!(plain, "" | "." | "..")).then(|| plain.to_owned())
+}
+
+/// One part, and what is said about it when it is wrong.
+struct Reading<'a> {
+    rules: &'a IntakeRules,
+    part: &'a Part,
+    field: String,
+}
+
+impl Reading<'_> {
+    fn draft(&self) -> Result<Option<Draft>> {
+        let draft = match &self.part.content {
+            PartContent::Text(text) if text.trim().is_empty() => {
+                self.check_text_type()?;
+                return Ok(None);
+            }
+            PartContent::Text(text) => self.text(text)?,
+            PartContent::Data(data) => self.data(data.get())?,
+            PartContent::Raw(bytes) => {
+                let media_type = self.claimed()?.unwrap_or_else(|| MediaType::of(media_type::BYTES));
+                self.inline(&media_type, bytes.clone())?
+            }
+            PartContent::Url(url) => self.url(url)?,
+        };
+        Ok(Some(draft))
+    }
+
+    fn text(&self, text: &str) -> Result<Draft> {
+        self.check_text_type()?;
+        self.check_text_size(text.len() as u64)?;
+        Ok(Draft::Ready(Input::Text(text.to_owned())))
+    }
+
+    fn check_text_type(&self) -> Result<()> {
+        match self.claimed()? {
+            Some(media_type) if media_type.sort(self.rules) != Some(Sort::Text) => {
+                Err(self.not_taken(&format!("a text part cannot be {}", media_type.essence)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Data goes to the agent as the JSON that it came as.
+    fn data(&self, json: &str) -> Result<Draft> {
+        if !self.rules.data_parts {
+            return Err(self.not_taken("data parts are not taken here; send the JSON as text"));
+        }
+        if let Some(media_type) = self.claimed()?
+            && !media_type.is_json()
+        {
+            return Err(self.not_taken(&format!("a data part is JSON and cannot be {}", media_type.essence)));
+        }
+        self.check_text_size(json.len() as u64)?;
+        Ok(Draft::Ready(Input::Text(json.to_owned())))
+    }
+
+    fn inline(&self, media_type: &MediaType, bytes: Vec<u8>) -> Result<Draft> {
+        let sort = self.sort(media_type)?;
+        match sort {
+            Sort::Text => {
+                self.check_text_size(bytes.len() as u64)?;
+                if str::from_utf8(&bytes).is_err() {
+                    return Err(self.not_utf8());
+                }
+            }
+            Sort::Media if bytes.len() as u64 > self.rules.max_inline_bytes => {
+                return Err(self.invalid(format!(
+                    "is larger than {}, the most for a file that comes with the message; put it in the workspace \
+                     and send its file:// URL",
+                    size(self.rules.max_inline_bytes)
+                )));
+            }
+            Sort::Media => {}
+        }
+        Ok(Draft::Inline {
+            name: self.name(),
+            media_type: media_type.essence.clone(),
+            is_text: sort == Sort::Text,
+            bytes,
+        })
+    }
+
+    fn url(&self, url: &str) -> Result<Draft> {
+        let (scheme, rest) = url.split_once(':').unwrap_or_default();
+        match scheme.to_ascii_lowercase().as_str() {
+            "data" => self.data_url(rest),
+            "file" => {
+                let path = file_url::parse(rest).map_err(|text| self.invalid(text))?;
+                let claimed = match self.claimed()? {
+                    Some(media_type) => Some((media_type.clone(), self.sort(&media_type)?)),
+                    None => None,
+                };
+                Ok(Draft::File(FileDraft { field: self.field.clone(), path, name: self.name(), claimed }))
+            }
+            "http" | "https" => self.remote(url),
+            _ => Err(self.invalid(
+                "the URL is of a kind that is not taken; send a data: URL, the file:// URL of a file in the workspace, or the \
+                 file itself as raw",
+            )),
+        }
+    }
+
+    /// The same as raw bytes: only the way of writing them differs.
+    fn data_url(&self, rest: &str) -> Result<Draft> {
+        let url = data_url::parse(rest).map_err(|text| self.invalid(text))?;
+        let own = url.media_type.as_deref().map(|text| self.media_type(text)).transpose()?;
+        let media_type = match (self.claimed()?, own) {
+            (Some(claimed), Some(own)) if claimed.essence != own.essence => {
+                return Err(self.invalid(
+                    "the media type of the part and that of its data: URL differ; leave one of them out",
+                ));
+            }
+            // Both may name an encoding, and neither may name one that is not read here.
+            (Some(claimed), Some(own)) => {
+                if claimed.is_utf8() {
+                    own
+                } else {
+                    claimed
+                }
+            }
+            (Some(one), None) | (None, Some(one)) => one,
+            // RFC 2397 has it so.
+            (None, None) => MediaType::of(media_type::PLAIN_TEXT),
+        };
+        self.inline(&media_type, url.bytes)
+    }
+
+    fn remote(&self, url: &str) -> Result<Draft> {
+        let url = remote::admit(url, &self.rules.remote_hosts).map_err(|text| self.invalid(text))?;
+        let media_type = self.claimed()?.ok_or_else(|| {
+            self.invalid(
+                "has no media type; say with mediaType what the file is, as the gateway does not fetch it",
+            )
+        })?;
+        let is_text = self.sort(&media_type)? == Sort::Text;
+        Ok(Draft::Ready(Input::File(InputFile {
+            name: self.name(),
+            media_type: media_type.essence,
+            is_text,
+            source: FileSource::Remote(url),
+            content: None,
+        })))
+    }
+
+    /// The media type that the part names.
+    fn claimed(&self) -> Result<Option<MediaType>> {
+        let text = self.part.media_type.as_deref().filter(|text| !text.trim().is_empty());
+        text.map(|text| self.media_type(text)).transpose()
+    }
+
+    fn media_type(&self, text: &str) -> Result<MediaType> {
+        MediaType::parse(text).ok_or_else(|| {
+            self.not_taken("the media type cannot be read; write one such as text/plain or image/png")
+        })
+    }
+
+    fn sort(&self, media_type: &MediaType) -> Result<Sort> {
+        let sort = media_type.sort(self.rules).ok_or_else(|| {
+            self.not_taken(&format!(
+                "files of the type {} are not taken; these are: {}",
+                media_type.essence,
+                media_type::taken(self.rules)
+            ))
+        })?;
+        if sort == Sort::Text && !media_type.is_utf8() {
+            return Err(self.not_utf8());
+        }
+        Ok(sort)
+    }
+
+    fn name(&self) -> Option<String> {
+        self.part.filename.as_deref().and_then(plain_name)
+    }
+
+    fn check_text_size(&self, bytes: u64) -> Result<()> {
+        if bytes > self.rules.max_text_bytes {
+            Err(refusal::text_too_large(&self.field, self.rules))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn invalid(&self, text: impl Into<String>) -> Error {
+        Error::invalid(&self.field, text)
+    }
+
+    fn not_utf8(&self) -> Error {
+        refusal::not_utf8(&self.field)
+    }
+
+    fn not_taken(&self, text: &str) -> Error {
+        refusal::not_taken(&self.field, text, self.rules)
+    }
+}

@@ -1,0 +1,56 @@
+//! What is said when a part is refused in more than one place.
+
+use longshore_model::{Error, ErrorKind};
+
+use super::media_type;
+use crate::config::IntakeRules;
+
+/// The wrong kind of content.
+pub(super) fn not_taken(field: &str, text: &str, rules: &IntakeRules) -> Error {
+    Error::new(ErrorKind::ContentTypeNotSupported, format!("{field}: {text}"))
+        .detail("field", field)
+        .detail("supportedTypes", media_type::taken(rules))
+}
+
+/// One text for whatever the reason is: who may not see a file may not learn that it is there either.
+pub(super) fn not_readable(field: &str) -> Error {
+    Error::invalid(
+        field,
+        "the file:// URL names no file of the workspace that can be read; name a regular file inside it, or send the \
+         file itself as raw",
+    )
+}
+
+pub(super) fn not_utf8(field: &str) -> Error {
+    Error::invalid(
+        field,
+        "is text by its media type and must be UTF-8; convert it, or send it as application/octet-stream",
+    )
+}
+
+pub(super) fn text_too_large(field: &str, rules: &IntakeRules) -> Error {
+    let text = format!(
+        "is larger than {}, the most for one text; send less, or name a file of the workspace in words for the agent \
+         to read",
+        size(rules.max_text_bytes)
+    );
+    Error::invalid(field, text)
+}
+
+pub(super) fn file_too_large(field: &str, rules: &IntakeRules) -> Error {
+    let text = format!(
+        "is larger than {}, the most for a file of the workspace; name it in words for the agent to look at",
+        size(rules.max_file_bytes)
+    );
+    Error::invalid(field, text)
+}
+
+/// A number of bytes for people.
+pub(super) fn size(bytes: u64) -> String {
+    const MIB: u64 = 1024 * 1024;
+    if bytes >= MIB && bytes.is_multiple_of(MIB) {
+        format!("{} MiB", bytes / MIB)
+    } else {
+        format!("{bytes} bytes")
+    }
+}

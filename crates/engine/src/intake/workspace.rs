@@ -1,0 +1,219 @@
+//! Files of the workspace: opened once, without leaving it, and looked at through the open handle only.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use sha2::{Digest as _, Sha256};
+
+use crate::port::ContentFacts;
+
+/// The directories whose files may be referred to, resolved.
+#[derive(Debug)]
+pub(super) struct Bases(Vec<PathBuf>);
+
+/// A regular file below one of the bases.
+#[derive(Debug)]
+pub(super) struct Found {
+    file: File,
+    /// Resolved.
+    pub(super) path: PathBuf,
+}
+
+#[derive(Debug)]
+pub(super) struct Content {
+    pub(super) facts: ContentFacts,
+    /// The whole content, if it is no longer than the reader wished to keep.
+    pub(super) kept: Option<Vec<u8>>,
+}
+
+#[derive(Debug)]
+pub(super) enum Unread {
+    TooLarge,
+    Failed(io::Error),
+}
+
+impl Bases {
+    /// A directory that is not there has no files; it is left out.
+    pub(super) fn resolve(directories: &[&Path]) -> Self {
+        let resolved = directories.iter().filter(|directory| directory.is_absolute());
+        Self(resolved.filter_map(|directory| directory.canonicalize().ok()).collect())
+    }
+
+    /// Finds and opens a regular file, wherever links lead, as long as that is below one of the bases.
+    pub(super) fn open(&self, path: &Path) -> io::Result<Found> {
+        self.open_resolved(path.canonicalize()?)
+    }
+
+    /// Opens a path that has no links in it. If it has some by now, somebody put them there since it was resolved,
+    /// and it is not opened.
+    fn open_resolved(&self, path: PathBuf) -> io::Result<Found> {
+        let outside = || io::Error::other("outside the workspace");
+        let below = |base: &PathBuf| Some((base.clone(), path.strip_prefix(base).ok()?.to_owned()));
+        let (base, rest) = self.0.iter().find_map(below).ok_or_else(outside)?;
+        let file = open_below(&base, &rest)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        Ok(Found { file, path })
+    }
+}
+
+impl Found {
+    /// Reads to the end, or until there are more than `limit` bytes: a file may grow while it is read.
+    pub(super) fn read(mut self, limit: u64, keep: u64) -> Result<Content, Unread> {
+        if self.file.metadata().map_err(Unread::Failed)?.len() > limit {
+            return Err(Unread::TooLarge);
+        }
+        let mut hasher = Sha256::new();
+        let mut kept = Some(Vec::new());
+        let mut total = 0_u64;
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            let chunk = match self.file.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(read) => &chunk[..read],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Unread::Failed(error)),
+            };
+            total += chunk.len() as u64;
+            if total > limit {
+                return Err(Unread::TooLarge);
+            }
+            hasher.update(chunk);
+            kept = kept.filter(|_| total <= keep);
+            if let Some(kept) = &mut kept {
+                kept.extend_from_slice(chunk);
+            }
+        }
+        Ok(Content { facts: ContentFacts { bytes: total, sha256: hasher.finalize().into() }, kept })
+    }
+}
+
+const CHUNK: usize = 64 * 1024;
+
+/// Goes down step by step, each step inside the directory that the one before has open, and follows no link. Thus
+/// nothing that is changed on the way can lead out.
+fn open_below(base: &Path, rest: &Path) -> io::Result<File> {
+    let step = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mut names = Vec::new();
+    for component in rest.components() {
+        match component {
+            Component::Normal(name) => names.push(name),
+            _ => return Err(io::Error::other("not a resolved path")),
+        }
+    }
+    let last = names.pop().ok_or_else(|| io::Error::other("not a regular file"))?;
+    let mut directory = openat(CWD, base, step | OFlags::DIRECTORY, Mode::empty())?;
+    for name in names {
+        directory = openat(&directory, name, step | OFlags::DIRECTORY, Mode::empty())?;
+    }
+    // Not to wait for the other end of a pipe, nor to make a terminal ours.
+    let file = openat(&directory, last, step | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?;
+    Ok(file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write as _;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A workspace with a file, and something outside that nobody may see.
+    struct Place {
+        _holder: tempfile::TempDir,
+        inside: PathBuf,
+        outside: PathBuf,
+        bases: Bases,
+    }
+
+    fn place() -> Place {
+        let holder = tempfile::tempdir().unwrap();
+        let (inside, outside) = (holder.path().join("inside"), holder.path().join("outside"));
+        fs::create_dir_all(inside.join("sub")).unwrap();
+        fs::create_dir_all(&outside).unwrap();
+        fs::write(inside.join("sub/file"), "inside").unwrap();
+        fs::write(outside.join("file"), "secret").unwrap();
+        let bases = Bases::resolve(&[&inside, Path::new("relative"), Path::new("/no/such/place")]);
+        assert_eq!(bases.0.len(), 1);
+        Place { _holder: holder, inside, outside, bases }
+    }
+
+    fn fifo(path: &Path) {
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    }
+
+    #[test]
+    fn a_file_that_becomes_a_link_after_it_was_resolved_is_not_opened() {
+        let place = place();
+        let path = place.inside.join("sub/file").canonicalize().unwrap();
+        assert!(place.bases.open_resolved(path.clone()).is_ok());
+        fs::remove_file(&path).unwrap();
+        symlink(place.outside.join("file"), &path).unwrap();
+        place.bases.open_resolved(path.clone()).unwrap_err();
+        place.bases.open(&path).unwrap_err();
+    }
+
+    #[test]
+    fn a_directory_that_becomes_a_link_after_it_was_resolved_leads_nowhere() {
+        let place = place();
+        let path = place.inside.join("sub/file").canonicalize().unwrap();
+        fs::rename(place.inside.join("sub"), place.inside.join("moved")).unwrap();
+        symlink(&place.outside, place.inside.join("sub")).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "secret", "the trick works for who is not careful");
+        place.bases.open_resolved(path).unwrap_err();
+    }
+
+    #[test]
+    fn a_file_that_becomes_a_pipe_after_it_was_resolved_holds_nobody_up() {
+        let place = place();
+        let path = place.inside.join("sub/file").canonicalize().unwrap();
+        fs::remove_file(&path).unwrap();
+        fifo(&path);
+        let error = place.bases.open_resolved(path).unwrap_err();
+        assert_eq!(error.to_string(), "not a regular file");
+    }
+
+    #[test]
+    fn what_was_opened_is_what_is_read() {
+        let place = place();
+        let path = place.inside.join("sub/file");
+        let found = place.bases.open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        symlink(place.outside.join("file"), &path).unwrap();
+        assert_eq!(found.read(100, 100).unwrap().kept.as_deref(), Some(b"inside".as_slice()));
+    }
+
+    #[test]
+    fn a_file_that_grows_is_read_to_the_limit_only() {
+        let place = place();
+        let path = place.inside.join("sub/file");
+        let found = place.bases.open(&path).unwrap();
+        let mut grown = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        grown.write_all(&vec![b'x'; 3 * CHUNK]).unwrap();
+        assert!(matches!(found.read(2 * CHUNK as u64, 10), Err(Unread::TooLarge)));
+    }
+
+    #[test]
+    fn the_content_is_hashed_whole_and_kept_when_it_is_short() {
+        let place = place();
+        let path = place.inside.join("big");
+        let content: Vec<u8> = (0..=255).cycle().take(2 * CHUNK + 77).collect();
+        fs::write(&path, &content).unwrap();
+        let length = content.len() as u64;
+        for (limit, keep, expected) in
+            [(length, length, Some(true)), (length, length - 1, Some(false)), (length - 1, 0, None)]
+        {
+            let read = place.bases.open(&path).unwrap().read(limit, keep);
+            assert_eq!(read.as_ref().ok().map(|read| read.kept.is_some()), expected, "{limit} {keep}");
+            if let Ok(read) = read {
+                let facts = ContentFacts { bytes: length, sha256: Sha256::digest(&content).into() };
+                assert_eq!(read.facts, facts);
+                assert!(read.kept.is_none_or(|kept| kept == content));
+            }
+        }
+    }
+}
