@@ -2,8 +2,22 @@
 
 use crate::json::Json;
 
-/// The media types of what a message may hold. The card lists exactly these, and a part of another type is refused.
-pub const INPUT_MODES: [&str; 2] = ["text/plain", "application/json"];
+/// The media types of what a message may hold: those that the card lists by name. A deployment may take more.
+pub const INPUT_MODES: [&str; 13] = [
+    "text/plain",
+    "text/markdown",
+    "application/json",
+    "application/yaml",
+    "application/xml",
+    "image/png",
+    "image/jpeg",
+    "image/gif",
+    "image/webp",
+    "audio/wav",
+    "audio/mpeg",
+    "application/pdf",
+    "application/octet-stream",
+];
 
 /// The media types of what an agent says. A caller that accepts none of them is told so before anything runs.
 pub const OUTPUT_MODES: [&str; 2] = ["text/plain", "application/json"];
@@ -44,11 +58,13 @@ pub enum AuthScheme {
     ApiKey,
 }
 
-/// An extension of the protocol that callers may use. None is required.
+/// An extension of the protocol that callers may use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CardExtension {
     pub uri: String,
     pub description: String,
+    /// Whoever does not activate it is refused.
+    pub required: bool,
     /// An object, when there is more to say about it.
     pub params: Option<Json>,
 }

@@ -7,9 +7,9 @@ use std::slice;
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, AskKind, BlockKind, ContextId, Cost, Entry, InterruptNote,
-    InterruptPhase, Json, Message, MessageId, Metadata, Notes, Part, PartContent, Progress, ProgressKind,
-    RequestId, Resolution, Role, Seq, SessionId, SessionNote, StatusUpdate, Task, TaskEvent, TaskId,
-    TaskState, TaskStatus, Timestamp, Usage,
+    InterruptPhase, Json, Message, MessageId, Metadata, Notes, OutputModes, Parent, Part, PartContent,
+    Progress, ProgressKind, PromptOptions, RequestId, Resolution, Role, Seq, SessionId, SessionNote,
+    StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Terms, Timestamp, Usage,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -144,6 +144,8 @@ pub(crate) fn task() -> impl Strategy<Value = Task> {
             session: None,
             usage: None,
             open_asks: Vec::new(),
+            terms: Box::default(),
+            parent: None,
             metadata,
         },
     )
@@ -151,7 +153,7 @@ pub(crate) fn task() -> impl Strategy<Value = Task> {
 
 pub(crate) fn event() -> impl Strategy<Value = TaskEvent> {
     let submitted = (context_id(), message(), timestamp())
-        .prop_map(|(context_id, message, at)| TaskEvent::Submitted { context_id, message, at });
+        .prop_map(|(context_id, message, at)| TaskEvent::submitted(context_id, message, at));
     let status = (status(), option::of(metadata())).prop_map(|(status, metadata)| {
         TaskEvent::Status(Box::new(StatusUpdate { metadata, ..StatusUpdate::new(status) }))
     });
@@ -170,28 +172,53 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> {
 /// A task and the same with notes.
 pub(crate) fn noted_task() -> impl Strategy<Value = (Task, Task)> {
     let beside = (option::of(session_note()), option::of(usage()), vec(interrupt_note(), 0..3));
-    (task(), beside, block()).prop_map(|(plain, (session, usage, open_asks), block)| {
-        let mut noted = Task { session, usage, open_asks, ..plain.clone() };
-        for artifact in &mut noted.artifacts {
-            (artifact.kind, artifact.source_message) = block.clone();
-        }
-        (plain, noted)
-    })
+    let child = (option::of(parent()), prompt_options());
+    (task(), beside, child, block()).prop_map(
+        |(plain, (session, usage, open_asks), (parent, prompt), block)| {
+            let terms = Box::new(Terms { prompt, ..Terms::default() });
+            let mut noted = Task { session, usage, open_asks, terms, parent, ..plain.clone() };
+            for artifact in &mut noted.artifacts {
+                (artifact.kind, artifact.source_message) = block.clone();
+            }
+            (plain, noted)
+        },
+    )
 }
 
 /// An event and the same with notes.
 pub(crate) fn noted_entry() -> impl Strategy<Value = (Entry, Entry)> {
-    (entry(), notes(), option::of(message()), block()).prop_map(|(plain, notes, joined, block)| {
-        let mut noted = plain.clone();
-        match &mut noted.event {
-            TaskEvent::Submitted { .. } => {}
-            TaskEvent::Status(update) => (update.notes, update.joined) = (notes, joined),
-            TaskEvent::Artifact(update) => {
-                (update.artifact.kind, update.artifact.source_message) = block;
+    let child = (option::of(parent()), prompt_options());
+    (entry(), notes(), option::of(message()), child, block()).prop_map(
+        |(plain, notes, joined, child, block)| {
+            let mut noted = plain.clone();
+            match &mut noted.event {
+                TaskEvent::Submitted { parent, terms, .. } => (*parent, terms.prompt) = child,
+                TaskEvent::Status(update) => (update.notes, update.joined) = (notes, joined),
+                TaskEvent::Artifact(update) => {
+                    (update.artifact.kind, update.artifact.source_message) = block;
+                }
             }
-        }
-        (plain, noted)
+            (plain, noted)
+        },
+    )
+}
+
+/// What callers can make use of: sometimes anything, sometimes nothing that there is.
+pub(crate) fn output_modes() -> impl Strategy<Value = OutputModes> {
+    let modes =
+        ["text/plain", "application/json", "application/octet-stream", "image/*", "text/*", "x/y", "*/*"];
+    proptest::sample::subsequence(modes.to_vec(), 0..4).prop_map(OutputModes::new)
+}
+
+fn parent() -> impl Strategy<Value = Box<Parent>> {
+    let ids = (task_id(), task_id(), id());
+    (ids, option::of(some_text()), 1..9_u32).prop_map(|((root, task, session), call, depth)| {
+        Box::new(Parent { root, task, call, depth, session: SessionId::parse(&session).unwrap() })
     })
+}
+
+fn prompt_options() -> impl Strategy<Value = PromptOptions> {
+    option::of(some_text()).prop_map(|agent| PromptOptions { agent, ..PromptOptions::default() })
 }
 
 fn notes() -> impl Strategy<Value = Notes> {
@@ -235,7 +262,7 @@ fn interrupt_note() -> impl Strategy<Value = InterruptNote> {
 
 /// What a block is, and the message that it belongs to.
 fn block() -> impl Strategy<Value = (BlockKind, Option<MessageId>)> {
-    let kind = select(vec![BlockKind::Text, BlockKind::Reasoning, BlockKind::ToolCall]);
+    let kind = select(vec![BlockKind::Text, BlockKind::Reasoning, BlockKind::ToolCall, BlockKind::File]);
     (kind, option::of(message_id()))
 }
 
@@ -258,7 +285,9 @@ proptest! {
         prop_assert_eq!(encode::stream_task(&noted_task, view, gap), encode::stream_task(&task, view, gap));
         let pages = [&noted_task, &task].map(|task| encode::list_response(slice::from_ref(task), view, "", 1, 1));
         prop_assert_eq!(&pages[0], &pages[1]);
-        let frames = [&noted_entry, &entry].map(|entry| encode::stream_entry(&task.id, &task.context_id, entry, view));
+        let anything = OutputModes::default();
+        let frames = [&noted_entry, &entry]
+            .map(|entry| encode::stream_entry(&task.id, &task.context_id, entry, view, &anything));
         prop_assert_eq!(&frames[0], &frames[1]);
     }
 }

@@ -5,9 +5,13 @@
 
 use std::fmt;
 
+use longshore_model::{Error, ErrorKind, Result};
+
+use crate::json::text_of_list;
+
 mod declaration;
 
-pub use declaration::declared;
+pub use declaration::{declared, declared_exposure, mark_required};
 
 /// The header in which a caller names the extensions that it wants, and an answer those that it got.
 pub const HEADER: &str = "A2A-Extensions";
@@ -29,6 +33,8 @@ pub enum Extension {
     InterruptRecovery,
     CompatibilityProfile,
     WireContract,
+    ThinkingExposure,
+    ArtifactMetadata,
 }
 
 /// The URIs of one extension.
@@ -45,7 +51,7 @@ struct Row {
 const DOCUMENT: &str =
     "https://github.com/Intelligent-Internet/opencode-a2a/blob/main/docs/extension-specifications.md";
 
-const TABLE: [Row; 10] = [
+const TABLE: [Row; 12] = [
     Row {
         extension: Extension::SessionBinding,
         uri: "urn:opencode-a2a:extension:session-binding:v1",
@@ -106,11 +112,24 @@ const TABLE: [Row; 10] = [
         fragments: &["#a2a-wire-contract-v1"],
         oldest: Some("urn:a2a:wire-contract"),
     },
+    Row {
+        extension: Extension::ThinkingExposure,
+        uri: "urn:iac-code:a2a:thinking-exposure:v1",
+        fragments: &[],
+        oldest: None,
+    },
+    Row {
+        extension: Extension::ArtifactMetadata,
+        uri: "urn:iac-code:a2a:artifact-metadata:v1",
+        fragments: &[],
+        oldest: None,
+    },
 ];
 
 impl Extension {
-    /// Those of the public card: what is served. The choice of a model is not, yet.
-    pub const PUBLIC: [Self; 3] = [Self::SessionBinding, Self::StreamHints, Self::InteractiveInterrupt];
+    /// Those that every public card has: what is served to everybody.
+    pub const PUBLIC: [Self; 4] =
+        [Self::SessionBinding, Self::ModelSelection, Self::StreamHints, Self::InteractiveInterrupt];
 
     /// The URI of the 1.0 line.
     pub fn uri(self) -> &'static str {
@@ -168,7 +187,7 @@ impl Activated {
         self.contains(Extension::SessionBinding)
     }
 
-    /// Shows `metadata.shared.stream`, `.progress` and `.usage`.
+    /// Shows `metadata.shared.stream`, `.progress`, `.usage` and `.parent`.
     pub fn shows_stream(self) -> bool {
         self.contains(Extension::StreamHints)
     }
@@ -193,6 +212,55 @@ impl fmt::Debug for Activated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
     }
+}
+
+/// What of an agent's inner life a reader is shown. What is off never leaves the log.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Exposure {
+    /// Its reasoning.
+    pub raw_thinking: bool,
+    /// The tools that it calls, with what goes in and comes out.
+    pub tool_trace: bool,
+}
+
+impl Exposure {
+    /// What both let through.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            raw_thinking: self.raw_thinking && other.raw_thinking,
+            tool_trace: self.tool_trace && other.tool_trace,
+        }
+    }
+}
+
+impl Default for Exposure {
+    fn default() -> Self {
+        Self { raw_thinking: true, tool_trace: true }
+    }
+}
+
+/// Refuses a caller that has not activated all that this gateway requires.
+pub fn check_required(activated: Activated, required: &[Extension]) -> Result<()> {
+    let missing: Vec<Extension> =
+        required.iter().copied().filter(|extension| !activated.contains(*extension)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let text =
+        format!("This agent requires extensions; send {HEADER}: {} with the request.", listed(&missing));
+    Err(naming(Error::new(ErrorKind::ExtensionRequired, text), &missing))
+}
+
+/// The error, with the extensions that would have been needed, for machines.
+pub(crate) fn naming(error: Error, missing: &[Extension]) -> Error {
+    let uris = missing.iter().map(|extension| extension.uri());
+    error.detail("requiredExtensions", text_of_list(uris)).detail("header", HEADER)
+}
+
+/// As a value of the header.
+pub(crate) fn listed(extensions: &[Extension]) -> String {
+    extensions.iter().map(|extension| extension.uri()).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ pub mod error;
 pub mod extension;
 pub mod method;
 mod names;
+pub mod output;
 
 #[cfg(test)]
 mod properties;

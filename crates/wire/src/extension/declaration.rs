@@ -3,7 +3,7 @@
 use longshore_model::Json;
 use longshore_model::card::CardExtension;
 
-use super::Extension;
+use super::{Exposure, Extension};
 use crate::json::ObjectWriter;
 use crate::v1::extension::METHODS;
 
@@ -12,9 +12,29 @@ pub fn declared(extensions: &[Extension]) -> Vec<CardExtension> {
     let declare = |extension: &Extension| CardExtension {
         uri: extension.uri().to_owned(),
         description: description(*extension).to_owned(),
+        required: false,
         params: params(*extension),
     };
     extensions.iter().map(declare).collect()
+}
+
+/// Marks the entries of these extensions as required.
+pub fn mark_required(entries: &mut [CardExtension], required: &[Extension]) {
+    for entry in entries {
+        entry.required |= required.iter().any(|extension| extension.uri() == entry.uri);
+    }
+}
+
+/// The entry of the card for what readers are shown of an agent's inner life. `None`: nothing of it.
+pub fn declared_exposure(exposure: Exposure) -> Option<CardExtension> {
+    let types = [(exposure.raw_thinking, "raw_thinking"), (exposure.tool_trace, "tool_trace")];
+    let enabled: Vec<&str> = types.into_iter().filter(|(is_on, _)| *is_on).map(|(_, name)| name).collect();
+    if enabled.is_empty() {
+        return None;
+    }
+    let mut entry = declared(&[Extension::ThinkingExposure]).pop()?;
+    entry.params = written(|params| params.texts("enabledTypes", &enabled));
+    Some(entry)
 }
 
 fn description(extension: Extension) -> &'static str {
@@ -31,16 +51,23 @@ fn description(extension: Extension) -> &'static str {
         Extension::InterruptRecovery => "Lists what the agent has asked and nobody has answered.",
         Extension::CompatibilityProfile => "Tells what is served, and for how long.",
         Extension::WireContract => "Tells the methods and endpoints that are served.",
+        Extension::ThinkingExposure => "Shows the agent's reasoning and its tool calls.",
+        Extension::ArtifactMetadata => "Tells size, type and hash of the files that a task made.",
     }
 }
 
 fn params(extension: Extension) -> Option<Json> {
     let write: fn(&mut ObjectWriter<'_>) = match extension {
         Extension::SessionBinding => session_binding,
+        Extension::ModelSelection => model_selection,
         Extension::StreamHints => stream_hints,
         Extension::InteractiveInterrupt => interactive_interrupt,
         _ => return None,
     };
+    written(write)
+}
+
+fn written(write: impl FnOnce(&mut ObjectWriter<'_>)) -> Option<Json> {
     let mut out = Vec::new();
     let mut object = ObjectWriter::begin(&mut out);
     write(&mut object);
@@ -52,15 +79,25 @@ fn session_binding(params: &mut ObjectWriter<'_>) {
     params.text("metadata_field", "metadata.shared.session.id");
     params.text("session_metadata_field", "metadata.shared.session");
     params.text("behavior", "prefer_metadata_binding_else_create_session");
-    params.texts("supported_metadata", ["shared.session.id"]);
+    params.texts("supported_metadata", ["shared.session.id", "opencode.directory", "opencode.workspace.id"]);
     write_fields(params, "session_fields", "metadata.shared.session", &["id"]);
+    params.texts("provider_private_metadata", ["opencode.directory", "opencode.workspace.id"]);
+}
+
+fn model_selection(params: &mut ObjectWriter<'_>) {
+    params.text("metadata_field", "metadata.shared.model");
+    params.text("behavior", "prefer_metadata_model_else_upstream_default");
+    params.texts("applies_to_methods", ["SendMessage", "SendStreamingMessage"]);
+    params.texts("supported_metadata", ["shared.model.providerID", "shared.model.modelID"]);
     params.texts("provider_private_metadata", [""; 0]);
+    write_fields(params, "fields", "metadata.shared.model", &["providerID", "modelID"]);
 }
 
 fn stream_hints(params: &mut ObjectWriter<'_>) {
     params.text("artifact_metadata_field", "metadata.shared.stream");
     params.text("progress_metadata_field", "metadata.shared.progress");
     params.text("usage_metadata_field", "metadata.shared.usage");
+    params.text("parent_metadata_field", "metadata.shared.parent");
     params.texts("block_types", ["text", "reasoning", "tool_call"]);
     write_fields(params, "stream_fields", "metadata.shared.stream", &["block_type", "sequence"]);
     write_fields(params, "progress_fields", "metadata.shared.progress", &["type", "status"]);

@@ -16,7 +16,7 @@ fn the_table_stands_in_the_order_of_the_names() {
             assert!(uris.insert(uri.clone()), "{uri} names two extensions");
         }
     }
-    assert_eq!(uris.len(), 10 + 11 + 8);
+    assert_eq!(uris.len(), 12 + 11 + 8);
     assert!(Extension::PUBLIC.is_sorted_by_key(|extension| *extension as usize), "in the order of the table");
 }
 
@@ -77,4 +77,58 @@ fn the_public_extensions_are_declared() {
         .map(|declared| format!("{} {}\n  {:?}", declared.uri, declared.description, declared.params))
         .collect();
     insta::assert_snapshot!(declared.join("\n"));
+}
+
+#[test]
+fn only_what_is_exposed_is_declared() {
+    for (raw_thinking, tool_trace, expected) in [
+        (true, true, Some(r#"{"enabledTypes":["raw_thinking","tool_trace"]}"#)),
+        (true, false, Some(r#"{"enabledTypes":["raw_thinking"]}"#)),
+        (false, true, Some(r#"{"enabledTypes":["tool_trace"]}"#)),
+        (false, false, None),
+    ] {
+        let exposure = Exposure { raw_thinking, tool_trace };
+        let entry = declared_exposure(exposure);
+        let params = entry.as_ref().and_then(|entry| entry.params.as_ref());
+        assert_eq!(params.map(longshore_model::Json::get), expected, "{exposure:?}");
+        assert!(entry.is_none_or(|entry| entry.uri == "urn:iac-code:a2a:thinking-exposure:v1"));
+        assert_eq!(exposure.and(Exposure::default()), exposure);
+        assert_eq!(Exposure::default().and(exposure), exposure);
+    }
+    let files = declared(&[Extension::ArtifactMetadata]);
+    assert_eq!((files[0].uri.as_str(), &files[0].params), ("urn:iac-code:a2a:artifact-metadata:v1", &None));
+}
+
+#[test]
+fn what_is_required_is_marked_and_asked_for() {
+    let required = [Extension::StreamHints, Extension::InteractiveInterrupt];
+    let mut entries = declared(&Extension::PUBLIC);
+    mark_required(&mut entries, &required);
+    let marks: Vec<bool> = entries.iter().map(|entry| entry.required).collect();
+    assert_eq!(marks, [false, false, true, true]);
+
+    let all: Activated = required.into_iter().collect();
+    for (activated, required, missing) in [
+        (Activated::NONE, &[][..], &[][..]),
+        (all, &required, &[]),
+        (
+            [HINTS, BINDING].iter().filter_map(|uri| Extension::parse(uri)).collect(),
+            &required,
+            &required[1..],
+        ),
+        (Activated::NONE, &required, &required),
+    ] {
+        let checked = check_required(activated, required);
+        assert_eq!(checked.is_ok(), missing.is_empty(), "{activated:?}");
+        if let Err(error) = checked {
+            assert_eq!(error.kind(), ErrorKind::ExtensionRequired);
+            for extension in Extension::PUBLIC {
+                let is_missing = missing.contains(&extension);
+                assert_eq!(error.message().contains(extension.uri()), is_missing, "{error}");
+            }
+            let uris: Vec<&str> = missing.iter().map(|extension| extension.uri()).collect();
+            let expected = ("requiredExtensions".to_owned(), serde_json::to_string(&uris).unwrap());
+            assert_eq!(error.details(), [expected, ("header".to_owned(), HEADER.to_owned())]);
+        }
+    }
 }

@@ -78,8 +78,15 @@ impl<'w> ObjectWriter<'w> {
         self.array(key, texts, |out, text| write_text(out, text.as_ref()));
     }
 
-    pub(crate) fn some_array<T>(&mut self, key: &str, items: &[T], write: impl FnMut(&mut Vec<u8>, &T)) {
-        if !items.is_empty() {
+    /// Nothing at all when there are no items.
+    pub(crate) fn some_array<T>(
+        &mut self,
+        key: &str,
+        items: impl IntoIterator<Item = T>,
+        write: impl FnMut(&mut Vec<u8>, T),
+    ) {
+        let mut items = items.into_iter().peekable();
+        if items.peek().is_some() {
             self.array(key, items, write);
         }
     }
@@ -124,6 +131,13 @@ pub(crate) fn write_number(out: &mut Vec<u8>, number: impl Display) {
 
 pub(crate) fn write_text(out: &mut Vec<u8>, text: &str) {
     serde_json::to_writer(out, text).expect("a string prints as JSON, and memory takes it");
+}
+
+/// A list of texts as JSON. The values of an `ErrorInfo` are strings, so a list goes into one of them so.
+pub(crate) fn text_of_list(texts: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    let mut out = Vec::new();
+    write_array(&mut out, texts, |out, text| write_text(out, text.as_ref()));
+    String::from_utf8(out).expect("JSON is text")
 }
 
 fn write_json(out: &mut Vec<u8>, json: &Json) {

@@ -90,6 +90,9 @@ fn write_extension(out: &mut Vec<u8>, extension: &CardExtension) {
     let mut object = ObjectWriter::begin(out);
     object.text("uri", &extension.uri);
     object.some_text("description", Some(&extension.description));
+    if extension.required {
+        object.boolean("required", true);
+    }
     if let Some(params) = &extension.params {
         object.json("params", params);
     }
@@ -114,7 +117,7 @@ mod tests {
     use longshore_model::card::Interface;
 
     use super::*;
-    use crate::extension::{Extension, declared};
+    use crate::extension::{Extension, declared, mark_required};
 
     fn card() -> Card {
         Card {
@@ -170,6 +173,12 @@ mod tests {
         for theirs in &capabilities.extensions {
             assert!(!theirs.required && theirs.params.is_some(), "{theirs:?}");
         }
+        let mut strict = card();
+        mark_required(&mut strict.extensions, &[Extension::StreamHints]);
+        let strict: AgentCard = serde_json::from_slice(&encode(&strict)).unwrap();
+        let required: Vec<bool> =
+            strict.capabilities.unwrap().extensions.iter().map(|theirs| theirs.required).collect();
+        assert_eq!(required, [false, false, true, false]);
         assert_eq!(theirs.documentation_url.as_deref(), Some("https://example.com/docs"));
         assert_eq!(theirs.default_output_modes, ["text/plain", "application/json"]);
         assert_eq!((theirs.skills.len(), theirs.skills[0].examples.len()), (1, 1));

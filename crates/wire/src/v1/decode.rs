@@ -13,3 +13,4 @@ mod wishes;
 pub use answer::{StreamEvent, TaskPage, stream_event, task, task_page};
 pub use params::{cancel_task, get_task, list_tasks, send_message, subscribe};
 pub use query::{cancel_task_query, get_task_query, list_tasks_query, send_message_query, subscribe_query};
+pub(super) use wishes::gated_fields;

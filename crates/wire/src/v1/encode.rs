@@ -5,21 +5,25 @@
 
 use bytes::Bytes;
 use longshore_model::{
-    Artifact, ArtifactUpdate, ContextId, Entry, Message, Metadata, Part, PartContent, Seq, StatusUpdate,
-    Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
+    Artifact, ArtifactUpdate, BlockKind, ContextId, Entry, Message, Metadata, OutputModes, Part, PartContent,
+    Seq, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
 };
 
 use self::shared::{Place, Shared};
 use super::names::{role_name, state_name};
+use super::output::{Fate, data_as_text, fate, leaves_any};
 use crate::extension::Activated;
 use crate::json::ObjectWriter;
 use crate::{base64, time};
 
 mod gap;
 mod merge;
+mod negotiation;
 mod shared;
 #[cfg(test)]
 mod tests;
+
+pub use crate::extension::Exposure;
 
 /// How much of a task the caller asked to see, and what it can make use of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,11 +34,18 @@ pub struct View {
     pub artifacts: bool,
     /// What is told in `metadata.shared`. Nothing activated: nothing at all.
     pub activated: Activated,
+    /// What it may see of the agent's inner life. Blocks that it may not see are not there for it.
+    pub exposure: Exposure,
 }
 
 impl Default for View {
     fn default() -> Self {
-        Self { history_length: None, artifacts: true, activated: Activated::NONE }
+        Self {
+            history_length: None,
+            artifacts: true,
+            activated: Activated::NONE,
+            exposure: Exposure::default(),
+        }
     }
 }
 
@@ -68,11 +79,11 @@ pub fn list_response(tasks: &[Task], view: View, next_page_token: &str, page_siz
     let mut page = ObjectWriter::begin(&mut out);
     page.array("tasks", tasks, |out, task| {
         let mut object = ObjectWriter::begin(out);
-        write_task_head(&mut object, &task.id, &task.context_id, |status| write_status(status, &task.status));
+        write_task_head(&mut object, task);
         if view.artifacts {
             // Here an empty array is asked for: "included with its actual content, which may be an empty array".
-            object.array("artifacts", &task.artifacts, |out, artifact| {
-                write_artifact(out, artifact, &Shared::of_block(artifact, None, view.activated));
+            object.array("artifacts", seen_artifacts(task, view), |out, artifact| {
+                write_block(out, artifact, task, view);
             });
         }
         write_task_tail(&mut object, task, view, None);
@@ -86,43 +97,74 @@ pub fn list_response(tasks: &[Task], view: View, next_page_token: &str, page_siz
     out.into()
 }
 
-/// One event of the log as one frame of a stream. Of the view only the history of the first event counts, which is of
-/// the one message that it is about, and what is activated.
-pub fn stream_entry(task: &TaskId, context: &ContextId, entry: &Entry, view: View) -> Bytes {
+/// One event of the log as one frame of a stream. `None`: this reader is not to see it. Of the view only the history of
+/// the first event counts, which is of the one message that it is about, what is activated, and what is exposed.
+pub fn stream_entry(
+    task: &TaskId,
+    context: &ContextId,
+    entry: &Entry,
+    view: View,
+    output: &OutputModes,
+) -> Option<Bytes> {
+    if !is_shown(&entry.event, view, output) {
+        return None;
+    }
     let mut out = Vec::with_capacity(256);
     let mut frame = ObjectWriter::begin(&mut out);
     let place = Place { task, context, seq: entry.seq };
     match &entry.event {
-        TaskEvent::Submitted { context_id, message, at } => frame.object("task", |object| {
-            write_task_head(object, task, context_id, |status| {
-                write_state(status, TaskState::Submitted, *at, None);
+        TaskEvent::Submitted { context_id, message, at, parent, terms: _ } => {
+            frame.object("task", |object| {
+                write_names(object, ["id", "contextId"], task, context_id);
+                object.object("status", |status| {
+                    write_state(status, TaskState::Submitted, *at, None, output);
+                });
+                if view.history_length != Some(0) && leaves_any(&message.parts, output) {
+                    object.array("history", [message], |out, message| write_message(out, message, output));
+                }
+                let shared = Shared::of_submitted(parent.as_deref(), view.activated);
+                shared.write(object, negotiation::noted(None, output).as_deref());
             });
-            if view.history_length != Some(0) {
-                object.array("history", [message], write_message);
-            }
-        }),
+        }
         TaskEvent::Status(update) => {
             frame.object("statusUpdate", |object| {
-                write_status_update(object, place, update, view.activated);
+                write_status_update(object, place, update, view.activated, output);
             });
         }
         TaskEvent::Artifact(update) => {
             frame.object("artifactUpdate", |object| {
-                write_artifact_update(object, place, update, view.activated);
+                write_artifact_update(object, place, update, view.activated, output);
             });
         }
     }
     frame.end();
-    out.into()
+    Some(out.into())
 }
 
+/// Whether a reader is to see an event at all. One that is not can be told nothing of it, not even that it was there.
+pub fn is_shown(event: &TaskEvent, view: View, output: &OutputModes) -> bool {
+    match event {
+        TaskEvent::Submitted { .. } | TaskEvent::Status(_) => true,
+        TaskEvent::Artifact(update) => is_seen(&update.artifact, view.exposure, output),
+    }
+}
+
+/// The spelling of what a view is not exposed to.
+pub const HIDDEN: u8 = 8;
+
 /// Which spelling of an event a view sees: under the same number the frames of an event are the same, byte for byte.
-/// Always less than 8.
+/// Less than 8 for all that is seen. The output modes do not matter here: they are those of the task, for all its readers.
 pub fn spelling(event: &TaskEvent, view: View) -> u8 {
     let activated = view.activated;
     match event {
-        TaskEvent::Submitted { .. } => u8::from(view.history_length == Some(0)),
-        TaskEvent::Artifact(_) => u8::from(activated.shows_stream()),
+        TaskEvent::Submitted { parent, .. } => {
+            let is_told_parent = parent.is_some() && activated.shows_stream();
+            u8::from(view.history_length == Some(0)) | u8::from(is_told_parent) << 1
+        }
+        TaskEvent::Artifact(update) if !is_exposed(update.artifact.kind, view.exposure) => HIDDEN,
+        TaskEvent::Artifact(update) => {
+            u8::from(activated.shows_stream() && update.artifact.kind != BlockKind::File)
+        }
         TaskEvent::Status(update) => {
             let session = update.notes.session.is_some() && activated.shows_session();
             let interrupt = update.notes.interrupt.is_some() && activated.shows_interrupt();
@@ -146,34 +188,41 @@ fn wrapped_task(task: &Task, view: View, gap: Option<Gap>) -> Bytes {
 
 fn write_task(out: &mut Vec<u8>, task: &Task, view: View, gap: Option<Gap>) {
     let mut object = ObjectWriter::begin(out);
-    write_task_head(&mut object, &task.id, &task.context_id, |status| write_status(status, &task.status));
+    write_task_head(&mut object, task);
     if view.artifacts {
-        object.some_array("artifacts", &task.artifacts, |out, artifact| {
-            write_artifact(out, artifact, &Shared::of_block(artifact, None, view.activated));
+        object.some_array("artifacts", seen_artifacts(task, view), |out, artifact| {
+            write_block(out, artifact, task, view);
         });
     }
     write_task_tail(&mut object, task, view, gap);
     object.end();
 }
 
-fn write_task_head(
-    object: &mut ObjectWriter<'_>,
-    id: &TaskId,
-    context: &ContextId,
-    status: impl FnOnce(&mut ObjectWriter<'_>),
-) {
-    object.text("id", id.as_str());
-    object.text("contextId", context.as_str());
-    object.object("status", status);
+fn write_task_head(object: &mut ObjectWriter<'_>, task: &Task) {
+    write_names(object, ["id", "contextId"], &task.id, &task.context_id);
+    object.object("status", |status| write_status(status, &task.status, &task.terms.output));
 }
 
 fn write_task_tail(object: &mut ObjectWriter<'_>, task: &Task, view: View, gap: Option<Gap>) {
-    object.some_array("history", seen_history(task, view), write_message);
+    let output = &task.terms.output;
+    let history = seen_history(task, view).iter().filter(|message| leaves_any(&message.parts, output));
+    object.some_array("history", history, |out, message| write_message(out, message, output));
     let shared = Shared::of_task(task, view.activated);
+    let metadata = negotiation::noted(task.metadata.as_ref(), output);
     match gap {
-        Some(gap) => shared.write(object, Some(&gap::noted(task.metadata.as_ref(), gap))),
-        None => shared.write(object, task.metadata.as_ref().map(Metadata::get)),
+        Some(gap) => shared.write(object, Some(&gap::noted(metadata.as_deref(), gap))),
+        None => shared.write(object, metadata.as_deref()),
     }
+}
+
+fn write_block(out: &mut Vec<u8>, artifact: &Artifact, task: &Task, view: View) {
+    let shared = Shared::of_block(artifact, None, view.activated);
+    write_artifact(out, artifact, &shared, &task.terms.output);
+}
+
+fn write_names(object: &mut ObjectWriter<'_>, keys: [&str; 2], task: &TaskId, context: &ContextId) {
+    object.text(keys[0], task.as_str());
+    object.text(keys[1], context.as_str());
 }
 
 fn seen_history(task: &Task, view: View) -> &[Message] {
@@ -181,17 +230,33 @@ fn seen_history(task: &Task, view: View) -> &[Message] {
     &task.history[task.history.len().saturating_sub(limit)..]
 }
 
+fn seen_artifacts(task: &Task, view: View) -> impl Iterator<Item = &Artifact> {
+    task.artifacts.iter().filter(move |artifact| is_seen(artifact, view.exposure, &task.terms.output))
+}
+
+fn is_seen(artifact: &Artifact, exposure: Exposure, output: &OutputModes) -> bool {
+    is_exposed(artifact.kind, exposure) && leaves_any(&artifact.parts, output)
+}
+
+fn is_exposed(kind: BlockKind, exposure: Exposure) -> bool {
+    match kind {
+        BlockKind::Reasoning => exposure.raw_thinking,
+        BlockKind::ToolCall => exposure.tool_trace,
+        BlockKind::Text | BlockKind::File => true,
+    }
+}
+
 fn write_status_update(
     object: &mut ObjectWriter<'_>,
     place: Place<'_>,
     update: &StatusUpdate,
     activated: Activated,
+    output: &OutputModes,
 ) {
-    object.text("taskId", place.task.as_str());
-    object.text("contextId", place.context.as_str());
-    object.object("status", |status| write_status(status, &update.status));
+    write_names(object, ["taskId", "contextId"], place.task, place.context);
+    object.object("status", |status| write_status(status, &update.status, output));
     let shared = Shared::of_status(&update.notes, place, activated);
-    shared.write(object, update.metadata.as_ref().map(Metadata::get));
+    shared.write(object, negotiation::noted(update.metadata.as_ref(), output).as_deref());
 }
 
 fn write_artifact_update(
@@ -199,11 +264,11 @@ fn write_artifact_update(
     place: Place<'_>,
     update: &ArtifactUpdate,
     activated: Activated,
+    output: &OutputModes,
 ) {
-    object.text("taskId", place.task.as_str());
-    object.text("contextId", place.context.as_str());
+    write_names(object, ["taskId", "contextId"], place.task, place.context);
     let shared = Shared::of_block(&update.artifact, Some(place), activated);
-    write_artifact(object.key("artifact"), &update.artifact, &shared);
+    write_artifact(object.key("artifact"), &update.artifact, &shared, output);
     // Absent is false, and nearly every frame of a long text has nothing to say here but `append`.
     if update.append {
         object.boolean("append", true);
@@ -211,17 +276,24 @@ fn write_artifact_update(
     if update.last_chunk {
         object.boolean("lastChunk", true);
     }
-    write_metadata(object, update.metadata.as_ref());
+    let metadata = negotiation::noted(update.metadata.as_ref(), output);
+    Shared::default().write(object, metadata.as_deref());
 }
 
-fn write_status(object: &mut ObjectWriter<'_>, status: &TaskStatus) {
-    write_state(object, status.state, status.at, status.message.as_ref());
+fn write_status(object: &mut ObjectWriter<'_>, status: &TaskStatus, output: &OutputModes) {
+    write_state(object, status.state, status.at, status.message.as_ref(), output);
 }
 
-fn write_state(object: &mut ObjectWriter<'_>, state: TaskState, at: Timestamp, message: Option<&Message>) {
+fn write_state(
+    object: &mut ObjectWriter<'_>,
+    state: TaskState,
+    at: Timestamp,
+    message: Option<&Message>,
+    output: &OutputModes,
+) {
     object.text("state", state_name(state));
-    if let Some(message) = message {
-        write_message(object.key("message"), message);
+    if let Some(message) = message.filter(|message| leaves_any(&message.parts, output)) {
+        write_message(object.key("message"), message, output);
     }
     let out = object.key("timestamp");
     out.push(b'"');
@@ -229,13 +301,13 @@ fn write_state(object: &mut ObjectWriter<'_>, state: TaskState, at: Timestamp, m
     out.push(b'"');
 }
 
-fn write_message(out: &mut Vec<u8>, message: &Message) {
+fn write_message(out: &mut Vec<u8>, message: &Message, output: &OutputModes) {
     let mut object = ObjectWriter::begin(out);
     object.text("messageId", message.id.as_str());
     object.some_text("contextId", message.context_id.as_ref().map(ContextId::as_str));
     object.some_text("taskId", message.task_id.as_ref().map(TaskId::as_str));
     object.text("role", role_name(message.role));
-    object.array("parts", &message.parts, write_part);
+    write_parts(&mut object, &message.parts, output);
     write_metadata(&mut object, message.metadata.as_ref());
     write_extensions(&mut object, &message.extensions);
     if !message.reference_task_ids.is_empty() {
@@ -244,18 +316,24 @@ fn write_message(out: &mut Vec<u8>, message: &Message) {
     object.end();
 }
 
-fn write_artifact(out: &mut Vec<u8>, artifact: &Artifact, shared: &Shared<'_>) {
+fn write_artifact(out: &mut Vec<u8>, artifact: &Artifact, shared: &Shared<'_>, output: &OutputModes) {
     let mut object = ObjectWriter::begin(out);
     object.text("artifactId", artifact.id.as_str());
     object.some_text("name", artifact.name.as_deref());
     object.some_text("description", artifact.description.as_deref());
-    object.array("parts", &artifact.parts, write_part);
+    write_parts(&mut object, &artifact.parts, output);
     shared.write(&mut object, artifact.metadata.as_ref().map(Metadata::get));
     write_extensions(&mut object, &artifact.extensions);
     object.end();
 }
 
-fn write_part(out: &mut Vec<u8>, part: &Part) {
+fn write_parts(object: &mut ObjectWriter<'_>, parts: &[Part], output: &OutputModes) {
+    let fates = parts.iter().map(|part| (part, fate(part, output)));
+    let seen = fates.filter(|(_, fate)| *fate != Fate::Dropped);
+    object.array("parts", seen, |out, (part, fate)| write_part(out, part, fate == Fate::AsText));
+}
+
+fn write_part(out: &mut Vec<u8>, part: &Part, as_text: bool) {
     let mut object = ObjectWriter::begin(out);
     match &part.content {
         PartContent::Text(text) => object.text("text", text),
@@ -266,11 +344,13 @@ fn write_part(out: &mut Vec<u8>, part: &Part) {
             out.push(b'"');
         }
         PartContent::Url(url) => object.text("url", url),
+        PartContent::Data(data) if as_text => object.text("text", &data_as_text(data.get())),
         PartContent::Data(data) => object.json("data", data),
     }
     write_metadata(&mut object, part.metadata.as_ref());
     object.some_text("filename", part.filename.as_deref());
-    object.some_text("mediaType", part.media_type.as_deref());
+    // Told as text it is no longer of its type.
+    object.some_text("mediaType", part.media_type.as_deref().filter(|_| !as_text));
     object.end();
 }
 
@@ -290,7 +370,7 @@ fn write_extensions(object: &mut ObjectWriter<'_>, extensions: &[String]) {
 fn size_of_task(task: &Task, view: View) -> usize {
     let parts = |parts: &[Part]| parts.iter().map(size_of_part).sum::<usize>();
     let history = seen_history(task, view).iter().map(|message| 160 + parts(&message.parts)).sum::<usize>();
-    let artifacts = task.artifacts.iter().map(|artifact| 120 + parts(&artifact.parts)).sum::<usize>();
+    let artifacts = seen_artifacts(task, view).map(|artifact| 120 + parts(&artifact.parts)).sum::<usize>();
     256 + history + if view.artifacts { artifacts } else { 0 }
 }
 

@@ -1,13 +1,14 @@
-//! The JSON-RPC methods of extensions. Each is served to callers that activated its extension.
+//! What callers may do only once they activated an extension: its JSON-RPC methods, and its fields of a message's metadata.
 
 use bytes::Bytes;
 use longshore_model::{
-    Answer, AskKind, Error, ErrorKind, Interrupt, PermissionReply, RequestId, Result, Timestamp,
+    Answer, AskKind, Error, ErrorKind, Interrupt, PermissionReply, RequestId, Result, SendMessage, Timestamp,
 };
 use serde_json::value::RawValue;
 
-use crate::extension::{Activated, Extension, HEADER};
-use crate::json::{Fault, Object, ObjectWriter, Read, list, text, unknown_key, write_number};
+use super::decode::gated_fields;
+use crate::extension::{Activated, Extension, HEADER, listed, naming};
+use crate::json::{Fault, Object, ObjectWriter, Read, list, text, text_of_list, unknown_key, write_number};
 
 #[cfg(test)]
 mod tests;
@@ -112,15 +113,35 @@ impl Method {
 
     fn not_activated(&self) -> Error {
         let uri = self.extension.uri();
-        Error::new(
-            ErrorKind::ExtensionNotActivated,
-            format!("{} belongs to an extension; send {HEADER}: {uri} with the request.", self.name),
-        )
-        .detail("method", self.name)
-        // The values of an ErrorInfo are strings; a list goes as its JSON text.
-        .detail("requiredExtensions", format!("[\"{uri}\"]"))
-        .detail("header", HEADER)
+        let text = format!("{} belongs to an extension; send {HEADER}: {uri} with the request.", self.name);
+        let error = Error::new(ErrorKind::ExtensionNotActivated, text).detail("method", self.name);
+        naming(error, &[self.extension])
     }
+}
+
+/// Refuses a message that uses fields of extensions which its sender has not activated.
+pub fn check_wishes(command: &SendMessage, activated: Activated) -> Result<()> {
+    let wishes = &command.wishes;
+    let may_use_any = wishes.session.is_some()
+        || wishes.directory.is_some()
+        || wishes.workspace.is_some()
+        || wishes.prompt.model.is_some();
+    let has_all =
+        activated.contains(Extension::SessionBinding) && activated.contains(Extension::ModelSelection);
+    if !may_use_any || has_all {
+        return Ok(());
+    }
+    let mut refused = gated_fields(command.metadata.as_ref(), command.message.metadata.as_ref());
+    refused.retain(|(_, extension)| !activated.contains(*extension));
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let (fields, mut missing): (Vec<String>, Vec<Extension>) = refused.into_iter().unzip();
+    missing.sort_unstable_by_key(|extension| *extension as u8);
+    missing.dedup();
+    let text = format!("To use {}, send {HEADER}: {} with the request.", fields.join(", "), listed(&missing));
+    let error = Error::new(ErrorKind::ExtensionNotActivated, text).detail("fields", text_of_list(&fields));
+    Err(naming(error, &missing))
 }
 
 /// The answer to an answer.

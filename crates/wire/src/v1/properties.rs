@@ -2,7 +2,7 @@
 
 use a2a_pb::protojson;
 use longshore_model::{
-    ContextId, Entry, Message, Part, PartContent, Role, Seq, Task, TaskEvent, TaskId, Timestamp,
+    ContextId, Entry, Message, OutputModes, Part, PartContent, Role, Seq, Task, TaskEvent, TaskId, Timestamp,
 };
 use proptest::prelude::*;
 use serde::Serialize;
@@ -12,9 +12,12 @@ use serde_json::{Number, Value};
 
 use super::decode::{self, StreamEvent};
 use super::encode::{self, View};
+use super::extension::check_wishes;
+use crate::extension::Activated;
 use crate::{arbitrary, jsonrpc};
 
 mod extensions;
+mod output;
 
 proptest! {
     #[test]
@@ -29,7 +32,7 @@ proptest! {
     fn stream_events_read_back(
         task in arbitrary::task_id(), context in arbitrary::context_id(), entry in arbitrary::entry(),
     ) {
-        let json = text(&encode::stream_entry(&task, &context, &entry, View::default()));
+        let json = frame(&task, &context, &entry, &OutputModes::default()).unwrap();
         prop_assert!(!json.contains(['\n', '\r']));
         prop_assert_eq!(decode::stream_event(&json).unwrap().into_event(), Some(entry.event));
     }
@@ -79,9 +82,10 @@ proptest! {
         task in arbitrary::task_id(), context in arbitrary::context_id(), mut entry in arbitrary::entry(),
     ) {
         without_null_data_in_event(&mut entry.event);
-        let ours = text(&encode::stream_entry(&task, &context, &entry, View::default()));
+        let anything = OutputModes::default();
+        let ours = frame(&task, &context, &entry, &anything).unwrap();
         entry.event = decode::stream_event(&through::<protojson::StreamResponse>(&ours)).unwrap().into_event().unwrap();
-        prop_assert_eq!(loosely(&text(&encode::stream_entry(&task, &context, &entry, View::default()))), loosely(&ours));
+        prop_assert_eq!(loosely(&frame(&task, &context, &entry, &anything).unwrap()), loosely(&ours));
     }
 
     #[test]
@@ -106,6 +110,7 @@ proptest! {
     ) {
         let sources = [
             format!(r#"{{"message":{},"configuration":{{"historyLength":1}}}}"#, message_json(&message)),
+            format!(r#"{{"message":{},"metadata":{WISHES}}}"#, message_json(&message)),
             text(&encode::send_response(&task, View::default())),
             r#"{"contextId":"c","status":3,"pageSize":9,"statusTimestampAfter":"2026-01-01T00:00:00Z"}"#.to_owned(),
         ];
@@ -138,6 +143,7 @@ fn read_all(json: &str) {
         assert_eq!(decode::task(&written).unwrap(), task);
     }
     if let Ok(command) = decode::send_message(json) {
+        let _ = check_wishes(&command, Activated::NONE);
         let written = message_json(&command.message);
         assert!(
             !written.contains(['\n', '\r']) && serde_json::from_str::<Value>(&written).is_ok(),
@@ -145,6 +151,8 @@ fn read_all(json: &str) {
         );
     }
 }
+
+const WISHES: &str = r#"{"shared":{"session":{"id":"ses_1"},"model":{"providerID":"p","modelID":"m"},"delivery":"steer"},"opencode":{"agent":"a","directory":"/a","workspace":{"id":"wrk_1"},"format":{"type":"text"}},"iac_code":{"cwd":"/a"}}"#;
 
 #[derive(Clone, Debug)]
 enum Damage {
@@ -203,16 +211,16 @@ fn message_json(message: &Message) -> String {
     }
     let entry = Entry {
         seq: Seq(1),
-        event: TaskEvent::Submitted {
-            context_id: ContextId::parse("c").unwrap(),
-            message: message.clone(),
-            at: Timestamp(0),
-        },
+        event: TaskEvent::submitted(ContextId::parse("c").unwrap(), message.clone(), Timestamp(0)),
     };
     let context = ContextId::parse("c").unwrap();
-    let frame = text(&encode::stream_entry(&TaskId::parse("t").unwrap(), &context, &entry, View::default()));
+    let frame = frame(&TaskId::parse("t").unwrap(), &context, &entry, &OutputModes::default()).unwrap();
     let task = frame.strip_prefix(r#"{"task":"#).and_then(|rest| rest.strip_suffix('}')).unwrap();
     serde_json::from_str::<History<'_>>(task).unwrap().history[0].get().to_owned()
+}
+
+fn frame(task: &TaskId, context: &ContextId, entry: &Entry, output: &OutputModes) -> Option<String> {
+    encode::stream_entry(task, context, entry, View::default(), output).map(|frame| text(&frame))
 }
 
 /// JSON as the official types write it after reading ours.

@@ -1,16 +1,17 @@
 //! What an agent answers, as a client reads it: tasks, pages and the events of a stream.
 //!
-//! What the extensions tell stays in the metadata, as it came; only the kind of a block is read from there.
+//! What the extensions tell stays in the metadata, as it came. Only the kind of a block, and the output modes of a
+//! task, are read from there too.
 
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, BlockKind, ContextId, Error, ErrorKind, Message, Metadata, Result,
-    StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus,
+    Artifact, ArtifactId, ArtifactUpdate, BlockKind, ContextId, Error, ErrorKind, Message, Metadata,
+    OutputModes, Result, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Terms,
 };
 use serde_json::value::RawValue;
 
 use super::message::{message, part};
 use super::params::id;
-use crate::json::{Fault, Object, Read, boolean, carried_metadata, count, int32, some_text, text};
+use crate::json::{Fault, Object, Read, boolean, carried_metadata, count, int32, list, some_text, text};
 use crate::time;
 use crate::v1::names;
 
@@ -28,10 +29,11 @@ impl StreamEvent {
     /// log holds.
     pub fn into_event(self) -> Option<TaskEvent> {
         match self {
-            Self::Task(Task { context_id, status, mut history, .. })
+            Self::Task(Task { context_id, status, mut history, terms, parent, .. })
                 if status.state == TaskState::Submitted && history.len() == 1 =>
             {
-                Some(TaskEvent::Submitted { context_id, message: history.pop()?, at: status.at })
+                let (message, at) = (history.pop()?, status.at);
+                Some(TaskEvent::Submitted { context_id, message, at, terms, parent })
             }
             Self::Task(_) | Self::Message(_) => None,
             Self::Status { update, .. } => Some(TaskEvent::Status(update.into())),
@@ -102,6 +104,8 @@ fn task_value(raw: &RawValue) -> Read<Task> {
 }
 
 fn task_fields(task: &Object<'_>) -> Read<Task> {
+    let metadata = task.optional("metadata", carried_metadata)?;
+    let output = metadata.as_ref().and_then(output_modes).unwrap_or_default();
     Ok(Task {
         id: task.required("id", task_id)?,
         context_id: task.required("contextId", context_id)?,
@@ -111,7 +115,10 @@ fn task_fields(task: &Object<'_>) -> Read<Task> {
         session: None,
         usage: None,
         open_asks: Vec::new(),
-        metadata: task.optional("metadata", carried_metadata)?,
+        terms: Box::new(Terms { output, ..Terms::default() }),
+        // Half of it is told, in the metadata, and half is not.
+        parent: None,
+        metadata,
     })
 }
 
@@ -145,13 +152,25 @@ fn artifact(raw: &RawValue) -> Read<Artifact> {
     })
 }
 
+/// `opencode.output_negotiation.accepted_output_modes`.
+fn output_modes(metadata: &Metadata) -> Option<OutputModes> {
+    let opencode = member(metadata.json().raw(), &["opencode"])?;
+    let negotiation = member(opencode, &["output_negotiation"])?;
+    let modes = list(member(negotiation, &["accepted_output_modes"])?, text).ok()?;
+    Some(OutputModes::new(modes.iter().map(String::as_str)))
+}
+
 /// `shared.stream.block_type`, which only a reader of the stream hints is told.
 fn block_kind(metadata: &Metadata) -> Option<BlockKind> {
-    let shared = Object::read(metadata.json().raw(), &["shared"]).ok()?.raw("shared")?;
-    let stream = Object::read(shared, &["stream"]).ok()?.raw("stream")?;
-    let word = text(Object::read(stream, &["block_type"]).ok()?.raw("block_type")?).ok()?;
+    let stream = member(member(metadata.json().raw(), &["shared"])?, &["stream"])?;
+    let word = text(member(stream, &["block_type"])?).ok()?;
     let kinds = [BlockKind::Text, BlockKind::Reasoning, BlockKind::ToolCall];
     kinds.into_iter().find(|kind| kind.as_str() == word)
+}
+
+/// The one field of an object that is known. `None` for what is no object.
+fn member<'a>(raw: &'a RawValue, name: &'static [&'static str; 1]) -> Option<&'a RawValue> {
+    Object::read(raw, name).ok()?.raw(name[0])
 }
 
 fn status_update(raw: &RawValue) -> Read<StreamEvent> {

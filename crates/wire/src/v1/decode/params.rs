@@ -1,14 +1,14 @@
 //! JSON-RPC params and REST bodies.
 
 use longshore_model::{
-    CancelTask, ContextId, Error, ErrorKind, GetTask, IdError, ListTasks, Result, Role, SendConfig,
-    SendMessage, SubscribeToTask, TaskId, Timestamp,
+    CancelTask, ContextId, Error, ErrorKind, GetTask, IdError, ListTasks, OutputModes, Result, Role,
+    SendConfig, SendMessage, SubscribeToTask, TaskId, Timestamp,
 };
 use serde_json::value::RawValue;
 
 use super::message::message;
 use super::wishes;
-use crate::json::{Fault, Object, Read, boolean, carried_metadata, count, int32, some_text, text};
+use crate::json::{Fault, Object, Read, boolean, carried_metadata, count, int32, list, some_text, text};
 use crate::time;
 use crate::v1::names;
 
@@ -16,6 +16,9 @@ use crate::v1::names;
 pub(super) const DEFAULT_PAGE_SIZE: u32 = 50;
 /// The specification's limit; more is refused, not cut.
 const MAX_PAGE_SIZE: u32 = 100;
+/// Every event of the task repeats the accepted modes, so more of them, or longer ones, are refused.
+const MAX_OUTPUT_MODES: usize = 64;
+const MAX_OUTPUT_MODE_BYTES: usize = 255;
 
 pub fn send_message(json: &str) -> Result<SendMessage> {
     params(json, &["tenant", "message", "configuration", "metadata"], |params| {
@@ -28,8 +31,9 @@ pub fn send_message(json: &str) -> Result<SendMessage> {
         })?;
         let config = params.optional("configuration", send_config)?.unwrap_or_default();
         let metadata = params.optional("metadata", carried_metadata)?;
-        let session = wishes::session(metadata.as_ref(), message.metadata.as_ref())?;
-        Ok(SendMessage { message, config, metadata, session })
+        let wishes = wishes::wishes(metadata.as_ref(), message.metadata.as_ref())?;
+        // Who the caller is, and so what it may take, is not known here.
+        Ok(SendMessage { message, config, metadata, wishes, may_claim: false })
     })
 }
 
@@ -135,11 +139,37 @@ fn send_config(raw: &RawValue) -> Read<SendConfig> {
     let config = Object::read(raw, known)?;
     let push = config.optional("taskPushNotificationConfig", |raw| Object::read(raw, &[]))?;
     Ok(SendConfig {
-        accepted_output_modes: config.list("acceptedOutputModes", text)?,
+        accepted_output_modes: config.optional("acceptedOutputModes", output_modes)?.unwrap_or_default(),
         history_length: config.optional("historyLength", history_length)?,
         return_immediately: config.optional("returnImmediately", boolean)?.unwrap_or(false),
         wants_push: push.is_some(),
     })
+}
+
+fn output_modes(raw: &RawValue) -> Read<OutputModes> {
+    let modes = list(raw, media_range)?;
+    if modes.len() > MAX_OUTPUT_MODES {
+        return Err(Fault::new("must have at most 64 elements"));
+    }
+    Ok(OutputModes::new(modes.iter().map(String::as_str)))
+}
+
+/// A media type, with parameters or without, or a range of them.
+fn media_range(raw: &RawValue) -> Read<String> {
+    let range = text(raw)?;
+    if range.len() > MAX_OUTPUT_MODE_BYTES {
+        return Err(Fault::new("must have at most 255 bytes"));
+    }
+    let is_token = |token: &str| {
+        !token.is_empty() && token.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&b))
+    };
+    let essence = range.split(';').next().unwrap_or_default().trim();
+    let is_range = match essence.split_once('/') {
+        None => essence == "*",
+        Some(("*", subtype)) => subtype == "*",
+        Some((kind, subtype)) => is_token(kind) && (subtype == "*" || is_token(subtype)),
+    };
+    if is_range { Ok(range) } else { Err(Fault::new("must be a media type, such as text/plain, or */*")) }
 }
 
 fn history_length(raw: &RawValue) -> Read<u32> {

@@ -1,8 +1,8 @@
 //! Requests in every spelling that is allowed, and the exact fault of those that are not.
 
 use longshore_model::{
-    Error, ErrorKind, Json, ListTasks, Message, Metadata, Part, PartContent, Result, Role, TaskState,
-    Timestamp,
+    Error, ErrorKind, Json, ListTasks, Message, Metadata, OutputModes, Part, PartContent, Result, Role,
+    TaskState, Timestamp,
 };
 
 use super::*;
@@ -71,7 +71,8 @@ fn every_spelling_of_a_message_is_the_same_message() {
     assert_eq!(expected.metadata, Some(metadata(r#"{"top":true}"#)));
     assert!(expected.config.wants_push && expected.config.return_immediately);
     assert_eq!(expected.config.history_length, Some(3));
-    assert_eq!(expected.config.accepted_output_modes, ["text/plain"]);
+    assert_eq!(expected.config.accepted_output_modes, OutputModes::new(["text/plain"]));
+    assert!(!expected.may_claim);
 }
 
 #[test]
@@ -177,7 +178,15 @@ fn a_bad_configuration_is_named_by_its_field() {
         (r#"{"returnImmediately":"true"}"#, "configuration.returnImmediately"),
         (r#"{"returnImmediately":1}"#, "configuration.returnImmediately"),
         (r#"{"acceptedOutputModes":"text/plain"}"#, "configuration.acceptedOutputModes"),
-        (r#"{"acceptedOutputModes":["a",1]}"#, "configuration.acceptedOutputModes[1]"),
+        (r#"{"acceptedOutputModes":["a/b",1]}"#, "configuration.acceptedOutputModes[1]"),
+        (r#"{"acceptedOutputModes":["a/b",null]}"#, "configuration.acceptedOutputModes[1]"),
+        (r#"{"accepted_output_modes":[""]}"#, "configuration.accepted_output_modes[0]"),
+        (r#"{"acceptedOutputModes":["text"]}"#, "configuration.acceptedOutputModes[0]"),
+        (r#"{"acceptedOutputModes":["text/"]}"#, "configuration.acceptedOutputModes[0]"),
+        (r#"{"acceptedOutputModes":["/plain"]}"#, "configuration.acceptedOutputModes[0]"),
+        (r#"{"acceptedOutputModes":["*/plain"]}"#, "configuration.acceptedOutputModes[0]"),
+        (r#"{"acceptedOutputModes":["text/plain, text/html"]}"#, "configuration.acceptedOutputModes[0]"),
+        (r#"{"acceptedOutputModes":["text/a\u0000"]}"#, "configuration.acceptedOutputModes[0]"),
         (r#"{"taskPushNotificationConfig":"x"}"#, "configuration.taskPushNotificationConfig"),
     ] {
         let json =
@@ -186,6 +195,34 @@ fn a_bad_configuration_is_named_by_its_field() {
     }
     let tenant = send("").replacen(r#"{"message""#, r#"{"tenant":"acme","message""#, 1);
     refused(send_message, &[(&tenant, "tenant")]);
+}
+
+#[test]
+fn output_modes_are_media_types_and_ranges() {
+    let configured = |modes: &str| {
+        let configuration = format!(r#"{{"configuration":{{"acceptedOutputModes":{modes}}},"message""#);
+        send_message(&send("").replacen(r#"{"message""#, &configuration, 1))
+    };
+    for (modes, expected) in [
+        ("[]", &[][..]),
+        ("null", &[]),
+        (r#"["*"]"#, &[]),
+        (r#"["text/plain"," */* "]"#, &[]),
+        (
+            r#"["text/plain","Application/JSON ; charset=\"utf-8\"","text/PLAIN"]"#,
+            &["application/json", "text/plain"],
+        ),
+        (r#"["image/*","application/vnd.a+json"]"#, &["application/vnd.a+json", "image/*"]),
+    ] {
+        let read = configured(modes).unwrap().config.accepted_output_modes;
+        assert_eq!(read.iter().collect::<Vec<_>>(), expected, "{modes}");
+    }
+    let many = |count: usize| format!("[{}]", vec![r#""text/plain""#; count].join(","));
+    assert!(configured(&many(64)).is_ok());
+    assert_eq!(fault(configured(&many(65))).1, "configuration.acceptedOutputModes");
+    let long = |length: usize| format!(r#"["text/{}"]"#, "a".repeat(length - 5));
+    assert!(configured(&long(255)).is_ok());
+    assert_eq!(fault(configured(&long(256))).1, "configuration.acceptedOutputModes[0]");
 }
 
 #[test]

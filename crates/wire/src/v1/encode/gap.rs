@@ -1,13 +1,11 @@
 //! The note in a task's metadata that a reader missed events for good.
 
-use longshore_model::Metadata;
-
 use super::{Gap, merge};
 
 /// The metadata with `longshore.gap` set. Other keys stay, those beside `gap` included.
-pub(super) fn noted(metadata: Option<&Metadata>, gap: Gap) -> String {
+pub(super) fn noted(metadata: Option<&str>, gap: Gap) -> String {
     let mut out = Vec::new();
-    merge::write_merged(&mut out, metadata.map_or("{}", Metadata::get), "longshore", |object| {
+    merge::write_merged(&mut out, metadata.unwrap_or("{}"), "longshore", |object| {
         object.object("gap", |object| {
             object.number("requested", gap.requested.0);
             object.number("first", gap.first.0);

@@ -3,8 +3,8 @@
 //! The names and shapes are those of `opencode-a2a`, so that its clients work unchanged.
 
 use longshore_model::{
-    Artifact, BlockKind, ContextId, Cost, InterruptNote, InterruptPhase, Notes, Progress, ProgressKind,
-    Resolution, Seq, SessionNote, Task, TaskId, Usage,
+    Artifact, BlockKind, ContextId, Cost, InterruptNote, InterruptPhase, Notes, Parent, Progress,
+    ProgressKind, Resolution, Seq, SessionNote, Task, TaskId, Usage,
 };
 
 use super::merge;
@@ -26,6 +26,7 @@ pub(super) struct Shared<'a> {
     usage: Option<&'a Usage>,
     progress: Option<&'a Progress>,
     interrupt: Option<&'a InterruptNote>,
+    parent: Option<&'a Parent>,
     block: Option<&'a Artifact>,
     place: Option<Place<'a>>,
 }
@@ -37,8 +38,8 @@ impl<'a> Shared<'a> {
             usage: notes.usage.as_ref().filter(|_| activated.shows_stream()),
             progress: notes.progress.as_ref().filter(|_| activated.shows_stream()),
             interrupt: notes.interrupt.as_ref().filter(|_| activated.shows_interrupt()),
-            block: None,
             place: activated.shows_stream().then_some(place),
+            ..Self::default()
         }
     }
 
@@ -48,13 +49,17 @@ impl<'a> Shared<'a> {
             session: task.session.as_ref().filter(|_| activated.shows_session()),
             usage: task.usage.as_ref().filter(|_| activated.shows_stream()),
             interrupt: task.open_asks.first().filter(|_| activated.shows_interrupt()),
-            ..Self::default()
+            ..Self::of_submitted(task.parent.as_deref(), activated)
         }
     }
 
-    /// `place`: that of the update. A block of a whole task has none.
+    pub(super) fn of_submitted(parent: Option<&'a Parent>, activated: Activated) -> Self {
+        Self { parent: parent.filter(|_| activated.shows_stream()), ..Self::default() }
+    }
+
+    /// `place`: that of the update. A block of a whole task has none, and a file is no block of the agent's stream.
     pub(super) fn of_block(block: &'a Artifact, place: Option<Place<'a>>, activated: Activated) -> Self {
-        if !activated.shows_stream() {
+        if !activated.shows_stream() || block.kind == BlockKind::File {
             return Self::default();
         }
         Self { block: Some(block), place, ..Self::default() }
@@ -70,11 +75,12 @@ impl<'a> Shared<'a> {
     }
 
     fn is_empty(&self) -> bool {
-        let Self { session, usage, progress, interrupt, block, place } = self;
+        let Self { session, usage, progress, interrupt, parent, block, place } = self;
         session.is_none()
             && usage.is_none()
             && progress.is_none()
             && interrupt.is_none()
+            && parent.is_none()
             && block.is_none()
             && place.is_none()
     }
@@ -95,6 +101,13 @@ impl<'a> Shared<'a> {
         if let Some(interrupt) = self.interrupt {
             shared.object("interrupt", |object| write_interrupt(object, interrupt));
         }
+        if let Some(parent) = self.parent {
+            shared.object("parent", |object| {
+                object.text("task_id", parent.task.as_str());
+                object.some_text("call_id", parent.call.as_deref());
+                object.number("depth", parent.depth);
+            });
+        }
         if self.block.is_some() || self.place.is_some() {
             shared.object("stream", |object| write_stream(object, self.block, self.place));
         }
@@ -107,7 +120,7 @@ fn write_stream(object: &mut ObjectWriter<'_>, block: Option<&Artifact>, place: 
         object.text(
             "source",
             match block.kind {
-                BlockKind::Text | BlockKind::Reasoning => "stream",
+                BlockKind::Text | BlockKind::Reasoning | BlockKind::File => "stream",
                 BlockKind::ToolCall => "tool_part_update",
             },
         );
@@ -187,6 +200,8 @@ fn write_interrupt(object: &mut ObjectWriter<'_>, note: &InterruptNote) {
 fn answer_word(resolution: Resolution) -> &'static str {
     match resolution {
         Resolution::Replied | Resolution::Elsewhere => "replied",
-        Resolution::Rejected | Resolution::Expired | Resolution::Dropped => "rejected",
+        Resolution::Rejected | Resolution::RejectedElsewhere | Resolution::Expired | Resolution::Dropped => {
+            "rejected"
+        }
     }
 }

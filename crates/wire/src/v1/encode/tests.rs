@@ -4,10 +4,17 @@ use longshore_model::{ArtifactId, BlockKind, Json, MessageId, Role};
 
 use super::*;
 
+mod output;
 mod shared;
 
 fn written(bytes: Bytes) -> String {
     String::from_utf8(bytes.into()).unwrap()
+}
+
+/// The frame of an event that every reader sees.
+fn frame_of(entry: &Entry, view: View) -> String {
+    let (task, anything) = (bare_task(), OutputModes::default());
+    written(stream_entry(&task.id, &task.context_id, entry, view, &anything).expect("is seen by all"))
 }
 
 fn metadata(json: &str) -> Metadata {
@@ -41,6 +48,8 @@ fn bare_task() -> Task {
         session: None,
         usage: None,
         open_asks: Vec::new(),
+        terms: Box::default(),
+        parent: None,
         metadata: None,
     }
 }
@@ -121,11 +130,8 @@ fn a_list_always_has_its_four_fields() {
 #[test]
 fn each_event_is_one_frame() {
     let task = bare_task();
-    let submitted = TaskEvent::Submitted {
-        context_id: task.context_id.clone(),
-        message: message("m1", Role::User, "hi"),
-        at: Timestamp(1),
-    };
+    let submitted =
+        TaskEvent::submitted(task.context_id.clone(), message("m1", Role::User, "hi"), Timestamp(1));
     let status = TaskStatus { state: TaskState::Working, at: Timestamp(2), message: None };
     let working = TaskEvent::Status(
         StatusUpdate { metadata: Some(metadata(r#"{"a":1}"#)), ..StatusUpdate::new(status) }.into(),
@@ -141,11 +147,11 @@ fn each_event_is_one_frame() {
         ("frame_artifact_last", update(true, true)),
     ] {
         let entry = Entry { seq: Seq(1), event };
-        let frame = written(stream_entry(&task.id, &task.context_id, &entry, View::default()));
+        let frame = frame_of(&entry, View::default());
         insta::assert_snapshot!(name, frame);
         for history_length in [None, Some(0), Some(1)] {
             let view = View { history_length, ..View::default() };
-            let seen = written(stream_entry(&task.id, &task.context_id, &entry, view));
+            let seen = frame_of(&entry, view);
             let is_cut = name == "frame_submitted" && history_length == Some(0);
             assert_eq!(seen == frame, !is_cut, "{seen}");
             assert_eq!(seen.contains("history"), name == "frame_submitted" && !is_cut, "{seen}");

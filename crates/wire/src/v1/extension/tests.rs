@@ -1,4 +1,4 @@
-//! Every method with good and bad parameters, and the bytes of every answer.
+//! Every method with good and bad parameters, the bytes of every answer, and who may use which field.
 
 use longshore_model::{Ask, ContextId, Json, Principal, SessionId, TaskId};
 
@@ -148,4 +148,61 @@ fn answers_byte_for_byte() {
         interrupt("per_3", None),
     ];
     insta::assert_snapshot!("asks", str::from_utf8(&asks(&some)).unwrap());
+}
+
+#[test]
+fn a_field_is_for_those_who_activated_its_extension() {
+    use Extension::{ModelSelection, SessionBinding, StreamHints};
+    let session = r#"{"shared":{"session":{"id":"ses_1"}}}"#;
+    let model = r#"{"shared":{"model":{"providerID":"p","modelID":"m"}}}"#;
+    let directory = r#"{"opencode":{"directory":"/a"}}"#;
+    let workspace = r#"{"opencode":{"workspace":{"id":"wrk_1"}}}"#;
+    let alias = r#"{"iac_code":{"cwd":"/a"}}"#;
+    let free = r#"{"shared":{"delivery":"steer","session":{"id":" "}},"opencode":{"agent":"a","variant":"v","system":"s"}}"#;
+    let all = r#"{"shared":{"session":{"id":"ses_1"},"model":{"providerID":"p","modelID":"m"}},"opencode":{"directory":"/a"}}"#;
+    let halves = ["metadata.shared.model.providerID", "metadata.shared.model.modelID"];
+    for (request, message, activated, refused) in [
+        ("null", "null", &[][..], &[][..]),
+        (free, free, &[], &[]),
+        (alias, "null", &[], &[]),
+        (alias, alias, &[ModelSelection], &[]),
+        (session, "null", &[], &["metadata.shared.session.id"]),
+        (session, "null", &[StreamHints, ModelSelection], &["metadata.shared.session.id"]),
+        (session, session, &[SessionBinding], &[]),
+        ("null", session, &[], &["message.metadata.shared.session.id"]),
+        (directory, "null", &[], &["metadata.opencode.directory"]),
+        (directory, alias, &[SessionBinding], &[]),
+        // The alias has the last word here, and the field is in use all the same.
+        (alias, directory, &[], &["message.metadata.opencode.directory"]),
+        (
+            workspace,
+            workspace,
+            &[],
+            &["metadata.opencode.workspace.id", "message.metadata.opencode.workspace.id"],
+        ),
+        (model, "null", &[SessionBinding], &halves),
+        (model, "null", &[ModelSelection], &[]),
+        (all, "null", &[ModelSelection], &["metadata.shared.session.id", "metadata.opencode.directory"]),
+        (all, "null", &[SessionBinding], &halves),
+        (all, all, &[SessionBinding, ModelSelection], &[]),
+    ] {
+        let command = crate::v1::decode::send_message(&format!(
+            r#"{{"metadata":{request},"message":{{"messageId":"m","role":1,"parts":[{{"text":"x"}}],"metadata":{message}}}}}"#
+        ))
+        .unwrap();
+        let checked = check_wishes(&command, activated.iter().copied().collect());
+        assert_eq!(checked.is_ok(), refused.is_empty(), "{request} {message} {activated:?}");
+        let Err(error) = checked else { continue };
+        assert_eq!(error.kind(), ErrorKind::ExtensionNotActivated);
+        let fields = ("fields".to_owned(), serde_json::to_string(refused).unwrap());
+        assert_eq!(error.details()[0], fields, "{request} {message} {activated:?}");
+    }
+    let command = crate::v1::decode::send_message(&format!(
+        r#"{{"metadata":{all},"message":{{"messageId":"m","role":1,"parts":[{{"text":"x"}}]}}}}"#
+    ));
+    let refused = check_wishes(&command.unwrap(), Activated::NONE).unwrap_err();
+    insta::assert_snapshot!(
+        "fields_not_activated",
+        str::from_utf8(&jsonrpc::error(&Id::Null, &refused)).unwrap()
+    );
 }

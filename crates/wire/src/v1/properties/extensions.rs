@@ -1,13 +1,13 @@
 //! What an extension adds is all that it changes.
 
-use longshore_model::{Seq, TaskEvent};
+use longshore_model::{OutputModes, Seq};
 use proptest::prelude::*;
 use serde_json::Value;
 
 use super::text;
 use crate::arbitrary;
 use crate::extension::{Activated, Extension};
-use crate::v1::encode::{self, Gap, View};
+use crate::v1::encode::{self, Exposure, Gap, View};
 
 proptest! {
     #[test]
@@ -21,7 +21,7 @@ proptest! {
             encode::task(&task, view),
             encode::stream_task(&task, view, gap),
             encode::list_response(std::slice::from_ref(&task), view, "", 1, 1),
-            encode::stream_entry(&task.id, &task.context_id, &entry, view),
+            encode::stream_entry(&task.id, &task.context_id, &entry, view, &OutputModes::default()).unwrap(),
         ];
         for (told, deaf) in answers(told).iter().zip(answers(deaf)) {
             let (told, deaf) = (text(told), text(&deaf));
@@ -35,15 +35,18 @@ proptest! {
     #[test]
     fn readers_with_the_same_spelling_share_their_bytes(
         (_, entry) in arbitrary::noted_entry(), one in view(), other in view(), task in arbitrary::task_id(),
-        context in arbitrary::context_id(),
+        context in arbitrary::context_id(), output in arbitrary::output_modes(),
     ) {
         let spellings = [one, other].map(|view| encode::spelling(&entry.event, view));
-        let frames = [one, other].map(|view| encode::stream_entry(&task, &context, &entry, view));
-        prop_assert!(spellings.iter().all(|spelling| *spelling < 8), "{:?}", spellings);
-        prop_assert_eq!(spellings[0] == spellings[1], frames[0] == frames[1]);
-        if let TaskEvent::Submitted { .. } = entry.event {
-            prop_assert!(spellings.iter().all(|spelling| *spelling < 2), "{:?}", spellings);
+        let frames = |output: &OutputModes| [one, other].map(|view| encode::stream_entry(&task, &context, &entry, view, output));
+        let whole = frames(&OutputModes::default());
+        for (spelling, frame) in spellings.iter().zip(&whole) {
+            prop_assert_eq!(*spelling < 8, frame.is_some(), "{}", spelling);
         }
+        prop_assert_eq!(spellings[0] == spellings[1], whole[0] == whole[1]);
+        // Of a task that is told in part, less is left to differ in.
+        let part = frames(&output);
+        prop_assert!(spellings[0] != spellings[1] || part[0] == part[1]);
     }
 }
 
@@ -60,11 +63,16 @@ fn activated() -> impl Strategy<Value = Activated> {
 
 fn view() -> impl Strategy<Value = View> {
     let history_length = prop_oneof![Just(None), Just(Some(0)), Just(Some(1))];
-    (history_length, activated(), any::<bool>()).prop_map(|(history_length, activated, artifacts)| View {
-        history_length,
-        artifacts,
-        activated,
-    })
+    let exposure =
+        any::<(bool, bool)>().prop_map(|(raw_thinking, tool_trace)| Exposure { raw_thinking, tool_trace });
+    (history_length, activated(), any::<bool>(), exposure).prop_map(
+        |(history_length, activated, artifacts, exposure)| View {
+            history_length,
+            artifacts,
+            activated,
+            exposure,
+        },
+    )
 }
 
 /// Metadata that held nothing else is gone with them.

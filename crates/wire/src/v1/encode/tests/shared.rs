@@ -1,8 +1,10 @@
 //! `metadata.shared`, byte for byte, for each set of extensions that shows some of it.
 
+use std::slice;
+
 use longshore_model::{
-    AskKind, Cost, InterruptNote, InterruptPhase, Notes, Progress, ProgressKind, RequestId, Resolution,
-    SessionId, SessionNote, Usage,
+    AskKind, Cost, InterruptNote, InterruptPhase, Notes, Parent, Progress, ProgressKind, RequestId,
+    Resolution, SessionId, SessionNote, Usage,
 };
 
 use super::*;
@@ -55,8 +57,7 @@ fn noted(state: TaskState, notes: Notes) -> StatusUpdate {
 }
 
 fn frame(event: TaskEvent, view: View) -> String {
-    let task = bare_task();
-    written(stream_entry(&task.id, &task.context_id, &Entry { seq: Seq(7), event }, view))
+    frame_of(&Entry { seq: Seq(7), event }, view)
 }
 
 fn status_frame(update: StatusUpdate, view: View) -> String {
@@ -124,6 +125,55 @@ fn blocks_say_what_they_are() {
 }
 
 #[test]
+fn a_file_is_no_block_of_the_stream() {
+    let mut file = artifact("file_1", vec![Part::of(PartContent::Url("/artifacts/1".to_owned()))]);
+    file.kind = BlockKind::File;
+    file.metadata = Some(metadata(r#"{"byteSize":3}"#));
+    let update = ArtifactUpdate { artifact: file.clone(), append: false, last_chunk: true, metadata: None };
+    let event = TaskEvent::Artifact(update);
+    assert_eq!(frame(event.clone(), everything()), frame(event, View::default()));
+    let whole = Task { artifacts: vec![file], ..bare_task() };
+    assert_eq!(task(&whole, everything()), task(&whole, View::default()));
+}
+
+#[test]
+fn the_work_of_a_sub_agent_says_whose_it_is() {
+    for (call, expected) in [
+        (Some("call_1"), r#"{"shared":{"parent":{"task_id":"t0","call_id":"call_1","depth":2}}}"#),
+        (None, r#"{"shared":{"parent":{"task_id":"t0","depth":2}}}"#),
+    ] {
+        let parent = Parent {
+            root: TaskId::parse("top").unwrap(),
+            task: TaskId::parse("t0").unwrap(),
+            call: call.map(str::to_owned),
+            depth: 2,
+            session: SessionId::parse("ses_child").unwrap(),
+        };
+        let (hearing, deaf) = (
+            view(&[Extension::StreamHints]),
+            view(&[Extension::SessionBinding, Extension::InteractiveInterrupt]),
+        );
+        let child = Task { parent: Some(Box::new(parent.clone())), ..bare_task() };
+        assert_eq!(metadata_of(&written(task(&child, hearing))), format!("{expected}}}"));
+        assert_eq!(metadata_of(&written(send_response(&child, hearing))), format!("{expected}}}}}"));
+        let listed = written(list_response(slice::from_ref(&child), hearing, "", 1, 1));
+        assert!(listed.contains(&format!(r#""metadata":{expected}"#)), "{listed}");
+        assert_eq!(task(&child, deaf), task(&bare_task(), View::default()));
+
+        let submitted = TaskEvent::Submitted {
+            context_id: child.context_id.clone(),
+            message: message("m1", Role::User, "look"),
+            at: Timestamp(1),
+            terms: Box::default(),
+            parent: Some(Box::new(parent)),
+        };
+        assert_eq!(metadata_of(&frame(submitted.clone(), hearing)), format!("{expected}}}}}"));
+        assert_eq!(metadata_of(&frame(submitted.clone(), deaf)), "");
+        assert_ne!(spelling(&submitted, hearing), spelling(&submitted, deaf));
+    }
+}
+
+#[test]
 fn a_task_tells_its_session_its_usage_and_its_oldest_ask() {
     let mut second = ask(InterruptPhase::Asked);
     second.request_id = RequestId::parse("per_2").unwrap();
@@ -161,6 +211,7 @@ fn an_ask_that_is_over_has_a_word_for_every_client() {
         (Resolution::Replied, "replied"),
         (Resolution::Rejected, "rejected"),
         (Resolution::Elsewhere, "replied"),
+        (Resolution::RejectedElsewhere, "rejected"),
         (Resolution::Expired, "rejected"),
         (Resolution::Dropped, "rejected"),
     ] {
