@@ -88,6 +88,7 @@ mod tests {
             ("///a#b", "no query"),
             ("//localhost?/a", "no query"),
             ("///a%2fb", "encoded slash"),
+            ("///a%2Fb", "encoded slash"),
             ("///..%2F..%2fb", "encoded slash"),
             ("///a%00.png", "NUL"),
             ("///a%", "two hexadecimal digits"),
