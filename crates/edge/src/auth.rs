@@ -1,4 +1,4 @@
-//! Who is calling: a registry of credentials, each with a principal.
+//! Who is calling: a registry of credentials, each with a principal and its rights.
 //!
 //! The registry keeps digests only. A presented secret is hashed, looked up by a prefix of its digest, and compared
 //! in constant time; what the look-up could tell an observer is about the digest, not about the secret.
@@ -6,8 +6,11 @@
 //! A request that carries `Authorization` is judged by that header alone, right or wrong; `X-API-Key` counts only
 //! without it. So a request never acts for another principal than its first word says.
 
+mod rights;
+
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,6 +22,8 @@ use longshore_wire::v1::card::API_KEY_HEADER;
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+
+pub use rights::{Capabilities, Capability, Rights};
 
 /// Every credential that opens the gateway. Cheap to ask, and holds no secret.
 #[derive(Clone)]
@@ -34,7 +39,20 @@ const PREFIX: usize = 8;
 #[derive(Clone)]
 struct Known {
     digest: [u8; 32],
-    principal: Principal,
+    caller: Arc<Caller>,
+}
+
+/// Who sent a request, and what the credential allows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Caller {
+    pub principal: Principal,
+    pub rights: Rights,
+}
+
+impl Caller {
+    pub fn may(&self, capability: Capability) -> bool {
+        self.rights.capabilities.contains(capability)
+    }
 }
 
 impl Credentials {
@@ -53,8 +71,8 @@ impl Credentials {
         words.join(", ")
     }
 
-    /// The principal of a request, from its headers.
-    pub fn authenticate(&self, headers: &HeaderMap) -> Result<Principal, Error> {
+    /// Who sent a request, from its headers.
+    pub fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Caller>, Error> {
         presented(headers).and_then(|digest| self.find(&digest)).ok_or_else(|| {
             Error::new(
                 ErrorKind::Unauthenticated,
@@ -63,12 +81,10 @@ impl Credentials {
         })
     }
 
-    fn find(&self, digest: &[u8; 32]) -> Option<Principal> {
+    fn find(&self, digest: &[u8; 32]) -> Option<Arc<Caller>> {
         let bucket = self.by_prefix.get(&prefix(digest))?;
-        bucket
-            .iter()
-            .find(|known| bool::from(known.digest.ct_eq(digest)))
-            .map(|known| known.principal.clone())
+        let known = bucket.iter().find(|known| bool::from(known.digest.ct_eq(digest)))?;
+        Some(Arc::clone(&known.caller))
     }
 }
 
@@ -82,37 +98,79 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Collects credentials. The checks are made by [`CredentialsBuilder::build`].
-#[derive(Default)]
-pub struct CredentialsBuilder {
-    given: Vec<Given>,
-}
-
 /// One credential, not yet checked.
-struct Given {
+#[derive(Clone)]
+pub struct Credential {
     scheme: AuthScheme,
     /// Empty unless the scheme is `Basic`.
     username: String,
     secret: SecretString,
     principal: String,
+    rights: Rights,
+}
+
+impl Credential {
+    pub fn bearer(token: SecretString, principal: impl Into<String>) -> Self {
+        Self::new(AuthScheme::Bearer, String::new(), token, principal.into())
+    }
+
+    /// The principal of a basic credential is its user.
+    pub fn basic(username: impl Into<String>, password: SecretString) -> Self {
+        let username = username.into();
+        Self::new(AuthScheme::Basic, username.clone(), password, username)
+    }
+
+    pub fn api_key(key: SecretString, principal: impl Into<String>) -> Self {
+        Self::new(AuthScheme::ApiKey, String::new(), key, principal.into())
+    }
+
+    /// With these rights in place of those that its scheme gives it.
+    #[must_use]
+    pub fn with_rights(self, rights: Rights) -> Self {
+        Self { rights, ..self }
+    }
+
+    fn new(scheme: AuthScheme, username: String, secret: SecretString, principal: String) -> Self {
+        Self { scheme, username, secret, principal, rights: Rights::of_scheme(scheme) }
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential")
+            .field("scheme", &self.scheme)
+            .field("principal", &self.principal)
+            .field("rights", &self.rights)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Collects credentials. The checks are made by [`CredentialsBuilder::build`].
+#[derive(Default)]
+pub struct CredentialsBuilder {
+    given: Vec<Credential>,
 }
 
 impl CredentialsBuilder {
     #[must_use]
-    pub fn bearer(self, token: SecretString, principal: impl Into<String>) -> Self {
-        self.with(AuthScheme::Bearer, String::new(), token, principal.into())
+    pub fn with(mut self, credential: Credential) -> Self {
+        self.given.push(credential);
+        self
     }
 
-    /// The principal of a basic credential is its user.
+    #[must_use]
+    pub fn bearer(self, token: SecretString, principal: impl Into<String>) -> Self {
+        self.with(Credential::bearer(token, principal))
+    }
+
     #[must_use]
     pub fn basic(self, username: impl Into<String>, password: SecretString) -> Self {
-        let username = username.into();
-        self.with(AuthScheme::Basic, username.clone(), password, username)
+        self.with(Credential::basic(username, password))
     }
 
     #[must_use]
     pub fn api_key(self, key: SecretString, principal: impl Into<String>) -> Self {
-        self.with(AuthScheme::ApiKey, String::new(), key, principal.into())
+        self.with(Credential::api_key(key, principal))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -121,32 +179,33 @@ impl CredentialsBuilder {
 
     pub fn build(self) -> Result<Credentials, CredentialsError> {
         let mut credentials = Credentials { by_prefix: HashMap::new(), schemes: BTreeSet::new() };
-        for (index, given) in self.given.iter().enumerate() {
-            check(given).map_err(|what| CredentialsError::new(format!("credential {}", index + 1), what))?;
+        for (index, given) in self.given.into_iter().enumerate() {
+            let refused = |what| CredentialsError::new(format!("credential {}", index + 1), what);
+            check(&given).map_err(refused)?;
             let digest = digest(given.scheme, &given.username, given.secret.expose_secret().as_bytes());
-            let principal = Principal::new(&given.principal);
+            let caller = Caller { principal: Principal::new(&given.principal), rights: given.rights };
             match credentials.find(&digest) {
-                Some(other) if other == principal => continue,
+                Some(other) if *other == caller => continue,
+                Some(other) if other.principal == caller.principal => {
+                    return Err(refused(
+                        "has the same secret as another one with other rights; keep one of them",
+                    ));
+                }
                 Some(_) => {
-                    return Err(CredentialsError::new(
-                        format!("credential {}", index + 1),
+                    return Err(refused(
                         "has the same secret as another principal's; give each a secret of its own",
                     ));
                 }
                 None => {}
             }
             credentials.schemes.insert(given.scheme);
-            credentials.by_prefix.entry(prefix(&digest)).or_default().push(Known { digest, principal });
+            let known = Known { digest, caller: Arc::new(caller) };
+            credentials.by_prefix.entry(prefix(&digest)).or_default().push(known);
         }
         if credentials.by_prefix.is_empty() {
             return Err(CredentialsError::new("credentials", "needs at least one that is enabled"));
         }
         Ok(credentials)
-    }
-
-    fn with(mut self, scheme: AuthScheme, username: String, secret: SecretString, principal: String) -> Self {
-        self.given.push(Given { scheme, username, secret, principal });
-        self
     }
 }
 
@@ -185,7 +244,7 @@ fn challenge(scheme: AuthScheme) -> &'static str {
     }
 }
 
-fn check(given: &Given) -> Result<(), &'static str> {
+fn check(given: &Credential) -> Result<(), &'static str> {
     if given.secret.expose_secret().is_empty() {
         return Err("has an empty secret");
     }

@@ -3,12 +3,13 @@
 use std::fmt::Write;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, ETAG, IF_NONE_MATCH};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, ETAG};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use longshore_model::card::Card;
 use longshore_wire::v1;
 use sha2::{Digest, Sha256};
 
+use crate::file;
 use crate::media::Media;
 use crate::reply::{self, Response};
 
@@ -35,7 +36,7 @@ impl CardAnswer {
     }
 
     pub(crate) fn answer(&self, verb: &Method, headers: &HeaderMap) -> Response {
-        let mut response = if self.is_known(headers) {
+        let mut response = if file::is_known(headers, self.etag.to_str().unwrap_or_default()) {
             reply::empty(StatusCode::NOT_MODIFIED)
         } else if verb == Method::HEAD {
             let mut response = reply::json(StatusCode::OK, Media::Json, Bytes::new());
@@ -48,18 +49,4 @@ impl CardAnswer {
         response.headers_mut().insert(CACHE_CONTROL, CACHE);
         response
     }
-
-    fn is_known(&self, headers: &HeaderMap) -> bool {
-        let ours = opaque(self.etag.to_str().unwrap_or_default());
-        headers
-            .get_all(IF_NONE_MATCH)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .any(|value| value.split(',').map(str::trim).any(|tag| tag == "*" || opaque(tag) == ours))
-    }
-}
-
-/// If-None-Match compares weakly: the mark of weakness does not count.
-fn opaque(tag: &str) -> &str {
-    tag.strip_prefix("W/").unwrap_or(tag)
 }

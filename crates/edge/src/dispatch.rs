@@ -1,7 +1,8 @@
 //! From a request's head to the binding that answers it.
 //!
 //! In order: what is public, the credential, the line (REST: from the head; JSON-RPC: with the method), the path, the
-//! verb. So a caller without a credential learns nothing about paths.
+//! verb, the extensions that every caller must know. So a caller without a credential learns nothing about paths. A file is
+//! a file to clients of every line.
 
 use std::panic::AssertUnwindSafe;
 
@@ -12,14 +13,16 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode};
 use longshore_engine::Engine;
 use longshore_model::{Error, ErrorKind, Result};
+use longshore_wire::extension::{self, Extension};
 use longshore_wire::jsonrpc::Id;
 use tokio_util::sync::CancellationToken;
 
 use crate::EdgeConfig;
-use crate::auth::Credentials;
+use crate::auth::{Caller, Credentials};
 use crate::body::BodyLimits;
 use crate::card::CardAnswer;
 use crate::extensions;
+use crate::file;
 use crate::line::{self, Line, VERSION_HEADER};
 use crate::media::Media;
 use crate::operation::Operations;
@@ -33,6 +36,7 @@ pub(crate) struct Dispatcher {
     credentials: Credentials,
     challenge: HeaderValue,
     card: CardAnswer,
+    required: Vec<Extension>,
     pub(crate) limits: BodyLimits,
     pub(crate) streams: StreamSettings,
     pub(crate) operations: Operations,
@@ -46,10 +50,16 @@ impl Dispatcher {
             card: CardAnswer::new(&config.card),
             credentials: config.credentials,
             challenge,
+            required: config.required_extensions,
             limits: BodyLimits { max_bytes: config.max_body_bytes, timeout: config.body_timeout },
             streams: StreamSettings { keep_alive: config.keep_alive, closing: closing.clone() },
             // Half of the grace to wait, half to write the answer.
-            operations: Operations { engine, closing, patience: config.shutdown_grace / 2 },
+            operations: Operations {
+                engine,
+                closing,
+                patience: config.shutdown_grace / 2,
+                exposure: config.exposure,
+            },
         }
     }
 
@@ -93,6 +103,9 @@ impl Dispatcher {
         if is_rpc(parts) {
             return self.rpc(&caller, parts, body).await;
         }
+        if let Resolved::Route(route @ Route::File(id)) = &resolved {
+            return self.file(&caller, route, id, parts).await;
+        }
         let route = match served(parts, resolved) {
             Ok(route) => route,
             Err(error) => return refuse(parts, &error),
@@ -100,13 +113,30 @@ impl Dispatcher {
         if !route.verbs().contains(&parts.method) {
             return wrong_verb(&route, parts);
         }
-        match self.rest(&caller, &route, parts, body).await {
+        let answered = match self.check_required(parts) {
+            Ok(()) => self.rest(&caller, &route, parts, body).await,
+            Err(error) => Err(error),
+        };
+        match answered {
             Ok(mut response) => {
                 extensions::echo(&mut response, extensions::public(extensions::activated(&parts.headers)));
                 response
             }
             Err(error) => refuse(parts, &error),
         }
+    }
+
+    /// Refuses an operation whose caller does not know what every caller must know.
+    pub(crate) fn check_required(&self, parts: &Parts) -> Result<()> {
+        extension::check_required(extensions::activated(&parts.headers), &self.required)
+    }
+
+    async fn file(&self, caller: &Caller, route: &Route, id: &str, parts: &Parts) -> Response {
+        if !route.verbs().contains(&parts.method) {
+            return wrong_verb(route, parts);
+        }
+        let answered = file::answer(&self.operations.engine, caller, id, parts).await;
+        answered.unwrap_or_else(|error| refuse(parts, &error))
     }
 
     /// The card is served to clients of every line: it is where they learn which lines there are.

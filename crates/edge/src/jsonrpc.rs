@@ -1,16 +1,17 @@
 //! The JSON-RPC binding: `POST /`.
 //!
-//! In order: media type, body, envelope, protocol line, method, parameters. A request without an id is a
+//! In order: media type, body, envelope, required extensions, protocol line, method, parameters. A request without an id is a
 //! notification: sends and cancels are done, reads are not, and the answer is 204 whatever came of it.
 
 use http::StatusCode;
 use http::request::Parts;
-use longshore_model::{Principal, Result};
+use longshore_model::Result;
 use longshore_wire::extension::Activated;
 use longshore_wire::jsonrpc::{self as envelope, Id};
 use longshore_wire::v1::method::Method;
 use longshore_wire::v1::{decode, extension};
 
+use crate::auth::Caller;
 use crate::dispatch::Dispatcher;
 use crate::media::{self, Media};
 use crate::operation::{self, Operation, Outcome};
@@ -19,7 +20,7 @@ use crate::sse::{self, Envelope};
 use crate::{body, extensions, line, query};
 
 impl Dispatcher {
-    pub(crate) async fn rpc<B>(&self, caller: &Principal, parts: &Parts, body: B) -> Response
+    pub(crate) async fn rpc<B>(&self, caller: &Caller, parts: &Parts, body: B) -> Response
     where
         B: http_body::Body<Data = bytes::Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
@@ -45,16 +46,17 @@ impl Dispatcher {
 
     async fn called(
         &self,
-        caller: &Principal,
+        caller: &Caller,
         parts: &Parts,
         call: envelope::Request<'_>,
         activated: Activated,
     ) -> Response {
         let params = call.params.map_or("{}", |params| params.get());
-        let operation = named_operation(parts, &call.method, params, activated);
+        let operation =
+            self.check_required(parts).and_then(|()| named_operation(parts, &call.method, params, activated));
         let Some(id) = call.id else {
             let done = match operation {
-                Ok(operation) => self.operations.notify(caller, operation).await,
+                Ok(operation) => self.operations.notify(caller, operation, activated).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = done {

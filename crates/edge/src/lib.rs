@@ -3,6 +3,7 @@
 //! A request passes these stages, each of which may end it: [`listen`](crate::listen) (a connection, its timeouts),
 //! `dispatch` (the path, [`auth`], the verb, the line), a binding (`jsonrpc` or `rest`: media type, body, the wire's
 //! decoder), and `operation`, which asks the engine. What comes back is one JSON body or a stream of events (`log`, `sse`).
+//! Beside the bindings, `file` serves what tasks keep.
 //!
 //! Errors are told in the shape of the binding and logged once, in `reply`.
 
@@ -11,6 +12,7 @@ mod body;
 mod card;
 mod dispatch;
 mod extensions;
+mod file;
 mod jsonrpc;
 mod line;
 mod listen;
@@ -28,11 +30,13 @@ use std::time::Duration;
 
 use longshore_engine::{Engine, Tasks};
 use longshore_model::card::{Card, CardExtension};
-use longshore_wire::extension::Extension;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-pub use auth::{Credentials, CredentialsBuilder, CredentialsError};
+pub use auth::{
+    Caller, Capabilities, Capability, Credential, Credentials, CredentialsBuilder, CredentialsError, Rights,
+};
+pub use longshore_wire::extension::{Exposure, Extension};
 
 /// What the card says about the extensions that the edge serves to everybody.
 pub fn public_extensions() -> Vec<CardExtension> {
@@ -44,6 +48,10 @@ pub fn public_extensions() -> Vec<CardExtension> {
 pub struct EdgeConfig {
     pub card: Card,
     pub credentials: Credentials,
+    /// How much of the agent's thinking callers see whose credential does not say.
+    pub exposure: Exposure,
+    /// Every operation must activate these.
+    pub required_extensions: Vec<Extension>,
     /// A longer request is refused with 413. 0: no limit.
     pub max_body_bytes: usize,
     /// A stream without events carries a comment this often, so that nobody on the way takes it for dead.
@@ -63,6 +71,8 @@ impl EdgeConfig {
         Self {
             card,
             credentials,
+            exposure: Exposure::default(),
+            required_extensions: Vec::new(),
             max_body_bytes: 1024 * 1024,
             keep_alive: Duration::from_secs(15),
             header_timeout: Duration::from_secs(30),

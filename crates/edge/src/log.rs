@@ -3,8 +3,8 @@
 //! An event is encoded once and its bytes are shared by all readers that see the same of it.
 
 use bytes::Bytes;
-use longshore_engine::{Engine, Form, TaskReader};
-use longshore_model::{Entry, Principal, Result};
+use longshore_engine::{Engine, Form, LogEntry, TaskReader};
+use longshore_model::{Principal, Result};
 use longshore_wire::v1::encode::{self, View};
 
 use crate::sse::{Event, Source, Standing};
@@ -19,13 +19,15 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// The 1.0 stream response, without an envelope, as readers with this view see it. JSON-RPC and REST share it.
-    fn form(&self, entry: &Entry) -> Form {
-        Form(encode::spelling(&entry.event, self.view))
-    }
-
-    fn encode(&self, entry: &Entry) -> Bytes {
-        encode::stream_entry(self.reader.task_id(), self.reader.context_id(), entry, self.view)
+    /// The 1.0 stream response, without an envelope, as readers with this view see it. JSON-RPC and REST share it. `None`:
+    /// nothing of the event is for them, which is kept as no bytes at all.
+    fn shown(&self, logged: &LogEntry) -> Option<Bytes> {
+        let form = Form(encode::spelling(&logged.entry.event, self.view));
+        let json = logged.encoded(form, |entry| {
+            let (task, context) = (self.reader.task_id(), self.reader.context_id());
+            encode::stream_entry(task, context, entry, self.view, self.reader.output()).unwrap_or_default()
+        });
+        (!json.is_empty()).then_some(json)
     }
 }
 
@@ -34,7 +36,7 @@ impl Source for Log {
         let Some(entries) = self.reader.next().await? else { return Ok(None) };
         let events = entries.iter().map(|logged| Event {
             seq: logged.entry.seq,
-            json: logged.encoded(self.form(&logged.entry), |entry| self.encode(entry)),
+            json: self.shown(logged),
             standing: logged.entry.event.status().map(|status| Standing::of(status.state)),
         });
         Ok(Some(events.collect()))

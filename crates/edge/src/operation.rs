@@ -6,16 +6,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use longshore_engine::{Engine, Opening, Snapshot, Subscription};
-use longshore_model::card::OUTPUT_MODES;
 use longshore_model::{
     CancelTask, Error, ErrorKind, GetTask, ListTasks, Principal, Result, SendConfig, SendMessage, Seq,
     SubscribeToTask, TaskId,
 };
-use longshore_wire::extension::Extension;
+use longshore_wire::extension::{Activated, Exposure, Extension};
 use longshore_wire::v1::encode::{self, Gap, View};
 use longshore_wire::v1::extension::{self, Call};
+use longshore_wire::v1::output;
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::{Caller, Capability};
 use crate::extensions;
 use crate::log::Log;
 use crate::sse::{Event, Opened, Source, Standing, Until};
@@ -45,17 +46,23 @@ pub(crate) struct Operations {
     pub(crate) closing: CancellationToken,
     /// How long a blocking send is still waited for once the gateway stops.
     pub(crate) patience: Duration,
+    /// What callers see of the agent's thinking whose credential does not say.
+    pub(crate) exposure: Exposure,
 }
 
 impl Operations {
     pub(crate) async fn perform(
         &self,
-        caller: &Principal,
+        caller: &Caller,
         operation: Operation,
         headers: &HeaderMap,
     ) -> Result<Outcome> {
         let engine = &self.engine;
-        let view = View { activated: extensions::activated(headers), ..View::default() };
+        let activated = extensions::activated(headers);
+        let exposure = caller.rights.exposure.unwrap_or(self.exposure);
+        let view = View { activated, exposure, ..View::default() };
+        let operation = admitted(caller, operation, activated)?;
+        let caller = &caller.principal;
         Ok(match operation {
             Operation::Send(command) => Outcome::Json(self.send(caller, command, view).await?),
             Operation::Stream(command) => {
@@ -98,10 +105,16 @@ impl Operations {
     }
 
     /// For a caller that wants no answer: only what changes something is done, and nothing is waited for.
-    pub(crate) async fn notify(&self, caller: &Principal, operation: Operation) -> Result<()> {
+    pub(crate) async fn notify(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        activated: Activated,
+    ) -> Result<()> {
+        let operation = admitted(caller, operation, activated)?;
+        let caller = &caller.principal;
         match operation {
             Operation::Send(command) | Operation::Stream(command) => {
-                check_config(&command.config)?;
                 self.engine.send(caller, command).await.map(drop)
             }
             Operation::Cancel(CancelTask { id }) => self.engine.cancel(caller, &id).await.map(drop),
@@ -116,7 +129,6 @@ impl Operations {
     }
 
     async fn send(&self, caller: &Principal, command: SendMessage, view: View) -> Result<Bytes> {
-        check_config(&command.config)?;
         let SendConfig { history_length, return_immediately, .. } = command.config;
         let sent = self.engine.send(caller, command).await?;
         let snapshot = if return_immediately {
@@ -134,7 +146,6 @@ impl Operations {
         headers: &HeaderMap,
         view: View,
     ) -> Result<Opened<Log>> {
-        check_config(&command.config)?;
         let view = View { history_length: command.config.history_length, ..view };
         // Who can answer by another way than a message does not have to hang up first.
         let until = if view.activated.contains(Extension::InteractiveInterrupt) {
@@ -211,36 +222,28 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Seq>> {
 fn task_frame(now: &Snapshot, view: View, gap: Option<Gap>) -> Event {
     Event {
         seq: now.seq,
-        json: encode::stream_task(&now.task, view, gap),
+        json: Some(encode::stream_task(&now.task, view, gap)),
         standing: Some(Standing::of(now.task.status.state)),
     }
 }
 
-fn check_config(config: &SendConfig) -> Result<()> {
-    if config.wants_push {
-        return Err(push_not_supported());
-    }
-    let modes = &config.accepted_output_modes;
-    if modes.is_empty() || modes.iter().any(|mode| takes_output(mode)) {
-        return Ok(());
-    }
-    let text = format!(
-        "configuration.acceptedOutputModes: none of them can be made; accept {}.",
-        OUTPUT_MODES.join(" or ")
-    );
-    Err(Error::new(ErrorKind::ContentTypeNotSupported, text)
-        .detail("supportedTypes", OUTPUT_MODES.join(", ")))
+/// The operation with what the caller's credential allows, unless it asks for what is not to be had. Nothing has happened
+/// yet.
+fn admitted(caller: &Caller, operation: Operation, activated: Activated) -> Result<Operation> {
+    Ok(match operation {
+        Operation::Send(command) => Operation::Send(admitted_message(caller, command, activated)?),
+        Operation::Stream(command) => Operation::Stream(admitted_message(caller, command, activated)?),
+        other => other,
+    })
 }
 
-/// Whether a caller that accepts this mode, which may be a range such as `text/*`, takes something that can be made.
-fn takes_output(mode: &str) -> bool {
-    let mode = mode.split(';').next().unwrap_or_default().trim();
-    let is_of = |known: &str| {
-        let range = mode.strip_suffix("/*").zip(known.split('/').next());
-        mode.eq_ignore_ascii_case(known)
-            || range.is_some_and(|(asked, kind)| asked.eq_ignore_ascii_case(kind))
-    };
-    mode == "*/*" || OUTPUT_MODES.into_iter().any(is_of)
+fn admitted_message(caller: &Caller, command: SendMessage, activated: Activated) -> Result<SendMessage> {
+    if command.config.wants_push {
+        return Err(push_not_supported());
+    }
+    extension::check_wishes(&command, activated)?;
+    output::check_output_modes(&command.config.accepted_output_modes)?;
+    Ok(SendMessage { may_claim: caller.may(Capability::SessionClaim), ..command })
 }
 
 pub(crate) fn push_not_supported() -> Error {
@@ -287,26 +290,6 @@ mod tests {
                 assert_eq!(error.violations()[0].field, "Last-Event-ID");
             }
             assert_eq!(found.map(|seq| seq.map(|seq| seq.0)).map_err(drop), expected, "{value:?}");
-        }
-    }
-
-    #[test]
-    fn output_modes_must_leave_something_to_send() {
-        let check = |modes: &[&str]| {
-            let accepted_output_modes = modes.iter().map(|mode| (*mode).to_owned()).collect();
-            check_config(&SendConfig { accepted_output_modes, ..SendConfig::default() })
-        };
-        for fine in [
-            &[][..],
-            &["text/plain"],
-            &["image/png", "TEXT/PLAIN; charset=utf-8"],
-            &["*/*"],
-            &["Application/*"],
-        ] {
-            assert!(check(fine).is_ok(), "{fine:?}");
-        }
-        for none in [&["image/png"][..], &["text/html", "audio/*"], &[""], &["*"], &["*/plain"], &["text"]] {
-            assert_eq!(check(none).unwrap_err().kind(), ErrorKind::ContentTypeNotSupported, "{none:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Answers: their bodies, their headers, and the shape of an error in each binding.
 
-use std::convert::Infallible;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -21,22 +21,29 @@ pub(crate) type Response = http::Response<Body>;
 pub(crate) enum Body {
     Full(Bytes),
     Events(BoxStream<'static, Bytes>),
+    /// As many bytes as `left` says, unless it fails. Then the connection is cut in the middle of the answer: there is no
+    /// other way to take back what was begun.
+    File {
+        chunks: BoxStream<'static, io::Result<Bytes>>,
+        left: u64,
+    },
 }
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         match self.get_mut() {
             Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Events(events) => {
                 events.as_mut().poll_next(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
             }
+            Self::File { chunks, left } => chunks.as_mut().poll_next(cx).map_ok(|bytes| {
+                *left = left.saturating_sub(bytes.len() as u64);
+                Frame::data(bytes)
+            }),
         }
     }
 
@@ -48,6 +55,7 @@ impl http_body::Body for Body {
         match self {
             Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Events(_) => SizeHint::default(),
+            Self::File { left, .. } => SizeHint::with_exact(*left),
         }
     }
 }
@@ -70,6 +78,14 @@ pub(crate) fn events(events: BoxStream<'static, Bytes>) -> Response {
     // nginx and its like would otherwise hold events back until a buffer is full.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
+}
+
+pub(crate) fn file(
+    status: StatusCode,
+    chunks: BoxStream<'static, io::Result<Bytes>>,
+    length: u64,
+) -> Response {
+    with_status(status, Body::File { chunks, left: length })
 }
 
 /// An error as REST tells it: the status says it too.

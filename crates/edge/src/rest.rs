@@ -6,9 +6,10 @@
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
-use longshore_model::{Error, ErrorKind, Principal, Result};
+use longshore_model::{Error, ErrorKind, Result};
 use longshore_wire::v1::decode;
 
+use crate::auth::Caller;
 use crate::dispatch::Dispatcher;
 use crate::media::{self, Media};
 use crate::operation::{self, Operation, Outcome};
@@ -20,7 +21,7 @@ use crate::{body, query};
 impl Dispatcher {
     pub(crate) async fn rest<B>(
         &self,
-        caller: &Principal,
+        caller: &Caller,
         route: &Route,
         parts: &Parts,
         body: B,
@@ -69,7 +70,7 @@ fn named_operation(route: &Route, parts: &Parts, text: &str) -> Result<Operation
         Route::PushConfigs | Route::PushConfig => return Err(operation::push_not_supported()),
         Route::ExtendedCard => return Err(operation::no_extended_card()),
         // The dispatcher has answered these.
-        Route::Rpc | Route::Card | Route::Livez => {
+        Route::Rpc | Route::Card | Route::Livez | Route::File(_) => {
             return Err(Error::internal("a route without a REST operation"));
         }
     })

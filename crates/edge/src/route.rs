@@ -24,6 +24,8 @@ pub(crate) enum Route {
     PushConfigs,
     PushConfig,
     ExtendedCard,
+    /// A file that a task keeps.
+    File(String),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,13 +37,13 @@ pub(crate) enum Resolved {
 }
 
 /// First segments that are kept for other surfaces, and so can never be a tenant.
-const RESERVED: [&str; 2] = ["v1", "a2a"];
+const RESERVED: [&str; 3] = ["v1", "a2a", "artifacts"];
 
 impl Route {
     /// The verbs of the path, in the order in which `Allow` lists them.
     pub(crate) fn verbs(&self) -> &'static [Method] {
         match self {
-            Self::Card | Self::Livez => &[Method::GET, Method::HEAD],
+            Self::Card | Self::Livez | Self::File(_) => &[Method::GET, Method::HEAD],
             Self::Rpc | Self::SendMessage | Self::StreamMessage | Self::CancelTask(_) => &[Method::POST],
             Self::Tasks | Self::Task(_) | Self::ExtendedCard => &[Method::GET],
             Self::SubscribeToTask(_) | Self::PushConfigs => &[Method::GET, Method::POST],
@@ -64,6 +66,7 @@ pub(crate) fn resolve(path: &str) -> Resolved {
     match segments.as_slice() {
         [".well-known", "agent-card.json"] => return Resolved::Route(Route::Card),
         ["livez"] => return Resolved::Route(Route::Livez),
+        ["artifacts", id] => return Resolved::Route(Route::File((*id).to_owned())),
         _ => {}
     }
     if let Some(route) = rest(&segments) {
@@ -104,12 +107,12 @@ fn rest(segments: &[&str]) -> Option<Route> {
     }
 }
 
-/// `None` when a segment does not decode to text. One slash at the end is ignored, except after `/tasks`: there it
-/// stands before an id that the caller left empty, and a list of all tasks would not be what was asked for.
+/// `None` when a segment does not decode to text. One slash at the end is ignored, except after `/tasks` and `/artifacts`:
+/// there it stands before an id that the caller left empty, and a list of all would not be what was asked for.
 fn decoded_segments(path: &str) -> Option<Vec<String>> {
     let path = path.strip_prefix('/')?;
     let path = match path.strip_suffix('/') {
-        Some(rest) if rest != "tasks" => rest,
+        Some(rest) if !matches!(rest, "tasks" | "artifacts") => rest,
         _ => path,
     };
     path.split('/').map(|raw| percent_decode_str(raw).decode_utf8().ok().map(Into::into)).collect()
@@ -130,6 +133,10 @@ mod tests {
             ("//", Route::Rpc, "POST"),
             ("/.well-known/agent-card.json", Route::Card, "GET, HEAD"),
             ("/livez", Route::Livez, "GET, HEAD"),
+            ("/artifacts/f1", Route::File(id("f1")), "GET, HEAD"),
+            ("/artifacts/", Route::File(id("")), "GET, HEAD"),
+            ("/artifacts/%2E%2E%2Fx", Route::File(id("../x")), "GET, HEAD"),
+            ("/artifacts/tasks", Route::File(id("tasks")), "GET, HEAD"),
             ("/message:send", Route::SendMessage, "POST"),
             ("/message%3Asend", Route::SendMessage, "POST"),
             ("/message%3asend/", Route::SendMessage, "POST"),
@@ -175,7 +182,10 @@ mod tests {
             assert_eq!(resolve(path), Resolved::UnknownTenant(id("acme")), "{path}");
             for reserved in RESERVED {
                 let path = path.replace("acme", reserved);
-                assert_eq!(resolve(&path), Resolved::Unknown, "{path}");
+                // What follows `artifacts` directly is the id of a file.
+                let is_file = reserved == "artifacts" && path.matches('/').count() == 2;
+                assert_eq!(resolve(&path) == Resolved::Unknown, !is_file, "{path}");
+                assert_eq!(matches!(resolve(&path), Resolved::Route(Route::File(_))), is_file, "{path}");
             }
         }
     }
@@ -198,6 +208,9 @@ mod tests {
             "/tasks/t1/pushNotificationConfigs/c/d",
             "/tasks/%ff",
             "/livez/x",
+            "/artifacts",
+            "/artifacts/f1/x",
+            "/acme/artifacts/f1",
             "/.well-known/agent.json",
             "/acme/.well-known/agent-card.json",
             "//tasks",

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -13,6 +14,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use longshore_model::{Error, Result, Seq, TaskState};
 use longshore_wire::jsonrpc::{self, Id};
 use longshore_wire::v1;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::reply;
@@ -29,8 +31,9 @@ const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) seq: Seq,
-    /// One line: a line break would end the `data:` field. The wire writes nothing else.
-    pub(crate) json: Bytes,
+    /// One line: a line break would end the `data:` field. The wire writes nothing else. `None`: nothing is written for
+    /// this event, which is not for this reader.
+    pub(crate) json: Option<Bytes>,
     /// What the event says about the state of the task. Most say nothing.
     pub(crate) standing: Option<Standing>,
 }
@@ -58,10 +61,10 @@ impl Standing {
 
 /// Where events come from. Cancel safe: an event counts as given only when the future returns.
 pub(crate) trait Source: Send + 'static {
-    /// At least one event; `None` when there will be no more.
+    /// The next events, shown or not; `None` when there will be no more.
     fn next(&mut self) -> impl Future<Output = Result<Option<Vec<Event>>>> + Send;
 
-    /// Whether every event that there is by now was given.
+    /// Whether every event that there is by now was given, also those that are not shown.
     fn is_at_head(&mut self) -> impl Future<Output = Result<bool>> + Send;
 }
 
@@ -132,7 +135,8 @@ pub(crate) fn frames<S: Source>(
 struct Streaming<S> {
     source: S,
     until: Until,
-    pending: VecDeque<Event>,
+    /// What is to be written.
+    pending: VecDeque<(Seq, Bytes)>,
     /// What the newest event said that said anything. The end of a batch means nothing.
     standing: Standing,
     envelope: Envelope,
@@ -142,6 +146,8 @@ struct Streaming<S> {
 impl<S: Source> Streaming<S> {
     /// The next bytes, and whether there may be more. `None` at the end.
     async fn next(&mut self) -> Option<(Bytes, bool)> {
+        // Counted from the last write: events that are not shown are silence to the client.
+        let mut silence = pin!(tokio::time::sleep(self.settings.keep_alive));
         loop {
             // What was read is written, also when the gateway stops: the first event is all that a client knows its task
             // by. A client that does not take it is cut at the end of the grace.
@@ -158,6 +164,11 @@ impl<S: Source> Streaming<S> {
             if self.settings.closing.is_cancelled() {
                 return Some((Bytes::from_static(COME_BACK), false));
             }
+            // Without end, events that are not shown would keep everything else from its turn.
+            tokio::task::coop::consume_budget().await;
+            if silence.deadline() <= Instant::now() {
+                return Some((Bytes::from_static(KEEP_ALIVE), true));
+            }
             tokio::select! {
                 biased;
                 pulled = self.source.next() => match pulled {
@@ -166,9 +177,7 @@ impl<S: Source> Streaming<S> {
                     Err(error) => return Some((self.failure(&error), false)),
                 },
                 () = self.settings.closing.cancelled() => {}
-                () = tokio::time::sleep(self.settings.keep_alive) => {
-                    return Some((Bytes::from_static(KEEP_ALIVE), true));
-                }
+                () = silence.as_mut() => {}
             }
         }
     }
@@ -176,7 +185,7 @@ impl<S: Source> Streaming<S> {
     fn take(&mut self, events: Vec<Event>) {
         let newest = events.iter().rev().find_map(|event| event.standing);
         self.standing = newest.unwrap_or(self.standing);
-        self.pending.extend(events);
+        self.pending.extend(events.into_iter().filter_map(|event| Some((event.seq, event.json?))));
     }
 
     /// Whether the stream closes here, with everything written that was read.
@@ -192,11 +201,11 @@ impl<S: Source> Streaming<S> {
     /// As many pending events as fit into one write, at least one.
     fn batch(&mut self) -> Bytes {
         let mut batch = BytesMut::new();
-        while let Some(event) = self.pending.front() {
-            if !batch.is_empty() && batch.len() + event.json.len() > BATCH_BYTES {
+        while let Some((seq, json)) = self.pending.front() {
+            if !batch.is_empty() && batch.len() + json.len() > BATCH_BYTES {
                 break;
             }
-            write_event(&mut batch, event, &self.envelope);
+            write_event(&mut batch, *seq, json, &self.envelope);
             self.pending.pop_front();
         }
         batch.freeze()
@@ -218,14 +227,14 @@ impl<S: Source> Streaming<S> {
     }
 }
 
-fn write_event(buffer: &mut BytesMut, event: &Event, envelope: &Envelope) {
-    debug_assert!(is_one_line(&event.json), "{:?}", event.json);
-    let seq = event.seq.to_string();
+fn write_event(buffer: &mut BytesMut, seq: Seq, json: &[u8], envelope: &Envelope) {
+    debug_assert!(is_one_line(json), "{:?}", String::from_utf8_lossy(json));
+    let seq = seq.to_string();
     let (before, after): (&[u8], &[u8]) = match envelope {
         Envelope::Bare => (b"", b""),
         Envelope::Rpc { before, after, .. } => (before, after),
     };
-    for piece in [b"id: ", seq.as_bytes(), b"\ndata: ", before, &event.json, after, b"\n\n"] {
+    for piece in [b"id: ", seq.as_bytes(), b"\ndata: ", before, json, after, b"\n\n"] {
         buffer.put_slice(piece);
     }
 }

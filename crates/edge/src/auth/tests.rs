@@ -1,3 +1,5 @@
+use longshore_wire::extension::Exposure;
+
 use super::*;
 
 fn secret(text: &str) -> SecretString {
@@ -67,7 +69,7 @@ fn each_scheme_finds_its_principal() {
     let registry = registry();
     for (given, expected) in cases {
         let found = registry.authenticate(&headers(given)).ok();
-        assert_eq!(found.as_ref().map(Principal::as_str), *expected, "{given:?}");
+        assert_eq!(found.as_ref().map(|caller| caller.principal.as_str()), *expected, "{given:?}");
     }
 }
 
@@ -102,10 +104,60 @@ fn a_useless_credential_is_refused() {
             Credentials::builder().bearer(secret("t"), "a").bearer(secret("t"), "b"),
             "credential 2 has the same secret as another principal's; give each a secret of its own",
         ),
+        (
+            Credentials::builder()
+                .bearer(secret("t"), "a")
+                .with(Credential::bearer(secret("t"), "a").with_rights(Rights::of_owner())),
+            "credential 2 has the same secret as another one with other rights; keep one of them",
+        ),
     ];
     for (builder, expected) in cases {
         assert_eq!(builder.build().unwrap_err().to_string(), expected);
     }
     // The same credential from two places is one credential.
     Credentials::builder().bearer(secret("t"), "a").bearer(secret("t"), "a").build().unwrap();
+}
+
+#[test]
+fn a_caller_has_the_rights_of_its_credential() {
+    use Capability::{Operator, SessionClaim, SessionShell, WorkspaceMutation};
+
+    let named = Rights {
+        capabilities: [SessionClaim].into_iter().collect(),
+        exposure: Some(Exposure { raw_thinking: false, tool_trace: true }),
+        credential_id: Some("ci-1".to_owned()),
+    };
+    let registry = Credentials::builder()
+        .bearer(secret("plain"), "p")
+        .with(Credential::bearer(secret("owner"), "p").with_rights(Rights::of_owner()))
+        .with(Credential::bearer(secret("named"), "p").with_rights(named.clone()))
+        .basic("carl", secret("pw"))
+        .api_key(secret("key"), "k")
+        .build()
+        .unwrap();
+    let carl = basic(b"carl:pw");
+    let cases: [((&str, &str), &[Capability]); 5] = [
+        (("authorization", "Bearer plain"), &[]),
+        (("authorization", "Bearer owner"), &[SessionShell, WorkspaceMutation, SessionClaim, Operator]),
+        (("authorization", "Bearer named"), &[SessionClaim]),
+        (("authorization", &carl), &[SessionShell, WorkspaceMutation]),
+        (("x-api-key", "key"), &[]),
+    ];
+    for (given, expected) in cases {
+        let caller = registry.authenticate(&headers(&[given])).unwrap();
+        let held: Vec<Capability> = Capability::ALL.into_iter().filter(|it| caller.may(*it)).collect();
+        assert_eq!(held, expected, "{given:?}");
+    }
+    let caller = registry.authenticate(&headers(&[("authorization", "Bearer named")])).unwrap();
+    assert_eq!(caller.rights, named);
+}
+
+#[test]
+fn the_words_of_capabilities_read_back() {
+    for capability in Capability::ALL {
+        assert_eq!(Capability::parse(capability.as_str()), Some(capability));
+    }
+    for word in ["", "Operator", "session-claim", "all", "*"] {
+        assert_eq!(Capability::parse(word), None, "{word:?}");
+    }
 }

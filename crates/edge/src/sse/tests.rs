@@ -42,7 +42,11 @@ fn run(first: Vec<Event>, steps: Steps, until: Until, envelope: Envelope) -> Run
 }
 
 fn event(seq: u64, json: &str) -> Event {
-    Event { seq: Seq(seq), json: Bytes::copy_from_slice(json.as_bytes()), standing: None }
+    Event { seq: Seq(seq), json: Some(Bytes::copy_from_slice(json.as_bytes())), standing: None }
+}
+
+fn hidden(seq: u64) -> Event {
+    Event { json: None, ..event(seq, "") }
 }
 
 fn status(seq: u64, standing: Standing) -> Event {
@@ -200,4 +204,77 @@ async fn a_gateway_that_stops_writes_what_it_has_read() {
     let over = run(vec![event(1, "{}"), terminal(2)], vec![], Until::Terminal, Envelope::Bare);
     over.closing.cancel();
     assert_eq!(text(over).await, [format!("{first}id: 2\ndata: {{}}\n\n")]);
+}
+
+#[tokio::test]
+async fn what_is_not_shown_leaves_no_trace() {
+    let first = vec![hidden(1), hidden(2)];
+    let steps = vec![
+        Ok(Some(vec![hidden(3)])),
+        Ok(Some(vec![event(4, "{}"), hidden(5)])),
+        Ok(Some(vec![hidden(6), hidden(7)])),
+        Ok(Some(vec![hidden(8), terminal(9)])),
+    ];
+    let run = run(first, steps, Until::Terminal, Envelope::Bare);
+    assert_eq!(text(run).await, ["id: 4\ndata: {}\n\n", "id: 9\ndata: {}\n\n"]);
+}
+
+#[tokio::test]
+async fn a_send_ends_at_an_ask_also_behind_what_is_not_shown() {
+    let asked = [status(1, Standing::Working), interrupted(2), hidden(3), hidden(4)];
+    for size in 1..=asked.len() {
+        let batches: Vec<Vec<Event>> = asked.chunks(size).map(<[Event]>::to_vec).collect();
+        assert_eq!(given(batches.clone(), Until::Settled), Some(vec![1, 2]), "in batches of {size}");
+        assert_eq!(given(batches, Until::Terminal), None, "in batches of {size}");
+    }
+}
+
+/// Gives an event that is not shown again and again.
+struct Hidden {
+    every: Duration,
+}
+
+impl Source for Hidden {
+    async fn next(&mut self) -> Result<Option<Vec<Event>>> {
+        if !self.every.is_zero() {
+            tokio::time::sleep(self.every).await;
+        }
+        Ok(Some(vec![hidden(1)]))
+    }
+
+    async fn is_at_head(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_are_not_shown_are_silence() {
+    let closing = CancellationToken::new();
+    let settings = StreamSettings { keep_alive: Duration::from_secs(15), closing: closing.clone() };
+    let source = Hidden { every: Duration::from_secs(4) };
+    let opened = Opened { first: vec![], source, until: Until::Terminal };
+    let mut frames = frames(opened, Envelope::Bare, settings);
+    let started = tokio::time::Instant::now();
+    for n in 1..=3 {
+        assert_eq!(frames.next().await.unwrap(), ": keep-alive\n\n");
+        assert_eq!(started.elapsed().as_secs(), 15 * n);
+    }
+    closing.cancel();
+    assert_eq!(frames.next().await.unwrap(), "retry: 1000\n\n");
+}
+
+#[tokio::test]
+async fn a_flood_that_is_not_shown_stops_nobody_else() {
+    let flood = |keep_alive| {
+        let closing = CancellationToken::new();
+        let settings = StreamSettings { keep_alive, closing: closing.clone() };
+        let source = Hidden { every: Duration::ZERO };
+        (frames(Opened { first: vec![], source, until: Until::Terminal }, Envelope::Bare, settings), closing)
+    };
+    let (mut frames, _) = flood(Duration::from_millis(1));
+    assert_eq!(frames.next().await.unwrap(), ": keep-alive\n\n");
+    // On the same thread: the token is reached only if the stream lets others run.
+    let (mut frames, closing) = flood(Duration::from_hours(1));
+    let (last, ()) = tokio::join!(frames.next(), async { closing.cancel() });
+    assert_eq!(last.unwrap(), "retry: 1000\n\n");
 }

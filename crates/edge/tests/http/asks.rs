@@ -17,7 +17,8 @@ fn state(frame: &Frame) -> &str {
 }
 
 fn question(turn: &StartedTurn, request: &str) -> Ask {
-    let asked = Question { text: "Which?".to_owned(), options: vec!["A".to_owned()], multiple: false };
+    let asked =
+        Question { text: "Which?".to_owned(), options: vec!["A".to_owned()], multiple: false, custom: true };
     Ask {
         kind: AskKind::Question,
         details: Json::parse(r#"{"questions":[{"question":"Which?","options":[{"label":"A"}]}]}"#).unwrap(),

@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::support::{ADA, BOB, Call, Gateway, message, shown};
+use longshore_edge::Extension;
 use serde_json::{Value, json};
+
+use crate::support::{ADA, BOB, Call, Gateway, SESSION, message, shown};
 
 /// One mistake, made in both bindings.
 struct Case {
@@ -104,9 +106,8 @@ async fn parameters() {
     };
     let in_query =
         |name, path: &str| case(name, None, gateway.call("POST", path).json(&send_body(&message("m", "hi"))));
-    let mut on_task = message("m1", "more");
-    on_task["taskId"] = json!(task);
-    let mut wrong_context = on_task.clone();
+    let mut wrong_context = message("m1", "more");
+    wrong_context["taskId"] = json!(task);
     wrong_context["contextId"] = json!("another");
     let mut on_nothing = message("m1", "more");
     on_nothing["taskId"] = json!("nope");
@@ -128,7 +129,6 @@ async fn parameters() {
         ),
         both("no message", "SendMessage", json!({}), gateway.call("POST", "/message:send").json(&json!({}))),
         send("message to an unknown task", on_nothing),
-        send("message to a task that works", on_task),
         send("wrong context", wrong_context),
         both(
             "tenant in a field",
@@ -270,10 +270,11 @@ async fn sessions() {
             [("request", in_request), ("message", send_body(&in_message))]
         };
         let both = |name, (place, body): (&str, Value)| {
+            let by_bob = |call: Call| call.header("authorization", BOB).header("a2a-extensions", SESSION);
             case(
                 &format!("{name}, in the {place}"),
-                gateway.rpc(rpc_method, &body).header("authorization", BOB),
-                gateway.call("POST", path).json(&body).header("authorization", BOB),
+                by_bob(gateway.rpc(rpc_method, &body)),
+                by_bob(gateway.call("POST", path).json(&body)),
             )
         };
         ids.into_iter().flat_map(|(name, id)| places(id).map(|place| both(name, place))).collect()
@@ -284,6 +285,22 @@ async fn sessions() {
     insta::assert_snapshot!(sent);
     assert_eq!(gateway.agent.log().prompted.len(), 1);
     turn.complete().await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn extensions_that_are_not_activated() {
+    let gateway = Gateway::manual().await;
+    let strict =
+        Gateway::manual_with(|config| config.required_extensions = vec![Extension::StreamHints]).await;
+    let model = json!({"shared": {"model": {"providerID": "p", "modelID": "m"}}});
+    let body = json!({"message": message("m1", "hi"), "metadata": model});
+    let both = |name, gateway: &Gateway| {
+        case(name, gateway.rpc("SendMessage", &body), gateway.call("POST", "/message:send").json(&body))
+    };
+    let cases = vec![both("for a wish", &gateway), both("for everything", &strict)];
+    insta::assert_snapshot!(transcript(cases).await);
+    strict.stop().await;
     gateway.stop().await;
 }
 

@@ -27,6 +27,7 @@ async fn play(turn: StartedTurn) {
         input: None,
         output: Some("ok".to_owned()),
         error: None,
+        child: None,
     };
     let session = SessionNote { id: turn.request.session.id.clone(), title: Some("A title".to_owned()) };
     let details = Json::parse(r#"{"reason":"stop"}"#);

@@ -1,5 +1,6 @@
 //! The operations that answer with one body, in both bindings.
 
+use longshore_engine::port::Input;
 use longshore_model::{AgentEvent, Failure, Outcome};
 use serde_json::{Value, json};
 
@@ -104,6 +105,29 @@ async fn the_same_send_twice_is_one_task() {
     let second = gateway.call("POST", "/message:send").json(&body).send().await;
     assert_eq!(result_of(&first), result_of(&second));
     assert_eq!(gateway.agent.log().prompted.len(), 1);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_to_a_task_that_works_joins_it() {
+    let mut gateway = Gateway::manual().await;
+    let (id, mut turn) = gateway.working_task("m0").await;
+    for (binding, message_id) in [("rpc", "m1"), ("rest", "m2")] {
+        let mut more = message(message_id, binding);
+        more["taskId"] = json!(id);
+        let body = json!({"message": more, "configuration": {"returnImmediately": true}});
+        let call = match binding {
+            "rpc" => gateway.rpc("SendMessage", &body),
+            _ => gateway.call("POST", "/message:send").json(&body),
+        };
+        let (answer, (_, input)) = tokio::join!(call.send(), turn.joined());
+        let task = result_of(&answer)["task"].clone();
+        assert_eq!((&task["id"], &task["status"]["state"]), (&json!(id), &json!("TASK_STATE_WORKING")));
+        assert_eq!(task["history"].as_array().unwrap().last().unwrap()["messageId"], message_id);
+        assert_eq!(input, [Input::Text(binding.to_owned())]);
+    }
+    assert_eq!(gateway.agent.log().prompted.len(), 1);
+    turn.complete().await;
     gateway.stop().await;
 }
 
@@ -216,6 +240,6 @@ async fn a_notification_is_done_and_not_answered() {
     }
     // The first did start a turn, and nobody waits for it.
     let turn = gateway.turns.recv().await.unwrap();
-    assert_eq!(turn.request.parts[0].as_text(), Some("go"));
+    assert_eq!(turn.request.input, [Input::Text("go".to_owned())]);
     gateway.stop().await;
 }

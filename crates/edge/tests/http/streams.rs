@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use longshore_testkit::faulty_store::FaultyStore;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
-use crate::support::{Answer, BreakableStore, Call, Frame, Gateway, message, redacted};
+use crate::support::{Answer, Call, Frame, Gateway, message, redacted};
 
 fn state(frame: &Frame) -> Option<&str> {
     frame.data["statusUpdate"]["status"]["state"].as_str()
@@ -153,7 +154,7 @@ async fn a_cursor_beyond_the_log_is_a_gap_and_never_silence() {
     gateway.stop().await;
 }
 
-/// How the unreadable log of [`BreakableStore`] is told before a stream has begun.
+/// How the unreadable log of [`FaultyStore`] is told before a stream has begun.
 fn is_plain_error(answer: &Answer) -> bool {
     let info = json!({
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
@@ -176,7 +177,7 @@ fn is_plain_error(answer: &Answer) -> bool {
 
 #[tokio::test]
 async fn a_log_that_cannot_be_read_is_a_plain_error_and_no_stream() {
-    let store = BreakableStore::new();
+    let store = FaultyStore::over(longshore_store::memory());
     let mut gateway = Gateway::manual_on(store.clone()).await;
     let (running_body, finished_body) =
         (json!({"message": message("m1", "go")}), json!({"message": message("m2", "go")}));
@@ -195,7 +196,7 @@ async fn a_log_that_cannot_be_read_is_a_plain_error_and_no_stream() {
     }
     let running_id = running_turn.request.task.to_string();
 
-    store.break_reads();
+    store.break_logs();
     let ways = |id: &str, body: &Value, after: u64| -> [Call; 5] {
         let path = format!("/tasks/{id}:subscribe");
         [

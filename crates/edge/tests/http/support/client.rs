@@ -57,6 +57,12 @@ impl Call {
         Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() }
     }
 
+    /// The head of the answer, and its body to be taken piece by piece.
+    pub(crate) async fn pieces(self) -> (http::response::Parts, Pieces) {
+        let (parts, body) = self.open().await.into_parts();
+        (parts, Pieces(body))
+    }
+
     /// The answer must be a stream.
     pub(crate) async fn stream(self) -> Events {
         Events::of(self.open().await)
@@ -134,6 +140,17 @@ impl Answer {
 
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+/// A body as it comes.
+pub(crate) struct Pieces(Incoming);
+
+impl Pieces {
+    /// The next piece. `None` at the end, an error when the answer was cut.
+    pub(crate) async fn next(&mut self) -> Option<hyper::Result<Bytes>> {
+        let frame = tokio::time::timeout(PATIENCE, self.0.frame()).await.expect("a piece or the end")?;
+        Some(frame.map(|frame| frame.into_data().unwrap()))
     }
 }
 

@@ -1,6 +1,5 @@
 //! A gateway on a free port with an agent that the test plays, and a client that shows bytes as they are.
 
-mod breakable_store;
 mod client;
 mod shown;
 
@@ -8,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_edge::{Credentials, Edge, EdgeConfig};
+use longshore_edge::{Capability, Credential, Credentials, Edge, EdgeConfig, Exposure, Rights};
 use longshore_engine::port::{Store, SystemClock};
 use longshore_engine::{AskConfig, Engine, EngineConfig, EngineParts, Tasks};
 use longshore_model::card::{Binding, Card, INPUT_MODES, Interface, OUTPUT_MODES, Skill};
@@ -18,14 +17,20 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use breakable_store::BreakableStore;
-pub(crate) use client::{Answer, Call, Events, Frame, Http2};
+pub(crate) use client::{Answer, Call, Events, Frame, Http2, Pieces};
 pub(crate) use shown::{redacted, shown};
 
 pub(crate) const ADA: &str = "Bearer tok-ada";
 pub(crate) const BOB: &str = "Bearer tok-bob";
+/// Another credential of ada's, which shows her nothing of the agent's thinking.
+pub(crate) const ADA_BLIND: &str = "Bearer tok-ada-blind";
+/// One that shows her everything, whatever the gateway shows to others.
+pub(crate) const ADA_CURIOUS: &str = "Bearer tok-ada-curious";
+/// One that may take sessions that are nobody's.
+pub(crate) const ADA_CLAIMING: &str = "Bearer tok-ada-claiming";
 
 pub(crate) const SESSION: &str = "urn:opencode-a2a:extension:session-binding:v1";
+pub(crate) const MODEL: &str = "urn:opencode-a2a:extension:model-selection:v1";
 pub(crate) const HINTS: &str = "urn:opencode-a2a:extension:stream-hints:v1";
 pub(crate) const INTERRUPT: &str = "urn:opencode-a2a:extension:interactive-interrupt:v1";
 pub(crate) const RECOVERY: &str = "urn:opencode-a2a:extension:interrupt-recovery:v1";
@@ -135,10 +140,21 @@ fn credentials() -> Credentials {
     Credentials::builder()
         .bearer("tok-ada".into(), "ada")
         .bearer("tok-bob".into(), "bob")
+        .with(Credential::bearer("tok-ada-blind".into(), "ada").with_rights(exposed(false)))
+        .with(Credential::bearer("tok-ada-curious".into(), "ada").with_rights(exposed(true)))
+        .with(Credential::bearer("tok-ada-claiming".into(), "ada").with_rights(Rights {
+            capabilities: [Capability::SessionClaim].into_iter().collect(),
+            ..Rights::default()
+        }))
         .basic("carl", "pw".into())
         .api_key("key-dora".into(), "dora")
         .build()
         .unwrap()
+}
+
+fn exposed(everything: bool) -> Rights {
+    let exposure = Exposure { raw_thinking: everything, tool_trace: everything };
+    Rights { exposure: Some(exposure), ..Rights::default() }
 }
 
 fn card() -> Card {

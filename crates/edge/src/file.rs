@@ -1,0 +1,244 @@
+//! The files of tasks: `GET /artifacts/{id}`, for whoever owns the task.
+//!
+//! What an agent hands over is nobody's to trust: a browser is told to save it, to take its type as it is said, and to
+//! run nothing of it.
+
+mod selection;
+
+use std::fmt::Write as _;
+use std::io;
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, LAST_MODIFIED, X_CONTENT_TYPE_OPTIONS,
+};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use longshore_engine::Engine;
+use longshore_engine::port::FileFacts;
+use longshore_model::{Error, ErrorKind, FileId, Result, Timestamp};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::auth::Caller;
+use crate::reply::{self, Response};
+pub(crate) use selection::is_known;
+use selection::{Selection, Validators};
+
+/// What is read at once. The next is read when the socket has taken the one before.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// For the owner only, and for ever: a file never changes under its id.
+const CACHE: HeaderValue = HeaderValue::from_static("private, max-age=31536000, immutable");
+
+/// The latest moment that HTTP can spell: the end of the year 9999.
+const LATEST: u64 = 253_402_300_799;
+
+/// What may stand in an extended parameter of a header as it is (RFC 8187).
+const ATTRIBUTE: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'!')
+    .remove(b'#')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'+')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'^')
+    .remove(b'_')
+    .remove(b'`')
+    .remove(b'|')
+    .remove(b'~');
+
+/// Answers a GET or a HEAD. A file that is somebody else's is as one that is not there, and so is an id that is none.
+pub(crate) async fn answer(engine: &Engine, caller: &Caller, id: &str, parts: &Parts) -> Result<Response> {
+    let id = FileId::parse(id).map_err(|_| not_found())?;
+    let facts = engine.file(&caller.principal, &id).await;
+    let facts =
+        facts.map_err(|error| if error.kind() == ErrorKind::RouteNotFound { not_found() } else { error })?;
+    let (tag, last_modified) = (tag(&facts.sha256), http_date(facts.at));
+    let validators = Validators { tag: &tag, last_modified: &last_modified };
+    let selected = selection::select(&parts.method, &parts.headers, validators, facts.size);
+    let (status, range) = match selected {
+        Selection::Whole => (StatusCode::OK, 0..facts.size),
+        Selection::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
+        Selection::Unchanged => {
+            let mut response = reply::empty(StatusCode::NOT_MODIFIED);
+            describe_version(response.headers_mut(), validators);
+            return Ok(response);
+        }
+        Selection::Unsatisfiable => {
+            let mut response = reply::empty(StatusCode::RANGE_NOT_SATISFIABLE);
+            put(response.headers_mut(), CONTENT_RANGE, format!("bytes */{}", facts.size));
+            return Ok(response);
+        }
+    };
+    let (size, length) = (facts.size, range.end - range.start);
+    let content_range = (status == StatusCode::PARTIAL_CONTENT)
+        .then(|| format!("bytes {}-{}/{size}", range.start, range.end - 1));
+    let mut response = if parts.method == Method::HEAD || length == 0 {
+        reply::empty(status)
+    } else {
+        reply::file(status, File { engine: engine.clone(), id: id.clone() }.chunks(range).await?, length)
+    };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    if let Some(range) = content_range {
+        put(headers, CONTENT_RANGE, range);
+    }
+    describe_version(headers, validators);
+    describe_content(headers, &facts, &id);
+    Ok(response)
+}
+
+fn not_found() -> Error {
+    Error::new(ErrorKind::RouteNotFound, "There is no file of this id that you may see.")
+}
+
+fn describe_version(headers: &mut HeaderMap, validators: Validators<'_>) {
+    put(headers, ETAG, validators.tag.to_owned());
+    put(headers, LAST_MODIFIED, validators.last_modified.to_owned());
+    headers.insert(CACHE_CONTROL, CACHE);
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+}
+
+fn describe_content(headers: &mut HeaderMap, facts: &FileFacts, id: &FileId) {
+    let media_type = HeaderValue::try_from(&facts.media_type).ok().filter(|value| !value.is_empty());
+    let unknown = HeaderValue::from_static("application/octet-stream");
+    headers.insert(CONTENT_TYPE, media_type.unwrap_or(unknown));
+    put(headers, CONTENT_DISPOSITION, disposition(facts.name.as_deref(), id));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+}
+
+/// Under which name to save it: the last segment of what the agent calls it, or its id.
+fn disposition(name: Option<&str>, id: &FileId) -> String {
+    let name = name.and_then(|name| name.rsplit(['/', '\\']).next()).map(str::trim);
+    let name = name.filter(|name| !matches!(*name, "" | "." | "..")).unwrap_or(id.as_str());
+    format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(name, &ATTRIBUTE))
+}
+
+fn tag(sha256: &[u8; 32]) -> String {
+    let mut tag = String::with_capacity(66);
+    tag.push('"');
+    for byte in sha256 {
+        write!(tag, "{byte:02x}").expect("a string takes every text");
+    }
+    tag.push('"');
+    tag
+}
+
+fn http_date(at: Timestamp) -> String {
+    let seconds = u64::try_from(at.0 / 1000).unwrap_or_default().min(LATEST);
+    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+/// For texts that are made of characters that a header may hold.
+fn put(headers: &mut HeaderMap, name: HeaderName, value: String) {
+    headers.insert(name, HeaderValue::try_from(value).expect("only characters that a header may hold"));
+}
+
+struct File {
+    engine: Engine,
+    id: FileId,
+}
+
+impl File {
+    /// The bytes of the range, piece by piece. The first is there before the answer begins, so that most of what can fail is
+    /// told as an error. A failure after that is the last thing that comes, and nobody takes a part for the whole.
+    async fn chunks(self, range: Range<u64>) -> Result<BoxStream<'static, io::Result<Bytes>>> {
+        let first = self.chunk(&range).await?;
+        let rest = range.start + first.len() as u64..range.end;
+        let rest = stream::try_unfold((self, rest), |(file, left)| async move {
+            if left.is_empty() {
+                return Ok(None);
+            }
+            let bytes = file.chunk(&left).await.map_err(|error| {
+                reply::log(&error, "file");
+                io::Error::other("a file could not be read to its end")
+            })?;
+            let left = left.start + bytes.len() as u64..left.end;
+            Ok(Some((bytes, (file, left))))
+        });
+        Ok(stream::once(async { Ok(first) }).chain(rest).boxed())
+    }
+
+    /// The beginning of what is left. All that was asked for must be there: the length of the answer is told before it.
+    async fn chunk(&self, left: &Range<u64>) -> Result<Bytes> {
+        let length = usize::try_from(left.end - left.start).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+        let bytes = self.engine.read_file(&self.id, left.start, length).await?;
+        if bytes.len() != length {
+            return Err(Error::internal("a file is shorter than its record says"));
+        }
+        Ok(bytes.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_saved_as_names_and_never_as_paths() {
+        let cases = [
+            (Some("report.pdf"), "report.pdf"),
+            (Some("a b.txt"), "a%20b.txt"),
+            (Some("Übersicht €.csv"), "%C3%9Cbersicht%20%E2%82%AC.csv"),
+            (Some("x\"; filename=\"y.exe"), "x%22%3B%20filename%3D%22y.exe"),
+            (Some("a\r\nSet-Cookie: b"), "a%0D%0ASet-Cookie%3A%20b"),
+            (Some("it's (1) *.txt"), "it%27s%20%281%29%20%2A.txt"),
+            (Some("../../etc/passwd"), "passwd"),
+            (Some("C:\\temp\\x.txt"), "x.txt"),
+            (Some("100%"), "100%25"),
+            (Some(".."), "f1"),
+            (Some("dir/"), "f1"),
+            (Some(" "), "f1"),
+            (None, "f1"),
+        ];
+        let id = FileId::parse("f1").unwrap();
+        for (name, expected) in cases {
+            assert_eq!(
+                disposition(name, &id),
+                format!("attachment; filename*=UTF-8''{expected}"),
+                "{name:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_moment_has_a_date() {
+        for (millis, expected) in [
+            (784_111_777_999, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (-5, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (i64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
+        ] {
+            assert_eq!(http_date(Timestamp(millis)), expected);
+        }
+    }
+
+    #[test]
+    fn a_type_that_is_no_header_is_not_said() {
+        let facts = |media_type: &str| FileFacts {
+            name: None,
+            media_type: media_type.to_owned(),
+            size: 0,
+            sha256: [0; 32],
+            at: Timestamp(0),
+        };
+        for (media_type, expected) in [
+            ("text/html", "text/html"),
+            ("image/svg+xml", "image/svg+xml"),
+            ("text/plain\r\nx: y", "application/octet-stream"),
+            ("", "application/octet-stream"),
+        ] {
+            let mut headers = HeaderMap::new();
+            describe_content(&mut headers, &facts(media_type), &FileId::parse("f1").unwrap());
+            assert_eq!(headers[CONTENT_TYPE], expected);
+            assert_eq!(headers[CONTENT_SECURITY_POLICY], "sandbox");
+            assert_eq!(headers[X_CONTENT_TYPE_OPTIONS], "nosniff");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Which bytes of a file a request asks for: `If-None-Match`, then `Range` with its `If-Range`.
+//!
+//! A file never changes under its id, so its date is as good a validator as its tag.
+
+use std::ops::Range;
+
+use http::header::{HeaderName, IF_NONE_MATCH, IF_RANGE, RANGE};
+use http::{HeaderMap, Method};
+
+/// What a request gets of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Selection {
+    Whole,
+    /// Not empty, and within the file.
+    Part(Range<u64>),
+    /// The client has it already.
+    Unchanged,
+    /// No byte of the file is in the range.
+    Unsatisfiable,
+}
+
+/// What a file is known by, as the answer says it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Validators<'a> {
+    /// With its quotes.
+    pub(crate) tag: &'a str,
+    pub(crate) last_modified: &'a str,
+}
+
+pub(crate) fn select(verb: &Method, headers: &HeaderMap, file: Validators<'_>, size: u64) -> Selection {
+    if is_known(headers, file.tag) {
+        return Selection::Unchanged;
+    }
+    // Ranges are defined for GET only. A range of another version would not fit what the client has.
+    if verb != Method::GET || !is_same_version(headers, file) {
+        return Selection::Whole;
+    }
+    match single(headers, &RANGE) {
+        Some(range) => ranged(range, size),
+        None => Selection::Whole,
+    }
+}
+
+/// Whether the client has what this tag names. Compared weakly: the mark of weakness does not count.
+pub(crate) fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+    let ours = opaque(tag);
+    let given = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    given.flat_map(|value| value.split(',')).map(str::trim).any(|tag| tag == "*" || opaque(tag) == ours)
+}
+
+fn opaque(tag: &str) -> &str {
+    tag.strip_prefix("W/").unwrap_or(tag)
+}
+
+/// Compared strongly: two weakly equal versions may differ in their bytes. A date is compared as it was written, since
+/// a client sends back what it was given.
+fn is_same_version(headers: &HeaderMap, file: Validators<'_>) -> bool {
+    if !headers.contains_key(IF_RANGE) {
+        return true;
+    }
+    single(headers, &IF_RANGE).is_some_and(|given| given == file.tag || given == file.last_modified)
+}
+
+/// One range of bytes. Anything else, such as several ranges or a range that ends before it begins, is as no range.
+fn ranged(value: &str, size: u64) -> Selection {
+    let Some((unit, range)) = value.split_once('=') else { return Selection::Whole };
+    if !unit.trim().eq_ignore_ascii_case("bytes") {
+        return Selection::Whole;
+    }
+    let Some((first, last)) = range.trim().split_once('-') else { return Selection::Whole };
+    let range = match (number(first), number(last)) {
+        (Some(first), Some(last)) if first <= last => first..last.saturating_add(1).min(size),
+        (Some(first), None) if last.is_empty() => first..size,
+        (None, Some(0)) if first.is_empty() => return Selection::Unsatisfiable,
+        // Of an empty file its last bytes are all of it, and no range could name them.
+        (None, Some(_)) if first.is_empty() && size == 0 => return Selection::Whole,
+        (None, Some(count)) if first.is_empty() => size.saturating_sub(count)..size,
+        _ => return Selection::Whole,
+    };
+    if range.is_empty() { Selection::Unsatisfiable } else { Selection::Part(range) }
+}
+
+/// A number that is too large for a file's size is behind the end of every file.
+fn number(digits: &str) -> Option<u64> {
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
+}
+
+/// The one value of a header. One that is there twice says nothing.
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?.to_str().ok()?.trim();
+    if values.next().is_some() { None } else { Some(first) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Validators<'_> =
+        Validators { tag: "\"abc\"", last_modified: "Sun, 06 Nov 1994 08:49:37 GMT" };
+
+    fn selected(verb: &Method, pairs: &[(HeaderName, &str)], size: u64) -> Selection {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(name, value.parse().unwrap());
+        }
+        select(verb, &headers, FILE, size)
+    }
+
+    #[test]
+    fn one_range_of_bytes() {
+        use Selection::{Part, Unsatisfiable, Whole};
+
+        let cases = [
+            ("bytes=0-0", 10, Part(0..1)),
+            ("bytes=0-9", 10, Part(0..10)),
+            ("bytes=3-5", 10, Part(3..6)),
+            ("bytes=3-", 10, Part(3..10)),
+            ("bytes=9-", 10, Part(9..10)),
+            ("bytes=-3", 10, Part(7..10)),
+            ("bytes=-10", 10, Part(0..10)),
+            ("bytes=-11", 10, Part(0..10)),
+            ("bytes=5-99", 10, Part(5..10)),
+            ("bytes=5-99999999999999999999999", 10, Part(5..10)),
+            ("bytes=0-18446744073709551615", 10, Part(0..10)),
+            ("BYTES = 1-2 ", 10, Part(1..3)),
+            ("bytes=10-", 10, Unsatisfiable),
+            ("bytes=10-12", 10, Unsatisfiable),
+            ("bytes=99999999999999999999999-", 10, Unsatisfiable),
+            ("bytes=-0", 10, Unsatisfiable),
+            ("bytes=0-", 0, Unsatisfiable),
+            ("bytes=0-0", 0, Unsatisfiable),
+            ("bytes=-5", 0, Whole),
+            // More than one, another unit, and what is no range.
+            ("bytes=0-1,3-4", 10, Whole),
+            ("bytes=0-1,", 10, Whole),
+            ("lines=0-1", 10, Whole),
+            ("bytes=5-3", 10, Whole),
+            ("bytes=-", 10, Whole),
+            ("bytes=", 10, Whole),
+            ("bytes", 10, Whole),
+            ("bytes=a-b", 10, Whole),
+            ("bytes=+1-2", 10, Whole),
+            ("bytes=1-2x", 10, Whole),
+            ("bytes=--1", 10, Whole),
+            ("bytes=1 - 2", 10, Whole),
+            ("", 10, Whole),
+        ];
+        for (range, size, expected) in cases {
+            assert_eq!(selected(&Method::GET, &[(RANGE, range)], size), expected, "{range} of {size}");
+        }
+        let twice = [(RANGE, "bytes=0-1"), (RANGE, "bytes=0-1")];
+        assert_eq!(selected(&Method::GET, &twice, 10), Whole);
+        assert_eq!(selected(&Method::HEAD, &[(RANGE, "bytes=0-1")], 10), Whole);
+        assert_eq!(selected(&Method::HEAD, &[(RANGE, "bytes=99-")], 10), Whole);
+    }
+
+    #[test]
+    fn a_range_of_another_version_is_not_given() {
+        let cases = [
+            ("\"abc\"", true),
+            (" \"abc\" ", true),
+            (FILE.last_modified, true),
+            ("W/\"abc\"", false),
+            ("\"abcd\"", false),
+            ("abc", false),
+            ("*", false),
+            ("", false),
+            ("\"abc\", \"x\"", false),
+            ("Sun, 06 Nov 1994 08:49:38 GMT", false),
+        ];
+        for (given, is_same) in cases {
+            let found = selected(&Method::GET, &[(RANGE, "bytes=0-1"), (IF_RANGE, given)], 10);
+            assert_eq!(found == Selection::Part(0..2), is_same, "{given}");
+            assert_eq!(found == Selection::Whole, !is_same, "{given}");
+        }
+        let twice = [(RANGE, "bytes=0-1"), (IF_RANGE, "\"abc\""), (IF_RANGE, "\"abc\"")];
+        assert_eq!(selected(&Method::GET, &twice, 10), Selection::Whole);
+        // Without a range it means nothing, and what cannot be had of another version is no failure.
+        assert_eq!(selected(&Method::GET, &[(IF_RANGE, "\"abc\"")], 10), Selection::Whole);
+        assert_eq!(
+            selected(&Method::GET, &[(RANGE, "bytes=99-"), (IF_RANGE, "\"x\"")], 10),
+            Selection::Whole
+        );
+    }
+
+    #[test]
+    fn what_the_client_has_is_not_sent_again() {
+        let cases: [(&[&str], bool); 8] = [
+            (&["\"abc\""], true),
+            (&["W/\"abc\""], true),
+            (&["\"x\" , W/\"abc\""], true),
+            (&["\"x\"", "\"abc\""], true),
+            (&["*"], true),
+            (&["\"x\""], false),
+            (&["abc"], false),
+            (&[""], false),
+        ];
+        for (given, is_known) in cases {
+            for verb in [Method::GET, Method::HEAD] {
+                let mut pairs: Vec<_> = given.iter().map(|tag| (IF_NONE_MATCH, *tag)).collect();
+                // The range is not looked at.
+                pairs.push((RANGE, "bytes=99-"));
+                let found = selected(&verb, &pairs, 10);
+                assert_eq!(found == Selection::Unchanged, is_known, "{given:?}");
+            }
+        }
+    }
+}
