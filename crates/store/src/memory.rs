@@ -1,6 +1,7 @@
 //! A store that lives as long as the process: for tests and for `--store memory`.
 
 mod asks;
+mod files;
 mod keys;
 
 use std::collections::HashMap;
@@ -9,17 +10,18 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, Create, Created, Head, ListQuery, PageCursor, Store,
-    StoredTask, TaskPage, TurnRecord,
+    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head, ListQuery,
+    NewFile, PageCursor, Store, StoredTask, TaskPage, TurnRecord,
 };
 use longshore_model::{
-    AskKind, ContextId, Entry, Error, Interrupt, Principal, RequestId, Result, Seq, SessionId, Task, TaskId,
-    TaskState,
+    AskKind, ContextId, Entry, Error, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId, Task,
+    TaskId, TaskState,
 };
 
 use self::asks::Asks;
+use self::files::Files;
 use self::keys::Keys;
-use crate::rules::{self, Naming, OwnedSession};
+use crate::rules::{self, OwnedSession, Root, Wanted};
 
 /// Everything behind one mutex, which is never held across an await.
 ///
@@ -73,13 +75,17 @@ impl Store for MemoryStore {
         Box::pin(async move { Ok(self.kept().list(&query)) })
     }
 
-    fn binding<'a>(
+    fn children<'a>(&'a self, root: &'a TaskId) -> BoxFuture<'a, Result<Vec<StoredTask>>> {
+        Box::pin(async move { Ok(self.kept().children(root)) })
+    }
+
+    fn place<'a>(
         &'a self,
         owner: &'a Principal,
         context: &'a ContextId,
-    ) -> BoxFuture<'a, Result<Option<Bound>>> {
+    ) -> BoxFuture<'a, Result<ContextPlace>> {
         let key = (owner.clone(), context.clone());
-        Box::pin(async move { Ok(self.kept().bindings.get(&key).cloned()) })
+        Box::pin(async move { Ok(self.kept().places.get(&key).cloned().unwrap_or_default()) })
     }
 
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
@@ -101,6 +107,31 @@ impl Store for MemoryStore {
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
         Box::pin(async move { Ok(self.kept().unfinished()) })
     }
+
+    fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let Kept { tasks, files, .. } = &mut *self.kept();
+            let owner = tasks.get(&file.task).map(|row| &row.owner);
+            files.put(file, owner)
+        })
+    }
+
+    fn file<'a>(&'a self, owner: &'a Principal, id: &'a FileId) -> BoxFuture<'a, Result<Option<FileFacts>>> {
+        Box::pin(async move { Ok(self.kept().files.facts(owner, id)) })
+    }
+
+    fn read_file<'a>(
+        &'a self,
+        id: &'a FileId,
+        offset: u64,
+        length: usize,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
+        Box::pin(async move {
+            // Copied after the lock is gone.
+            let content = self.kept().files.content(id);
+            Ok(content.map(|bytes| files::range(&bytes, offset, length)))
+        })
+    }
 }
 
 #[derive(Default)]
@@ -109,9 +140,10 @@ struct Kept {
     /// Oldest first.
     created: Vec<TaskId>,
     keys: HashMap<Principal, Keys>,
-    bindings: HashMap<(Principal, ContextId), Bound>,
+    places: HashMap<(Principal, ContextId), ContextPlace>,
     sessions: HashMap<SessionId, OwnedSession>,
     asks: Asks,
+    files: Files,
 }
 
 struct Row {
@@ -124,9 +156,17 @@ struct Row {
 
 impl Row {
     fn head(&self) -> Head {
-        let seq = Seq::START.plus(self.log.len());
-        let context = self.task.context_id.clone();
-        Head { context, seq, first: Seq::START.next(), state: self.state() }
+        Head {
+            context: self.task.context_id.clone(),
+            seq: self.seq(),
+            first: Seq::START.next(),
+            state: self.state(),
+            output: self.task.terms.output.clone(),
+        }
+    }
+
+    fn seq(&self) -> Seq {
+        Seq::START.plus(self.log.len())
     }
 
     fn state(&self) -> TaskState {
@@ -137,45 +177,62 @@ impl Row {
 impl Kept {
     fn create(&mut self, create: Create) -> Result<Created> {
         let task = rules::begin(&create)?;
+        let wanted = Wanted::of(&create)?;
         if let Some(existing) = self.earlier_send(&create) {
             return Ok(existing);
         }
-        let naming = create.session.as_ref().map_or(Naming::Stands, |name| self.name_session(&create, name));
-        if let Naming::Refused(answer) = naming {
-            return Ok(answer);
+        let context = (create.owner.clone(), create.context.clone());
+        let place = self.places.get(&context).cloned().unwrap_or_default();
+        let known = wanted.session.as_ref().and_then(|name| self.sessions.get(name));
+        let placement = match rules::place(&wanted, &create.owner, &place, known) {
+            Ok(placement) => placement,
+            Err(answer) => return Ok(answer),
+        };
+        if let Some(parent) = &task.parent {
+            rules::check_root(self.root(&parent.root).as_ref(), &create.owner, &create.context)?;
         }
-        let hash_map::Entry::Vacant(place) = self.tasks.entry(create.task.clone()) else {
+        let hash_map::Entry::Vacant(row) = self.tasks.entry(create.task.clone()) else {
             return Err(rules::duplicate_task());
         };
+
         let log = vec![Entry { seq: Seq::START.next(), event: create.first }];
-        place.insert(Row { owner: create.owner.clone(), task, log, turn: None });
+        row.insert(Row { owner: create.owner.clone(), task, log, turn: None });
         self.created.push(create.task.clone());
-        if let Naming::Binds(session) = naming {
-            self.bindings.insert((create.owner.clone(), create.context), Bound { session, named: true });
+        if let Some(session) = placement.claims {
+            let owner = create.owner.clone();
+            self.sessions.insert(session.id.clone(), OwnedSession { owner, session });
         }
-        let keys = self.keys.entry(create.owner).or_default();
-        keys.drop_expired(create.idempotency.valid_since, rules::EXPIRED_KEYS);
-        keys.insert(create.idempotency.digest, create.task, create.at);
+        let place = ContextPlace {
+            directory: placement.settles.or(place.directory),
+            bound: placement.binds.or(place.bound),
+        };
+        self.places.insert(context, place);
+        if let Some(key) = create.idempotency {
+            let keys = self.keys.entry(create.owner).or_default();
+            keys.drop_expired(key.valid_since, rules::EXPIRED_KEYS);
+            keys.insert(key.digest, create.task, create.at);
+        }
         Ok(Created::New)
     }
 
     fn earlier_send(&self, create: &Create) -> Option<Created> {
-        let task = self.keys.get(&create.owner)?.get(&create.idempotency)?;
+        let task = self.keys.get(&create.owner)?.get(create.idempotency.as_ref()?)?;
         let context = self.tasks.get(task)?.task.context_id.clone();
         Some(Created::Existing { task: task.clone(), context })
     }
 
-    fn name_session(&self, create: &Create, name: &SessionId) -> Naming {
-        let bound = self.bindings.get(&(create.owner.clone(), create.context.clone()));
-        rules::name_session(name, &create.owner, bound, self.sessions.get(name))
+    fn root(&self, id: &TaskId) -> Option<Root> {
+        let Row { owner, task, .. } = self.tasks.get(id)?;
+        let (owner, context) = (owner.clone(), task.context_id.clone());
+        Some(Root { owner, context, is_child: task.parent.is_some() })
     }
 
     fn append(&mut self, append: Append) -> Result<Appended> {
         rules::check_append(&append)?;
         let row =
             self.tasks.get_mut(&append.task).ok_or_else(|| Error::task_not_found(append.task.as_str()))?;
-        let Head { seq: head, state, .. } = row.head();
-        if state.is_terminal() {
+        let head = row.seq();
+        if row.state().is_terminal() {
             return Ok(Appended::Terminal);
         }
         if head != append.expected {
@@ -193,7 +250,7 @@ impl Kept {
         if row.state().is_terminal() {
             self.asks.drop_open(&append.task, append.at);
         }
-        Ok(Appended::Head(row.head().seq))
+        Ok(Appended::Head(row.seq()))
     }
 
     fn read(&self, task: &TaskId, after: Seq, limit: usize) -> Result<Vec<Entry>> {
@@ -215,7 +272,7 @@ impl Kept {
         StoredTask {
             owner: row.owner.clone(),
             task: row.task.clone(),
-            seq: row.head().seq,
+            seq: row.seq(),
             turn: row.turn.clone(),
             open_asks: self.asks.open_of_task(&row.task.id),
         }
@@ -230,6 +287,7 @@ impl Kept {
             .filter(|task| query.context.as_ref().is_none_or(|context| task.context_id == *context))
             .filter(|task| query.state.is_none_or(|state| task.status.state == state))
             .filter(|task| query.status_after.is_none_or(|since| task.status.at >= since))
+            .filter(|task| !query.roots_only || task.parent.is_none())
             .collect();
         matching.sort_unstable_by(|a, b| (b.status.at, &b.id).cmp(&(a.status.at, &a.id)));
         let total = matching.len() as u64;
@@ -252,8 +310,9 @@ impl Kept {
 
     fn bind(&mut self, binding: Binding) -> Result<Bound> {
         let Binding { owner, context, session, replaces, .. } = binding;
-        let place = (owner.clone(), context);
-        if let Some(standing) = rules::standing(self.bindings.get(&place).cloned(), replaces.as_ref()) {
+        let context = (owner.clone(), context);
+        let bound = self.places.get(&context).and_then(|place| place.bound.clone());
+        if let Some(standing) = rules::standing(bound, replaces.as_ref()) {
             return Ok(standing);
         }
         if self.sessions.get(&session.id).is_some_and(|known| known.owner != owner) {
@@ -261,13 +320,22 @@ impl Kept {
         }
         self.sessions.insert(session.id.clone(), OwnedSession { owner, session: session.clone() });
         let bound = Bound { session, named: false };
-        self.bindings.insert(place, bound.clone());
+        self.places.entry(context).or_default().bound = Some(bound.clone());
         Ok(bound)
     }
 
+    fn children(&self, root: &TaskId) -> Vec<StoredTask> {
+        self.in_order(|row| row.task.parent.as_ref().is_some_and(|parent| parent.root == *root))
+    }
+
     fn unfinished(&self) -> Vec<StoredTask> {
+        self.in_order(|row| !row.state().is_terminal())
+    }
+
+    /// Those of all tasks, oldest first.
+    fn in_order(&self, wanted: impl Fn(&Row) -> bool) -> Vec<StoredTask> {
         let rows = self.created.iter().filter_map(|id| self.tasks.get(id));
-        rows.filter(|row| !row.state().is_terminal()).map(|row| self.stored(row)).collect()
+        rows.filter(|row| wanted(row)).map(|row| self.stored(row)).collect()
     }
 }
 
@@ -281,6 +349,8 @@ fn without_artifacts(task: &Task) -> Task {
         session: task.session.clone(),
         usage: task.usage,
         open_asks: task.open_asks.clone(),
+        terms: task.terms.clone(),
+        parent: task.parent.clone(),
         metadata: task.metadata.clone(),
     }
 }

@@ -2,11 +2,15 @@
 //!
 //! What is `Internal` here is a mistake of the gateway, not of a caller, and stands in the log.
 
-use longshore_engine::port::{Append, AskChange, Bound, Create, Created, Session};
+mod placing;
+
+use longshore_engine::port::{Append, AskChange, Bound, Create, NewFile};
 use longshore_model::{
     Closed, ContextId, Error, ErrorKind, Interrupt, Principal, Resolution, Result, SessionId, Task,
-    TaskEvent, Timestamp,
+    TaskEvent, TaskId, Timestamp,
 };
+
+pub(crate) use placing::{OwnedSession, Placement, Wanted, place};
 
 /// A new task takes at most this many keys of its owner with it that no longer count. More wait for the next tasks, so
 /// that no task pays for a backlog; as it is more than the one key that a task adds, a backlog shrinks.
@@ -26,6 +30,66 @@ pub(crate) fn begin(create: &Create) -> Result<Task> {
         return Err(Error::internal("the first event names another context than the task"));
     }
     Ok(task)
+}
+
+/// The root of the tree that a sub-agent's task is to belong to.
+pub(crate) struct Root {
+    pub(crate) owner: Principal,
+    pub(crate) context: ContextId,
+    /// It is a sub-agent's itself.
+    pub(crate) is_child: bool,
+}
+
+/// Whether a sub-agent's task of `owner` in `context` may belong to this root.
+pub(crate) fn check_root(root: Option<&Root>, owner: &Principal, context: &ContextId) -> Result<()> {
+    let Some(root) = root else {
+        return Err(Error::internal("the root of a sub-agent's task is not there"));
+    };
+    if root.owner != *owner || root.context != *context {
+        return Err(Error::internal("the root of a sub-agent's task has another owner or context"));
+    }
+    if root.is_child {
+        return Err(Error::internal("the root of a sub-agent's task is a sub-agent's itself"));
+    }
+    Ok(())
+}
+
+/// Whether a file can be kept, whatever there is already.
+pub(crate) fn check_file(file: &NewFile) -> Result<()> {
+    if file.bytes.len() as u64 != file.facts.size {
+        return Err(Error::internal("the file has another size than it is said to have"));
+    }
+    Ok(())
+}
+
+/// What makes two files of one id the same file. When it came and what it is called may differ.
+#[derive(PartialEq, Eq)]
+pub(crate) struct FileIdentity {
+    pub(crate) owner: Principal,
+    pub(crate) task: TaskId,
+    pub(crate) sha256: [u8; 32],
+    pub(crate) size: u64,
+}
+
+impl FileIdentity {
+    pub(crate) fn of(file: &NewFile) -> Self {
+        let NewFile { owner, task, facts, .. } = file;
+        Self { owner: owner.clone(), task: task.clone(), sha256: facts.sha256, size: facts.size }
+    }
+
+    /// Whether `file` is the one that is kept. If not, one of them would be given out as the other.
+    pub(crate) fn check(&self, file: &NewFile) -> Result<()> {
+        if *self == Self::of(file) { Ok(()) } else { Err(Error::internal("another file has this id")) }
+    }
+}
+
+/// A file can only be kept for a task of its owner. `task` is whose the task is.
+pub(crate) fn check_file_task(file: &NewFile, task: Option<&Principal>) -> Result<()> {
+    match task {
+        Some(owner) if *owner == file.owner => Ok(()),
+        Some(_) => Err(Error::internal("the file has another owner than its task")),
+        None => Err(Error::task_not_found(file.task.as_str())),
+    }
 }
 
 /// Whether these events may stand in one batch, whatever the log holds.
@@ -79,38 +143,6 @@ pub(crate) fn dropped(at: Timestamp) -> Closed {
 /// Asks that were closed before this moment need not be kept.
 pub(crate) fn asks_kept_since(now: Timestamp) -> Timestamp {
     Timestamp(now.0.saturating_sub(ASK_KEPT))
-}
-
-/// A session and whose it is.
-pub(crate) struct OwnedSession {
-    pub(crate) owner: Principal,
-    pub(crate) session: Session,
-}
-
-/// What becomes of a session that a caller names for a context.
-pub(crate) enum Naming {
-    /// The context is bound to it already.
-    Stands,
-    /// The context is to be bound to it.
-    Binds(Session),
-    /// The answer to the caller. Nothing may be written.
-    Refused(Created),
-}
-
-/// `bound` is what the context is bound to, `known` what is known of the session of that name.
-pub(crate) fn name_session(
-    name: &SessionId,
-    owner: &Principal,
-    bound: Option<&Bound>,
-    known: Option<&OwnedSession>,
-) -> Naming {
-    match (bound, known) {
-        (Some(bound), _) if bound.session.id == *name => Naming::Stands,
-        (Some(_), _) => Naming::Refused(Created::OtherSession),
-        (None, Some(known)) if known.owner == *owner => Naming::Binds(known.session.clone()),
-        // One answer for both, so that nobody learns which sessions others have.
-        (None, _) => Naming::Refused(Created::UnknownSession),
-    }
 }
 
 /// The binding that stands against a writer who knows of `replaces`, if one does.

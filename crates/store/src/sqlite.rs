@@ -1,8 +1,9 @@
 //! A store in one file, for one gateway.
 
 mod asks;
-mod bindings;
+mod contexts;
 mod fault;
+mod files;
 mod list;
 mod read;
 mod reader;
@@ -16,10 +17,12 @@ use std::fmt;
 use std::path::Path;
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, Create, Created, Head, ListQuery, Store, StoredTask,
-    TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head, ListQuery,
+    NewFile, Store, StoredTask, TaskPage,
 };
-use longshore_model::{AskKind, ContextId, Entry, Interrupt, Principal, RequestId, Result, Seq, TaskId};
+use longshore_model::{
+    AskKind, ContextId, Entry, FileId, Interrupt, Principal, RequestId, Result, Seq, TaskId,
+};
 
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
@@ -55,7 +58,7 @@ pub struct SqliteStore {
     // Dropped in this order: whoever closes the file last cleans up, and only the writer can.
     /// For answers whose size the question bounds: they do not wait for the others.
     quick: Reader,
-    /// For one whole task, and for all that are taken up at the start.
+    /// For one whole task, for all that are taken up at the start, and for pieces of files.
     whole: Reader,
     /// For lists: nobody who wants one task waits for somebody's hundred.
     lists: Reader,
@@ -119,17 +122,22 @@ impl Store for SqliteStore {
         Box::pin(self.lists.run(move |db| list::list(db, &query)))
     }
 
-    fn binding<'a>(
+    fn children<'a>(&'a self, root: &'a TaskId) -> BoxFuture<'a, Result<Vec<StoredTask>>> {
+        let root = root.clone();
+        Box::pin(self.whole.run(move |db| read::children(db, &root)))
+    }
+
+    fn place<'a>(
         &'a self,
         owner: &'a Principal,
         context: &'a ContextId,
-    ) -> BoxFuture<'a, Result<Option<Bound>>> {
+    ) -> BoxFuture<'a, Result<ContextPlace>> {
         let (owner, context) = (owner.clone(), context.clone());
-        Box::pin(self.quick.run(move |db| bindings::binding(db, &owner, &context)))
+        Box::pin(self.quick.run(move |db| contexts::place(db, &owner, &context)))
     }
 
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
-        Box::pin(self.writer.run(move |db| bindings::bind(db, &binding)))
+        Box::pin(self.writer.run(move |db| contexts::bind(db, &binding)))
     }
 
     fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>> {
@@ -148,6 +156,25 @@ impl Store for SqliteStore {
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
         Box::pin(self.whole.run(read::unfinished))
+    }
+
+    fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {
+        Box::pin(files::put(&self.writer, file))
+    }
+
+    fn file<'a>(&'a self, owner: &'a Principal, id: &'a FileId) -> BoxFuture<'a, Result<Option<FileFacts>>> {
+        let (owner, id) = (owner.clone(), id.clone());
+        Box::pin(self.quick.run(move |db| files::facts(db, &owner, &id)))
+    }
+
+    fn read_file<'a>(
+        &'a self,
+        id: &'a FileId,
+        offset: u64,
+        length: usize,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
+        let id = id.clone();
+        Box::pin(self.whole.run(move |db| files::read(db, &id, offset, length)))
     }
 }
 

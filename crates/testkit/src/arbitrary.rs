@@ -5,9 +5,10 @@
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, Cost, Interrupt,
-    InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, Notes, Part, PartContent, Principal,
-    Progress, ProgressKind, PromptId, Question, RequestId, Resolution, Role, SessionId, SessionNote,
-    StatusUpdate, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp, Usage,
+    InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, ModelName, Notes, OutputModes, Parent,
+    Part, PartContent, Principal, Progress, ProgressKind, PromptId, PromptOptions, Question, RequestId,
+    Resolution, Role, SessionId, SessionNote, StatusUpdate, TaskEvent, TaskId, TaskState, TaskStatus, Terms,
+    Timestamp, Usage,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -121,8 +122,15 @@ pub fn status(states: Vec<TaskState>) -> impl Strategy<Value = TaskStatus> {
 }
 
 pub fn status_update(states: Vec<TaskState>) -> impl Strategy<Value = StatusUpdate> {
-    (status(states), rarely(metadata()), notes(), rarely(message()))
-        .prop_map(|(status, metadata, notes, joined)| StatusUpdate { status, metadata, notes, joined })
+    (status(states), rarely(metadata()), notes(), rarely(message()), rarely(message_id())).prop_map(
+        |(status, metadata, notes, joined, withdrawn)| StatusUpdate {
+            status,
+            metadata,
+            notes,
+            joined,
+            withdrawn,
+        },
+    )
 }
 
 pub fn notes() -> impl Strategy<Value = Notes> {
@@ -155,7 +163,7 @@ pub fn interrupt_note() -> impl Strategy<Value = InterruptNote> {
 
 pub fn ask() -> impl Strategy<Value = Ask> {
     let question = (text(), vec(text(), 0..3), any::<bool>())
-        .prop_map(|(text, options, multiple)| Question { text, options, multiple });
+        .prop_map(|(text, options, multiple)| Question { text, options, multiple, custom: !multiple });
     (request_id(), ask_kind(), session_id(), text(), object(), vec(question, 0..2)).prop_map(
         |(request_id, kind, session, summary, details, questions)| Ask {
             request_id,
@@ -200,7 +208,7 @@ fn progress_kind() -> impl Strategy<Value = ProgressKind> {
 }
 
 pub fn artifact() -> impl Strategy<Value = Artifact> {
-    let kind = select(vec![BlockKind::Text, BlockKind::Reasoning, BlockKind::ToolCall]);
+    let kind = select(vec![BlockKind::Text, BlockKind::Reasoning, BlockKind::ToolCall, BlockKind::File]);
     let origin = (artifact_id(), kind, rarely(message_id()));
     let described = (rarely(text()), rarely(text()), rarely(text()), rarely(metadata()));
     (origin, vec(part(), 1..3), described).prop_map(
@@ -225,11 +233,38 @@ pub fn artifact_update() -> impl Strategy<Value = ArtifactUpdate> {
 
 /// The first event of a log.
 pub fn submitted() -> impl Strategy<Value = TaskEvent> {
-    (context_id(), message(), timestamp()).prop_map(|(context_id, message, at)| TaskEvent::Submitted {
-        context_id,
-        message,
-        at,
-    })
+    (context_id(), message(), timestamp(), terms(), rarely(parent())).prop_map(
+        |(context_id, message, at, terms, parent)| TaskEvent::Submitted {
+            context_id,
+            message,
+            at,
+            terms: Box::new(terms),
+            parent: parent.map(Box::new),
+        },
+    )
+}
+
+pub fn terms() -> impl Strategy<Value = Terms> {
+    (output_modes(), prompt_options()).prop_map(|(output, prompt)| Terms { output, prompt })
+}
+
+pub fn output_modes() -> impl Strategy<Value = OutputModes> {
+    let mode = prop_oneof![
+        4 => select(vec!["text/plain", "application/json", "image/*", "*/*"]).prop_map(str::to_owned),
+        1 => text(),
+    ];
+    vec(mode, 0..3).prop_map(|modes| OutputModes::new(modes.iter().map(String::as_str)))
+}
+
+pub fn prompt_options() -> impl Strategy<Value = PromptOptions> {
+    let model = (text(), text()).prop_map(|(provider, model)| ModelName { provider, model });
+    (rarely(model), rarely(text()), rarely(text()), rarely(text()))
+        .prop_map(|(model, agent, variant, system)| PromptOptions { model, agent, variant, system })
+}
+
+pub fn parent() -> impl Strategy<Value = Parent> {
+    (task_id(), task_id(), option::of(text()), 1..4_u32, session_id())
+        .prop_map(|(root, task, call, depth, session)| Parent { root, task, call, depth, session })
 }
 
 /// What may follow the first event: any events that are not terminal, and perhaps one that is, at the end.

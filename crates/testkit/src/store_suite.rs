@@ -15,10 +15,13 @@
 //! [`replay`] is the body of the property test: any log, in any batches, with any snapshots.
 
 mod asks;
+mod children;
+mod files;
 mod idempotency;
 mod listing;
 mod log;
 pub mod make;
+mod places;
 mod property;
 mod restart;
 mod sessions;
@@ -50,6 +53,7 @@ macro_rules! for_each_store_check {
                 the_same_send_at_the_same_time_makes_one_task,
                 a_key_counts_until_its_window_ends,
                 the_same_key_of_another_owner_makes_another_task,
+                what_is_no_send_has_no_key,
                 a_task_id_is_used_once,
                 a_task_begins_with_its_submission;
             log:
@@ -64,11 +68,13 @@ macro_rules! for_each_store_check {
             task:
                 a_foreign_task_is_not_there,
                 the_head_follows_the_log,
+                the_head_tells_what_the_caller_accepts,
                 a_task_is_folded_to_its_head,
                 the_newest_turn_is_kept;
             listing:
                 the_newest_status_comes_first,
                 filters_narrow_the_list_and_its_total,
+                the_tasks_of_sub_agents_can_be_left_out,
                 pages_skip_and_double_nothing,
                 a_page_of_none_tells_the_total,
                 a_list_is_true_without_snapshots;
@@ -77,6 +83,21 @@ macro_rules! for_each_store_check {
                 a_context_name_is_unique_per_owner_only,
                 a_session_stays_with_its_first_owner,
                 contexts_may_share_a_session;
+            places:
+                a_context_keeps_the_directory_of_its_first_task,
+                a_session_brings_its_directory,
+                a_context_is_not_moved_by_a_session,
+                of_directories_at_once_one_stands;
+            children:
+                children_come_in_the_order_of_creation,
+                a_child_is_a_task_like_any_other,
+                a_child_belongs_to_a_root_of_its_owner_and_context;
+            files:
+                a_file_is_read_in_ranges,
+                a_file_is_kept_once,
+                a_file_is_its_owners_only,
+                a_file_that_cannot_be_is_refused,
+                large_files_are_kept_while_tasks_go_on;
             asks:
                 an_ask_is_opened_closed_and_opened_anew,
                 asks_are_changed_in_their_order,

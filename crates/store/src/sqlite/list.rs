@@ -1,11 +1,11 @@
 //! Pages of one owner's tasks.
 
-use longshore_engine::port::{ListQuery, PageCursor, TaskPage};
+use longshore_engine::port::{ListQuery, TaskPage};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::fault::Outcome;
-use super::read::{Parts, found, select_tasks};
+use super::read::{Parts, found, place, select_tasks, unless_damaged};
 
 /// A page stops behind the task with which it has read this many bytes of snapshots and events, whatever its limit
 /// says, and tells where the next one begins. So no list keeps the ones that wait for it longer than that, or longer
@@ -15,29 +15,30 @@ pub(super) const PAGE_BYTES: usize = 4 * 1024 * 1024;
 pub(super) fn list(db: &Connection, query: &ListQuery) -> Outcome<TaskPage> {
     let mut filter = Filter::of(query);
     // This visits each matching index entry: a tenth of a microsecond for each task of the owner.
-    let count = format!("SELECT count(*) FROM {} WHERE {}", filter.tasks, filter.condition);
     let total: i64 =
-        db.prepare_cached(&count)?.query_row(params_from_iter(&filter.values), |row| row.get(0))?;
+        db.prepare_cached(&filter.count())?.query_row(params_from_iter(&filter.values), |row| row.get(0))?;
 
     let parts = if query.with_artifacts { Parts::All } else { Parts::WithoutArtifacts };
     let sql = filter.page(parts, query);
     let mut statement = db.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(&filter.values))?;
     let (mut tasks, mut bytes, mut more) = (Vec::new(), 0, false);
+    let (mut seen, mut last) = (0, None);
     while let Some(row) = rows.next()? {
-        if tasks.len() == query.limit || bytes >= PAGE_BYTES {
+        if seen == query.limit || bytes >= PAGE_BYTES {
             more = true;
             break;
         }
-        let found = found(db, parts, row)?;
-        bytes += found.bytes;
-        tasks.push(found.task);
+        // A task that is damaged has a place on the page, which stays empty: the next page begins behind it. Only one
+        // without a name has none, because no page could begin there.
+        let Some(place) = unless_damaged(place(row))? else { continue };
+        (seen, last) = (seen + 1, Some(place));
+        if let Some(found) = unless_damaged(found(db, parts, row))? {
+            bytes += found.bytes;
+            tasks.push(found.task);
+        }
     }
-    let next = tasks
-        .last()
-        .filter(|_| more)
-        .map(|last| PageCursor { status_at: last.status.at, task: last.id.clone() });
-    Ok(TaskPage { tasks, total: total.unsigned_abs(), next })
+    Ok(TaskPage { tasks, total: total.unsigned_abs(), next: last.filter(|_| more) })
 }
 
 /// The conditions of a query and the values of their `?`.
@@ -68,18 +69,24 @@ impl Filter {
         if let Some(since) = query.status_after {
             filter.and("tasks.status_at >= ?", [Value::Integer(since.0)]);
         }
+        if query.roots_only {
+            filter.and("tasks.root IS NULL", []);
+        }
         filter
     }
 
-    /// The query of one page and of one task beyond, which tells whether there is another page.
+    /// The query of the total. Not after [`Self::page`].
+    fn count(&self) -> String {
+        format!("SELECT count(*) FROM {} WHERE {}", self.tasks, self.condition)
+    }
+
+    /// The query of a page and of all beyond it. Its rows are read as far as they are wanted.
     fn page(&mut self, parts: Parts, query: &ListQuery) -> String {
         if let Some(after) = &query.after {
             let place = [Value::Integer(after.status_at.0), text(after.task.as_str())];
             self.and("(tasks.status_at, tasks.id) < (?, ?)", place);
         }
-        let limit = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);
-        self.values.push(Value::Integer(limit));
-        let order = "ORDER BY tasks.status_at DESC, tasks.id DESC LIMIT ?";
+        let order = "ORDER BY tasks.status_at DESC, tasks.id DESC";
         select_tasks(parts, self.tasks, &format!("{} {order}", self.condition))
     }
 

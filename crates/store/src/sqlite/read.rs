@@ -1,12 +1,12 @@
 //! What can be asked of the file. Each function runs in one read transaction.
 
-use longshore_engine::port::{Head, READ_BYTES, Session, StoredTask, TurnRecord};
+use longshore_engine::port::{Head, PageCursor, READ_BYTES, Session, StoredTask, TurnRecord};
 use longshore_model::{
     ContextId, Entry, Error, ErrorKind, Principal, PromptId, Seq, SessionId, Task, TaskEvent, TaskId,
-    TaskState,
+    TaskState, Timestamp,
 };
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension, Row, named_params};
+use rusqlite::{Connection, OptionalExtension, Row, Rows, named_params};
 use serde::de::DeserializeOwned;
 
 use super::asks;
@@ -46,32 +46,49 @@ pub(super) fn get(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<
 }
 
 pub(super) fn head(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<Option<Head>> {
-    let mut statement =
-        db.prepare_cached("SELECT head, first, state, context FROM tasks WHERE id = :id AND owner = :owner")?;
+    let mut statement = db.prepare_cached(
+        "SELECT head, first, state, context, output FROM tasks WHERE id = :id AND owner = :owner",
+    )?;
     let mut rows = statement.query(named_params! { ":id": task.as_str(), ":owner": owner.as_str() })?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let what = || format!("task {task}");
     let state =
         TaskState::parse(row.get_ref(2)?.as_str()?).ok_or_else(|| damaged(&what(), "unknown state"))?;
     let context = ContextId::parse(row.get_ref(3)?.as_str()?).map_err(|cause| damaged(&what(), cause))?;
-    Ok(Some(Head { context, seq: from_sql(row.get(0)?), first: from_sql(row.get(1)?), state }))
+    let output = decode_or_default(&what(), row.get_ref(4)?)?;
+    Ok(Some(Head { context, seq: from_sql(row.get(0)?), first: from_sql(row.get(1)?), state, output }))
 }
 
+/// One damaged task must not keep the gateway from starting.
 pub(super) fn unfinished(db: &Connection) -> Outcome<Vec<StoredTask>> {
     let mut statement = db.prepare_cached(&select_unfinished())?;
-    let mut rows = statement.query([])?;
+    whole_ones(db, statement.query([])?)
+}
+
+/// One damaged task must not keep its root from going on.
+pub(super) fn children(db: &Connection, root: &TaskId) -> Outcome<Vec<StoredTask>> {
+    let mut statement = db.prepare_cached(&select_children())?;
+    whole_ones(db, statement.query(named_params! { ":root": root.as_str() })?)
+}
+
+fn whole_ones(db: &Connection, mut rows: Rows<'_>) -> Outcome<Vec<StoredTask>> {
     let mut tasks = Vec::new();
     while let Some(row) = rows.next()? {
-        match stored(db, row) {
-            Ok(stored) => tasks.push(stored),
-            // One damaged task must not keep the gateway from starting. Whoever asks for it is told.
-            Err(Fault(error)) if error.kind() == ErrorKind::Internal => {
-                tracing::error!(%error, cause = error.cause().map(tracing::field::display), "a task is left alone");
-            }
-            Err(fault) => return Err(fault),
-        }
+        tasks.extend(unless_damaged(stored(db, row))?);
     }
     Ok(tasks)
+}
+
+/// Leaves a task that is damaged out, with a line in the log. Whoever asks for that task is told.
+pub(super) fn unless_damaged<T>(read: Outcome<T>) -> Outcome<Option<T>> {
+    match read {
+        Ok(task) => Ok(Some(task)),
+        Err(Fault(error)) if error.kind() == ErrorKind::Internal => {
+            tracing::error!(%error, cause = error.cause().map(tracing::field::display), "a task is left out");
+            Ok(None)
+        }
+        Err(fault) => Err(fault),
+    }
 }
 
 /// The states after which nothing comes, as the index `tasks_unfinished` spells them: it cannot be used otherwise.
@@ -80,6 +97,11 @@ pub(super) const TERMINAL_WORDS: &str = "'completed', 'failed', 'canceled', 'rej
 pub(super) fn select_unfinished() -> String {
     let condition = format!("tasks.state NOT IN ({TERMINAL_WORDS}) ORDER BY tasks.ordinal");
     select_tasks(Parts::All, "tasks INDEXED BY tasks_unfinished", &condition)
+}
+
+pub(super) fn select_children() -> String {
+    let condition = "tasks.root = :root ORDER BY tasks.ordinal";
+    select_tasks(Parts::All, "tasks INDEXED BY tasks_by_root", condition)
 }
 
 /// How much of a task is read.
@@ -97,7 +119,8 @@ pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String
     };
     format!(
         "SELECT tasks.ordinal, tasks.id, tasks.owner, tasks.head, tasks.summary_seq, tasks.session,
-                tasks.directory, tasks.prompt, snapshots.seq, snapshots.summary, {artifacts}
+                tasks.directory, tasks.prompt, snapshots.seq, snapshots.summary, {artifacts}, tasks.joined,
+                tasks.status_at
          FROM {tasks} JOIN snapshots ON snapshots.task = tasks.ordinal WHERE {condition}"
     )
 }
@@ -192,7 +215,20 @@ fn turn(what: &str, row: &Row<'_>) -> Outcome<Option<TurnRecord>> {
     let Some(session) = row.get_ref(5)?.as_str_or_null()? else { return Ok(None) };
     let id = SessionId::parse(session).map_err(|cause| damaged(what, cause))?;
     let prompt = PromptId::parse(row.get_ref(7)?.as_str()?).map_err(|cause| damaged(what, cause))?;
-    Ok(Some(TurnRecord { session: Session { id, directory: row.get(6)? }, prompt }))
+    let joined = decode_or_default(what, row.get_ref(11)?)?;
+    Ok(Some(TurnRecord { session: Session { id, directory: row.get(6)? }, prompt, joined }))
+}
+
+/// Where the task of a row stands in a list.
+pub(super) fn place(row: &Row<'_>) -> Outcome<PageCursor> {
+    let id = row.get_ref(1)?.as_str()?;
+    let task = TaskId::parse(id).map_err(|cause| damaged(&format!("task {id}"), cause))?;
+    Ok(PageCursor { status_at: Timestamp(row.get(12)?), task })
+}
+
+/// NULL is written for what is empty.
+fn decode_or_default<T: DeserializeOwned + Default>(what: &str, value: ValueRef<'_>) -> Outcome<T> {
+    if value == ValueRef::Null { Ok(T::default()) } else { decode(what, value) }
 }
 
 pub(super) fn decode<T: DeserializeOwned>(what: &str, value: ValueRef<'_>) -> Outcome<T> {

@@ -1,13 +1,14 @@
 //! Requests as text and numbers: made where the caller runs, so that the writer thread only has to insert.
 
-use longshore_engine::port::{Append, AskChange, Create, TurnRecord};
+use longshore_engine::port::{Append, AskChange, Create, IdempotencyKey, TurnRecord};
 use longshore_model::{
-    Artifact, Closed, ContextId, Error, Interrupt, InterruptNote, Message, Metadata, Principal, RequestId,
-    Result, Seq, SessionId, SessionNote, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp, Usage,
+    Artifact, Closed, ContextId, Error, Interrupt, InterruptNote, Message, Metadata, Parent, Principal,
+    RequestId, Result, Seq, SessionNote, Task, TaskEvent, TaskId, TaskState, TaskStatus, Terms, Timestamp,
+    Usage,
 };
 use serde::Serialize;
 
-use crate::rules;
+use crate::rules::{self, Wanted};
 
 /// A `Create`, ready to insert.
 pub(super) struct NewTask {
@@ -18,15 +19,20 @@ pub(super) struct NewTask {
     pub(super) status: (TaskState, Timestamp),
     pub(super) first: EventText,
     pub(super) snapshot: SnapshotText,
-    pub(super) digest: [u8; 32],
-    pub(super) valid_since: Timestamp,
-    /// The session that the caller named.
-    pub(super) session: Option<SessionId>,
+    pub(super) idempotency: Option<IdempotencyKey>,
+    pub(super) wanted: Wanted,
+    /// Set for the task of a sub-agent.
+    pub(super) root: Option<TaskId>,
+    /// The media types that the caller accepts. `None`: any.
+    pub(super) output: Option<String>,
 }
 
 impl NewTask {
     pub(super) fn prepare(create: Create) -> Result<Self> {
         let task = rules::begin(&create)?;
+        let wanted = Wanted::of(&create)?;
+        let output = &task.terms.output;
+        let output = if output.is_unrestricted() { None } else { Some(to_text(output)?) };
         Ok(Self {
             status: (task.status.state, task.status.at),
             first: EventText::of(&create.first)?,
@@ -35,9 +41,10 @@ impl NewTask {
             owner: create.owner,
             context: create.context,
             at: create.at,
-            digest: create.idempotency.digest,
-            valid_since: create.idempotency.valid_since,
-            session: create.session,
+            idempotency: create.idempotency,
+            wanted,
+            output,
+            root: task.parent.map(|parent| parent.root),
         })
     }
 }
@@ -53,7 +60,7 @@ pub(super) struct Batch {
     /// How many events there are up to the newest that is no artifact update. 0: all are.
     pub(super) summarised: usize,
     pub(super) snapshot: Option<SnapshotText>,
-    pub(super) turn: Option<TurnRecord>,
+    pub(super) turn: Option<TurnText>,
     pub(super) asks: Vec<AskText>,
 }
 
@@ -72,7 +79,7 @@ impl Batch {
             task: append.task,
             expected: append.expected,
             at: append.at,
-            turn: append.turn,
+            turn: append.turn.map(TurnText::of).transpose()?,
             asks: asks?,
         })
     }
@@ -97,6 +104,20 @@ impl EventText {
             TaskEvent::Artifact(_) => ARTIFACT,
         };
         Ok(Self { kind, body: to_text(event)? })
+    }
+}
+
+/// The prompt that runs a task, and those that joined it.
+pub(super) struct TurnText {
+    pub(super) record: TurnRecord,
+    /// `None`: there are none.
+    pub(super) joined: Option<String>,
+}
+
+impl TurnText {
+    fn of(record: TurnRecord) -> Result<Self> {
+        let joined = if record.joined.is_empty() { None } else { Some(to_text(&record.joined)?) };
+        Ok(Self { record, joined })
     }
 }
 
@@ -128,7 +149,19 @@ pub(super) struct SnapshotText {
 
 impl SnapshotText {
     fn of(task: &Task) -> Result<Self> {
-        let Task { id, context_id, status, artifacts, history, session, usage, open_asks, metadata } = task;
+        let Task {
+            id,
+            context_id,
+            status,
+            artifacts,
+            history,
+            session,
+            usage,
+            open_asks,
+            terms,
+            parent,
+            metadata,
+        } = task;
         let summary = Summary {
             id,
             context_id,
@@ -138,6 +171,8 @@ impl SnapshotText {
             session: session.as_ref(),
             usage: usage.as_ref(),
             open_asks,
+            terms,
+            parent: parent.as_deref(),
             metadata: metadata.as_ref(),
         };
         Ok(Self { summary: to_text(&summary)?, artifacts: to_text(artifacts)? })
@@ -158,6 +193,10 @@ struct Summary<'a> {
     usage: Option<&'a Usage>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     open_asks: &'a [InterruptNote],
+    #[serde(skip_serializing_if = "Terms::is_empty")]
+    terms: &'a Terms,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<&'a Parent>,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'a Metadata>,
 }

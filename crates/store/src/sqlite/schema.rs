@@ -12,16 +12,20 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::Durability;
 use super::fault::{Fault, Outcome};
+use super::files;
 
 /// Applied in order, each once. The number of those that were applied is the file's `user_version`.
-const MIGRATIONS: &[&str] =
-    &[include_str!("migrations/0001_log.sql"), include_str!("migrations/0002_interrupts.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001_log.sql"),
+    include_str!("migrations/0002_interrupts.sql"),
+    include_str!("migrations/0003_places_children_files.sql"),
+];
 
 /// How long a statement waits for a lock of another program, such as a backup, before it fails.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Prepared statements kept per connection: more than there are in this crate, but for the rarest list filters.
-const STATEMENTS: usize = 48;
+const STATEMENTS: usize = 64;
 
 /// The write-ahead log is cut back to this after a checkpoint, in bytes, so that one busy hour does not hold the disk.
 const WAL_LIMIT: i64 = 16 * 1024 * 1024;
@@ -55,6 +59,7 @@ fn prepare_writer(path: &Path, durability: Durability) -> Outcome<Connection> {
     db.pragma_update(None, "foreign_keys", true)?;
     db.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
     migrate(&mut db, MIGRATIONS)?;
+    files::remove_incomplete(&db)?;
     Ok(db)
 }
 

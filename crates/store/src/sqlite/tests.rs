@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use longshore_engine::port::{Appended, IdempotencyKey};
 use longshore_model::{Error, ErrorKind, TaskState, Timestamp};
 use longshore_testkit::store_suite::make::{
-    ada, append, chunk, create, create_in, everything, existing, owner, status, task_id,
+    ada, append, child, chunk, create, create_in, everything, existing, owner, status, task_id,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -155,13 +155,72 @@ async fn what_is_damaged_is_reported_and_the_rest_works() {
 
         let refused = bench.store.get(&ada(), &task_id("t")).await.unwrap_err();
         bench.check_public(&refused, ErrorKind::Internal, "damaged");
-        let refused = bench.store.list(everything()).await.unwrap_err();
-        bench.check_public(&refused, ErrorKind::Internal, "damaged");
+        // A list holds what can be read.
+        let page = bench.store.list(everything()).await.unwrap();
+        let listed: Vec<_> = page.tasks.into_iter().map(|task| task.id).collect();
+        assert_eq!((listed, page.total), (vec![task_id("whole")], 2), "{damage}");
         // The gateway starts with what it can read.
         let unfinished: Vec<_> =
             bench.store.unfinished().await.unwrap().into_iter().map(|s| s.task.id).collect();
         assert_eq!(unfinished, [task_id("whole")], "{damage}");
     }
+}
+
+#[tokio::test]
+async fn a_list_goes_on_behind_tasks_that_are_damaged() {
+    let damages = [
+        (
+            "UPDATE snapshots SET summary = '[]' WHERE task IN (SELECT ordinal FROM tasks WHERE id GLOB 'bad*')",
+            false,
+        ),
+        // A name that is none, so that no page could begin behind it.
+        ("UPDATE tasks SET id = 'bad/' || ordinal WHERE id GLOB 'bad*'", true),
+    ];
+    for (damage, is_nameless) in damages {
+        let directory = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
+        // Newest first.
+        let names = ["bad-1", "bad-2", "a", "bad-3", "b", "c", "bad-4", "bad-5", "bad-6"];
+        for (place, name) in (0..).zip(names) {
+            store.create(create_in(name, "c", 100 - place)).await.unwrap();
+        }
+        Connection::open(directory.path().join(FILE)).unwrap().execute_batch(damage).unwrap();
+        for limit in [1, 2, 3, 100] {
+            let mut query = ListQuery { limit, ..everything() };
+            let (mut seen, mut pages) = (String::new(), 0);
+            loop {
+                let page = store.list(query.clone()).await.unwrap();
+                seen.extend(page.tasks.iter().map(|task| task.id.as_str()));
+                (query.after, pages) = (page.next, pages + 1);
+                assert!(pages <= names.len(), "{damage}");
+                if query.after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(seen, "abc", "{limit} {damage}");
+            // Nobody walks further than the tasks go.
+            let places = if is_nameless { 3_usize } else { names.len() };
+            assert!(
+                pages <= places.div_ceil(limit) + usize::from(is_nameless),
+                "{pages} of {limit}: {damage}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_child_does_not_hide_the_others() {
+    let bench = Bench::new().await;
+    for name in ["one", "two"] {
+        bench.store.create(child(name, "t", "t")).await.unwrap();
+    }
+    let damage =
+        "UPDATE tasks SET session = 'ses', directory = '', prompt = 'p', joined = '{}' WHERE id = 'one'";
+    bench.intruder().execute_batch(damage).unwrap();
+    let children = bench.store.children(&task_id("t")).await.unwrap();
+    assert_eq!(children.into_iter().map(|stored| stored.task.id).collect::<Vec<_>>(), [task_id("two")]);
+    let refused = bench.store.get(&ada(), &task_id("one")).await.unwrap_err();
+    bench.check_public(&refused, ErrorKind::Internal, "damaged");
 }
 
 #[tokio::test]
@@ -275,7 +334,8 @@ async fn keys_that_no_longer_count_go_a_few_at_a_time() {
     store.create(Create { owner: owner("bob"), ..create_in("bobs", "c", 1) }).await.unwrap();
     let late = |name: &str, valid_since: i64| {
         let create = create_in(name, "c", 100);
-        let idempotency = IdempotencyKey { valid_since: Timestamp(valid_since), ..create.idempotency };
+        let key = create.idempotency.unwrap();
+        let idempotency = Some(IdempotencyKey { valid_since: Timestamp(valid_since), ..key });
         Create { idempotency, ..create }
     };
     // A send that came before makes no task, and nothing is tidied.

@@ -1,29 +1,39 @@
 //! What the writer thread does for each kind of request. The guards come first, then the rows.
 
-use longshore_engine::port::{Appended, Created};
+use longshore_engine::port::{Appended, Created, IdempotencyKey};
 use longshore_model::{ContextId, Error, Principal, Seq, TaskId, TaskState, Timestamp};
 use rusqlite::{Connection, named_params};
 
 use super::asks;
-use super::bindings;
+use super::contexts;
 use super::fault::{Outcome, damaged};
-use super::record::{Batch, EventText, NewTask, SnapshotText};
+use super::record::{Batch, EventText, NewTask, SnapshotText, TurnText};
 use super::{from_sql, to_sql};
-use crate::rules;
+use crate::rules::{self, Root};
 
 pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
-    if let Some(existing) = earlier_send(db, new)? {
+    if let Some(key) = &new.idempotency
+        && let Some(existing) = earlier_send(db, &new.owner, key)?
+    {
         return Ok(existing);
     }
-    if let Some(session) = &new.session
-        && let Some(refused) = bindings::name(db, new, session)?
-    {
-        return Ok(refused);
+    let place = contexts::place(db, &new.owner, &new.context)?;
+    let known = match &new.wanted.session {
+        Some(name) => contexts::known(db, name)?,
+        None => None,
+    };
+    let placement = match rules::place(&new.wanted, &new.owner, &place, known.as_ref()) {
+        Ok(placement) => placement,
+        Err(answer) => return Ok(answer),
+    };
+    if let Some(id) = &new.root {
+        rules::check_root(root(db, id)?.as_ref(), &new.owner, &new.context)?;
     }
     let is_new = db
         .prepare_cached(
-            "INSERT INTO tasks (id, owner, context, state, status_at, summary_seq, head, first)
-             VALUES (:id, :owner, :context, :state, :status_at, 1, 1, 1) ON CONFLICT (id) DO NOTHING",
+            "INSERT INTO tasks (id, owner, context, state, status_at, summary_seq, head, first, root, output)
+             VALUES (:id, :owner, :context, :state, :status_at, 1, 1, 1, :root, :output)
+             ON CONFLICT (id) DO NOTHING",
         )?
         .execute(named_params! {
             ":id": new.id.as_str(),
@@ -31,6 +41,8 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
             ":context": new.context.as_str(),
             ":state": new.status.0.as_str(),
             ":status_at": new.status.1.0,
+            ":root": new.root.as_ref().map(TaskId::as_str),
+            ":output": new.output,
         })?;
     if is_new == 0 {
         return Err(rules::duplicate_task().into());
@@ -38,7 +50,10 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
     let ordinal = db.last_insert_rowid();
     insert_event(db, ordinal, Seq::START.next(), new.at, &new.first)?;
     put_snapshot(db, ordinal, Seq::START.next(), &new.snapshot)?;
-    put_key(db, new, ordinal)?;
+    contexts::settle(db, new, &placement)?;
+    if let Some(key) = &new.idempotency {
+        put_key(db, new, key, ordinal)?;
+    }
     Ok(Created::New)
 }
 
@@ -68,14 +83,16 @@ pub(super) fn append(db: &Connection, batch: &Batch) -> Outcome<Appended> {
         db.prepare_cached("UPDATE tasks SET state = :state, status_at = :at WHERE ordinal = :task")?
             .execute(named_params! { ":state": state.as_str(), ":at": at.0, ":task": ordinal })?;
     }
-    if let Some(turn) = &batch.turn {
+    if let Some(TurnText { record: turn, joined }) = &batch.turn {
         db.prepare_cached(
-            "UPDATE tasks SET session = :session, directory = :directory, prompt = :prompt WHERE ordinal = :task",
+            "UPDATE tasks SET session = :session, directory = :directory, prompt = :prompt, joined = :joined
+             WHERE ordinal = :task",
         )?
         .execute(named_params! {
             ":session": turn.session.id.as_str(),
             ":directory": turn.session.directory,
             ":prompt": turn.prompt.as_str(),
+            ":joined": joined,
             ":task": ordinal,
         })?;
     }
@@ -87,15 +104,15 @@ pub(super) fn append(db: &Connection, batch: &Batch) -> Outcome<Appended> {
 }
 
 /// The task and context of an earlier send that counts.
-fn earlier_send(db: &Connection, new: &NewTask) -> Outcome<Option<Created>> {
+fn earlier_send(db: &Connection, owner: &Principal, key: &IdempotencyKey) -> Outcome<Option<Created>> {
     let mut statement = db.prepare_cached(
         "SELECT tasks.id, tasks.context FROM idempotency JOIN tasks ON tasks.ordinal = idempotency.task
          WHERE idempotency.owner = :owner AND digest = :digest AND idempotency.at >= :valid_since",
     )?;
     let mut rows = statement.query(named_params! {
-        ":owner": new.owner.as_str(),
-        ":digest": new.digest,
-        ":valid_since": new.valid_since.0,
+        ":owner": owner.as_str(),
+        ":digest": key.digest,
+        ":valid_since": key.valid_since.0,
     })?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let id = row.get_ref(0)?.as_str()?;
@@ -106,10 +123,10 @@ fn earlier_send(db: &Connection, new: &NewTask) -> Outcome<Option<Created>> {
 }
 
 /// Puts the key of this send in the place of some that no longer count.
-fn put_key(db: &Connection, new: &NewTask, ordinal: i64) -> Outcome<()> {
+fn put_key(db: &Connection, new: &NewTask, key: &IdempotencyKey, ordinal: i64) -> Outcome<()> {
     db.prepare_cached(DELETE_EXPIRED)?.execute(named_params! {
         ":owner": new.owner.as_str(),
-        ":valid_since": new.valid_since.0,
+        ":valid_since": key.valid_since.0,
         ":limit": rules::EXPIRED_KEYS,
     })?;
     db.prepare_cached(
@@ -117,7 +134,7 @@ fn put_key(db: &Connection, new: &NewTask, ordinal: i64) -> Outcome<()> {
     )?
     .execute(named_params! {
         ":owner": new.owner.as_str(),
-        ":digest": new.digest,
+        ":digest": key.digest,
         ":task": ordinal,
         ":at": new.at.0,
     })?;
@@ -126,6 +143,18 @@ fn put_key(db: &Connection, new: &NewTask, ordinal: i64) -> Outcome<()> {
 
 pub(super) const DELETE_EXPIRED: &str = "DELETE FROM idempotency WHERE owner = :owner AND digest IN (
      SELECT digest FROM idempotency WHERE owner = :owner AND at < :valid_since ORDER BY at LIMIT :limit)";
+
+/// What a sub-agent's task needs to know of its root.
+fn root(db: &Connection, id: &TaskId) -> Outcome<Option<Root>> {
+    let mut statement =
+        db.prepare_cached("SELECT owner, context, root IS NOT NULL FROM tasks WHERE id = :id")?;
+    let mut rows = statement.query(named_params! { ":id": id.as_str() })?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let owner = Principal::new(row.get_ref(0)?.as_str()?);
+    let context =
+        ContextId::parse(row.get_ref(1)?.as_str()?).map_err(|cause| damaged(&format!("task {id}"), cause))?;
+    Ok(Some(Root { owner, context, is_child: row.get(2)? }))
+}
 
 /// Where a task stands before an append.
 pub(super) struct Standing {

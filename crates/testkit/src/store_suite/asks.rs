@@ -42,7 +42,8 @@ fn question(task: &str, request: &str) -> Interrupt {
     let mut interrupt = interrupt(task, request);
     interrupt.ask.kind = AskKind::Question;
     let options = vec!["yes".to_owned(), "\"no\"\n".to_owned()];
-    interrupt.ask.questions = vec![Question { text: "Which?".to_owned(), options, multiple: true }];
+    interrupt.ask.questions =
+        vec![Question { text: "Which?".to_owned(), options, multiple: true, custom: true }];
     interrupt
 }
 

@@ -1,7 +1,7 @@
 //! One send makes one task.
 
 use longshore_engine::Tasks;
-use longshore_engine::port::{Create, Created, IdempotencyKey};
+use longshore_engine::port::{ContextPlace, Create, Created, IdempotencyKey};
 use longshore_model::{ErrorKind, Timestamp};
 
 use super::Fixture;
@@ -12,7 +12,7 @@ use super::make::{
 
 /// A send of `task` at `at`, all with one key, of which earlier sends count from `valid_since`.
 fn send(task: &str, at: i64, valid_since: i64) -> Create {
-    let idempotency = IdempotencyKey { digest: [7; 32], valid_since: Timestamp(valid_since) };
+    let idempotency = Some(IdempotencyKey { digest: [7; 32], valid_since: Timestamp(valid_since) });
     Create { idempotency, ..create_in(task, "c", at) }
 }
 
@@ -33,7 +33,19 @@ pub(super) async fn the_same_send_makes_one_task(fixture: &dyn Fixture) {
     let elsewhere = send_in("third", "made-up", 3);
     let again = store.create(Create { session: Some(session_id("unknown")), ..elsewhere }).await;
     assert_eq!(again.expect("a send may come twice"), existing("first"));
-    assert_eq!(store.binding(&ada(), &context_id("made-up")).await.expect("a read"), None);
+    let made_up = store.place(&ada(), &context_id("made-up")).await.expect("a read");
+    assert_eq!(made_up, ContextPlace::default());
+    // Nor the directory.
+    let moved = Create { directory: "/elsewhere".to_owned(), directory_named: true, ..send("fourth", 4, 0) };
+    assert_eq!(store.create(moved).await.expect("a send may come twice"), existing("first"));
+}
+
+pub(super) async fn what_is_no_send_has_no_key(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    for name in ["first", "second"] {
+        made(&store, Create { idempotency: None, ..send(name, 1, 0) }).await;
+    }
+    made(&store, send("third", 1, 0)).await;
 }
 
 pub(super) async fn the_same_send_at_the_same_time_makes_one_task(fixture: &dyn Fixture) {
@@ -88,11 +100,13 @@ pub(super) async fn a_task_id_is_used_once(fixture: &dyn Fixture) {
     made(&store, create("t")).await;
     let mut twin = create_in("t", "other", 2);
     twin.owner = owner("bob");
-    twin.idempotency.digest = [9; 32];
+    twin.idempotency = Some(IdempotencyKey { digest: [9; 32], valid_since: Timestamp(0) });
     let refused = store.create(twin.clone()).await.expect_err("the id is taken");
     assert_eq!(refused.kind(), ErrorKind::Internal);
     assert_eq!(log(&store, "t").await, [submitted("c", 1)]);
     assert_eq!(store.get(&owner("bob"), &task_id("t")).await.expect("a read"), None);
+    let place = store.place(&owner("bob"), &context_id("other")).await.expect("a read");
+    assert_eq!(place, ContextPlace::default());
     // The refused send left no key behind.
     twin.task = task_id("u");
     made(&store, twin).await;

@@ -8,7 +8,7 @@ use longshore_model::{Task, TaskState, Timestamp};
 
 use super::Fixture;
 use super::make::{
-    append, appended, chunk, context_id, create, create_in, everything, folded, made, owner, status,
+    append, appended, child, chunk, context_id, create, create_in, everything, folded, made, owner, status,
     submitted, task_id,
 };
 
@@ -99,6 +99,37 @@ pub(super) async fn filters_narrow_the_list_and_its_total(fixture: &dyn Fixture)
             assert_eq!(paged, expected, "{query:?}");
         }
     }
+}
+
+pub(super) async fn the_tasks_of_sub_agents_can_be_left_out(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    made(&store, create("root")).await;
+    // As many as make several pages of nothing else, and newer than every root.
+    for n in 0..7 {
+        let name = format!("child-{n}");
+        made(&store, child(&name, "root", "root")).await;
+        appended(&store, append(&name, 1, vec![status(TaskState::Working, 9)])).await;
+    }
+    made(&store, create_in("other", "d", 1)).await;
+    made(&store, create("next")).await;
+    let cases: [(Option<&str>, Option<TaskState>, &[&str]); 4] = [
+        (None, None, &["root", "other", "next"]),
+        (Some("c"), None, &["root", "next"]),
+        (None, Some(TaskState::Submitted), &["root", "other", "next"]),
+        (Some("c"), Some(TaskState::Working), &[]),
+    ];
+    for (context, state, expected) in cases {
+        for with_artifacts in [false, true] {
+            let context = context.map(context_id);
+            let query = ListQuery { context, state, with_artifacts, roots_only: true, ..everything() };
+            for limit in [1, 100] {
+                let seen = walk(&store, ListQuery { limit, ..query.clone() }, expected.len() as u64).await;
+                assert_eq!(seen, expected, "{query:?}");
+            }
+        }
+    }
+    let all = store.list(ListQuery { context: Some(context_id("c")), ..everything() }).await.expect("a list");
+    assert_eq!((all.total, all.tasks.iter().filter(|task| task.parent.is_some()).count()), (9, 7));
 }
 
 pub(super) async fn pages_skip_and_double_nothing(fixture: &dyn Fixture) {

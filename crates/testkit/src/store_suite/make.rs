@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use longshore_engine::port::{
-    Append, Appended, AskChange, Binding, Create, Created, IdempotencyKey, ListQuery, Session, Store,
-    TurnRecord,
+    Append, Appended, AskChange, Binding, Create, Created, FileFacts, IdempotencyKey, ListQuery, NewFile,
+    Session, Store, TurnRecord,
 };
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, Interrupt, Json,
-    Message, MessageId, Part, Principal, PromptId, RequestId, Resolution, Role, Seq, SessionId, StatusUpdate,
-    Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
+    Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, FileId, Interrupt,
+    Json, Message, MessageId, Parent, Part, Principal, PromptId, RequestId, Resolution, Role, Seq, SessionId,
+    StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
 };
 
 pub fn owner(name: &str) -> Principal {
@@ -36,10 +36,16 @@ pub fn session(id: &str) -> Session {
     Session { id: session_id(id), directory: format!("/projects/{id}") }
 }
 
-pub fn turn(session_name: &str, prompt: &str) -> TurnRecord {
-    let prompt = PromptId::parse(prompt).expect("tests write valid ids");
-    TurnRecord { session: session(session_name), prompt }
+pub fn prompt_id(id: &str) -> PromptId {
+    PromptId::parse(id).expect("tests write valid ids")
 }
+
+pub fn turn(session_name: &str, prompt: &str) -> TurnRecord {
+    TurnRecord { session: session(session_name), prompt: prompt_id(prompt), joined: Vec::new() }
+}
+
+/// Where contexts work, unless a session says otherwise.
+pub const DIRECTORY: &str = "/projects";
 
 /// A task of ada's in the context `c`, with a key of its own, submitted at 1.
 pub fn create(task: &str) -> Create {
@@ -55,9 +61,24 @@ pub fn create_in(task: &str, context: &str, at: i64) -> Create {
         context: context_id(context),
         first: submitted(context, at),
         at: Timestamp(at),
-        idempotency: IdempotencyKey { digest, valid_since: Timestamp(i64::MIN) },
+        idempotency: Some(IdempotencyKey { digest, valid_since: Timestamp(i64::MIN) }),
+        directory: DIRECTORY.to_owned(),
+        directory_named: false,
         session: None,
+        claim: None,
     }
+}
+
+/// A sub-agent's task of ada's in the context `c`, which the task `caller` below `root` called, submitted at 1.
+pub fn child(task: &str, root: &str, caller: &str) -> Create {
+    let parent = Parent {
+        root: task_id(root),
+        task: task_id(caller),
+        call: Some("call".to_owned()),
+        depth: if root == caller { 1 } else { 2 },
+        session: session_id(&format!("ses_{task}")),
+    };
+    Create { first: submitted_below("c", 1, parent), idempotency: None, ..create(task) }
 }
 
 /// The answer to a send that made `task` in the context `c` before.
@@ -79,7 +100,15 @@ pub fn binding(who: &str, context: &str, name: &str) -> Binding {
 pub fn submitted(context: &str, at: i64) -> TaskEvent {
     let id = MessageId::parse("m").expect("tests write valid ids");
     let message = Message::new(id, Role::User, vec![Part::text("hi")]);
-    TaskEvent::Submitted { context_id: context_id(context), message, at: Timestamp(at) }
+    TaskEvent::submitted(context_id(context), message, Timestamp(at))
+}
+
+fn submitted_below(context: &str, at: i64, below: Parent) -> TaskEvent {
+    let mut event = submitted(context, at);
+    if let TaskEvent::Submitted { parent, .. } = &mut event {
+        *parent = Some(Box::new(below));
+    }
+    event
 }
 
 pub fn status(state: TaskState, at: i64) -> TaskEvent {
@@ -161,6 +190,29 @@ pub fn asking(task: &str, expected: u64, asks: Vec<AskChange>) -> Append {
     Append { asks, ..append(task, expected, vec![chunk("x")]) }
 }
 
+pub fn file_id(id: &str) -> FileId {
+    FileId::parse(id).expect("tests write valid ids")
+}
+
+/// A file of a task of ada's, kept at 1. Its digest is none: stores do not look at it.
+pub fn file(task: &str, id: &str, bytes: &[u8]) -> NewFile {
+    let mut sha256 = [0; 32];
+    sha256[..id.len()].copy_from_slice(id.as_bytes());
+    NewFile {
+        id: file_id(id),
+        owner: ada(),
+        task: task_id(task),
+        facts: FileFacts {
+            name: Some(format!("{id}.txt")),
+            media_type: "text/plain".to_owned(),
+            size: bytes.len() as u64,
+            sha256,
+            at: Timestamp(1),
+        },
+        bytes: bytes.into(),
+    }
+}
+
 /// Everything of ada's on one page.
 pub fn everything() -> ListQuery {
     ListQuery {
@@ -170,6 +222,7 @@ pub fn everything() -> ListQuery {
         status_after: None,
         limit: 1000,
         after: None,
+        roots_only: false,
         with_artifacts: true,
     }
 }

@@ -3,17 +3,16 @@
 use std::slice;
 use std::sync::Arc;
 
-use longshore_engine::port::{
-    Append, AskChange, Create, IdempotencyKey, ListQuery, Store, StoredTask, TurnRecord,
-};
+use longshore_engine::port::{Append, AskChange, Create, ListQuery, Store, StoredTask, TurnRecord};
 use longshore_model::{
-    AskKind, Interrupt, Principal, Resolution, Seq, Task, TaskEvent, TaskId, TaskState, Timestamp,
+    AskKind, Interrupt, OutputModes, Principal, Resolution, Seq, Task, TaskEvent, TaskId, TaskState,
+    Timestamp,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::Fixture;
-use super::make::{appended, closed, everything, folded, made, turn};
+use super::make::{append, appended, closed, create, everything, folded, made, prompt_id, status, turn};
 use crate::arbitrary;
 
 /// When everything is written: before any ask that is closed is old.
@@ -42,10 +41,12 @@ pub fn script() -> impl Strategy<Value = Script> {
     let cuts = vec((1..5_usize, any::<bool>(), number, vec(ask_change(), 0..3)), 1..8);
     let ids = (arbitrary::principal(), arbitrary::task_id());
     (ids, arbitrary::submitted(), arbitrary::events_of_a_turn(24), cuts).prop_map(
-        |((owner, task), first, mut events, cuts)| {
-            let TaskEvent::Submitted { context_id, .. } = &first else {
+        |((owner, task), mut first, mut events, cuts)| {
+            let TaskEvent::Submitted { context_id, parent, .. } = &mut first else {
                 unreachable!("the strategy says so")
             };
+            // Nothing is its own root.
+            parent.take_if(|parent| parent.root == task);
             let mut batches = Vec::new();
             // Round and round until all events stand in some batch.
             for (size, with_snapshot, turn_number, mut asks) in cuts.into_iter().cycle() {
@@ -59,7 +60,10 @@ pub fn script() -> impl Strategy<Value = Script> {
                     }
                 }
                 let rest = events.split_off(size.min(events.len()));
-                let turn = turn_number.map(|n| turn(&format!("ses_{n}"), &format!("msg_{n}")));
+                let turn = turn_number.map(|n| TurnRecord {
+                    joined: (0..n % 3).map(|joined| prompt_id(&format!("msg_{n}_{joined}"))).collect(),
+                    ..turn(&format!("ses_{n}"), &format!("msg_{n}"))
+                });
                 batches.push(Batch {
                     events: std::mem::replace(&mut events, rest),
                     with_snapshot,
@@ -86,19 +90,20 @@ fn ask_change() -> impl Strategy<Value = AskChange> {
 pub async fn replay(fixture: &dyn Fixture, script: Script) {
     let store = fixture.open();
     let Script { owner, task, first, batches } = script;
-    let TaskEvent::Submitted { context_id, .. } = &first else { panic!("a script begins with a submission") };
-    let create = Create {
-        owner: owner.clone(),
-        task: task.clone(),
-        context: context_id.clone(),
-        first: first.clone(),
-        at: Timestamp(1),
-        idempotency: IdempotencyKey { digest: [0; 32], valid_since: Timestamp(0) },
-        session: None,
+    let TaskEvent::Submitted { context_id, parent, terms, .. } = &first else {
+        panic!("a script begins with a submission")
     };
-    made(&store, create).await;
+    let wanted =
+        Create { owner: owner.clone(), task: task.clone(), context: context_id.clone(), ..create("any") };
+    let root = parent.as_ref().map(|parent| parent.root.clone());
+    if let Some(root) = &root {
+        make_root(&store, Create { task: root.clone(), idempotency: None, ..wanted.clone() }).await;
+    }
+    made(&store, Create { first: first.clone(), ..wanted }).await;
 
-    let mut expected = Expected { owner, task, events: vec![first], turn: None, asks: Vec::new() };
+    let output = terms.output.clone();
+    let mut expected =
+        Expected { owner, task, root, output, events: vec![first], turn: None, asks: Vec::new() };
     expected.check(&store).await;
     for batch in batches {
         let head = expected.head();
@@ -121,9 +126,24 @@ pub async fn replay(fixture: &dyn Fixture, script: Script) {
     expected.check(&store).await;
 }
 
+/// A task that is over, for another to belong to.
+async fn make_root(store: &Arc<dyn Store>, create: Create) {
+    let (task, context_id) = (create.task.clone(), create.context.clone());
+    let message = match create.first {
+        TaskEvent::Submitted { message, .. } => message,
+        other => panic!("{other:?} begins no log"),
+    };
+    let first = TaskEvent::submitted(context_id, message, Timestamp(1));
+    made(store, Create { first, ..create }).await;
+    appended(store, Append { task, ..append("any", 1, vec![status(TaskState::Completed, 2)]) }).await;
+}
+
 struct Expected {
     owner: Principal,
     task: TaskId,
+    /// The root that it belongs to.
+    root: Option<TaskId>,
+    output: OutputModes,
     events: Vec<TaskEvent>,
     turn: Option<TurnRecord>,
     /// All of them, in the order in which they were opened.
@@ -205,19 +225,31 @@ impl Expected {
         };
         assert_eq!(store.get(&self.owner, &self.task).await.expect("a read").as_ref(), Some(&stored));
         let head = store.head(&self.owner, &self.task).await.expect("a read").expect("the task is there");
-        assert_eq!((head.seq, head.state), (stored.seq, task.status.state));
+        assert_eq!((head.seq, head.state, &head.output), (stored.seq, task.status.state, &self.output));
+        if let Some(root) = &self.root {
+            assert_eq!(store.children(root).await.expect("a read"), slice::from_ref(&stored));
+        }
         let unfinished = store.unfinished().await.expect("a read");
         assert_eq!(unfinished, if task.status.state.is_terminal() { vec![] } else { vec![stored] });
 
         for state in [None, Some(task.status.state)] {
             let query = ListQuery { owner: self.owner.clone(), state, ..everything() };
-            let page =
-                store.list(ListQuery { with_artifacts: false, ..query.clone() }).await.expect("a list");
-            assert_eq!(page.tasks, [Task { artifacts: Vec::new(), ..task.clone() }]);
-            assert_eq!(store.list(query).await.expect("a list").tasks, slice::from_ref(&task));
+            let lean = ListQuery { with_artifacts: false, ..query.clone() };
+            assert_eq!(self.listed(store, lean).await, [Task { artifacts: Vec::new(), ..task.clone() }]);
+            assert_eq!(self.listed(store, query.clone()).await, slice::from_ref(&task));
+            let roots = self.listed(store, ListQuery { roots_only: true, ..query }).await;
+            assert_eq!(roots.len(), usize::from(self.root.is_none()));
         }
         let other = TaskState::ALL.into_iter().find(|state| *state != task.status.state);
         let query = ListQuery { owner: self.owner.clone(), state: other, ..everything() };
-        assert_eq!(store.list(query).await.expect("a list").total, 0);
+        assert_eq!(self.listed(store, query).await, []);
+    }
+
+    /// What a list holds beside the root.
+    async fn listed(&self, store: &Arc<dyn Store>, query: ListQuery) -> Vec<Task> {
+        let mut page = store.list(query).await.expect("a list");
+        assert_eq!(page.total, page.tasks.len() as u64);
+        page.tasks.retain(|task| Some(&task.id) != self.root.as_ref());
+        page.tasks
     }
 }

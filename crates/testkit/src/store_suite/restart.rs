@@ -7,8 +7,8 @@ use longshore_model::{Seq, TaskState};
 
 use super::Fixture;
 use super::make::{
-    ada, append, appended, binding, chunk, context_id, create, create_in, everything, existing, made, owner,
-    session, session_id, status, task_id, turn,
+    ada, append, appended, binding, child, chunk, context_id, create, create_in, everything, existing, file,
+    file_id, made, owner, session, session_id, status, task_id, turn,
 };
 
 pub(super) async fn unfinished_tasks_come_in_the_order_of_creation(fixture: &dyn Fixture) {
@@ -50,10 +50,13 @@ pub(super) async fn everything_is_there_after_a_restart(fixture: &dyn Fixture) {
     store.bind(binding("ada", "c", "ses")).await.expect("the session is free");
     made(&store, Create { session: Some(session_id("ses")), ..create_in("named", "d", 1) }).await;
     appended(&store, append("named", 1, vec![status(TaskState::Completed, 3)])).await;
+    made(&store, child("below", "open", "open")).await;
+    appended(&store, append("below", 1, vec![status(TaskState::Completed, 3)])).await;
+    store.put_file(file("done", "f", b"content")).await.expect("a file");
     let bound = |named| Some(Bound { session: session("ses"), named });
     for (context, expected) in [("c", bound(false)), ("d", bound(true))] {
-        let found = store.binding(&ada(), &context_id(context)).await.expect("a read");
-        assert_eq!(found, expected, "{context}");
+        let found = store.place(&ada(), &context_id(context)).await.expect("a read");
+        assert_eq!(found.bound, expected, "{context}");
     }
 
     let before = seen(&store).await;
@@ -65,7 +68,7 @@ pub(super) async fn everything_is_there_after_a_restart(fixture: &dyn Fixture) {
     assert_eq!(again, existing("open"));
     // Who owns which session, and what is bound to what, holds as before.
     let bobs = Create { owner: owner("bob"), session: Some(session_id("ses")), ..create_in("bobs", "e", 1) };
-    assert_eq!(store.create(bobs).await.expect("an answer"), Created::UnknownSession);
+    assert_eq!(store.create(bobs).await.expect("an answer"), Created::ForeignSession);
     let other = Create { session: Some(session_id("other")), ..create_in("other", "d", 1) };
     assert_eq!(store.create(other).await.expect("an answer"), Created::OtherSession);
     appended(&store, append("open", 4, vec![status(TaskState::Completed, 4)])).await;
@@ -89,8 +92,11 @@ async fn seen(store: &Arc<dyn Store>) -> Vec<String> {
         seen.push(format!("{:?}", store.list(ListQuery { with_artifacts, ..everything() }).await));
     }
     for context in ["c", "d"] {
-        seen.push(format!("{:?}", store.binding(&ada(), &context_id(context)).await));
+        seen.push(format!("{:?}", store.place(&ada(), &context_id(context)).await));
     }
+    seen.push(format!("{:?}", store.children(&task_id("open")).await));
+    seen.push(format!("{:?}", store.file(&ada(), &file_id("f")).await));
+    seen.push(format!("{:?}", store.read_file(&file_id("f"), 0, 100).await));
     seen.push(format!("{:?}", store.unfinished().await));
     seen
 }

@@ -68,6 +68,8 @@ pub(super) async fn a_session_stays_with_its_first_owner(fixture: &dyn Fixture) 
     assert_eq!(bound(&store, "bob", "d").await, Some(unnamed("bobs")));
 
     named::only_its_owner_can_name_a_session(&store).await;
+    named::a_session_that_is_nobodys_can_be_claimed(&store).await;
+    named::of_claims_at_once_one_stands(&store).await;
 }
 
 pub(super) async fn contexts_may_share_a_session(fixture: &dyn Fixture) {
@@ -127,8 +129,10 @@ async fn of_bindings_at_once_one_stands(store: &Arc<dyn Store>, known: Option<&'
     assert!(answers.iter().all(|answer| *answer == stands), "{stands:?} stands, but {answers:?}");
 }
 
+pub(super) use named::check_refused;
+
 async fn bound(store: &Arc<dyn Store>, who: &str, context: &str) -> Option<Bound> {
-    store.binding(&owner(who), &context_id(context)).await.expect("a read")
+    store.place(&owner(who), &context_id(context)).await.expect("a read").bound
 }
 
 fn unnamed(name: &str) -> Bound {

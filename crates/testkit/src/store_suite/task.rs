@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use longshore_engine::port::{Append, Create, Head, StoredTask};
-use longshore_model::{Seq, TaskState};
+use longshore_engine::port::{Append, Create, Head, StoredTask, TurnRecord};
+use longshore_model::{OutputModes, Seq, TaskEvent, TaskState};
 
 use super::Fixture;
 use super::make::{
-    ada, append, appended, chunk, context_id, create, folded, made, owner, status, submitted, task_id, turn,
+    ada, append, appended, chunk, context_id, create, folded, made, owner, prompt_id, status, submitted,
+    task_id, turn,
 };
 
 pub(super) async fn a_foreign_task_is_not_there(fixture: &dyn Fixture) {
@@ -50,7 +51,25 @@ pub(super) async fn the_head_follows_the_log(fixture: &dyn Fixture) {
             seq = head;
         }
         let head = store.head(&ada(), &task_id("t")).await.expect("a read");
-        assert_eq!(head, Some(Head { context: context_id("c"), seq, first: Seq(1), state }));
+        let output = OutputModes::default();
+        assert_eq!(head, Some(Head { context: context_id("c"), seq, first: Seq(1), state, output }));
+    }
+}
+
+pub(super) async fn the_head_tells_what_the_caller_accepts(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    let cases: [(&str, &[&str]); 3] =
+        [("any", &[]), ("text", &["text/plain"]), ("more", &["text/*", "image/png"])];
+    for (name, modes) in cases {
+        let output = OutputModes::new(modes.iter().copied());
+        let mut create = create(name);
+        if let TaskEvent::Submitted { terms, .. } = &mut create.first {
+            terms.output = output.clone();
+        }
+        made(&store, create).await;
+        appended(&store, append(name, 1, vec![chunk("x"), status(TaskState::Completed, 2)])).await;
+        let head = store.head(&ada(), &task_id(name)).await.expect("a read").expect("it is there");
+        assert_eq!(head.output, output);
     }
 }
 
@@ -97,6 +116,14 @@ pub(super) async fn the_newest_turn_is_kept(fixture: &dyn Fixture) {
     let second = Some(turn("ses_2", "msg_2"));
     appended(&store, Append { turn: second.clone(), ..append("t", 3, vec![chunk("c")]) }).await;
     assert_eq!(kept().await, second);
+    // Prompts that join it, and none any more.
+    for joined in [&["msg_4", "msg_3"][..], &["msg_5"], &[]] {
+        let seq = store.head(&ada(), &task_id("t")).await.expect("a read").expect("it is there").seq;
+        let joined = joined.iter().map(|id| prompt_id(id)).collect();
+        let record = Some(TurnRecord { joined, ..turn("ses_2", "msg_2") });
+        appended(&store, Append { turn: record.clone(), ..append("t", seq.0, vec![chunk("x")]) }).await;
+        assert_eq!(kept().await, record);
+    }
     // What is not written changes nothing.
     let late = Append { turn: first, ..append("t", 1, vec![chunk("d")]) };
     store.append(late).await.expect("a conflict is no error");

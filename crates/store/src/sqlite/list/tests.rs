@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use longshore_engine::port::PageCursor;
 use longshore_model::{TaskState, Timestamp};
 use longshore_testkit::store_suite::make::{context_id, everything, task_id};
 
@@ -23,7 +24,7 @@ fn every_list_walks_an_index_in_its_order() {
     let db = open(directory.path());
     let after = PageCursor { status_at: Timestamp(5), task: task_id("t") };
     // Each bit chooses one of the things that may be asked for.
-    for chosen in 0..32_u8 {
+    for chosen in 0..64_u8 {
         let has = |bit: u8| chosen >> bit & 1 == 1;
         let query = ListQuery {
             context: has(0).then(|| context_id("c")),
@@ -31,9 +32,13 @@ fn every_list_walks_an_index_in_its_order() {
             status_after: has(2).then_some(Timestamp(1)),
             after: has(3).then(|| after.clone()),
             with_artifacts: has(4),
+            roots_only: has(5),
             ..everything()
         };
         let mut filter = Filter::of(&query);
+        // The total is counted without a look at the tasks, but for those of a context that have a state: they are few.
+        let count = plan(&db, &filter.count(), &filter.values);
+        assert_eq!(count.contains("COVERING INDEX"), !(has(0) && has(1)), "{query:?}\n{count}");
         let parts = if query.with_artifacts { Parts::All } else { Parts::WithoutArtifacts };
         let sql = filter.page(parts, &query);
         let plan = plan(&db, &sql, &filter.values);
@@ -50,6 +55,15 @@ fn every_list_walks_an_index_in_its_order() {
         // A sort of its own would read every task of the owner for each page.
         assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{query:?}\n{plan}");
     }
+}
+
+#[test]
+fn the_tasks_of_sub_agents_are_found_by_their_root() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(directory.path());
+    let plan = plan(&db, &super::super::read::select_children(), &[text("t")]);
+    assert!(plan.contains("INDEX tasks_by_root (root=?)"), "{plan}");
+    assert!(!plan.contains("TEMP B-TREE"), "{plan}");
 }
 
 #[test]

@@ -1,6 +1,11 @@
-use longshore_engine::port::{Appended, Store};
-use longshore_model::{BlockKind, PartContent, Seq, TaskState};
-use longshore_testkit::store_suite::make::{ada, asking, folded, interrupt, opens, task_id, turn};
+use longshore_engine::port::{Appended, Bound, ContextPlace, Create, Created, ListQuery, Store};
+use longshore_model::{
+    AskKind, BlockKind, Closed, OutputModes, PartContent, Resolution, Seq, TaskState, Timestamp,
+};
+use longshore_testkit::store_suite::make::{
+    ada, asking, child, closes, context_id, create, create_in, everything, file, folded, interrupt, opens,
+    request_id, session, task_id, turn,
+};
 
 use super::super::SqliteStore;
 use super::*;
@@ -145,6 +150,8 @@ fn a_path_that_looks_like_a_uri_is_a_path() {
 /// What a program that knew the first migration only has left behind: a task that has said something before and after
 /// its snapshot, one that is done, and one that is damaged.
 const FIRST_SCHEMA_ROWS: &str = r#"
+    INSERT INTO sessions (id, owner, directory, at) VALUES ('ses', 'ada', '/projects/ses', 1);
+    INSERT INTO bindings (owner, context, session, directory, named, at) VALUES ('ada', 'c', 'ses', '/projects/ses', 0, 1);
     INSERT INTO tasks (ordinal, id, owner, context, state, status_at, summary_seq, head, first, session, directory, prompt)
     VALUES (1, 'works', 'ada', 'c', 'working', 2, 2, 7, 1, 'ses', '/projects/ses', 'msg'),
            (2, 'done', 'ada', 'c', 'completed', 3, 2, 2, 1, NULL, NULL, NULL),
@@ -181,7 +188,7 @@ async fn a_file_of_the_first_schema_is_taken_over_with_what_it_holds() {
     drop(db);
 
     let store = SqliteStore::open(&path, Durability::Process).unwrap();
-    assert_eq!(applied(&Connection::open(&path).unwrap()).unwrap(), 2);
+    assert_eq!(applied(&Connection::open(&path).unwrap()).unwrap(), MIGRATIONS.len());
     let works = store.get(&ada(), &task_id("works")).await.unwrap().unwrap();
     let seen: Vec<_> = works
         .task
@@ -211,7 +218,8 @@ async fn a_file_of_the_first_schema_is_taken_over_with_what_it_holds() {
     let events: Vec<_> = entries.into_iter().map(|entry| entry.event).collect();
     assert_eq!(folded(&task_id("works"), &events), works.task);
     let done = store.head(&ada(), &task_id("done")).await.unwrap().unwrap();
-    assert_eq!((done.seq, done.state), (Seq(2), TaskState::Completed));
+    assert_eq!((done.seq, done.state, done.output), (Seq(2), TaskState::Completed, OutputModes::default()));
+    check_place(&store).await;
     let damaged = store.get(&ada(), &task_id("bad")).await.unwrap_err();
     assert_eq!(damaged.kind(), ErrorKind::Internal);
 
@@ -221,4 +229,95 @@ async fn a_file_of_the_first_schema_is_taken_over_with_what_it_holds() {
     let unfinished = store.unfinished().await.unwrap();
     let open: Vec<_> = unfinished.into_iter().map(|stored| (stored.task.id, stored.open_asks)).collect();
     assert_eq!(open, [(task_id("works"), vec![interrupt("works", "r")])]);
+}
+
+/// The context of both files works where its session does, and is not moved.
+async fn check_place(store: &SqliteStore) {
+    let bound = Some(Bound { session: session("ses"), named: false });
+    let expected = ContextPlace { directory: Some("/projects/ses".to_owned()), bound };
+    assert_eq!(store.place(&ada(), &context_id("c")).await.unwrap(), expected);
+    let moving = Create { directory: "/elsewhere".to_owned(), directory_named: true, ..create("moves") };
+    assert_eq!(store.create(moving).await.unwrap(), Created::OtherDirectory);
+    assert_eq!(store.place(&ada(), &context_id("none")).await.unwrap(), ContextPlace::default());
+}
+
+/// What a program that knew two migrations has left behind: a task that works and asks, and one in a context that never
+/// had a session.
+const SECOND_SCHEMA_ROWS: &str = r#"
+    INSERT INTO sessions (id, owner, directory, at) VALUES ('ses', 'ada', '/projects/ses', 1);
+    INSERT INTO bindings (owner, context, session, directory, named, at) VALUES ('ada', 'c', 'ses', '/projects/ses', 0, 1);
+    INSERT INTO tasks (ordinal, id, owner, context, state, status_at, summary_seq, head, first, session, directory, prompt)
+    VALUES (1, 'works', 'ada', 'c', 'input_required', 2, 2, 2, 1, 'ses', '/projects/ses', 'msg'),
+           (2, 'waits', 'ada', 'd', 'submitted', 1, 1, 1, 1, NULL, NULL, NULL);
+    INSERT INTO events (task, seq, at, kind, body) VALUES
+        (1, 1, 1, 'submitted', '{"submitted":{"context_id":"c","message":{"id":"m","role":"user","parts":[{"content":{"text":"hi"}}]},"at":1}}'),
+        (1, 2, 2, 'status', '{"status":{"status":{"state":"input_required","at":2}}}'),
+        (2, 1, 1, 'submitted', '{"submitted":{"context_id":"d","message":{"id":"m","role":"user","parts":[{"content":{"text":"hi"}}]},"at":1}}');
+    INSERT INTO snapshots (task, seq, summary, artifacts) VALUES
+        (1, 1, '{"id":"works","context_id":"c","status":{"state":"submitted","at":1},"artifacts":[],"history":[{"id":"m","role":"user","parts":[{"content":{"text":"hi"}}]}]}', '[]'),
+        (2, 1, '{"id":"waits","context_id":"d","status":{"state":"submitted","at":1},"artifacts":[],"history":[{"id":"m","role":"user","parts":[{"content":{"text":"hi"}}]}]}', '[]');
+    INSERT INTO idempotency (owner, digest, task, at) VALUES ('ada', x'7761697473000000000000000000000000000000000000000000000000000000', 2, 1);
+    INSERT INTO interrupts (request, task, owner, kind, session, summary, details, questions, asked_at, expires_at, resolution, closed_at, closed_by, how)
+    VALUES ('open', 1, 'ada', 'permission', 'ses', 'May I do open?', '{"patterns": ["ls *"], "big": 12345678901234567890123}', '[]', 1, NULL, NULL, NULL, NULL, NULL),
+           ('gone', 1, 'ada', 'question', 'ses', 'Which?', '{}', '[{"text":"Which?","options":["a"],"multiple":false}]', 1, 5, 'replied', 3, 'ada', 'a');
+"#;
+
+#[tokio::test]
+async fn a_file_of_the_second_schema_is_taken_over_with_what_it_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let mut db = Connection::open(&path).unwrap();
+    migrate(&mut db, &MIGRATIONS[..2]).unwrap();
+    db.execute_batch(SECOND_SCHEMA_ROWS).unwrap();
+    drop(db);
+
+    let store = SqliteStore::open(&path, Durability::Process).unwrap();
+    let unfinished = store.unfinished().await.unwrap();
+    let [works, waits] = unfinished.as_slice() else { panic!("{unfinished:?}") };
+    assert_eq!((&works.turn, works.task.status.state), (&Some(turn("ses", "msg")), TaskState::InputRequired));
+    assert_eq!((&works.task.terms, &works.task.parent), (&Box::default(), &None));
+    assert_eq!(works.open_asks, [interrupt("works", "open")]);
+    assert_eq!((waits.task.id.as_str(), &waits.turn), ("waits", &None));
+    let gone = store.interrupt(&request_id("gone")).await.unwrap().unwrap();
+    assert_eq!((gone.ask.kind, gone.closed.unwrap().resolution), (AskKind::Question, Resolution::Replied));
+    check_place(&store).await;
+
+    // Nobody knows where the other context works, until its next task says so.
+    let place = async || store.place(&ada(), &context_id("d")).await.unwrap();
+    assert_eq!(place().await, ContextPlace::default());
+    let there = Create { directory: "/a".to_owned(), directory_named: true, ..create_in("next", "d", 1) };
+    assert_eq!(store.create(there).await.unwrap(), Created::New);
+    assert_eq!(place().await.directory.as_deref(), Some("/a"));
+
+    // And it goes on, with what is new.
+    let closed = Closed { resolution: Resolution::Replied, at: Timestamp(9), by: None, how: None };
+    let outcome = store.append(asking("works", 2, vec![closes("open", closed)])).await.unwrap();
+    assert_eq!(outcome, Appended::Head(Seq(3)));
+    assert_eq!(store.create(child("below", "works", "works")).await.unwrap(), Created::New);
+    assert_eq!(store.children(&task_id("works")).await.unwrap().len(), 1);
+    store.put_file(file("works", "f", b"content")).await.unwrap();
+    let roots = store.list(ListQuery { roots_only: true, ..everything() }).await.unwrap();
+    let names: Vec<_> = roots.tasks.iter().map(|task| task.id.as_str()).collect();
+    assert_eq!((names, roots.total), (vec!["works", "waits", "next"], 3));
+}
+
+#[test]
+fn every_earlier_schema_becomes_the_present_one() {
+    let schema = |db: &Connection| -> Vec<(String, Option<String>)> {
+        let mut statement = db.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name").unwrap();
+        statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect()
+    };
+    let mut fresh = Connection::open_in_memory().unwrap();
+    migrate(&mut fresh, MIGRATIONS).unwrap();
+    for known in 0..MIGRATIONS.len() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.db");
+        migrate(&mut Connection::open(&path).unwrap(), &MIGRATIONS[..known]).unwrap();
+        let db = open_writer(&path, Durability::Process).unwrap();
+        assert_eq!(applied(&db).unwrap(), MIGRATIONS.len(), "{known}");
+        assert_eq!(schema(&db), schema(&fresh), "{known}");
+        let broken: i64 =
+            db.query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(broken, 0);
+    }
 }

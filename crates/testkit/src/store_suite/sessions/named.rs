@@ -18,12 +18,12 @@ fn named(name: &str) -> Bound {
     Bound { session: session(name), named: true }
 }
 
-/// The send is refused and leaves nothing: no task, no key, and the context is bound as before.
-async fn check_refused(store: &Arc<dyn Store>, send: Create, expected: Created) {
+/// The send is refused and leaves nothing: no task, no key, and the context works where it did.
+pub(in super::super) async fn check_refused(store: &Arc<dyn Store>, send: Create, expected: Created) {
     let (who, context) = (send.owner.clone(), send.context.clone());
-    let before = store.binding(&who, &context).await.expect("a read");
+    let before = store.place(&who, &context).await.expect("a read");
     assert_eq!(store.create(send.clone()).await.expect("an answer"), expected, "{send:?}");
-    assert_eq!(store.binding(&who, &context).await.expect("a read"), before, "{send:?}");
+    assert_eq!(store.place(&who, &context).await.expect("a read"), before, "{send:?}");
     assert_eq!(store.get(&who, &send.task).await.expect("a read"), None, "{send:?}");
     // With a key left behind this would be an `Existing`.
     assert_eq!(store.create(send.clone()).await.expect("an answer"), expected, "{send:?}");
@@ -62,8 +62,11 @@ pub(super) async fn a_context_that_is_bound_keeps_its_session(store: &Arc<dyn St
     }
     let by_name = send("ada", "keeps-named", 1, "keeps_1");
     made(store, by_name.clone()).await;
-    for (context, stands) in [("keeps_1", unnamed("keeps_1")), ("keeps-named", named("keeps_1"))] {
+    for (context, before) in [("keeps_1", unnamed("keeps_1")), ("keeps-named", named("keeps_1"))] {
+        assert_eq!(bound(store, "ada", context).await, Some(before), "{context}");
         made(store, send("ada", context, 2, "keeps_1")).await;
+        // From now on the caller counts on it, whoever chose it first.
+        let stands = named("keeps_1");
         assert_eq!(bound(store, "ada", context).await, Some(stands.clone()), "{context}");
         // The caller's own, and one that nobody knows: the context has another all the same.
         for other in ["keeps_2", "keeps_unknown"] {
@@ -82,9 +85,14 @@ pub(super) async fn a_context_that_is_bound_keeps_its_session(store: &Arc<dyn St
 pub(super) async fn only_its_owner_can_name_a_session(store: &Arc<dyn Store>) {
     store.bind(binding("ada", "names", "names_adas")).await.expect("the session is free");
     store.bind(binding("bob", "names", "names_bobs")).await.expect("the session is free");
-    let cases = [("ada", "names_bobs"), ("bob", "names_adas"), ("ada", "names_none"), ("ADA", "names_adas")];
-    for (who, name) in cases {
-        check_refused(store, send(who, "names-new", 1, name), Created::UnknownSession).await;
+    let cases = [
+        ("ada", "names_bobs", Created::ForeignSession),
+        ("bob", "names_adas", Created::ForeignSession),
+        ("ADA", "names_adas", Created::ForeignSession),
+        ("ada", "names_none", Created::UnknownSession),
+    ];
+    for (who, name, expected) in cases {
+        check_refused(store, send(who, "names-new", 1, name), expected).await;
     }
     // A name that was refused is still free.
     store.bind(binding("bob", "names-later", "names_none")).await.expect("the session is free");
@@ -103,6 +111,62 @@ pub(super) async fn a_session_that_was_named_can_be_replaced(store: &Arc<dyn Sto
     let replacing = Binding { replaces, ..binding("ada", "replaced", "replaced_2") };
     assert_eq!(store.bind(replacing).await.expect("the session is free"), unnamed("replaced_2"));
     assert_eq!(bound(store, "ada", "replaced").await, Some(unnamed("replaced_2")));
+}
+
+pub(super) async fn a_session_that_is_nobodys_can_be_claimed(store: &Arc<dyn Store>) {
+    let claiming = |who, context, number, name| {
+        let place = Session { directory: "/claimed".to_owned(), ..session(name) };
+        Create { claim: Some(place), ..send(who, context, number, name) }
+    };
+    made(store, claiming("ada", "claims", 1, "claims_1")).await;
+    let claimed = Session { directory: "/claimed".to_owned(), ..session("claims_1") };
+    let stands = Some(Bound { session: claimed.clone(), named: true });
+    assert_eq!(bound(store, "ada", "claims").await, stands);
+    // It is ada's now: nobody else can claim it, name it or bind it, and ada need not claim it again.
+    check_refused(store, claiming("bob", "claims", 2, "claims_1"), Created::ForeignSession).await;
+    check_refused(store, send("bob", "claims", 2, "claims_1"), Created::ForeignSession).await;
+    store.bind(binding("bob", "claims", "claims_1")).await.expect_err("it is ada's");
+    made(store, send("ada", "claims-too", 1, "claims_1")).await;
+    assert_eq!(bound(store, "ada", "claims-too").await, stands);
+    // A claim takes nobody's session: what is bound stays bound, what is owned stays where it is.
+    store.bind(binding("bob", "claims", "claims_bobs")).await.expect("the session is free");
+    check_refused(store, claiming("ada", "claims-new", 1, "claims_bobs"), Created::ForeignSession).await;
+    check_refused(store, claiming("ada", "claims", 3, "claims_2"), Created::OtherSession).await;
+    store.bind(binding("bob", "claims-free", "claims_2")).await.expect("nobody has it");
+    store.bind(binding("ada", "claims-own", "claims_own")).await.expect("the session is free");
+    made(store, claiming("ada", "claims-again", 1, "claims_own")).await;
+    assert_eq!(bound(store, "ada", "claims-again").await, Some(named("claims_own")));
+    // What is claimed must be what was named.
+    let wrong = [
+        Create { claim: Some(session("claims_4")), ..send("ada", "claims-wrong", 1, "claims_3") },
+        Create { session: None, ..claiming("ada", "claims-wrong", 1, "claims_3") },
+    ];
+    for wrong in wrong {
+        store.create(wrong).await.expect_err("two sessions");
+    }
+    store.bind(binding("bob", "claims-3", "claims_3")).await.expect("nobody has it");
+    store.bind(binding("bob", "claims-4", "claims_4")).await.expect("nobody has it");
+}
+
+/// Many owners claim one session at once.
+pub(super) async fn of_claims_at_once_one_stands(store: &Arc<dyn Store>) {
+    let tasks = Tasks::new();
+    let sends: Vec<_> = (0..32)
+        .map(|n| {
+            let (store, who) = (store.clone(), format!("owner-{n}"));
+            let send = send(&who, &format!("claimed-{n}"), 1, "claimed");
+            let send = Create { claim: Some(session("claimed")), ..send };
+            tasks.spawn("send", async move { store.create(send).await.expect("an answer") })
+        })
+        .collect();
+    let mut winners = 0;
+    for send in sends {
+        match send.await.expect("no send panics") {
+            Created::New => winners += 1,
+            other => assert_eq!(other, Created::ForeignSession),
+        }
+    }
+    assert_eq!(winners, 1);
 }
 
 /// Many sends to one new context, half of which name one session and half another.

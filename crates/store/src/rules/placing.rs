@@ -1,0 +1,93 @@
+//! Where a new task is to work: the session and the directory of its context.
+
+use longshore_engine::port::{Bound, ContextPlace, Create, Created, Session};
+use longshore_model::{Error, Principal, Result, SessionId};
+
+/// A session and whose it is.
+pub(crate) struct OwnedSession {
+    pub(crate) owner: Principal,
+    pub(crate) session: Session,
+}
+
+/// What a `Create` says of where to work.
+pub(crate) struct Wanted {
+    directory: String,
+    directory_named: bool,
+    /// The session that the caller named.
+    pub(crate) session: Option<SessionId>,
+    claim: Option<Session>,
+}
+
+impl Wanted {
+    pub(crate) fn of(create: &Create) -> Result<Self> {
+        let Create { directory, directory_named, session, claim, .. } = create;
+        if claim.as_ref().is_some_and(|claim| Some(&claim.id) != session.as_ref()) {
+            return Err(Error::internal("the session that is claimed is not the one that was named"));
+        }
+        Ok(Self {
+            directory: directory.clone(),
+            directory_named: *directory_named,
+            session: session.clone(),
+            claim: claim.clone(),
+        })
+    }
+}
+
+/// What is to be written with a new task.
+#[derive(Default)]
+pub(crate) struct Placement {
+    /// A session that was nobody's and becomes the caller's.
+    pub(crate) claims: Option<Session>,
+    /// What the context is to be bound to.
+    pub(crate) binds: Option<Bound>,
+    /// Where the context is to work from now on.
+    pub(crate) settles: Option<String>,
+}
+
+/// `place` is what is known of the context, `known` what is known of the session that is wanted. The error is the answer
+/// to the caller; nothing may be written then.
+pub(crate) fn place(
+    wanted: &Wanted,
+    owner: &Principal,
+    place: &ContextPlace,
+    known: Option<&OwnedSession>,
+) -> std::result::Result<Placement, Created> {
+    let mut placement = match &wanted.session {
+        Some(name) => name_session(name, wanted, owner, place.bound.as_ref(), known)?,
+        None => Placement::default(),
+    };
+    let bound = placement.binds.as_ref().or(place.bound.as_ref());
+    let brought = bound.map(|bound| &bound.session.directory);
+    let directory = place.directory.as_ref().or(brought).unwrap_or(&wanted.directory);
+    // Whoever names a session for a context wants the context to work where the session does. A session that the
+    // context has already may have been moved by the gateway.
+    let moves = place.bound.is_none() && brought.is_some_and(|brought| brought != directory);
+    if moves || wanted.directory_named && wanted.directory != *directory {
+        return Err(Created::OtherDirectory);
+    }
+    if place.directory.is_none() {
+        placement.settles = Some(directory.clone());
+    }
+    Ok(placement)
+}
+
+fn name_session(
+    name: &SessionId,
+    wanted: &Wanted,
+    owner: &Principal,
+    bound: Option<&Bound>,
+    known: Option<&OwnedSession>,
+) -> std::result::Result<Placement, Created> {
+    let (session, claims) = match (bound, known, &wanted.claim) {
+        (Some(bound), ..) if bound.session.id == *name => (&bound.session, None),
+        (Some(_), ..) => return Err(Created::OtherSession),
+        (None, Some(known), _) if known.owner == *owner => (&known.session, None),
+        (None, Some(_), _) => return Err(Created::ForeignSession),
+        (None, None, Some(claim)) => (claim, Some(claim.clone())),
+        (None, None, None) => return Err(Created::UnknownSession),
+    };
+    // A binding that says so already stays as it is.
+    let binds =
+        bound.is_none_or(|bound| !bound.named).then(|| Bound { session: session.clone(), named: true });
+    Ok(Placement { claims, binds, settles: None })
+}

@@ -1,0 +1,197 @@
+//! Files of tasks: kept in chunks, so that a range is read without the rest, and written in steps, so that the turns
+//! which write meanwhile do not wait for a whole file.
+
+use std::sync::Arc;
+
+use longshore_engine::port::{FileFacts, NewFile};
+use longshore_model::{Error, FileId, Principal, Result, TaskId, Timestamp};
+use rusqlite::{Connection, Row, named_params};
+
+use super::fault::{Outcome, damaged};
+use super::writer::Writer;
+use crate::rules::{self, FileIdentity};
+
+/// The bytes of a chunk, but for the last of a file. It cannot be changed: a file that is there would be read wrong.
+const CHUNK: usize = 256 * 1024;
+
+/// What one request to the writer may bring. A step takes some milliseconds, and all that waits has its turn before the
+/// next one.
+const STEP: usize = 4 * CHUNK;
+
+/// Writes the file step by step; it is there with the last one. What is left of a file whose writer gave up is
+/// completed by the next one, or goes when the gateway starts.
+pub(super) async fn put(writer: &Writer, file: NewFile) -> Result<()> {
+    rules::check_file(&file)?;
+    let file = Arc::new(file);
+    let mut from = 0;
+    loop {
+        let step = file.clone();
+        if writer.run(move |db| put_step(db, &step, from)).await? {
+            return Ok(());
+        }
+        from += STEP;
+    }
+}
+
+/// What is known of a file that is there.
+pub(super) fn facts(db: &Connection, owner: &Principal, id: &FileId) -> Outcome<Option<FileFacts>> {
+    let mut statement = db.prepare_cached(
+        "SELECT name, media_type, size, sha256, at FROM files WHERE id = :id AND owner = :owner AND complete",
+    )?;
+    let mut rows = statement.query(named_params! { ":id": id.as_str(), ":owner": owner.as_str() })?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    Ok(Some(FileFacts {
+        name: row.get(0)?,
+        media_type: row.get(1)?,
+        size: size(id, row, 2)?,
+        sha256: sha256(id, row, 3)?,
+        at: Timestamp(row.get(4)?),
+    }))
+}
+
+/// Reads the chunks that the range touches, and no other.
+pub(super) fn read(db: &Connection, id: &FileId, offset: u64, length: usize) -> Outcome<Option<Vec<u8>>> {
+    let mut statement = db.prepare_cached("SELECT ordinal, size FROM files WHERE id = :id AND complete")?;
+    let mut rows = statement.query(named_params! { ":id": id.as_str() })?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let (ordinal, size) = (row.get::<_, i64>(0)?, size(id, row, 1)?);
+    let wanted = size.saturating_sub(offset).min(length as u64);
+    let mut bytes = Vec::new();
+    if wanted == 0 {
+        return Ok(Some(bytes));
+    }
+
+    let chunk = CHUNK as u64;
+    let mut statement = db.prepare_cached(READ_CHUNKS)?;
+    let mut rows = statement.query(named_params! {
+        ":file": ordinal,
+        ":first": place(offset / chunk),
+        ":last": place((offset + wanted - 1) / chunk),
+    })?;
+    let mut skipped = usize::try_from(offset % chunk).unwrap_or(CHUNK);
+    while let Some(row) = rows.next()? {
+        let rest = row.get_ref(0)?.as_blob()?.get(skipped..).unwrap_or_default();
+        let missing = usize::try_from(wanted).unwrap_or(usize::MAX) - bytes.len();
+        bytes.extend_from_slice(&rest[..missing.min(rest.len())]);
+        skipped = 0;
+    }
+    // A chunk that is missing or short would move all that follows.
+    if bytes.len() as u64 != wanted {
+        return Err(damaged(&what(id), "its chunks are not as long as it is"));
+    }
+    Ok(Some(bytes))
+}
+
+/// Removes what nobody will complete any more. For the start.
+pub(super) fn remove_incomplete(db: &Connection) -> Outcome<()> {
+    db.execute(REMOVE_INCOMPLETE, [])?;
+    Ok(())
+}
+
+const REMOVE_INCOMPLETE: &str = "DELETE FROM files WHERE complete = 0";
+
+const READ_CHUNKS: &str =
+    "SELECT bytes FROM file_chunks WHERE file = :file AND place BETWEEN :first AND :last ORDER BY place";
+
+/// Writes what follows `from`. Gives whether the whole file is there.
+///
+/// Each step looks the file up anew, because its task may be gone by now, and another file have its place. Two writers
+/// of one file do each other no harm: they bring the same chunks.
+fn put_step(db: &Connection, file: &NewFile, from: usize) -> Outcome<bool> {
+    let ordinal = match known(db, &file.id)? {
+        Some(known) => {
+            known.identity.check(file)?;
+            if known.complete {
+                return Ok(true);
+            }
+            known.ordinal
+        }
+        None if from == 0 => insert(db, file)?,
+        None => return Err(Error::task_not_found(file.task.as_str()).into()),
+    };
+    let to = file.bytes.len().min(from + STEP);
+    for (number, bytes) in ((from / CHUNK) as u64..).zip(file.bytes[from..to].chunks(CHUNK)) {
+        db.prepare_cached(
+            "INSERT OR IGNORE INTO file_chunks (file, place, bytes) VALUES (:file, :place, :bytes)",
+        )?
+        .execute(named_params! { ":file": ordinal, ":place": place(number), ":bytes": bytes })?;
+    }
+    let is_complete = to == file.bytes.len();
+    if is_complete {
+        db.prepare_cached("UPDATE files SET complete = 1 WHERE ordinal = :file")?
+            .execute(named_params! { ":file": ordinal })?;
+    }
+    Ok(is_complete)
+}
+
+/// A file that is there, or that somebody writes.
+struct Known {
+    ordinal: i64,
+    identity: FileIdentity,
+    complete: bool,
+}
+
+fn known(db: &Connection, id: &FileId) -> Outcome<Option<Known>> {
+    let mut statement = db.prepare_cached(
+        "SELECT files.ordinal, files.owner, tasks.id, size, sha256, complete
+         FROM files JOIN tasks ON tasks.ordinal = files.task WHERE files.id = :id",
+    )?;
+    let mut rows = statement.query(named_params! { ":id": id.as_str() })?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let identity = FileIdentity {
+        owner: Principal::new(row.get_ref(1)?.as_str()?),
+        task: TaskId::parse(row.get_ref(2)?.as_str()?).map_err(|cause| damaged(&what(id), cause))?,
+        size: size(id, row, 3)?,
+        sha256: sha256(id, row, 4)?,
+    };
+    Ok(Some(Known { ordinal: row.get(0)?, identity, complete: row.get(5)? }))
+}
+
+fn insert(db: &Connection, file: &NewFile) -> Outcome<i64> {
+    let NewFile { id, owner, task, facts, .. } = file;
+    let mut statement = db.prepare_cached("SELECT ordinal, owner FROM tasks WHERE id = :id")?;
+    let mut rows = statement.query(named_params! { ":id": task.as_str() })?;
+    let found = match rows.next()? {
+        Some(row) => Some((row.get::<_, i64>(0)?, Principal::new(row.get_ref(1)?.as_str()?))),
+        None => None,
+    };
+    rules::check_file_task(file, found.as_ref().map(|(_, owner)| owner))?;
+    db.prepare_cached(
+        "INSERT INTO files (id, task, owner, name, media_type, size, sha256, at, complete)
+         VALUES (:id, :task, :owner, :name, :media_type, :size, :sha256, :at, 0)",
+    )?
+    .execute(named_params! {
+        ":id": id.as_str(),
+        ":task": found.map(|(ordinal, _)| ordinal),
+        ":owner": owner.as_str(),
+        ":name": facts.name,
+        ":media_type": facts.media_type,
+        ":size": place(facts.size),
+        ":sha256": facts.sha256,
+        ":at": facts.at.0,
+    })?;
+    Ok(db.last_insert_rowid())
+}
+
+fn size(id: &FileId, row: &Row<'_>, column: usize) -> Outcome<u64> {
+    u64::try_from(row.get::<_, i64>(column)?).map_err(|cause| damaged(&what(id), cause))
+}
+
+fn sha256(id: &FileId, row: &Row<'_>, column: usize) -> Outcome<[u8; 32]> {
+    row.get_ref(column)?
+        .as_blob()?
+        .try_into()
+        .map_err(|cause: std::array::TryFromSliceError| damaged(&what(id), cause))
+}
+
+/// SQLite's integers have a sign. What is beyond them is behind the end of every file.
+fn place(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn what(id: &FileId) -> String {
+    format!("file {id}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use longshore_engine::port::{Appended, Store};
+use longshore_model::{ErrorKind, Seq};
+use longshore_testkit::store_suite::make::{ada, append, child, chunk, create, file, file_id, task_id};
+use rusqlite::params_from_iter;
+use rusqlite::types::Value;
+use tempfile::TempDir;
+
+use super::super::{Durability, SqliteStore, schema};
+use super::*;
+
+struct Bench {
+    directory: TempDir,
+    store: SqliteStore,
+}
+
+impl Bench {
+    /// A store with the task `t`.
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let bench = Self { store: open(&directory), directory };
+        bench.store.create(create("t")).await.unwrap();
+        bench
+    }
+
+    fn intruder(&self) -> Connection {
+        let db = Connection::open(self.directory.path().join("store.db")).unwrap();
+        db.pragma_update(None, "foreign_keys", true).unwrap();
+        db
+    }
+
+    /// How many files and chunks there are, complete or not.
+    fn rows(&self) -> (i64, i64) {
+        let count = "SELECT (SELECT count(*) FROM files), (SELECT count(*) FROM file_chunks)";
+        self.intruder().query_row(count, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
+    }
+
+    /// Writes the first step of a file, and no more until the future is polled again.
+    async fn begin(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {
+        // The thread is kept busy until the step waits, so that it cannot be answered while it is asked for.
+        let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
+        let wait = move |_: &Connection| Ok(released.recv().unwrap_err());
+        let mut busy = self.store.writer.run(wait).boxed();
+        assert!((&mut busy).now_or_never().is_none());
+        let mut put = self.store.put_file(file);
+        assert!((&mut put).now_or_never().is_none());
+        drop(release);
+        busy.await.unwrap();
+        // What is asked for after the step is answered after it.
+        self.store.writer.run(|_| Ok(())).await.unwrap();
+        put
+    }
+}
+
+fn open(directory: &TempDir) -> SqliteStore {
+    SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap()
+}
+
+fn content(size: usize) -> Vec<u8> {
+    (0..size).map(|place| (place >> 12).to_le_bytes()[0]).collect()
+}
+
+#[tokio::test]
+async fn a_turn_writes_between_the_steps_of_a_file() {
+    let bench = Bench::new().await;
+    let bytes = content(STEP + 1);
+    let put = bench.begin(file("t", "f", &bytes)).await;
+    let outcome = bench.store.append(append("t", 1, vec![chunk("x")])).await.unwrap();
+    assert_eq!(outcome, Appended::Head(Seq(2)));
+    // Half a file is none.
+    assert_eq!(bench.rows(), (1, 4));
+    assert_eq!(bench.store.file(&ada(), &file_id("f")).await.unwrap(), None);
+    assert_eq!(bench.store.read_file(&file_id("f"), 0, 1).await.unwrap(), None);
+    put.await.unwrap();
+    assert!(bench.store.read_file(&file_id("f"), 0, usize::MAX).await.unwrap() == Some(bytes));
+}
+
+#[tokio::test]
+async fn a_file_whose_writer_gave_up_is_completed_by_the_next() {
+    let bench = Bench::new().await;
+    let bytes = content(2 * STEP + 1);
+    drop(bench.begin(file("t", "f", &bytes)).await);
+    assert_eq!(bench.rows(), (1, 4));
+    bench.store.put_file(file("t", "f", &bytes)).await.unwrap();
+    assert_eq!(bench.rows(), (1, 9));
+    assert!(bench.store.read_file(&file_id("f"), 0, usize::MAX).await.unwrap() == Some(bytes));
+}
+
+#[tokio::test]
+async fn what_nobody_completes_goes_with_the_next_start() {
+    let mut bench = Bench::new().await;
+    bench.store.put_file(file("t", "whole", b"content")).await.unwrap();
+    drop(bench.begin(file("t", "half", &content(STEP + 1))).await);
+    assert_eq!(bench.rows(), (2, 5));
+    drop(bench.store);
+    bench.store = open(&bench.directory);
+    assert_eq!(bench.rows(), (1, 1));
+    assert!(bench.store.file(&ada(), &file_id("whole")).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn files_and_sub_agents_go_with_their_task() {
+    let bench = Bench::new().await;
+    bench.store.create(create("other")).await.unwrap();
+    bench.store.create(child("below", "t", "t")).await.unwrap();
+    for (task, id) in [("t", "f"), ("below", "g"), ("other", "h")] {
+        bench.store.put_file(file(task, id, &content(CHUNK + 1))).await.unwrap();
+    }
+    let half = bench.begin(file("t", "half", &content(STEP + 1))).await;
+    assert_eq!(bench.rows(), (4, 10));
+
+    bench.intruder().execute("DELETE FROM tasks WHERE id = 't'", []).unwrap();
+    assert_eq!(bench.rows(), (1, 2));
+    assert_eq!(bench.store.get(&ada(), &task_id("below")).await.unwrap(), None);
+    assert!(bench.store.file(&ada(), &file_id("h")).await.unwrap().is_some());
+    // Its other half does not end up in another file, although that has its place.
+    bench.store.put_file(file("other", "i", &content(1))).await.unwrap();
+    assert_eq!(half.await.unwrap_err().kind(), ErrorKind::TaskNotFound);
+    assert_eq!(bench.rows(), (2, 3));
+}
+
+#[tokio::test]
+async fn a_file_that_is_damaged_is_reported() {
+    // What happens to it, and whether the range behind the damage can be read.
+    let damages = [
+        ("DELETE FROM file_chunks WHERE place = 1", true),
+        ("UPDATE file_chunks SET bytes = x'00' WHERE place = 1", true),
+        ("UPDATE files SET size = size + 1", true),
+        ("DELETE FROM file_chunks", false),
+    ];
+    for (damage, rest_is_whole) in damages {
+        let bench = Bench::new().await;
+        let bytes = content(3 * CHUNK);
+        bench.store.put_file(file("t", "f", &bytes)).await.unwrap();
+        bench.intruder().execute_batch(damage).unwrap();
+        let error = bench.store.read_file(&file_id("f"), 0, usize::MAX).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Internal, "{damage}");
+        assert!(error.message().contains("file f is damaged"), "{error}");
+        let rest = bench.store.read_file(&file_id("f"), 2 * CHUNK as u64, CHUNK).await;
+        assert_eq!(rest.is_ok(), rest_is_whole, "{damage}");
+    }
+}
+
+/// How SQLite means to do it, one line a step.
+fn plan(db: &Connection, sql: &str) -> String {
+    let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let values = vec![Value::Null; statement.parameter_count()];
+    let steps = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
+    steps.map(Result::unwrap).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_range_reads_its_own_chunks_and_a_start_what_is_incomplete() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = schema::open_writer(&directory.path().join("store.db"), Durability::Process).unwrap();
+    let range = plan(&db, READ_CHUNKS);
+    assert!(range.contains("(file=? AND place>? AND place<?)") && !range.contains("TEMP B-TREE"), "{range}");
+    let start = plan(&db, REMOVE_INCOMPLETE);
+    assert!(start.contains("INDEX files_incomplete"), "{start}");
+}
