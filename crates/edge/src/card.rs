@@ -9,7 +9,7 @@ use longshore_model::card::Card;
 use longshore_wire::v1;
 use sha2::{Digest, Sha256};
 
-use crate::file;
+use crate::conditional;
 use crate::media::Media;
 use crate::reply::{self, Response};
 
@@ -36,7 +36,7 @@ impl CardAnswer {
     }
 
     pub(crate) fn answer(&self, verb: &Method, headers: &HeaderMap) -> Response {
-        let mut response = if file::is_known(headers, self.etag.to_str().unwrap_or_default()) {
+        let mut response = if conditional::is_known(headers, self.etag.to_str().unwrap_or_default()) {
             reply::empty(StatusCode::NOT_MODIFIED)
         } else if verb == Method::HEAD {
             let mut response = reply::json(StatusCode::OK, Media::Json, Bytes::new());

@@ -13,7 +13,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode};
 use longshore_engine::Engine;
 use longshore_model::{Error, ErrorKind, Result};
-use longshore_wire::extension::{self, Extension};
+use longshore_wire::extension::{self, Activated, Extension};
 use longshore_wire::jsonrpc::Id;
 use tokio_util::sync::CancellationToken;
 
@@ -113,13 +113,14 @@ impl Dispatcher {
         if !route.verbs().contains(&parts.method) {
             return wrong_verb(&route, parts);
         }
-        let answered = match self.check_required(parts) {
+        let activated = extensions::activated(&parts.headers);
+        let answered = match self.check_required(activated) {
             Ok(()) => self.rest(&caller, &route, parts, body).await,
             Err(error) => Err(error),
         };
         match answered {
             Ok(mut response) => {
-                extensions::echo(&mut response, extensions::public(extensions::activated(&parts.headers)));
+                extensions::echo(&mut response, extensions::public(activated));
                 response
             }
             Err(error) => refuse(parts, &error),
@@ -127,8 +128,8 @@ impl Dispatcher {
     }
 
     /// Refuses an operation whose caller does not know what every caller must know.
-    pub(crate) fn check_required(&self, parts: &Parts) -> Result<()> {
-        extension::check_required(extensions::activated(&parts.headers), &self.required)
+    pub(crate) fn check_required(&self, activated: Activated) -> Result<()> {
+        extension::check_required(activated, &self.required)
     }
 
     async fn file(&self, caller: &Caller, route: &Route, id: &str, parts: &Parts) -> Response {

@@ -3,8 +3,6 @@
 //! What an agent hands over is nobody's to trust: a browser is told to save it, to take its type as it is said, and to
 //! run nothing of it.
 
-mod selection;
-
 use std::fmt::Write as _;
 use std::io;
 use std::ops::Range;
@@ -24,9 +22,8 @@ use longshore_model::{Error, ErrorKind, FileId, Result, Timestamp};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::auth::Caller;
+use crate::conditional::{self, Selection, Validators};
 use crate::reply::{self, Response};
-pub(crate) use selection::is_known;
-use selection::{Selection, Validators};
 
 /// What is read at once. The next is read when the socket has taken the one before.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -60,7 +57,7 @@ pub(crate) async fn answer(engine: &Engine, caller: &Caller, id: &str, parts: &P
         facts.map_err(|error| if error.kind() == ErrorKind::RouteNotFound { not_found() } else { error })?;
     let (tag, last_modified) = (tag(&facts.sha256), http_date(facts.at));
     let validators = Validators { tag: &tag, last_modified: &last_modified };
-    let selected = selection::select(&parts.method, &parts.headers, validators, facts.size);
+    let selected = conditional::select(&parts.method, &parts.headers, validators, facts.size);
     let (status, range) = match selected {
         Selection::Whole => (StatusCode::OK, 0..facts.size),
         Selection::Part(range) => (StatusCode::PARTIAL_CONTENT, range),

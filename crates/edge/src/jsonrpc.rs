@@ -52,8 +52,9 @@ impl Dispatcher {
         activated: Activated,
     ) -> Response {
         let params = call.params.map_or("{}", |params| params.get());
-        let operation =
-            self.check_required(parts).and_then(|()| named_operation(parts, &call.method, params, activated));
+        let operation = self
+            .check_required(activated)
+            .and_then(|()| named_operation(parts, &call.method, params, activated));
         let Some(id) = call.id else {
             let done = match operation {
                 Ok(operation) => self.operations.notify(caller, operation, activated).await,

@@ -10,6 +10,7 @@
 pub mod auth;
 mod body;
 mod card;
+mod conditional;
 mod dispatch;
 mod extensions;
 mod file;

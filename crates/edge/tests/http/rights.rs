@@ -41,7 +41,7 @@ fn seen(text: &str) -> (bool, bool) {
 
 /// Every way to see a task, each with what it gives for this credential.
 async fn every_view(gateway: &Gateway, task: &str, message: &Value, credential: &str) -> Vec<String> {
-    let calls: [Call; 8] = [
+    let calls: [Call; 9] = [
         gateway.call("GET", &format!("/tasks/{task}")),
         gateway.rpc("GetTask", &json!({"id": task})),
         gateway.call("GET", "/tasks?includeArtifacts=true"),
@@ -50,6 +50,8 @@ async fn every_view(gateway: &Gateway, task: &str, message: &Value, credential: 
         gateway.rpc("SendMessage", message),
         gateway.call("GET", &format!("/tasks/{task}:subscribe")).header("last-event-id", "0"),
         gateway.rpc("SendStreamingMessage", message),
+        // From behind the end: the task as it is.
+        gateway.rpc("SubscribeToTask", &json!({"id": task})).header("last-event-id", "99"),
     ];
     let mut texts = Vec::new();
     for call in calls {

@@ -1,6 +1,4 @@
-//! Which bytes of a file a request asks for: `If-None-Match`, then `Range` with its `If-Range`.
-//!
-//! A file never changes under its id, so its date is as good a validator as its tag.
+//! How much a request asks for of something that it may have already: `If-None-Match`, then `Range` with its `If-Range`.
 
 use std::ops::Range;
 
@@ -52,8 +50,8 @@ fn opaque(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }
 
-/// Compared strongly: two weakly equal versions may differ in their bytes. A date is compared as it was written, since
-/// a client sends back what it was given.
+/// Compared strongly: two weakly equal versions may differ in their bytes. A file never changes under its id, so its date
+/// is as good as its tag; it is compared as it was written, since a client sends back what it was given.
 fn is_same_version(headers: &HeaderMap, file: Validators<'_>) -> bool {
     if !headers.contains_key(IF_RANGE) {
         return true;
