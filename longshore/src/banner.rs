@@ -5,7 +5,7 @@ use std::path::Path;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::config::credentials::Credential;
+use crate::config::credentials::{Credential, Login};
 
 /// The facts of a start.
 #[derive(Debug)]
@@ -54,12 +54,12 @@ impl Banner<'_> {
 
     /// A secret that somebody configured is theirs to know: it is not shown.
     fn authorization(&self) -> String {
-        match (self.token, self.credentials.first()) {
+        match (self.token, self.credentials.first().map(|credential| &credential.login)) {
             (Some(token), _) => format!("-H 'Authorization: Bearer {}'", token.expose_secret()),
-            (None, Some(Credential::Basic { username, .. })) => {
+            (None, Some(Login::Basic { username, .. })) => {
                 format!("-u {}", quoted(username))
             }
-            (None, Some(Credential::ApiKey { .. })) => "-H \"X-API-Key: $API_KEY\"".to_owned(),
+            (None, Some(Login::ApiKey { .. })) => "-H \"X-API-Key: $API_KEY\"".to_owned(),
             (None, _) => "-H \"Authorization: Bearer $A2A_BEARER_TOKEN\"".to_owned(),
         }
     }
@@ -72,6 +72,8 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use longshore_edge::Rights;
+
     use super::*;
 
     fn banner<'a>(token: Option<&'a SecretString>, credentials: &'a [Credential]) -> Banner<'a> {
@@ -106,11 +108,12 @@ mod tests {
     fn a_configured_secret_is_not_shown() {
         let secret = || SecretString::from("s3cret");
         let cases = [
-            (Credential::Bearer { token: secret(), principal: "p".into() }, "Bearer $A2A_BEARER_TOKEN\""),
-            (Credential::Basic { username: "ada".into(), password: secret() }, "-u 'ada'"),
-            (Credential::ApiKey { key: secret(), principal: "p".into() }, "X-API-Key: $API_KEY\""),
+            (Login::Bearer { token: secret(), principal: "p".into() }, "Bearer $A2A_BEARER_TOKEN\""),
+            (Login::Basic { username: "ada".into(), password: secret() }, "-u 'ada'"),
+            (Login::ApiKey { key: secret(), principal: "p".into() }, "X-API-Key: $API_KEY\""),
         ];
-        for (credential, expected) in cases {
+        for (login, expected) in cases {
+            let credential = Credential { login, rights: Rights::default() };
             let text = banner(None, std::slice::from_ref(&credential)).text();
             assert!(text.contains(expected), "{text}");
             assert!(!text.contains("s3cret") && !text.contains("  token"), "{text}");

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use longshore_edge::{Capabilities, Capability, Exposure, Rights};
+use longshore_model::card::AuthScheme;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
@@ -13,29 +15,52 @@ use super::table::CREDENTIALS;
 /// It never changes, so that tasks stay visible when the token does.
 pub const DEFAULT_PRINCIPAL: &str = "default";
 
-/// One way in, and who comes through it.
+/// One way in, who comes through it, and what opens there.
 #[derive(Clone, Debug)]
-pub enum Credential {
+pub struct Credential {
+    pub login: Login,
+    pub rights: Rights,
+}
+
+/// What the caller presents, and who that makes it.
+#[derive(Clone, Debug)]
+pub enum Login {
     Bearer { token: SecretString, principal: String },
     Basic { username: String, password: SecretString },
     ApiKey { key: SecretString, principal: String },
 }
 
 impl Credential {
+    /// The token of the gateway's owner: it opens everything.
+    pub fn of_owner(token: SecretString) -> Self {
+        let principal = DEFAULT_PRINCIPAL.to_owned();
+        Self { login: Login::Bearer { token, principal }, rights: Rights::of_owner() }
+    }
+
     /// What the caller presents, and who that makes it.
     fn claim(&self) -> ((&'static str, &str, &str), &str) {
-        match self {
-            Self::Bearer { token, principal } => (("bearer token", "", token.expose_secret()), principal),
-            Self::Basic { username, password } => {
+        match &self.login {
+            Login::Bearer { token, principal } => (("bearer token", "", token.expose_secret()), principal),
+            Login::Basic { username, password } => {
                 (("user name and password", username, password.expose_secret()), username)
             }
-            Self::ApiKey { key, principal } => (("API key", "", key.expose_secret()), principal),
+            Login::ApiKey { key, principal } => (("API key", "", key.expose_secret()), principal),
+        }
+    }
+}
+
+impl Login {
+    fn scheme(&self) -> AuthScheme {
+        match self {
+            Self::Bearer { .. } => AuthScheme::Bearer,
+            Self::Basic { .. } => AuthScheme::Basic,
+            Self::ApiKey { .. } => AuthScheme::ApiKey,
         }
     }
 }
 
 /// Every field that an entry may have.
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 10] = [
     "scheme",
     "token",
     "key",
@@ -44,6 +69,7 @@ const FIELDS: [&str; 9] = [
     "principal",
     "credential_id",
     "capabilities",
+    "thinking_exposure",
     "enabled",
 ];
 
@@ -85,13 +111,41 @@ pub fn read(reader: &mut Reader<'_>) -> Vec<Credential> {
     credentials
 }
 
-/// What two credentials share that would make one caller two principals.
-pub fn ambiguous(credentials: &[Credential]) -> Option<&'static str> {
+/// Why it would not be known which of two credentials a caller presents.
+pub fn ambiguous(credentials: &[Credential]) -> Option<String> {
     let mut seen = BTreeMap::new();
-    credentials.iter().map(Credential::claim).find_map(|(presented, principal)| {
-        let before = *seen.entry(presented).or_insert(principal);
-        (before != principal).then_some(presented.0)
+    credentials.iter().find_map(|credential| {
+        let (presented, principal) = credential.claim();
+        let (before, rights) = *seen.entry(presented).or_insert((principal, &credential.rights));
+        let what = presented.0;
+        if before != principal {
+            Some(format!("two principals have the same {what}; each needs its own"))
+        } else if *rights != credential.rights {
+            Some(format!("two entries have the same {what} and other rights; keep one of them"))
+        } else {
+            None
+        }
     })
+}
+
+/// What an exposure may be written as.
+pub const EXPOSURES: &str = "must be none, all, or a list of raw_thinking, tool_trace";
+
+/// An exposure from its words. `None`: they say nothing, too much, or are unknown.
+pub fn exposure<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Exposure> {
+    let none = Exposure { raw_thinking: false, tool_trace: false };
+    let words: Vec<String> =
+        words.into_iter().map(|word| word.trim().to_ascii_lowercase().replace('-', "_")).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [] => None,
+        ["none"] => Some(none),
+        ["all"] => Some(Exposure { raw_thinking: true, tool_trace: true }),
+        words => words.iter().try_fold(none, |shown, word| match *word {
+            "raw_thinking" => Some(Exposure { raw_thinking: true, ..shown }),
+            "tool_trace" => Some(Exposure { tool_trace: true, ..shown }),
+            _ => None,
+        }),
+    }
 }
 
 fn is_disabled(entry: &Value) -> bool {
@@ -120,8 +174,9 @@ impl Entry<'_, '_> {
         if fields.get("enabled").is_some_and(|enabled| !enabled.is_boolean() && !enabled.is_null()) {
             self.wrong("enabled", "must be true or false");
         }
-        self.without_effect(fields);
-        match self.text(fields, "scheme").as_deref() {
+        let (capabilities, exposure) = (self.capabilities(fields), self.exposure(fields));
+        let credential_id = self.text(fields, "credential_id");
+        let login = match self.text(fields, "scheme").as_deref() {
             Some("bearer") => self.bearer(fields),
             Some("basic") => self.basic(fields),
             Some("api_key") => self.api_key(fields),
@@ -133,16 +188,56 @@ impl Entry<'_, '_> {
                 self.missing("scheme");
                 None
             }
-        }
+        }?;
+        let capabilities = capabilities.unwrap_or_else(|| Capabilities::of_scheme(login.scheme()));
+        Some(Credential { login, rights: Rights { capabilities, exposure, credential_id } })
     }
 
-    fn bearer(&mut self, fields: &Map<String, Value>) -> Option<Credential> {
+    /// `None`: those of the scheme, also for an empty list.
+    fn capabilities(&mut self, fields: &Map<String, Value>) -> Option<Capabilities> {
+        let words = self.words(fields, "capabilities")?;
+        let known: Option<Capabilities> = words.iter().map(|word| Capability::parse(word)).collect();
+        if known.is_none() {
+            let all = Capability::ALL.map(Capability::as_str).join(", ");
+            self.wrong("capabilities", &format!("must be a list of {all}"));
+        }
+        known.filter(|_| !words.is_empty())
+    }
+
+    /// `None`: as the gateway is configured.
+    fn exposure(&mut self, fields: &Map<String, Value>) -> Option<Exposure> {
+        const FIELD: &str = "thinking_exposure";
+
+        let words = self.words(fields, FIELD)?;
+        let exposure = exposure(words.iter().map(String::as_str));
+        if exposure.is_none() {
+            self.wrong(FIELD, EXPOSURES);
+        }
+        exposure
+    }
+
+    /// A list of words, or the only one of them as a text.
+    fn words(&mut self, fields: &Map<String, Value>, name: &str) -> Option<Vec<String>> {
+        let list = match fields.get(name)? {
+            Value::Null => return None,
+            Value::Array(list) => list.as_slice(),
+            word => std::slice::from_ref(word),
+        };
+        let words: Option<Vec<String>> =
+            list.iter().map(|word| word.as_str().map(|word| word.trim().to_owned())).collect();
+        if words.is_none() {
+            self.wrong(name, "must be a list of words");
+        }
+        words
+    }
+
+    fn bearer(&mut self, fields: &Map<String, Value>) -> Option<Login> {
         self.refuse(fields, "bearer", &["username", "password", "key"]);
         let (token, principal) = (self.required(fields, "token"), self.required(fields, "principal"));
-        Some(Credential::Bearer { token: token?.into(), principal: principal? })
+        Some(Login::Bearer { token: token?.into(), principal: principal? })
     }
 
-    fn basic(&mut self, fields: &Map<String, Value>) -> Option<Credential> {
+    fn basic(&mut self, fields: &Map<String, Value>) -> Option<Login> {
         self.refuse(fields, "basic", &["token", "key"]);
         if self.text(fields, "principal").is_some() {
             self.wrong("principal", "must not be given for basic: it is the username");
@@ -152,32 +247,13 @@ impl Entry<'_, '_> {
         if username.contains(':') {
             self.wrong("username", "must not hold a colon: the header could not be read back");
         }
-        Some(Credential::Basic { username, password: password?.into() })
+        Some(Login::Basic { username, password: password?.into() })
     }
 
-    fn api_key(&mut self, fields: &Map<String, Value>) -> Option<Credential> {
+    fn api_key(&mut self, fields: &Map<String, Value>) -> Option<Login> {
         self.refuse(fields, "api_key", &["username", "password", "token"]);
         let (key, principal) = (self.required(fields, "key"), self.required(fields, "principal"));
-        Some(Credential::ApiKey { key: key?.into(), principal: principal? })
-    }
-
-    /// A field that is known but changes nothing yet is said, not swallowed.
-    fn without_effect(&mut self, fields: &Map<String, Value>) {
-        if fields.get("capabilities").is_some_and(|value| !matches!(value, Value::Null | Value::Array(_))) {
-            self.wrong("capabilities", "must be a list");
-        }
-        self.text(fields, "credential_id");
-        for name in ["capabilities", "credential_id"] {
-            let given = fields.get(name).is_some_and(|value| {
-                !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty())
-            });
-            if given {
-                self.reader.warn(format!(
-                    "auth.credentials[{}].{name} is not supported by this version and has no effect",
-                    self.index
-                ));
-            }
-        }
+        Some(Login::ApiKey { key: key?.into(), principal: principal? })
     }
 
     fn refuse(&mut self, fields: &Map<String, Value>, scheme: &str, names: &[&str]) {
