@@ -263,7 +263,7 @@ impl Actor {
     }
 
     /// Asks the store for something, again and again while it is away. Another failure ends the task.
-    async fn from_store<T, F>(&mut self, mut ask: impl FnMut(&Surroundings) -> F) -> Result<T, Stop>
+    async fn ask_store<T, F>(&mut self, mut ask: impl FnMut(&Surroundings) -> F) -> Result<T, Stop>
     where
         F: Future<Output = Result<T>>,
     {

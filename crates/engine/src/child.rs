@@ -8,11 +8,11 @@ use tokio::sync::mpsc;
 
 use crate::actor::{self, Inbox, Surroundings};
 use crate::asks::AskNews;
-use crate::{files, lifecycle};
 use crate::port::{Session, TurnRecord};
 use crate::registry::Registration;
 use crate::service::Snapshot;
 use crate::writer::Writer;
+use crate::{files, lifecycle};
 
 /// What the owner of the root task tells.
 #[derive(Debug)]
@@ -92,7 +92,8 @@ impl ChildActor {
                     self.writer.flush(Some(record)).await?;
                 }
                 News::Report(AgentEvent::File { block, file }) => {
-                    let told = files::keep(&self.around, &self.owner, self.writer.task(), block, file).await?;
+                    let told =
+                        files::keep(&self.around, &self.owner, self.writer.task(), block, file).await?;
                     if let Some(event) = told {
                         self.writer.push(event);
                     }
@@ -128,7 +129,9 @@ impl ChildActor {
             }
             News::RootOver(TaskState::Canceled) => self.writer.push(lifecycle::canceled(now)),
             News::RootOver(state) => {
-                let text = format!("The task that this sub-agent worked for is {state}, and the sub-agent had not ended.");
+                let text = format!(
+                    "The task that this sub-agent worked for is {state}, and the sub-agent had not ended."
+                );
                 let event = lifecycle::failed(self.writer.task(), now, Failure::new(text));
                 self.writer.push(event);
             }

@@ -25,7 +25,9 @@ pub(crate) async fn keep(
     match known.count() {
         kept if kept < rules.max_per_task => {}
         kept if kept == rules.max_per_task => {
-            let text = format!("The task keeps {kept} files, which is the limit; this one and any more are not kept.");
+            let text = format!(
+                "The task keeps {kept} files, which is the limit; this one and any more are not kept."
+            );
             return Ok(Some(lifecycle::file_dropped(block, name, text)));
         }
         _ => return Ok(None),
@@ -43,7 +45,7 @@ pub(crate) async fn keep(
         sha256: digest.await.map_err(Error::internal)?,
         at: around.clock.now(),
     };
-    let id = names::of_file(&task.id, &block.id);
+    let id = names::of_file(&task.id, &block.id, &facts.sha256);
     let url = format!("{}{id}", rules.base_url);
     let event = lifecycle::file_kept(block, &facts, url);
     let file = NewFile { id, owner: owner.clone(), task: task.id.clone(), facts, bytes };

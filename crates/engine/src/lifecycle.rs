@@ -123,9 +123,8 @@ pub(crate) fn file_kept(block: BlockRef, facts: &FileFacts, url: String) -> Task
         byte_size: u64,
         sha256: String,
     }
-    let sha256 = facts.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-    let told =
-        Json::of(&Told { uri: &url, media_type: &facts.media_type, byte_size: facts.size, sha256 });
+    let sha256 = names::hex(&facts.sha256);
+    let told = Json::of(&Told { uri: &url, media_type: &facts.media_type, byte_size: facts.size, sha256 });
     let metadata = Metadata::try_from(told).ok();
     let part = Part {
         media_type: Some(facts.media_type.clone()),

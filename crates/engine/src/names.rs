@@ -12,9 +12,15 @@ pub(crate) fn of_child(root: &TaskId, session: &SessionId, call: Option<&str>) -
     TaskId::parse(&name).expect("a UUID is an id")
 }
 
-/// The file behind an artifact.
-pub(crate) fn of_file(task: &TaskId, artifact: &ArtifactId) -> FileId {
-    FileId::parse(&name("file", &[task.as_str(), artifact.as_str()])).expect("a UUID is an id")
+/// The file behind an artifact. With another content it is another file.
+pub(crate) fn of_file(task: &TaskId, artifact: &ArtifactId, sha256: &[u8; 32]) -> FileId {
+    FileId::parse(&name("file", &[task.as_str(), artifact.as_str(), &hex(sha256)])).expect("a UUID is an id")
+}
+
+/// Bytes as lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.filter_map(|digit| char::from_digit(u32::from(digit), 16)).collect()
 }
 
 fn name(kind: &str, about: &[&str]) -> String {

@@ -5,8 +5,8 @@ mod clock;
 mod store;
 
 pub use agent::{
-    Admission, Admitted, Agent, ContentFacts, FileSource, Input, InputFile, MAX_STEERING, NewSession, Prompting,
-    Resume, ResumedChild, ResumedChildState, Session, Steering, Turn, TurnRequest,
+    Admission, Admitted, Agent, ContentFacts, FileSource, Input, InputFile, MAX_STEERING, NewSession,
+    Prompting, Resume, ResumedChild, ResumedChildState, Session, Steering, Turn, TurnRequest,
 };
 pub use clock::{Clock, SystemClock};
 pub use store::{

@@ -18,7 +18,8 @@ impl Engine {
     pub async fn recover(&self) -> Result<usize> {
         let unfinished = self.around().store.unfinished().await?;
         let count = unfinished.len();
-        let (roots, below): (Vec<_>, Vec<_>) = unfinished.into_iter().partition(|one| one.task.parent.is_none());
+        let (roots, below): (Vec<_>, Vec<_>) =
+            unfinished.into_iter().partition(|one| one.task.parent.is_none());
         let mut owners = Vec::new();
         for stored in roots {
             let children = self.around().store.children(&stored.task.id).await?;
@@ -45,9 +46,8 @@ impl Engine {
         tracing::info!(task = %task.id, %state, "taking up a task");
         let lanes = &self.around().lanes;
         let waits = state == TaskState::AuthRequired;
-        let place = (!waits).then(|| {
-            lanes.enter(LaneKey::Context(owner.clone(), task.context_id.clone()), task.id.clone())
-        });
+        let place = (!waits)
+            .then(|| lanes.enter(LaneKey::Context(owner.clone(), task.context_id.clone()), task.id.clone()));
         // A task that waits, for its turn or for credentials, has no turn that runs, whatever it had before.
         let begun = turn.filter(|_| !waits && state != TaskState::Submitted).map(|record| {
             let key = LaneKey::Session(record.session.id.clone());

@@ -254,7 +254,9 @@ impl Engine {
     pub async fn file(&self, caller: &Principal, id: &FileId) -> Result<FileFacts> {
         // Another's file and one that never was look the same from outside.
         let file = self.around.store.file(caller, id).await?;
-        file.ok_or_else(|| Error::new(ErrorKind::RouteNotFound, format!("There is no file {id} that you may see.")))
+        file.ok_or_else(|| {
+            Error::new(ErrorKind::RouteNotFound, format!("There is no file {id} that you may see."))
+        })
     }
 
     /// A piece of a file. Ask [`Engine::file`] first: this does not look at who asks.

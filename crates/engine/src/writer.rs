@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_model::{AgentEvent, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, TaskState, Timestamp, Usage};
+use longshore_model::{
+    AgentEvent, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
+};
 
 use crate::lifecycle;
 use crate::live::{self, LiveLog};

@@ -62,7 +62,7 @@ impl Actor {
     pub(super) async fn begin(&mut self, prompted: &mut Option<Prompted>) -> Result<Turn, Stop> {
         let (owner, context) = (self.owner.clone(), self.writer.task().context_id.clone());
         let place = self
-            .from_store(|around| {
+            .ask_store(|around| {
                 let (store, owner, context) = (Arc::clone(&around.store), owner.clone(), context.clone());
                 async move { store.place(&owner, &context).await }
             })
@@ -135,13 +135,12 @@ impl Actor {
         let at = self.writer.now();
         let opened = self
             .unless_stopped(async move {
-                let directory = match directory {
-                    Some(directory) => directory,
+                let directory = if let Some(directory) = directory {
+                    directory
+                } else {
                     // A context of an earlier version that had no session yet.
-                    None => {
-                        let wishes = Admission { directory: None, workspace: None, options: &options };
-                        around.agent.admit(wishes).await?.directory
-                    }
+                    let wishes = Admission { directory: None, workspace: None, options: &options };
+                    around.agent.admit(wishes).await?.directory
                 };
                 let session = around.agent.open_session(NewSession { directory }).await?;
                 around.store.bind(Binding { owner, context, session, replaces, at }).await

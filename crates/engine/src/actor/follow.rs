@@ -159,7 +159,7 @@ impl Actor {
             Aside::File(block, file) => {
                 let (owner, task) = (self.owner.clone(), self.writer.task().clone());
                 let told = self
-                    .from_store(|around| {
+                    .ask_store(|around| {
                         let (around, owner, task) = (around.clone(), owner.clone(), task.clone());
                         let (block, file) = (block.clone(), file.clone());
                         async move { files::keep(&around, &owner, &task, block, file).await }

@@ -15,6 +15,7 @@ fn ask(id: &str, kind: AskKind, questions: &[(&[&str], bool)]) -> Ask {
                 text: "?".to_owned(),
                 options: options.iter().map(|&label| label.to_owned()).collect(),
                 multiple: *multiple,
+                custom: true,
             })
             .collect(),
     }

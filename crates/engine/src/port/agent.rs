@@ -182,10 +182,7 @@ pub struct ResumedChild {
 #[derive(Clone, Debug)]
 pub enum ResumedChildState {
     /// `prompt`: what it works on, if it had begun.
-    Running {
-        prompt: Option<PromptId>,
-        artifacts: Vec<Artifact>,
-    },
+    Running { prompt: Option<PromptId>, artifacts: Vec<Artifact> },
     /// Nothing more is to be told of it.
     Over,
 }

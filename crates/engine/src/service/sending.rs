@@ -57,7 +57,8 @@ impl Engine {
             command.message.context_id = Some(context.clone());
             let options = command.wishes.prompt.clone();
             let Admitted { input, .. } = &admitted;
-            let joined = self.join(&caller, &running, command.message.clone(), input.clone(), options).await?;
+            let joined =
+                self.join(&caller, &running, command.message.clone(), input.clone(), options).await?;
             if let Some(snapshot) = joined {
                 return self.attached(&caller, running, snapshot).await;
             }
@@ -66,7 +67,10 @@ impl Engine {
         self.make(caller, command, context, lane, place, admitted, digest).await
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all of it was found out on the way here, and is used once")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "all of it was found out on the way here, and is used once"
+    )]
     async fn make(
         &self,
         caller: Principal,
@@ -134,18 +138,18 @@ impl Engine {
 
     /// Looks at everything that the caller asks for, before anything is kept or done.
     async fn admit(&self, message: &Message, wishes: &Wishes, place: &ContextPlace) -> Result<Admitted> {
-        let wished = Admission {
+        let admission = Admission {
             directory: wishes.directory.as_deref(),
             workspace: wishes.workspace.as_deref(),
             options: &wishes.prompt,
         };
-        let wished = self.around.agent.admit(wished).await?.directory;
+        let admitted = self.around.agent.admit(admission).await?.directory;
         let directory_named = wishes.directory.is_some() || wishes.workspace.is_some();
         let stands = place.directory.as_ref();
-        if directory_named && stands.is_some_and(|stands| *stands != wished) {
+        if directory_named && stands.is_some_and(|stands| *stands != admitted) {
             return Err(refusal(&Created::OtherDirectory));
         }
-        let directory = stands.cloned().unwrap_or(wished);
+        let directory = stands.cloned().unwrap_or(admitted);
         let rules = &self.around.config.intake;
         let input = intake::prepare(rules, Path::new(&directory), &message.parts).await?;
         Ok(Admitted { directory, directory_named, input })
@@ -241,7 +245,7 @@ impl Engine {
                 self.deliver(&caller, &task, request, answer, Some(message)).await?
             }
             TaskState::Working | TaskState::InputRequired | TaskState::AuthRequired => {
-                self.check_session(&stored, wishes.session.as_ref())?;
+                check_session(&stored, wishes.session.as_ref())?;
                 let place = self.around.store.place(&caller, &stored.task.context_id).await?;
                 let Admitted { input, .. } = self.admit(&message, &wishes, &place).await?;
                 match self.join(&caller, &task, message, input, wishes.prompt).await? {
@@ -261,7 +265,8 @@ impl Engine {
         stored: StoredTask,
         message: Message,
     ) -> Result<Sent> {
-        let (Some(parent), true) = (&stored.task.parent, stored.task.status.state == TaskState::InputRequired)
+        let (Some(parent), true) =
+            (&stored.task.parent, stored.task.status.state == TaskState::InputRequired)
         else {
             return Err(takes_no_message(&stored.task));
         };
@@ -304,14 +309,6 @@ impl Engine {
         Ok(task.history.contains(&message).then_some(Snapshot { task, seq }))
     }
 
-    fn check_session(&self, stored: &StoredTask, named: Option<&SessionId>) -> Result<()> {
-        let own = stored.turn.as_ref().map(|turn| &turn.session.id);
-        match named {
-            Some(named) if own != Some(named) => Err(refusal(&Created::OtherSession)),
-            _ => Ok(()),
-        }
-    }
-
     async fn sent(&self, caller: &Principal, task: TaskId) -> Result<Sent> {
         let head = self.head(caller, &task).await?;
         Ok(Sent { reader: self.reader(task.clone(), &head, Seq::START), opening: Opening::Tail, task })
@@ -330,13 +327,20 @@ impl Engine {
     }
 }
 
+fn check_session(stored: &StoredTask, named: Option<&SessionId>) -> Result<()> {
+    let own = stored.turn.as_ref().map(|turn| &turn.session.id);
+    match named {
+        Some(named) if own != Some(named) => Err(refusal(&Created::OtherSession)),
+        _ => Ok(()),
+    }
+}
+
 /// Why the store made no task.
 fn refusal(created: &Created) -> Error {
     match created {
-        Created::OtherSession => Error::invalid(
-            SESSION_FIELD,
-            "is not the session of this context; start another context with it",
-        ),
+        Created::OtherSession => {
+            Error::invalid(SESSION_FIELD, "is not the session of this context; start another context with it")
+        }
         Created::OtherDirectory => Error::invalid(
             DIRECTORY_FIELD,
             "is not the directory of this context, which keeps the one that it began with; start another context",

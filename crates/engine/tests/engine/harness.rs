@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use longshore_engine::port::{Clock, Store, SystemClock};
+use longshore_engine::port::{Clock, Input, Store, SystemClock};
 use longshore_engine::{Engine, EngineConfig, EngineParts, Sent, TaskReader, Tasks};
 use longshore_model::{
     ContextId, Entry, Message, MessageId, Part, Principal, Role, SendConfig, SendMessage, Task, TaskId,
-    TaskState, Timestamp,
+    TaskState, Timestamp, Wishes,
 };
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
 use tokio::sync::mpsc;
@@ -107,7 +107,13 @@ pub(crate) fn message(context: &str, text: &str) -> SendMessage {
     let id = MessageId::parse(&text.replace(' ', "_")).expect("the text makes an id");
     let mut message = Message::new(id, Role::User, vec![Part::text(text)]);
     message.context_id = Some(ContextId::parse(context).expect("a good context"));
-    SendMessage { message, config: SendConfig::default(), metadata: None, session: None }
+    SendMessage {
+        message,
+        config: SendConfig::default(),
+        metadata: None,
+        wishes: Wishes::default(),
+        may_claim: false,
+    }
 }
 
 /// Everything that the reader gives, to the end of the task.
@@ -129,4 +135,9 @@ pub(crate) fn text_of(task: &Task) -> String {
 pub(crate) fn reason_of(task: &Task) -> String {
     let message = task.status.message.as_ref();
     message.into_iter().flat_map(|message| &message.parts).filter_map(|part| part.as_text()).collect()
+}
+
+/// What an agent is given of a text.
+pub(crate) fn input(text: &str) -> Input {
+    Input::Text(text.to_owned())
 }

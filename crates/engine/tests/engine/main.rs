@@ -1,9 +1,14 @@
 //! The engine with a memory store and a scripted agent: every race and rule of a task's life.
 
 mod asks;
+mod credentials;
+mod files;
 mod harness;
+mod joining;
 mod races;
 mod readers;
 mod recovery;
 mod sends;
+mod sub_agents;
 mod turns;
+mod wishes;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::EngineConfig;
-use longshore_model::{Error, ErrorKind, Part, Seq, SessionId, TaskState};
+use longshore_model::{Error, ErrorKind, Seq, SessionId, TaskState};
 use longshore_testkit::faulty_store::FaultyStore;
 
-use crate::harness::{alice, message, read_all, reason_of, start, start_with};
+use crate::harness::{alice, input, message, read_all, reason_of, start, start_with};
 
 #[tokio::test]
 async fn a_flood_of_reports_keeps_no_cancel_waiting() {
@@ -121,7 +121,7 @@ async fn a_cancel_while_the_session_is_opened_ends_the_task() {
     assert_eq!(canceled.task.status.state, TaskState::Canceled);
     h.agent.opens.release(1);
     h.send("c", "m2").await;
-    assert_eq!(h.turn().await.request.parts, [Part::text("m2")]);
+    assert_eq!(h.turn().await.request.input, [input("m2")]);
 }
 
 #[tokio::test]
@@ -169,12 +169,12 @@ async fn a_session_that_the_caller_named_wins_over_one_that_is_being_opened() {
     h.agent.opens.hold();
     h.send("c", "m1").await;
     let mut naming = message("c", "m2");
-    naming.session = Some(known.id.clone());
+    naming.wishes.session = Some(known.id.clone());
     h.engine.send(&alice(), naming).await.unwrap();
     h.agent.opens.release(1);
     for text in ["m1", "m2"] {
         let turn = h.turn().await;
-        assert_eq!((&turn.request.session, &turn.request.parts[0]), (&known, &Part::text(text)));
+        assert_eq!((&turn.request.session, &turn.request.input[0]), (&known, &input(text)));
         turn.complete().await;
     }
 }
@@ -188,7 +188,7 @@ async fn a_named_session_that_is_gone_is_not_replaced_without_a_word() {
     turn.complete().await;
     h.reaches(&first.task, TaskState::Completed).await;
     let mut naming = message("c", "m1");
-    naming.session = Some(known);
+    naming.wishes.session = Some(known);
     h.agent.refuse_next(Error::new(ErrorKind::SessionGone, "The session is gone."));
     let sent = h.engine.send(&alice(), naming.clone()).await.unwrap();
     let task = h.reaches(&sent.task, TaskState::Failed).await;
@@ -208,19 +208,19 @@ async fn after_a_restart_the_turn_that_runs_goes_before_those_that_wait() {
     let session = z.request.session.clone();
     h.send("c2", "a").await;
     let mut b = message("c1", "b");
-    b.session = Some(session.id.clone());
-    h.engine.send(&alice(), b).await.unwrap();
+    b.wishes.session = Some(session.id.clone());
+    let b = h.engine.send(&alice(), b).await.unwrap().task;
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }
     z.complete().await;
-    assert_eq!(h.turn().await.request.parts, [Part::text("b")]);
+    assert_eq!(h.turn().await.request.input, [input("b")]);
     let store = h.stop().await;
 
     let mut h = start_with(store, EngineConfig::default());
     h.engine.recover().await.unwrap();
     let turn = h.turn().await;
-    assert_eq!(turn.request.parts, [Part::text("b")]);
+    assert_eq!(turn.request.task, b);
     assert!(turn.request.resume.is_some());
 }
 
@@ -308,7 +308,7 @@ async fn a_cursor_older_than_what_is_kept_is_a_gap() {
 async fn an_unknown_session_is_not_told_from_anothers() {
     let h = start();
     let mut naming = message("c", "m1");
-    naming.session = Some(SessionId::parse("ses_unknown").unwrap());
+    naming.wishes.session = Some(SessionId::parse("ses_unknown").unwrap());
     let error = h.engine.send(&alice(), naming).await.unwrap_err();
     assert_eq!(error.violations()[0].description, "is no session that you may use");
 }

@@ -87,8 +87,9 @@ async fn a_caller_who_goes_away_leaves_no_task_without_an_owner() {
 #[tokio::test]
 async fn a_message_on_a_task_is_refused_with_the_way_out() {
     let mut h = start();
+    let first = h.send("c", "m0").await;
+    let _held = h.turn().await;
     let sent = h.send("c", "m1").await;
-    let turn = h.turn().await;
     let on_task = |text: &str, context: Option<&str>| {
         let mut command = message("c", text);
         command.message.task_id = Some(sent.task.clone());
@@ -103,20 +104,26 @@ async fn a_message_on_a_task_is_refused_with_the_way_out() {
     check("alice", on_task("m2", Some("c")), ErrorKind::UnsupportedOperation).await;
     check("alice", on_task("m2", Some("other")), ErrorKind::InvalidParams).await;
     check("bob", on_task("m2", None), ErrorKind::TaskNotFound).await;
-    turn.complete().await;
-    h.reaches(&sent.task, TaskState::Completed).await;
+    h.engine.cancel(&alice(), &sent.task).await.unwrap();
     check("alice", on_task("m2", None), ErrorKind::UnsupportedOperation).await;
+    assert_ne!(first.task, sent.task);
 }
 
 #[tokio::test]
 async fn files_are_refused_before_anything_happens() {
     let h = start();
-    for content in [PartContent::Raw(vec![1]), PartContent::Url("file:///etc/passwd".into())] {
+    let zip = Part { media_type: Some("application/zip".into()), ..Part::of(PartContent::Raw(vec![1])) };
+    let url = |url: &str| Part::of(PartContent::Url(url.into()));
+    for (part, kind) in [
+        (zip, ErrorKind::ContentTypeNotSupported),
+        (url("file:///etc/passwd"), ErrorKind::InvalidParams),
+        (url("https://example.com/x.png"), ErrorKind::InvalidParams),
+    ] {
         let mut command = message("c", "m1");
-        command.message.parts.push(Part::of(content));
+        command.message.parts.push(part);
         let error = h.engine.send(&alice(), command).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ContentTypeNotSupported);
-        assert!(error.message().contains("parts[1]"));
+        assert_eq!(error.kind(), kind);
+        assert!(error.message().contains("parts[1]"), "{error:?}");
     }
     assert!(h.agent.log().opened.is_empty());
 }
@@ -138,7 +145,7 @@ async fn a_message_goes_on_in_a_session_of_its_own_principal_only() {
     let session = turn.request.session.clone();
     let naming = |context: &str, text: &str, session: &longshore_model::SessionId| {
         let mut command = message(context, text);
-        command.session = Some(session.clone());
+        command.wishes.session = Some(session.clone());
         command
     };
     turn.complete().await;
@@ -173,7 +180,7 @@ async fn two_contexts_of_one_session_take_turns() {
     h.send("c1", "m1").await;
     let turn = h.turn().await;
     let mut command = message("c2", "m2");
-    command.session = Some(turn.request.session.id.clone());
+    command.wishes.session = Some(turn.request.session.id.clone());
     let second = h.engine.send(&alice(), command).await.unwrap();
     tokio::task::yield_now().await;
     assert!(h.turns.is_empty(), "the session is taken");

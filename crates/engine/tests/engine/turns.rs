@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use longshore_engine::EngineConfig;
-use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, Part, TaskEvent, TaskState};
+use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, TaskEvent, TaskState};
 use longshore_testkit::faulty_store::FaultyStore;
 use longshore_testkit::scripted_agent::text_block;
 
-use crate::harness::{alice, read_all, reason_of, start, start_with, text_of};
+use crate::harness::{alice, input, read_all, reason_of, start, start_with, text_of};
 
 #[tokio::test]
 async fn a_turn_goes_from_submitted_over_working_to_completed() {
@@ -28,7 +28,7 @@ async fn a_turn_goes_from_submitted_over_working_to_completed() {
 
     let task = h.task(&sent.task).await;
     assert_eq!(text_of(&task), "one two");
-    assert_eq!(h.agent.log().prompted[0].parts, [Part::text("hello")]);
+    assert_eq!(h.agent.log().prompted[0].input, [input("hello")]);
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn messages_of_one_context_run_one_at_a_time_and_in_order() {
     let (first, second, third) = (h.send("c", "m1").await, h.send("c", "m2").await, h.send("c", "m3").await);
     for (sent, text) in [(&first, "m1"), (&second, "m2"), (&third, "m3")] {
         let turn = h.turn().await;
-        assert_eq!(turn.request.parts, [Part::text(text)]);
+        assert_eq!(turn.request.input, [input(text)]);
         assert!(h.turns.is_empty(), "nobody else was started");
         assert_eq!(h.task(&sent.task).await.status.state, TaskState::Working);
         turn.complete().await;
@@ -152,7 +152,7 @@ async fn an_agent_that_is_away_fails_the_task_with_its_words() {
     let task = h.reaches(&sent.task, TaskState::Failed).await;
     assert_eq!(reason_of(&task), "OpenCode does not answer.");
     h.send("c", "m2").await;
-    assert_eq!(h.turn().await.request.parts, [Part::text("m2")], "the next one is tried again");
+    assert_eq!(h.turn().await.request.input, [input("m2")], "the next one is tried again");
 }
 
 #[tokio::test]

@@ -1,0 +1,114 @@
+//! A provider that refuses the agent's credentials: the task waits, and a message tries again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_engine::{AskConfig, EngineConfig};
+use longshore_model::{AgentEvent, Failure, Outcome, SendMessage, TaskId, TaskState, Usage};
+use longshore_testkit::scripted_agent::StartedTurn;
+
+use crate::harness::{Harness, alice, input, message, reason_of, start, start_with, text_of};
+
+fn on(task: &TaskId, text: &str) -> SendMessage {
+    let mut command = message("c", text);
+    command.message.task_id = Some(task.clone());
+    command
+}
+
+async fn refuse(turn: StartedTurn) {
+    let usage = Usage { input: 3, total: 3, ..Usage::default() };
+    turn.report(AgentEvent::Usage(usage)).await;
+    turn.report(AgentEvent::Ended(Outcome::AuthRequired(Failure::new("No key.")))).await;
+}
+
+async fn waiting(h: &mut Harness) -> TaskId {
+    let sent = h.send("c", "m1").await;
+    refuse(h.turn().await).await;
+    let settled = h.engine.settled(&alice(), sent.reader).await.expect("the task settles");
+    assert_eq!(settled.task.status.state, TaskState::AuthRequired);
+    assert_eq!(reason_of(&settled.task), "No key.");
+    sent.task
+}
+
+#[tokio::test]
+async fn a_message_prompts_again_and_what_was_used_adds_up() {
+    let mut h = start();
+    let task = waiting(&mut h).await;
+    assert!(h.agent.log().aborted.is_empty(), "nothing runs that could be aborted");
+    let sent = h.engine.send(&alice(), on(&task, "m2")).await.unwrap();
+    assert_eq!(sent.task, task);
+    let turn = h.turn().await;
+    assert_eq!(turn.request.input, [input("m2")]);
+    assert!(turn.request.resume.is_none());
+    refuse(turn).await;
+    h.reaches(&task, TaskState::AuthRequired).await;
+    while h.task(&task).await.status.state != TaskState::AuthRequired {
+        tokio::task::yield_now().await;
+    }
+    h.engine.send(&alice(), on(&task, "m3")).await.unwrap();
+    let turn = h.turn().await;
+    turn.say("prt_1", "done").await;
+    turn.report(AgentEvent::Usage(Usage { input: 4, total: 4, ..Usage::default() })).await;
+    turn.complete().await;
+    let task = h.reaches(&task, TaskState::Completed).await;
+    assert_eq!(text_of(&task), "done");
+    assert_eq!(task.usage.unwrap().input, 3 + 3 + 4);
+    assert_eq!(task.history.len(), 3);
+}
+
+#[tokio::test]
+async fn the_conversation_goes_on_meanwhile() {
+    let mut h = start();
+    let task = waiting(&mut h).await;
+    h.send("c", "m2").await;
+    let other = h.turn().await;
+    assert_eq!(other.request.input, [input("m2")]);
+    // The one that waited takes its turn behind what came before its message.
+    h.engine.send(&alice(), on(&task, "m3")).await.unwrap();
+    assert_eq!(h.task(&task).await.status.state, TaskState::Submitted);
+    other.complete().await;
+    assert_eq!(h.turn().await.request.task, task);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_asks_ends_the_waiting_also_across_a_restart() {
+    let asks = AskConfig { time_to_live: Some(Duration::from_mins(1)), ..AskConfig::default() };
+    let config = EngineConfig { asks, ..EngineConfig::default() };
+    let mut h = start_with(Arc::new(longshore_store::memory()), config.clone());
+    let task = waiting(&mut h).await;
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let store = h.stop().await;
+
+    let h = start_with(store, config);
+    h.engine.recover().await.unwrap();
+    // The clock of the test starts anew with the engine, and is not behind.
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let task = h.reaches(&task, TaskState::Failed).await;
+    assert_eq!(reason_of(&task), "Nobody gave the agent its credentials in time.");
+    assert!(h.agent.log().prompted.is_empty());
+}
+
+#[tokio::test]
+async fn a_task_that_waits_can_be_canceled_and_survives_a_restart() {
+    let mut h = start();
+    let task = waiting(&mut h).await;
+    h.engine.send(&alice(), on(&task, "m2")).await.unwrap();
+    refuse(h.turn().await).await;
+    while h.task(&task).await.status.state != TaskState::AuthRequired {
+        tokio::task::yield_now().await;
+    }
+    let store = h.stop().await;
+
+    let mut h = start_with(store, EngineConfig::default());
+    h.engine.recover().await.unwrap();
+    h.engine.send(&alice(), on(&task, "m3")).await.unwrap();
+    let turn = h.turn().await;
+    assert_eq!(turn.request.input, [input("m3")]);
+    assert!(turn.request.resume.is_none(), "nothing of it runs");
+    refuse(turn).await;
+    while h.task(&task).await.status.state != TaskState::AuthRequired {
+        tokio::task::yield_now().await;
+    }
+    let canceled = h.engine.cancel(&alice(), &task).await.unwrap();
+    assert_eq!(canceled.task.status.state, TaskState::Canceled);
+}

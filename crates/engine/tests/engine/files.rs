@@ -1,0 +1,57 @@
+//! Files that an agent hands over: kept for their owner, told with their facts, once.
+
+use std::sync::Arc;
+
+use longshore_engine::EngineConfig;
+use longshore_model::{BlockKind, ErrorKind, FileId, PartContent, Principal, TaskState};
+
+use crate::harness::{alice, start, start_with};
+
+#[tokio::test]
+async fn a_file_is_kept_and_told_with_its_facts_and_only_its_owner_gets_it() {
+    let mut h = start();
+    let sent = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    turn.file("prt_1.file.0", "pic.png", "image/png", b"bytes").await;
+    turn.file("prt_1.file.0", "pic.png", "image/png", b"bytes").await;
+    turn.say("prt_2", "done").await;
+    turn.complete().await;
+    let task = h.reaches(&sent.task, TaskState::Completed).await;
+    assert_eq!(task.artifacts.len(), 2, "told once");
+    let artifact = &task.artifacts[0];
+    assert_eq!((artifact.kind, artifact.name.as_deref()), (BlockKind::File, Some("pic.png")));
+    let part = &artifact.parts[0];
+    assert_eq!((part.media_type.as_deref(), part.filename.as_deref()), (Some("image/png"), Some("pic.png")));
+    let told = artifact.metadata.as_ref().unwrap().json().to_value();
+    assert_eq!((told["byteSize"].as_u64(), told["mediaType"].as_str()), (Some(5), Some("image/png")));
+    assert_eq!(told["sha256"], "277089d91c0bdf4f2e6862ba7e4a07605119431f5d13f726dd352b06f1b206a9");
+    let PartContent::Url(url) = &part.content else { panic!("a file is told by its URL") };
+    let id = FileId::parse(url.strip_prefix("/artifacts/").unwrap()).unwrap();
+    let facts = h.engine.file(&alice(), &id).await.unwrap();
+    assert_eq!((facts.size, facts.name.as_deref()), (5, Some("pic.png")));
+    assert_eq!(h.engine.read_file(&id, 1, 3).await.unwrap(), b"yte");
+    let refused = h.engine.file(&Principal::new("bob"), &id).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::RouteNotFound);
+}
+
+#[tokio::test]
+async fn what_is_too_large_or_one_too_many_is_told_and_not_kept() {
+    let mut config = EngineConfig::default();
+    (config.files.max_bytes, config.files.max_per_task) = (4, 2);
+    let mut h = start_with(Arc::new(longshore_store::memory()), config);
+    let sent = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    turn.file("large", "a", "text/plain", b"12345").await;
+    turn.file("fits", "b", "text/plain", b"1234").await;
+    for block in ["third", "fourth"] {
+        turn.file(block, block, "text/plain", b"1").await;
+    }
+    turn.complete().await;
+    let task = h.reaches(&sent.task, TaskState::Completed).await;
+    let told: Vec<_> = task
+        .artifacts
+        .iter()
+        .map(|artifact| (artifact.id.as_str(), artifact.parts[0].as_text().is_none()))
+        .collect();
+    assert_eq!(told, [("large", false), ("fits", true), ("third", false)]);
+}

@@ -1,0 +1,157 @@
+//! Messages for a session that is busy: they wait, join what runs, or are refused, as their sender wishes.
+
+use std::time::Duration;
+
+use longshore_engine::EngineConfig;
+use longshore_engine::port::Steering;
+use longshore_model::{Delivery, Error, ErrorKind, SendMessage, TaskId, TaskState};
+
+use crate::harness::{Harness, alice, input, message, start, start_with, text_of};
+
+fn delivered(delivery: Delivery, text: &str) -> SendMessage {
+    let mut command = message("c", text);
+    command.wishes.delivery = delivery;
+    command
+}
+
+fn on(task: &TaskId, text: &str) -> SendMessage {
+    let mut command = message("c", text);
+    command.message.task_id = Some(task.clone());
+    command.message.context_id = None;
+    command
+}
+
+fn texts_of_history(task: &longshore_model::Task) -> Vec<&str> {
+    task.history.iter().filter_map(|message| message.parts[0].as_text()).collect()
+}
+
+/// Sends beside whatever the test does.
+fn send(h: &Harness, command: SendMessage) -> tokio::task::JoinHandle<longshore_model::Result<TaskId>> {
+    let engine = h.engine.clone();
+    h.tasks.spawn("test", async move { engine.send(&alice(), command).await.map(|sent| sent.task) })
+}
+
+#[tokio::test]
+async fn a_message_joins_the_task_that_runs_by_its_id_or_by_steering() {
+    let mut h = start();
+    let first = h.send("c", "m1").await;
+    let mut turn = h.turn().await;
+    for (command, text) in [(on(&first.task, "m2"), "m2"), (delivered(Delivery::Steer, "m3"), "m3")] {
+        let sent = send(&h, command);
+        let (prompt, given) = turn.joined().await;
+        assert_ne!(prompt, turn.request.prompt);
+        assert_eq!(given, [input(text)]);
+        assert_eq!(sent.await.unwrap().unwrap(), first.task);
+    }
+    turn.say("prt_1", "done").await;
+    turn.complete().await;
+    let task = h.reaches(&first.task, TaskState::Completed).await;
+    assert_eq!(texts_of_history(&task), ["m1", "m2", "m3"]);
+    assert_eq!(text_of(&task), "done");
+    assert_eq!(h.agent.log().prompted.len(), 1, "no turn of its own");
+}
+
+#[tokio::test]
+async fn a_joining_message_is_durable_before_it_is_sent_and_joins_once() {
+    let mut h = start();
+    let first = h.send("c", "m1").await;
+    let mut turn = h.turn().await;
+    let sent = send(&h, on(&first.task, "m2"));
+    let Steering { expected, go, sent: told, .. } = turn.steering.recv().await.unwrap();
+    assert_eq!(texts_of_history(&h.task(&first.task).await), ["m1"], "nobody waits for it yet");
+    expected.send(()).unwrap();
+    go.await.unwrap();
+    assert_eq!(texts_of_history(&h.task(&first.task).await), ["m1", "m2"]);
+    told.send(Ok(())).unwrap();
+    sent.await.unwrap().unwrap();
+    // The same message again, because its answer was lost.
+    let again = h.engine.send(&alice(), on(&first.task, "m2")).await.unwrap();
+    assert_eq!(again.task, first.task);
+    assert!(turn.steering.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_message_that_does_not_arrive_is_withdrawn_and_can_be_sent_again() {
+    let mut h = start();
+    let first = h.send("c", "m1").await;
+    let mut turn = h.turn().await;
+    let sent = send(&h, on(&first.task, "m2"));
+    let Steering { expected, go, sent: told, .. } = turn.steering.recv().await.unwrap();
+    expected.send(()).unwrap();
+    go.await.unwrap();
+    told.send(Err(Error::new(ErrorKind::AgentUnavailable, "It is away."))).unwrap();
+    assert_eq!(sent.await.unwrap().unwrap_err().kind(), ErrorKind::AgentUnavailable);
+    assert_eq!(texts_of_history(&h.task(&first.task).await), ["m1"]);
+    let again = send(&h, on(&first.task, "m2"));
+    turn.joined().await;
+    again.await.unwrap().unwrap();
+    turn.complete().await;
+    let task = h.reaches(&first.task, TaskState::Completed).await;
+    assert_eq!(texts_of_history(&task), ["m1", "m2"]);
+}
+
+#[tokio::test]
+async fn a_message_that_comes_too_late_to_steer_gets_a_task_of_its_own() {
+    let mut h = start();
+    let first = h.send("c", "m1").await;
+    let mut turn = h.turn().await;
+    let sent = send(&h, delivered(Delivery::Steer, "m2"));
+    // The driver has seen the end of the turn already.
+    drop(turn.steering.recv().await.unwrap());
+    turn.steering.close();
+    turn.complete().await;
+    h.reaches(&first.task, TaskState::Completed).await;
+    let second = h.turn().await;
+    assert_eq!(second.request.input, [input("m2")]);
+    assert_ne!(sent.await.unwrap().unwrap(), first.task);
+    second.complete().await;
+    // With nothing to steer it is simply sent.
+    h.engine.send(&alice(), delivered(Delivery::Steer, "m3")).await.unwrap();
+    assert_eq!(h.turn().await.request.input, [input("m3")]);
+}
+
+#[tokio::test]
+async fn after_a_restart_the_driver_learns_what_had_joined() {
+    let mut h = start();
+    let first = h.send("c", "m1").await;
+    let mut turn = h.turn().await;
+    let sent = send(&h, on(&first.task, "m2"));
+    let (prompt, _) = turn.joined().await;
+    sent.await.unwrap().unwrap();
+    let store = h.stop().await;
+
+    let mut h = start_with(store, EngineConfig::default());
+    h.engine.recover().await.unwrap();
+    let turn = h.turn().await;
+    assert_eq!(turn.request.resume.as_ref().unwrap().joined, [prompt]);
+    turn.complete().await;
+    h.reaches(&first.task, TaskState::Completed).await;
+}
+
+#[tokio::test]
+async fn a_busy_session_refuses_whoever_does_not_want_to_wait() {
+    let mut h = start();
+    h.send("c", "m1").await;
+    let turn = h.turn().await;
+    let refused = h.engine.send(&alice(), delivered(Delivery::Reject, "m2")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::SessionBusy);
+    let queued = h.engine.send(&alice(), delivered(Delivery::Queue, "m3")).await.unwrap();
+    assert_eq!(h.task(&queued.task).await.status.state, TaskState::Submitted);
+    let session = turn.request.session.clone();
+    turn.complete().await;
+    h.turn().await.complete().await;
+    h.reaches(&queued.task, TaskState::Completed).await;
+    // The lane is left a moment after the end is told.
+    let free = async {
+        while h.engine.send(&alice(), delivered(Delivery::Reject, "m4")).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), free).await.unwrap();
+    h.turn().await.complete().await;
+    // Somebody works in the session at the agent itself.
+    h.agent.make_busy(&session.id);
+    let refused = h.engine.send(&alice(), delivered(Delivery::Reject, "m5")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::SessionBusy);
+    assert_eq!(h.agent.log().prompted.len(), 3);
+}

@@ -1,0 +1,132 @@
+//! What callers wish beside content: looked at before anything is kept, and kept to afterwards.
+
+use longshore_engine::port::{Input, Session};
+use longshore_model::{
+    Error, ErrorKind, ListTasks, ModelName, Part, PartContent, Principal, PromptOptions, SendMessage,
+    SessionId,
+};
+
+use crate::harness::{alice, message, start};
+
+fn in_directory(context: &str, text: &str, directory: &str) -> SendMessage {
+    let mut command = message(context, text);
+    command.wishes.directory = Some(directory.to_owned());
+    command
+}
+
+fn all() -> ListTasks {
+    ListTasks {
+        context_id: None,
+        state: None,
+        status_after: None,
+        page_size: 10,
+        page_token: None,
+        history_length: None,
+        include_artifacts: false,
+    }
+}
+
+#[tokio::test]
+async fn a_refused_wish_leaves_nothing_behind() {
+    let h = start();
+    h.agent.refuse_next_wish(Error::invalid("metadata.shared.model", "is not there"));
+    let error = h.engine.send(&alice(), message("c", "m1")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidParams);
+    assert!(h.engine.list(&alice(), all()).await.unwrap().tasks.is_empty());
+    assert!(h.agent.log().opened.is_empty());
+}
+
+#[tokio::test]
+async fn options_reach_the_prompt_and_its_own_task_only() {
+    let mut h = start();
+    let mut command = message("c", "m1");
+    let options = PromptOptions {
+        model: ModelName::parse("a/b"),
+        agent: Some("plan".to_owned()),
+        variant: Some("high".to_owned()),
+        system: Some("Be brief.".to_owned()),
+    };
+    command.wishes.prompt = options.clone();
+    h.engine.send(&alice(), command).await.unwrap();
+    h.send("c", "m2").await;
+    let turn = h.turn().await;
+    assert_eq!(turn.request.options, options);
+    turn.complete().await;
+    assert_eq!(h.turn().await.request.options, PromptOptions::default());
+}
+
+#[tokio::test]
+async fn a_context_keeps_its_directory() {
+    let mut h = start();
+    h.engine.send(&alice(), in_directory("c", "m1", "sub")).await.unwrap();
+    let turn = h.turn().await;
+    assert_eq!(turn.request.session.directory, "sub");
+    turn.complete().await;
+    let error = h.engine.send(&alice(), in_directory("c", "m2", "other")).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.violations()[0].field.as_str()),
+        (ErrorKind::InvalidParams, "metadata.opencode.directory")
+    );
+    // Named again, or not named, it is the same.
+    h.engine.send(&alice(), in_directory("c", "m3", "sub")).await.unwrap();
+    assert_eq!(h.turn().await.request.session.directory, "sub");
+    // Also before the first turn made a session, and for the default.
+    h.agent.opens.hold();
+    h.send("d", "m4").await;
+    let error = h.engine.send(&alice(), in_directory("d", "m5", "sub")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidParams);
+}
+
+#[tokio::test]
+async fn a_strangers_session_goes_to_whoever_may_claim_it_first() {
+    let mut h = start();
+    let id = SessionId::parse("ses_tui").unwrap();
+    h.agent.add_stranger(Session { id: id.clone(), directory: "workspace".to_owned() });
+    let naming = |text: &str, may_claim: bool| {
+        let mut command = message("c", text);
+        command.wishes.session = Some(id.clone());
+        command.may_claim = may_claim;
+        command
+    };
+    let bob = Principal::new("bob");
+    let refused = h.engine.send(&bob, naming("m1", false)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidParams);
+    h.engine.send(&alice(), naming("m2", true)).await.unwrap();
+    assert_eq!(h.turn().await.request.session.id, id);
+    // It is hers now, whatever others may do.
+    let refused = h.engine.send(&bob, naming("m3", true)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidParams);
+    let mut unknown = naming("m4", true);
+    unknown.wishes.session = Some(SessionId::parse("ses_nowhere").unwrap());
+    assert_eq!(h.engine.send(&bob, unknown).await.unwrap_err().kind(), ErrorKind::InvalidParams);
+}
+
+#[tokio::test]
+async fn what_a_message_refers_to_is_looked_at_again_when_its_turn_comes() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().canonicalize().unwrap();
+    let mut config = longshore_engine::EngineConfig::default();
+    config.intake.root.clone_from(&root);
+    let mut h = crate::harness::start_with(std::sync::Arc::new(longshore_store::memory()), config);
+    let file = root.join("note.txt");
+    std::fs::write(&file, "hello").unwrap();
+    h.send("c", "m1").await;
+    let turn = h.turn().await;
+    let refer = |text: &str| {
+        let mut command = message("c", text);
+        command.message.parts = vec![Part::of(PartContent::Url(format!("file://{}", file.display())))];
+        command
+    };
+    let (stays, goes) = (refer("m2"), refer("m3"));
+    h.engine.send(&alice(), stays).await.unwrap();
+    turn.complete().await;
+    let turn = h.turn().await;
+    assert!(matches!(turn.request.input.as_slice(), [Input::File(file)] if file.is_text));
+    let late = h.engine.send(&alice(), goes).await.unwrap();
+    std::fs::remove_file(&file).unwrap();
+    turn.complete().await;
+    let task = h.reaches(&late.task, longshore_model::TaskState::Failed).await;
+    let reason = crate::harness::reason_of(&task);
+    assert!(!reason.contains(&*root.to_string_lossy()), "{reason}");
+    assert_eq!(h.agent.log().prompted.len(), 2);
+}
