@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use longshore_engine::{Engine, Tasks};
 use longshore_model::card::{Card, CardExtension};
+use longshore_wire::extension;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -39,9 +40,19 @@ pub use auth::{
 };
 pub use longshore_wire::extension::{Exposure, Extension};
 
-/// What the card says about the extensions that the edge serves to everybody.
-pub fn public_extensions() -> Vec<CardExtension> {
-    longshore_wire::extension::declared(&Extension::PUBLIC)
+/// What the card says about the extensions that the edge serves to everybody. Those that are required are in it in any
+/// case: where else would a client learn of them?
+pub fn public_extensions(exposure: Exposure, required: &[Extension]) -> Vec<CardExtension> {
+    let mut entries = extension::declared(&Extension::PUBLIC);
+    entries.extend(extension::declared_exposure(exposure));
+    entries.extend(extension::declared(&[Extension::ArtifactMetadata]));
+    for extension in required {
+        if entries.iter().all(|entry| entry.uri != extension.uri()) {
+            entries.extend(extension::declared(&[*extension]));
+        }
+    }
+    extension::mark_required(&mut entries, required);
+    entries
 }
 
 /// What the edge is told by the configuration.
@@ -100,5 +111,38 @@ impl Edge {
     /// Serves until `shutdown`, then stops accepting, ends open streams, and lets requests finish within the grace.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
         listen::run(self, listener, shutdown).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_card_declares_what_is_shown_and_what_is_required() {
+        use Extension::{ArtifactMetadata, InterruptRecovery, SessionBinding, StreamHints, ThinkingExposure};
+
+        let nothing = Exposure { raw_thinking: false, tool_trace: false };
+        let always: Vec<Extension> = Extension::PUBLIC.into_iter().chain([ArtifactMetadata]).collect();
+        let cases: [(Exposure, &[Extension], &[Extension]); 5] = [
+            (nothing, &[], &[]),
+            (Exposure::default(), &[], &[ThinkingExposure]),
+            (nothing, &[StreamHints, SessionBinding], &[]),
+            (nothing, &[ThinkingExposure, InterruptRecovery], &[ThinkingExposure, InterruptRecovery]),
+            (Exposure::default(), &[ThinkingExposure], &[ThinkingExposure]),
+        ];
+        for (exposure, required, more) in cases {
+            let declared = public_extensions(exposure, required);
+            let expected = always.iter().chain(more).map(|extension| extension.uri());
+            let mut uris: Vec<&str> = declared.iter().map(|entry| entry.uri.as_str()).collect();
+            let mut expected: Vec<&str> = expected.collect();
+            uris.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(uris, expected);
+            for entry in &declared {
+                let is_required = required.iter().any(|extension| extension.uri() == entry.uri);
+                assert_eq!(entry.required, is_required, "{}", entry.uri);
+            }
+        }
     }
 }

@@ -104,6 +104,6 @@ fn card(url: &str, credentials: &Credentials) -> Card {
         input_modes: vec!["text/plain".to_owned()],
         output_modes: vec!["text/plain".to_owned()],
         skills: Vec::new(),
-        extensions: longshore_edge::public_extensions(),
+        extensions: longshore_edge::public_extensions(longshore_edge::Exposure::default(), &[]),
     }
 }

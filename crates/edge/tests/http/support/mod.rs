@@ -168,7 +168,7 @@ fn card() -> Card {
             Interface { url: "http://agent.test".to_owned(), binding: Binding::Rest },
         ],
         streaming: true,
-        extensions: longshore_edge::public_extensions(),
+        extensions: longshore_edge::public_extensions(Exposure::default(), &[]),
         schemes: credentials().schemes(),
         input_modes: INPUT_MODES.map(str::to_owned).to_vec(),
         output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),
