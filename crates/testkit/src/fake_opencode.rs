@@ -7,6 +7,7 @@ mod fault;
 mod gate;
 mod ids;
 mod player;
+mod project;
 mod recording;
 mod routes;
 mod script;
@@ -32,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use fault::{Cut, CutKind, Delivery, Fault};
 pub use gate::Gate;
+pub use project::{Agent, Model, PROVIDER_KEY, Project};
 pub use recording::{Line, RecordedAnswer, Recording};
 pub use script::Play;
 pub use state::LoggedRequest;
@@ -219,6 +221,23 @@ impl FakeOpenCode {
     /// A session that nobody made through the gateway.
     pub fn add_session(&self, id: &str, directory: &str) {
         self.shared.change(|state| state.world.add_session(json!({"id": id, "directory": directory})));
+    }
+
+    /// A session that is described as the test likes, such as that of a sub-agent.
+    pub fn add_session_like(&self, info: Value) {
+        self.shared.change(|state| state.world.add_session(info));
+    }
+
+    /// Changes what is answered about the project.
+    pub fn project(&self, change: impl FnOnce(&mut Project)) {
+        self.shared.change(|state| change(&mut state.project));
+    }
+
+    /// The ids of the asks that are in its lists.
+    pub fn open_asks(&self) -> Vec<String> {
+        let state = self.shared.lock();
+        let asks = state.world.permissions.iter().chain(&state.world.questions);
+        asks.filter_map(|ask| Some(ask["id"].as_str()?.to_owned())).collect()
     }
 
     /// Sends one event by hand.

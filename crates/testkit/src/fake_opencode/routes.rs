@@ -77,6 +77,10 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: LoggedRequest) -> Answ
             dispose(shared, &directory).await;
             ok(json!(true))
         }
+        ("GET", path) => match shared.lock().project.answer(path, &directory) {
+            Some(told) => ok(told),
+            None => Answer::Page,
+        },
         _ => Answer::Page,
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::fault::{Fault, Rule};
+use super::project::Project;
 use super::script::Script;
 use super::streams::{Connection, Streams};
 use super::turn::Turn;
@@ -49,6 +50,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) world: World,
+    pub(super) project: Project,
     pub(super) streams: Streams,
     pub(super) log: Vec<LoggedRequest>,
     pub(super) rules: Vec<Rule>,
@@ -70,6 +72,7 @@ impl Shared {
     pub(super) fn new(directory: String, authorization: Option<String>, heartbeat: Duration) -> Self {
         let state = State {
             world: World::default(),
+            project: Project::default(),
             streams: Streams::default(),
             log: Vec::new(),
             rules: Vec::new(),
