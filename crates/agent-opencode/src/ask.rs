@@ -2,7 +2,12 @@
 //!
 //! Paths and commands stay in them: they are what the caller decides about.
 
-use longshore_model::{Ask, AskKind, IdError, Json, Question, RequestId, SessionId};
+use std::borrow::Cow;
+
+use longshore_model::{
+    Answer, Ask, AskKind, Error, ErrorKind, IdError, Json, Question, RequestId, Result as ModelResult,
+    SessionId,
+};
 use serde::Serialize;
 
 use crate::api::{AskedBy, PermissionAsk, QuestionAsk};
@@ -84,6 +89,7 @@ pub(crate) fn question(ask: &QuestionAsk, of_sub_agent: bool) -> Result<Ask, IdE
             text: question.text.clone(),
             options: question.options.iter().map(|option| option.label.clone()).collect(),
             multiple: question.multiple,
+            custom: question.custom,
         })
         .collect();
     let words: Vec<String> = questions
@@ -107,6 +113,46 @@ pub(crate) fn question(ask: &QuestionAsk, of_sub_agent: bool) -> Result<Ask, IdE
         details: Json::of(&details),
         questions,
     })
+}
+
+/// The answer as OpenCode is to get it: one for each question. Refuses an answer of another kind, more answers than there
+/// are questions, and words of one's own where only an option will do.
+pub(crate) fn fitting<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'a, Answer>> {
+    if answer.kind() != ask.kind {
+        return Err(Error::new(
+            ErrorKind::InterruptTypeMismatch,
+            format!("The agent asks a {}, and this answers a {}.", ask.kind, answer.kind()),
+        ));
+    }
+    let Answer::Question { answers } = answer else { return Ok(Cow::Borrowed(answer)) };
+    let asked = ask.questions.len();
+    // An ask whose questions nobody knows is OpenCode's to judge.
+    if asked == 0 {
+        return Ok(Cow::Borrowed(answer));
+    }
+    if answers.len() > asked {
+        return Err(Error::invalid(
+            "answers",
+            format!(
+                "There are {} answers for {asked} questions; give one list of answers for each.",
+                answers.len()
+            ),
+        ));
+    }
+    for (at, (question, chosen)) in ask.questions.iter().zip(answers).enumerate() {
+        let own_words = chosen.iter().any(|word| !question.options.contains(word));
+        if own_words && !question.custom && !question.options.is_empty() {
+            let refusal = format!("This question takes only: {}.", question.options.join(", "));
+            return Err(Error::invalid(format!("answers[{at}]"), redact::cut(&refusal)));
+        }
+    }
+    if answers.len() == asked {
+        return Ok(Cow::Borrowed(answer));
+    }
+    // OpenCode tells the model that these were left open.
+    let mut answers = answers.clone();
+    answers.resize(asked, Vec::new());
+    Ok(Cow::Owned(Answer::Question { answers }))
 }
 
 fn who(of_sub_agent: bool) -> &'static str {
@@ -199,11 +245,12 @@ mod tests {
         let ask = question(&serde_json::from_value(ask).unwrap(), false).unwrap();
         assert_eq!(ask.kind, AskKind::Question);
         assert_eq!(ask.summary, "The agent asks: Which colour? (Red, Green) Why?");
-        let questions = [("Which colour?", vec!["Red", "Green"], true), ("Why?", vec![], false)];
-        let questions = questions.map(|(text, options, multiple)| Question {
+        let questions = [("Which colour?", vec!["Red", "Green"], true, false), ("Why?", vec![], false, true)];
+        let questions = questions.map(|(text, options, multiple, custom)| Question {
             text: text.to_owned(),
             options: options.into_iter().map(str::to_owned).collect(),
             multiple,
+            custom,
         });
         assert_eq!(ask.questions, questions);
         let details = json!({"questions": [

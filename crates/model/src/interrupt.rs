@@ -52,6 +52,13 @@ pub struct Question {
     pub options: Vec<String>,
     /// More than one option may be chosen.
     pub multiple: bool,
+    /// An answer in other words than those of the options is welcome.
+    #[serde(default = "welcome")]
+    pub custom: bool,
+}
+
+fn welcome() -> bool {
+    true
 }
 
 /// An ask that is kept: whose it is, until when it can be answered, and what became of it.
@@ -96,6 +103,8 @@ pub enum Resolution {
     Rejected,
     /// Answered at the agent itself, or by another program.
     Elsewhere,
+    /// Refused there.
+    RejectedElsewhere,
     /// Nobody answered in time; the policy did.
     Expired,
     /// The turn ended before it was answered.
@@ -103,13 +112,21 @@ pub enum Resolution {
 }
 
 impl Resolution {
-    pub const ALL: [Self; 5] = [Self::Replied, Self::Rejected, Self::Elsewhere, Self::Expired, Self::Dropped];
+    pub const ALL: [Self; 6] = [
+        Self::Replied,
+        Self::Rejected,
+        Self::Elsewhere,
+        Self::RejectedElsewhere,
+        Self::Expired,
+        Self::Dropped,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Replied => "replied",
             Self::Rejected => "rejected",
             Self::Elsewhere => "elsewhere",
+            Self::RejectedElsewhere => "rejected_elsewhere",
             Self::Expired => "expired",
             Self::Dropped => "dropped",
         }
