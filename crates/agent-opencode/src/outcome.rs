@@ -1,10 +1,19 @@
 //! How a turn ended: the one table from OpenCode's words to an [`Outcome`].
 
+use std::time::Duration;
+
 use longshore_model::{Failure, Json, Metadata, Outcome};
 use serde_json::json;
 
 use crate::api::Fault;
 use crate::redact;
+
+/// The model's provider does not know OpenCode, or not with these credentials.
+const UNAUTHORIZED: &str = "UPSTREAM_UNAUTHORIZED";
+
+/// What helps then.
+const TRY_AGAIN: &str =
+    " Give OpenCode the credentials for it, then send a message on this task to try again.";
 
 /// All that decides about the outcome.
 #[derive(Clone, Copy, Debug, Default)]
@@ -118,6 +127,39 @@ pub(crate) fn runaway() -> Outcome {
     )
 }
 
+/// Nothing came from the model for so long that the turn was aborted.
+pub(crate) fn silent(waited: Duration) -> Outcome {
+    failed(format!(
+        "Nothing came from the model for {} s, so the turn was stopped. What it had done by then is done. The model's \
+         provider may be at fault; send the message again to try once more.",
+        waited.as_secs()
+    ))
+}
+
+/// The model made so many steps that the turn was aborted.
+pub(crate) fn endless(steps: usize) -> Outcome {
+    failed(format!(
+        "The model did not come to an end within the {steps} steps that this gateway allows for a turn, so the turn was \
+         stopped. What it had done by then is done; send a message to let it go on."
+    ))
+}
+
+/// The same for a sub-agent. Nobody can send it a message, so one that lacks credentials has failed.
+pub(crate) fn of_sub_agent(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::AuthRequired(Failure { message, metadata }) => {
+            let message = message.strip_suffix(TRY_AGAIN).unwrap_or(&message).to_owned();
+            Outcome::Failed(Failure { message, metadata })
+        }
+        other => other,
+    }
+}
+
+/// A sub-agent whose call failed before it did anything.
+pub(crate) fn never_began(error: &str) -> Outcome {
+    failed(format!("The sub-agent did not begin: {}", redact::public(error)))
+}
+
 /// OpenCode no longer has the session.
 pub(crate) fn session_gone() -> Outcome {
     failed("OpenCode no longer knows this session. Start a new context.")
@@ -147,18 +189,23 @@ fn of_fault(fault: &Fault, aborted_by_us: bool) -> Outcome {
         ("MessageOutputLengthError", _) => {
             ("The reply is longer than the model may write", "UPSTREAM_EXECUTION_ERROR")
         }
-        ("ProviderAuthError", None) => {
-            ("The model's provider refused OpenCode's credentials", "UPSTREAM_UNAUTHORIZED")
-        }
+        ("ProviderAuthError", _) => (sentence(401), UNAUTHORIZED),
         (_, Some(status)) => (sentence(status), self::class(Some(status))),
         (_, None) => ("OpenCode could not complete the turn", "UPSTREAM_EXECUTION_ERROR"),
     };
     let status_text = status.map(|status| format!(" (status {status})")).unwrap_or_default();
-    let message = match detail {
+    let mut message = match detail {
         Some(detail) => format!("{what}{status_text}: {detail}"),
         None => format!("{what}{status_text}."),
     };
-    Outcome::Failed(Failure { message, metadata: metadata(class, status) })
+    if class != UNAUTHORIZED {
+        return Outcome::Failed(Failure { message, metadata: metadata(class, status) });
+    }
+    if !message.ends_with(['.', '!', '?', '…']) {
+        message.push('.');
+    }
+    message.push_str(TRY_AGAIN);
+    Outcome::AuthRequired(Failure { message, metadata: metadata(class, status) })
 }
 
 /// What a provider's status means, in words.
@@ -179,7 +226,7 @@ fn sentence(status: u16) -> &'static str {
 fn class(status: Option<u16>) -> &'static str {
     match status {
         Some(400) => "UPSTREAM_BAD_REQUEST",
-        Some(401) => "UPSTREAM_UNAUTHORIZED",
+        Some(401) => UNAUTHORIZED,
         Some(403) => "UPSTREAM_PERMISSION_DENIED",
         Some(404) => "UPSTREAM_RESOURCE_NOT_FOUND",
         Some(429) => "UPSTREAM_QUOTA_EXCEEDED",
@@ -237,6 +284,7 @@ mod tests {
             Outcome::Completed { remark: Some(remark) } => format!("completed: {remark}"),
             Outcome::Canceled { reason } => format!("canceled: {reason}"),
             Outcome::Failed(failure) => format!("failed: {}", failure.message),
+            Outcome::AuthRequired(failure) => format!("auth required: {}", failure.message),
         }
     }
 
@@ -311,12 +359,16 @@ mod tests {
             let fault = fault("APIError", "no luck at https://provider.example/v1", Some(status));
             let newest = Newest { fault: Some(&fault), ..Newest::default() };
             let ending = Ending { newest: Some(newest), ..Ending::default() };
-            let Outcome::Failed(failure) = of(&ending) else { panic!("status {status} did not fail") };
-            assert!(
-                failure.message.ends_with(&format!(" (status {status}): no luck at <redacted-url>")),
-                "{}",
-                failure.message
-            );
+            let (failure, advice) = match of(&ending) {
+                Outcome::Failed(failure) if status != 401 => (failure, ""),
+                Outcome::AuthRequired(failure) if status == 401 => (
+                    failure,
+                    ". Give OpenCode the credentials for it, then send a message on this task to try again.",
+                ),
+                other => panic!("status {status}: {other:?}"),
+            };
+            let end = format!(" (status {status}): no luck at <redacted-url>{advice}");
+            assert!(failure.message.ends_with(&end), "{}", failure.message);
             let metadata = failure.metadata.unwrap();
             let expected = format!(
                 "{{\"opencode\":{{\"error\":{{\"type\":\"{class}\",\"upstream_status\":{status}}}}}}}"
@@ -338,7 +390,13 @@ mod tests {
             ),
             (
                 fault("ProviderAuthError", "no key", None),
-                "failed: The model's provider refused OpenCode's credentials: no key",
+                "auth required: The model's provider refused OpenCode's credentials: no key. Give OpenCode the \
+                 credentials for it, then send a message on this task to try again.",
+            ),
+            (
+                fault("ProviderAuthError", "The key is missing.", Some(401)),
+                "auth required: The model's provider refused OpenCode's credentials (status 401): The key is missing. \
+                 Give OpenCode the credentials for it, then send a message on this task to try again.",
             ),
             (
                 fault("ContextOverflowError", "9000 tokens", None),
@@ -352,6 +410,27 @@ mod tests {
             assert_eq!(short(&of(&ending)), expected);
             let ending = Ending { session_fault: Some(&fault), ..Ending::default() };
             assert_eq!(short(&unknown_fate(&ending, Trace::Stored)), expected);
+        }
+    }
+
+    /// Only the model's provider makes a task wait for credentials: nobody can give OpenCode the gateway's password so.
+    #[test]
+    fn opencodes_own_401_and_the_watchdogs_are_failures() {
+        let cases = [
+            (refused(401, "no"), "failed: OpenCode refused the prompt (status 401): no"),
+            (
+                silent(Duration::from_mins(2)),
+                "failed: Nothing came from the model for 120 s, so the turn was stopped.",
+            ),
+            (
+                endless(50),
+                "failed: The model did not come to an end within the 50 steps that this gateway allows for a turn, so \
+                 the turn was stopped.",
+            ),
+        ];
+        for (outcome, expected) in cases {
+            let outcome = short(&outcome);
+            assert!(outcome.starts_with(expected), "{outcome}");
         }
     }
 
