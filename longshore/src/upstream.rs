@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use longshore_agent_opencode::managed::{self, Managed, ManagedConfig, State};
-use longshore_agent_opencode::{Defaults, Endpoint, ModelName, OpenCode, OpenCodeConfig};
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
 use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::{demo_home, last_model_address};
 use longshore_engine::Tasks;
 use longshore_engine::port::{Agent, Clock};
+use longshore_model::{ModelName, PromptOptions};
 use tokio::sync::watch;
 
 use crate::cli::TESTED_OPENCODE;
@@ -75,6 +76,9 @@ impl Upstream {
             directory: plan.workspace.clone(),
             control_timeout: plan.turns.control_timeout,
             defaults: defaults(&plan.prompt),
+            allow_directory_override: true,
+            watchdog: Watchdog::default(),
+            written_files: false,
         };
         let agent = Arc::new(OpenCode::new(config, Arc::clone(clock), tasks.clone())?);
         Ok(Self { agent, description: found.description, ending: found.ending, _model: found.model })
@@ -212,8 +216,8 @@ fn search_path(program: &Path) -> OsString {
     std::env::join_paths(parts).unwrap_or(path)
 }
 
-fn defaults(plan: &PromptDefaults) -> Defaults {
-    Defaults {
+fn defaults(plan: &PromptDefaults) -> PromptOptions {
+    PromptOptions {
         agent: plan.agent.clone(),
         system: plan.system.clone(),
         variant: plan.variant.clone(),

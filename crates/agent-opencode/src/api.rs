@@ -1,6 +1,8 @@
 //! What OpenCode sends, read leniently: unknown fields are skipped, most known ones may be missing.
 
 mod asks;
+mod catalog;
+mod tool;
 mod usage;
 
 use std::borrow::Cow;
@@ -12,6 +14,10 @@ use serde_json::Number;
 use serde_json::value::RawValue;
 
 pub(crate) use self::asks::{AskReplied, AskedBy, PermissionAsk, Question, QuestionAsk};
+pub(crate) use self::catalog::{
+    Agent, Config, Project, Provider, Providers, SessionModel, Takes, Workspace,
+};
+pub(crate) use self::tool::{Attachment, ToolMetadata, ToolTime};
 pub(crate) use self::usage::Tokens;
 
 /// The little of an event that decides where it goes.
@@ -58,8 +64,10 @@ pub(crate) enum EventKind {
     Todos,
     PermissionAsked,
     QuestionAsked,
-    /// A permission or a question was answered or refused, by anyone.
+    /// A permission or a question was answered, by anyone; a permission perhaps with a no.
     AskReplied,
+    /// A question was refused.
+    AskRejected,
 }
 
 impl EventKind {
@@ -76,22 +84,24 @@ impl EventKind {
             "todo.updated" => Self::Todos,
             "permission.asked" => Self::PermissionAsked,
             "question.asked" => Self::QuestionAsked,
-            "permission.replied" | "question.replied" | "question.rejected" => Self::AskReplied,
+            "permission.replied" | "question.replied" => Self::AskReplied,
+            "question.rejected" => Self::AskRejected,
             _ => return None,
         })
+    }
+
+    /// Of an ask or its end. Those of a whole tree of sub-agents are its root's.
+    pub(crate) fn is_of_an_ask(self) -> bool {
+        matches!(
+            self,
+            Self::PermissionAsked | Self::QuestionAsked | Self::AskReplied | Self::AskRejected
+        )
     }
 
     /// Whether the turn of a root session wants this from its sub-agents too: their asks, what they use, and their end,
     /// which ends their asks.
     pub(crate) fn crosses_the_tree(self) -> bool {
-        matches!(
-            self,
-            Self::PermissionAsked
-                | Self::QuestionAsked
-                | Self::AskReplied
-                | Self::MessageUpdated
-                | Self::Idle
-        )
+        self.is_of_an_ask() || matches!(self, Self::MessageUpdated | Self::Idle)
     }
 }
 
@@ -223,6 +233,12 @@ pub(crate) struct Part {
     pub(crate) call: Option<String>,
     #[serde(default)]
     pub(crate) state: Option<ToolState>,
+    /// Of the user's text: OpenCode wrote it, not the user.
+    #[serde(default)]
+    pub(crate) synthetic: bool,
+    /// Of a patch: the files that a step changed, as absolute paths.
+    #[serde(default, deserialize_with = "tool::list_or_nothing")]
+    pub(crate) files: Vec<String>,
     /// Of a compaction: OpenCode itself found it necessary.
     #[serde(default)]
     pub(crate) auto: bool,
@@ -254,13 +270,11 @@ pub(crate) struct ToolState {
     pub(crate) error: Option<String>,
     #[serde(default)]
     pub(crate) metadata: Option<ToolMetadata>,
-}
-
-#[derive(Deserialize, Debug)]
-pub(crate) struct ToolMetadata {
-    /// All output so far, while the tool runs.
-    #[serde(default, deserialize_with = "string_or_nothing")]
-    pub(crate) output: Option<String>,
+    #[serde(default)]
+    pub(crate) time: Option<ToolTime>,
+    /// Files that the tool hands back.
+    #[serde(default, deserialize_with = "tool::list_or_nothing")]
+    pub(crate) attachments: Vec<Attachment>,
 }
 
 #[derive(Deserialize, Debug)]
@@ -307,6 +321,14 @@ pub(crate) struct Session {
     pub(crate) id: String,
     #[serde(default)]
     pub(crate) directory: Option<String>,
+    /// Set for the session of a sub-agent: that of its caller.
+    #[serde(default, rename = "parentID")]
+    pub(crate) parent: Option<String>,
+    /// Set for a session that was opened in a workspace of OpenCode by the workspace's id.
+    #[serde(default, rename = "workspaceID")]
+    pub(crate) workspace: Option<String>,
+    #[serde(default, deserialize_with = "catalog::if_understood")]
+    pub(crate) model: Option<SessionModel>,
     #[serde(default, deserialize_with = "string_or_nothing")]
     pub(crate) title: Option<String>,
     #[serde(default)]

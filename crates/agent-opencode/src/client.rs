@@ -1,6 +1,8 @@
 //! Calls to OpenCode's HTTP API.
 
+mod catalog;
 mod error;
+mod family;
 
 use std::time::Duration;
 

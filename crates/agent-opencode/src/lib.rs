@@ -4,8 +4,11 @@
 //! directory to the turn's driver, through the pure `translate`, to the engine. Where the stream has a gap,
 //! `reconcile` asks OpenCode for what is missing.
 
+mod admit;
 mod api;
 mod ask;
+mod catalog;
+mod clear;
 mod client;
 mod id;
 pub mod managed;
@@ -24,16 +27,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::Tasks;
-use longshore_engine::port::{Agent, BoxFuture, Clock, NewSession, Session, Turn, TurnRequest};
-use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, Result, SessionId};
+use longshore_engine::port::{
+    Admission, Admitted, Agent, BoxFuture, Clock, NewSession, Session, Turn, TurnRequest,
+};
+use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, PromptOptions, Result, SessionId};
 use secrecy::SecretString;
 use tokio::time::{Instant, sleep};
 use url::Url;
 
+use crate::admit::Gate;
+use crate::catalog::Catalog;
 use crate::client::{CallError, Client};
 use crate::id::{PromptIds, ServerClock};
+use crate::prompt::Prompts;
 use crate::reader::Readers;
 use crate::turn::Starter;
+pub use crate::turn::Watchdog;
 
 /// The pause after a session could not be opened because OpenCode just went away.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -46,7 +55,13 @@ pub struct OpenCodeConfig {
     pub directory: PathBuf,
     /// How long one call may take, and how long a turn waits for a busy session.
     pub control_timeout: Duration,
-    pub defaults: Defaults,
+    /// What every prompt asks for where its sender is silent. `None`: OpenCode's own choice.
+    pub defaults: PromptOptions,
+    /// Callers may work in directories below the root, and in worktrees and workspaces of its project.
+    pub allow_directory_override: bool,
+    pub watchdog: Watchdog,
+    /// Hand over the files that a turn wrote, when it ends.
+    pub written_files: bool,
 }
 
 /// The address of an OpenCode server and the credentials for it.
@@ -59,36 +74,11 @@ pub struct Endpoint {
     pub password: Option<SecretString>,
 }
 
-/// What every prompt asks for. `None`: OpenCode's own choice.
-#[derive(Clone, Debug, Default)]
-pub struct Defaults {
-    pub agent: Option<String>,
-    pub system: Option<String>,
-    pub variant: Option<String>,
-    pub model: Option<ModelName>,
-}
-
-/// A model, written `provider/model`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ModelName {
-    pub provider: String,
-    pub model: String,
-}
-
-impl ModelName {
-    /// The model's own name may hold slashes. `None` when either half is missing.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (provider, model) = text.split_once('/')?;
-        let whole = !provider.is_empty() && !model.is_empty();
-        whole.then(|| Self { provider: provider.to_owned(), model: model.to_owned() })
-    }
-}
-
 /// One OpenCode server.
 #[derive(Debug)]
 pub struct OpenCode {
     client: Client,
-    directory: String,
+    gate: Gate,
     clock: Arc<dyn Clock>,
     server_clock: Arc<ServerClock>,
     prompt_ids: PromptIds,
@@ -98,7 +88,9 @@ pub struct OpenCode {
 
 impl OpenCode {
     pub fn new(config: OpenCodeConfig, clock: Arc<dyn Clock>, tasks: Tasks) -> Result<Self> {
-        let directory = config.directory.to_str().ok_or_else(|| {
+        // OpenCode goes by resolved paths. A directory that is not here is OpenCode's to judge.
+        let root = std::fs::canonicalize(&config.directory).unwrap_or(config.directory);
+        let root = root.into_os_string().into_string().map_err(|_| {
             Error::new(
                 ErrorKind::Internal,
                 "The workspace's path is no UTF-8 text; choose another workspace.",
@@ -108,8 +100,15 @@ impl OpenCode {
         let server_clock = Arc::new(ServerClock::default());
         let readers =
             Readers::new(client.clone(), Arc::clone(&clock), Arc::clone(&server_clock), tasks.clone());
+        let catalog = Arc::new(Catalog::new(client.clone(), root.clone()));
+        let prompts = Prompts { catalog: Arc::clone(&catalog), defaults: config.defaults.clone() };
         Ok(Self {
-            directory: directory.to_owned(),
+            gate: Gate {
+                catalog,
+                root,
+                allow_override: config.allow_directory_override,
+                defaults: config.defaults,
+            },
             clock,
             server_clock,
             prompt_ids: PromptIds::default(),
@@ -118,8 +117,10 @@ impl OpenCode {
                 client: client.clone(),
                 readers,
                 tasks,
-                defaults: config.defaults,
+                prompts: Arc::new(prompts),
                 timeout: config.control_timeout,
+                watchdog: config.watchdog,
+                written_files: config.written_files,
             },
             client,
         })
@@ -145,9 +146,42 @@ impl OpenCode {
 }
 
 impl Agent for OpenCode {
+    fn admit<'a>(&'a self, wishes: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
+        Box::pin(self.gate.admit(wishes))
+    }
+
+    fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
+        Box::pin(async move {
+            // OpenCode answers such a name with an error of its own, and not that there is none.
+            if id::segment(id::Kind::Session, id.as_str()).is_err() {
+                return Ok(None);
+            }
+            let found = match self.client.session(&self.gate.root, id.as_str()).await {
+                Err(CallError::NotFound) => return Ok(None),
+                found => found.map_err(|cause| cause.into_error("look up the session"))?,
+            };
+            // A sub-agent's session is its caller's, and of one that belongs to a workspace the directory hears nothing.
+            let Some(directory) = found.directory else { return Ok(None) };
+            if found.parent.is_some() || found.workspace.is_some() {
+                return Ok(None);
+            }
+            let open = self.gate.is_open_to_callers(&directory).await?;
+            Ok(open.then(|| Session { id: id.clone(), directory }))
+        })
+    }
+
+    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            // A session is busy for as long as a sub-agent works for it.
+            let statuses = self.client.statuses(&session.directory).await;
+            let statuses = statuses.map_err(|cause| cause.into_error("see whether the session is idle"))?;
+            Ok(statuses.contains_key(session.id.as_str()))
+        })
+    }
+
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
         Box::pin(async move {
-            let wanted = request.directory.as_deref().unwrap_or(&self.directory);
+            let wanted = request.directory.as_str();
             if id::is_misread(wanted) {
                 return Err(Error::invalid(
                     "directory",
@@ -164,7 +198,7 @@ impl Agent for OpenCode {
                 .caused_by(cause)
             })?;
             // OpenCode resolves links; its events and lists go by the resolved path.
-            Ok(Session { id, directory: made.directory.unwrap_or_else(|| wanted.to_owned()) })
+            Ok(Session { id, directory: made.directory.unwrap_or(request.directory) })
         })
     }
 
@@ -183,13 +217,8 @@ impl Agent for OpenCode {
         answer: &'a Answer,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            if answer.kind() != ask.kind {
-                return Err(Error::new(
-                    ErrorKind::InterruptTypeMismatch,
-                    format!("The agent asks a {}, and this answers a {}.", ask.kind, answer.kind()),
-                ));
-            }
-            let answered = self.client.answer(&session.directory, ask.request_id.as_str(), answer).await;
+            let answer = ask::fitting(ask, answer)?;
+            let answered = self.client.answer(&session.directory, ask.request_id.as_str(), &answer).await;
             answered.map_err(|cause| match cause {
                 CallError::NotFound => Error::new(
                     ErrorKind::InterruptNotFound,
@@ -204,7 +233,9 @@ impl Agent for OpenCode {
         Box::pin(async move {
             self.readers.note_abort(&session.directory, session.id.as_str());
             let aborted = self.client.abort(&session.directory, session.id.as_str()).await;
-            aborted.map_err(|cause| cause.into_error("stop the turn"))
+            aborted.map_err(|cause| cause.into_error("stop the turn"))?;
+            clear::asks(&self.client, session).await;
+            Ok(())
         })
     }
 }

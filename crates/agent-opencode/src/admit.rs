@@ -1,0 +1,167 @@
+//! Where callers may work: in the workspace, and in the worktrees and workspaces of its project.
+//!
+//! A path is resolved before it is judged. One that is outside costs OpenCode no request, unless it looks like a worktree
+//! of the project here, and only OpenCode's own lists then say that it is one. All refusals of a directory read the same,
+//! so that they do not tell what exists outside.
+
+mod repository;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longshore_engine::port::{Admission, Admitted};
+use longshore_model::{Error, PromptOptions, Result};
+
+use crate::catalog::Catalog;
+use crate::id;
+
+const DIRECTORY: &str = "metadata.opencode.directory";
+const WORKSPACE: &str = "metadata.opencode.workspace.id";
+
+/// Decides about what callers wish.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(crate) catalog: Arc<Catalog>,
+    /// The workspace root, resolved.
+    pub(crate) root: String,
+    /// Callers may work elsewhere than in the root itself.
+    pub(crate) allow_override: bool,
+    pub(crate) defaults: PromptOptions,
+}
+
+impl Gate {
+    pub(crate) async fn admit(&self, wishes: Admission<'_>) -> Result<Admitted> {
+        let directory = self.place(wishes.directory, wishes.workspace).await?;
+        self.catalog.check(&directory, wishes.options, &self.defaults).await?;
+        Ok(Admitted { directory })
+    }
+
+    /// Whether a session that works there may be used by callers.
+    pub(crate) async fn is_open_to_callers(&self, directory: &str) -> Result<bool> {
+        if directory == self.root {
+            return Ok(true);
+        }
+        match resolved(Path::new(directory)).await {
+            Some(found) => self.is_in_bounds(&found).await,
+            None => Ok(false),
+        }
+    }
+
+    async fn place(&self, directory: Option<&str>, workspace: Option<&str>) -> Result<String> {
+        let named =
+            |wish: Option<&'_ str>| wish.map(str::trim).filter(|wish| !wish.is_empty()).map(str::to_owned);
+        match (named(directory), named(workspace)) {
+            (None, None) => Ok(self.root.clone()),
+            (Some(directory), None) => self.directory(&directory).await,
+            (None, Some(workspace)) => self.workspace(&workspace).await,
+            (Some(directory), Some(workspace)) => {
+                let found = self.workspace(&workspace).await?;
+                let same = !is_unspeakable(&directory)
+                    && resolved(&Path::new(&self.root).join(&directory))
+                        .await
+                        .is_some_and(|path| path == Path::new(&found));
+                if same {
+                    return Ok(found);
+                }
+                Err(Error::invalid(
+                    DIRECTORY,
+                    "This is not the directory of the workspace that the message names; leave one of them out.",
+                ))
+            }
+        }
+    }
+
+    async fn directory(&self, wish: &str) -> Result<String> {
+        if is_unspeakable(wish) {
+            return Err(Error::invalid(
+                DIRECTORY,
+                "A directory's path cannot have control characters, nor a percent sign with two hexadecimal digits behind \
+                 it: OpenCode would read another path.",
+            ));
+        }
+        let Some(found) = resolved(&Path::new(&self.root).join(wish)).await else {
+            return Err(self.out_of_bounds());
+        };
+        if !self.is_in_bounds(&found).await? {
+            return Err(self.out_of_bounds());
+        }
+        spoken(found, DIRECTORY)
+    }
+
+    /// The directory of a workspace of OpenCode. OpenCode made it, so it can be anywhere.
+    async fn workspace(&self, id: &str) -> Result<String> {
+        if !self.allow_override {
+            return Err(Error::invalid(
+                WORKSPACE,
+                "This gateway works in its own workspace only; leave this out.",
+            ));
+        }
+        // OpenCode's ids have this form, and it is asked for no other.
+        let found = if id.starts_with("wrk") { self.catalog.workspace(id).await? } else { None };
+        let directory = match found.and_then(|workspace| workspace.directory) {
+            Some(directory) => resolved(Path::new(&directory)).await,
+            None => None,
+        };
+        let Some(directory) = directory else {
+            return Err(Error::invalid(
+                WORKSPACE,
+                "OpenCode has no workspace of this name with a directory here; leave it out, or make one.",
+            ));
+        };
+        spoken(directory, WORKSPACE)
+    }
+
+    async fn is_in_bounds(&self, found: &Path) -> Result<bool> {
+        if found == Path::new(&self.root) {
+            return Ok(true);
+        }
+        if !self.allow_override {
+            return Ok(false);
+        }
+        if found.starts_with(&self.root) {
+            return Ok(true);
+        }
+        let Some(worktree) = repository::worktree_of(Path::new(&self.root), found).await else {
+            return Ok(false);
+        };
+        for anew in [false, true] {
+            for listed in self.catalog.worktrees(anew).await?.iter() {
+                if resolved(Path::new(listed)).await.as_ref() == Some(&worktree) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn out_of_bounds(&self) -> Error {
+        let allowed = if self.allow_override {
+            "The directory must exist, and be in the gateway's workspace or in a worktree of its project that OpenCode lists."
+        } else {
+            "This gateway works in the root of its workspace only; leave this out."
+        };
+        Error::invalid(DIRECTORY, allowed)
+    }
+}
+
+/// The real path of a directory that exists.
+async fn resolved(path: &Path) -> Option<PathBuf> {
+    let found = tokio::fs::canonicalize(path).await.ok()?;
+    tokio::fs::metadata(&found).await.is_ok_and(|what| what.is_dir()).then_some(found)
+}
+
+/// What cannot be said to OpenCode, or in a line of a log.
+fn is_unspeakable(path: &str) -> bool {
+    id::is_misread(path) || path.chars().any(char::is_control)
+}
+
+/// A link can lead to a path that cannot be said.
+fn spoken(path: PathBuf, field: &str) -> Result<String> {
+    let text = path.into_os_string().into_string().ok().filter(|path| !is_unspeakable(path));
+    text.ok_or_else(|| {
+        Error::invalid(
+            field,
+            "OpenCode cannot work in a directory with such a path; choose or rename another.",
+        )
+    })
+}

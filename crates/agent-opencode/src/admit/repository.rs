@@ -1,0 +1,136 @@
+//! What the disk says about worktrees of a repository. It decides nothing alone: anybody can write such files.
+
+use std::path::{Path, PathBuf};
+
+use tokio::io::AsyncReadExt as _;
+
+/// The files that git keeps for this are one line. More is not read.
+const MAX_BYTES: u64 = 4096;
+
+/// The worktree that holds the directory, if it claims to be one of the repository that holds the root. Both paths are
+/// resolved.
+pub(super) async fn worktree_of(root: &Path, directory: &Path) -> Option<PathBuf> {
+    let claimed = checkout(directory).await?;
+    let own = checkout(root).await?;
+    let shared = own.shared_git_directory().await?;
+    (!claimed.is_main && claimed.git_directory.starts_with(shared)).then_some(claimed.top)
+}
+
+/// A checkout of a repository.
+struct Checkout {
+    top: PathBuf,
+    git_directory: PathBuf,
+    /// It holds the repository itself.
+    is_main: bool,
+}
+
+impl Checkout {
+    /// Where the repository is, for all its checkouts the same.
+    async fn shared_git_directory(&self) -> Option<PathBuf> {
+        match line(&self.git_directory.join("commondir")).await {
+            Some(shared) if !self.is_main => {
+                tokio::fs::canonicalize(self.git_directory.join(shared)).await.ok()
+            }
+            _ => Some(self.git_directory.clone()),
+        }
+    }
+}
+
+/// The nearest checkout that holds the directory.
+async fn checkout(directory: &Path) -> Option<Checkout> {
+    for top in directory.ancestors() {
+        let entry = top.join(".git");
+        let Ok(what) = tokio::fs::metadata(&entry).await else { continue };
+        let is_main = what.is_dir();
+        let git_directory = if is_main {
+            entry
+        } else {
+            let pointer = line(&entry).await?;
+            top.join(pointer.strip_prefix("gitdir:")?.trim())
+        };
+        let git_directory = tokio::fs::canonicalize(git_directory).await.ok()?;
+        return Some(Checkout { top: top.to_owned(), git_directory, is_main });
+    }
+    None
+}
+
+/// The text of a file of one line. A pipe or a device is no such file: reading one could take for ever.
+async fn line(path: &Path) -> Option<String> {
+    if !tokio::fs::metadata(path).await.is_ok_and(|what| what.is_file()) {
+        return None;
+    }
+    let mut text = String::new();
+    let file = tokio::fs::File::open(path).await.ok()?;
+    file.take(MAX_BYTES).read_to_string(&mut text).await.ok()?;
+    Some(text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A repository with a worktree, a second repository, and files that only look like it.
+    #[tokio::test]
+    async fn a_worktree_is_one_of_the_roots_own_repository() {
+        let place = tempfile::tempdir().unwrap();
+        let place = fs::canonicalize(place.path()).unwrap();
+        let write = |path: &str, text: &str| {
+            let path = place.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let git = |name: &str| format!("gitdir: {}/{name}\n", place.join("main/.git").display());
+        write("main/.git/worktrees/side/commondir", "../..\n");
+        write("main/.git/worktrees/other/commondir", "../..\n");
+        write("main/sub/file", "");
+        write("side/.git", &git("worktrees/side"));
+        write("side/deep/file", "");
+        write("relative/.git", "gitdir: ../main/.git/worktrees/side\n");
+        write("other/.git", &git("worktrees/other"));
+        write("stranger/.git/HEAD", "");
+        write("submodule/.git", &format!("gitdir: {}\n", place.join("stranger/.git").display()));
+        write("away/.git", "gitdir: /\n");
+        write("gone/.git", &git("worktrees/gone"));
+        write("prefix/.git-lookalike/HEAD", "");
+        write(
+            "sibling/.git",
+            &format!("gitdir: {}\n", place.join("main/.git/../../stranger/.git").display()),
+        );
+        write("nonsense/.git", "side");
+        write("plain/file", "");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            place.join("plain/.git"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+
+        let cases = [
+            ("main", "side", Some("side")),
+            ("main", "side/deep", Some("side")),
+            ("main/sub", "side/deep", Some("side")),
+            ("main", "relative", Some("relative")),
+            // The root can be a worktree itself.
+            ("side", "other", Some("other")),
+            ("main", "main", None),
+            ("side", "main", None),
+            ("main", "stranger", None),
+            ("main", "submodule", None),
+            ("main", "away", None),
+            ("main", "gone", None),
+            ("main", "sibling", None),
+            ("main", "nonsense", None),
+            ("main", "plain", None),
+            ("plain", "side", None),
+            ("stranger", "side", None),
+        ];
+        for (root, directory, expected) in cases {
+            let found = worktree_of(&place.join(root), &place.join(directory)).await;
+            assert_eq!(found, expected.map(|name| place.join(name)), "{root} {directory}");
+        }
+    }
+}

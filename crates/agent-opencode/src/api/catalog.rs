@@ -1,0 +1,130 @@
+//! What OpenCode has to offer: models, agents, worktrees and workspaces.
+//!
+//! Its answers about providers and its configuration hold keys. Nothing is read here but what is needed.
+
+use std::collections::BTreeMap;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+
+use super::string_or_nothing;
+
+/// `GET /config/providers`.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Providers {
+    pub(crate) providers: Vec<Provider>,
+    /// Each provider's own choice among its models.
+    #[serde(default)]
+    pub(crate) default: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct Provider {
+    pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) models: BTreeMap<String, Model>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct Model {
+    #[serde(default)]
+    pub(crate) capabilities: Capabilities,
+    #[serde(default)]
+    #[expect(clippy::zero_sized_map_values, reason = "only the names in the object are read")]
+    pub(crate) variants: Option<BTreeMap<String, IgnoredAny>>,
+}
+
+#[derive(Deserialize, Debug, Default)]
+pub(crate) struct Capabilities {
+    #[serde(default)]
+    pub(crate) input: Takes,
+}
+
+/// The kinds of file that a model takes.
+#[derive(Deserialize, Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each kind is taken or not, whatever the others are")]
+pub(crate) struct Takes {
+    #[serde(default)]
+    pub(crate) image: bool,
+    #[serde(default)]
+    pub(crate) audio: bool,
+    #[serde(default)]
+    pub(crate) video: bool,
+    #[serde(default)]
+    pub(crate) pdf: bool,
+}
+
+/// `GET /agent`, one of them. The first is the one that answers when none is named.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Agent {
+    pub(crate) name: String,
+    /// `subagent`: meant to be called by another one.
+    #[serde(default)]
+    pub(crate) mode: String,
+    /// For OpenCode's own use.
+    #[serde(default)]
+    pub(crate) hidden: bool,
+    /// It has a model of its own.
+    #[serde(default, deserialize_with = "if_understood")]
+    pub(crate) model: Option<AgentModel>,
+}
+
+#[derive(Deserialize, Debug)]
+pub(crate) struct AgentModel {
+    #[serde(rename = "providerID")]
+    pub(crate) provider: String,
+    #[serde(rename = "modelID")]
+    pub(crate) model: String,
+}
+
+/// What can be read so, and nothing otherwise: a session is not lost for a model of another shape.
+pub(super) fn if_understood<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Loose<T> {
+        Understood(T),
+        Other(IgnoredAny),
+    }
+    Ok(match Loose::deserialize(deserializer)? {
+        Loose::Understood(value) => Some(value),
+        Loose::Other(_) => None,
+    })
+}
+
+/// The model of a session's last prompt.
+#[derive(Deserialize, Debug)]
+pub(crate) struct SessionModel {
+    #[serde(rename = "providerID")]
+    pub(crate) provider: String,
+    #[serde(rename = "id")]
+    pub(crate) model: String,
+}
+
+/// `GET /config`.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Config {
+    /// Written `provider/model`.
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) model: Option<String>,
+}
+
+/// `GET /experimental/workspace`, one of them.
+#[derive(Deserialize, Debug, Clone)]
+pub(crate) struct Workspace {
+    pub(crate) id: String,
+    /// A workspace elsewhere has none.
+    #[serde(default)]
+    pub(crate) directory: Option<String>,
+}
+
+/// `GET /project/current`.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Project {
+    /// Other checkouts of the same repository.
+    #[serde(default)]
+    pub(crate) sandboxes: Vec<String>,
+}

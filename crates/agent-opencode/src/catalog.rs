@@ -1,0 +1,289 @@
+//! What OpenCode has to offer, kept for a while: models, agents, worktrees and workspaces.
+//!
+//! Models and agents are those of a directory: a project can bring its own.
+
+mod cached;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use longshore_engine::port::Session;
+use longshore_model::{Error, ModelName, PromptOptions, Result};
+use tokio::time::timeout;
+
+use self::cached::{Cached, PAUSE};
+use crate::api::{self, Takes, Workspace};
+use crate::client::{CallError, Client};
+
+/// How long models and agents are taken for what they were.
+const MAX_AGE: Duration = Duration::from_mins(1);
+
+/// The same for the project's worktrees and workspaces.
+const MAX_PLACES_AGE: Duration = Duration::from_secs(30);
+
+/// How long OpenCode has for one answer. In a new directory it first loads providers and plugins, which takes it seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// At so many directories all are forgotten, and read anew when they are needed.
+const MAX_DIRECTORIES: usize = 100;
+
+/// So many names stand in a refusal.
+const NAMES: usize = 5;
+
+/// The names of what OpenCode has.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    client: Client,
+    /// The workspace root, whose project the worktrees and workspaces are of.
+    root: String,
+    worktrees: Cached<Vec<String>>,
+    workspaces: Cached<Vec<Workspace>>,
+    shelves: Mutex<HashMap<String, Arc<Shelf>>>,
+}
+
+/// What a directory offers.
+#[derive(Debug, Default)]
+struct Shelf {
+    models: Cached<Models>,
+    agents: Cached<Vec<api::Agent>>,
+    default_model: Cached<Option<ModelName>>,
+}
+
+/// All models.
+#[derive(Debug)]
+struct Models {
+    providers: BTreeMap<String, BTreeMap<String, Model>>,
+    /// The one that answers when nobody chose another.
+    default: Option<ModelName>,
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    takes: Takes,
+    /// Empty: OpenCode says nothing about variants.
+    variants: Vec<String>,
+}
+
+impl Catalog {
+    pub(crate) fn new(client: Client, root: String) -> Self {
+        Self {
+            client,
+            root,
+            worktrees: Cached::default(),
+            workspaces: Cached::default(),
+            shelves: Mutex::default(),
+        }
+    }
+
+    /// Refuses a model, a variant or an agent that OpenCode does not have. What it does not say is not refused.
+    pub(crate) async fn check(
+        &self,
+        directory: &str,
+        wished: &PromptOptions,
+        defaults: &PromptOptions,
+    ) -> Result<()> {
+        if let Some(agent) = &wished.agent {
+            self.check_agent(directory, agent).await?;
+        }
+        let model = wished.model.as_ref();
+        // A variant is one of the model that will answer; the gateway's own choice of it is known too.
+        let for_variant = wished.variant.as_ref().and_then(|_| model.or(defaults.model.as_ref()));
+        let Some(model) = model.or(for_variant) else { return Ok(()) };
+        let variant = wished.variant.as_deref();
+        let mut refused = Ok(());
+        for max_age in [MAX_AGE, PAUSE] {
+            let Some(models) = self.models(directory, max_age).await else { return Ok(()) };
+            refused = models.check(model, wished.model.is_some(), variant);
+            if refused.is_ok() {
+                break;
+            }
+        }
+        refused
+    }
+
+    /// The kinds of file that the model takes that will answer a prompt with these options. Nothing is known: none.
+    pub(crate) async fn takes(&self, session: &Session, options: &PromptOptions) -> Takes {
+        let Some(models) = self.models(&session.directory, MAX_AGE).await else { return Takes::default() };
+        let model = self.answering(session, options, &models).await;
+        model.and_then(|model| Some(models.get(&model)?.takes)).unwrap_or_default()
+    }
+
+    /// The worktrees of the project, in OpenCode's words.
+    pub(crate) async fn worktrees(&self, anew: bool) -> Result<Arc<Vec<String>>> {
+        let ask = async {
+            let mut found = unless_absent(self.client.worktrees(&self.root).await)?;
+            found.extend(self.client.project(&self.root).await?.sandboxes);
+            let workspaces = self.workspaces_now().await.unwrap_or_default();
+            found.extend(workspaces.into_iter().filter_map(|workspace| workspace.directory));
+            Ok(found)
+        };
+        let listed = self.worktrees.get(places_age(anew), patiently(ask)).await;
+        listed.ok_or_else(|| CallError::NoAnswer.into_error("look up the project's worktrees"))
+    }
+
+    /// The workspace of this id. `None`: there is none.
+    pub(crate) async fn workspace(&self, id: &str) -> Result<Option<Workspace>> {
+        for anew in [false, true] {
+            let listed = self.workspaces.get(places_age(anew), patiently(self.workspaces_now())).await;
+            let listed =
+                listed.ok_or_else(|| CallError::NoAnswer.into_error("look up the project's workspaces"))?;
+            if let Some(found) = listed.iter().find(|workspace| workspace.id == id) {
+                return Ok(Some(found.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn workspaces_now(&self) -> Result<Vec<Workspace>, CallError> {
+        unless_absent(self.client.workspaces(&self.root).await)
+    }
+
+    async fn check_agent(&self, directory: &str, wished: &str) -> Result<()> {
+        let mut known = Vec::new();
+        for max_age in [MAX_AGE, PAUSE] {
+            let Some(agents) = self.agents(directory, max_age).await else { return Ok(()) };
+            if agents.iter().any(|agent| agent.name == wished) {
+                return Ok(());
+            }
+            known = agents
+                .iter()
+                .filter(|agent| !agent.hidden && agent.mode != "subagent")
+                .map(|agent| agent.name.clone())
+                .collect();
+        }
+        Err(Error::invalid(
+            "metadata.opencode.agent",
+            format!("OpenCode has no agent of this name{}", choices(known.iter().map(String::as_str))),
+        ))
+    }
+
+    /// The model that will answer, found as OpenCode finds it. `None`: OpenCode does not say.
+    async fn answering(
+        &self,
+        session: &Session,
+        options: &PromptOptions,
+        models: &Models,
+    ) -> Option<ModelName> {
+        if let Some(model) = &options.model {
+            return Some(model.clone());
+        }
+        let agents = self.agents(&session.directory, MAX_AGE).await?;
+        let agent = match &options.agent {
+            Some(name) => agents.iter().find(|agent| agent.name == *name),
+            None => agents.first(),
+        };
+        if let Some(model) = agent.and_then(|agent| agent.model.as_ref()) {
+            return Some(named(&model.provider, &model.model));
+        }
+        // The session goes on with the model of its last prompt.
+        let asked = patiently(self.client.session(&session.directory, session.id.as_str())).await.ok()?;
+        if let Some(model) = asked.model {
+            return Some(named(&model.provider, &model.model));
+        }
+        let ask = async {
+            let config = self.client.config(&session.directory).await?;
+            Ok(config.model.as_deref().and_then(ModelName::parse))
+        };
+        let default = self.shelf(&session.directory).default_model.get(MAX_AGE, patiently(ask)).await?;
+        (*default).clone().or_else(|| models.default.clone())
+    }
+
+    async fn models(&self, directory: &str, max_age: Duration) -> Option<Arc<Models>> {
+        let ask = async { Ok(Models::from(self.client.providers(directory).await?)) };
+        self.shelf(directory).models.get(max_age, patiently(ask)).await
+    }
+
+    async fn agents(&self, directory: &str, max_age: Duration) -> Option<Arc<Vec<api::Agent>>> {
+        self.shelf(directory).agents.get(max_age, patiently(self.client.agents(directory))).await
+    }
+
+    fn shelf(&self, directory: &str) -> Arc<Shelf> {
+        let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
+        if shelves.len() >= MAX_DIRECTORIES && !shelves.contains_key(directory) {
+            shelves.clear();
+        }
+        Arc::clone(shelves.entry(directory.to_owned()).or_default())
+    }
+}
+
+impl Models {
+    fn get(&self, name: &ModelName) -> Option<&Model> {
+        self.providers.get(&name.provider)?.get(&name.model)
+    }
+
+    /// `wished`: the caller named the model itself.
+    fn check(&self, name: &ModelName, wished: bool, variant: Option<&str>) -> Result<()> {
+        const FIELD: &str = "metadata.shared.model";
+        let Some(models) = self.providers.get(&name.provider) else {
+            let names = choices(self.providers.keys().map(String::as_str));
+            let refusal = format!("OpenCode has no provider of this name{names}");
+            return if wished { Err(Error::invalid(FIELD, refusal)) } else { Ok(()) };
+        };
+        let Some(model) = models.get(&name.model) else {
+            let names = choices(models.keys().map(String::as_str));
+            let refusal = format!("OpenCode's provider '{}' has no model of this name{names}", name.provider);
+            return if wished { Err(Error::invalid(FIELD, refusal)) } else { Ok(()) };
+        };
+        let known = &model.variants;
+        match variant {
+            Some(variant) if !known.is_empty() && !known.iter().any(|known| known == variant) => {
+                let names = choices(known.iter().map(String::as_str));
+                let refusal = format!("The model has no variant of this name{names}");
+                Err(Error::invalid("metadata.opencode.variant", refusal))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl From<api::Providers> for Models {
+    fn from(listed: api::Providers) -> Self {
+        let provider = |provider: api::Provider| {
+            let models = provider.models.into_iter().map(|(name, model)| {
+                let variants = model.variants.unwrap_or_default().into_keys().collect();
+                (name, Model { takes: model.capabilities.input, variants })
+            });
+            (provider.id, models.collect())
+        };
+        let first = listed.providers.first().map(|first| first.id.as_str());
+        let default = first.and_then(|first| Some(named(first, listed.default.get(first)?)));
+        Self { default, providers: listed.providers.into_iter().map(provider).collect() }
+    }
+}
+
+/// The end of a refusal: what there is instead.
+fn choices<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let count = names.len();
+    if count == 0 {
+        return "; it has none.".to_owned();
+    }
+    let shown: Vec<&str> = names.take(NAMES).collect();
+    let mut text = format!("; there is: {}", shown.join(", "));
+    if count > shown.len() {
+        let _ = write!(text, " and {} more", count - shown.len());
+    }
+    text.push('.');
+    text
+}
+
+fn named(provider: &str, model: &str) -> ModelName {
+    ModelName { provider: provider.to_owned(), model: model.to_owned() }
+}
+
+fn places_age(anew: bool) -> Duration {
+    if anew { PAUSE } else { MAX_PLACES_AGE }
+}
+
+async fn patiently<T>(ask: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+    timeout(PATIENCE, ask).await.unwrap_or(Err(CallError::NoAnswer))
+}
+
+/// An OpenCode without worktrees or workspaces says so in its own ways.
+fn unless_absent<T: Default>(listed: Result<T, CallError>) -> Result<T, CallError> {
+    match listed {
+        Err(CallError::Refused { .. } | CallError::Garbled(_)) => Ok(T::default()),
+        listed => listed,
+    }
+}

@@ -1,0 +1,79 @@
+//! OpenCode keeps the open asks of a turn in its lists after the turn was aborted, for good, and rejecting one of them during
+//! a later turn ends that turn. So they are rejected right after the abort, while nothing runs in the session.
+
+use std::collections::HashMap;
+
+use longshore_engine::port::Session;
+use longshore_model::{Answer, PermissionReply};
+
+use crate::client::{CallError, Client};
+
+/// Sub-agents can have sub-agents. Deeper ones are not looked for.
+const MAX_TREE_DEPTH: usize = 8;
+
+/// Rejects what the session and the sub-agents below it still ask. Best effort: what is left does no harm until somebody
+/// answers it.
+pub(crate) async fn asks(client: &Client, session: &Session) {
+    if let Err(cause) = try_asks(client, session).await {
+        tracing::debug!(session = %session.id, %cause, "asks of an aborted turn may be left in OpenCode");
+    }
+}
+
+async fn try_asks(client: &Client, session: &Session) -> Result<(), CallError> {
+    let directory = session.directory.as_str();
+    let mut below =
+        Below { client, directory, known: HashMap::from([(session.id.as_str().to_owned(), true)]) };
+    let reject = Answer::Permission { reply: PermissionReply::Reject, message: None };
+    for ask in client.permissions(directory).await? {
+        if below.contains(&ask.session).await? {
+            gone_is_fine(client.answer(directory, &ask.id, &reject).await)?;
+        }
+    }
+    for ask in client.questions(directory).await? {
+        if below.contains(&ask.session).await? {
+            gone_is_fine(client.answer(directory, &ask.id, &Answer::RejectQuestion).await)?;
+        }
+    }
+    Ok(())
+}
+
+/// The session and those below it.
+struct Below<'a> {
+    client: &'a Client,
+    directory: &'a str,
+    known: HashMap<String, bool>,
+}
+
+impl Below<'_> {
+    async fn contains(&mut self, session: &str) -> Result<bool, CallError> {
+        let mut way = vec![session.to_owned()];
+        let mut found = false;
+        while let Some(at) = way.last() {
+            if let Some(known) = self.known.get(at) {
+                found = *known;
+                break;
+            }
+            if way.len() > MAX_TREE_DEPTH {
+                break;
+            }
+            match self.client.session(self.directory, at).await {
+                Ok(api) => match api.parent {
+                    Some(parent) => way.push(parent),
+                    None => break,
+                },
+                Err(CallError::NotFound) => break,
+                Err(cause) => return Err(cause),
+            }
+        }
+        self.known.extend(way.into_iter().map(|session| (session, found)));
+        Ok(found)
+    }
+}
+
+/// A rejection takes the other asks of the same session with it.
+fn gone_is_fine(rejected: Result<(), CallError>) -> Result<(), CallError> {
+    match rejected {
+        Err(CallError::NotFound) => Ok(()),
+        rejected => rejected,
+    }
+}

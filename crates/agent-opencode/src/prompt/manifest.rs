@@ -1,0 +1,71 @@
+//! What a model is told of a file that it cannot take: a block of lines, one fact each.
+
+use std::fmt::Write as _;
+use std::path::{Component, Path, PathBuf};
+
+use longshore_engine::port::{FileSource, InputFile};
+
+use crate::redact;
+
+/// The longest value of a line, in characters. The rest is cut.
+const MAX_CHARS: usize = 1024;
+
+pub(super) fn of(file: &InputFile, directory: &Path) -> String {
+    let source = match &file.source {
+        FileSource::Inline(_) => "inline".to_owned(),
+        FileSource::Workspace(path) => relative(path, directory).to_string_lossy().into_owned(),
+        FileSource::Remote(url) => url.clone(),
+    };
+    let name = name(file);
+    let (bytes, hash) = match &file.content {
+        Some(facts) => (Some(facts.bytes.to_string()), Some(hex(&facts.sha256))),
+        None => (None, None),
+    };
+    let lines = [
+        ("filename", name),
+        ("mediaType", Some(file.media_type.clone())),
+        ("byteSize", bytes),
+        ("sha256", hash),
+        ("source", Some(source)),
+    ];
+    let mut text = "[A file was sent with this message. Its content is not shown to you.]".to_owned();
+    for (label, value) in lines {
+        if let Some(value) = value {
+            let _ = write!(text, "\n{label}: {}", one_line(&value));
+        }
+    }
+    text
+}
+
+/// The file's name: its sender's, or else its own. No directory, and fit to stand in a line.
+pub(super) fn name(file: &InputFile) -> Option<String> {
+    let own = match &file.source {
+        FileSource::Workspace(path) => path.file_name().map(|name| name.to_string_lossy()),
+        FileSource::Inline(_) | FileSource::Remote(_) => None,
+    };
+    let name = file.name.as_deref().map(Into::into).or(own)?;
+    let name = one_line(&name);
+    let name = name.rsplit(['/', '\\']).next().unwrap_or_default().trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// Nobody writes a line of their own into the block.
+fn one_line(text: &str) -> String {
+    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    redact::cut_at(text.replace(breaks, " ").trim(), MAX_CHARS)
+}
+
+/// The way from a directory to a file. Both paths are resolved.
+fn relative(path: &Path, directory: &Path) -> PathBuf {
+    let shared = path.components().zip(directory.components()).take_while(|(a, b)| a == b).count();
+    let up = directory.components().skip(shared).map(|_| Component::ParentDir);
+    up.chain(path.components().skip(shared)).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

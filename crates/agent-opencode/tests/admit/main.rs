@@ -1,0 +1,120 @@
+//! What callers may wish for, over HTTP, against a fake OpenCode that writes down what it is asked.
+
+mod directories;
+mod models;
+mod sessions;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
+use longshore_engine::Tasks;
+use longshore_engine::port::{Admission, Agent, Session, SystemClock};
+use longshore_model::{Error, ErrorKind, ModelName, PromptOptions, SessionId};
+use longshore_testkit::fake_opencode::{FakeOpenCode, PROVIDER_KEY};
+
+/// A fake and a driver on it.
+struct Bench {
+    fake: FakeOpenCode,
+    agent: OpenCode,
+    /// Where the fake has its workspace, and room beside it.
+    beside: tempfile::TempDir,
+    tasks: Tasks,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(true, PromptOptions::default())
+    }
+
+    fn with(allow_directory_override: bool, defaults: PromptOptions) -> Self {
+        let (fake, tasks) = (FakeOpenCode::start(), Tasks::new());
+        let config = OpenCodeConfig {
+            endpoint: Endpoint {
+                base_url: fake.url().parse().expect("the fake has an address"),
+                username: "opencode".to_owned(),
+                password: None,
+            },
+            directory: PathBuf::from(fake.directory()),
+            control_timeout: Duration::from_secs(5),
+            defaults,
+            allow_directory_override,
+            watchdog: Watchdog::default(),
+            written_files: false,
+        };
+        let agent =
+            OpenCode::new(config, Arc::new(SystemClock), tasks.clone()).expect("a good configuration");
+        Self { fake, agent, beside: tempfile::tempdir().expect("a test needs a directory"), tasks }
+    }
+
+    /// A path below the root.
+    fn inside(&self, name: &str) -> String {
+        format!("{}/{name}", self.fake.directory())
+    }
+
+    /// A path that is not below the root.
+    fn outside(&self, name: &str) -> String {
+        let beside = std::fs::canonicalize(self.beside.path()).expect("the directory was just made");
+        beside.join(name).to_str().expect("temporary paths are text").to_owned()
+    }
+
+    /// A worktree of the root's repository, as git makes it.
+    fn make_worktree(&self, directory: &str) {
+        let git = self.inside(".git/worktrees/side");
+        make(&git);
+        make(directory);
+        std::fs::write(format!("{directory}/.git"), format!("gitdir: {git}\n"))
+            .expect("a file can be written");
+    }
+
+    async fn admit(
+        &self,
+        directory: Option<&str>,
+        workspace: Option<&str>,
+        options: &PromptOptions,
+    ) -> Result<String, Error> {
+        let admitted = self.agent.admit(Admission { directory, workspace, options }).await;
+        admitted.map(|admitted| admitted.directory)
+    }
+
+    async fn in_directory(&self, directory: &str) -> Result<String, Error> {
+        self.admit(Some(directory), None, &PromptOptions::default()).await
+    }
+
+    async fn with_options(&self, options: &PromptOptions) -> Result<String, Error> {
+        self.admit(None, None, options).await
+    }
+
+    /// The paths that were asked for since the last time.
+    fn asked(&self, seen: &mut usize) -> Vec<String> {
+        let log = self.fake.log();
+        let new = log[*seen..].iter().map(|request| request.path.clone()).collect();
+        *seen = log.len();
+        new
+    }
+
+    async fn stop(self) {
+        tokio::time::timeout(Duration::from_mins(1), self.tasks.stop()).await.expect("all tasks stop");
+    }
+}
+
+/// What a refusal says, and of which field. It never shows a path of the machine or a key.
+fn refusal(bench: &Bench, refused: Result<String, Error>) -> (String, String) {
+    let error = refused.expect_err("this is refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidParams, "{error}");
+    let shown = format!("{error:?}");
+    for secret in [bench.fake.directory(), &bench.outside(""), PROVIDER_KEY] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+    let [violation] = error.violations() else { panic!("one field: {error:?}") };
+    (violation.field.clone(), violation.description.clone())
+}
+
+fn make(directory: &str) {
+    std::fs::create_dir_all(directory).expect("a directory can be made");
+}
+
+fn model(name: &str) -> PromptOptions {
+    PromptOptions { model: ModelName::parse(name), ..PromptOptions::default() }
+}
