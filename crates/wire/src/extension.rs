@@ -1,8 +1,9 @@
 //! The extensions of A2A that are spoken here: their URIs, and which of them a caller has activated.
 //!
 //! Both lines of A2A use the same extensions under different URIs. Every URI that was ever in use is understood;
-//! answers and the card name the one of the 1.0 line.
+//! answers name the one of the 1.0 line, the card those of the lines that it is for.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use longshore_model::{Error, ErrorKind, Result};
@@ -11,6 +12,7 @@ use crate::json::text_of_list;
 
 mod declaration;
 
+pub(crate) use declaration::as_of_v03;
 pub use declaration::{declared, declared_exposure, mark_required};
 
 /// The header in which a caller names the extensions that it wants, and an answer those that it got.
@@ -136,6 +138,14 @@ impl Extension {
         TABLE[self as usize].uri
     }
 
+    /// The URI of the 0.3 line. What that line never had goes by the same name on both.
+    pub fn uri_v03(self) -> Cow<'static, str> {
+        match TABLE[self as usize].fragments.first() {
+            Some(fragment) => Cow::Owned(format!("{DOCUMENT}{fragment}")),
+            None => Cow::Borrowed(self.uri()),
+        }
+    }
+
     /// The extension of a URI of any line.
     pub fn parse(uri: &str) -> Option<Self> {
         let fragment = uri.strip_prefix(DOCUMENT);
@@ -158,6 +168,9 @@ pub struct Activated(u16);
 
 impl Activated {
     pub const NONE: Self = Self(0);
+
+    /// As on the 0.3 line, where nobody has to ask.
+    pub const ALL: Self = Self((1 << TABLE.len()) - 1);
 
     /// From the values of the header: lists with commas, in as many headers as the caller likes. What is unknown is
     /// ignored, as the specification asks.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use longshore_model::{Error, ErrorKind};
 use serde_json::value::RawValue;
 
-use crate::json::{Object, ObjectWriter, is_null, text_of, write_text};
+use crate::json::{Object, ObjectWriter, is_null, text_of, text_of_list, write_text};
 use crate::v1;
 
 #[cfg(test)]
@@ -55,11 +55,29 @@ pub fn result(id: &Id, result: &[u8]) -> Bytes {
     answer(id, result.len(), |object| object.key("result").extend_from_slice(result))
 }
 
+/// The refusal of a request, as the 1.0 line shapes it. That of the 0.3 line is [`crate::v03::error::jsonrpc`].
 pub fn error(id: &Id, error: &Error) -> Bytes {
     answer(id, 320, |object| object.object("error", |object| v1::error::write_jsonrpc(object, error)))
 }
 
-fn answer(id: &Id, size: usize, write: impl FnOnce(&mut ObjectWriter<'_>)) -> Bytes {
+/// A method that nobody serves, on the line of this version. `supported`: all that are served there.
+pub fn unknown_method<'a>(
+    name: &str,
+    supported: impl IntoIterator<Item = &'a str> + Clone,
+    version: &str,
+) -> Error {
+    // The caller's own word, short enough for a message.
+    const LONGEST: usize = 64;
+    let shown: String = name.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
+    let served = supported.clone().into_iter().collect::<Vec<_>>().join(", ");
+    let text = format!("Unsupported method: {shown}. A2A {version} has these here: {served}.");
+    Error::new(ErrorKind::MethodNotFound, text)
+        .detail("method", shown)
+        .detail("supportedMethods", text_of_list(supported))
+        .detail("protocolVersion", version)
+}
+
+pub(crate) fn answer(id: &Id, size: usize, write: impl FnOnce(&mut ObjectWriter<'_>)) -> Bytes {
     let mut out = Vec::with_capacity(size + 80);
     let mut object = ObjectWriter::begin(&mut out);
     object.text("jsonrpc", "2.0");

@@ -6,11 +6,17 @@
 //! came in, so no number loses a digit on the way.
 
 mod base64;
+mod card;
 pub mod extension;
 mod json;
 pub mod jsonrpc;
+pub mod output;
+mod read;
+mod spelling;
 mod time;
+pub mod v03;
 pub mod v1;
+mod write;
 
 #[cfg(test)]
 mod arbitrary;

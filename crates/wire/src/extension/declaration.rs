@@ -6,6 +6,9 @@ use longshore_model::card::CardExtension;
 use super::{Exposure, Extension};
 use crate::json::ObjectWriter;
 use crate::v1::extension::METHODS;
+use crate::v1::method::Method;
+use crate::v03;
+use crate::write::merge::write_over;
 
 /// The entries of the card for these extensions. Those that are not public have no parameters here.
 pub fn declared(extensions: &[Extension]) -> Vec<CardExtension> {
@@ -35,6 +38,22 @@ pub fn declared_exposure(exposure: Exposure) -> Option<CardExtension> {
     let mut entry = declared(&[Extension::ThinkingExposure]).pop()?;
     entry.params = written(|params| params.texts("enabledTypes", &enabled));
     Some(entry)
+}
+
+/// The entry as the 0.3 line has it: under another name, and with the parameters that are others there.
+pub(crate) fn as_of_v03(entry: &CardExtension) -> CardExtension {
+    let mut entry = entry.clone();
+    let Some(extension) = Extension::parse(&entry.uri) else { return entry };
+    entry.uri = extension.uri_v03().into_owned();
+    let write: fn(&mut ObjectWriter<'_>) = match extension {
+        Extension::ModelSelection => old_model_selection,
+        Extension::StreamHints => old_stream_hints,
+        _ => return entry,
+    };
+    if let (Some(params), Some(others)) = (&entry.params, written(write)) {
+        entry.params = written(|object| write_over(object, params.get(), others.get()));
+    }
+    entry
 }
 
 fn description(extension: Extension) -> &'static str {
@@ -103,6 +122,25 @@ fn stream_hints(params: &mut ObjectWriter<'_>) {
     write_fields(params, "progress_fields", "metadata.shared.progress", &["type", "status"]);
     let tokens = ["input_tokens", "output_tokens", "total_tokens"];
     write_fields(params, "usage_fields", "metadata.shared.usage", &tokens);
+}
+
+fn old_model_selection(params: &mut ObjectWriter<'_>) {
+    let methods = [Method::SendMessage, Method::SendStreamingMessage];
+    params.texts("applies_to_methods", methods.map(v03::method::name));
+}
+
+/// The line tells all of this without being asked, so this is where it declares it.
+fn old_stream_hints(params: &mut ObjectWriter<'_>) {
+    params.text("interrupt_metadata_field", "metadata.shared.interrupt");
+    params.text("session_metadata_field", "metadata.shared.session");
+    let stream = ["block_type", "source", "message_id", "event_id", "sequence", "role"];
+    write_fields(params, "stream_fields", "metadata.shared.stream", &stream);
+    let tokens =
+        ["input_tokens", "output_tokens", "total_tokens", "reasoning_tokens", "cost", "cache_tokens"];
+    write_fields(params, "usage_fields", "metadata.shared.usage", &tokens);
+    let interrupt = ["request_id", "type", "phase", "details", "resolution"];
+    write_fields(params, "interrupt_fields", "metadata.shared.interrupt", &interrupt);
+    write_fields(params, "session_fields", "metadata.shared.session", &["id", "title"]);
 }
 
 fn interactive_interrupt(params: &mut ObjectWriter<'_>) {

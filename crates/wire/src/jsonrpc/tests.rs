@@ -134,3 +134,18 @@ fn string(text: &str) -> Id {
 fn written(bytes: Bytes) -> String {
     String::from_utf8(bytes.into()).unwrap()
 }
+
+#[test]
+fn a_method_that_nobody_serves_is_answered_with_those_that_are() {
+    let error = unknown_method("no\n/such", ["message/send", "tasks/get"], "0.3");
+    assert_eq!(error.kind(), ErrorKind::MethodNotFound);
+    let text = "Unsupported method: no/such. A2A 0.3 has these here: message/send, tasks/get.";
+    assert_eq!(error.message(), text);
+    let expected = [
+        ("method", "no/such"),
+        ("supportedMethods", r#"["message/send","tasks/get"]"#),
+        ("protocolVersion", "0.3"),
+    ];
+    assert_eq!(error.details(), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert!(unknown_method(&"x".repeat(9999), [], "0.3").message().len() < 200);
+}

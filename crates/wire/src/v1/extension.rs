@@ -6,9 +6,9 @@ use longshore_model::{
 };
 use serde_json::value::RawValue;
 
-use super::decode::gated_fields;
 use crate::extension::{Activated, Extension, HEADER, listed, naming};
 use crate::json::{Fault, Object, ObjectWriter, Read, list, text, text_of_list, unknown_key, write_number};
+use crate::read::wishes::gated_fields;
 
 #[cfg(test)]
 mod tests;

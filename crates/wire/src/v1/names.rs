@@ -4,22 +4,7 @@ use longshore_model::{Role, TaskState};
 use serde_json::value::RawValue;
 
 use crate::json::{Fault, Read, int32, text};
-
-/// What an enum value says: one of ours, or the zero that stands for nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Named<T> {
-    Unspecified,
-    Value(T),
-}
-
-impl<T> Named<T> {
-    pub(crate) fn value(self) -> Option<T> {
-        match self {
-            Self::Unspecified => None,
-            Self::Value(value) => Some(value),
-        }
-    }
-}
+use crate::spelling::Named;
 
 pub(crate) fn state_name(state: TaskState) -> &'static str {
     match state {

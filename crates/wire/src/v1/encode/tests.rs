@@ -1,6 +1,8 @@
 //! Whole answers, byte for byte.
 
-use longshore_model::{ArtifactId, BlockKind, Json, MessageId, Role};
+use longshore_model::{
+    ArtifactId, Json, Message, MessageId, Metadata, Part, Role, Seq, TaskState, TaskStatus, Timestamp,
+};
 
 use super::*;
 

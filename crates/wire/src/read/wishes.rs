@@ -7,7 +7,7 @@ use longshore_model::id::check_id;
 use longshore_model::{Delivery, Metadata, ModelName, PromptOptions, SessionId, Wishes};
 use serde_json::value::RawValue;
 
-use super::params::id;
+use super::id;
 use crate::extension::Extension;
 use crate::json::{Fault, Object, Read, text};
 
@@ -31,7 +31,7 @@ pub(super) fn wishes(request: Option<&Metadata>, message: Option<&Metadata>) -> 
 }
 
 /// The fields in use that belong to extensions, by their paths. Metadata that cannot be read has been refused before.
-pub(in crate::v1) fn gated_fields(
+pub(crate) fn gated_fields(
     request: Option<&Metadata>,
     message: Option<&Metadata>,
 ) -> Vec<(String, Extension)> {

@@ -9,11 +9,11 @@ use longshore_model::{
 };
 use serde_json::value::RawValue;
 
-use super::message::{message, part};
-use super::params::id;
+use super::id;
+use super::message::message;
 use crate::json::{Fault, Object, Read, boolean, carried_metadata, count, int32, list, some_text, text};
+use crate::spelling::Spelling;
 use crate::time;
-use crate::v1::names;
 
 /// One event of a stream, or the payload of a send.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,13 +53,13 @@ pub struct TaskPage {
 }
 
 /// A stream event, or the answer to a send: `{"task": …}` and its siblings.
-pub fn stream_event(json: &str) -> Result<StreamEvent> {
+pub(crate) fn wrapped_event(json: &str, spelling: &Spelling) -> Result<StreamEvent> {
     answer(json, &["task", "message", "statusUpdate", "artifactUpdate"], |event| {
         let arms = [
-            event.optional("task", |raw| task_value(raw).map(StreamEvent::Task))?,
-            event.optional("message", |raw| message(raw).map(StreamEvent::Message))?,
-            event.optional("statusUpdate", status_update)?,
-            event.optional("artifactUpdate", artifact_update)?,
+            event.optional("task", |raw| task_value(raw, spelling).map(StreamEvent::Task))?,
+            event.optional("message", |raw| message(raw, spelling).map(StreamEvent::Message))?,
+            event.optional("statusUpdate", |raw| status_update(raw, spelling))?,
+            event.optional("artifactUpdate", |raw| artifact_update(raw, spelling))?,
         ];
         let mut arms = arms.into_iter().flatten();
         match (arms.next(), arms.next()) {
@@ -69,16 +69,30 @@ pub fn stream_event(json: &str) -> Result<StreamEvent> {
     })
 }
 
-/// A bare task, as `GetTask` and `CancelTask` answer it.
-pub fn task(json: &str) -> Result<Task> {
-    answer(json, TASK_FIELDS, task_fields)
+/// A stream event, or the answer to a send, that says itself what it is.
+pub(crate) fn tagged_event(json: &str, spelling: &Spelling) -> Result<StreamEvent> {
+    answer(json, &["kind"], |event| {
+        let kind = event.required("kind", text)?;
+        let raw: &RawValue = serde_json::from_str(json).map_err(|_| Fault::new("must be JSON"))?;
+        match kind.as_str() {
+            "task" => task_value(raw, spelling).map(StreamEvent::Task),
+            "message" => message(raw, spelling).map(StreamEvent::Message),
+            "status-update" => status_update(raw, spelling),
+            "artifact-update" => artifact_update(raw, spelling),
+            _ => Err(Fault::new("must be task, message, status-update or artifact-update").under("kind")),
+        }
+    })
 }
 
-pub fn task_page(json: &str) -> Result<TaskPage> {
+pub(crate) fn task(json: &str, spelling: &Spelling) -> Result<Task> {
+    answer(json, TASK_FIELDS, |task| task_fields(task, spelling))
+}
+
+pub(crate) fn task_page(json: &str, spelling: &Spelling) -> Result<TaskPage> {
     answer(json, &["tasks", "nextPageToken", "pageSize", "totalSize"], |page| {
         let number = |raw: &RawValue| count(int32(raw)?);
         Ok(TaskPage {
-            tasks: page.list("tasks", task_value)?,
+            tasks: page.list("tasks", |raw| task_value(raw, spelling))?,
             next_page_token: page.optional("nextPageToken", text)?.unwrap_or_default(),
             page_size: page.optional("pageSize", number)?.unwrap_or_default(),
             total: page.optional("totalSize", number)?.unwrap_or_default(),
@@ -99,19 +113,19 @@ fn answer<T>(
     read(&object).map_err(Fault::into_answer_error)
 }
 
-fn task_value(raw: &RawValue) -> Read<Task> {
-    task_fields(&Object::read(raw, TASK_FIELDS)?)
+fn task_value(raw: &RawValue, spelling: &Spelling) -> Read<Task> {
+    task_fields(&Object::read(raw, TASK_FIELDS)?, spelling)
 }
 
-fn task_fields(task: &Object<'_>) -> Read<Task> {
+fn task_fields(task: &Object<'_>, spelling: &Spelling) -> Read<Task> {
     let metadata = task.optional("metadata", carried_metadata)?;
     let output = metadata.as_ref().and_then(output_modes).unwrap_or_default();
     Ok(Task {
         id: task.required("id", task_id)?,
         context_id: task.required("contextId", context_id)?,
-        status: task.required("status", status)?,
-        artifacts: task.list("artifacts", artifact)?,
-        history: task.list("history", message)?,
+        status: task.required("status", |raw| status(raw, spelling))?,
+        artifacts: task.list("artifacts", |raw| artifact(raw, spelling))?,
+        history: task.list("history", |raw| message(raw, spelling))?,
         session: None,
         usage: None,
         open_asks: Vec::new(),
@@ -122,21 +136,21 @@ fn task_fields(task: &Object<'_>) -> Read<Task> {
     })
 }
 
-fn status(raw: &RawValue) -> Read<TaskStatus> {
+fn status(raw: &RawValue, spelling: &Spelling) -> Read<TaskStatus> {
     let status = Object::read(raw, &["state", "message", "timestamp"])?;
     Ok(TaskStatus {
         state: status.required("state", |raw| {
-            names::state(raw)?.value().ok_or_else(|| Fault::new("must not be unspecified"))
+            (spelling.state)(raw)?.value().ok_or_else(|| Fault::new("must not be unspecified"))
         })?,
         at: status.required("timestamp", |raw| {
             let moment = time::parse(&text(raw)?);
             moment.map(|moment| moment.floor).ok_or_else(|| Fault::new("must be an RFC 3339 time"))
         })?,
-        message: status.optional("message", message)?,
+        message: status.optional("message", |raw| message(raw, spelling))?,
     })
 }
 
-fn artifact(raw: &RawValue) -> Read<Artifact> {
+fn artifact(raw: &RawValue, spelling: &Spelling) -> Read<Artifact> {
     let known = &["artifactId", "name", "description", "parts", "metadata", "extensions"];
     let artifact = Object::read(raw, known)?;
     let metadata = artifact.optional("metadata", carried_metadata)?;
@@ -146,7 +160,7 @@ fn artifact(raw: &RawValue) -> Read<Artifact> {
         source_message: None,
         name: artifact.optional("name", some_text)?.flatten(),
         description: artifact.optional("description", some_text)?.flatten(),
-        parts: artifact.filled_list("parts", part)?,
+        parts: artifact.filled_list("parts", spelling.read_part)?,
         extensions: artifact.list("extensions", text)?,
         metadata,
     })
@@ -173,26 +187,26 @@ fn member<'a>(raw: &'a RawValue, name: &'static [&'static str; 1]) -> Option<&'a
     Object::read(raw, name).ok()?.raw(name[0])
 }
 
-fn status_update(raw: &RawValue) -> Read<StreamEvent> {
+fn status_update(raw: &RawValue, spelling: &Spelling) -> Read<StreamEvent> {
     let event = Object::read(raw, &["taskId", "contextId", "status", "metadata"])?;
     Ok(StreamEvent::Status {
         task_id: event.required("taskId", task_id)?,
         context_id: event.required("contextId", context_id)?,
         update: StatusUpdate {
             metadata: event.optional("metadata", carried_metadata)?,
-            ..StatusUpdate::new(event.required("status", status)?)
+            ..StatusUpdate::new(event.required("status", |raw| status(raw, spelling))?)
         },
     })
 }
 
-fn artifact_update(raw: &RawValue) -> Read<StreamEvent> {
+fn artifact_update(raw: &RawValue, spelling: &Spelling) -> Read<StreamEvent> {
     let known = &["taskId", "contextId", "artifact", "append", "lastChunk", "metadata"];
     let event = Object::read(raw, known)?;
     Ok(StreamEvent::Artifact {
         task_id: event.required("taskId", task_id)?,
         context_id: event.required("contextId", context_id)?,
         update: ArtifactUpdate {
-            artifact: event.required("artifact", artifact)?,
+            artifact: event.required("artifact", |raw| artifact(raw, spelling))?,
             append: event.optional("append", boolean)?.unwrap_or(false),
             last_chunk: event.optional("lastChunk", boolean)?.unwrap_or(false),
             metadata: event.optional("metadata", carried_metadata)?,

@@ -1,33 +1,12 @@
-//! Messages and their parts.
+//! The parts of messages and artifacts.
 
-use longshore_model::{ContextId, Message, MessageId, Part, PartContent, TaskId};
+use longshore_model::{Part, PartContent};
 use serde_json::value::RawValue;
 
-use super::params::{id, some_id};
 use crate::base64;
 use crate::json::{Fault, Object, Read, carried_json, carried_metadata, is_null, some_text, text};
-use crate::v1::names;
 
-/// A message by whomever. Who may send which role is for the caller of this to say.
-pub(super) fn message(raw: &RawValue) -> Read<Message> {
-    let known =
-        &["messageId", "contextId", "taskId", "role", "parts", "metadata", "extensions", "referenceTaskIds"];
-    let message = Object::read(raw, known)?;
-    Ok(Message {
-        id: message.required("messageId", |raw| id(&text(raw)?, MessageId::parse))?,
-        role: message.required("role", |raw| {
-            names::role(raw)?.value().ok_or_else(|| Fault::new("must be ROLE_USER or ROLE_AGENT"))
-        })?,
-        parts: message.filled_list("parts", part)?,
-        context_id: message.optional("contextId", |raw| some_id(&text(raw)?, ContextId::parse))?.flatten(),
-        task_id: message.optional("taskId", |raw| some_id(&text(raw)?, TaskId::parse))?.flatten(),
-        reference_task_ids: message.list("referenceTaskIds", |raw| id(&text(raw)?, TaskId::parse))?,
-        extensions: message.list("extensions", text)?,
-        metadata: message.optional("metadata", carried_metadata)?,
-    })
-}
-
-pub(super) fn part(raw: &RawValue) -> Read<Part> {
+pub(in crate::v1) fn part(raw: &RawValue) -> Read<Part> {
     let part = Object::read(raw, &["text", "raw", "url", "data", "metadata", "filename", "mediaType"])?;
     Ok(Part {
         content: content(&part)?,

@@ -1,16 +1,18 @@
 //! JSON-RPC params and REST bodies.
 
 use longshore_model::{
-    CancelTask, ContextId, Error, ErrorKind, GetTask, IdError, ListTasks, OutputModes, Result, Role,
-    SendConfig, SendMessage, SubscribeToTask, TaskId, Timestamp,
+    CancelTask, ContextId, Error, ErrorKind, GetTask, ListTasks, OutputModes, Result, Role, SendConfig,
+    SendMessage, SubscribeToTask, TaskId, Timestamp,
 };
 use serde_json::value::RawValue;
 
 use super::message::message;
-use super::wishes;
-use crate::json::{Fault, Object, Read, boolean, carried_metadata, count, int32, list, some_text, text};
+use super::{id, some_id, wishes};
+use crate::json::{
+    Fault, Object, Read, boolean, carried_metadata, count, int32, is_null, list, some_text, text,
+};
+use crate::spelling::{Named, Spelling};
 use crate::time;
-use crate::v1::names;
 
 /// What a page holds when the caller does not say.
 pub(super) const DEFAULT_PAGE_SIZE: u32 = 50;
@@ -20,16 +22,29 @@ const MAX_PAGE_SIZE: u32 = 100;
 const MAX_OUTPUT_MODES: usize = 64;
 const MAX_OUTPUT_MODE_BYTES: usize = 255;
 
-pub fn send_message(json: &str) -> Result<SendMessage> {
-    params(json, &["tenant", "message", "configuration", "metadata"], |params| {
-        let message = params.required("message", |raw| {
-            let message = message(raw)?;
+/// `names`: under which the message may stand, the usual one first. `config` reads the configuration, which need not be
+/// there.
+pub(crate) fn send_message(
+    json: &str,
+    spelling: &Spelling,
+    names: &'static [&'static str],
+    config: impl FnOnce(Option<&RawValue>) -> Read<SendConfig>,
+) -> Result<SendMessage> {
+    params(json, &["tenant", "message", "request", "configuration", "metadata"], |params| {
+        let is_there = |name: &&&str| params.raw(name).is_some_and(|raw| !is_null(raw));
+        let name = names.iter().find(is_there).unwrap_or(&names[0]);
+        let message = params.required(name, |raw| {
+            let message = message(raw, spelling)?;
             if message.role != Role::User {
-                return Err(Fault::new("must be ROLE_USER in a message to an agent").under("role"));
+                let user = (spelling.role_name)(Role::User);
+                return Err(Fault::new(format!("must be {user} in a message to an agent")).under("role"));
             }
             Ok(message)
         })?;
-        let config = params.optional("configuration", send_config)?.unwrap_or_default();
+        let config = match params.optional("configuration", |raw| Ok(raw))? {
+            Some(raw) => config(Some(raw)).map_err(|fault| fault.under("configuration"))?,
+            None => config(None)?,
+        };
         let metadata = params.optional("metadata", carried_metadata)?;
         let wishes = wishes::wishes(metadata.as_ref(), message.metadata.as_ref())?;
         // Who the caller is, and so what it may take, is not known here.
@@ -37,7 +52,7 @@ pub fn send_message(json: &str) -> Result<SendMessage> {
     })
 }
 
-pub fn get_task(json: &str) -> Result<GetTask> {
+pub(crate) fn get_task(json: &str) -> Result<GetTask> {
     params(json, &["tenant", "id", "historyLength"], |params| {
         Ok(GetTask {
             id: params.required("id", task_id)?,
@@ -46,15 +61,15 @@ pub fn get_task(json: &str) -> Result<GetTask> {
     })
 }
 
-pub fn cancel_task(json: &str) -> Result<CancelTask> {
+pub(crate) fn cancel_task(json: &str) -> Result<CancelTask> {
     params(json, &["tenant", "id"], |params| Ok(CancelTask { id: params.required("id", task_id)? }))
 }
 
-pub fn subscribe(json: &str) -> Result<SubscribeToTask> {
+pub(crate) fn subscribe(json: &str) -> Result<SubscribeToTask> {
     params(json, &["tenant", "id"], |params| Ok(SubscribeToTask { id: params.required("id", task_id)? }))
 }
 
-pub fn list_tasks(json: &str) -> Result<ListTasks> {
+pub(crate) fn list_tasks(json: &str, spelling: &Spelling) -> Result<ListTasks> {
     let known = &[
         "tenant",
         "contextId",
@@ -69,7 +84,7 @@ pub fn list_tasks(json: &str) -> Result<ListTasks> {
         let page_size = params.optional("pageSize", |raw| page_size(int32(raw)?))?;
         Ok(ListTasks {
             context_id: params.optional("contextId", |raw| some_id(&text(raw)?, ContextId::parse))?.flatten(),
-            state: params.optional("status", names::state)?.and_then(names::Named::value),
+            state: params.optional("status", spelling.state)?.and_then(Named::value),
             status_after: params.optional("statusTimestampAfter", |raw| moment(&text(raw)?))?,
             page_size: page_size.unwrap_or(DEFAULT_PAGE_SIZE),
             page_token: params.optional("pageToken", some_text)?.flatten(),
@@ -79,8 +94,8 @@ pub fn list_tasks(json: &str) -> Result<ListTasks> {
     })
 }
 
-/// Reads one whole text. `known` must hold "tenant", which every request has and nobody here serves.
-pub(super) fn params<T>(
+/// Reads one whole text. `known` must hold "tenant", which every request may have and nobody here serves.
+pub(crate) fn params<T>(
     json: &str,
     known: &'static [&'static str],
     read: impl FnOnce(&Object<'_>) -> Read<T>,
@@ -106,19 +121,6 @@ pub(super) fn no_tenant(tenant: &str) -> Read<()> {
     Err(Fault::new("must be empty: this agent has no tenants"))
 }
 
-/// An identifier, for which empty means absent.
-pub(super) fn some_id<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, IdError>) -> Read<Option<T>> {
-    match parse(text) {
-        Ok(id) => Ok(Some(id)),
-        Err(IdError::Empty) => Ok(None),
-        Err(error) => Err(Fault::new(error.to_string())),
-    }
-}
-
-pub(super) fn id<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, IdError>) -> Read<T> {
-    parse(text).map_err(|error| Fault::new(error.to_string()))
-}
-
 pub(super) fn page_size(number: i32) -> Read<u32> {
     u32::try_from(number)
         .ok()
@@ -134,19 +136,7 @@ pub(super) fn moment(text: &str) -> Read<Timestamp> {
         .ok_or_else(|| Fault::new("must be an RFC 3339 time, such as 2026-01-31T09:30:00Z"))
 }
 
-fn send_config(raw: &RawValue) -> Read<SendConfig> {
-    let known = &["acceptedOutputModes", "taskPushNotificationConfig", "historyLength", "returnImmediately"];
-    let config = Object::read(raw, known)?;
-    let push = config.optional("taskPushNotificationConfig", |raw| Object::read(raw, &[]))?;
-    Ok(SendConfig {
-        accepted_output_modes: config.optional("acceptedOutputModes", output_modes)?.unwrap_or_default(),
-        history_length: config.optional("historyLength", history_length)?,
-        return_immediately: config.optional("returnImmediately", boolean)?.unwrap_or(false),
-        wants_push: push.is_some(),
-    })
-}
-
-fn output_modes(raw: &RawValue) -> Read<OutputModes> {
+pub(crate) fn output_modes(raw: &RawValue) -> Read<OutputModes> {
     let modes = list(raw, media_range)?;
     if modes.len() > MAX_OUTPUT_MODES {
         return Err(Fault::new("must have at most 64 elements"));
@@ -172,7 +162,7 @@ fn media_range(raw: &RawValue) -> Read<String> {
     if is_range { Ok(range) } else { Err(Fault::new("must be a media type, such as text/plain, or */*")) }
 }
 
-fn history_length(raw: &RawValue) -> Read<u32> {
+pub(crate) fn history_length(raw: &RawValue) -> Read<u32> {
     count(int32(raw)?)
 }
 

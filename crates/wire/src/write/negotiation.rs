@@ -7,7 +7,7 @@ use longshore_model::{Metadata, OutputModes};
 use super::merge;
 
 /// The metadata with `opencode.output_negotiation` set, if there are modes to name. Other keys stay.
-pub(super) fn noted<'a>(metadata: Option<&'a Metadata>, output: &OutputModes) -> Option<Cow<'a, str>> {
+pub(crate) fn noted<'a>(metadata: Option<&'a Metadata>, output: &OutputModes) -> Option<Cow<'a, str>> {
     let metadata = metadata.map(Metadata::get);
     if output.is_unrestricted() {
         return metadata.map(Cow::Borrowed);

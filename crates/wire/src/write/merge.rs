@@ -8,7 +8,7 @@ use crate::json::{ObjectWriter, on_one_line};
 
 /// Writes `base`, which is an object, with the object `name` in it. What `base` says under that name stays where `write`
 /// does not write the same key.
-pub(super) fn write(
+pub(crate) fn write(
     out: &mut Vec<u8>,
     base: Option<&str>,
     name: &str,
@@ -30,7 +30,7 @@ pub(super) fn write(
 }
 
 /// The same for a base that may already hold the name.
-pub(super) fn write_merged(
+pub(crate) fn write_merged(
     out: &mut Vec<u8>,
     base: &str,
     name: &str,
@@ -54,8 +54,15 @@ pub(super) fn write_merged(
 }
 
 /// Writes the fields of an object into ours, but for one name.
-pub(super) fn write_all_but(object: &mut ObjectWriter<'_>, json: &str, name: &str) {
+pub(crate) fn write_all_but(object: &mut ObjectWriter<'_>, json: &str, name: &str) {
     write_fields(object, fields_of(json).iter().filter(|(key, _)| *key != name));
+}
+
+/// Writes the fields of an object, and those of another in the place of the ones that have the same name.
+pub(crate) fn write_over(object: &mut ObjectWriter<'_>, base: &str, others: &str) {
+    let others = fields_of(others);
+    write_fields(object, fields_of(base).iter().filter(|(key, _)| !others.contains_key(*key)));
+    write_fields(object, others.iter());
 }
 
 /// False only when the name is surely no key of the object.

@@ -3,7 +3,7 @@
 use super::{Gap, merge};
 
 /// The metadata with `longshore.gap` set. Other keys stay, those beside `gap` included.
-pub(super) fn noted(metadata: Option<&str>, gap: Gap) -> String {
+pub(crate) fn noted(metadata: Option<&str>, gap: Gap) -> String {
     let mut out = Vec::new();
     merge::write_merged(&mut out, metadata.unwrap_or("{}"), "longshore", |object| {
         object.object("gap", |object| {

@@ -32,14 +32,14 @@ pub fn check_output_modes(modes: &OutputModes) -> Result<()> {
 
 /// What becomes of a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
+pub(crate) enum Fate {
     Kept,
     /// Its data is told as text.
     AsText,
     Dropped,
 }
 
-pub(super) fn fate(part: &Part, modes: &OutputModes) -> Fate {
+pub(crate) fn fate(part: &Part, modes: &OutputModes) -> Fate {
     if modes.is_unrestricted() {
         return Fate::Kept;
     }
@@ -58,12 +58,12 @@ pub(super) fn fate(part: &Part, modes: &OutputModes) -> Fate {
 }
 
 /// Whether anything of this is left for the caller.
-pub(super) fn leaves_any(parts: &[Part], modes: &OutputModes) -> bool {
+pub(crate) fn leaves_any(parts: &[Part], modes: &OutputModes) -> bool {
     modes.is_unrestricted() || parts.iter().any(|part| fate(part, modes) != Fate::Dropped)
 }
 
 /// A value as text: compact, its keys sorted, all of it ASCII. Numbers keep their digits.
-pub(super) fn data_as_text(json: &str) -> String {
+pub(crate) fn data_as_text(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     write_value(&mut out, json, MAX_DEPTH);
     out

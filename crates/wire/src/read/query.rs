@@ -1,21 +1,21 @@
 //! REST requests, whose parameters stand in the path, the query string and the body of a POST.
 
 use longshore_model::{
-    CancelTask, ContextId, GetTask, ListTasks, Result, SendMessage, SubscribeToTask, TaskId, TaskState,
+    CancelTask, ContextId, GetTask, ListTasks, Result, SubscribeToTask, TaskId, TaskState,
 };
 
-use super::params::{self, DEFAULT_PAGE_SIZE, id, moment, no_tenant, page_size, some_id};
+use super::request::{self, DEFAULT_PAGE_SIZE, moment, no_tenant, page_size};
+use super::{id, some_id};
 use crate::json::{Fault, Read, count, flag_from_text, int32_from_text, text};
-use crate::v1::names;
+use crate::spelling::Spelling;
 
-/// The message stands in the body; the query can name a tenant, and nothing else that counts.
-pub fn send_message_query(query: &[(String, String)], body: &str) -> Result<SendMessage> {
-    read(query, |_| Ok(()))?;
-    params::send_message(body)
+/// For a request that takes nothing else from its query that counts.
+pub(crate) fn check_tenant(query: &[(String, String)]) -> Result<()> {
+    read(query, |_| Ok(()))
 }
 
 /// `id` is the segment of the path, decoded; so are the pairs of the query.
-pub fn get_task_query(id: &str, query: &[(String, String)]) -> Result<GetTask> {
+pub(crate) fn get_task(id: &str, query: &[(String, String)]) -> Result<GetTask> {
     read(query, |query| {
         Ok(GetTask {
             id: path_id(id)?,
@@ -24,15 +24,15 @@ pub fn get_task_query(id: &str, query: &[(String, String)]) -> Result<GetTask> {
     })
 }
 
-pub fn subscribe_query(id: &str, query: &[(String, String)], body: &str) -> Result<SubscribeToTask> {
+pub(crate) fn subscribe(id: &str, query: &[(String, String)], body: &str) -> Result<SubscribeToTask> {
     task_of_path(id, query, body).map(|id| SubscribeToTask { id })
 }
 
-pub fn cancel_task_query(id: &str, query: &[(String, String)], body: &str) -> Result<CancelTask> {
+pub(crate) fn cancel_task(id: &str, query: &[(String, String)], body: &str) -> Result<CancelTask> {
     task_of_path(id, query, body).map(|id| CancelTask { id })
 }
 
-pub fn list_tasks_query(query: &[(String, String)]) -> Result<ListTasks> {
+pub(crate) fn list_tasks(query: &[(String, String)], spelling: &Spelling) -> Result<ListTasks> {
     read(query, |query| {
         let page_size = query.get(&["pageSize", "page_size"], |text| page_size(int32_from_text(text)?))?;
         let context_id =
@@ -40,7 +40,7 @@ pub fn list_tasks_query(query: &[(String, String)]) -> Result<ListTasks> {
         let page_token = query.get(&["pageToken", "page_token"], |text| Ok(text.to_owned()))?;
         Ok(ListTasks {
             context_id,
-            state: query.get(&["status"], status)?.flatten(),
+            state: query.get(&["status"], |text| status(text, spelling))?.flatten(),
             status_after: query.get(&["statusTimestampAfter", "status_timestamp_after"], moment)?,
             page_size: page_size.unwrap_or(DEFAULT_PAGE_SIZE),
             page_token: page_token.filter(|token| !token.is_empty()),
@@ -71,7 +71,7 @@ fn read<T>(query: &[(String, String)], read: impl FnOnce(&Query<'_>) -> Read<T>)
 fn task_of_path(id: &str, query: &[(String, String)], body: &str) -> Result<TaskId> {
     let task = read(query, |_| path_id(id))?;
     if !body.trim_ascii().is_empty() {
-        params::params(body, &["tenant", "id"], |params| {
+        request::params(body, &["tenant", "id"], |params| {
             params.optional("id", |raw| match text(raw)?.as_str() {
                 "" => Ok(()),
                 named if named == task.as_str() => Ok(()),
@@ -91,6 +91,6 @@ fn history_length(text: &str) -> Read<u32> {
 }
 
 /// An empty filter is none, as an empty enum is the unspecified one.
-fn status(text: &str) -> Read<Option<TaskState>> {
-    if text.is_empty() { Ok(None) } else { Ok(names::state_from_text(text)?.value()) }
+fn status(text: &str, spelling: &Spelling) -> Read<Option<TaskState>> {
+    if text.is_empty() { Ok(None) } else { Ok((spelling.state_from_text)(text)?.value()) }
 }

@@ -13,15 +13,15 @@ use crate::json::{ObjectWriter, on_one_line, write_number};
 
 /// Where an event stands.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) task: &'a TaskId,
-    pub(super) context: &'a ContextId,
-    pub(super) seq: Seq,
+pub(crate) struct Place<'a> {
+    pub(crate) task: &'a TaskId,
+    pub(crate) context: &'a ContextId,
+    pub(crate) seq: Seq,
 }
 
 /// What one reader is told at one place. Mostly nothing.
 #[derive(Default)]
-pub(super) struct Shared<'a> {
+pub(crate) struct Shared<'a> {
     session: Option<&'a SessionNote>,
     usage: Option<&'a Usage>,
     progress: Option<&'a Progress>,
@@ -29,10 +29,12 @@ pub(super) struct Shared<'a> {
     parent: Option<&'a Parent>,
     block: Option<&'a Artifact>,
     place: Option<Place<'a>>,
+    /// What the block is that a part belongs to, when that is all there is to tell.
+    part_of: Option<BlockKind>,
 }
 
 impl<'a> Shared<'a> {
-    pub(super) fn of_status(notes: &'a Notes, place: Place<'a>, activated: Activated) -> Self {
+    pub(crate) fn of_status(notes: &'a Notes, place: Place<'a>, activated: Activated) -> Self {
         Self {
             session: notes.session.as_ref().filter(|_| activated.shows_session()),
             usage: notes.usage.as_ref().filter(|_| activated.shows_stream()),
@@ -44,7 +46,7 @@ impl<'a> Shared<'a> {
     }
 
     /// Of the asks that are open, the oldest is told: it is the one to answer first.
-    pub(super) fn of_task(task: &'a Task, activated: Activated) -> Self {
+    pub(crate) fn of_task(task: &'a Task, activated: Activated) -> Self {
         Self {
             session: task.session.as_ref().filter(|_| activated.shows_session()),
             usage: task.usage.as_ref().filter(|_| activated.shows_stream()),
@@ -53,20 +55,24 @@ impl<'a> Shared<'a> {
         }
     }
 
-    pub(super) fn of_submitted(parent: Option<&'a Parent>, activated: Activated) -> Self {
+    pub(crate) fn of_submitted(parent: Option<&'a Parent>, activated: Activated) -> Self {
         Self { parent: parent.filter(|_| activated.shows_stream()), ..Self::default() }
     }
 
     /// `place`: that of the update. A block of a whole task has none, and a file is no block of the agent's stream.
-    pub(super) fn of_block(block: &'a Artifact, place: Option<Place<'a>>, activated: Activated) -> Self {
+    pub(crate) fn of_block(block: &'a Artifact, place: Option<Place<'a>>, activated: Activated) -> Self {
         if !activated.shows_stream() || block.kind == BlockKind::File {
             return Self::default();
         }
         Self { block: Some(block), place, ..Self::default() }
     }
 
+    pub(crate) fn of_part(block: Option<BlockKind>) -> Self {
+        Self { part_of: block, ..Self::default() }
+    }
+
     /// Writes the key `metadata`, when there is anything to write: what is there, and this beside it.
-    pub(super) fn write(&self, object: &mut ObjectWriter<'_>, metadata: Option<&str>) {
+    pub(crate) fn write(&self, object: &mut ObjectWriter<'_>, metadata: Option<&str>) {
         if !self.is_empty() {
             merge::write(object.key("metadata"), metadata, "shared", |shared| self.write_notes(shared));
         } else if let Some(metadata) = metadata {
@@ -75,7 +81,7 @@ impl<'a> Shared<'a> {
     }
 
     fn is_empty(&self) -> bool {
-        let Self { session, usage, progress, interrupt, parent, block, place } = self;
+        let Self { session, usage, progress, interrupt, parent, block, place, part_of } = self;
         session.is_none()
             && usage.is_none()
             && progress.is_none()
@@ -83,6 +89,7 @@ impl<'a> Shared<'a> {
             && parent.is_none()
             && block.is_none()
             && place.is_none()
+            && part_of.is_none()
     }
 
     fn write_notes(&self, shared: &mut ObjectWriter<'_>) {
@@ -110,6 +117,9 @@ impl<'a> Shared<'a> {
         }
         if self.block.is_some() || self.place.is_some() {
             shared.object("stream", |object| write_stream(object, self.block, self.place));
+        }
+        if let Some(kind) = self.part_of {
+            shared.object("stream", |object| object.text("block_type", kind.as_str()));
         }
     }
 }

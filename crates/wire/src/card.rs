@@ -1,0 +1,246 @@
+//! The agent card: the same facts for every line, in the fields of one line or of both.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use longshore_model::card::{AuthScheme, Binding, Card, CardExtension, Skill};
+
+use crate::extension::as_of_v03;
+use crate::json::ObjectWriter;
+use crate::v1::card::API_KEY_HEADER;
+
+/// Whose fields a card has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lines {
+    V1,
+    V03,
+    /// 0.3, with security schemes that readers of ProtoJSON take too.
+    V03Rest,
+    Both,
+}
+
+impl Lines {
+    fn has_v1(self) -> bool {
+        matches!(self, Self::V1 | Self::Both)
+    }
+
+    fn has_v03(self) -> bool {
+        self != Self::V1
+    }
+}
+
+/// The same card always gives the same bytes. `has_extended`: there is another one, for callers who say who they are.
+pub(crate) fn encode(card: &Card, lines: Lines, has_extended: bool) -> Bytes {
+    let mut out = Vec::with_capacity(4096);
+    let mut object = ObjectWriter::begin(&mut out);
+    object.text("name", &card.name);
+    object.text("description", &card.description);
+    if lines.has_v03() {
+        write_transports(&mut object, card);
+    }
+    if lines.has_v1() {
+        write_interfaces(&mut object, card, lines);
+    }
+    object.text("version", &card.version);
+    object.some_text("documentationUrl", card.documentation_url.as_deref());
+    object.object("capabilities", |object| {
+        object.boolean("streaming", card.streaming);
+        object.boolean("pushNotifications", false);
+        if !lines.has_v1() {
+            // History is kept, but not as a list of the states that a task went through.
+            object.boolean("stateTransitionHistory", false);
+        }
+        write_extensions(object, &card.extensions, lines);
+        if lines.has_v1() {
+            object.boolean("extendedAgentCard", has_extended);
+        }
+    });
+    write_security(&mut object, &card.schemes, lines);
+    object.texts("defaultInputModes", &card.input_modes);
+    object.texts("defaultOutputModes", &card.output_modes);
+    object.array("skills", &card.skills, write_skill);
+    if lines.has_v03() {
+        object.boolean("supportsAuthenticatedExtendedCard", has_extended);
+    }
+    object.end();
+    out.into()
+}
+
+/// Where 0.3 is served, the preferred place first.
+fn write_transports(object: &mut ObjectWriter<'_>, card: &Card) {
+    object.text("protocolVersion", "0.3.0");
+    if let Some(preferred) = card.interfaces.first() {
+        object.text("url", &preferred.url);
+        object.text("preferredTransport", binding_name(preferred.binding));
+    }
+    object.array("additionalInterfaces", &card.interfaces, |out, interface| {
+        let mut object = ObjectWriter::begin(out);
+        object.text("url", &interface.url);
+        object.text("transport", binding_name(interface.binding));
+        object.end();
+    });
+}
+
+/// Where a 1.0 client finds which line. It takes the first entry that it can speak, so its own line comes first.
+fn write_interfaces(object: &mut ObjectWriter<'_>, card: &Card, lines: Lines) {
+    let versions: &[&str] = if lines.has_v03() { &["1.0", "0.3"] } else { &["1.0"] };
+    let all = versions
+        .iter()
+        .flat_map(|version| card.interfaces.iter().map(move |interface| (interface, *version)));
+    object.array("supportedInterfaces", all, |out, (interface, version)| {
+        let mut object = ObjectWriter::begin(out);
+        object.text("url", &interface.url);
+        object.text("protocolBinding", binding_name(interface.binding));
+        object.text("protocolVersion", version);
+        object.end();
+    });
+}
+
+fn binding_name(binding: Binding) -> &'static str {
+    match binding {
+        Binding::JsonRpc => "JSONRPC",
+        Binding::Rest => "HTTP+JSON",
+    }
+}
+
+/// On a card for both lines an extension stands under the names of both.
+fn write_extensions(object: &mut ObjectWriter<'_>, extensions: &[CardExtension], lines: Lines) {
+    let is_for_v1 = lines.has_v1();
+    let newer = extensions.iter().filter(|_| is_for_v1).cloned();
+    let older = extensions.iter().filter(|_| lines.has_v03()).map(as_of_v03);
+    let older = older.filter(|entry| !is_for_v1 || extensions.iter().all(|newer| newer.uri != entry.uri));
+    object.some_array("extensions", newer.chain(older), |out, extension| {
+        write_extension(out, &extension, !is_for_v1);
+    });
+}
+
+fn write_extension(out: &mut Vec<u8>, extension: &CardExtension, is_printed_false: bool) {
+    let mut object = ObjectWriter::begin(out);
+    object.text("uri", &extension.uri);
+    object.some_text("description", Some(&extension.description));
+    if extension.required || is_printed_false {
+        object.boolean("required", extension.required);
+    }
+    if let Some(params) = &extension.params {
+        object.json("params", params);
+    }
+    object.end();
+}
+
+/// Any one of the schemes lets a caller in, so each is a requirement of its own.
+fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme], lines: Lines) {
+    // Two tokens of one scheme are still one scheme.
+    let schemes: BTreeSet<AuthScheme> = schemes.iter().copied().collect();
+    if schemes.is_empty() {
+        return;
+    }
+    object.object("securitySchemes", |object| {
+        for scheme in &schemes {
+            object.object(scheme_name(*scheme), |object| {
+                // A reader of one line does not look at what the other has in the same object.
+                if lines != Lines::V03 {
+                    write_scheme(object, *scheme);
+                }
+                if lines.has_v03() {
+                    write_old_scheme(object, *scheme);
+                }
+            });
+        }
+    });
+    if lines.has_v1() {
+        object.array("securityRequirements", &schemes, |out, scheme| {
+            let mut requirement = ObjectWriter::begin(out);
+            requirement.object("schemes", |object| {
+                object.object(scheme_name(*scheme), |scopes| scopes.texts("list", [""; 0]));
+            });
+            requirement.end();
+        });
+    }
+    if lines.has_v03() {
+        object.array("security", &schemes, |out, scheme| {
+            let mut requirement = ObjectWriter::begin(out);
+            requirement.texts(scheme_name(*scheme), [""; 0]);
+            requirement.end();
+        });
+    }
+}
+
+fn scheme_name(scheme: AuthScheme) -> &'static str {
+    match scheme {
+        AuthScheme::Bearer => "bearer",
+        AuthScheme::Basic => "basic",
+        AuthScheme::ApiKey => "apiKey",
+    }
+}
+
+fn write_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
+    match scheme {
+        AuthScheme::Bearer => object.object("httpAuthSecurityScheme", |http| http.text("scheme", "Bearer")),
+        AuthScheme::Basic => object.object("httpAuthSecurityScheme", |http| http.text("scheme", "Basic")),
+        AuthScheme::ApiKey => object.object("apiKeySecurityScheme", |key| {
+            key.text("location", "header");
+            key.text("name", API_KEY_HEADER);
+        }),
+    }
+}
+
+fn write_old_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
+    match scheme {
+        AuthScheme::Bearer | AuthScheme::Basic => {
+            object.text("type", "http");
+            // In lower case: that is how clients of the line compare it, and the standard has it in either.
+            object.text("scheme", scheme_name(scheme));
+        }
+        AuthScheme::ApiKey => {
+            object.text("type", "apiKey");
+            object.text("in", "header");
+            object.text("name", API_KEY_HEADER);
+        }
+    }
+}
+
+fn write_skill(out: &mut Vec<u8>, skill: &Skill) {
+    let mut object = ObjectWriter::begin(out);
+    object.text("id", &skill.id);
+    object.text("name", &skill.name);
+    object.text("description", &skill.description);
+    object.texts("tags", &skill.tags);
+    if !skill.examples.is_empty() {
+        object.texts("examples", &skill.examples);
+    }
+    object.end();
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use longshore_model::card::Interface;
+
+    use super::*;
+    use crate::extension::{Extension, declared};
+
+    /// A card with everything.
+    pub(crate) fn card() -> Card {
+        Card {
+            name: "Longshore".to_owned(),
+            description: "A coding agent.".to_owned(),
+            version: "0.1.0".to_owned(),
+            documentation_url: Some("https://example.com/docs".to_owned()),
+            interfaces: vec![
+                Interface { url: "http://127.0.0.1:8000/".to_owned(), binding: Binding::JsonRpc },
+                Interface { url: "http://127.0.0.1:8000".to_owned(), binding: Binding::Rest },
+            ],
+            streaming: true,
+            extensions: declared(&Extension::PUBLIC),
+            schemes: vec![AuthScheme::Basic, AuthScheme::Bearer, AuthScheme::ApiKey, AuthScheme::Bearer],
+            input_modes: vec!["text/plain".to_owned()],
+            output_modes: vec!["text/plain".to_owned(), "application/json".to_owned()],
+            skills: vec![Skill {
+                id: "code".to_owned(),
+                name: "Write code".to_owned(),
+                description: "Reads, writes and runs code.".to_owned(),
+                tags: vec!["code".to_owned()],
+                examples: vec!["Fix the failing test".to_owned()],
+            }],
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What is read alike on both lines: requests into commands, and answers as a client reads them.
+//!
+//! Unknown fields are ignored, as the specification asks. A fault names its field as the caller spelled it.
+
+pub(crate) mod answer;
+pub(crate) mod message;
+pub(crate) mod query;
+pub(crate) mod request;
+pub(crate) mod wishes;
+
+use longshore_model::IdError;
+
+use crate::json::{Fault, Read};
+
+/// An identifier, for which empty means absent.
+pub(crate) fn some_id<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, IdError>) -> Read<Option<T>> {
+    match parse(text) {
+        Ok(id) => Ok(Some(id)),
+        Err(IdError::Empty) => Ok(None),
+        Err(error) => Err(Fault::new(error.to_string())),
+    }
+}
+
+pub(crate) fn id<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, IdError>) -> Read<T> {
+    parse(text).map_err(|error| Fault::new(error.to_string()))
+}

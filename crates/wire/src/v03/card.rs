@@ -1,0 +1,104 @@
+//! The agent card of 0.3, and the one for clients of both lines.
+
+use bytes::Bytes;
+use longshore_model::card::Card;
+
+use super::Dialect;
+use crate::card::{self, Lines};
+
+/// The card of this line alone. As the answer of REST its security schemes also have the shape of ProtoJSON, which some
+/// clients look for there. `has_extended`: there is another card, for callers who say who they are.
+pub fn encode(card: &Card, dialect: Dialect, has_extended: bool) -> Bytes {
+    let lines = match dialect {
+        Dialect::Rpc => Lines::V03,
+        Dialect::Rest => Lines::V03Rest,
+    };
+    card::encode(card, lines, has_extended)
+}
+
+/// One card that clients of both lines take: each finds its own fields, and those of the other beside them. Only readers
+/// who refuse what they do not know need the card of their line alone.
+pub fn merged(card: &Card, has_extended: bool) -> Bytes {
+    card::encode(card, Lines::Both, has_extended)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::card::tests::card;
+    use crate::extension::Extension;
+    use crate::v1;
+
+    fn value(bytes: &[u8]) -> Value {
+        serde_json::from_slice(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_card_with_everything_and_an_open_one() {
+        let open = Card { schemes: Vec::new(), extensions: Vec::new(), ..card() };
+        for (name, bytes) in [
+            ("pure", encode(&card(), Dialect::Rpc, true)),
+            ("pure_open", encode(&open, Dialect::Rpc, false)),
+            ("merged", merged(&card(), true)),
+            ("merged_open", merged(&open, false)),
+        ] {
+            insta::assert_snapshot!(name, str::from_utf8(&bytes).unwrap());
+        }
+    }
+
+    /// What stands in one card and not in the other, or otherwise.
+    fn lacks(whole: &Value, part: &Value, path: &str, missing: &mut Vec<String>) {
+        match (whole, part) {
+            (Value::Object(whole), Value::Object(part)) => {
+                for (key, value) in part {
+                    lacks(whole.get(key).unwrap_or(&Value::Null), value, &format!("{path}.{key}"), missing);
+                }
+            }
+            // Lists of the merged card may have more entries.
+            (Value::Array(whole), Value::Array(part)) => {
+                for entry in part.iter().filter(|entry| !whole.contains(entry)) {
+                    missing.push(format!("{path}[{entry}]"));
+                }
+            }
+            _ if whole == part => {}
+            _ => missing.push(path.to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_merged_card_holds_both() {
+        let both = value(&merged(&card(), false));
+        let mut missing = Vec::new();
+        lacks(&both, &value(&v1::card::encode(&card())), "", &mut missing);
+        assert_eq!(missing, [""; 0]);
+        let mut old = value(&encode(&card(), Dialect::Rest, false));
+        // False is what an absent one reads as.
+        old["capabilities"]["stateTransitionHistory"].take();
+        for entry in old["capabilities"]["extensions"].as_array_mut().unwrap() {
+            entry.as_object_mut().unwrap().remove("required");
+        }
+        lacks(&both, &old, "", &mut missing);
+        assert_eq!(missing, [""; 0]);
+    }
+
+    #[test]
+    fn an_extension_goes_by_the_names_of_the_lines() {
+        let uris = |card: &Value| -> Vec<String> {
+            let entries = card["capabilities"]["extensions"].as_array().unwrap();
+            entries.iter().map(|entry| entry["uri"].as_str().unwrap().to_owned()).collect()
+        };
+        let old = Extension::PUBLIC.map(|extension| extension.uri_v03().into_owned());
+        let new = Extension::PUBLIC.map(|extension| extension.uri().to_owned());
+        assert_eq!(uris(&value(&encode(&card(), Dialect::Rpc, false))), old);
+        assert_eq!(uris(&value(&merged(&card(), false))), [new, old].concat());
+
+        // What has one name only is listed once.
+        let mut exposed = card();
+        exposed.extensions = crate::extension::declared(&[Extension::ThinkingExposure]);
+        let expected = [Extension::ThinkingExposure.uri()];
+        assert_eq!(uris(&value(&merged(&exposed, false))), expected);
+        assert_eq!(uris(&value(&encode(&exposed, Dialect::Rest, false))), expected);
+    }
+}

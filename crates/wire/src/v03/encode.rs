@@ -1,0 +1,102 @@
+//! Answers and stream events of 0.3, on one line. Nothing of `metadata.shared` has to be activated here.
+
+use bytes::Bytes;
+use longshore_model::{Artifact, BlockKind, Task};
+
+use self::artifact::{has_stream, write_stream};
+use super::Dialect;
+use crate::extension::Activated;
+use crate::json::ObjectWriter;
+use crate::write::shared::Shared;
+use crate::write::{
+    seen_artifacts, size_of_task, write_artifact, write_kind, write_page, write_task_head, write_task_tail,
+};
+
+mod artifact;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use self::stream::{FORMS, Frame, Step, Stream};
+pub use crate::write::{Gap, View};
+
+/// A bare task, the answer to getting and canceling one.
+pub fn task(task: &Task, view: View, dialect: Dialect) -> Bytes {
+    let view = ungated(view);
+    let mut out = Vec::with_capacity(size_of_task(task, view));
+    write_task(&mut out, task, view, dialect, None);
+    out.into()
+}
+
+/// The answer to a send: on JSON-RPC the task itself, on REST `{"task": …}`.
+pub fn send_response(task: &Task, view: View, dialect: Dialect) -> Bytes {
+    stream_task(task, view, dialect, None)
+}
+
+/// A page of a list, with the same four fields in both dialects.
+pub fn list_response(
+    tasks: &[Task],
+    view: View,
+    dialect: Dialect,
+    next_page_token: &str,
+    page_size: u32,
+    total: u64,
+) -> Bytes {
+    let view = ungated(view);
+    let size = tasks.iter().map(|task| size_of_task(task, view)).sum::<usize>();
+    let mut out = Vec::with_capacity(size + 160);
+    write_page(&mut out, tasks, next_page_token, page_size, total, |out, task| {
+        write_task(out, task, view, dialect, None);
+    });
+    out.into()
+}
+
+/// A snapshot as the frame of a stream. With a gap, the task's metadata says what the reader missed.
+pub fn stream_task(task: &Task, view: View, dialect: Dialect, gap: Option<Gap>) -> Bytes {
+    let view = ungated(view);
+    let mut out = Vec::with_capacity(size_of_task(task, view) + 16);
+    match dialect {
+        Dialect::Rpc => write_task(&mut out, task, view, dialect, gap),
+        Dialect::Rest => {
+            let mut response = ObjectWriter::begin(&mut out);
+            write_task(response.key("task"), task, view, dialect, gap);
+            response.end();
+        }
+    }
+    out.into()
+}
+
+/// The same view, whatever was activated: on this line everything is.
+fn ungated(view: View) -> View {
+    View { activated: Activated::ALL, ..view }
+}
+
+fn write_task(out: &mut Vec<u8>, task: &Task, view: View, dialect: Dialect, gap: Option<Gap>) {
+    let spelling = dialect.spelling();
+    let mut object = ObjectWriter::begin(out);
+    write_kind(&mut object, "task", spelling);
+    write_task_head(&mut object, task, spelling);
+    if view.artifacts {
+        object.some_array("artifacts", artifacts(task, view), |out, shown| match shown {
+            Shown::Stream => write_stream(out, task, view, dialect, &Shared::default()),
+            Shown::File(file) => {
+                write_artifact(out, file, &Shared::default(), &task.terms.output, spelling);
+            }
+        });
+    }
+    write_task_tail(&mut object, task, view, gap, spelling);
+    object.end();
+}
+
+/// An artifact of 0.3.
+enum Shown<'a> {
+    /// All blocks in one.
+    Stream,
+    File(&'a Artifact),
+}
+
+fn artifacts(task: &Task, view: View) -> impl Iterator<Item = Shown<'_>> {
+    let stream = has_stream(task, view).then_some(Shown::Stream);
+    let files = seen_artifacts(task, view).filter(|artifact| artifact.kind == BlockKind::File);
+    stream.into_iter().chain(files.map(Shown::File))
+}

@@ -1,0 +1,141 @@
+//! The error table of 0.3, and the two shapes in which an error travels: both flat, with a word that says what it is.
+//!
+//! The numbers of HTTP are those that the line had when it ended. The words and numbers of what A2A does not name are those
+//! of `opencode-a2a`, whose clients look at the word: several share the number of another error.
+
+use bytes::Bytes;
+use longshore_model::{Error, ErrorKind};
+use serde_json::value::RawValue;
+
+use crate::json::{ObjectWriter, on_one_line, write_text};
+use crate::jsonrpc::{self, Id};
+
+#[cfg(test)]
+mod tests;
+
+/// How one kind of error is spelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// Of the JSON-RPC error object.
+    pub code: i32,
+    /// Of a REST answer. A JSON-RPC answer has it only where HTTP itself refuses (401, 403, 413) or a handler broke
+    /// (500); all other errors of JSON-RPC travel on 200.
+    pub http: u16,
+    /// What a program should look at: the `type`.
+    pub word: &'static str,
+}
+
+pub fn row(kind: ErrorKind) -> Row {
+    let (code, http, word) = match kind {
+        ErrorKind::Parse => (-32700, 400, "PARSE_ERROR"),
+        ErrorKind::InvalidRequest => (-32600, 400, "INVALID_REQUEST"),
+        ErrorKind::MethodNotFound => (-32601, 404, "METHOD_NOT_SUPPORTED"),
+        ErrorKind::InvalidParams => (-32602, 400, "INVALID_PARAMS"),
+        ErrorKind::Internal => (-32603, 500, "INTERNAL_ERROR"),
+
+        ErrorKind::TaskNotFound => (-32001, 404, "TASK_NOT_FOUND"),
+        ErrorKind::TaskNotCancelable => (-32002, 409, "TASK_NOT_CANCELABLE"),
+        ErrorKind::PushNotSupported => (-32003, 400, "PUSH_NOTIFICATION_NOT_SUPPORTED"),
+        ErrorKind::UnsupportedOperation => (-32004, 400, "UNSUPPORTED_OPERATION"),
+        ErrorKind::ContentTypeNotSupported => (-32005, 415, "CONTENT_TYPE_NOT_SUPPORTED"),
+        ErrorKind::InvalidAgentResponse => (-32006, 502, "INVALID_AGENT_RESPONSE"),
+        ErrorKind::ExtendedCardNotConfigured => (-32007, 400, "AUTHENTICATED_EXTENDED_CARD_NOT_CONFIGURED"),
+        // A2A 0.3 knows neither of these two. The first has the number that `opencode-a2a` gives it, the second that of
+        // the operation which it makes impossible.
+        ErrorKind::VersionNotSupported => (-32001, 400, "VERSION_NOT_SUPPORTED"),
+        ErrorKind::ExtensionRequired => (-32004, 400, "EXTENSION_SUPPORT_REQUIRED"),
+
+        ErrorKind::Unauthenticated => (-32051, 401, "UNAUTHENTICATED"),
+        ErrorKind::PermissionDenied => (-32007, 403, "AUTHORIZATION_FORBIDDEN"),
+        ErrorKind::RouteNotFound => (-32053, 404, "ROUTE_NOT_FOUND"),
+        ErrorKind::VerbNotAllowed => (-32054, 405, "METHOD_NOT_ALLOWED"),
+        ErrorKind::BodyTooLarge => (-32055, 413, "REQUEST_BODY_TOO_LARGE"),
+        ErrorKind::TooManyRequests => (-32056, 429, "TOO_MANY_REQUESTS"),
+        ErrorKind::Unavailable => (-32057, 503, "UNAVAILABLE"),
+        ErrorKind::AgentUnavailable => (-32002, 503, "UPSTREAM_UNREACHABLE"),
+        ErrorKind::SessionGone => (-32001, 404, "SESSION_NOT_FOUND"),
+        ErrorKind::SessionBusy => (-32060, 409, "SESSION_BUSY"),
+
+        ErrorKind::InterruptNotFound => (-32004, 404, "INTERRUPT_REQUEST_NOT_FOUND"),
+        ErrorKind::InterruptExpired => (-32007, 400, "INTERRUPT_REQUEST_EXPIRED"),
+        ErrorKind::InterruptTypeMismatch => (-32008, 400, "INTERRUPT_TYPE_MISMATCH"),
+        ErrorKind::ExtensionNotActivated => (-32004, 400, "EXTENSION_NEGOTIATION_REQUIRED"),
+    };
+    Row { code, http, word }
+}
+
+/// The refusal of a JSON-RPC request.
+pub fn jsonrpc(id: &Id, error: &Error) -> Bytes {
+    jsonrpc::answer(id, 320, |object| {
+        object.object("error", |object| {
+            object.number("code", row(error.kind()).code);
+            object.text("message", error.message());
+            object.object("data", |data| write_facts(data, error));
+        });
+    })
+}
+
+/// The body of a failed REST request. Old clients look for the text under one of two names, by who they think wrote it.
+pub fn rest_body(error: &Error) -> Bytes {
+    let mut out = Vec::with_capacity(320);
+    let mut body = ObjectWriter::begin(&mut out);
+    body.text("message", error.message());
+    body.text("error", error.message());
+    write_facts(&mut body, error);
+    body.end();
+    out.into()
+}
+
+/// The word of an error, and what else there is for machines.
+fn write_facts(object: &mut ObjectWriter<'_>, error: &Error) {
+    object.text("type", word(error));
+    let violations = error.violations();
+    match violations {
+        [] => {}
+        [violation] => object.text("field", &violation.field),
+        _ => object.texts("fields", violations.iter().map(|violation| &violation.field)),
+    }
+    let details = error.details();
+    for (index, (name, value)) in details.iter().enumerate() {
+        // A name that is given again replaces the one before, and what is said above stands.
+        let is_replaced = details[index + 1..].iter().any(|(later, _)| later == name);
+        let is_taken = matches!(name.as_str(), "type" | "message" | "error" | "code")
+            || (!violations.is_empty() && matches!(name.as_str(), "field" | "fields"));
+        if !is_replaced && !is_taken {
+            write_fact(object.foreign_key(&snake_case(name)), name, value);
+        }
+    }
+}
+
+/// A request may be wrong in one field, or in none that could be named.
+fn word(error: &Error) -> &'static str {
+    match (error.kind(), error.violations()) {
+        (ErrorKind::InvalidParams, [violation]) if violation.description == "is required" => "MISSING_FIELD",
+        (ErrorKind::InvalidParams, [_, ..]) => "INVALID_FIELD",
+        (kind, _) => row(kind).word,
+    }
+}
+
+/// Facts that are numbers. All facts are kept as text, since 1.0 has no others; an id may be digits only, and stays text.
+const NUMBERS: [&str; 3] = ["maxBytes", "actualSize", "upstreamStatus"];
+
+fn write_fact(out: &mut Vec<u8>, name: &str, value: &str) {
+    let is_number = NUMBERS.contains(&name) && value.parse::<u64>().is_ok();
+    let is_list = value.starts_with('[') && serde_json::from_str::<Vec<&RawValue>>(value).is_ok();
+    if is_number || is_list {
+        out.extend_from_slice(on_one_line(value).as_bytes());
+    } else {
+        write_text(out, value);
+    }
+}
+
+fn snake_case(name: &str) -> String {
+    let mut snake = String::with_capacity(name.len() + 4);
+    for character in name.chars() {
+        if character.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(character.to_ascii_lowercase());
+    }
+    snake
+}

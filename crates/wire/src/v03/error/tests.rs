@@ -1,0 +1,83 @@
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use super::*;
+use crate::v1;
+
+fn facts(error: &Error) -> String {
+    let written = jsonrpc(&Id::Null, error);
+    let written = str::from_utf8(&written).unwrap();
+    let (_, data) = written.split_once(r#""data":"#).unwrap();
+    data.strip_suffix("}}").unwrap().to_owned()
+}
+
+#[test]
+fn the_whole_table() {
+    let mut table = String::new();
+    for kind in ErrorKind::ALL {
+        let Row { code, http, word } = row(kind);
+        writeln!(table, "{:<26} {code} {http} {word}", format!("{kind:?}")).unwrap();
+    }
+    insta::assert_snapshot!(table);
+}
+
+#[test]
+fn every_kind_has_a_word_of_its_own() {
+    let words: HashSet<_> = ErrorKind::ALL.into_iter().map(|kind| row(kind).word).collect();
+    assert_eq!(words.len(), ErrorKind::ALL.len());
+    // What A2A itself names has one number on both lines, as far as 0.3 has it.
+    let unnamed = [ErrorKind::VersionNotSupported, ErrorKind::ExtensionRequired];
+    let ours = -32060..=-32051;
+    for kind in ErrorKind::ALL.into_iter().filter(|kind| !unnamed.contains(kind)) {
+        let newer = v1::error::row(kind).code;
+        assert!(ours.contains(&newer) || newer == row(kind).code, "{kind:?}");
+    }
+}
+
+#[test]
+fn both_shapes_byte_for_byte() {
+    let version = Error::new(ErrorKind::VersionNotSupported, "A2A 2.0 is not spoken here.")
+        .detail("requestedVersion", "2.0")
+        .detail("supportedProtocolVersions", r#"["0.3","1.0"]"#)
+        .detail("defaultProtocolVersion", "0.3");
+    let large = Error::new(ErrorKind::BodyTooLarge, "Too large.").detail("maxBytes", "1024");
+    let method = jsonrpc::unknown_method("tasks/nope", ["message/send"], "0.3");
+    let field = Error::invalid("pageSize", "must be from 1 to 100");
+    let not_there = Error::task_not_found("17");
+    for (name, error) in
+        [("version", version), ("large", large), ("method", method), ("field", field), ("task", not_there)]
+    {
+        let rest = rest_body(&error);
+        let rpc = jsonrpc(&Id::String("q".to_owned()), &error);
+        let both = format!("{}\n{}", str::from_utf8(&rest).unwrap(), str::from_utf8(&rpc).unwrap());
+        insta::assert_snapshot!(name, both);
+    }
+}
+
+#[test]
+fn facts_are_in_snake_case_and_of_their_own_type() {
+    let error = |details: &[(&str, &str)]| {
+        let error = Error::new(ErrorKind::InterruptTypeMismatch, "x");
+        details.iter().fold(error, |error, (name, value)| error.detail(*name, *value))
+    };
+    for (details, expected) in [
+        (&[][..], ""),
+        (&[("requestId", "12")], r#","request_id":"12""#),
+        (&[("expectedInterruptType", "permission")], r#","expected_interrupt_type":"permission""#),
+        (&[("a", "1"), ("a", "2")], r#","a":"2""#),
+        (&[("maxBytes", "many"), ("actualSize", "7")], r#","max_bytes":"many","actual_size":7"#),
+        (&[("fields", r#"["a\"b"]"#), ("x", "[no list")], r#","fields":["a\"b"],"x":"[no list""#),
+        // Nothing that a caller sent can stand for what the gateway says.
+        (&[("type", "X"), ("message", "X"), ("error", "X"), ("code", "X")], ""),
+    ] {
+        let expected = format!(r#"{{"type":"INTERRUPT_TYPE_MISMATCH"{expected}}}"#);
+        assert_eq!(facts(&error(details)), expected, "{details:?}");
+    }
+}
+
+#[test]
+fn the_private_cause_stays_private() {
+    let error = Error::internal("disk /var/x is full");
+    assert!(!str::from_utf8(&rest_body(&error)).unwrap().contains("disk"));
+    assert!(!facts(&error).contains("disk"));
+}

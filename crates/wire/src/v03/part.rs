@@ -1,0 +1,187 @@
+//! Parts, which the two dialects of 0.3 shape differently, and 1.0 differently again. All of these are read.
+
+use longshore_model::{Json, Metadata, Part, PartContent};
+use serde_json::value::RawValue;
+
+use super::Dialect;
+use crate::base64;
+use crate::json::{
+    Fault, Object, ObjectWriter, Read, carried_json, carried_metadata, is_null, some_text, text,
+};
+use crate::output::data_as_text;
+use crate::spelling::PartView;
+use crate::write::shared::Shared;
+use crate::write::write_bytes;
+
+pub(super) fn read_rpc(raw: &RawValue) -> Read<Part> {
+    read(raw, Dialect::Rpc)
+}
+
+pub(super) fn read_rest(raw: &RawValue) -> Read<Part> {
+    read(raw, Dialect::Rest)
+}
+
+pub(super) fn write_rpc(out: &mut Vec<u8>, part: PartView<'_>) {
+    write(out, part, Dialect::Rpc);
+}
+
+pub(super) fn write_rest(out: &mut Vec<u8>, part: PartView<'_>) {
+    write(out, part, Dialect::Rest);
+}
+
+fn read(raw: &RawValue, dialect: Dialect) -> Read<Part> {
+    let known = &["kind", "text", "file", "data", "raw", "url", "metadata", "filename", "mediaType"];
+    let object = Object::read(raw, known)?;
+    let metadata = object.optional("metadata", carried_metadata)?;
+    let part = content(&object, dialect)?;
+    object.optional("kind", |raw| {
+        let (said, kind) = (text(raw)?, kind_of(&part.content));
+        if said == kind {
+            return Ok(());
+        }
+        let problem = match said.as_str() {
+            "text" | "file" | "data" => format!("says {said}, but the part holds {kind}"),
+            _ => "must be text, file or data".to_owned(),
+        };
+        Err(Fault::new(problem))
+    })?;
+    // Beside the content they are as 1.0 spells them.
+    let media_type = object.optional("mediaType", some_text)?.flatten();
+    let filename = object.optional("filename", some_text)?.flatten();
+    Ok(Part {
+        media_type: part.media_type.or(media_type),
+        filename: part.filename.or(filename),
+        metadata,
+        ..part
+    })
+}
+
+fn kind_of(content: &PartContent) -> &'static str {
+    match content {
+        PartContent::Text(_) => "text",
+        PartContent::Raw(_) | PartContent::Url(_) => "file",
+        PartContent::Data(_) => "data",
+    }
+}
+
+fn content(part: &Object<'_>, dialect: Dialect) -> Read<Part> {
+    let plain = |content| Part::of(content);
+    let arms = [
+        part.optional("text", |raw| text(raw).map(PartContent::Text).map(plain))?,
+        part.optional("file", |raw| file(raw, dialect))?,
+        part.optional("data", |raw| data(raw, dialect).map(PartContent::Data).map(plain))?,
+        part.optional("raw", |raw| bytes(raw).map(PartContent::Raw).map(plain))?,
+        part.optional("url", |raw| text(raw).map(PartContent::Url).map(plain))?,
+    ];
+    let mut arms = arms.into_iter().flatten();
+    match (arms.next(), arms.next()) {
+        (Some(part), None) => Ok(part),
+        (Some(_), Some(_)) => {
+            Err(Fault::new("has more than one of text, file and data; a part has exactly one"))
+        }
+        // As on 1.0, `null` is a value when it stands alone.
+        (None, _) => match part.raw("data").filter(|raw| is_null(raw)) {
+            Some(null) => carried_json(null).map(PartContent::Data).map(plain),
+            None => Err(Fault::new("must have one of text, file and data")),
+        },
+    }
+}
+
+fn file(raw: &RawValue, dialect: Dialect) -> Read<Part> {
+    let known = &["bytes", "uri", "fileWithBytes", "fileWithUri", "mimeType", "name"];
+    let file = Object::read(raw, known)?;
+    let media_type = file.optional("mimeType", some_text)?.flatten();
+    let arms = [
+        file.optional("bytes", |raw| bytes(raw).map(PartContent::Raw))?,
+        file.optional("uri", |raw| text(raw).map(PartContent::Url))?,
+        file.optional("fileWithBytes", |raw| {
+            let bytes = bytes(raw)?;
+            let is_rest = dialect == Dialect::Rest;
+            let inner = is_rest.then(|| encoded_twice(&bytes, media_type.as_deref())).flatten();
+            Ok(PartContent::Raw(inner.unwrap_or(bytes)))
+        })?,
+        file.optional("fileWithUri", |raw| text(raw).map(PartContent::Url))?,
+    ];
+    let mut arms = arms.into_iter().flatten();
+    let names = match dialect {
+        Dialect::Rpc => "bytes and uri",
+        Dialect::Rest => "fileWithBytes and fileWithUri",
+    };
+    match (arms.next(), arms.next()) {
+        (Some(content), None) => Ok(Part {
+            media_type,
+            filename: file.optional("name", some_text)?.flatten(),
+            ..Part::of(content)
+        }),
+        _ => Err(Fault::new(format!("must have exactly one of {names}"))),
+    }
+}
+
+fn bytes(raw: &RawValue) -> Read<Vec<u8>> {
+    base64::decode(&text(raw)?)
+        .ok_or_else(|| Fault::new("must be base64, of the standard or the URL-safe alphabet"))
+}
+
+/// The official Python client of 0.3 puts base64 where the bytes belong, and then encodes that once more; the JavaScript
+/// one does not. Nothing on the wire tells them apart but the bytes: base64 throughout, where the media type says
+/// something else, or where text comes out. Text that happens to be base64 gives no text when it is decoded.
+fn encoded_twice(bytes: &[u8], media_type: Option<&str>) -> Option<Vec<u8>> {
+    let inner = str::from_utf8(bytes).ok().filter(|text| !text.is_empty() && text.len() % 4 == 0)?;
+    let inner = base64::decode(inner)?;
+    let kind = media_type.unwrap_or_default().split(['/', ';']).next().unwrap_or_default();
+    let is_never_base64 =
+        matches!(kind, "image" | "audio" | "video") || media_type == Some("application/pdf");
+    let is_text = || {
+        let is_layout = |c| matches!(c, '\n' | '\r' | '\t');
+        str::from_utf8(&inner).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !is_layout(c)))
+    };
+    (is_never_base64 || is_text()).then_some(inner)
+}
+
+/// In ProtoJSON a data part holds a message that holds the data. What is no such message is the data itself.
+fn data(raw: &RawValue, dialect: Dialect) -> Read<Json> {
+    if dialect == Dialect::Rest
+        && let Ok(wrapper) = Object::read(raw, &["data"])
+        && let Some(inner) = wrapper.raw("data").filter(|inner| inner.get().starts_with('{'))
+    {
+        return carried_json(inner).map_err(|fault| fault.under("data"));
+    }
+    carried_json(raw)
+}
+
+fn write(out: &mut Vec<u8>, PartView { part, as_text, block }: PartView<'_>, dialect: Dialect) {
+    let mut object = ObjectWriter::begin(out);
+    if dialect == Dialect::Rpc {
+        object.text("kind", if as_text { "text" } else { kind_of(&part.content) });
+    }
+    match &part.content {
+        PartContent::Text(text) => object.text("text", text),
+        PartContent::Data(data) if as_text => object.text("text", &data_as_text(data.get())),
+        PartContent::Data(data) if dialect == Dialect::Rest => {
+            object.object("data", |wrapper| write_data(wrapper, data));
+        }
+        PartContent::Data(data) => write_data(&mut object, data),
+        PartContent::Raw(_) | PartContent::Url(_) => object.object("file", |file| {
+            match (&part.content, dialect) {
+                (PartContent::Raw(bytes), Dialect::Rpc) => write_bytes(file.key("bytes"), bytes),
+                (PartContent::Raw(bytes), Dialect::Rest) => write_bytes(file.key("fileWithBytes"), bytes),
+                (PartContent::Url(url), Dialect::Rpc) => file.text("uri", url),
+                (PartContent::Url(url), Dialect::Rest) => file.text("fileWithUri", url),
+                (PartContent::Text(_) | PartContent::Data(_), _) => {}
+            }
+            file.some_text("mimeType", part.media_type.as_deref());
+            file.some_text("name", part.filename.as_deref());
+        }),
+    }
+    Shared::of_part(block).write(&mut object, part.metadata.as_ref().map(Metadata::get));
+    object.end();
+}
+
+/// Data is an object on 0.3; what is none stands in one.
+fn write_data(object: &mut ObjectWriter<'_>, data: &Json) {
+    if data.get().starts_with('{') {
+        object.json("data", data);
+    } else {
+        object.object("data", |object| object.json("value", data));
+    }
+}
