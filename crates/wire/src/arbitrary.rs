@@ -19,6 +19,8 @@ use serde_json::Value;
 
 use crate::v1::encode::{self, Gap, View};
 
+pub(crate) mod damage;
+
 /// Any text, control characters and line breaks included.
 pub(crate) fn text() -> impl Strategy<Value = String> {
     "(?s).{0,12}"
@@ -167,6 +169,16 @@ pub(crate) fn event() -> impl Strategy<Value = TaskEvent> {
 
 pub(crate) fn entry() -> impl Strategy<Value = Entry> {
     (any::<u64>(), event()).prop_map(|(seq, event)| Entry { seq: Seq(seq), event })
+}
+
+/// A task whose artifacts are blocks of every kind.
+pub(crate) fn blocks() -> impl Strategy<Value = Task> {
+    (task(), vec(block(), 3)).prop_map(|(mut task, kinds)| {
+        for (artifact, (kind, _)) in task.artifacts.iter_mut().zip(kinds) {
+            artifact.kind = kind;
+        }
+        task
+    })
 }
 
 /// A task and the same with notes.

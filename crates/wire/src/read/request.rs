@@ -41,7 +41,7 @@ pub(crate) fn send_message(
             }
             Ok(message)
         })?;
-        let config = match params.optional("configuration", |raw| Ok(raw))? {
+        let config = match params.optional("configuration", Ok)? {
             Some(raw) => config(Some(raw)).map_err(|fault| fault.under("configuration"))?,
             None => config(None)?,
         };

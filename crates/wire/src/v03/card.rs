@@ -24,6 +24,7 @@ pub fn merged(card: &Card, has_extended: bool) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use a2a_pb::protojson::AgentCard;
     use serde_json::Value;
 
     use super::*;
@@ -81,6 +82,16 @@ mod tests {
         }
         lacks(&both, &old, "", &mut missing);
         assert_eq!(missing, [""; 0]);
+    }
+
+    #[test]
+    fn the_official_types_of_1_0_read_the_merged_card() {
+        let theirs: AgentCard = serde_json::from_slice(&merged(&card(), true)).unwrap();
+        let interfaces = theirs.supported_interfaces.iter();
+        let versions: Vec<&str> = interfaces.map(|interface| interface.protocol_version.as_str()).collect();
+        assert_eq!(versions, ["1.0", "1.0", "0.3", "0.3"]);
+        assert_eq!(theirs.capabilities.unwrap().extended_agent_card, Some(true));
+        assert!(theirs.security_schemes.values().all(|scheme| scheme.scheme.is_some()));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::write::{
 };
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use crate::extension::Exposure;
 pub use crate::write::{Gap, View};

@@ -13,6 +13,7 @@ use serde_json::{Number, Value};
 use super::decode::{self, StreamEvent};
 use super::encode::{self, View};
 use super::extension::check_wishes;
+use crate::arbitrary::damage::damage;
 use crate::extension::Activated;
 use crate::{arbitrary, jsonrpc};
 
@@ -153,51 +154,6 @@ fn read_all(json: &str) {
 }
 
 const WISHES: &str = r#"{"shared":{"session":{"id":"ses_1"},"model":{"providerID":"p","modelID":"m"},"delivery":"steer"},"opencode":{"agent":"a","directory":"/a","workspace":{"id":"wrk_1"},"format":{"type":"text"}},"iac_code":{"cwd":"/a"}}"#;
-
-#[derive(Clone, Debug)]
-enum Damage {
-    Replace(prop::sample::Index, u8),
-    Remove(prop::sample::Index, usize),
-    Insert(prop::sample::Index, &'static str),
-    Repeat(prop::sample::Index, prop::sample::Index),
-}
-
-impl Damage {
-    fn apply(&self, bytes: &mut Vec<u8>) {
-        let place = |index: &prop::sample::Index, bytes: &[u8]| index.index(bytes.len() + 1);
-        match self {
-            Self::Replace(at, byte) => {
-                let at = place(at, bytes);
-                bytes.splice(at..(at + 1).min(bytes.len()), [*byte]);
-            }
-            Self::Remove(at, count) => {
-                let at = place(at, bytes);
-                bytes.drain(at..(at + count).min(bytes.len()));
-            }
-            Self::Insert(at, token) => {
-                let at = place(at, bytes);
-                bytes.splice(at..at, token.bytes());
-            }
-            Self::Repeat(from, to) => {
-                let (from, to) = (place(from, bytes), place(to, bytes));
-                let piece = bytes[from.min(to)..from.max(to)].to_vec();
-                bytes.splice(to..to, piece);
-            }
-        }
-    }
-}
-
-fn damage() -> impl Strategy<Value = Damage> {
-    let index = any::<prop::sample::Index>;
-    let tokens =
-        vec!["{", "}", "[", "]", ",", "\"", "\\", "null", "\\ud800", "1e999", "\n", "é", "\"id\":", "-", " "];
-    prop_oneof![
-        (index(), any::<u8>()).prop_map(|(at, byte)| Damage::Replace(at, byte)),
-        (index(), 1..20_usize).prop_map(|(at, count)| Damage::Remove(at, count)),
-        (index(), prop::sample::select(tokens)).prop_map(|(at, token)| Damage::Insert(at, token)),
-        (index(), index()).prop_map(|(from, to)| Damage::Repeat(from, to)),
-    ]
-}
 
 fn user_message() -> impl Strategy<Value = Message> {
     arbitrary::message().prop_map(|message| Message { role: Role::User, ..message })

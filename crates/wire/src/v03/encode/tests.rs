@@ -1,1 +1,211 @@
+//! Whole answers, byte for byte, in both dialects; and how the blocks of a task become one artifact.
 
+use longshore_model::{
+    AskKind, BlockKind, Cost, Entry, InterruptNote, InterruptPhase, Json, MessageId, Notes, OutputModes,
+    Part, PartContent, Progress, ProgressKind, RequestId, Role, Seq, SessionId, SessionNote, StatusUpdate,
+    Task, TaskEvent, TaskState, TaskStatus, Timestamp, Usage,
+};
+use serde_json::Value;
+
+use super::*;
+use crate::extension::Exposure;
+use crate::v1::encode::tests::{bare_task, full_task, message, metadata, written};
+
+mod stream;
+
+fn block(id: &str, kind: BlockKind, parts: Vec<Part>) -> Artifact {
+    Artifact {
+        kind,
+        source_message: Some(MessageId::parse("msg_1").unwrap()),
+        ..crate::v1::encode::tests::artifact(id, parts)
+    }
+}
+
+fn data(json: &str) -> Part {
+    Part::data(Json::parse(json).unwrap())
+}
+
+fn file() -> Artifact {
+    let part = Part {
+        media_type: Some("text/plain".to_owned()),
+        filename: Some("a.txt".to_owned()),
+        ..Part::of(PartContent::Url("/artifacts/1".to_owned()))
+    };
+    Artifact { metadata: Some(metadata(r#"{"byteSize":3}"#)), ..block("file_1", BlockKind::File, vec![part]) }
+}
+
+/// A task in which everything happened.
+fn worked() -> Task {
+    Task {
+        artifacts: vec![
+            block("prt_1", BlockKind::Reasoning, vec![Part::text("Hm.")]),
+            block(
+                "prt_2",
+                BlockKind::ToolCall,
+                vec![data(r#"{"status":"running"}"#), data(r#"{"status":"completed"}"#)],
+            ),
+            file(),
+            block("prt_3", BlockKind::Text, vec![Part::text("")]),
+            block("prt_4", BlockKind::Text, vec![Part::text("Done.")]),
+        ],
+        ..bare_task()
+    }
+}
+
+fn in_both(name: &str, write: impl Fn(Dialect) -> Bytes) {
+    for dialect in Dialect::ALL {
+        insta::assert_snapshot!(format!("{name}_{dialect:?}").to_lowercase(), written(write(dialect)));
+    }
+}
+
+fn stream_parts(json: &str) -> Vec<(Value, Value)> {
+    let task: Value = serde_json::from_str(json).unwrap();
+    let parts = task["artifacts"][0]["parts"].as_array().cloned().unwrap_or_default();
+    let content = |part: &Value| part.get("text").or(part.get("data")).cloned().unwrap_or_default();
+    let kind = |part: &Value| part["metadata"]["shared"]["stream"]["block_type"].clone();
+    parts.iter().map(|part| (kind(part), content(part))).collect()
+}
+
+#[test]
+fn a_task_with_everything_and_one_with_nothing() {
+    in_both("full_task", |dialect| task(&full_task(), View::default(), dialect));
+    in_both("bare_task", |dialect| task(&bare_task(), View::default(), dialect));
+    in_both("worked", |dialect| task(&worked(), View::default(), dialect));
+    in_both("send_response", |dialect| send_response(&bare_task(), View::default(), dialect));
+    let gap = Gap { requested: Seq(3), first: Seq(10), head: Seq(12) };
+    in_both("gap", |dialect| stream_task(&bare_task(), View::default(), dialect, Some(gap)));
+}
+
+#[test]
+fn all_blocks_are_one_artifact() {
+    let shown = |task: &Task, view| {
+        let json = written(super::task(task, view, Dialect::Rpc));
+        stream_parts(&json).into_iter().map(|(kind, content)| format!("{kind} {content}")).collect::<Vec<_>>()
+    };
+    let (thinking, tool, text) =
+        (r#""reasoning" "Hm.""#, r#""tool_call" {"status":"completed"}"#, r#""text" "Done.""#);
+    for (raw_thinking, tool_trace, expected) in [
+        (true, true, &[thinking, tool, text][..]),
+        (false, true, &[tool, text]),
+        (true, false, &[thinking, text]),
+        (false, false, &[text]),
+    ] {
+        let view = View { exposure: Exposure { raw_thinking, tool_trace }, ..View::default() };
+        assert_eq!(shown(&worked(), view), expected);
+    }
+
+    // Told as text, where no JSON is taken.
+    let mut plain = worked();
+    plain.terms.output = OutputModes::new(["text/plain"]);
+    let told = r#""tool_call" "{\"status\":\"completed\"}""#;
+    assert_eq!(shown(&plain, View::default()), [thinking, told, text]);
+
+    // Blocks of which nothing is left make no artifact, and files are not in it.
+    let mut withdrawn = worked();
+    withdrawn.artifacts.retain(|block| matches!(block.id.as_str(), "prt_3" | "file_1"));
+    let json = written(task(&withdrawn, View::default(), Dialect::Rpc));
+    assert!(json.contains(r#""artifacts":[{"artifactId":"file_1","#) && !json.contains(":stream"), "{json}");
+    withdrawn.artifacts.retain(|block| block.kind != BlockKind::File);
+    assert!(!written(task(&withdrawn, View::default(), Dialect::Rest)).contains("artifacts"));
+}
+
+#[test]
+fn a_view_leaves_out_what_was_not_asked_for() {
+    for (history_length, expected) in
+        [(None, &["m1", "m2"][..]), (Some(5), &["m1", "m2"]), (Some(1), &["m2"]), (Some(0), &[])]
+    {
+        for dialect in Dialect::ALL {
+            let view = View { history_length, artifacts: false, ..View::default() };
+            let seen: Value = serde_json::from_slice(&task(&full_task(), view, dialect)).unwrap();
+            assert_eq!(seen.get("artifacts"), None);
+            let history = seen["history"].as_array().into_iter().flatten();
+            let ids: Vec<_> = history.map(|message| &message["messageId"]).collect();
+            assert_eq!(ids, expected, "{history_length:?}");
+        }
+    }
+}
+
+#[test]
+fn a_list_always_has_its_four_fields() {
+    let brief = View { history_length: Some(0), artifacts: false, ..View::default() };
+    in_both("list", |dialect| list_response(&[bare_task()], brief, dialect, "n", 2, 7));
+    in_both("list_empty", |dialect| list_response(&[], brief, dialect, "", 50, 0));
+}
+
+#[test]
+fn what_is_known_of_a_task_is_told_without_being_asked_for() {
+    let noted = Task {
+        session: Some(SessionNote { id: SessionId::parse("ses_1").unwrap(), title: Some("A".to_owned()) }),
+        usage: Some(Usage { input: 1, output: 2, total: 3, cost: Cost(1_000_000), ..Usage::default() }),
+        open_asks: vec![InterruptNote {
+            request_id: RequestId::parse("per_1").unwrap(),
+            kind: AskKind::Permission,
+            phase: InterruptPhase::Asked,
+            details: None,
+        }],
+        ..bare_task()
+    };
+    let json: Value = serde_json::from_slice(&task(&noted, View::default(), Dialect::Rpc)).unwrap();
+    let shared = &json["metadata"]["shared"];
+    assert_eq!(shared["session"], serde_json::json!({"id": "ses_1", "title": "A"}));
+    assert_eq!(shared["usage"]["total_tokens"], 3);
+    assert_eq!(shared["interrupt"]["request_id"], "per_1");
+}
+
+fn frames() -> Vec<(&'static str, TaskEvent)> {
+    let status = |state, notes| {
+        let status =
+            TaskStatus { state, at: Timestamp(2), message: Some(message("m2", Role::Agent, "Well.")) };
+        TaskEvent::Status(StatusUpdate { notes, ..StatusUpdate::new(status) }.into())
+    };
+    let progress = Progress { kind: ProgressKind::StepStarted, details: None };
+    let submitted =
+        TaskEvent::submitted(bare_task().context_id, message("m1", Role::User, "hi"), Timestamp(1));
+    let chunk = |artifact| {
+        TaskEvent::Artifact(longshore_model::ArtifactUpdate {
+            artifact,
+            append: false,
+            last_chunk: true,
+            metadata: None,
+        })
+    };
+    vec![
+        ("submitted", submitted),
+        ("working", status(TaskState::Working, Notes { progress: Some(progress), ..Notes::default() })),
+        ("canceled", status(TaskState::Canceled, Notes::default())),
+        ("text", chunk(block("prt_1", BlockKind::Text, vec![Part::text("He")]))),
+        ("tool", chunk(block("prt_2", BlockKind::ToolCall, vec![data("[1]")]))),
+        ("file", chunk(file())),
+    ]
+}
+
+#[test]
+fn each_event_is_one_frame() {
+    for (name, event) in frames() {
+        let entry = Entry { seq: Seq(7), event };
+        in_both(&format!("frame_{name}"), |dialect| {
+            let anything = OutputModes::default();
+            let Step::Frame(frame) =
+                Stream::from_start(View::default(), dialect).step(&entry.event, &anything)
+            else {
+                panic!("{name} is seen by all")
+            };
+            frame.encode(&bare_task().id, &bare_task().context_id, &entry, &anything)
+        });
+    }
+}
+
+#[test]
+fn only_the_last_status_is_final() {
+    for state in TaskState::ALL {
+        let status = TaskStatus { state, at: Timestamp(0), message: None };
+        let entry = Entry { seq: Seq(1), event: TaskEvent::Status(StatusUpdate::new(status).into()) };
+        let mut stream = Stream::from_start(View::default(), Dialect::Rpc);
+        let Step::Frame(frame) = stream.step(&entry.event, &OutputModes::default()) else {
+            panic!("{state}")
+        };
+        let task = bare_task();
+        let json = written(frame.encode(&task.id, &task.context_id, &entry, &OutputModes::default()));
+        assert!(json.contains(&format!(r#""final":{}"#, state.is_terminal())), "{json}");
+    }
+}

@@ -9,7 +9,7 @@ use super::*;
 mod output;
 mod shared;
 
-fn written(bytes: Bytes) -> String {
+pub(crate) fn written(bytes: Bytes) -> String {
     String::from_utf8(bytes.into()).unwrap()
 }
 
@@ -19,15 +19,15 @@ fn frame_of(entry: &Entry, view: View) -> String {
     written(stream_entry(&task.id, &task.context_id, entry, view, &anything).expect("is seen by all"))
 }
 
-fn metadata(json: &str) -> Metadata {
+pub(crate) fn metadata(json: &str) -> Metadata {
     Metadata::try_from(Json::parse(json).unwrap()).unwrap()
 }
 
-fn message(id: &str, role: Role, text: &str) -> Message {
+pub(crate) fn message(id: &str, role: Role, text: &str) -> Message {
     Message::new(MessageId::parse(id).unwrap(), role, vec![Part::text(text)])
 }
 
-fn artifact(id: &str, parts: Vec<Part>) -> Artifact {
+pub(crate) fn artifact(id: &str, parts: Vec<Part>) -> Artifact {
     Artifact {
         id: ArtifactId::parse(id).unwrap(),
         kind: BlockKind::Text,
@@ -40,7 +40,7 @@ fn artifact(id: &str, parts: Vec<Part>) -> Artifact {
     }
 }
 
-fn bare_task() -> Task {
+pub(crate) fn bare_task() -> Task {
     Task {
         id: TaskId::parse("t1").unwrap(),
         context_id: ContextId::parse("c1").unwrap(),
@@ -56,7 +56,7 @@ fn bare_task() -> Task {
     }
 }
 
-fn full_task() -> Task {
+pub(crate) fn full_task() -> Task {
     let parts = vec![
         Part::text("line\nbreak \"quoted\" é\u{1}"),
         Part {

@@ -1,0 +1,117 @@
+//! What 0.3 cannot say, name by name. All else reads back.
+
+use std::collections::BTreeMap;
+
+use longshore_model::{Artifact, Json, Metadata, Part, PartContent};
+
+use super::*;
+
+/// One loss: what it is, for whom, and what it makes of a task.
+struct Loss {
+    dialects: &'static [Dialect],
+    apply: fn(&mut Task),
+}
+
+/// In the order in which they take effect.
+const LOSSES: [(&str, Loss); 6] = [
+    ("data is an object", Loss { dialects: &Dialect::ALL, apply: |task| each_part(task, wrap_data) }),
+    (
+        "only a file has a media type and a name",
+        Loss { dialects: &Dialect::ALL, apply: |task| each_part(task, forget_type) },
+    ),
+    ("a tool call is its last state", Loss { dialects: &Dialect::ALL, apply: last_states }),
+    ("what is withdrawn is gone", Loss { dialects: &Dialect::ALL, apply: forget_withdrawn }),
+    ("all blocks are one artifact", Loss { dialects: &Dialect::ALL, apply: one_artifact }),
+    ("a message names no other tasks", Loss { dialects: &[Dialect::Rest], apply: forget_references }),
+];
+
+/// What is left of a task on the way out.
+pub(super) fn lossy(task: &Task, dialect: Dialect) -> Task {
+    let mut task = task.clone();
+    for (_, loss) in LOSSES.iter().filter(|(_, loss)| loss.dialects.contains(&dialect)) {
+        (loss.apply)(&mut task);
+    }
+    plain(task)
+}
+
+pub(super) fn lossy_message(message: &Message, dialect: Dialect) -> Message {
+    let context = ContextId::parse("c").unwrap();
+    let first = TaskEvent::submitted(context, message.clone(), Timestamp(0));
+    let task = Task::begin(TaskId::parse("t").unwrap(), &first).unwrap();
+    lossy(&task, dialect).history.remove(0)
+}
+
+/// A task without what the gateway adds to its parts, and with the rest of their metadata as plain values: the text
+/// around an addition may change.
+pub(super) fn plain(mut task: Task) -> Task {
+    let parts = task.artifacts.iter_mut().flat_map(|artifact| &mut artifact.parts);
+    for part in parts {
+        let Some(metadata) = part.metadata.take() else { continue };
+        let mut fields: BTreeMap<String, Value> = serde_json::from_str(metadata.get()).unwrap();
+        if let Some(shared) = fields.get_mut("shared").and_then(Value::as_object_mut) {
+            shared.remove("stream");
+            if shared.is_empty() {
+                fields.remove("shared");
+            }
+        }
+        part.metadata = (!fields.is_empty()).then(|| Metadata::try_from(Json::of(&fields)).unwrap());
+    }
+    task
+}
+
+fn each_part(task: &mut Task, change: fn(&mut Part)) {
+    let messages = task.status.message.iter_mut().chain(&mut task.history);
+    messages.flat_map(|message| &mut message.parts).for_each(change);
+    task.artifacts.iter_mut().flat_map(|artifact| &mut artifact.parts).for_each(change);
+}
+
+fn wrap_data(part: &mut Part) {
+    if let PartContent::Data(data) = &mut part.content
+        && !data.get().starts_with('{')
+    {
+        *data = Json::parse(&format!("{{\"value\":{}}}", data.get())).unwrap();
+    }
+}
+
+fn forget_type(part: &mut Part) {
+    if matches!(part.content, PartContent::Text(_) | PartContent::Data(_)) {
+        (part.media_type, part.filename) = (None, None);
+    }
+}
+
+fn last_states(task: &mut Task) {
+    for call in task.artifacts.iter_mut().filter(|artifact| artifact.kind == BlockKind::ToolCall) {
+        call.parts.retain(|part| part.as_text() != Some(""));
+        call.parts.drain(..call.parts.len().saturating_sub(1));
+    }
+}
+
+fn forget_withdrawn(task: &mut Task) {
+    let blocks = task.artifacts.iter_mut().filter(|artifact| artifact.kind != BlockKind::File);
+    blocks.for_each(|block| block.parts.retain(|part| part.as_text() != Some("")));
+    task.artifacts.retain(|artifact| !artifact.parts.is_empty());
+}
+
+fn one_artifact(task: &mut Task) {
+    let (files, blocks): (Vec<_>, Vec<_>) =
+        task.artifacts.drain(..).partition(|artifact| artifact.kind == BlockKind::File);
+    if !blocks.is_empty() {
+        task.artifacts.push(Artifact {
+            id: ArtifactId::parse(&format!("{}:stream", task.id)).unwrap(),
+            kind: BlockKind::Text,
+            source_message: None,
+            name: Some("response".to_owned()),
+            description: None,
+            parts: blocks.into_iter().flat_map(|block| block.parts).collect(),
+            extensions: Vec::new(),
+            metadata: None,
+        });
+    }
+    // What a client is told of a file does not say that it is one.
+    task.artifacts.extend(files.into_iter().map(|file| Artifact { kind: BlockKind::Text, ..file }));
+}
+
+fn forget_references(task: &mut Task) {
+    let messages = task.status.message.iter_mut().chain(&mut task.history);
+    messages.for_each(|message| message.reference_task_ids.clear());
+}
