@@ -51,9 +51,18 @@ pub fn cancel_task_query(id: &str, query: &[(String, String)], body: &str) -> Re
     query::cancel_task(id, query, body)
 }
 
-/// The path is in no proto file of 0.3, so nothing but the spelling of the states is different from 1.0.
+/// The path is in no proto file of 0.3, so only the spelling of states and flags is different from 1.0.
 pub fn list_tasks_query(query: &[(String, String)]) -> Result<ListTasks> {
-    query::list_tasks(query, Dialect::Rest.spelling())
+    let flag = |(name, value): &(String, String)| {
+        let value = match (name.as_str(), value.as_str()) {
+            ("includeArtifacts" | "include_artifacts", "1") => "true",
+            ("includeArtifacts" | "include_artifacts", "0") => "false",
+            _ => value,
+        };
+        (name.clone(), value.to_owned())
+    };
+    let query: Vec<_> = query.iter().map(flag).collect();
+    query::list_tasks(&query, Dialect::Rest.spelling())
 }
 
 /// A stream event, or the answer to a send.

@@ -291,6 +291,11 @@ fn lists_take_the_states_of_every_line() {
         );
         assert_eq!(list_tasks(&params).unwrap(), listed, "{status}");
     }
+    for (flag, expected) in [("1", true), ("true", true), ("0", false), ("false", false)] {
+        let pairs = query(&format!("includeArtifacts={flag}&historyLength=0"));
+        let listed = list_tasks_query(&pairs).unwrap();
+        assert_eq!((listed.include_artifacts, listed.history_length), (expected, Some(0)), "{flag}");
+    }
     assert_eq!(list_tasks("{}").unwrap(), list_tasks_query(&query("status=&pageToken=")).unwrap());
     for (text, path) in
         [("status=done", "status"), ("pageSize=0", "pageSize"), ("contextId=a/b", "contextId")]
