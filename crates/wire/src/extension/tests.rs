@@ -132,3 +132,28 @@ fn what_is_required_is_marked_and_asked_for() {
         }
     }
 }
+
+#[test]
+fn every_extension_has_its_name_on_the_older_line() {
+    let names: std::collections::HashSet<String> =
+        TABLE.iter().map(|row| row.extension.uri_v03().into_owned()).collect();
+    assert_eq!(names.len(), TABLE.len());
+    for row in &TABLE {
+        assert_eq!(Extension::parse(&row.extension.uri_v03()), Some(row.extension));
+        assert!(Activated::ALL.contains(row.extension));
+    }
+}
+
+#[test]
+fn what_an_entry_says_more_is_said_on_the_older_line_too() {
+    let mut entry = declared(&[Extension::ModelSelection]).remove(0);
+    entry.params = longshore_model::Json::parse(r#"{"notes":["a"],"applies_to_methods":["SendMessage"]}"#);
+    let older = as_of_v03(&entry);
+    let expected = r#"{"notes":["a"],"applies_to_methods":["message/send","message/stream"]}"#;
+    assert_eq!(older.params.unwrap().get(), expected);
+    entry.params = None;
+    assert_eq!(as_of_v03(&entry).params, None);
+    // Somebody else's extension is left alone.
+    entry.uri = "urn:example:x".to_owned();
+    assert_eq!(as_of_v03(&entry), entry);
+}

@@ -31,6 +31,8 @@ pub(crate) struct Shared<'a> {
     place: Option<Place<'a>>,
     /// What the block is that a part belongs to, when that is all there is to tell.
     part_of: Option<BlockKind>,
+    /// What made a status be told, in the word of the 0.3 line, which alone has one.
+    source: Option<&'static str>,
 }
 
 impl<'a> Shared<'a> {
@@ -43,6 +45,16 @@ impl<'a> Shared<'a> {
             place: activated.shows_stream().then_some(place),
             ..Self::default()
         }
+    }
+
+    /// The same, with the word that says what it is about.
+    pub(crate) fn with_source(self) -> Self {
+        let source = match (self.interrupt, self.progress) {
+            (Some(_), _) => "interrupt",
+            (None, Some(_)) => "progress",
+            (None, None) => "status",
+        };
+        Self { source: Some(source), ..self }
     }
 
     /// Of the asks that are open, the oldest is told: it is the one to answer first.
@@ -81,7 +93,7 @@ impl<'a> Shared<'a> {
     }
 
     fn is_empty(&self) -> bool {
-        let Self { session, usage, progress, interrupt, parent, block, place, part_of } = self;
+        let Self { session, usage, progress, interrupt, parent, block, place, part_of, source: _ } = self;
         session.is_none()
             && usage.is_none()
             && progress.is_none()
@@ -116,7 +128,10 @@ impl<'a> Shared<'a> {
             });
         }
         if self.block.is_some() || self.place.is_some() {
-            shared.object("stream", |object| write_stream(object, self.block, self.place));
+            shared.object("stream", |object| {
+                object.some_text("source", self.source);
+                write_stream(object, self.block, self.place);
+            });
         }
         if let Some(kind) = self.part_of {
             shared.object("stream", |object| object.text("block_type", kind.as_str()));

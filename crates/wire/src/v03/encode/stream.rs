@@ -233,7 +233,7 @@ fn write_status_update(
     write_names(object, ["taskId", "contextId"], place.task, place.context);
     object.object("status", |status| write_status(status, &update.status, output, dialect.spelling()));
     object.boolean("final", update.status.state.is_terminal());
-    let shared = Shared::of_status(&update.notes, place, Activated::ALL);
+    let shared = Shared::of_status(&update.notes, place, Activated::ALL).with_source();
     shared.write(object, negotiation::noted(update.metadata.as_ref(), output).as_deref());
 }
 

@@ -46,17 +46,20 @@ pub(super) fn lossy_message(message: &Message, dialect: Dialect) -> Message {
 pub(super) fn plain(mut task: Task) -> Task {
     let parts = task.artifacts.iter_mut().flat_map(|artifact| &mut artifact.parts);
     for part in parts {
-        let Some(metadata) = part.metadata.take() else { continue };
-        let mut fields: BTreeMap<String, Value> = serde_json::from_str(metadata.get()).unwrap();
-        if let Some(shared) = fields.get_mut("shared").and_then(Value::as_object_mut) {
-            shared.remove("stream");
-            if shared.is_empty() {
-                fields.remove("shared");
-            }
-        }
-        part.metadata = (!fields.is_empty()).then(|| Metadata::try_from(Json::of(&fields)).unwrap());
+        part.metadata = plain_metadata(part.metadata.take());
     }
     task
+}
+
+pub(super) fn plain_metadata(metadata: Option<Metadata>) -> Option<Metadata> {
+    let mut fields: BTreeMap<String, Value> = serde_json::from_str(metadata?.get()).unwrap();
+    if let Some(shared) = fields.get_mut("shared").and_then(Value::as_object_mut) {
+        shared.remove("stream");
+        if shared.is_empty() {
+            fields.remove("shared");
+        }
+    }
+    (!fields.is_empty()).then(|| Metadata::try_from(Json::of(&fields)).unwrap())
 }
 
 fn each_part(task: &mut Task, change: fn(&mut Part)) {
