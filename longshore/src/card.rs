@@ -19,6 +19,7 @@ pub(crate) fn card(texts: &CardTexts, public_url: &str, schemes: Vec<AuthScheme>
         documentation_url: texts.documentation_url.as_ref().map(ToString::to_string),
         interfaces: vec![interface(Binding::JsonRpc), interface(Binding::Rest)],
         streaming: true,
+        extended: false,
         extensions: longshore_edge::public_extensions(),
         schemes,
         input_modes: INPUT_MODES.map(str::to_owned).to_vec(),
@@ -39,6 +40,8 @@ fn coding() -> Skill {
         examples: ["Explain what this project does.", "Add a test for the parser and run it."]
             .map(str::to_owned)
             .to_vec(),
+        input_modes: Vec::new(),
+        output_modes: Vec::new(),
     }
 }
 

@@ -246,6 +246,7 @@ mod tests {
             documentation_url: None,
             interfaces: Vec::new(),
             streaming: true,
+            extended: false,
             extensions: Vec::new(),
             schemes: Vec::new(),
             input_modes: Vec::new(),

@@ -22,7 +22,7 @@ pub const INPUT_MODES: [&str; 13] = [
 /// The media types of what an agent says. A caller that accepts none of them is told so before anything runs.
 pub const OUTPUT_MODES: [&str; 2] = ["text/plain", "application/json"];
 
-/// The facts of the public card, taken from the running configuration.
+/// The facts of a card, public or extended, taken from the running configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Card {
     pub name: String,
@@ -31,6 +31,8 @@ pub struct Card {
     pub documentation_url: Option<String>,
     pub interfaces: Vec<Interface>,
     pub streaming: bool,
+    /// Who has a credential gets a card that says more.
+    pub extended: bool,
     /// What callers may activate, in the order in which it is listed.
     pub extensions: Vec<CardExtension>,
     pub schemes: Vec<AuthScheme>,
@@ -76,4 +78,8 @@ pub struct Skill {
     pub description: String,
     pub tags: Vec<String>,
     pub examples: Vec<String>,
+    /// What goes in, where that is not what the card says for all skills.
+    pub input_modes: Vec<String>,
+    /// The same for what comes out.
+    pub output_modes: Vec<String>,
 }

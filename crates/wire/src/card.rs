@@ -29,8 +29,8 @@ impl Lines {
     }
 }
 
-/// The same card always gives the same bytes. `has_extended`: there is another one, for callers who say who they are.
-pub(crate) fn encode(card: &Card, lines: Lines, has_extended: bool) -> Bytes {
+/// The same card always gives the same bytes.
+pub(crate) fn encode(card: &Card, lines: Lines) -> Bytes {
     let mut out = Vec::with_capacity(4096);
     let mut object = ObjectWriter::begin(&mut out);
     object.text("name", &card.name);
@@ -52,7 +52,7 @@ pub(crate) fn encode(card: &Card, lines: Lines, has_extended: bool) -> Bytes {
         }
         write_extensions(object, &card.extensions, lines);
         if lines.has_v1() {
-            object.boolean("extendedAgentCard", has_extended);
+            object.boolean("extendedAgentCard", card.extended);
         }
     });
     write_security(&mut object, &card.schemes, lines);
@@ -60,7 +60,7 @@ pub(crate) fn encode(card: &Card, lines: Lines, has_extended: bool) -> Bytes {
     object.texts("defaultOutputModes", &card.output_modes);
     object.array("skills", &card.skills, write_skill);
     if lines.has_v03() {
-        object.boolean("supportsAuthenticatedExtendedCard", has_extended);
+        object.boolean("supportsAuthenticatedExtendedCard", card.extended);
     }
     object.end();
     out.into()
@@ -208,6 +208,11 @@ fn write_skill(out: &mut Vec<u8>, skill: &Skill) {
     if !skill.examples.is_empty() {
         object.texts("examples", &skill.examples);
     }
+    for (key, modes) in [("inputModes", &skill.input_modes), ("outputModes", &skill.output_modes)] {
+        if !modes.is_empty() {
+            object.texts(key, modes);
+        }
+    }
     object.end();
 }
 
@@ -230,6 +235,7 @@ pub(crate) mod tests {
                 Interface { url: "http://127.0.0.1:8000".to_owned(), binding: Binding::Rest },
             ],
             streaming: true,
+            extended: true,
             extensions: declared(&Extension::PUBLIC),
             schemes: vec![AuthScheme::Basic, AuthScheme::Bearer, AuthScheme::ApiKey, AuthScheme::Bearer],
             input_modes: vec!["text/plain".to_owned()],
@@ -240,6 +246,8 @@ pub(crate) mod tests {
                 description: "Reads, writes and runs code.".to_owned(),
                 tags: vec!["code".to_owned()],
                 examples: vec!["Fix the failing test".to_owned()],
+                input_modes: vec!["text/plain".to_owned()],
+                output_modes: vec!["application/json".to_owned()],
             }],
         }
     }

@@ -100,6 +100,7 @@ fn card(url: &str, credentials: &Credentials) -> Card {
         documentation_url: None,
         interfaces: vec![interface(Binding::JsonRpc), interface(Binding::Rest)],
         streaming: true,
+        extended: false,
         schemes: credentials.schemes(),
         input_modes: vec!["text/plain".to_owned()],
         output_modes: vec!["text/plain".to_owned()],

@@ -44,6 +44,9 @@ pub fn declared_exposure(exposure: Exposure) -> Option<CardExtension> {
 pub(crate) fn as_of_v03(entry: &CardExtension) -> CardExtension {
     let mut entry = entry.clone();
     let Some(extension) = Extension::parse(&entry.uri) else { return entry };
+    if entry.uri == extension.uri_v03() {
+        return entry;
+    }
     entry.uri = extension.uri_v03().into_owned();
     let write: fn(&mut ObjectWriter<'_>) = match extension {
         Extension::ModelSelection => old_model_selection,
@@ -135,9 +138,13 @@ fn old_stream_hints(params: &mut ObjectWriter<'_>) {
     params.text("session_metadata_field", "metadata.shared.session");
     let stream = ["block_type", "source", "message_id", "event_id", "sequence", "role"];
     write_fields(params, "stream_fields", "metadata.shared.stream", &stream);
-    let tokens =
-        ["input_tokens", "output_tokens", "total_tokens", "reasoning_tokens", "cost", "cache_tokens"];
-    write_fields(params, "usage_fields", "metadata.shared.usage", &tokens);
+    params.object("usage_fields", |usage| {
+        for field in ["input_tokens", "output_tokens", "total_tokens", "reasoning_tokens", "cost"] {
+            usage.text(field, &format!("metadata.shared.usage.{field}"));
+        }
+        let place = "metadata.shared.usage.cache_tokens";
+        write_fields(usage, "cache_tokens", place, &["read_tokens", "write_tokens"]);
+    });
     let interrupt = ["request_id", "type", "phase", "details", "resolution"];
     write_fields(params, "interrupt_fields", "metadata.shared.interrupt", &interrupt);
     write_fields(params, "session_fields", "metadata.shared.session", &["id", "title"]);

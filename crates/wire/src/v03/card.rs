@@ -7,19 +7,19 @@ use super::Dialect;
 use crate::card::{self, Lines};
 
 /// The card of this line alone. As the answer of REST its security schemes also have the shape of ProtoJSON, which some
-/// clients look for there. `has_extended`: there is another card, for callers who say who they are.
-pub fn encode(card: &Card, dialect: Dialect, has_extended: bool) -> Bytes {
+/// clients look for there.
+pub fn encode(card: &Card, dialect: Dialect) -> Bytes {
     let lines = match dialect {
         Dialect::Rpc => Lines::V03,
         Dialect::Rest => Lines::V03Rest,
     };
-    card::encode(card, lines, has_extended)
+    card::encode(card, lines)
 }
 
 /// One card that clients of both lines take: each finds its own fields, and those of the other beside them. Only readers
 /// who refuse what they do not know need the card of their line alone.
-pub fn merged(card: &Card, has_extended: bool) -> Bytes {
-    card::encode(card, Lines::Both, has_extended)
+pub fn merged(card: &Card) -> Bytes {
+    card::encode(card, Lines::Both)
 }
 
 #[cfg(test)]
@@ -38,12 +38,12 @@ mod tests {
 
     #[test]
     fn a_card_with_everything_and_an_open_one() {
-        let open = Card { schemes: Vec::new(), extensions: Vec::new(), ..card() };
+        let open = Card { extended: false, schemes: Vec::new(), extensions: Vec::new(), ..card() };
         for (name, bytes) in [
-            ("pure", encode(&card(), Dialect::Rpc, true)),
-            ("pure_open", encode(&open, Dialect::Rpc, false)),
-            ("merged", merged(&card(), true)),
-            ("merged_open", merged(&open, false)),
+            ("pure", encode(&card(), Dialect::Rpc)),
+            ("pure_open", encode(&open, Dialect::Rpc)),
+            ("merged", merged(&card())),
+            ("merged_open", merged(&open)),
         ] {
             insta::assert_snapshot!(name, str::from_utf8(&bytes).unwrap());
         }
@@ -70,11 +70,11 @@ mod tests {
 
     #[test]
     fn the_merged_card_holds_both() {
-        let both = value(&merged(&card(), false));
+        let both = value(&merged(&card()));
         let mut missing = Vec::new();
         lacks(&both, &value(&v1::card::encode(&card())), "", &mut missing);
         assert_eq!(missing, [""; 0]);
-        let mut old = value(&encode(&card(), Dialect::Rest, false));
+        let mut old = value(&encode(&card(), Dialect::Rest));
         // False is what an absent one reads as.
         old["capabilities"]["stateTransitionHistory"].take();
         for entry in old["capabilities"]["extensions"].as_array_mut().unwrap() {
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_official_types_of_1_0_read_the_merged_card() {
-        let theirs: AgentCard = serde_json::from_slice(&merged(&card(), true)).unwrap();
+        let theirs: AgentCard = serde_json::from_slice(&merged(&card())).unwrap();
         let interfaces = theirs.supported_interfaces.iter();
         let versions: Vec<&str> = interfaces.map(|interface| interface.protocol_version.as_str()).collect();
         assert_eq!(versions, ["1.0", "1.0", "0.3", "0.3"]);
@@ -102,14 +102,14 @@ mod tests {
         };
         let old = Extension::PUBLIC.map(|extension| extension.uri_v03().into_owned());
         let new = Extension::PUBLIC.map(|extension| extension.uri().to_owned());
-        assert_eq!(uris(&value(&encode(&card(), Dialect::Rpc, false))), old);
-        assert_eq!(uris(&value(&merged(&card(), false))), [new, old].concat());
+        assert_eq!(uris(&value(&encode(&card(), Dialect::Rpc))), old);
+        assert_eq!(uris(&value(&merged(&card()))), [new, old].concat());
 
         // What has one name only is listed once.
         let mut exposed = card();
         exposed.extensions = crate::extension::declared(&[Extension::ThinkingExposure]);
         let expected = [Extension::ThinkingExposure.uri()];
-        assert_eq!(uris(&value(&merged(&exposed, false))), expected);
-        assert_eq!(uris(&value(&encode(&exposed, Dialect::Rest, false))), expected);
+        assert_eq!(uris(&value(&merged(&exposed))), expected);
+        assert_eq!(uris(&value(&encode(&exposed, Dialect::Rest))), expected);
     }
 }

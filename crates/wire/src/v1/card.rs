@@ -10,7 +10,7 @@ pub const API_KEY_HEADER: &str = "X-API-Key";
 
 /// The same card always gives the same bytes, so that its hash can serve as an entity tag.
 pub fn encode(card: &Card) -> Bytes {
-    card::encode(card, Lines::V1, false)
+    card::encode(card, Lines::V1)
 }
 
 #[cfg(test)]
@@ -26,6 +26,7 @@ mod tests {
         insta::assert_snapshot!("full", std::str::from_utf8(&encode(&card())).unwrap());
         let open = Card {
             documentation_url: None,
+            extended: false,
             schemes: Vec::new(),
             skills: Vec::new(),
             extensions: Vec::new(),
@@ -45,6 +46,9 @@ mod tests {
         assert_eq!(interfaces, [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0")]);
         let capabilities = theirs.capabilities.unwrap();
         assert_eq!(capabilities.streaming, Some(true));
+        assert_eq!(capabilities.extended_agent_card, Some(true));
+        assert_eq!(theirs.skills[0].input_modes, ["text/plain"]);
+        assert_eq!(theirs.skills[0].output_modes, ["application/json"]);
         let uris: Vec<&str> = capabilities.extensions.iter().map(|theirs| theirs.uri.as_str()).collect();
         assert_eq!(uris, Extension::PUBLIC.map(Extension::uri));
         for theirs in &capabilities.extensions {

@@ -168,6 +168,7 @@ fn card() -> Card {
             Interface { url: "http://agent.test".to_owned(), binding: Binding::Rest },
         ],
         streaming: true,
+        extended: false,
         extensions: longshore_edge::public_extensions(Exposure::default(), &[]),
         schemes: credentials().schemes(),
         input_modes: INPUT_MODES.map(str::to_owned).to_vec(),
@@ -178,6 +179,8 @@ fn card() -> Card {
             description: "Writes code.".to_owned(),
             tags: vec!["code".to_owned()],
             examples: Vec::new(),
+            input_modes: Vec::new(),
+            output_modes: Vec::new(),
         }],
     }
 }
