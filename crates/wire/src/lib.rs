@@ -13,6 +13,7 @@ pub mod jsonrpc;
 pub mod output;
 mod read;
 mod spelling;
+pub mod surface;
 mod time;
 pub mod v03;
 pub mod v1;

@@ -1,0 +1,384 @@
+//! Everything that can be called: one table of the operations in both lines and bindings, and one of all other paths.
+//!
+//! Cards, contracts and the `OpenAPI` document are made from these tables and from those of the extensions, so a document
+//! cannot say what the tables do not.
+
+use std::fmt;
+
+use longshore_model::ErrorKind;
+
+use crate::v1::extension::METHODS;
+use crate::v1::method::Method;
+use crate::v03;
+
+/// A line of A2A.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Line {
+    V1,
+    V03,
+}
+
+impl Line {
+    /// The newest first.
+    pub const ALL: [Self; 2] = [Self::V1, Self::V03];
+
+    /// As `A2A-Version` and the documents spell it.
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::V1 => "1.0",
+            Self::V03 => "0.3",
+        }
+    }
+
+    /// The path under which only this line is served.
+    pub fn base(self) -> &'static str {
+        match self {
+            Self::V1 => "/a2a/1.0",
+            Self::V03 => "/a2a/0.3",
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Verb {
+    Get,
+    Head,
+    Post,
+    Delete,
+}
+
+impl Verb {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// A verb and a path. What differs from request to request stands in braces.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Endpoint {
+    pub verb: Verb,
+    pub path: &'static str,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb.as_str(), self.path)
+    }
+}
+
+/// An operation of A2A, in every spelling.
+#[derive(Debug)]
+pub struct Operation {
+    pub method: Method,
+    pub summary: &'static str,
+    /// The answer is a stream of events.
+    pub streams: bool,
+    /// It is known and does nothing yet: every call is refused with this.
+    pub refused: Option<ErrorKind>,
+    rest: &'static [Endpoint],
+    old_rest: &'static [Endpoint],
+}
+
+impl Operation {
+    /// The JSON-RPC method.
+    pub fn jsonrpc(&self, line: Line) -> &'static str {
+        match line {
+            Line::V1 => self.method.as_str(),
+            Line::V03 => v03::method::name(self.method),
+        }
+    }
+
+    pub fn rest(&self, line: Line) -> &'static [Endpoint] {
+        match line {
+            Line::V1 => self.rest,
+            Line::V03 => self.old_rest,
+        }
+    }
+}
+
+const fn get(path: &'static str) -> Endpoint {
+    Endpoint { verb: Verb::Get, path }
+}
+
+const fn head(path: &'static str) -> Endpoint {
+    Endpoint { verb: Verb::Head, path }
+}
+
+const fn post(path: &'static str) -> Endpoint {
+    Endpoint { verb: Verb::Post, path }
+}
+
+const fn delete(path: &'static str) -> Endpoint {
+    Endpoint { verb: Verb::Delete, path }
+}
+
+/// In the order in which they are advertised.
+pub const OPERATIONS: [Operation; 11] = [
+    Operation {
+        method: Method::SendMessage,
+        summary: "Sends a message, and answers with the task when it ends, asks or, if so wished, at once.",
+        streams: false,
+        refused: None,
+        rest: &[post("/message:send")],
+        old_rest: &[post("/v1/message:send")],
+    },
+    Operation {
+        method: Method::SendStreamingMessage,
+        summary: "Sends a message, and streams what becomes of it.",
+        streams: true,
+        refused: None,
+        rest: &[post("/message:stream")],
+        old_rest: &[post("/v1/message:stream")],
+    },
+    Operation {
+        method: Method::GetTask,
+        summary: "Reads a task.",
+        streams: false,
+        refused: None,
+        rest: &[get("/tasks/{id}")],
+        old_rest: &[get("/v1/tasks/{id}")],
+    },
+    Operation {
+        method: Method::ListTasks,
+        summary: "Lists the caller's tasks, the newest first.",
+        streams: false,
+        refused: None,
+        rest: &[get("/tasks")],
+        old_rest: &[get("/v1/tasks")],
+    },
+    Operation {
+        method: Method::CancelTask,
+        summary: "Cancels a task that is not over.",
+        streams: false,
+        refused: None,
+        rest: &[post("/tasks/{id}:cancel")],
+        old_rest: &[post("/v1/tasks/{id}:cancel")],
+    },
+    Operation {
+        method: Method::CreateTaskPushNotificationConfig,
+        summary: "Registers a webhook for a task.",
+        streams: false,
+        refused: Some(ErrorKind::PushNotSupported),
+        rest: &[post("/tasks/{id}/pushNotificationConfigs")],
+        old_rest: &[post("/v1/tasks/{id}/pushNotificationConfigs")],
+    },
+    Operation {
+        method: Method::GetTaskPushNotificationConfig,
+        summary: "Reads a webhook of a task.",
+        streams: false,
+        refused: Some(ErrorKind::PushNotSupported),
+        rest: &[get("/tasks/{id}/pushNotificationConfigs/{push_id}")],
+        old_rest: &[get("/v1/tasks/{id}/pushNotificationConfigs/{push_id}")],
+    },
+    Operation {
+        method: Method::ListTaskPushNotificationConfigs,
+        summary: "Lists the webhooks of a task.",
+        streams: false,
+        refused: Some(ErrorKind::PushNotSupported),
+        rest: &[get("/tasks/{id}/pushNotificationConfigs")],
+        old_rest: &[get("/v1/tasks/{id}/pushNotificationConfigs")],
+    },
+    Operation {
+        method: Method::DeleteTaskPushNotificationConfig,
+        summary: "Removes a webhook of a task.",
+        streams: false,
+        refused: Some(ErrorKind::PushNotSupported),
+        rest: &[delete("/tasks/{id}/pushNotificationConfigs/{push_id}")],
+        old_rest: &[delete("/v1/tasks/{id}/pushNotificationConfigs/{push_id}")],
+    },
+    Operation {
+        method: Method::SubscribeToTask,
+        summary: "Streams a task: what it is now, and what becomes of it.",
+        streams: true,
+        refused: None,
+        // The table of the specification says POST, its protocol buffers say GET, and there are clients of both.
+        rest: &[get("/tasks/{id}:subscribe"), post("/tasks/{id}:subscribe")],
+        old_rest: &[get("/v1/tasks/{id}:subscribe"), post("/v1/tasks/{id}:subscribe")],
+    },
+    Operation {
+        method: Method::GetExtendedAgentCard,
+        summary: "Reads the card for callers with a credential.",
+        streams: false,
+        refused: None,
+        rest: &[get("/extendedAgentCard"), head("/extendedAgentCard")],
+        old_rest: &[
+            get("/v1/card"),
+            head("/v1/card"),
+            get("/agent/authenticatedExtendedCard"),
+            head("/agent/authenticatedExtendedCard"),
+        ],
+    },
+];
+
+/// Who gets an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    Anybody,
+    /// Anybody; a caller with a credential gets more.
+    Graded,
+    Credential,
+}
+
+/// What a path that is no operation's own serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Served {
+    Rpc,
+    Card,
+    File,
+    Health,
+    OpenApi,
+    /// An empty answer: the gateway runs.
+    Alive,
+}
+
+/// A path that is no operation's own.
+#[derive(Debug)]
+pub struct Route {
+    pub path: &'static str,
+    pub verbs: &'static [Verb],
+    pub access: Access,
+    /// The only line that has it.
+    pub line: Option<Line>,
+    pub served: Served,
+    pub summary: &'static str,
+}
+
+/// Every operation needs a credential, whatever its binding.
+pub const ROUTES: [Route; 7] = [
+    Route {
+        path: "/",
+        verbs: &[Verb::Post],
+        access: Access::Credential,
+        line: None,
+        served: Served::Rpc,
+        summary: "Calls an operation, or a method of an extension, by JSON-RPC 2.0.",
+    },
+    Route {
+        path: "/.well-known/agent-card.json",
+        verbs: &[Verb::Get, Verb::Head],
+        access: Access::Anybody,
+        line: None,
+        served: Served::Card,
+        summary: "Reads the public card.",
+    },
+    Route {
+        path: "/.well-known/agent.json",
+        verbs: &[Verb::Get, Verb::Head],
+        access: Access::Anybody,
+        line: Some(Line::V03),
+        served: Served::Card,
+        summary: "Reads the public card, where the oldest clients look for it.",
+    },
+    Route {
+        path: "/artifacts/{id}",
+        verbs: &[Verb::Get, Verb::Head],
+        access: Access::Credential,
+        line: None,
+        served: Served::File,
+        summary: "Reads a file that a task made.",
+    },
+    Route {
+        path: "/health",
+        verbs: &[Verb::Get],
+        access: Access::Credential,
+        line: None,
+        served: Served::Health,
+        summary: "Tells what works and what does not.",
+    },
+    Route {
+        path: "/openapi.json",
+        verbs: &[Verb::Get],
+        access: Access::Graded,
+        line: None,
+        served: Served::OpenApi,
+        summary: "Reads this document.",
+    },
+    Route {
+        path: "/livez",
+        verbs: &[Verb::Get, Verb::Head],
+        access: Access::Anybody,
+        line: None,
+        served: Served::Alive,
+        summary: "Tells that the gateway runs, and nothing else.",
+    },
+];
+
+/// The operations of a line, by their JSON-RPC names.
+pub fn core_methods(line: Line) -> Vec<&'static str> {
+    OPERATIONS.iter().map(|operation| operation.jsonrpc(line)).collect()
+}
+
+/// The methods of the extensions: the same in both lines.
+pub fn extension_methods() -> Vec<&'static str> {
+    METHODS.iter().map(|method| method.name).collect()
+}
+
+/// Every JSON-RPC method of a line that is answered, those of the extensions last.
+pub fn supported_methods(line: Line) -> Vec<&'static str> {
+    let mut methods = core_methods(line);
+    methods.extend(extension_methods());
+    methods
+}
+
+/// The REST endpoints of a line. A path that takes GET may take HEAD too, which is not listed apart.
+pub fn endpoints(line: Line) -> Vec<Endpoint> {
+    let all = OPERATIONS.iter().flat_map(|operation| operation.rest(line).iter().copied());
+    all.filter(|endpoint| endpoint.verb != Verb::Head).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn the_whole_table() {
+        let mut table = String::new();
+        for operation in &OPERATIONS {
+            writeln!(table, "{}", operation.method.as_str()).unwrap();
+            for line in Line::ALL {
+                let name = operation.jsonrpc(line);
+                let rest: Vec<String> = operation.rest(line).iter().map(ToString::to_string).collect();
+                writeln!(table, "  {} {name}; {}", line.version(), rest.join(", ")).unwrap();
+            }
+        }
+        for Route { path, verbs, access, line, .. } in &ROUTES {
+            let verbs: Vec<&str> = verbs.iter().map(|verb| verb.as_str()).collect();
+            let line = line.map_or("both", Line::version);
+            writeln!(table, "{} {path} {access:?} {line}", verbs.join(", ")).unwrap();
+        }
+        insta::assert_snapshot!(table);
+    }
+
+    #[test]
+    fn every_operation_has_one_row() {
+        for method in Method::ALL {
+            let rows = OPERATIONS.iter().filter(|operation| operation.method == method).count();
+            assert_eq!(rows, 1, "{method:?}");
+        }
+    }
+
+    #[test]
+    fn no_name_and_no_endpoint_means_two_things() {
+        let mut names = HashSet::new();
+        let mut endpoints = HashSet::new();
+        for line in Line::ALL {
+            for operation in &OPERATIONS {
+                assert!(names.insert(operation.jsonrpc(line)), "{operation:?}");
+                assert!(operation.rest(line).iter().all(|endpoint| endpoints.insert(*endpoint)));
+            }
+        }
+        assert!(METHODS.iter().all(|method| names.insert(method.name)));
+        for route in &ROUTES {
+            let mut own = route.verbs.iter().map(|verb| Endpoint { verb: *verb, path: route.path });
+            assert!(own.all(|endpoint| endpoints.insert(endpoint)), "{}", route.path);
+        }
+    }
+}
