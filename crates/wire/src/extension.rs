@@ -210,7 +210,7 @@ impl Activated {
         self.contains(Extension::InteractiveInterrupt)
     }
 
-    fn iter(self) -> impl Iterator<Item = Extension> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = Extension> {
         TABLE.iter().map(|row| row.extension).filter(move |extension| self.contains(*extension))
     }
 }

@@ -7,6 +7,7 @@
 
 mod base64;
 mod card;
+pub mod contract;
 pub mod extension;
 mod json;
 pub mod jsonrpc;

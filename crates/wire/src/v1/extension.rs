@@ -86,6 +86,11 @@ impl Method {
         METHODS.iter().find(|method| method.name == name)
     }
 
+    /// The names of its parameters.
+    pub(crate) fn params(&self) -> &'static [&'static str] {
+        self.params
+    }
+
     /// The call of these parameters. In order: the extension must be activated, the ask be named, every parameter be
     /// known, and its value be good.
     pub fn read(&self, params: &str, activated: Activated) -> Result<Call> {

@@ -1,0 +1,35 @@
+//! What clients learn about a deployment from documents: cards, profile, contracts, health.
+//!
+//! Each is made from the facts of a [`Deployment`], from [`crate::surface`] and from the tables of the extensions and
+//! errors, in the names of one line. They are made once, at the start, so they are built as values and not written to bytes
+//! by hand.
+
+mod behavior;
+mod card;
+mod compatibility;
+mod deployment;
+mod environment;
+mod health;
+mod method;
+mod params;
+mod profile;
+mod skill;
+#[cfg(test)]
+mod tests;
+mod wire_contract;
+
+pub use behavior::service_behaviors;
+pub use card::{Audience, Base, card, extensions, merged_card};
+pub use compatibility::compatibility_profile;
+pub use deployment::{Deployment, MissingVersion};
+pub use environment::{
+    ApprovalPolicy, Environment, EscalationBehavior, FilesystemScope, NetworkAccess, OutsideWorkspace,
+    SandboxMode, WriteScope,
+};
+pub use health::{HealthFacts, Part, health};
+pub(crate) use method::required as required_params;
+pub use profile::profile;
+pub use wire_contract::{unsupported_method, wire_contract};
+
+#[cfg(test)]
+pub(crate) use tests::full as full_deployment;

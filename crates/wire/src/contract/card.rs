@@ -1,0 +1,135 @@
+//! The facts of the cards: what everybody sees, and what callers with a credential see.
+
+use std::borrow::Cow;
+
+use longshore_model::Json;
+use longshore_model::card::{Card, CardExtension, INPUT_MODES, Interface, OUTPUT_MODES};
+
+use super::deployment::Deployment;
+use super::wire_contract::BINDINGS;
+use super::{params, skill};
+use crate::extension::{Activated, Exposure, Extension, declared};
+use crate::surface::Line;
+
+/// Who reads a document.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Audience {
+    Anonymous,
+    Authenticated,
+}
+
+/// Where a card is served, and so which URL it names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Base {
+    /// Where all lines are served.
+    Root,
+    /// Where only the line of the card is served.
+    Line,
+}
+
+/// The card of one line. It has no spelling yet: see `v1::card`.
+pub fn card(deployment: &Deployment, line: Line, audience: Audience, base: Base) -> Card {
+    let base = match base {
+        Base::Root => "",
+        Base::Line => line.base(),
+    };
+    let url = format!("{}{base}", deployment.url());
+    Card {
+        name: deployment.title.clone(),
+        description: description(deployment, audience),
+        version: deployment.version.clone(),
+        documentation_url: deployment.documentation_url.clone(),
+        interfaces: BINDINGS.map(|binding| Interface { url: url.clone(), binding }).to_vec(),
+        streaming: true,
+        extended: true,
+        extensions: extensions(deployment, line, audience),
+        schemes: deployment.schemes.clone(),
+        input_modes: INPUT_MODES.map(str::to_owned).to_vec(),
+        output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),
+        skills: skill::skills(deployment, audience),
+    }
+}
+
+/// The card of the root, for clients of every line: each finds the extensions under the names and with the parameters of its
+/// own. See `v03::card::merged`.
+pub fn merged_card(deployment: &Deployment, audience: Audience) -> Card {
+    let mut merged = card(deployment, Line::V1, audience, Base::Root);
+    for entry in extensions(deployment, Line::V03, audience) {
+        // What has one name only is listed once.
+        if merged.extensions.iter().all(|known| known.uri != entry.uri) {
+            merged.extensions.push(entry);
+        }
+    }
+    merged
+}
+
+fn description(deployment: &Deployment, audience: Audience) -> String {
+    let mut text = deployment.description.clone();
+    if audience == Audience::Authenticated {
+        text.push_str(
+            " Messages are turns of OpenCode sessions. They are streamed with text, reasoning and tool calls, can be resumed \
+             after a cut and canceled, and ask for permissions and answers, which callers give by a message or a method. All \
+             callers share one workspace; tasks, contexts and sessions belong to who made them.",
+        );
+    }
+    if let Some(project) = &deployment.project {
+        text.push_str(" Deployment project: ");
+        text.push_str(project);
+        text.push('.');
+    }
+    text
+}
+
+/// The extensions that are served, in the order of the card, under the URIs and with the names of a line. The public ones
+/// have the short parameters for everybody, and all have the full ones for callers with a credential.
+pub fn extensions(deployment: &Deployment, line: Line, audience: Audience) -> Vec<CardExtension> {
+    let required = &deployment.required_extensions;
+    let is_seen = |extension: &Extension| {
+        audience == Audience::Authenticated || is_public(*extension) || required.contains(extension)
+    };
+    let seen: Vec<Extension> = declared_extensions(deployment).into_iter().filter(is_seen).collect();
+    let mut entries = declared(&seen);
+    for (entry, extension) in entries.iter_mut().zip(seen) {
+        let params = match audience {
+            Audience::Anonymous => params::slim(deployment, line, extension),
+            Audience::Authenticated => params::full(deployment, line, extension),
+        };
+        entry.uri = uri(extension, line).into_owned();
+        entry.required = required.contains(&extension);
+        entry.params = params.map(|params| Json::of(&params));
+    }
+    entries
+}
+
+fn is_public(extension: Extension) -> bool {
+    Extension::PUBLIC.contains(&extension)
+        || matches!(extension, Extension::ThinkingExposure | Extension::ArtifactMetadata)
+}
+
+/// The URI of a line.
+pub(super) fn uri(extension: Extension, line: Line) -> Cow<'static, str> {
+    match line {
+        Line::V1 => Cow::Borrowed(extension.uri()),
+        Line::V03 => extension.uri_v03(),
+    }
+}
+
+/// Those that are served, in the order of the card. One that is required is declared, served or not.
+pub(super) fn declared_extensions(deployment: &Deployment) -> Vec<Extension> {
+    let nothing = Exposure { raw_thinking: false, tool_trace: false };
+    let is_served = |extension: Extension| match extension {
+        Extension::SessionBinding
+        | Extension::ModelSelection
+        | Extension::StreamHints
+        | Extension::InteractiveInterrupt
+        | Extension::InterruptRecovery
+        | Extension::CompatibilityProfile
+        | Extension::WireContract
+        | Extension::ArtifactMetadata => true,
+        Extension::ThinkingExposure => deployment.exposure != nothing,
+        Extension::SessionManagement | Extension::ProviderDiscovery | Extension::WorkspaceControl => false,
+    };
+    let is_declared =
+        |extension: &Extension| is_served(*extension) || deployment.required_extensions.contains(extension);
+    Activated::ALL.iter().filter(is_declared).collect()
+}

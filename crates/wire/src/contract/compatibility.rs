@@ -1,0 +1,154 @@
+//! The compatibility profile: which lines, methods and extensions there are, and how far a client may rely on them.
+
+use serde_json::{Map, Value, json};
+
+use super::card::{declared_extensions, uri};
+use super::deployment::{Deployment, MissingVersion};
+use super::method;
+use super::{profile, service_behaviors};
+use crate::extension::Extension;
+use crate::surface::{self, Line, OPERATIONS};
+use crate::v1::extension::METHODS;
+
+pub fn compatibility_profile(deployment: &Deployment, line: Line) -> Value {
+    let mut document = profile(deployment, line);
+    document["default_protocol_version"] = json!(deployment.default_line(line).version());
+    document["supported_protocol_versions"] = json!(versions(deployment));
+    document["protocol_compatibility"] = protocol_compatibility(deployment, line);
+    document["core"] = core(line);
+    document["extension_retention"] = Value::Object(extension_retention(deployment, line));
+    document["method_retention"] = Value::Object(method_retention(line));
+    document["service_behaviors"] = service_behaviors(line);
+    document["consumer_guidance"] = json!(GUIDANCE);
+    document
+}
+
+pub(super) fn versions(deployment: &Deployment) -> Vec<&'static str> {
+    deployment.lines.iter().map(|line| line.version()).collect()
+}
+
+pub(super) fn core(line: Line) -> Value {
+    let endpoints: Vec<String> = surface::endpoints(line).iter().map(ToString::to_string).collect();
+    json!({"jsonrpc_methods": surface::core_methods(line), "http_endpoints": endpoints})
+}
+
+pub(super) fn protocol_compatibility(deployment: &Deployment, line: Line) -> Value {
+    let default = deployment.default_line(line);
+    let entry = |line: &Line| {
+        let (features, gaps) = told(*line);
+        let value = json!({
+            "enabled": true,
+            "default": *line == default,
+            "status": "supported",
+            "supported_features": features,
+            "known_gaps": gaps,
+        });
+        (line.version().to_owned(), value)
+    };
+    json!({
+        "default_protocol_version": default.version(),
+        "supported_protocol_versions": versions(deployment),
+        "missing_version": match deployment.missing_version {
+            MissingVersion::ByRequest => "line_of_method_or_path",
+            MissingVersion::V03 => "0.3",
+        },
+        "versions": deployment.lines.iter().map(entry).collect::<Map<_, _>>(),
+    })
+}
+
+/// What a line can do here, and what of it is missing.
+fn told(line: Line) -> (&'static [&'static str], &'static [&'static str]) {
+    match line {
+        Line::V1 => (
+            &[
+                "All operations over JSON-RPC and HTTP+JSON.",
+                "Streams that are resumed with Last-Event-ID, without a lost or doubled event.",
+                "Extensions by A2A-Extensions: methods, and fields of requests and answers.",
+                "Errors with google.rpc.ErrorInfo in both bindings.",
+            ],
+            &["Push notifications are not supported.", "There is no gRPC binding.", "There are no tenants."],
+        ),
+        Line::V03 => (
+            &[
+                "All operations over JSON-RPC and HTTP+JSON under /v1.",
+                "Resubscribing to a task that is over gives it once more.",
+                "The fields of extensions without activation.",
+                "Tasks are shared with the 1.0 line.",
+            ],
+            &[
+                "Push notifications are not supported.",
+                "There is no gRPC binding.",
+                "All blocks of a stream belong to one artifact.",
+            ],
+        ),
+    }
+}
+
+fn extension_retention(deployment: &Deployment, line: Line) -> Map<String, Value> {
+    let declared = declared_extensions(deployment);
+    let rows = declared.into_iter().filter_map(|extension| {
+        let (surface, retention) = match extension {
+            Extension::SessionBinding | Extension::StreamHints => ("core-runtime-metadata", "required"),
+            Extension::ModelSelection | Extension::ThinkingExposure | Extension::ArtifactMetadata => {
+                ("core-runtime-metadata", "stable")
+            }
+            Extension::InteractiveInterrupt | Extension::InterruptRecovery => ("jsonrpc-extension", "stable"),
+            // They are about the documents, or not served.
+            Extension::CompatibilityProfile
+            | Extension::WireContract
+            | Extension::SessionManagement
+            | Extension::ProviderDiscovery
+            | Extension::WorkspaceControl => return None,
+        };
+        let mut row = json!({"surface": surface, "availability": "always", "retention": retention});
+        add_scope(&mut row, extension);
+        Some((uri(extension, line).into_owned(), row))
+    });
+    rows.collect()
+}
+
+fn method_retention(line: Line) -> Map<String, Value> {
+    let core = OPERATIONS.iter().map(|operation| {
+        let mut row = json!({"surface": "core", "availability": "always", "retention": "required"});
+        if let Some(kind) = operation.refused {
+            row["availability"] = json!("disabled");
+            row["error"] = method::error(line, kind);
+        }
+        (operation.jsonrpc(line).to_owned(), row)
+    });
+    let extensions = METHODS.iter().map(|method| {
+        let mut row = json!({
+            "surface": "extension",
+            "availability": "always",
+            "retention": "stable",
+            "extension_uri": uri(method.extension, line),
+        });
+        add_scope(&mut row, method.extension);
+        (method.name.to_owned(), row)
+    });
+    core.chain(extensions).collect()
+}
+
+fn add_scope(row: &mut Value, extension: Extension) {
+    if extension == Extension::InterruptRecovery {
+        row["implementation_scope"] = json!("adapter-local");
+        row["identity_scope"] = json!("current_authenticated_caller");
+    }
+}
+
+const GUIDANCE: [&str; 11] = [
+    "Send A2A-Version with every request. Without it the method or the path decides, unless this deployment says otherwise.",
+    "On 1.0, name the extensions that you use in A2A-Extensions: their methods and fields are refused, and their answers \
+     left out, without it. On 0.3 nothing is gated.",
+    "Keep the id of a task before you do anything else: with it every stream can be taken up again.",
+    "After a cut, subscribe with the Last-Event-ID of the last event that you saw.",
+    "Send a message again with the same messageId when you do not know whether it arrived: it is answered by the task that \
+     exists.",
+    "A task in the state input required waits for you: answer with a message that has its taskId, or with the methods of the \
+     interactive interrupt extension.",
+    "Look at the reason, or the type, of an error and not at its code: the codes of extensions overlap those of A2A.",
+    "Treat session ids, artifact ids and page tokens as texts without a meaning.",
+    "All callers work on the same files; only tasks, contexts and sessions are kept apart.",
+    "What is said of sandbox, network, approval and write access is declared by the operator, and not enforced by the gateway.",
+    "Methods that are listed as conditionally available exist after their switch is turned on; until then they are unknown.",
+];

@@ -1,0 +1,100 @@
+//! The facts that the documents depend on.
+
+use longshore_model::card::AuthScheme;
+
+use super::environment::Environment;
+use crate::extension::{Exposure, Extension};
+use crate::surface::Line;
+
+/// What was configured, as far as callers may know it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
+pub struct Deployment {
+    pub title: String,
+    pub description: String,
+    pub version: String,
+    /// Where clients reach the gateway, without a slash at the end.
+    pub public_url: String,
+    pub documentation_url: Option<String>,
+    /// The lines that are served, at least one.
+    pub lines: Vec<Line>,
+    pub missing_version: MissingVersion,
+    /// What credentials are taken, in any order and as often as they come.
+    pub schemes: Vec<AuthScheme>,
+    /// How much of the agent's thinking callers see whose credential does not say.
+    pub exposure: Exposure,
+    /// Every operation must activate these.
+    pub required_extensions: Vec<Extension>,
+    /// Callers may choose a directory below the root of the workspace.
+    pub directory_override: bool,
+    /// There are no methods for it yet, so this must stay off: it is declared only.
+    pub session_shell: bool,
+    /// There are no methods for it yet, so this must stay off: it is declared only.
+    pub workspace_mutations: bool,
+    pub metrics: bool,
+    pub environment: Environment,
+    pub project: Option<String>,
+    /// The agent of OpenCode that is used when a caller names none.
+    pub agent: Option<String>,
+    pub variant: Option<String>,
+    /// `None`: callers are not to know it.
+    pub workspace_root: Option<String>,
+}
+
+impl Deployment {
+    pub fn has_session_shell(&self) -> bool {
+        self.session_shell && !self.environment.is_read_only()
+    }
+
+    pub fn has_workspace_mutations(&self) -> bool {
+        self.workspace_mutations && !self.environment.is_read_only()
+    }
+
+    /// The line that is meant when a request says nothing, as a client of `line` has to know it.
+    pub(super) fn default_line(&self, line: Line) -> Line {
+        match self.missing_version {
+            MissingVersion::ByRequest => line,
+            MissingVersion::V03 => Line::V03,
+        }
+    }
+
+    pub(super) fn url(&self) -> &str {
+        self.public_url.trim_end_matches('/')
+    }
+}
+
+impl Default for Deployment {
+    fn default() -> Self {
+        Self {
+            title: "Longshore".to_owned(),
+            description: "A coding agent.".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            public_url: "http://127.0.0.1:8000".to_owned(),
+            documentation_url: None,
+            lines: Line::ALL.to_vec(),
+            missing_version: MissingVersion::default(),
+            schemes: vec![AuthScheme::Bearer],
+            exposure: Exposure::default(),
+            required_extensions: Vec::new(),
+            directory_override: true,
+            session_shell: false,
+            workspace_mutations: false,
+            metrics: false,
+            environment: Environment::default(),
+            project: None,
+            agent: None,
+            variant: None,
+            workspace_root: None,
+        }
+    }
+}
+
+/// What line a request is of that has no `A2A-Version`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MissingVersion {
+    /// The one that has its method or path.
+    #[default]
+    ByRequest,
+    /// Always 0.3, as the specification of 1.0 has it.
+    V03,
+}

@@ -1,0 +1,208 @@
+//! The parameters of each extension in full, as the extended card has them.
+//!
+//! The public card has the short ones of [`crate::extension::declared`]; what stands here goes on from those.
+
+use longshore_model::{ErrorKind, PermissionReply};
+use serde_json::{Map, Value, json};
+
+use super::compatibility::compatibility_profile;
+use super::deployment::Deployment;
+use super::wire_contract::wire_contract;
+use super::{method, profile};
+use crate::extension::{Extension, as_of_v03, declared, declared_exposure};
+use crate::surface::Line;
+
+/// What stands on the public card too, in the names of the line. `None`: nothing.
+pub(super) fn slim(deployment: &Deployment, line: Line, extension: Extension) -> Option<Value> {
+    let entry = match extension {
+        Extension::ThinkingExposure => declared_exposure(deployment.exposure)?,
+        _ => declared(&[extension]).pop()?,
+    };
+    let entry = match line {
+        Line::V1 => entry,
+        Line::V03 => as_of_v03(&entry),
+    };
+    entry.params.map(|params| params.to_value())
+}
+
+pub(super) fn full(deployment: &Deployment, line: Line, extension: Extension) -> Option<Value> {
+    let own = match extension {
+        Extension::SessionBinding => session_binding(),
+        Extension::ModelSelection => model_selection(),
+        Extension::StreamHints => stream_hints(line),
+        Extension::InteractiveInterrupt => interactive_interrupt(line),
+        Extension::InterruptRecovery => interrupt_recovery(line),
+        Extension::CompatibilityProfile => return Some(compatibility_profile(deployment, line)),
+        Extension::WireContract => return Some(wire_contract(deployment, line)),
+        Extension::ArtifactMetadata => artifact_metadata(),
+        // Nothing more is to be said of one, and the others are not served.
+        Extension::ThinkingExposure
+        | Extension::SessionManagement
+        | Extension::ProviderDiscovery
+        | Extension::WorkspaceControl => return slim(deployment, line, extension),
+    };
+    let mut params = slim(deployment, line, extension).unwrap_or_else(|| json!({}));
+    merge(&mut params, own);
+    let has_profile = matches!(
+        extension,
+        Extension::SessionBinding
+            | Extension::ModelSelection
+            | Extension::InteractiveInterrupt
+            | Extension::InterruptRecovery
+    );
+    if has_profile {
+        params["profile"] = profile::summary(deployment, line);
+    }
+    Some(params)
+}
+
+/// Adds to an object, inside its objects too.
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+fn fields(place: &str, names: &[&str]) -> Map<String, Value> {
+    names.iter().map(|name| ((*name).to_owned(), json!(format!("{place}.{name}")))).collect()
+}
+
+fn session_binding() -> Value {
+    json!({
+        "session_fields": fields("metadata.shared.session", &["title"]),
+        "notes": [
+            "A message with metadata.shared.session.id goes on with that OpenCode session; without it the context \
+             decides, and a new context has a new session.",
+            "A session belongs to the caller that it was made for. One that belongs to nobody can be claimed with the \
+             capability session_claim.",
+            "metadata.opencode.workspace.id counts before metadata.opencode.directory. A directory must be the root of \
+             the workspace, below it, or a worktree of the project.",
+        ],
+    })
+}
+
+fn model_selection() -> Value {
+    json!({
+        "notes": [
+            "A model is named by providerID and modelID together: one without the other is refused.",
+            "The choice is for one message. Without one OpenCode goes on with the model of the session, or its default.",
+        ],
+    })
+}
+
+fn stream_hints(line: Line) -> Value {
+    let text = json!({"part_kind": "text", "payload": "artifact.parts[].text"});
+    let mut hints = json!({
+        "status_metadata_field": "metadata.shared.stream",
+        "block_contracts": {
+            "text": text,
+            "reasoning": text,
+            "tool_call": {
+                "part_kind": "data",
+                "payload": "artifact.parts[].data",
+                "payload_fields":
+                    ["call_id", "tool", "status", "title", "input", "output", "error", "child_task_id"],
+            },
+        },
+        "stream_fields":
+            fields("metadata.shared.stream", &["source", "message_id", "event_id", "role"]),
+        "progress_fields":
+            fields("metadata.shared.progress", &["part_id", "reason", "attempt", "message", "next", "todos"]),
+        "usage_fields": {
+            "reasoning_tokens": "metadata.shared.usage.reasoning_tokens",
+            "cost": "metadata.shared.usage.cost",
+            "cache_tokens": fields("metadata.shared.usage.cache_tokens", &["read_tokens", "write_tokens"]),
+        },
+        "parent_fields": fields("metadata.shared.parent", &["task_id", "call_id", "depth"]),
+    });
+    if line == Line::V03 {
+        // Clients of that line look for it here.
+        hints["interrupt_fields"] = json!(fields("metadata.shared.interrupt", &["outcome"]));
+    }
+    hints
+}
+
+const INTERRUPT_FIELDS: [&str; 6] = ["request_id", "type", "phase", "details", "resolution", "outcome"];
+
+/// The errors that answers to asks can end in, beside bad parameters.
+const INTERRUPT_ERRORS: [ErrorKind; 4] = [
+    ErrorKind::InterruptNotFound,
+    ErrorKind::InterruptExpired,
+    ErrorKind::InterruptTypeMismatch,
+    ErrorKind::AgentUnavailable,
+];
+
+fn errors(line: Line, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
+    let words: Vec<&str> = kinds.iter().map(|kind| method::code(line, *kind).1).collect();
+    json!({
+        "business_codes": method::codes(line, kinds),
+        "error_types": words,
+        "error_data_fields": data_fields,
+        "invalid_params_data_fields": match line {
+            Line::V1 => json!(["fieldViolations[].field", "fieldViolations[].description"]),
+            Line::V03 => json!(["type", "field"]),
+        },
+    })
+}
+
+fn interactive_interrupt(line: Line) -> Value {
+    let metadata = ["opencode.directory", "opencode.workspace.id"];
+    let data_fields: &[&str] = match line {
+        Line::V1 => &[
+            "reason",
+            "metadata.requestId",
+            "metadata.expectedInterruptType",
+            "metadata.actualInterruptType",
+        ],
+        Line::V03 => &["type", "request_id", "expected_interrupt_type", "actual_interrupt_type"],
+    };
+    let replies = PermissionReply::ALL.map(PermissionReply::as_str);
+    json!({
+        "interrupt_fields": fields("metadata.shared.interrupt", &INTERRUPT_FIELDS),
+        "method_contracts": method::contracts(Extension::InteractiveInterrupt),
+        "permission_reply_values": replies,
+        "question_reply_contract": {
+            "answers": "One list of texts for each question, in order: the labels that are chosen, or own words.",
+        },
+        "supported_metadata": metadata,
+        "provider_private_metadata": metadata,
+        "context_fields": {
+            "directory": "metadata.opencode.directory",
+            "workspace_id": "metadata.opencode.workspace.id",
+        },
+        "success_result_fields": ["ok", "request_id"],
+        "errors": errors(line, &INTERRUPT_ERRORS, data_fields),
+    })
+}
+
+fn interrupt_recovery(line: Line) -> Value {
+    json!({
+        "methods": method::names(Extension::InterruptRecovery),
+        "method_contracts": method::contracts(Extension::InterruptRecovery),
+        "supported_metadata": [],
+        "provider_private_metadata": [],
+        "recovery_scope": {
+            "data_source": "local_interrupt_binding_registry",
+            "identity_scope": "current_authenticated_caller",
+            "empty_result_when_identity_unavailable": true,
+        },
+        "item_fields":
+            fields("result.items[]", &["request_id", "session_id", "interrupt_type", "task_id", "context_id", "details", "expires_at"]),
+        "errors": errors(line, &[], &[]),
+        "notes": [
+            "The lists hold what the caller's own tasks have asked, those of sub-agents included.",
+            "They outlive a restart of the gateway.",
+            "What was answered or has expired is not in them.",
+            "expires_at is Unix time in seconds; null where there is no deadline.",
+        ],
+    })
+}
+
+fn artifact_metadata() -> Value {
+    json!({"fields": fields("artifact.metadata", &["uri", "mediaType", "byteSize", "sha256"])})
+}

@@ -1,0 +1,110 @@
+//! The profile: what kind of deployment this is, and what is switched on. It stands in every other document.
+
+use serde_json::{Map, Value, json};
+
+use super::deployment::Deployment;
+use super::environment::Environment;
+use crate::surface::Line;
+
+/// With `protocol_version`, as health and the contracts have it.
+pub fn profile(deployment: &Deployment, line: Line) -> Value {
+    let mut profile = summary(deployment, line);
+    profile["protocol_version"] = json!(line.version());
+    profile
+}
+
+/// As the extensions have it.
+pub(super) fn summary(deployment: &Deployment, line: Line) -> Value {
+    let mut services = json!({
+        "streaming": {"enabled": true, "availability": "always"},
+        "health_endpoint": {"enabled": true, "availability": "always"},
+    });
+    if line == Line::V1 {
+        services["metrics_endpoint"] = json!({
+            "enabled": deployment.metrics,
+            "availability": availability(deployment.metrics),
+            "path": "/metrics",
+            "authentication": "required",
+            "toggle": "A2A_METRICS_ENABLED",
+        });
+    }
+    let scope =
+        if deployment.directory_override { "workspace_root_or_descendant" } else { "workspace_root_only" };
+    let mut profile = json!({
+        "profile_id": "opencode-a2a-single-tenant-coding-v1",
+        // Tasks, contexts and sessions belong to their callers; the files that the agent works on belong to all of them.
+        "deployment": {
+            "id": "single_tenant_shared_workspace",
+            "single_tenant": true,
+            "shared_workspace_across_consumers": true,
+            "tenant_isolation": "none",
+        },
+        "runtime_features": {
+            "directory_binding": {
+                "allow_override": deployment.directory_override,
+                "scope": scope,
+                "metadata_field": "metadata.opencode.directory",
+            },
+            "workspace_binding": {
+                "enabled": true,
+                "metadata_field": "metadata.opencode.workspace.id",
+                "upstream_query_param": "workspace",
+                "precedence": "prefer_workspace_else_directory",
+            },
+            "session_shell": switched(deployment.has_session_shell(), "A2A_ENABLE_SESSION_SHELL"),
+            "workspace_mutations":
+                switched(deployment.has_workspace_mutations(), "A2A_ENABLE_WORKSPACE_MUTATIONS"),
+            "execution_environment": environment(&deployment.environment),
+            "service_features": services,
+        },
+    });
+    let context = context(deployment);
+    if !context.is_empty() {
+        profile["runtime_context"] = Value::Object(context);
+    }
+    profile
+}
+
+fn switched(is_on: bool, toggle: &str) -> Value {
+    json!({"enabled": is_on, "availability": availability(is_on), "toggle": toggle})
+}
+
+pub(super) fn availability(is_on: bool) -> &'static str {
+    if is_on { "enabled" } else { "disabled" }
+}
+
+fn environment(environment: &Environment) -> Value {
+    let mut sandbox = json!({
+        "mode": environment.sandbox_mode.as_str(),
+        "filesystem_scope": environment.filesystem_scope.as_str(),
+    });
+    if !environment.writable_roots.is_empty() {
+        sandbox["writable_roots"] = json!(environment.writable_roots);
+    }
+    let mut network = json!({"access": environment.network_access.as_str()});
+    if !environment.allowed_domains.is_empty() {
+        network["allowed_domains"] = json!(environment.allowed_domains);
+    }
+    json!({
+        "sandbox": sandbox,
+        "network": network,
+        "approval": {
+            "policy": environment.approval_policy.as_str(),
+            "escalation_behavior": environment.escalation_behavior.as_str(),
+        },
+        "write_access": {
+            "scope": environment.write_scope.as_str(),
+            "outside_workspace": environment.outside_workspace.as_str(),
+        },
+    })
+}
+
+fn context(deployment: &Deployment) -> Map<String, Value> {
+    let facts = [
+        ("project", &deployment.project),
+        ("workspace_root", &deployment.workspace_root),
+        ("agent", &deployment.agent),
+        ("variant", &deployment.variant),
+    ];
+    facts.into_iter().filter_map(|(key, fact)| Some((key.to_owned(), json!(fact.as_ref()?)))).collect()
+}

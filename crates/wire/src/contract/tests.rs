@@ -1,0 +1,212 @@
+//! The documents as they are read, for a deployment with nothing configured and for one with everything.
+
+use std::collections::HashSet;
+
+use a2a_pb::protojson::AgentCard;
+use longshore_model::ErrorKind;
+use longshore_model::card::AuthScheme;
+use serde_json::Value;
+
+use super::*;
+use crate::extension::{Activated, Exposure, Extension};
+use crate::surface::{self, Line};
+use crate::{v1, v03};
+
+/// A deployment that says everything that can be said.
+pub(crate) fn full() -> Deployment {
+    Deployment {
+        title: "Harbour".to_owned(),
+        description: "Works on the harbour.".to_owned(),
+        version: "3.2.1".to_owned(),
+        public_url: "https://agent.example.com/a/".to_owned(),
+        documentation_url: Some("https://example.com/agent".to_owned()),
+        lines: Line::ALL.to_vec(),
+        missing_version: MissingVersion::V03,
+        schemes: vec![AuthScheme::ApiKey, AuthScheme::Basic, AuthScheme::Bearer, AuthScheme::Bearer],
+        exposure: Exposure { raw_thinking: false, tool_trace: true },
+        required_extensions: vec![Extension::StreamHints],
+        directory_override: false,
+        session_shell: false,
+        workspace_mutations: false,
+        metrics: true,
+        environment: Environment {
+            sandbox_mode: SandboxMode::WorkspaceWrite,
+            filesystem_scope: FilesystemScope::WorkspaceAndDeclaredRoots,
+            writable_roots: vec!["/srv/cache".to_owned()],
+            network_access: NetworkAccess::Restricted,
+            allowed_domains: vec!["example.com".to_owned()],
+            approval_policy: ApprovalPolicy::OnRequest,
+            escalation_behavior: EscalationBehavior::Manual,
+            write_scope: WriteScope::WorkspaceAndDeclaredRoots,
+            outside_workspace: OutsideWorkspace::Disallowed,
+        },
+        project: Some("harbour".to_owned()),
+        agent: Some("build".to_owned()),
+        variant: Some("high".to_owned()),
+        workspace_root: Some("/srv/harbour".to_owned()),
+    }
+}
+
+fn both() -> [(&'static str, Deployment); 2] {
+    [("default", Deployment::default()), ("full", full())]
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap()
+}
+
+#[test]
+fn the_documents_of_every_line() {
+    for (name, deployment) in both() {
+        for line in Line::ALL {
+            let version = line.version();
+            let documents = [
+                ("profile", profile(&deployment, line)),
+                ("compatibility", compatibility_profile(&deployment, line)),
+                ("wire_contract", wire_contract(&deployment, line)),
+            ];
+            for (document, value) in documents {
+                insta::assert_snapshot!(format!("{name}_{version}_{document}"), pretty(&value));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_cards() {
+    for (name, deployment) in both() {
+        for (audience, word) in [(Audience::Anonymous, "public"), (Audience::Authenticated, "extended")] {
+            let of = |line| card(&deployment, line, audience, Base::Root);
+            let new = v1::card::encode(&of(Line::V1));
+            let merged = v03::card::merged(&merged_card(&deployment, audience));
+            let old = v03::card::encode(&of(Line::V03), v03::Dialect::Rpc);
+            for (lines, bytes) in [("1.0", &new), ("0.3", &old), ("merged", &merged)] {
+                let value: Value = serde_json::from_slice(bytes).unwrap();
+                insta::assert_snapshot!(format!("{name}_{lines}_{word}_card"), pretty(&value));
+            }
+            // The official types take both, and see each extension once.
+            for bytes in [&new, &merged] {
+                let theirs: AgentCard = serde_json::from_slice(bytes).unwrap();
+                let capabilities = theirs.capabilities.unwrap();
+                assert_eq!(capabilities.extended_agent_card, Some(true));
+                let uris: HashSet<&str> =
+                    capabilities.extensions.iter().map(|entry| entry.uri.as_str()).collect();
+                assert_eq!(uris.len(), capabilities.extensions.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_card_under_a_base_names_the_base() {
+    let deployment = full();
+    for (line, base, url) in [
+        (Line::V1, Base::Root, "https://agent.example.com/a"),
+        (Line::V1, Base::Line, "https://agent.example.com/a/a2a/1.0"),
+        (Line::V03, Base::Line, "https://agent.example.com/a/a2a/0.3"),
+    ] {
+        let card = card(&deployment, line, Audience::Anonymous, base);
+        assert!(card.interfaces.iter().all(|interface| interface.url == url), "{:?}", card.interfaces);
+    }
+}
+
+#[test]
+fn both_lines_declare_the_same_extensions() {
+    let [one, other] = Line::ALL.map(|line| {
+        let entries = extensions(&full(), line, Audience::Authenticated);
+        entries.into_iter().map(|entry| Extension::parse(&entry.uri).unwrap()).collect::<Vec<_>>()
+    });
+    assert_eq!(one, other);
+}
+
+#[test]
+fn the_public_says_nothing_that_the_extended_takes_back() {
+    for (_, deployment) in both() {
+        for line in Line::ALL {
+            let extended = extensions(&deployment, line, Audience::Authenticated);
+            for public in extensions(&deployment, line, Audience::Anonymous) {
+                let full = extended.iter().find(|entry| entry.uri == public.uri).unwrap();
+                let Some(slim) = &public.params else { continue };
+                assert!(
+                    contains(&full.params.as_ref().unwrap().to_value(), &slim.to_value()),
+                    "{}",
+                    public.uri
+                );
+            }
+        }
+    }
+}
+
+fn contains(all: &Value, some: &Value) -> bool {
+    match (all, some) {
+        (Value::Object(all), Value::Object(some)) => {
+            some.iter().all(|(key, value)| all.get(key).is_some_and(|all| contains(all, value)))
+        }
+        (all, some) => all == some,
+    }
+}
+
+#[test]
+fn numbers_are_integers_and_nobody_learns_the_root_who_is_not_to() {
+    let hidden = Deployment { workspace_root: None, ..full() };
+    for line in Line::ALL {
+        for document in [compatibility_profile(&hidden, line), wire_contract(&hidden, line)] {
+            let text = document.to_string();
+            assert!(!text.contains("/srv/harbour"), "{text}");
+            assert!(is_whole(&document), "{text}");
+        }
+    }
+}
+
+fn is_whole(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => !number.is_f64(),
+        Value::Array(items) => items.iter().all(is_whole),
+        Value::Object(fields) => fields.values().all(is_whole),
+        _ => true,
+    }
+}
+
+#[test]
+fn what_would_write_is_off_where_nothing_can_be_written() {
+    let on = Deployment { session_shell: true, workspace_mutations: true, ..full() };
+    let read_only = |environment| Deployment { environment, ..on.clone() };
+    for (deployment, is_on) in [
+        (on.clone(), true),
+        (read_only(Environment { sandbox_mode: SandboxMode::ReadOnly, ..Environment::default() }), false),
+        (read_only(Environment { write_scope: WriteScope::None, ..Environment::default() }), false),
+    ] {
+        let features = &profile(&deployment, Line::V1)["runtime_features"];
+        assert_eq!(features["session_shell"]["enabled"], is_on);
+        assert_eq!(features["workspace_mutations"]["enabled"], is_on);
+    }
+}
+
+#[test]
+fn an_unknown_method_is_told_what_there_is() {
+    for line in Line::ALL {
+        let error = unsupported_method(line, "tasks/li\nst");
+        assert_eq!(error.kind(), ErrorKind::MethodNotFound);
+        let detail = |name: &str| error.details().iter().find(|(key, _)| key == name).unwrap().1.clone();
+        assert_eq!(detail("method"), "tasks/list");
+        assert_eq!(detail("protocolVersion"), line.version());
+        let methods: Vec<String> = serde_json::from_str(&detail("supportedMethods")).unwrap();
+        assert_eq!(methods, surface::supported_methods(line));
+    }
+}
+
+#[test]
+fn every_method_of_the_contract_is_read() {
+    let contract = wire_contract(&Deployment::default(), Line::V1);
+    for name in contract["all_jsonrpc_methods"].as_array().unwrap() {
+        let name = name.as_str().unwrap();
+        let is_core = v1::method::Method::parse(name).is_some();
+        assert!(is_core != v1::extension::Method::find(name).is_some(), "{name}");
+    }
+    // And what an extension declares can be activated by the URI under which it is declared.
+    for line in Line::ALL {
+        for entry in extensions(&full(), line, Audience::Authenticated) {
+            assert_ne!(Activated::of_header([entry.uri.as_str()]), Activated::NONE, "{}", entry.uri);
+        }
+    }
+}
