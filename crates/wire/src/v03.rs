@@ -33,7 +33,7 @@ pub enum Dialect {
 impl Dialect {
     pub const ALL: [Self; 2] = [Self::Rpc, Self::Rest];
 
-    fn spelling(self) -> &'static Spelling {
+    pub(crate) fn spelling(self) -> &'static Spelling {
         match self {
             Self::Rpc => &RPC,
             Self::Rest => &REST,

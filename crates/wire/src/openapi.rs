@@ -1,0 +1,117 @@
+//! The `OpenAPI` 3.1 document: every path and every shape of this deployment, made from [`crate::surface`] and the tables of
+//! errors and extensions.
+//!
+//! Who has no credential gets the part that the public card shows: where the cards are, and whether the gateway lives.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use longshore_model::card::AuthScheme;
+use serde_json::{Map, Value, json};
+
+use crate::contract::{Audience, Deployment};
+use crate::v1::card::API_KEY_HEADER;
+
+mod example;
+mod extension;
+mod parameter;
+mod path;
+mod response;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+pub fn document(deployment: &Deployment, audience: Audience) -> Bytes {
+    value(deployment, audience).to_string().into()
+}
+
+fn value(deployment: &Deployment, audience: Audience) -> Value {
+    let paths = path::all(deployment, audience);
+    let mut document = json!({
+        "openapi": "3.1.0",
+        "info": info(deployment),
+        "servers": [{"url": deployment.public_url.trim_end_matches('/')}],
+        "tags": path::tags(deployment, audience),
+        "paths": paths,
+    });
+    let mut components = Map::new();
+    // Responses hold schemas, so they are looked through for names too.
+    let mut responses = response::all(deployment);
+    keep_used(&mut responses, "responses", &[&document["paths"]]);
+    let mut schemas = schema::all(&deployment.lines);
+    let named = Value::Object(responses.clone());
+    keep_used(&mut schemas, "schemas", &[&document["paths"], &named]);
+    components.insert("schemas".to_owned(), Value::Object(schemas));
+    if audience == Audience::Authenticated {
+        components.insert("responses".to_owned(), named);
+        components.insert("securitySchemes".to_owned(), Value::Object(schemes(deployment)));
+        document["security"] = json!(security(deployment));
+    }
+    document["components"] = Value::Object(components);
+    document
+}
+
+fn info(deployment: &Deployment) -> Value {
+    let versions: Vec<&str> = deployment.lines.iter().map(|line| line.version()).collect();
+    let bases = deployment.lines.iter().map(|line| format!("only {} under {}", line.version(), line.base()));
+    let bases: Vec<String> = bases.collect();
+    let description =
+        format!("{} A2A {}; {}.", deployment.description, versions.join(" and "), bases.join(", "));
+    json!({"title": deployment.title, "version": deployment.version, "description": description})
+}
+
+/// The schemes in use, under the names that they have on the card.
+fn used(deployment: &Deployment) -> BTreeSet<AuthScheme> {
+    deployment.schemes.iter().copied().collect()
+}
+
+fn schemes(deployment: &Deployment) -> Map<String, Value> {
+    let scheme = |scheme: AuthScheme| match scheme {
+        AuthScheme::Bearer | AuthScheme::Basic => json!({"type": "http", "scheme": scheme_name(scheme)}),
+        AuthScheme::ApiKey => json!({"type": "apiKey", "in": "header", "name": API_KEY_HEADER}),
+    };
+    used(deployment).into_iter().map(|used| (scheme_name(used).to_owned(), scheme(used))).collect()
+}
+
+/// Any one of the schemes lets a caller in.
+fn security(deployment: &Deployment) -> Vec<Value> {
+    used(deployment).into_iter().map(|scheme| json!({scheme_name(scheme): []})).collect()
+}
+
+fn scheme_name(scheme: AuthScheme) -> &'static str {
+    match scheme {
+        AuthScheme::Bearer => "bearer",
+        AuthScheme::Basic => "basic",
+        AuthScheme::ApiKey => "apiKey",
+    }
+}
+
+/// Drops the components of a kind that nothing refers to, from these places or from each other.
+fn keep_used(components: &mut Map<String, Value>, kind: &str, places: &[&Value]) {
+    let prefix = format!("#/components/{kind}/");
+    let mut used = BTreeSet::new();
+    let mut waiting = Vec::new();
+    for place in places {
+        references(place, &prefix, &mut waiting);
+    }
+    while let Some(name) = waiting.pop() {
+        if let Some(component) = components.get(&name)
+            && used.insert(name)
+        {
+            references(component, &prefix, &mut waiting);
+        }
+    }
+    components.retain(|name, _| used.contains(name));
+}
+
+fn references(value: &Value, prefix: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            let name = fields.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix(prefix));
+            found.extend(name.map(str::to_owned));
+            fields.values().for_each(|value| references(value, prefix, found));
+        }
+        Value::Array(items) => items.iter().for_each(|value| references(value, prefix, found)),
+        _ => {}
+    }
+}

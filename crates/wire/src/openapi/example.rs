@@ -1,0 +1,90 @@
+//! Requests that can be sent as they stand.
+
+use serde_json::{Map, Value, json};
+
+use super::schema::Dialect;
+use crate::contract::Deployment;
+use crate::surface::{Line, OPERATIONS};
+use crate::v1::method::Method;
+
+/// Bodies of a send.
+pub(super) fn sends(dialect: Dialect) -> Map<String, Value> {
+    let text = text_message(dialect, "msg-1", "Explain what this project does.");
+    let mut in_session = json!({"message": text_message(dialect, "msg-2", "Go on.")});
+    in_session["metadata"] = json!({"shared": {"session": {"id": "ses_1"}}});
+    let mut at_once = json!({"message": text_message(dialect, "msg-3", "Run the tests.")});
+    at_once["configuration"] = match dialect {
+        Dialect::V1 => json!({"returnImmediately": true}),
+        Dialect::V03Rpc | Dialect::V03Rest => json!({"blocking": false}),
+    };
+    let mut with_model = json!({"message": text_message(dialect, "msg-4", "Review the last change.")});
+    with_model["metadata"] = json!({"shared": {"model": {"providerID": "openai", "modelID": "gpt-5"}}});
+    let examples = [
+        ("text", "A text.", json!({"message": text})),
+        ("session", "In an OpenCode session that exists.", in_session),
+        ("at_once", "Without waiting for the end of the turn.", at_once),
+        ("model", "With a model of choice.", with_model),
+    ];
+    examples.into_iter().map(|(name, summary, value)| entry(name, summary, &value)).collect()
+}
+
+fn entry(name: &str, summary: &str, value: &Value) -> (String, Value) {
+    (name.to_owned(), json!({"summary": summary, "value": value}))
+}
+
+fn text_message(dialect: Dialect, id: &str, text: &str) -> Value {
+    match dialect {
+        Dialect::V1 => json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]}),
+        Dialect::V03Rpc => {
+            json!({"kind": "message", "messageId": id, "role": "user", "parts": [{"kind": "text", "text": text}]})
+        }
+        Dialect::V03Rest => json!({"messageId": id, "role": "ROLE_USER", "content": [{"text": text}]}),
+    }
+}
+
+/// Bodies of calls.
+pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
+    let mut examples = Map::new();
+    for line in &deployment.lines {
+        let (dialect, word) = match line {
+            Line::V1 => (Dialect::V1, "v1"),
+            Line::V03 => (Dialect::V03Rpc, "v03"),
+        };
+        for operation in &OPERATIONS {
+            let params = match operation.method {
+                Method::SendMessage | Method::SendStreamingMessage => {
+                    json!({"message": text_message(dialect, "msg-1", "Explain what this project does.")})
+                }
+                Method::GetTask => json!({"id": "task-1", "historyLength": 10}),
+                Method::CancelTask | Method::SubscribeToTask => json!({"id": "task-1"}),
+                Method::ListTasks => json!({"pageSize": 20}),
+                _ => continue,
+            };
+            let value = call(operation.jsonrpc(*line), &params);
+            let name = format!("{word}_{}", operation.method.as_str());
+            examples.extend([entry(&name, operation.summary, &value)]);
+        }
+    }
+    let answers = [
+        (
+            "permission_reply",
+            "Allows once.",
+            "a2a.interrupt.permission.reply",
+            json!({"request_id": "per_1", "reply": "once"}),
+        ),
+        (
+            "question_reply",
+            "Answers.",
+            "a2a.interrupt.question.reply",
+            json!({"request_id": "que_1", "answers": [["yes"]]}),
+        ),
+        ("permissions_list", "Lists.", "opencode.permissions.list", json!({})),
+    ];
+    examples
+        .extend(answers.map(|(name, summary, method, params)| entry(name, summary, &call(method, &params))));
+    examples
+}
+
+fn call(method: &str, params: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+}

@@ -1,0 +1,45 @@
+//! The contracts of the extensions, beside the methods that they belong to.
+
+use serde_json::{Map, Value, json};
+
+use crate::contract::{Audience, Deployment, extensions};
+use crate::extension::Extension;
+use crate::surface::Line;
+
+/// By the names that clients of the document know. Of what the public card shows, what it shows; of all others everything.
+pub(super) fn contracts(deployment: &Deployment) -> Map<String, Value> {
+    let mut entries = extensions(deployment, Line::V1, Audience::Anonymous);
+    for entry in extensions(deployment, Line::V1, Audience::Authenticated) {
+        if entries.iter().all(|known| known.uri != entry.uri) {
+            entries.push(entry);
+        }
+    }
+    let named = entries.into_iter().filter_map(|entry| {
+        let extension = Extension::parse(&entry.uri)?;
+        let mut contract = json!({"extension_uri": entry.uri});
+        if let (Some(contract), Some(Value::Object(params))) =
+            (contract.as_object_mut(), entry.params.map(|params| params.to_value()))
+        {
+            contract.extend(params);
+        }
+        Some((key(extension).to_owned(), contract))
+    });
+    named.collect()
+}
+
+fn key(extension: Extension) -> &'static str {
+    match extension {
+        Extension::SessionBinding => "session_binding",
+        Extension::ModelSelection => "model_selection",
+        Extension::StreamHints => "streaming",
+        Extension::InteractiveInterrupt => "interrupt_callback",
+        Extension::SessionManagement => "session_management",
+        Extension::ProviderDiscovery => "provider_discovery",
+        Extension::WorkspaceControl => "workspace_control",
+        Extension::InterruptRecovery => "interrupt_recovery",
+        Extension::CompatibilityProfile => "compatibility_profile",
+        Extension::WireContract => "wire_contract",
+        Extension::ThinkingExposure => "thinking_exposure",
+        Extension::ArtifactMetadata => "artifact_metadata",
+    }
+}

@@ -1,0 +1,72 @@
+//! Parameters: of paths, queries and headers.
+
+use serde_json::{Value, json};
+
+use super::schema::{Dialect, list_fields, reference};
+use crate::contract::Deployment;
+use crate::extension::HEADER;
+use crate::surface::Line;
+
+/// What stands in braces.
+pub(super) fn of_path(path: &str) -> Vec<Value> {
+    let names = path.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name);
+    names
+        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": reference("Id")}))
+        .collect()
+}
+
+pub(super) fn of_line(line: Line) -> Vec<Value> {
+    vec![version(&[line]), extensions()]
+}
+
+pub(super) fn of_rpc(deployment: &Deployment) -> Vec<Value> {
+    vec![version(&deployment.lines), extensions(), last_event_id()]
+}
+
+pub(super) fn of_card() -> Vec<Value> {
+    let description = "The tags of the versions that the caller has.";
+    vec![
+        version(&Line::ALL),
+        json!({"name": "If-None-Match", "in": "header", "description": description, "schema": {"type": "string"}}),
+    ]
+}
+
+pub(super) fn of_list(dialect: Dialect) -> Vec<Value> {
+    let fields = list_fields(dialect);
+    let fields = fields.as_object().into_iter().flatten();
+    fields.map(|(name, schema)| json!({"name": name, "in": "query", "schema": schema})).collect()
+}
+
+pub(super) fn history_length() -> Value {
+    let fields = list_fields(Dialect::V1);
+    json!({"name": "historyLength", "in": "query", "schema": fields["historyLength"]})
+}
+
+pub(super) fn last_event_id() -> Value {
+    json!({
+        "name": "Last-Event-ID",
+        "in": "header",
+        "description": "The id of the last event that the caller saw: a stream of a task goes on behind it.",
+        "schema": {"type": "string", "pattern": "^[0-9]{1,15}$"},
+    })
+}
+
+/// A patch number may follow, which means nothing.
+fn version(lines: &[Line]) -> Value {
+    let versions: Vec<&str> = lines.iter().map(|line| line.version()).collect();
+    json!({
+        "name": "A2A-Version",
+        "in": "header",
+        "description": "The line of A2A. A query parameter of this name counts too, where there is no header.",
+        "schema": {"type": "string", "enum": versions},
+    })
+}
+
+fn extensions() -> Value {
+    json!({
+        "name": HEADER,
+        "in": "header",
+        "description": "The URIs of the extensions that the caller activates, with commas between them.",
+        "schema": {"type": "string"},
+    })
+}

@@ -1,0 +1,239 @@
+//! Paths, and what each verb does there.
+
+use serde_json::{Map, Value, json};
+
+use super::schema::{Dialect, reference};
+use super::{example, extension, parameter, response, security};
+use crate::contract::{Audience, Deployment};
+use crate::surface::{Access, Endpoint, Line, OPERATIONS, Operation, ROUTES, Route, Served, Verb};
+use crate::v1::method::Method;
+
+const DISCOVERY: &str = "Discovery";
+const RPC: &str = "JSON-RPC";
+
+pub(super) fn all(deployment: &Deployment, audience: Audience) -> Map<String, Value> {
+    let mut paths = Map::new();
+    for route in &ROUTES {
+        let is_seen = route.access == Access::Anybody || audience == Audience::Authenticated;
+        let is_served = route.line.is_none_or(|line| deployment.lines.contains(&line));
+        if is_seen && is_served {
+            for verb in route.verbs {
+                let operation = of_route(deployment, route, *verb);
+                add(&mut paths, Endpoint { verb: *verb, path: route.path }, operation);
+            }
+            paths[route.path]["servers"] = servers(deployment, lines_of(deployment, route));
+        }
+    }
+    if audience == Audience::Anonymous {
+        return paths;
+    }
+    for line in &deployment.lines {
+        for operation in &OPERATIONS {
+            for endpoint in operation.rest(*line) {
+                add(&mut paths, *endpoint, of_operation(operation, *line, *endpoint));
+                paths[endpoint.path]["servers"] = servers(deployment, &[*line]);
+            }
+        }
+    }
+    paths
+}
+
+fn add(paths: &mut Map<String, Value>, endpoint: Endpoint, operation: Value) {
+    let item = paths.entry(endpoint.path).or_insert_with(|| {
+        let parameters = parameter::of_path(endpoint.path);
+        if parameters.is_empty() { json!({}) } else { json!({"parameters": parameters}) }
+    });
+    item[endpoint.verb.as_str().to_ascii_lowercase()] = operation;
+}
+
+/// The root, and the bases of the lines.
+fn servers(deployment: &Deployment, lines: &[Line]) -> Value {
+    let url = deployment.public_url.trim_end_matches('/');
+    let mut servers = vec![json!({"url": url})];
+    servers.extend(lines.iter().map(|line| json!({"url": format!("{url}{}", line.base())})));
+    Value::from(servers)
+}
+
+/// The lines under whose bases a route is served too.
+fn lines_of<'a>(deployment: &'a Deployment, route: &'a Route) -> &'a [Line] {
+    match (route.served, &route.line) {
+        (Served::Rpc | Served::Card, Some(line)) => std::slice::from_ref(line),
+        (Served::Rpc | Served::Card, None) => &deployment.lines,
+        _ => &[],
+    }
+}
+
+pub(super) fn tags(deployment: &Deployment, audience: Audience) -> Vec<Value> {
+    let mut tags = vec![json!({"name": DISCOVERY, "description": "What can be learnt about this gateway."})];
+    if audience == Audience::Authenticated {
+        tags.push(json!({"name": RPC, "description": "All operations of both lines, and the methods of extensions."}));
+        for line in &deployment.lines {
+            let version = line.version();
+            tags.push(json!({"name": tag(*line), "description": format!("The HTTP+JSON binding of A2A {version}.")}));
+        }
+    }
+    tags
+}
+
+fn tag(line: Line) -> String {
+    format!("REST {}", line.version())
+}
+
+fn of_operation(operation: &Operation, line: Line, endpoint: Endpoint) -> Value {
+    let dialect = match line {
+        Line::V1 => Dialect::V1,
+        Line::V03 => Dialect::V03Rest,
+    };
+    let mut parameters = parameter::of_line(line);
+    if operation.method == Method::ListTasks {
+        parameters.extend(parameter::of_list(dialect));
+    }
+    if operation.method == Method::GetTask {
+        parameters.push(parameter::history_length());
+    }
+    if operation.streams {
+        parameters.push(parameter::last_event_id());
+    }
+    let mut responses = answer(operation, line, dialect, endpoint.verb);
+    responses.extend(response::errors(line));
+    let mut entry = json!({
+        "tags": [tag(line)],
+        "operationId": operation_id(operation, line, endpoint),
+        "summary": operation.summary,
+        "parameters": parameters,
+    });
+    if let Some(kind) = operation.refused {
+        let word = kind.label();
+        entry["description"] = json!(format!("Not supported yet: every call is refused ({word})."));
+    }
+    if let Some(body) = body(operation, dialect, endpoint.verb) {
+        entry["requestBody"] = body;
+    }
+    entry["responses"] = Value::Object(responses);
+    entry
+}
+
+/// A path of its own for each endpoint of an operation makes its name longer.
+fn operation_id(operation: &Operation, line: Line, endpoint: Endpoint) -> String {
+    let line_word = match line {
+        Line::V1 => "v1",
+        Line::V03 => "v03",
+    };
+    let mut id = format!("{line_word}_{}", operation.method.as_str());
+    let endpoints = operation.rest(line);
+    if endpoints.len() > 1 {
+        id = format!("{id}_{}", endpoint.verb.as_str().to_ascii_lowercase());
+    }
+    if endpoints[0].path != endpoint.path {
+        id.push_str("_alias");
+    }
+    id
+}
+
+fn answer(operation: &Operation, line: Line, dialect: Dialect, verb: Verb) -> Map<String, Value> {
+    if operation.refused.is_some() {
+        return Map::new();
+    }
+    if operation.streams {
+        return ok(response::events(&dialect.reference("StreamResponse")));
+    }
+    let name = match operation.method {
+        Method::SendMessage => "SendMessageResponse",
+        Method::ListTasks => "TaskPage",
+        Method::GetExtendedAgentCard => return card(&dialect_card(line), verb),
+        _ => "Task",
+    };
+    ok(response::json(line, &dialect.reference(name)))
+}
+
+fn dialect_card(line: Line) -> Value {
+    match line {
+        Line::V1 => reference("AgentCard"),
+        Line::V03 => reference("V03AgentCard"),
+    }
+}
+
+fn ok(response: Value) -> Map<String, Value> {
+    Map::from_iter([("200".to_owned(), response)])
+}
+
+fn card(schema: &Value, verb: Verb) -> Map<String, Value> {
+    let mut responses = ok(response::cached(schema, verb));
+    responses.insert("304".to_owned(), json!({"description": "The caller has the newest one."}));
+    responses
+}
+
+fn body(operation: &Operation, dialect: Dialect, verb: Verb) -> Option<Value> {
+    if verb != Verb::Post {
+        return None;
+    }
+    let (schema, is_required) = match operation.method {
+        Method::SendMessage | Method::SendStreamingMessage => (dialect.reference("SendMessageRequest"), true),
+        // Empty, or an object that is not looked at but for the id of the path.
+        _ => (json!({"type": "object", "additionalProperties": true}), false),
+    };
+    let mut content = json!({"schema": schema});
+    if is_required {
+        content["examples"] = Value::Object(example::sends(dialect));
+    }
+    let mut media = json!({"application/json": content});
+    if dialect == Dialect::V1 {
+        media["application/a2a+json"] = content;
+    }
+    Some(json!({"required": is_required, "content": media}))
+}
+
+fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
+    let mut entry =
+        json!({"tags": [DISCOVERY], "operationId": route_id(route, verb), "summary": route.summary});
+    let responses = match route.served {
+        Served::Rpc => {
+            entry["tags"] = json!([RPC]);
+            entry["parameters"] = json!(parameter::of_rpc(deployment));
+            entry["requestBody"] = json!({
+                "required": true,
+                "content": {
+                    "application/json": {
+                        "schema": reference("JsonRpcRequest"),
+                        "examples": example::calls(deployment),
+                    },
+                },
+            });
+            entry["x-a2a-extension-contracts"] = Value::Object(extension::contracts(deployment));
+            response::rpc(deployment)
+        }
+        Served::Card => {
+            entry["parameters"] = json!(parameter::of_card());
+            let both = json!({"anyOf": [reference("AgentCard"), reference("V03AgentCard")]});
+            card(&both, verb)
+        }
+        Served::File => response::file(verb),
+        Served::Health => response::health(),
+        Served::OpenApi => ok(response::plain_json(&json!({"type": "object", "additionalProperties": true}))),
+        Served::Alive => ok(json!({"description": "It runs."})),
+    };
+    match route.access {
+        Access::Anybody => entry["security"] = json!([]),
+        Access::Graded => {
+            let mut ways = vec![json!({})];
+            ways.extend(security(deployment));
+            entry["security"] = json!(ways);
+        }
+        Access::Credential => {}
+    }
+    entry["responses"] = Value::Object(responses);
+    entry
+}
+
+fn route_id(route: &Route, verb: Verb) -> String {
+    let name = match (route.served, route.line) {
+        (Served::Rpc, _) => "call",
+        (Served::Card, None) => "card",
+        (Served::Card, Some(_)) => "old_card",
+        (Served::File, _) => "artifact",
+        (Served::Health, _) => "health",
+        (Served::OpenApi, _) => "openapi",
+        (Served::Alive, _) => "livez",
+    };
+    format!("{name}_{}", verb.as_str().to_ascii_lowercase())
+}

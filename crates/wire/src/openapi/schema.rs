@@ -1,0 +1,49 @@
+//! The shapes of what is sent and answered.
+
+use serde_json::{Map, Value, json};
+
+use crate::surface::Line;
+
+mod card;
+mod content;
+mod error;
+mod metadata;
+mod request;
+mod rpc;
+mod service;
+
+pub(super) use content::Dialect;
+pub(super) use request::list_fields;
+
+/// Every schema of these lines, by its name. There are more than a document may need.
+pub(super) fn all(lines: &[Line]) -> Map<String, Value> {
+    let mut schemas = Map::new();
+    for add in [metadata::add, error::add, card::add, service::add] {
+        add(&mut schemas);
+    }
+    rpc::add(&mut schemas, lines);
+    for dialect in Dialect::ALL {
+        content::add(&mut schemas, dialect);
+        request::add(&mut schemas, dialect);
+    }
+    schemas
+}
+
+/// A schema by its name.
+pub(super) fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+fn list_of(items: &Value) -> Value {
+    json!({"type": "array", "items": items})
+}
+
+/// Adds an object with these fields.
+fn object(schemas: &mut Map<String, Value>, name: &str, description: &str, required: &[&str], fields: Value) {
+    let mut schema = json!({"type": "object", "description": description});
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema["properties"] = fields;
+    schemas.insert(name.to_owned(), schema);
+}

@@ -1,0 +1,139 @@
+//! Ids, moments, and what stands in metadata: of requests, and of answers.
+
+use longshore_model::id::MAX_ID_LENGTH;
+use longshore_model::{AskKind, BlockKind, Delivery};
+use serde_json::{Map, Value, json};
+
+use super::{object, reference};
+
+pub(super) fn add(schemas: &mut Map<String, Value>) {
+    let text = json!({"type": "string"});
+    let count = json!({"type": "integer", "minimum": 0});
+    schemas.insert(
+        "Id".to_owned(),
+        json!({
+            "type": "string",
+            "description": "An identifier.",
+            "minLength": 1,
+            "maxLength": MAX_ID_LENGTH,
+            "pattern": "^[A-Za-z0-9_.:-]+$",
+        }),
+    );
+    schemas.insert(
+        "Timestamp".to_owned(),
+        json!({"type": "string", "format": "date-time", "description": "UTC, with milliseconds."}),
+    );
+    schemas.insert(
+        "Metadata".to_owned(),
+        json!({
+            "type": "object",
+            "description": "Whatever the sender put there. It is carried, and not changed.",
+            "additionalProperties": true,
+        }),
+    );
+    schemas.insert("RequestMetadata".to_owned(), request());
+    object(
+        schemas,
+        "TaskMetadata",
+        "What is told about a task, an artifact or an event. On 1.0 the notes under `shared` are there for callers that \
+         activated their extensions.",
+        &[],
+        json!({"shared": reference("SharedMetadata")}),
+    );
+    schemas["TaskMetadata"]["additionalProperties"] = json!(true);
+    object(
+        schemas,
+        "SharedMetadata",
+        "The notes of the extensions.",
+        &[],
+        json!({
+            "session": {
+                "type": "object",
+                "required": ["id"],
+                "properties": {"id": reference("Id"), "title": text},
+            },
+            "usage": {
+                "type": "object",
+                "properties": {
+                    "input_tokens": count,
+                    "output_tokens": count,
+                    "total_tokens": count,
+                    "reasoning_tokens": count,
+                    "cache_tokens": {
+                        "type": "object",
+                        "properties": {"read_tokens": count, "write_tokens": count},
+                    },
+                    "cost": {"type": "number", "minimum": 0},
+                },
+            },
+            "progress": {
+                "type": "object",
+                "required": ["type"],
+                "properties": {"type": text},
+                "additionalProperties": true,
+            },
+            "interrupt": reference("InterruptNote"),
+            "parent": {
+                "type": "object",
+                "description": "The task that a sub-agent works for.",
+                "required": ["task_id", "depth"],
+                "properties": {"task_id": reference("Id"), "call_id": text, "depth": count},
+            },
+            "stream": {
+                "type": "object",
+                "properties": {
+                    "block_type": {"enum": block_types()},
+                    "source": text,
+                    "message_id": reference("Id"),
+                    "event_id": text,
+                    "sequence": count,
+                    "role": {"const": "agent"},
+                },
+            },
+        }),
+    );
+    object(
+        schemas,
+        "InterruptNote",
+        "What the agent asks, or how that ended.",
+        &["request_id", "type", "phase"],
+        json!({
+            "request_id": reference("Id"),
+            "type": {"enum": [AskKind::Permission.as_str(), AskKind::Question.as_str()]},
+            "phase": {"enum": ["asked", "resolved"]},
+            "details": {"type": "object", "additionalProperties": true},
+            "resolution": {"enum": ["replied", "rejected"]},
+            "outcome": text,
+        }),
+    );
+}
+
+fn block_types() -> [&'static str; 4] {
+    [BlockKind::Text, BlockKind::Reasoning, BlockKind::ToolCall, BlockKind::File].map(BlockKind::as_str)
+}
+
+/// What is read from the metadata of a send.
+fn request() -> Value {
+    let line = json!({"type": "string", "maxLength": 1024});
+    let open = |fields: Value| json!({"type": "object", "properties": fields, "additionalProperties": true});
+    let mut metadata = open(json!({
+        "shared": open(json!({
+            "session": open(json!({"id": reference("Id")})),
+            "model": open(json!({"providerID": line, "modelID": line})),
+            "delivery": {"enum": Delivery::ALL.map(Delivery::as_str)},
+        })),
+        "opencode": open(json!({
+            "directory": line,
+            "workspace": open(json!({"id": {"type": "string", "pattern": "^wrk"}})),
+            "agent": line,
+            "variant": line,
+            "system": {"type": "string", "maxLength": 65536},
+        })),
+        "iac_code": open(json!({"cwd": line})),
+    }));
+    metadata["description"] = json!(
+        "What the caller wants of the gateway. Everything else in there is carried. On 1.0 a session, a directory, a workspace \
+         and a model belong to extensions, which have to be activated."
+    );
+    metadata
+}

@@ -1,0 +1,111 @@
+//! What callers send.
+
+use longshore_model::Role;
+use serde_json::{Map, Value, json};
+
+use super::content::Dialect;
+use super::{list_of, object, reference};
+
+pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
+    let user = json!({
+        "allOf": [
+            dialect.reference("Message"),
+            {"type": "object", "properties": {"role": {"const": dialect.role(Role::User)}}},
+        ],
+    });
+    object(
+        schemas,
+        &dialect.named("SendMessageRequest"),
+        "A message, and how it is to be answered.",
+        &["message"],
+        json!({
+            "message": user,
+            "configuration": dialect.reference("SendMessageConfiguration"),
+            "metadata": reference("RequestMetadata"),
+        }),
+    );
+    let mut configuration = json!({
+        "acceptedOutputModes": {
+            "type": "array",
+            "items": {"type": "string", "maxLength": 255},
+            "maxItems": 64,
+            "description": "Media types, or ranges of them.",
+        },
+        "historyLength": history_length(),
+    });
+    let (key, description) = match dialect {
+        Dialect::V1 => {
+            ("returnImmediately", "Do not wait for the end of the turn. Without it the answer waits.")
+        }
+        Dialect::V03Rpc => ("blocking", "Wait for the end of the turn. Without it the answer waits."),
+        Dialect::V03Rest => {
+            ("blocking", "Wait for the end of the turn. Without it the answer does not wait.")
+        }
+    };
+    configuration[key] = json!({"type": "boolean", "description": description});
+    object(
+        schemas,
+        &dialect.named("SendMessageConfiguration"),
+        "How a message is to be answered.",
+        &[],
+        configuration,
+    );
+    if dialect == Dialect::V03Rest {
+        // Its other requests have no body.
+        return;
+    }
+    object(
+        schemas,
+        &dialect.named("GetTaskRequest"),
+        "A task, and how much of its history is wanted.",
+        &["id"],
+        json!({"id": reference("Id"), "historyLength": history_length()}),
+    );
+    object(schemas, &dialect.named("TaskIdRequest"), "A task.", &["id"], json!({"id": reference("Id")}));
+    object(schemas, &dialect.named("ListTasksRequest"), "Which tasks are wanted.", &[], list_fields(dialect));
+}
+
+fn history_length() -> Value {
+    json!({
+        "type": "integer",
+        "format": "int32",
+        "minimum": 0,
+        "maximum": i32::MAX,
+        "description": "At most so many of the newest messages.",
+    })
+}
+
+/// The fields of a list request: of its parameters, and of its query.
+pub(in crate::openapi) fn list_fields(dialect: Dialect) -> Value {
+    json!({
+        "contextId": reference("Id"),
+        "status": dialect.reference("TaskState"),
+        "statusTimestampAfter": {"type": "string", "format": "date-time", "description": "At this moment or after it."},
+        "pageSize": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 100, "default": 50},
+        "pageToken": {"type": "string", "description": "The `nextPageToken` of the page before."},
+        "historyLength": history_length(),
+        "includeArtifacts": {"type": "boolean", "default": false},
+    })
+}
+
+/// The parameters of a method of an extension, by its name.
+pub(super) fn extension_field(name: &str) -> Value {
+    match name {
+        "request_id" => reference("Id"),
+        "reply" => {
+            json!({"enum": longshore_model::PermissionReply::ALL.map(longshore_model::PermissionReply::as_str)})
+        }
+        "answers" => list_of(&list_of(&json!({"type": "string"}))),
+        "message" => json!({"type": "string"}),
+        // What stands in these objects is not looked at.
+        "metadata" => json!({
+            "type": "object",
+            "properties": {
+                "opencode": {"type": "object", "additionalProperties": true},
+                "shared": {"type": "object", "additionalProperties": true},
+            },
+            "additionalProperties": false,
+        }),
+        _ => json!({}),
+    }
+}

@@ -1,0 +1,47 @@
+//! Health.
+
+use serde_json::{Map, Value, json};
+
+use super::{object, reference};
+
+pub(super) fn add(schemas: &mut Map<String, Value>) {
+    let text = json!({"type": "string"});
+    object(
+        schemas,
+        "Health",
+        "What works and what does not.",
+        &["status", "service", "version", "live", "ready", "stopping", "parts", "profile"],
+        json!({
+            "status": {"enum": ["ok", "degraded", "unavailable"]},
+            "service": text,
+            "version": text,
+            "live": {"type": "boolean"},
+            "ready": {"type": "boolean", "description": "New work can be taken."},
+            "stopping": {"type": "boolean"},
+            "parts": {
+                "type": "object",
+                "required": ["opencode", "store"],
+                "properties": {"opencode": reference("HealthPart"), "store": reference("HealthPart")},
+            },
+            "profile": {
+                "type": "object",
+                "description": "What kind of deployment this is, and what is switched on.",
+                "required": ["profile_id", "deployment", "runtime_features", "protocol_version"],
+                "properties": {
+                    "profile_id": text,
+                    "deployment": {"type": "object", "additionalProperties": true},
+                    "runtime_features": {"type": "object", "additionalProperties": true},
+                    "runtime_context": {"type": "object", "additionalProperties": true},
+                    "protocol_version": text,
+                },
+            },
+        }),
+    );
+    object(
+        schemas,
+        "HealthPart",
+        "A part of the gateway.",
+        &["status"],
+        json!({"status": {"enum": ["up", "degraded", "down"]}, "message": text}),
+    );
+}

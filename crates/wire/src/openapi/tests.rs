@@ -1,0 +1,268 @@
+//! The document is whole, says what there is, and what is written is as it says.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use longshore_model::{Entry, Error, ErrorKind, Interrupt, OutputModes, Task, TaskEvent};
+use proptest::prelude::*;
+
+use super::schema::Dialect;
+use super::*;
+use crate::contract::{Base, HealthFacts, Part, card, full_deployment, health, merged_card};
+use crate::extension::Activated;
+use crate::jsonrpc::{self, Id};
+use crate::surface::{Endpoint, Line, OPERATIONS, ROUTES};
+use crate::v1::encode::View;
+use crate::{arbitrary, v1, v03};
+
+mod check;
+
+/// Made once: properties are held against it thousands of times.
+fn whole() -> &'static Value {
+    static WHOLE: LazyLock<Value> = LazyLock::new(|| value(&Deployment::default(), Audience::Authenticated));
+    &WHOLE
+}
+
+/// Holds bytes against a schema of the document by its name.
+fn holds(document: &Value, name: &str, bytes: &[u8]) -> Result<(), String> {
+    let value: Value = serde_json::from_slice(bytes).expect("JSON");
+    check::check(document, &schema::reference(name), &value).map_err(|why| format!("{name}: {why}"))
+}
+
+#[test]
+fn the_documents() {
+    for (name, deployment) in [("default", Deployment::default()), ("full", full_deployment())] {
+        for (audience, word) in
+            [(Audience::Anonymous, "anonymous"), (Audience::Authenticated, "authenticated")]
+        {
+            let bytes = document(&deployment, audience);
+            let document: Value = serde_json::from_slice(&bytes).unwrap();
+            let text = serde_json::to_string_pretty(&document).unwrap();
+            insta::assert_snapshot!(format!("{name}_{word}"), text);
+        }
+    }
+}
+
+#[test]
+fn every_endpoint_is_a_path_and_every_path_an_endpoint() {
+    let mut expected: HashSet<String> = HashSet::new();
+    for line in Line::ALL {
+        expected
+            .extend(OPERATIONS.iter().flat_map(|operation| operation.rest(line)).map(ToString::to_string));
+    }
+    for route in &ROUTES {
+        let endpoints = route.verbs.iter().map(|verb| Endpoint { verb: *verb, path: route.path });
+        expected.extend(endpoints.map(|endpoint| endpoint.to_string()));
+    }
+    let document = whole();
+    let mut found = HashSet::new();
+    let mut ids = HashSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (verb, operation) in item.as_object().unwrap() {
+            if !matches!(verb.as_str(), "parameters" | "servers") {
+                found.insert(format!("{} {path}", verb.to_ascii_uppercase()));
+                assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{operation}");
+            }
+        }
+    }
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn every_reference_leads_somewhere_and_nothing_is_left_over() {
+    for deployment in [Deployment::default(), full_deployment()] {
+        for audience in [Audience::Anonymous, Audience::Authenticated] {
+            let document = value(&deployment, audience);
+            for kind in ["schemas", "responses"] {
+                let mut names = Vec::new();
+                references(&document, &format!("#/components/{kind}/"), &mut names);
+                let names: BTreeSet<String> = names.into_iter().collect();
+                let defined = document["components"][kind].as_object();
+                let defined: BTreeSet<String> =
+                    defined.into_iter().flatten().map(|(name, _)| name.clone()).collect();
+                assert_eq!(names, defined, "{kind} {audience:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn strangers_see_where_the_cards_are_and_nothing_else() {
+    let document = value(&full_deployment(), Audience::Anonymous);
+    let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
+    assert_eq!(paths, ["/.well-known/agent-card.json", "/.well-known/agent.json", "/livez"]);
+    let schemas: Vec<&String> = document["components"]["schemas"].as_object().unwrap().keys().collect();
+    assert_eq!(schemas, ["AgentExtension", "AgentSkill", "AgentCard", "V03AgentCard"]);
+    assert!(document["components"].get("securitySchemes").is_none());
+    for word in ["tasks", "message", "harbour\"", "/srv", "health", "jsonrpc"] {
+        assert!(!document.to_string().contains(word), "{word}");
+    }
+}
+
+#[test]
+fn a_line_that_is_not_served_is_not_told() {
+    let deployment = Deployment { lines: vec![Line::V1], ..Deployment::default() };
+    let text = value(&deployment, Audience::Authenticated)["paths"].to_string();
+    assert!(!text.contains("/v1/") && !text.contains("message/send") && !text.contains("agent.json"));
+}
+
+#[test]
+fn examples_can_be_sent_as_they_stand() {
+    let document = whole();
+    let values = |path: &str| -> Vec<String> {
+        let content = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"];
+        let examples = content["examples"].as_object().unwrap().values();
+        let values: Vec<Value> = examples.map(|example| example["value"].clone()).collect();
+        for value in &values {
+            check::check(document, &content["schema"], value).unwrap();
+        }
+        values.iter().map(ToString::to_string).collect()
+    };
+    for body in values("/message:send") {
+        v1::decode::send_message(&body).unwrap();
+    }
+    for body in values("/v1/message:send") {
+        v03::decode::send_message(v03::Dialect::Rest, &body).unwrap();
+    }
+    for body in values("/") {
+        let call = jsonrpc::parse(body.as_bytes()).unwrap();
+        let params = call.params.unwrap().get();
+        if let Some(method) = v1::extension::Method::find(&call.method) {
+            method.read(params, [method.extension].into_iter().collect()).unwrap();
+        } else if v1::method::Method::parse(&call.method)
+            .is_some_and(|method| method == v1::method::Method::SendMessage)
+        {
+            v1::decode::send_message(params).unwrap();
+        } else if call.method == "message/send" {
+            v03::decode::send_message(v03::Dialect::Rpc, params).unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_error_is_as_it_says() {
+    let document = whole();
+    for kind in ErrorKind::ALL {
+        let plain = Error::new(kind, "Why.").detail("taskId", "t").detail("supportedMethods", "[\"a\"]");
+        for error in [plain, Error::invalid("pageSize", "must be from 1 to 100")] {
+            for (name, bytes) in [
+                ("RestError", v1::error::rest_body(&error)),
+                ("V03RestError", v03::error::rest_body(&error)),
+                ("JsonRpcResponse", jsonrpc::error(&Id::Number("1".to_owned()), &error)),
+                ("JsonRpcResponse", v03::error::jsonrpc(&Id::Null, &error)),
+            ] {
+                holds(document, name, &bytes).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn cards_and_health_are_as_they_say() {
+    let document = whole();
+    for deployment in [Deployment::default(), full_deployment()] {
+        for audience in [Audience::Anonymous, Audience::Authenticated] {
+            let new = card(&deployment, Line::V1, audience, Base::Root);
+            let old = card(&deployment, Line::V03, audience, Base::Root);
+            let merged = merged_card(&deployment, audience);
+            for (name, bytes) in [
+                ("AgentCard", v1::card::encode(&new)),
+                ("AgentCard", v03::card::merged(&merged)),
+                ("V03AgentCard", v03::card::encode(&old, v03::Dialect::Rpc)),
+                ("V03AgentCard", v03::card::encode(&old, v03::Dialect::Rest)),
+            ] {
+                holds(document, name, &bytes).unwrap();
+            }
+        }
+        for opencode in [Part::Up, Part::Down("Gone.".to_owned())] {
+            let facts = HealthFacts { opencode, store: Part::Up, stopping: false };
+            holds(document, "Health", &health(&deployment, Line::V1, &facts)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn answers_to_asks_are_as_they_say() {
+    let document = whole();
+    let answered = v1::extension::answered(&longshore_model::RequestId::parse("per_1").unwrap());
+    holds(document, "InterruptAnswered", &answered).unwrap();
+    let none: [Interrupt; 0] = [];
+    holds(document, "InterruptList", &v1::extension::asks(&none)).unwrap();
+}
+
+/// The answers and frames of a task in one dialect, each with the schema that it is said to fit.
+fn written(task: &Task, entry: &Entry, dialect: Dialect, view: View) -> Vec<(&'static str, Bytes)> {
+    let output = OutputModes::default();
+    let page = std::slice::from_ref(task);
+    let old = match dialect {
+        Dialect::V1 => {
+            let frame = v1::encode::stream_entry(&task.id, &task.context_id, entry, view, &output);
+            return vec![
+                ("Task", v1::encode::task(task, view)),
+                ("SendMessageResponse", v1::encode::send_response(task, view)),
+                ("TaskPage", v1::encode::list_response(page, view, "", 1, 1)),
+                ("StreamResponse", frame.unwrap_or_else(|| v1::encode::stream_task(task, view, None))),
+            ];
+        }
+        Dialect::V03Rpc => v03::Dialect::Rpc,
+        Dialect::V03Rest => v03::Dialect::Rest,
+    };
+    let mut stream = v03::encode::Stream::from_start(view, old);
+    let frame = match stream.step(&entry.event, &output) {
+        v03::encode::Step::Frame(frame) => frame.encode(&task.id, &task.context_id, entry, &output),
+        _ => v03::encode::stream_task(task, view, old, None),
+    };
+    vec![
+        ("Task", v03::encode::task(task, view, old)),
+        (
+            if old == v03::Dialect::Rpc { "Task" } else { "SendMessageResponse" },
+            v03::encode::send_response(task, view, old),
+        ),
+        ("TaskPage", v03::encode::list_response(page, view, old, "", 1, 1)),
+        ("StreamResponse", frame),
+    ]
+}
+
+proptest! {
+    // Each case is held against a dozen schemas, all the way down.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_is_written_is_as_it_says(
+        (_, task) in arbitrary::noted_task(), (_, entry) in arbitrary::noted_entry(), is_told in any::<bool>(),
+    ) {
+        let document = whole();
+        let activated = if is_told { Activated::ALL } else { Activated::NONE };
+        let view = View { activated, ..View::default() };
+        for dialect in Dialect::ALL {
+            for (name, bytes) in written(&task, &entry, dialect, view) {
+                let held = holds(document, &dialect.named(name), &bytes);
+                prop_assert!(held.is_ok(), "{}", held.unwrap_err());
+            }
+            if dialect != Dialect::V03Rest {
+                let result = written(&task, &entry, dialect, view).remove(1).1;
+                let answer = jsonrpc::result(&Id::String("a".to_owned()), &result);
+                let held = holds(document, "JsonRpcResponse", &answer);
+                prop_assert!(held.is_ok(), "{}", held.unwrap_err());
+            }
+        }
+    }
+
+    #[test]
+    fn messages_that_fit_are_read(message in arbitrary::message()) {
+        let document = whole();
+        let entry = Entry {
+            seq: longshore_model::Seq(1),
+            event: TaskEvent::submitted(
+                longshore_model::ContextId::parse("c").unwrap(), message, longshore_model::Timestamp(0),
+            ),
+        };
+        let task = longshore_model::TaskId::parse("t").unwrap();
+        let context = longshore_model::ContextId::parse("c").unwrap();
+        let frame = v1::encode::stream_entry(&task, &context, &entry, View::default(), &OutputModes::default());
+        let frame: Value = serde_json::from_slice(&frame.unwrap()).unwrap();
+        let body = json!({"message": frame["task"]["history"][0]});
+        let fits = check::check(document, &schema::reference("SendMessageRequest"), &body).is_ok();
+        prop_assert_eq!(fits, v1::decode::send_message(&body.to_string()).is_ok(), "{}", body);
+    }
+}

@@ -1,0 +1,159 @@
+//! As much of JSON Schema as the document uses. A keyword that is not known here fails the test that meets it.
+//!
+//! It is stricter than the standard in one thing: a field of an object that no schema speaks of is an error, so that nothing is
+//! written that the document does not tell.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::{base64, time};
+
+/// Holds a value against a schema of a document.
+pub(super) fn check(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
+    let seen = fits(document, schema, value)?;
+    let Some(fields) = value.as_object() else { return Ok(()) };
+    match fields.keys().find(|key| !seen.contains(*key)) {
+        Some(key) => Err(format!("nothing is said of {key} in {value}")),
+        None => Ok(()),
+    }
+}
+
+/// The fields that the schema speaks of, if the value fits.
+fn fits(document: &Value, schema: &Value, value: &Value) -> Result<BTreeSet<String>, String> {
+    let schema = schema.as_object().expect("a schema is an object");
+    let mut seen = BTreeSet::new();
+    let wrong = || Err(format!("{value} is not as {}", Value::Object(schema.clone())));
+    for (keyword, rule) in schema {
+        let number = || rule.as_f64().expect("a number");
+        let length = |has: Option<usize>| has.map(|has| i64::try_from(has).expect("a length"));
+        let texts = value.as_str().map(|text| text.chars().count());
+        let items = value.as_array().map(Vec::len);
+        let limit = rule.as_i64();
+        let is_good = match keyword.as_str() {
+            "title" | "description" | "default" => true,
+            "$ref" => {
+                let pointer = rule.as_str().expect("a text").trim_start_matches('#');
+                let target = document.pointer(pointer).expect("a reference leads somewhere");
+                seen.extend(fits(document, target, value)?);
+                true
+            }
+            "type" => match rule {
+                Value::String(name) => is_of(value, name),
+                names => names
+                    .as_array()
+                    .expect("a list")
+                    .iter()
+                    .any(|name| is_of(value, name.as_str().expect("a text"))),
+            },
+            "const" => value == rule,
+            "enum" => rule.as_array().expect("a list").contains(value),
+            "minLength" => length(texts).is_none_or(|has| Some(has) >= limit),
+            "maxLength" => length(texts).is_none_or(|has| Some(has) <= limit),
+            "minItems" => length(items).is_none_or(|has| Some(has) >= limit),
+            "maxItems" => length(items).is_none_or(|has| Some(has) <= limit),
+            "minimum" => value.as_f64().is_none_or(|has| has >= number()),
+            "maximum" => value.as_f64().is_none_or(|has| has <= number()),
+            "pattern" => value.as_str().is_none_or(|text| matches(text, rule.as_str().expect("a text"))),
+            "format" => value.as_str().is_none_or(|text| rule != "date-time" || time::parse(text).is_some()),
+            "contentEncoding" => value.as_str().is_none_or(|text| base64::decode(text).is_some()),
+            "required" => value.as_object().is_none_or(|fields| {
+                rule.as_array()
+                    .expect("a list")
+                    .iter()
+                    .all(|name| fields.contains_key(name.as_str().expect("a text")))
+            }),
+            "items" => {
+                for item in value.as_array().into_iter().flatten() {
+                    check(document, rule, item)?;
+                }
+                true
+            }
+            "properties" => {
+                let rules = rule.as_object().expect("an object");
+                for (key, field) in value.as_object().into_iter().flatten() {
+                    if let Some(rule) = rules.get(key) {
+                        seen.insert(key.clone());
+                        check(document, rule, field).map_err(|why| format!("{key}: {why}"))?;
+                    }
+                }
+                true
+            }
+            "additionalProperties" => {
+                additional(document, schema, rule, value, &mut seen)?;
+                true
+            }
+            "allOf" => {
+                for part in rule.as_array().expect("a list") {
+                    seen.extend(fits(document, part, value)?);
+                }
+                true
+            }
+            "oneOf" | "anyOf" => {
+                let found: Vec<_> =
+                    rule.as_array().expect("a list").iter().map(|part| fits(document, part, value)).collect();
+                let good = found.iter().filter(|found| found.is_ok()).count();
+                seen.extend(found.iter().flatten().flatten().cloned());
+                if good == 0 {
+                    let why: Vec<String> = found.into_iter().filter_map(Result::err).collect();
+                    return Err(why.join("; "));
+                }
+                keyword == "anyOf" || good == 1
+            }
+            _ => panic!("{keyword} is not known"),
+        };
+        if !is_good {
+            return wrong();
+        }
+    }
+    // Where nothing is said at all, everything may stand.
+    let is_silent = schema.keys().all(|keyword| matches!(keyword.as_str(), "title" | "description"));
+    if is_silent {
+        seen.extend(value.as_object().into_iter().flatten().map(|(key, _)| key.clone()));
+    }
+    Ok(seen)
+}
+
+fn additional(
+    document: &Value,
+    schema: &Map<String, Value>,
+    rule: &Value,
+    value: &Value,
+    seen: &mut BTreeSet<String>,
+) -> Result<(), String> {
+    let listed = schema.get("properties").and_then(Value::as_object);
+    for (key, field) in value.as_object().into_iter().flatten() {
+        if listed.is_some_and(|listed| listed.contains_key(key)) {
+            continue;
+        }
+        match rule {
+            Value::Bool(true) => {}
+            Value::Bool(false) => return Err(format!("{key} may not be there")),
+            rule => check(document, rule, field).map_err(|why| format!("{key}: {why}"))?,
+        }
+        seen.insert(key.clone());
+    }
+    Ok(())
+}
+
+fn is_of(value: &Value, name: &str) -> bool {
+    match name {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        _ => panic!("{name} is no type"),
+    }
+}
+
+/// The patterns of the document, by hand.
+fn matches(text: &str, pattern: &str) -> bool {
+    match pattern {
+        "^[A-Za-z0-9_.:-]+$" => longshore_model::id::check_id(text).is_ok(),
+        "^wrk" => text.starts_with("wrk"),
+        _ => panic!("{pattern} is not known"),
+    }
+}
