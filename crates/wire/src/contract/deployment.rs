@@ -31,6 +31,7 @@ pub struct Deployment {
     pub session_shell: bool,
     /// There are no methods for it yet, so this must stay off: it is declared only.
     pub workspace_mutations: bool,
+    /// Nothing serves them yet, so this must stay off: it is declared only.
     pub metrics: bool,
     pub environment: Environment,
     pub project: Option<String>,

@@ -28,7 +28,7 @@ pub(crate) fn full() -> Deployment {
         directory_override: false,
         session_shell: false,
         workspace_mutations: false,
-        metrics: true,
+        metrics: false,
         environment: Environment {
             sandbox_mode: SandboxMode::WorkspaceWrite,
             filesystem_scope: FilesystemScope::WorkspaceAndDeclaredRoots,
@@ -169,7 +169,7 @@ fn is_whole(value: &Value) -> bool {
 
 #[test]
 fn what_would_write_is_off_where_nothing_can_be_written() {
-    let on = Deployment { session_shell: true, workspace_mutations: true, ..full() };
+    let on = Deployment { session_shell: true, workspace_mutations: true, metrics: true, ..full() };
     let read_only = |environment| Deployment { environment, ..on.clone() };
     for (deployment, is_on) in [
         (on.clone(), true),
@@ -179,6 +179,7 @@ fn what_would_write_is_off_where_nothing_can_be_written() {
         let features = &profile(&deployment, Line::V1)["runtime_features"];
         assert_eq!(features["session_shell"]["enabled"], is_on);
         assert_eq!(features["workspace_mutations"]["enabled"], is_on);
+        assert_eq!(features["service_features"]["metrics_endpoint"]["availability"], "enabled");
     }
 }
 

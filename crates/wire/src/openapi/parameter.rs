@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::schema::{Dialect, list_fields, reference};
+use super::schema::{self, Dialect, list_fields, reference};
 use crate::contract::Deployment;
 use crate::extension::HEADER;
 use crate::surface::Line;
@@ -23,23 +23,14 @@ pub(super) fn of_rpc(deployment: &Deployment) -> Vec<Value> {
     vec![version(&deployment.lines), extensions(), last_event_id()]
 }
 
-pub(super) fn of_card() -> Vec<Value> {
-    let description = "The tags of the versions that the caller has.";
-    vec![
-        version(&Line::ALL),
-        json!({"name": "If-None-Match", "in": "header", "description": description, "schema": {"type": "string"}}),
-    ]
-}
-
 pub(super) fn of_list(dialect: Dialect) -> Vec<Value> {
     let fields = list_fields(dialect);
     let fields = fields.as_object().into_iter().flatten();
     fields.map(|(name, schema)| json!({"name": name, "in": "query", "schema": schema})).collect()
 }
 
-pub(super) fn history_length() -> Value {
-    let fields = list_fields(Dialect::V1);
-    json!({"name": "historyLength", "in": "query", "schema": fields["historyLength"]})
+pub(super) fn history_length(dialect: Dialect) -> Value {
+    json!({"name": "historyLength", "in": "query", "schema": schema::history_length(dialect)})
 }
 
 pub(super) fn last_event_id() -> Value {
@@ -51,8 +42,26 @@ pub(super) fn last_event_id() -> Value {
     })
 }
 
+pub(super) fn if_none_match() -> Value {
+    json!({
+        "name": "If-None-Match",
+        "in": "header",
+        "description": "The tags of the versions that the caller has.",
+        "schema": {"type": "string"},
+    })
+}
+
+pub(super) fn range() -> Value {
+    json!({
+        "name": "Range",
+        "in": "header",
+        "description": "The bytes that are wanted, in one range.",
+        "schema": {"type": "string"},
+    })
+}
+
 /// A patch number may follow, which means nothing.
-fn version(lines: &[Line]) -> Value {
+pub(super) fn version(lines: &[Line]) -> Value {
     let versions: Vec<&str> = lines.iter().map(|line| line.version()).collect();
     json!({
         "name": "A2A-Version",

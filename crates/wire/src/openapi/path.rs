@@ -89,7 +89,10 @@ fn of_operation(operation: &Operation, line: Line, endpoint: Endpoint) -> Value 
         parameters.extend(parameter::of_list(dialect));
     }
     if operation.method == Method::GetTask {
-        parameters.push(parameter::history_length());
+        parameters.push(parameter::history_length(dialect));
+    }
+    if operation.method == Method::GetExtendedAgentCard {
+        parameters.push(parameter::if_none_match());
     }
     if operation.streams {
         parameters.push(parameter::last_event_id());
@@ -172,13 +175,12 @@ fn body(operation: &Operation, dialect: Dialect, verb: Verb) -> Option<Value> {
         // Empty, or an object that is not looked at but for the id of the path.
         _ => (json!({"type": "object", "additionalProperties": true}), false),
     };
-    let mut content = json!({"schema": schema});
+    let mut media = json!({"application/json": {"schema": schema}});
     if is_required {
-        content["examples"] = Value::Object(example::sends(dialect));
+        media["application/json"]["examples"] = Value::Object(example::sends(dialect));
     }
-    let mut media = json!({"application/json": content});
     if dialect == Dialect::V1 {
-        media["application/a2a+json"] = content;
+        media["application/a2a+json"] = json!({"schema": schema});
     }
     Some(json!({"required": is_required, "content": media}))
 }
@@ -203,13 +205,21 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
             response::rpc(deployment)
         }
         Served::Card => {
-            entry["parameters"] = json!(parameter::of_card());
+            entry["parameters"] = json!([parameter::version(&deployment.lines), parameter::if_none_match()]);
             let both = json!({"anyOf": [reference("AgentCard"), reference("V03AgentCard")]});
             card(&both, verb)
         }
-        Served::File => response::file(verb),
+        Served::File => {
+            entry["parameters"] = json!([parameter::if_none_match(), parameter::range()]);
+            response::file(verb)
+        }
         Served::Health => response::health(),
-        Served::OpenApi => ok(response::plain_json(&json!({"type": "object", "additionalProperties": true}))),
+        Served::OpenApi => {
+            let document = json!({"type": "object", "additionalProperties": true});
+            let mut responses = ok(response::plain_json(&document));
+            responses.insert("401".to_owned(), response::error(Line::V1, 401));
+            responses
+        }
         Served::Alive => ok(json!({"description": "It runs."})),
     };
     match route.access {

@@ -26,14 +26,24 @@ pub(super) fn all(deployment: &Deployment) -> Map<String, Value> {
     }
     let mut rpc = plain_json(&reference("JsonRpcError"));
     rpc["description"] = json!("HTTP itself refuses, or a handler broke.");
+    let mut unauthenticated = rpc.clone();
+    unauthenticated["headers"] = challenge();
     responses.insert("RpcError".to_owned(), rpc);
+    responses.insert("RpcError401".to_owned(), unauthenticated);
     responses
 }
 
 /// The errors that an operation of a line can end in.
 pub(super) fn errors(line: Line) -> Map<String, Value> {
-    let of = |status: u16| json!({"$ref": format!("#/components/responses/{}", name(line, status))});
-    rows(line).into_keys().map(|status| (status.to_string(), of(status))).collect()
+    rows(line).into_keys().map(|status| (status.to_string(), error(line, status))).collect()
+}
+
+pub(super) fn error(line: Line, status: u16) -> Value {
+    shared(&name(line, status))
+}
+
+fn shared(name: &str) -> Value {
+    json!({"$ref": format!("#/components/responses/{name}")})
 }
 
 /// The words of the errors, by status. A path that takes other verbs is another operation, so 405 is none of any.
@@ -122,8 +132,9 @@ pub(super) fn rpc(deployment: &Deployment) -> Map<String, Value> {
     let mut responses = Map::new();
     responses.insert("200".to_owned(), content);
     responses.insert("204".to_owned(), json!({"description": "It was a notification."}));
-    for status in ["401", "403", "413", "429", "500", "503"] {
-        responses.insert(status.to_owned(), json!({"$ref": "#/components/responses/RpcError"}));
+    responses.insert("401".to_owned(), shared("RpcError401"));
+    for status in ["403", "413", "429", "500", "503"] {
+        responses.insert(status.to_owned(), shared("RpcError"));
     }
     responses
 }

@@ -13,7 +13,7 @@ mod rpc;
 mod service;
 
 pub(super) use content::Dialect;
-pub(super) use request::list_fields;
+pub(super) use request::{history_length, list_fields};
 
 /// Every schema of these lines, by its name. There are more than a document may need.
 pub(super) fn all(lines: &[Line]) -> Map<String, Value> {

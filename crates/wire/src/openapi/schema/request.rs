@@ -31,7 +31,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
             "maxItems": 64,
             "description": "Media types, or ranges of them.",
         },
-        "historyLength": history_length(),
+        "historyLength": history_length(dialect),
     });
     let (key, description) = match dialect {
         Dialect::V1 => {
@@ -59,19 +59,24 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
         &dialect.named("GetTaskRequest"),
         "A task, and how much of its history is wanted.",
         &["id"],
-        json!({"id": reference("Id"), "historyLength": history_length()}),
+        json!({"id": reference("Id"), "historyLength": history_length(dialect)}),
     );
     object(schemas, &dialect.named("TaskIdRequest"), "A task.", &["id"], json!({"id": reference("Id")}));
     object(schemas, &dialect.named("ListTasksRequest"), "Which tasks are wanted.", &[], list_fields(dialect));
 }
 
-fn history_length() -> Value {
+pub(in crate::openapi) fn history_length(dialect: Dialect) -> Value {
+    let description = match dialect {
+        Dialect::V1 | Dialect::V03Rpc => "At most so many of the newest messages.",
+        // A number of its ProtoJSON cannot be told from one that was left out.
+        Dialect::V03Rest => "At most so many of the newest messages. 0: all of them.",
+    };
     json!({
         "type": "integer",
         "format": "int32",
         "minimum": 0,
         "maximum": i32::MAX,
-        "description": "At most so many of the newest messages.",
+        "description": description,
     })
 }
 
@@ -83,7 +88,8 @@ pub(in crate::openapi) fn list_fields(dialect: Dialect) -> Value {
         "statusTimestampAfter": {"type": "string", "format": "date-time", "description": "At this moment or after it."},
         "pageSize": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 100, "default": 50},
         "pageToken": {"type": "string", "description": "The `nextPageToken` of the page before."},
-        "historyLength": history_length(),
+        // A query tells 0 from nothing in every dialect.
+        "historyLength": history_length(Dialect::V1),
         "includeArtifacts": {"type": "boolean", "default": false},
     })
 }

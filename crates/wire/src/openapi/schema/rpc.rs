@@ -35,7 +35,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>, lines: &[Line]) {
         if !required.is_empty() {
             params["required"] = json!(required);
         }
-        let call = format!("{}Call", method.key);
+        let call = format!("{}Call", pascal_case(method.key));
         schemas.insert(call.clone(), envelope(method.name, &params, !required.is_empty()));
         calls.push(reference(&call));
     }
@@ -116,6 +116,11 @@ pub(super) fn add(schemas: &mut Map<String, Value>, lines: &[Line]) {
             },
         }),
     );
+}
+
+fn pascal_case(key: &str) -> String {
+    let capital = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
+    key.split('_').map(capital).collect()
 }
 
 fn dialect(line: Line) -> Dialect {
