@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::extension::{Activated, Exposure, Extension};
+use crate::jsonrpc::{self, Id};
 use crate::surface::{self, Line};
 use crate::{v1, v03};
 
@@ -93,6 +94,19 @@ fn the_cards() {
                     capabilities.extensions.iter().map(|entry| entry.uri.as_str()).collect();
                 assert_eq!(uris.len(), capabilities.extensions.len());
             }
+        }
+    }
+}
+
+#[test]
+fn health_of_every_line() {
+    let down = Part::Down("OpenCode does not answer; it is being started again.".to_owned());
+    let ill = HealthFacts { opencode: down, store: Part::Up, stopping: false };
+    let well = HealthFacts { opencode: Part::Up, store: Part::Up, stopping: false };
+    for ((name, deployment), facts) in both().into_iter().zip([well, ill]) {
+        for line in Line::ALL {
+            let value: Value = serde_json::from_slice(&health(&deployment, line, &facts)).unwrap();
+            insta::assert_snapshot!(format!("{name}_{}_health", line.version()), pretty(&value));
         }
     }
 }
@@ -186,13 +200,21 @@ fn what_would_write_is_off_where_nothing_can_be_written() {
 #[test]
 fn an_unknown_method_is_told_what_there_is() {
     for line in Line::ALL {
-        let error = unsupported_method(line, "tasks/li\nst");
+        let error = unsupported_method(line, "tasks/pur\nge");
         assert_eq!(error.kind(), ErrorKind::MethodNotFound);
         let detail = |name: &str| error.details().iter().find(|(key, _)| key == name).unwrap().1.clone();
-        assert_eq!(detail("method"), "tasks/list");
+        assert_eq!(detail("method"), "tasks/purge");
         assert_eq!(detail("protocolVersion"), line.version());
         let methods: Vec<String> = serde_json::from_str(&detail("supportedMethods")).unwrap();
         assert_eq!(methods, surface::supported_methods(line));
+
+        let id = Id::Number("7".to_owned());
+        let bytes = match line {
+            Line::V1 => jsonrpc::error(&id, &error),
+            Line::V03 => v03::error::jsonrpc(&id, &error),
+        };
+        let value: Value = serde_json::from_slice(&bytes).unwrap();
+        insta::assert_snapshot!(format!("{}_unsupported_method", line.version()), pretty(&value));
     }
 }
 

@@ -3,7 +3,10 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use longshore_model::{Entry, Error, ErrorKind, Interrupt, OutputModes, Task, TaskEvent};
+use longshore_model::{
+    Ask, AskKind, ContextId, Entry, Error, ErrorKind, Interrupt, Json, OutputModes, Principal, RequestId,
+    Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
+};
 use proptest::prelude::*;
 
 use super::schema::Dialect;
@@ -184,10 +187,30 @@ fn cards_and_health_are_as_they_say() {
 #[test]
 fn answers_to_asks_are_as_they_say() {
     let document = whole();
-    let answered = v1::extension::answered(&longshore_model::RequestId::parse("per_1").unwrap());
+    let answered = v1::extension::answered(&RequestId::parse("per_1").unwrap());
     holds(document, "InterruptAnswered", &answered).unwrap();
-    let none: [Interrupt; 0] = [];
-    holds(document, "InterruptList", &v1::extension::asks(&none)).unwrap();
+    let interrupt = |kind, expires_at| Interrupt {
+        ask: Ask {
+            request_id: RequestId::parse("per_1").unwrap(),
+            kind,
+            session: SessionId::parse("ses_1").unwrap(),
+            summary: "May I?".to_owned(),
+            details: Json::parse(r#"{"permission":"bash"}"#).unwrap(),
+            questions: Vec::new(),
+        },
+        owner: Principal::new("ada"),
+        task: TaskId::parse("t").unwrap(),
+        context: ContextId::parse("c").unwrap(),
+        asked_at: Timestamp(0),
+        expires_at,
+        closed: None,
+    };
+    let some = [interrupt(AskKind::Permission, Some(Timestamp(1_500))), interrupt(AskKind::Question, None)];
+    for asks in [&some[..], &[]] {
+        let list = v1::extension::asks(asks);
+        holds(document, "InterruptList", &list).unwrap();
+        holds(document, "JsonRpcResponse", &jsonrpc::result(&Id::Null, &list)).unwrap();
+    }
 }
 
 /// The answers and frames of a task in one dialect, each with the schema that it is said to fit.
@@ -249,20 +272,27 @@ proptest! {
     }
 
     #[test]
-    fn messages_that_fit_are_read(message in arbitrary::message()) {
-        let document = whole();
-        let entry = Entry {
-            seq: longshore_model::Seq(1),
-            event: TaskEvent::submitted(
-                longshore_model::ContextId::parse("c").unwrap(), message, longshore_model::Timestamp(0),
-            ),
-        };
-        let task = longshore_model::TaskId::parse("t").unwrap();
-        let context = longshore_model::ContextId::parse("c").unwrap();
-        let frame = v1::encode::stream_entry(&task, &context, &entry, View::default(), &OutputModes::default());
-        let frame: Value = serde_json::from_slice(&frame.unwrap()).unwrap();
-        let body = json!({"message": frame["task"]["history"][0]});
-        let fits = check::check(document, &schema::reference("SendMessageRequest"), &body).is_ok();
-        prop_assert_eq!(fits, v1::decode::send_message(&body.to_string()).is_ok(), "{}", body);
+    fn messages_that_fit_are_read(message in arbitrary::message(), task in arbitrary::task()) {
+        let task = Task { history: vec![message], ..task };
+        for dialect in Dialect::ALL {
+            let bytes = written(&task, &submitted(&task), dialect, View::default()).remove(0).1;
+            let value: Value = serde_json::from_slice(&bytes).unwrap();
+            let body = json!({"message": value["history"][0]});
+            let schema = schema::reference(&dialect.named("SendMessageRequest"));
+            let fits = check::check(whole(), &schema, &body).is_ok();
+            let body = body.to_string();
+            let read = match dialect {
+                Dialect::V1 => v1::decode::send_message(&body),
+                Dialect::V03Rpc => v03::decode::send_message(v03::Dialect::Rpc, &body),
+                Dialect::V03Rest => v03::decode::send_message(v03::Dialect::Rest, &body),
+            };
+            prop_assert_eq!(fits, read.is_ok(), "{:?} {}", dialect, body);
+        }
     }
+}
+
+/// The first event of a task.
+fn submitted(task: &Task) -> Entry {
+    let event = TaskEvent::submitted(task.context_id.clone(), task.history[0].clone(), Timestamp(0));
+    Entry { seq: Seq(1), event }
 }
