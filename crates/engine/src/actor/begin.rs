@@ -139,7 +139,8 @@ impl Actor {
                     directory
                 } else {
                     // A context of an earlier version that had no session yet.
-                    let wishes = Admission { directory: None, workspace: None, options: &options };
+                    let wishes =
+                        Admission { directory: None, workspace: None, current: None, options: &options };
                     around.agent.admit(wishes).await?.directory
                 };
                 let session = around.agent.open_session(NewSession { directory }).await?;

@@ -141,6 +141,7 @@ impl Engine {
         let admission = Admission {
             directory: wishes.directory.as_deref(),
             workspace: wishes.workspace.as_deref(),
+            current: place.directory.as_deref(),
             options: &wishes.prompt,
         };
         let admitted = self.around.agent.admit(admission).await?.directory;
