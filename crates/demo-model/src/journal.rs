@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::reply;
-use crate::request::{Asked, Purpose, digest};
+use crate::request::{Asked, Media, Purpose, digest};
 use crate::script::Directive;
 
 /// Older requests are forgotten when there are more; `total` still counts them.
@@ -40,6 +40,7 @@ pub struct Entry {
     pub system: String,
     pub prompt: String,
     pub tool_results: Vec<String>,
+    pub media: Vec<Media>,
 }
 
 /// How often a directive that can fail was asked for, at one place of one conversation.
@@ -153,6 +154,7 @@ impl Journal {
             system: excerpt(&asked.system),
             prompt: excerpt(&asked.prompt),
             tool_results: asked.tool_results.iter().map(|result| excerpt(result)).collect(),
+            media: asked.media.clone(),
         });
         // Under the lock, so that whoever sees the count also finds the entry.
         self.counts.send_modify(|counts| counts.requests += 1);
