@@ -53,7 +53,7 @@ struct Driver {
     must_read: Option<Depth>,
     watchdog: Watchdog,
     silence: Silence,
-    /// A watchdog stopped the turn.
+    /// The turn was stopped, by a watchdog or somebody else.
     is_given_up: bool,
     written_files: bool,
 }
@@ -263,6 +263,7 @@ impl Driver {
     }
 
     async fn end(&mut self, outcome: Outcome) -> Result<(), Unheard> {
+        self.is_given_up |= matches!(outcome, Outcome::Canceled { .. });
         self.finish_all().await?;
         let root = &mut self.family.root.translator;
         root.close();

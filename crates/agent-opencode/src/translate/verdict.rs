@@ -108,6 +108,16 @@ impl Translator {
         complete.take_while(endless).count() >= RUNAWAY_LIMIT
     }
 
+    /// OpenCode says that the session is busy.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.activity == Activity::Busy
+    }
+
+    /// An error came since the session was last busy.
+    pub(crate) fn has_fault(&self) -> bool {
+        self.fault.is_some()
+    }
+
     /// How many answers the turn has so far.
     pub(crate) fn steps(&self) -> usize {
         self.steps.len()

@@ -262,8 +262,13 @@ impl Driver {
         self.read_child(at, 1).await;
         self.flush_child(at).await?;
         let Some(live) = self.family.children[at].live_mut() else { return Ok(()) };
-        let outcome =
-            live.member.judge(aborted_by_us).unwrap_or_else(|| live.member.last_word(aborted_by_us));
+        let outcome = live.member.judge(aborted_by_us).unwrap_or_else(|| {
+            if live.member.translator.is_busy() && !aborted_by_us {
+                outcome::left_at_work()
+            } else {
+                live.member.last_word(aborted_by_us)
+            }
+        });
         let outcome = never_began(live, &outcome).unwrap_or(outcome);
         Box::pin(self.end_child(at, outcome)).await
     }

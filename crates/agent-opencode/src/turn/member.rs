@@ -87,6 +87,7 @@ impl Member {
 
     fn most_readings(&self) -> u32 {
         match (self.translator.unanswered(), self.translator.evidence()) {
+            (Some(Unanswered::Accepted), _) if self.translator.has_fault() => READINGS_OF_A_REFUSED_PROMPT,
             (Some(Unanswered::Accepted), _) => READINGS_OF_AN_ACCEPTED_PROMPT,
             (None, Evidence::Refused) => READINGS_OF_A_REFUSED_PROMPT,
             (None, Evidence::None) if self.accepted => READINGS_OF_AN_ACCEPTED_PROMPT,

@@ -80,7 +80,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     };
     let mut family = Family::new(session.id.clone(), Member::new(translator, accepted));
     if let Some(resume) = &resume {
-        take_up(&mut family, resume);
+        take_up(&mut family, resume, &lease);
     }
     let joins = Joins::new();
     let joiner = Joiner {
@@ -109,7 +109,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
 }
 
 /// The sub-agents that the log knows.
-fn take_up(family: &mut Family, resume: &Resume) {
+fn take_up(family: &mut Family, resume: &Resume, lease: &Lease) {
     for known in &resume.children {
         if let Some(call) = &known.call {
             family.is_new_call(&known.session, call);
@@ -127,6 +127,8 @@ fn take_up(family: &mut Family, resume: &Resume) {
                 let prompt = prompt.as_ref().map(PromptId::as_str);
                 let session = known.session.as_str();
                 let translator = Translator::resume_called(session, prompt, artifacts, &resume.children);
+                // Whoever called it: who it was is not in the log.
+                child.kin = lease.add_child(session, root.as_str());
                 child.state = State::Live(Box::new(Live {
                     is_working: prompt.is_some(),
                     is_resumed: true,

@@ -1,10 +1,15 @@
 //! The driver over HTTP, against a fake OpenCode that plays what the real one sent.
 
 mod asks;
+mod children;
+mod family;
 mod faults;
+mod files;
+mod joining;
 mod notes;
 mod sessions;
 mod turns;
+mod watchdog;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -111,6 +116,7 @@ async fn all(mut turn: Turn) -> Vec<AgentEvent> {
     let ends = events.iter().filter(|event| matches!(event, AgentEvent::Ended(_))).count();
     assert_eq!(ends, 1, "{events:?}");
     assert!(matches!(events.last(), Some(AgentEvent::Ended(_))), "{events:?}");
+    family::check_rest(&events);
     events
 }
 

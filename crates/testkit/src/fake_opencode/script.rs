@@ -1,5 +1,6 @@
 //! What happens after a prompt: a part of a recording, or a turn that the test wrote.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -225,7 +226,7 @@ impl Script {
             renamed.insert(recorded.clone(), prompt.message.clone());
             distance = ids::distance(recorded, &prompt.message).unwrap_or_default();
         }
-        let move_to = Move { segment, prompt, renamed, distance };
+        let move_to = Move { segment, prompt, renamed: RefCell::new(renamed), distance };
         segment
             .steps
             .iter()
@@ -241,7 +242,7 @@ impl Script {
 struct Move<'a> {
     segment: &'a Segment,
     prompt: &'a Prompt,
-    renamed: &'a HashMap<String, String>,
+    renamed: RefCell<&'a mut HashMap<String, String>>,
     distance: u64,
 }
 
@@ -258,10 +259,16 @@ impl Move<'_> {
     }
 
     fn text(&self, text: &str) -> String {
-        if let Some(renamed) = self.renamed.get(text) {
+        let mut renamed = self.renamed.borrow_mut();
+        if let Some(renamed) = renamed.get(text) {
             return renamed.clone();
         }
-        if text.starts_with("msg_") || text.starts_with("evt_") {
+        if text.starts_with("msg_") {
+            // A message that began under one prompt may go on under the next.
+            let known = renamed.entry(format!("{} {text}", self.prompt.session));
+            return known.or_insert_with(|| ids::moved(text, self.distance)).clone();
+        }
+        if text.starts_with("evt_") {
             return ids::moved(text, self.distance);
         }
         let text = text.replace(&self.segment.session, &self.prompt.session);
