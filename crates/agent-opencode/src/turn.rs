@@ -36,6 +36,9 @@ use crate::translate::Evidence;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(5);
 
+/// How long a turn that was given up may take to stop. Then it ends without a last word of OpenCode.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
 /// Attempts to read a sub-agent's messages while its turn goes on.
 const CHILD_ATTEMPTS: u32 = 5;
 
@@ -53,9 +56,17 @@ struct Driver {
     must_read: Option<Depth>,
     watchdog: Watchdog,
     silence: Silence,
+    given_up: Option<GivenUp>,
     /// The turn was stopped, by a watchdog or somebody else.
-    is_given_up: bool,
+    is_stopped: bool,
     written_files: bool,
+}
+
+/// A watchdog stopped the turn. It is followed to its end, which is then told as this.
+#[derive(Debug)]
+struct GivenUp {
+    outcome: Outcome,
+    until: Instant,
 }
 
 /// Nobody listens to the turn any more.
@@ -74,30 +85,29 @@ impl Driver {
     }
 
     async fn drive(&mut self) -> Result<(), Unheard> {
-        let mut outcome = None;
         loop {
-            if outcome.is_none() {
-                outcome = self.catch_up().await?;
-            }
-            if outcome.is_some() {
-                // What is on its way to OpenCode is known before the end is told.
-                self.joins.shut().await;
-            } else {
-                outcome = self.judge().await?;
-            }
+            let outcome = match self.catch_up().await? {
+                Some(outcome) => {
+                    // What is on its way to OpenCode is known before the end is told.
+                    self.joins.shut().await;
+                    Some(outcome)
+                }
+                None => self.judge().await?,
+            };
             if let Some(outcome) = outcome {
                 return self.end(outcome).await;
             }
             // A sub-agent may be in doubt now.
             if self.family.next_to_read().is_none() {
-                outcome = self.step().await;
+                self.step().await;
             }
         }
     }
 
-    /// Waits for the next thing and takes it in. Gives an outcome when the model has been silent for too long.
-    async fn step(&mut self) -> Option<Outcome> {
-        let (due, silent) = (self.family.due(), self.silence.due());
+    /// Waits for the next thing and takes it in.
+    async fn step(&mut self) {
+        let given_up = self.given_up.as_ref().map(|given_up| given_up.until);
+        let (due, silent) = (self.family.due(), given_up.or(self.silence.due()));
         tokio::select! {
             biased;
             routed = self.lease.next() => {
@@ -111,13 +121,12 @@ impl Driver {
                 }
             }
             () = sleep_until(silent.unwrap_or_else(Instant::now)), if silent.is_some() => {
-                if self.lease.is_connected() && !self.family.may_be_silent() {
-                    return Some(self.give_up(outcome::silent(self.silence.limit())).await);
+                if self.given_up.is_none() && self.lease.is_connected() && !self.family.may_be_silent() {
+                    self.give_up(outcome::silent(self.silence.limit())).await;
                 }
                 self.silence.broken();
             }
         }
-        None
     }
 
     fn take(&mut self, routed: Routed) {
@@ -179,26 +188,29 @@ impl Driver {
         self.judge_children().await?;
         let root = &mut self.family.root;
         self.joins.tell(&mut self.joins_seen, &mut root.translator);
-        if root.translator.is_runaway() {
-            tracing::warn!(session = %self.session.id, "a model that answers without end was stopped");
-            return Ok(Some(self.give_up(outcome::runaway()).await));
+        if self.given_up.is_none() {
+            let given_up = self.watchdog.limits(&root.translator);
+            if let Some(outcome) = given_up {
+                tracing::warn!(session = %self.session.id, "a model that answers without end was stopped");
+                self.give_up(outcome).await;
+            }
         }
-        if let Some(most) = self.watchdog.max_steps
-            && root.translator.steps() > most
-        {
-            return Ok(Some(self.give_up(outcome::endless(most)).await));
+        let outcome = self.family.root.judge(self.is_stopped());
+        if let Some(given_up) = &self.given_up {
+            let is_over = outcome.is_some() || Instant::now() >= given_up.until;
+            return Ok(is_over.then(|| given_up.outcome.clone()));
         }
-        let outcome = root.judge(self.lease.aborted_by_us());
         // Somebody may have joined just now.
         Ok(outcome.filter(|_| self.joins.close(self.joins_seen)))
     }
 
     /// Stops a turn that does not come to an end by itself.
-    async fn give_up(&mut self, outcome: Outcome) -> Outcome {
+    async fn give_up(&mut self, outcome: Outcome) {
         self.joins.shut().await;
-        self.is_given_up = true;
+        self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
+        self.is_stopped = true;
+        self.given_up = Some(GivenUp { outcome, until: Instant::now() + LAST_WORDS });
         self.abort(None).await;
-        outcome
     }
 
     async fn abort(&self, member: Option<usize>) {
@@ -211,7 +223,7 @@ impl Driver {
 
     /// The gateway wanted the turn to stop.
     fn is_stopped(&self) -> bool {
-        self.is_given_up || self.lease.aborted_by_us()
+        self.is_stopped || self.lease.aborted_by_us()
     }
 
     /// Reads from OpenCode what the stream did not bring. While OpenCode does not answer, it waits.
@@ -263,7 +275,7 @@ impl Driver {
     }
 
     async fn end(&mut self, outcome: Outcome) -> Result<(), Unheard> {
-        self.is_given_up |= matches!(outcome, Outcome::Canceled { .. });
+        self.is_stopped |= matches!(outcome, Outcome::Canceled { .. });
         self.finish_all().await?;
         let root = &mut self.family.root.translator;
         root.close();

@@ -63,16 +63,16 @@ impl Driver {
                 self.finish(at).await?;
                 continue;
             }
-            let steps = live.member.translator.steps();
-            let is_endless = self.watchdog.max_steps.is_some_and(|most| steps > most);
-            if is_endless || live.member.translator.is_runaway() {
-                let outcome = if is_endless { outcome::endless(steps - 1) } else { outcome::runaway() };
+            if live.given_up.is_none()
+                && let Some(outcome) = self.watchdog.limits(&live.member.translator)
+            {
+                // It stays the caller's to go on without it.
+                live.given_up = Some(outcome);
                 self.abort(Some(at)).await;
-                self.end_child(at, outcome).await?;
                 continue;
             }
             if let Some(outcome) = live.member.judge(aborted_by_us) {
-                let outcome = never_began(live, &outcome).unwrap_or(outcome);
+                let outcome = what_it_ended_as(live, outcome);
                 self.end_child(at, outcome).await?;
             } else if let Some(returned) = live.returned.as_mut().filter(|returned| !returned.is_confirmed) {
                 returned.is_confirmed = true;
@@ -269,7 +269,7 @@ impl Driver {
                 live.member.last_word(aborted_by_us)
             }
         });
-        let outcome = never_began(live, &outcome).unwrap_or(outcome);
+        let outcome = what_it_ended_as(live, outcome);
         Box::pin(self.end_child(at, outcome)).await
     }
 
@@ -283,7 +283,7 @@ impl Driver {
         let written = live.member.translator.take_written();
         self.flush_child(at).await?;
         self.hand_over(Some(at), written).await?;
-        let ended = AgentEvent::Ended(outcome::of_sub_agent(outcome));
+        let ended = AgentEvent::Ended(outcome);
         self.send_child(at, ChildEvent::Report(ended)).await?;
         self.family.children[at].state = State::Over;
         Ok(())
@@ -351,12 +351,17 @@ impl Driver {
     }
 }
 
-/// The outcome of a sub-agent whose call failed before it did anything.
-fn never_began(live: &Live, outcome: &Outcome) -> Option<Outcome> {
-    let error = live.returned.as_ref()?.error.as_deref()?;
-    let is_failure = matches!(outcome, Outcome::Failed(_));
+/// The outcome, unless more is known: a watchdog stopped it, or its call failed before it did anything.
+fn what_it_ended_as(live: &mut Live, outcome: Outcome) -> Outcome {
+    if let Some(given_up) = live.given_up.take() {
+        return given_up;
+    }
     let began = live.member.translator.evidence() != Evidence::None;
-    (is_failure && !began).then(|| outcome::never_began(error))
+    let error = live.returned.as_ref().and_then(|returned| returned.error.as_deref());
+    match (&outcome, error) {
+        (Outcome::Failed(_), Some(error)) if !began => outcome::never_began(error),
+        _ => outcome::of_sub_agent(outcome),
+    }
 }
 
 /// The text of the first thing that was written to a sub-agent.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use longshore_model::SessionId;
+use longshore_model::{Outcome, SessionId};
 use tokio::time::Instant;
 
 use super::member::Member;
@@ -68,6 +68,8 @@ pub(super) struct Live {
     pub(super) must_read: bool,
     /// The call that it works for is over.
     pub(super) returned: Option<Returned>,
+    /// A watchdog stopped it: what it ended as.
+    pub(super) given_up: Option<Outcome>,
     /// It was taken up again after a restart of the gateway.
     pub(super) is_resumed: bool,
 }
@@ -95,6 +97,7 @@ impl Live {
             is_working: false,
             must_read: false,
             returned: None,
+            given_up: None,
             is_resumed: false,
         }
     }

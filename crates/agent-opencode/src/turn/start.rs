@@ -101,7 +101,8 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         must_read: (!accepted).then_some(Depth::Everything),
         watchdog: with.watchdog,
         silence: Silence::new(with.watchdog.silence),
-        is_given_up: false,
+        given_up: None,
+        is_stopped: false,
         written_files: with.written_files,
     };
     with.tasks.spawn("opencode-turn", driver.run(joiner, with.tasks.stopping().clone()));

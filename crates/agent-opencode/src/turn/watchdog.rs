@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use longshore_model::Outcome;
 use tokio::time::Instant;
+
+use crate::outcome;
+use crate::translate::Translator;
 
 /// When a turn is given up. `None`: never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,6 +21,14 @@ pub struct Watchdog {
 impl Default for Watchdog {
     fn default() -> Self {
         Self { silence: Some(Duration::from_mins(5)), max_steps: Some(250) }
+    }
+}
+
+impl Watchdog {
+    /// The end of a turn whose model answers without end.
+    pub(super) fn limits(&self, turn: &Translator) -> Option<Outcome> {
+        let most = self.max_steps.filter(|most| turn.steps() > *most);
+        turn.is_runaway().then(outcome::runaway).or_else(|| most.map(outcome::endless))
     }
 }
 

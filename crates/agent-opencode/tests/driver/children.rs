@@ -530,3 +530,28 @@ async fn a_sub_agent_that_goes_on_without_the_turn_is_not_said_to_be_done() {
     );
     bench.stop().await;
 }
+
+#[tokio::test]
+async fn a_sub_agent_that_answers_without_end_is_stopped_and_its_caller_goes_on() {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (stage, root) = (stage(&bench), session.id.as_str());
+    stage.create("ses_child", root).await;
+    stage.call(root, &step, "call_1", "ses_child", "running").await;
+    stage.user("ses_child", "msg_c", "told so").await;
+    for nth in 0..5 {
+        let answer = format!("msg_c{nth}");
+        stage.begin("ses_child", &answer, "msg_c").await;
+        stage.finish("ses_child", &answer, "msg_c", "unknown").await;
+    }
+    bench.fake.requested("POST", "/session/ses_child/abort", 1).await;
+    stage.idle("ses_child").await;
+    stage.call(root, &step, "call_1", "ses_child", "error").await;
+    gate.open();
+    let events = all(turn).await;
+    let end = outcome(&only(&events).reports);
+    assert!(end.starts_with("failed: The model's replies ended without a finish reason"), "{end}");
+    assert_eq!(outcome(&events), "completed");
+    bench.stop().await;
+}

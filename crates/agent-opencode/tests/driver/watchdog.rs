@@ -38,6 +38,7 @@ async fn a_silent_sub_agent_is_silence_too() {
     assert!(outcome(&events).starts_with("failed: Nothing came from the model"), "{}", outcome(&events));
     let [child] = family::turns(&events, &[]).try_into().unwrap();
     assert_eq!(outcome(&child.reports), "canceled: The turn was stopped.");
+    assert_eq!(text_of(&child.reports), "alpha b bravo c ");
     bench.stop().await;
 }
 

@@ -244,6 +244,7 @@ fn every_recording_ends_as_expected() {
         ),
         ("finish_length", 0, "stream", "completed: The reply was cut at the model's length limit."),
         ("instance_dispose", 0, "stream", stopped),
+        ("permission_abort", 0, "stream", stopped),
         (
             "permission_pair",
             0,
