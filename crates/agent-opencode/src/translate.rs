@@ -3,8 +3,8 @@
 //! A turn is a prompt and the assistant messages that answer it (its *steps*). When OpenCode compacts the
 //! conversation in mid-turn, it writes user messages of its own and goes on answering those; they join the turn. It
 //! does so even after an answer that ended with `stop`, so that only an idle session ends a turn.
-//! So do the prompts that the gateway itself sends while the turn runs. Everything else in the session, such as the
-//! prompt of somebody else, does not. A sub-agent's turn is one like any other, but for its prompt, which OpenCode writes.
+//! Prompts that the gateway itself sends while the turn runs join it too. Everything else in the session, such as the
+//! prompt of somebody else, does not. A sub-agent's turn is one like any other, but that OpenCode writes its prompt.
 //!
 //! The stream and the message list say the same thing twice, and either may be ahead of the other. So all state
 //! here only moves forward: a part that ended stays ended, a tool call never goes back, a message stays complete.
