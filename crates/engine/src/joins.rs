@@ -29,7 +29,7 @@ pub(crate) enum Step {
     /// The driver waits for the word, and the log is to take the message.
     Expected(Expected),
     /// The turn is over, or about to be.
-    TooLate,
+    TooLate(Message),
     Sent(Sent),
 }
 
@@ -51,11 +51,18 @@ pub(crate) struct Sent {
 #[derive(Default)]
 pub(crate) struct Joins {
     steps: FuturesUnordered<BoxFuture<'static, Step>>,
+    /// The messages that are on their way, each with those who sent it once more meanwhile.
+    under_way: Vec<(Message, Vec<oneshot::Sender<Result<Snapshot>>>)>,
 }
 
 impl Joins {
-    /// Offers a message to the driver of the turn.
+    /// Offers a message to the driver of the turn. One that is on its way already is not offered again.
     pub(crate) fn begin(&mut self, turn: &mpsc::Sender<Steering>, prompt: PromptId, joining: Joining) {
+        if let Some((_, others)) = self.under_way.iter_mut().find(|(known, _)| *known == joining.message) {
+            others.push(joining.reply);
+            return;
+        }
+        self.under_way.push((joining.message.clone(), Vec::new()));
         let turn = turn.clone();
         self.steps.push(Box::pin(async move {
             let Joining { message, input, options, reply } = joining;
@@ -64,7 +71,7 @@ impl Joins {
             let (sent, outcome) = oneshot::channel();
             let steering = Steering { prompt: prompt.clone(), input, options, expected, go: word, sent };
             if turn.send(steering).await.is_err() || is_expected.await.is_err() {
-                return Step::TooLate;
+                return Step::TooLate(message);
             }
             Step::Expected(Expected { message, prompt, reply, go, sent: outcome })
         }));
@@ -81,6 +88,17 @@ impl Joins {
         }));
     }
 
+    pub(crate) fn is_under_way(&self, message: &Message) -> bool {
+        self.under_way.iter().any(|(known, _)| known == message)
+    }
+
+    /// The message is not on its way any more: those who sent it once more. Who of them is told nothing finds out from the
+    /// log.
+    pub(crate) fn arrived(&mut self, message: &Message) -> Vec<oneshot::Sender<Result<Snapshot>>> {
+        let at = self.under_way.iter().position(|(known, _)| known == message);
+        at.map(|at| self.under_way.swap_remove(at).1).unwrap_or_default()
+    }
+
     /// The next step of any message. Cancel safe; waits for ever while there is none.
     pub(crate) async fn next(&mut self) -> Step {
         match self.steps.next().await {
@@ -92,6 +110,6 @@ impl Joins {
 
 impl fmt::Debug for Joins {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Joins").field("steps", &self.steps.len()).finish()
+        f.debug_struct("Joins").field("steps", &self.steps.len()).finish_non_exhaustive()
     }
 }

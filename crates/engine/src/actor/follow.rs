@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use longshore_model::{
-    AgentEvent, AgentFile, Answer, Ask, BlockRef, ChildEvent, Failure, Outcome, Result, Retry, SessionId,
-    TaskId,
+    AgentEvent, AgentFile, Answer, Ask, BlockRef, ChildEvent, Failure, Message, Outcome, Result, Retry,
+    SessionId, TaskId,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -62,6 +62,10 @@ impl Actor {
                 message = self.inbox.recv() => {
                     match message {
                         Some(Inbox::Answer(given)) => self.asks.answer(&self.around.agent, &session, *given),
+                        // It was taken while it was sent once more.
+                        Some(Inbox::Join(joining)) if self.has_taken(&joining.message) => {
+                            let _ = joining.reply.send(Ok(self.snapshot()));
+                        }
                         Some(Inbox::Join(joining)) => {
                             self.joins.begin(&turn.steering, self.around.agent.new_prompt(), *joining);
                         }
@@ -204,9 +208,17 @@ impl Actor {
         }
     }
 
+    /// Whether the message has joined, and is not about to.
+    fn has_taken(&self, message: &Message) -> bool {
+        !self.joins.is_under_way(message) && self.writer.task().history.contains(message)
+    }
+
     async fn on_join(&mut self, step: Step, record: &mut TurnRecord) -> Result<(), Stop> {
         match step {
-            Step::TooLate => Ok(()),
+            Step::TooLate(message) => {
+                self.joins.arrived(&message);
+                Ok(())
+            }
             Step::Expected(expected) => {
                 let Expected { message, prompt, .. } = &expected;
                 let joined = lifecycle::joined(self.writer.task(), message.clone());
@@ -216,12 +228,15 @@ impl Actor {
                 self.joins.go(expected);
                 Ok(())
             }
-            Step::Sent(Sent { reply, outcome: Ok(()), .. }) => {
-                // The giver may have gone; the message stands.
-                let _ = reply.send(Ok(self.snapshot()));
+            Step::Sent(Sent { message, reply, outcome: Ok(()), .. }) => {
+                for reply in self.joins.arrived(&message).into_iter().chain([reply]) {
+                    // The giver may have gone; the message stands.
+                    let _ = reply.send(Ok(self.snapshot()));
+                }
                 Ok(())
             }
             Step::Sent(Sent { message, prompt, reply, outcome: Err(error) }) => {
+                self.joins.arrived(&message);
                 let withdrawn = lifecycle::withdrawn(self.writer.task(), message.id);
                 record.joined.retain(|joined| *joined != prompt);
                 self.writer.push(withdrawn);

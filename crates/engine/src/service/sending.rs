@@ -13,12 +13,17 @@ use super::{Engine, Opening, Sent, Snapshot};
 use crate::actor::{Inbox, Ownership};
 use crate::joins::Joining;
 use crate::lanes::{LaneKey, Ticket};
-use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session, StoredTask};
+use crate::port::{
+    Admission, ContextPlace, Create, Created, IdempotencyKey, Input, ListQuery, Session, StoredTask,
+};
 use crate::{answer, idempotency, intake};
 
 /// Where a caller names a session, and a directory.
 const SESSION_FIELD: &str = "metadata.shared.session.id";
 const DIRECTORY_FIELD: &str = "metadata.opencode.directory";
+
+/// In so many of a context's newest tasks a message is looked for that may have been sent before; in older ones it is not.
+const RECENT: usize = 20;
 
 /// What was looked at before anything was kept: the message can be worked on.
 struct Admitted {
@@ -44,6 +49,11 @@ impl Engine {
 
     async fn submit(&self, caller: Principal, mut command: SendMessage) -> Result<Sent> {
         let digest = idempotency::digest(&command);
+        if command.wishes.delivery != Delivery::Queue
+            && let Some(sent) = self.taken_before(&caller, &command.message).await?
+        {
+            return Ok(sent);
+        }
         let place = match &command.message.context_id {
             Some(context) => self.around.store.place(&caller, context).await?,
             None => ContextPlace::default(),
@@ -134,6 +144,34 @@ impl Engine {
             open_asks: Vec::new(),
         });
         Ok(sent)
+    }
+
+    /// The task that took the same message before, if its sender lost the answer. What waits for its turn finds out when its
+    /// task is made; what would join or be refused must know before.
+    async fn taken_before(&self, caller: &Principal, message: &Message) -> Result<Option<Sent>> {
+        let Some(context) = &message.context_id else { return Ok(None) };
+        let query = ListQuery {
+            owner: caller.clone(),
+            context: Some(context.clone()),
+            state: None,
+            status_after: Some(self.window_start(self.around.clock.now())),
+            limit: RECENT,
+            after: None,
+            roots_only: true,
+            with_artifacts: false,
+        };
+        for task in self.around.store.list(query).await?.tasks {
+            let taken = Message { task_id: Some(task.id.clone()), ..message.clone() };
+            match task.history.iter().position(|kept| *kept == taken) {
+                None => {}
+                Some(0) => return self.sent(caller, task.id).await.map(Some),
+                Some(_) => {
+                    let snapshot = self.get(caller, &task.id).await?;
+                    return self.attached(caller, task.id, snapshot).await.map(Some);
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Looks at everything that the caller asks for, before anything is kept or done.
