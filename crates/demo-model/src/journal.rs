@@ -47,6 +47,7 @@ pub struct Entry {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct Place {
     pub session: String,
+    /// 0 for a directive whose attempts are counted over all prompts.
     pub user_messages: usize,
     pub step: usize,
     pub name: String,
@@ -203,9 +204,11 @@ impl Drop for Active {
 }
 
 fn place(asked: &Asked, directive: &Directive) -> Place {
+    // Nobody tries a key again that was refused: the next attempt is the next prompt.
+    let is_tried_again = directive.name != "auth";
     Place {
         session: asked.session.id.clone(),
-        user_messages: asked.user_messages,
+        user_messages: if is_tried_again { asked.user_messages } else { 0 },
         step: asked.step,
         name: directive.name.clone(),
         digest: digest(&directive.to_string()),
