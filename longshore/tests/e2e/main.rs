@@ -6,6 +6,7 @@
 //! its scenario.
 
 mod ask_deadlines;
+mod ask_scenarios;
 mod asking;
 mod asks;
 mod broken_streams;
@@ -16,11 +17,10 @@ mod frames;
 mod harness;
 mod memory;
 mod model_log;
-mod permissions;
-mod questions;
 mod resume;
 mod shutdown;
 mod silence;
+mod steering;
 mod tools;
 mod turns;
 mod unknown_model;
