@@ -14,6 +14,7 @@ mod client;
 mod configured;
 mod conversations;
 mod crashes;
+mod credentials;
 mod files;
 mod frames;
 mod harness;
