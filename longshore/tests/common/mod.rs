@@ -32,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) written_files: bool,
     pub(crate) exposure: Exposure,
     pub(crate) required_extensions: Vec<Extension>,
+    /// How long a stream may be silent before it says that it is there.
+    pub(crate) keep_alive: Duration,
 }
 
 impl Default for Options {
@@ -45,6 +47,7 @@ impl Default for Options {
             written_files: false,
             exposure: Exposure::default(),
             required_extensions: Vec::new(),
+            keep_alive: Duration::from_secs(15),
         }
     }
 }
@@ -101,6 +104,7 @@ impl TestGateway {
         config.max_body_bytes = 0;
         config.exposure = options.exposure;
         config.required_extensions = options.required_extensions;
+        config.keep_alive = options.keep_alive;
         let edge = Edge::new(engine, config, tasks.clone());
         let shutdown = CancellationToken::new();
         tasks.spawn("edge", edge.serve(listener, shutdown.clone()));
