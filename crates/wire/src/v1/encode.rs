@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use longshore_model::{
-    Artifact, ArtifactUpdate, BlockKind, ContextId, Entry, Message, Metadata, OutputModes, Part, PartContent,
-    Seq, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
+    Artifact, ArtifactUpdate, BlockKind, ContextId, Entry, Message, Metadata, OutputModes, Parent, Part,
+    PartContent, Seq, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
 };
 
 use self::shared::{Place, Shared};
@@ -119,7 +119,9 @@ pub fn stream_entry(
                 object.object("status", |status| {
                     write_state(status, TaskState::Submitted, *at, None, output);
                 });
-                if view.history_length != Some(0) && leaves_any(&message.parts, output) {
+                let is_seen =
+                    view.history_length != Some(0) && !hides_prompt(parent.as_deref(), view.exposure);
+                if is_seen && leaves_any(&message.parts, output) {
                     object.array("history", [message], |out, message| write_message(out, message, output));
                 }
                 let shared = Shared::of_submitted(parent.as_deref(), view.activated);
@@ -159,7 +161,8 @@ pub fn spelling(event: &TaskEvent, view: View) -> u8 {
     match event {
         TaskEvent::Submitted { parent, .. } => {
             let is_told_parent = parent.is_some() && activated.shows_stream();
-            u8::from(view.history_length == Some(0)) | u8::from(is_told_parent) << 1
+            let is_hidden = view.history_length == Some(0) || hides_prompt(parent.as_deref(), view.exposure);
+            u8::from(is_hidden) | u8::from(is_told_parent) << 1
         }
         TaskEvent::Artifact(update) if !is_exposed(update.artifact.kind, view.exposure) => HIDDEN,
         TaskEvent::Artifact(update) => {
@@ -226,8 +229,16 @@ fn write_names(object: &mut ObjectWriter<'_>, keys: [&str; 2], task: &TaskId, co
 }
 
 fn seen_history(task: &Task, view: View) -> &[Message] {
+    if hides_prompt(task.parent.as_deref(), view.exposure) {
+        return &[];
+    }
     let limit = view.history_length.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     &task.history[task.history.len().saturating_sub(limit)..]
+}
+
+/// What a sub-agent was told to do is the input of a tool call of the task above it.
+fn hides_prompt(parent: Option<&Parent>, exposure: Exposure) -> bool {
+    parent.is_some() && !exposure.tool_trace
 }
 
 fn seen_artifacts(task: &Task, view: View) -> impl Iterator<Item = &Artifact> {

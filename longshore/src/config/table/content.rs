@@ -70,7 +70,7 @@ pub const REMOTE_HOSTS: Setting = Setting {
     group: Group::Input,
     kind: Kind::List,
     fallback: Nothing,
-    help: "Hosts whose http and https URLs in a message are handed on to the agent; `*.example.com` is every host below. \
+    help: "Hosts whose http and https URLs may stand in a message: the agent is told of them; `*.example.com` is every host below. \
            Longshore itself fetches none. Otherwise such URLs are refused.",
 };
 
