@@ -1,11 +1,14 @@
 """The real `longshore serve --demo` with the real OpenCode, for one run of the tests."""
 
 import dataclasses
+import json
 import os
 import pathlib
 import selectors
 import subprocess
 import time
+
+import httpx
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOLS = ROOT / '.tools' / 'bin'
@@ -22,9 +25,26 @@ class Gateway:
     url: str
     token: str
     place: list[str]
+    data: pathlib.Path
     workspace: pathlib.Path
     process: subprocess.Popen
     environment: dict[str, str]
+
+    async def abort_at_opencode(self, prompt: str) -> None:
+        """Stops the turn of this prompt as a user of OpenCode itself does, without the gateway."""
+        record = json.loads((self.data / 'managed.json').read_text())
+        options = {
+            'base_url': f'http://127.0.0.1:{record["port"]}',
+            'auth': ('opencode', record['password']),
+            'headers': {'x-opencode-directory': str(self.workspace.resolve())},
+        }
+        async with httpx.AsyncClient(**options, timeout=30, trust_env=False) as client:
+            for session in (await client.get('/session')).json():
+                messages = (await client.get(f'/session/{session["id"]}/message')).json()
+                if any(part.get('text') == prompt for message in messages for part in message['parts']):
+                    (await client.post(f'/session/{session["id"]}/abort')).raise_for_status()
+                    return
+        raise RuntimeError(f'OpenCode was not given the prompt {prompt!r}')
 
     def stop(self) -> None:
         """Ends the gateway and the OpenCode that it started, and nothing else."""
@@ -59,7 +79,8 @@ def start(directory: pathlib.Path) -> Gateway:
         'HOME': str(home),
         'A2A_BEARER_TOKEN': TOKEN,
     }
-    place = ['--demo', '--data-dir', str(directory / 'data'), '--workspace', str(workspace)]
+    data = directory / 'data'
+    place = ['--demo', '--data-dir', str(data), '--workspace', str(workspace)]
     log = directory / 'gateway.log'
     with log.open('wb') as stderr:
         process = subprocess.Popen(
@@ -70,7 +91,7 @@ def start(directory: pathlib.Path) -> Gateway:
             stdout=subprocess.PIPE,
             stderr=stderr,
         )
-    gateway = Gateway('', TOKEN, place, workspace, process, environment)
+    gateway = Gateway('', TOKEN, place, data, workspace, process, environment)
     try:
         gateway.url = listening(process)
     except Exception as error:

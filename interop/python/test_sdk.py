@@ -10,15 +10,11 @@ from a2a.client.auth import AuthInterceptor, CredentialService
 from a2a.client.client import ClientConfig
 from a2a.client.client_factory import ClientFactory
 from a2a.client.errors import A2AClientError
-from a2a.helpers.proto_helpers import get_text_parts, new_data_part, new_text_part
 from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
     ListTasksRequest,
-    Message,
     Role,
-    SendMessageConfiguration,
-    SendMessageRequest,
     SubscribeToTaskRequest,
     TaskState,
 )
@@ -30,53 +26,7 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 
-
-def ask(text, *, context_id=None, task_id=None, **configuration):
-    message = Message(
-        message_id=str(uuid.uuid4()),
-        role=Role.ROLE_USER,
-        parts=[new_text_part(text)],
-        context_id=context_id,
-        task_id=task_id,
-    )
-    return SendMessageRequest(message=message, configuration=SendMessageConfiguration(**configuration))
-
-
-def texts(task):
-    """The text of each artifact of a task, under its name."""
-    return [(artifact.name, ''.join(get_text_parts(artifact.parts))) for artifact in task.artifacts]
-
-
-async def send(client, request):
-    """The task of a send that waits for the end."""
-    [answer] = [event async for event in client.send_message(request)]
-    assert answer.HasField('task'), f'expected a task, got {answer}'
-    return answer.task
-
-
-async def gather(stream):
-    return [event async for event in stream]
-
-
-def fold(events):
-    """The task that a reader of the events ends with, by the rules of the SDK's own types."""
-    assert events[0].HasField('task'), f'expected a task first, got {events[0]}'
-    task = type(events[0].task)()
-    task.CopyFrom(events[0].task)
-    for event in events[1:]:
-        if event.HasField('status_update'):
-            task.status.CopyFrom(event.status_update.status)
-            continue
-        assert event.HasField('artifact_update'), f'expected an update, got {event}'
-        update = event.artifact_update
-        known = next((a for a in task.artifacts if a.artifact_id == update.artifact.artifact_id), None)
-        if known is None:
-            task.artifacts.append(update.artifact)
-        elif update.append:
-            known.parts.extend(update.artifact.parts)
-        else:
-            known.CopyFrom(update.artifact)
-    return task
+from sdk import ask, fold, gather, send, texts
 
 
 async def test_the_card_names_both_bindings_and_what_opens_them(card):
@@ -190,66 +140,6 @@ async def test_a_task_is_subscribed_to_and_canceled(connect):
         await send(client, ask('more', task_id=task.id))
 
 
-def asked(task):
-    """What a task that waits for its user says."""
-    assert task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED, task
-    return ''.join(get_text_parts(task.status.message.parts))
-
-
-async def test_a_permission_is_given_by_a_plain_message(connect, gateway):
-    client = connect(streaming=False)
-    name = f'once-{uuid.uuid4()}'
-    waiting = await send(client, ask(f'scn:bash cmd="touch {name}" scn:text n=1'))
-    assert f'touch {name}' in asked(waiting)
-    assert await client.get_task(GetTaskRequest(id=waiting.id)) == waiting
-    assert not (gateway.workspace / name).exists()
-
-    done = await send(client, ask('once', task_id=waiting.id))
-    assert done.id == waiting.id
-    assert done.status.state == TaskState.TASK_STATE_COMPLETED, done
-    assert (gateway.workspace / name).exists()
-    assert [''.join(get_text_parts(message.parts)) for message in done.history][1:] == ['once']
-
-
-async def test_a_stream_closes_at_an_ask_and_the_answer_opens_the_next(connect):
-    client = connect()
-    prompt = 'scn:question q="Which way?" options="Left|Right" scn:text n=1'
-    waiting = fold(await gather(client.send_message(ask(prompt))))
-    assert 'Which way? (Left, Right)' in asked(waiting)
-    done = fold(await gather(client.send_message(ask('Right', task_id=waiting.id))))
-    assert done.status.state == TaskState.TASK_STATE_COMPLETED, done
-    [call] = [artifact for artifact in done.artifacts if artifact.name == 'tool:question']
-    assert 'Right' in call.parts[0].data.struct_value['output']
-
-
-async def test_an_ask_is_refused_by_a_data_part(connect, gateway):
-    client = connect(streaming=False)
-    name = f'refused-{uuid.uuid4()}'
-    waiting = await send(client, ask(f'scn:bash cmd="touch {name}" scn:text n=1'))
-    # Words that are no answer change nothing.
-    with pytest.raises(InvalidParamsError):
-        await send(client, ask('perhaps', task_id=waiting.id))
-    answer = ask('', task_id=waiting.id)
-    del answer.message.parts[:]
-    answer.message.parts.append(new_data_part({'reply': 'reject', 'message': 'not today'}))
-    done = await send(client, answer)
-    assert done.status.state == TaskState.TASK_STATE_COMPLETED, done
-    [call] = [artifact for artifact in done.artifacts if artifact.name == 'tool:bash']
-    assert 'not today' in call.parts[0].data.struct_value['error']
-    assert not (gateway.workspace / name).exists()
-
-
-async def test_a_sub_agent_asks_on_the_task_that_the_client_knows(connect, gateway):
-    client = connect(streaming=False)
-    name = f'errand-{uuid.uuid4()}'
-    errand = f'scn:bash cmd=\\"touch {name}\\" scn:text n=1'
-    waiting = await send(client, ask(f'scn:task desc=errand prompt="{errand}" scn:text n=1'))
-    assert f'touch {name}' in asked(waiting)
-    done = await send(client, ask('once', task_id=waiting.id))
-    assert done.status.state == TaskState.TASK_STATE_COMPLETED, done
-    assert (gateway.workspace / name).exists()
-
-
 async def test_what_is_unknown_is_refused(connect):
     client = connect(streaming=False)
     unknown = str(uuid.uuid4())
@@ -273,10 +163,10 @@ async def test_bad_requests_are_refused(connect):
         await client.list_tasks(ListTasksRequest(page_size=101))
     with pytest.raises(InvalidParamsError):
         await client.list_tasks(ListTasksRequest(page_token='made up'))
-    picture = ask('look')
-    picture.message.parts.add(raw=b'\x89PNG', media_type='image/png')
+    film = ask('look')
+    film.message.parts.add(raw=b'ftypisom', media_type='video/mp4')
     with pytest.raises(ContentTypeNotSupportedError):
-        await send(client, picture)
+        await send(client, film)
 
 
 class OneToken(CredentialService):

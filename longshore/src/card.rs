@@ -2,10 +2,11 @@
 
 use longshore_model::card::{AuthScheme, Binding, Card, INPUT_MODES, Interface, OUTPUT_MODES, Skill};
 
-use crate::config::plan::CardTexts;
+use crate::config::Plan;
 
 /// The card of a gateway that clients reach at `public_url`.
-pub(crate) fn card(texts: &CardTexts, public_url: &str, schemes: Vec<AuthScheme>) -> Card {
+pub(crate) fn card(plan: &Plan, public_url: &str, schemes: Vec<AuthScheme>) -> Card {
+    let texts = &plan.card;
     let url = public_url.trim_end_matches('/');
     let interface = |binding| Interface { url: url.to_owned(), binding };
     let description = match &texts.project {
@@ -20,12 +21,25 @@ pub(crate) fn card(texts: &CardTexts, public_url: &str, schemes: Vec<AuthScheme>
         interfaces: vec![interface(Binding::JsonRpc), interface(Binding::Rest)],
         streaming: true,
         extended: false,
-        extensions: longshore_edge::public_extensions(),
+        extensions: longshore_edge::public_extensions(plan.output.exposure, &plan.required_extensions),
         schemes,
-        input_modes: INPUT_MODES.map(str::to_owned).to_vec(),
+        input_modes: input_modes(plan),
         output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),
         skills: vec![coding()],
     }
+}
+
+/// What is always taken, and what was configured.
+fn input_modes(plan: &Plan) -> Vec<String> {
+    let always = INPUT_MODES.into_iter().map(str::to_owned);
+    let more = plan.input.text_types.iter().chain(&plan.input.media_types).cloned();
+    let mut modes = Vec::new();
+    for mode in always.chain(more) {
+        if !modes.contains(&mode) {
+            modes.push(mode);
+        }
+    }
+    modes
 }
 
 fn coding() -> Skill {
@@ -47,18 +61,30 @@ fn coding() -> Skill {
 
 #[cfg(test)]
 mod tests {
+    use longshore_edge::{Exposure, Extension};
+
     use super::*;
+    use crate::config::{Surroundings, load};
+
+    fn card_of(variables: &[(&str, &str)]) -> Card {
+        let directory = tempfile::tempdir().unwrap();
+        let environment = variables.iter().copied().chain([("HOME", "/home/ada")]).collect();
+        let surroundings = Surroundings { directory: directory.path().canonicalize().unwrap(), environment };
+        let plan = load(&Default::default(), None, &surroundings).unwrap().plan;
+        card(&plan, "https://agent.example.com/a/", vec![AuthScheme::Bearer])
+    }
 
     #[test]
     fn the_card_says_what_was_configured() {
-        let texts = CardTexts {
-            title: "Agent".to_owned(),
-            description: "Works.".to_owned(),
-            version: "3".to_owned(),
-            project: Some("harbour".to_owned()),
-            documentation_url: Some("https://example.com/agent".parse().unwrap()),
-        };
-        let card = card(&texts, "https://agent.example.com/a/", vec![AuthScheme::Bearer]);
+        let card = card_of(&[
+            ("A2A_TITLE", "Agent"),
+            ("A2A_DESCRIPTION", "Works."),
+            ("A2A_PROJECT", "harbour"),
+            ("A2A_DOCUMENTATION_URL", "https://example.com/agent"),
+            ("IACCODE_A2A_TEXT_MIME_TYPES", "application/x-log,text/plain"),
+            ("LONGSHORE_THINKING_EXPOSURE", "tool_trace"),
+            ("LONGSHORE_REQUIRED_EXTENSIONS", Extension::StreamHints.uri()),
+        ]);
         assert_eq!(card.description, "Works. Deployment project: harbour.");
         assert_eq!(card.documentation_url.as_deref(), Some("https://example.com/agent"));
         let interfaces: Vec<_> =
@@ -66,9 +92,13 @@ mod tests {
         let url = "https://agent.example.com/a";
         assert_eq!(interfaces, [(url, Binding::JsonRpc), (url, Binding::Rest)]);
         assert_eq!(card.schemes, [AuthScheme::Bearer]);
-        assert_eq!(card.extensions, longshore_edge::public_extensions());
-        // Files are not taken yet, so no type of a file is listed.
-        assert_eq!(card.input_modes, ["text/plain", "application/json"]);
+        let exposure = Exposure { raw_thinking: false, tool_trace: true };
+        let extensions = longshore_edge::public_extensions(exposure, &[Extension::StreamHints]);
+        assert_eq!(card.extensions, extensions);
+        let required: Vec<_> = card.extensions.iter().filter(|extension| extension.required).collect();
+        assert_eq!(required.len(), 1);
+        let more: Vec<_> = card.input_modes.iter().skip(INPUT_MODES.len()).collect();
+        assert_eq!(more, ["application/x-log"]);
         assert_eq!(card.output_modes, ["text/plain", "application/json"]);
     }
 }

@@ -76,9 +76,9 @@ impl Upstream {
             directory: plan.workspace.clone(),
             control_timeout: plan.turns.control_timeout,
             defaults: defaults(&plan.prompt),
-            allow_directory_override: true,
-            watchdog: Watchdog::default(),
-            written_files: false,
+            allow_directory_override: plan.allow_directory_override,
+            watchdog: Watchdog { silence: plan.turns.silence, max_steps: plan.turns.max_steps },
+            written_files: plan.output.written_files,
         };
         let agent = Arc::new(OpenCode::new(config, Arc::clone(clock), tasks.clone())?);
         Ok(Self { agent, description: found.description, ending: found.ending, _model: found.model })

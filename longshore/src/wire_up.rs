@@ -4,14 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use longshore_edge::{Credentials, Edge, EdgeConfig};
+use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig};
 use longshore_engine::port::{Agent, Clock, Store, SystemClock};
-use longshore_engine::{AskConfig, AtDeadline, Engine, EngineConfig, EngineParts, Tasks};
+use longshore_engine::{
+    AskConfig, AtDeadline, Engine, EngineConfig, EngineParts, FileRules, IntakeRules, Tasks,
+};
 use longshore_store::Durability;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 
-use crate::config::credentials::{Credential, DEFAULT_PRINCIPAL};
+use crate::config::credentials::{Credential, Login};
 use crate::config::plan::{AgentPlan, Asks, Plan, StorePlan};
 use crate::data_dir::{self, DataDir};
 use crate::upstream::Upstream;
@@ -88,6 +90,8 @@ impl Ground {
                 cancel_abort_timeout: plan.turns.cancel_abort_timeout,
                 idempotency_window: plan.turns.idempotency_window,
                 asks: ask_config(&plan.turns.asks),
+                intake: intake_rules(plan),
+                files: file_rules(plan, &self.addresses.public),
                 ..EngineConfig::default()
             },
         });
@@ -95,9 +99,11 @@ impl Ground {
         if recovered > 0 {
             tracing::info!(tasks = recovered, "took up unfinished tasks");
         }
-        let card = card::card(&plan.card, &self.addresses.public, self.credentials.schemes());
+        let card = card::card(plan, &self.addresses.public, self.credentials.schemes());
         let mut config = EdgeConfig::new(card, self.credentials);
         config.max_body_bytes = plan.listen.max_body_bytes;
+        config.exposure = plan.output.exposure;
+        config.required_extensions.clone_from(&plan.required_extensions);
         Ok(Gateway {
             edge: Edge::new(engine, config, self.tasks.clone()),
             listener: self.listener,
@@ -114,6 +120,28 @@ fn ask_config(plan: &Asks) -> AskConfig {
         time_to_live: plan.time_to_live,
         tombstone: plan.tombstone,
         at_deadline: if plan.grants_at_deadline { AtDeadline::Once } else { AtDeadline::Reject },
+    }
+}
+
+fn intake_rules(plan: &Plan) -> IntakeRules {
+    let input = plan.input.clone();
+    IntakeRules {
+        root: plan.workspace.clone(),
+        data_parts: input.data_parts,
+        text_types: input.text_types,
+        media_types: input.media_types,
+        max_text_bytes: input.max_text_bytes,
+        max_inline_bytes: input.max_inline_bytes,
+        max_file_bytes: input.max_file_bytes,
+        remote_hosts: input.remote_hosts,
+    }
+}
+
+fn file_rules(plan: &Plan, public_url: &str) -> FileRules {
+    FileRules {
+        base_url: format!("{}/artifacts/", public_url.trim_end_matches('/')),
+        max_bytes: plan.output.max_file_bytes,
+        ..FileRules::default()
     }
 }
 
@@ -143,16 +171,15 @@ fn addresses(bound: SocketAddr, plan: &Plan) -> Addresses {
 }
 
 fn credentials(plan: &Plan, made: Option<&SecretString>) -> anyhow::Result<Credentials> {
+    let made = made.map(|token| Credential::of_owner(token.clone()));
     let mut builder = Credentials::builder();
-    if let Some(token) = made {
-        builder = builder.bearer(token.clone(), DEFAULT_PRINCIPAL);
-    }
-    for credential in plan.credentials.iter().flatten() {
-        builder = match credential.clone() {
-            Credential::Bearer { token, principal } => builder.bearer(token, principal),
-            Credential::Basic { username, password } => builder.basic(username, password),
-            Credential::ApiKey { key, principal } => builder.api_key(key, principal),
+    for Credential { login, rights } in made.into_iter().chain(plan.credentials.clone().unwrap_or_default()) {
+        let credential = match login {
+            Login::Bearer { token, principal } => edge::Credential::bearer(token, principal),
+            Login::Basic { username, password } => edge::Credential::basic(username, password),
+            Login::ApiKey { key, principal } => edge::Credential::api_key(key, principal),
         };
+        builder = builder.with(credential.with_rights(rights));
     }
     builder.build().context("the credentials cannot be used")
 }

@@ -140,13 +140,9 @@ async fn errors(client: &Client, binding: &str) {
     expect_code(binding, "an unknown task", subscribed, error_code::TASK_NOT_FOUND);
     let empty = request(Message::new(Role::User, Vec::new()));
     expect_code(binding, "no parts", client.send_message(&empty).await, error_code::INVALID_PARAMS);
-    let picture = request(Message::new(Role::User, vec![Part::raw(vec![1, 2, 3])]));
-    expect_code(
-        binding,
-        "a file",
-        client.send_message(&picture).await,
-        error_code::CONTENT_TYPE_NOT_SUPPORTED,
-    );
+    let film = Part { media_type: Some("video/mp4".to_owned()), ..Part::raw(vec![1, 2, 3]) };
+    let film = request(Message::new(Role::User, vec![film]));
+    expect_code(binding, "a film", client.send_message(&film).await, error_code::CONTENT_TYPE_NOT_SUPPORTED);
 }
 
 async fn connect(http: &reqwest::Client, card: &AgentCard, binding: &str, token: &str) -> Client {

@@ -31,7 +31,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) async fn admit(&self, wishes: Admission<'_>) -> Result<Admitted> {
-        let directory = self.place(wishes.directory, wishes.workspace).await?;
+        let directory = self.place(&wishes).await?;
         self.catalog.check(&directory, wishes.options, &self.defaults).await?;
         Ok(Admitted { directory })
     }
@@ -47,11 +47,11 @@ impl Gate {
         }
     }
 
-    async fn place(&self, directory: Option<&str>, workspace: Option<&str>) -> Result<String> {
+    async fn place(&self, wishes: &Admission<'_>) -> Result<String> {
         let named =
             |wish: Option<&'_ str>| wish.map(str::trim).filter(|wish| !wish.is_empty()).map(str::to_owned);
-        match (named(directory), named(workspace)) {
-            (None, None) => Ok(self.root.clone()),
+        match (named(wishes.directory), named(wishes.workspace)) {
+            (None, None) => Ok(wishes.current.unwrap_or(&self.root).to_owned()),
             (Some(directory), None) => self.directory(&directory).await,
             (None, Some(workspace)) => self.workspace(&workspace).await,
             (Some(directory), Some(workspace)) => {

@@ -14,9 +14,7 @@ use serde_json::Number;
 use serde_json::value::RawValue;
 
 pub(crate) use self::asks::{AskReplied, AskedBy, PermissionAsk, Question, QuestionAsk};
-pub(crate) use self::catalog::{
-    Agent, Config, Project, Provider, Providers, SessionModel, Takes, Workspace,
-};
+pub(crate) use self::catalog::{Agent, Config, Project, Provider, Providers, SessionModel, Takes, Workspace};
 pub(crate) use self::tool::{Attachment, ToolMetadata, ToolTime};
 pub(crate) use self::usage::Tokens;
 
@@ -92,10 +90,7 @@ impl EventKind {
 
     /// Of an ask or its end. Those of a whole tree of sub-agents are its root's.
     pub(crate) fn is_of_an_ask(self) -> bool {
-        matches!(
-            self,
-            Self::PermissionAsked | Self::QuestionAsked | Self::AskReplied | Self::AskRejected
-        )
+        matches!(self, Self::PermissionAsked | Self::QuestionAsked | Self::AskReplied | Self::AskRejected)
     }
 
     /// Whether the turn of a root session wants this from its sub-agents too: their asks, what they use, and their end,

@@ -160,6 +160,11 @@ pub(crate) fn never_began(error: &str) -> Outcome {
     failed(format!("The sub-agent did not begin: {}", redact::public(error)))
 }
 
+/// A sub-agent that nobody waits for and that goes on when its turn is over.
+pub(crate) fn left_at_work() -> Outcome {
+    failed("The turn ended while this sub-agent still worked. What it does from then on is not told.")
+}
+
 /// OpenCode no longer has the session.
 pub(crate) fn session_gone() -> Outcome {
     failed("OpenCode no longer knows this session. Start a new context.")

@@ -16,7 +16,7 @@ use longshore_model::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-pub(crate) use self::routes::{Lease, Routed};
+pub(crate) use self::routes::{Kin, Lease, MAX_CHILDREN, Routed};
 use self::routes::{Routes, Visit};
 use crate::api::{EventKind, Head};
 use crate::client::{CallError, Client};
@@ -242,10 +242,10 @@ impl Readers {
         }
         if let (Some(kind), Some(session)) = (EventKind::parse(&head.kind), &head.properties.session) {
             // The head borrows the body, so the session is looked up first.
-            let target = reader.routes().find(&session.0, kind);
+            let target = reader.routes().find(&session.0);
             drop(head);
-            if let Some(target) = target {
-                target.send(kind, body);
+            if let Some((route, child)) = target {
+                route.send(child, kind, body);
             }
         }
         Noted::Nothing
@@ -271,6 +271,10 @@ enum Noted {
 impl Reader {
     fn routes(&self) -> std::sync::MutexGuard<'_, Routes> {
         lock(&self.routes)
+    }
+
+    fn is_connected(&self) -> bool {
+        self.link.borrow().connected
     }
 
     /// Waits until the stream is connected. Gives up at once when trying again cannot help.

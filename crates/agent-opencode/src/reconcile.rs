@@ -5,16 +5,15 @@ use std::collections::HashSet;
 
 use longshore_engine::port::Session;
 
-use crate::api::{self, Statuses};
+use crate::api::{self, Statuses, StoredMessage};
 use crate::client::{CallError, Client};
-use crate::reader::Lease;
 use crate::translate::Translator;
 
 /// Sub-agents can have sub-agents. OpenCode allows one level unless it is configured otherwise.
 const MAX_TREE_DEPTH: usize = 4;
 
 /// How much to read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Depth {
     /// The session's activity and its messages: enough when no event was lost.
     Messages,
@@ -24,46 +23,74 @@ pub(crate) enum Depth {
 
 #[derive(Debug)]
 pub(crate) enum Reading {
-    Done,
+    /// With the sub-agents that were found, callers first.
+    Done(Vec<Found>),
     /// OpenCode has no such session.
     Gone,
     /// Ask again later.
     NoAnswer(CallError),
 }
 
-/// Reads, and lets the translator make events of the news.
+/// A sub-agent that works, or has worked, for the turn.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) session: String,
+    pub(crate) parent: String,
+    pub(crate) title: Option<String>,
+}
+
+/// What OpenCode says of a sub-agent.
+#[derive(Debug)]
+pub(crate) struct ChildReading {
+    pub(crate) busy: bool,
+    pub(crate) messages: Vec<StoredMessage>,
+}
+
+/// Reads, and lets the translator make events of the news. Of sub-agents that are `followed` nothing is read here: they
+/// have translators of their own.
 pub(crate) async fn read(
     client: &Client,
     session: &Session,
-    prompt: &str,
-    lease: &Lease,
     translator: &mut Translator,
     depth: Depth,
+    followed: impl Fn(&str) -> bool + Send,
 ) -> Reading {
-    match try_read(client, session, prompt, lease, translator, depth).await {
-        Ok(()) => Reading::Done,
+    match try_read(client, session, translator, depth, followed).await {
+        Ok(found) => Reading::Done(found),
         Err(CallError::NotFound) => Reading::Gone,
         Err(cause) if cause.is_transient() => Reading::NoAnswer(cause),
         Err(cause) => {
             tracing::warn!(session = %session.id, %cause, "OpenCode does not show how a session stands");
-            Reading::Done
+            Reading::Done(Vec::new())
         }
     }
+}
+
+/// Reads how a sub-agent stands, from this moment on.
+pub(crate) async fn read_child(
+    client: &Client,
+    directory: &str,
+    child: &str,
+    since: f64,
+) -> Result<ChildReading, CallError> {
+    // As for the root: the activity first.
+    let busy = client.statuses(directory).await?.contains_key(child);
+    let messages = client.messages_from(directory, child, since).await?;
+    Ok(ChildReading { busy, messages })
 }
 
 async fn try_read(
     client: &Client,
     session: &Session,
-    prompt: &str,
-    lease: &Lease,
     translator: &mut Translator,
     depth: Depth,
-) -> Result<(), CallError> {
+    followed: impl Fn(&str) -> bool + Send,
+) -> Result<Vec<Found>, CallError> {
     let (directory, root) = (session.directory.as_str(), session.id.as_str());
     // The activity first: when it says idle, the messages that are read after it are the final ones.
     let statuses = client.statuses(directory).await?;
     let busy = statuses.contains_key(root);
-    match client.messages_since(directory, root, prompt).await {
+    match client.messages_since(directory, root, translator.prompt().unwrap_or_default()).await {
         Ok(messages) => translator.list(messages),
         Err(cause @ CallError::NotFound) => return Err(cause),
         Err(cause) if cause.is_transient() => return Err(cause),
@@ -75,19 +102,20 @@ async fn try_read(
     }
     translator.asked_status(busy);
     if depth == Depth::Messages && !translator.has_open_asks() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let named = client.session(directory, root).await?;
     translator.title(named.title.as_deref());
-    let tree = Tree { client, directory, lease, statuses: &statuses, since: translator.prompt_created() };
+    let tree = Tree { client, directory, statuses: &statuses, since: translator.prompt_created() };
     let mut at_work: HashSet<String> = HashSet::new();
-    for child in tree.read(root).await? {
-        if let Some(since) = tree.since {
-            let messages = known(client.infos_since(directory, &child, since).await)?;
-            translator.list_below(&messages.unwrap_or_default());
+    let found = tree.read(root).await?;
+    for child in &found {
+        if let Some(since) = tree.since.filter(|_| !followed(&child.session)) {
+            let messages = known(client.infos_since(directory, &child.session, since).await)?;
+            translator.list_below(messages.iter().flatten().map(|message| &message.info));
         }
-        if statuses.contains_key(&child) {
-            at_work.insert(child);
+        if statuses.contains_key(&child.session) {
+            at_work.insert(child.session.clone());
         }
     }
     if busy {
@@ -101,33 +129,32 @@ async fn try_read(
         let questions = client.questions(directory).await?;
         translator.open_asks(&permissions, &questions, &at_work);
     }
-    Ok(())
+    Ok(found)
 }
 
 /// The sub-agents below a session.
 struct Tree<'a> {
     client: &'a Client,
     directory: &'a str,
-    lease: &'a Lease,
     statuses: &'a Statuses,
     /// When the turn began. Sub-agents that rest since before that are of earlier turns.
     since: Option<f64>,
 }
 
 impl Tree<'_> {
-    /// Those that work, or have worked, for the turn. The lease learns of them.
-    async fn read(&self, root: &str) -> Result<Vec<String>, CallError> {
-        let mut found: Vec<String> = Vec::new();
+    /// Those that work, or have worked, for the turn.
+    async fn read(&self, root: &str) -> Result<Vec<Found>, CallError> {
+        let mut found: Vec<Found> = Vec::new();
         let mut level = vec![root.to_owned()];
         for _ in 0..MAX_TREE_DEPTH {
             let mut next = Vec::new();
             for parent in level {
                 let children = known(self.client.children(self.directory, &parent).await)?;
                 for child in children.unwrap_or_default() {
-                    if self.is_of_this_turn(&child) && !found.contains(&child.id) {
-                        self.lease.add_child(&child.id, &parent);
-                        found.push(child.id.clone());
-                        next.push(child.id);
+                    let is_new = !found.iter().any(|found| found.session == child.id);
+                    if is_new && self.is_of_this_turn(&child) {
+                        next.push(child.id.clone());
+                        found.push(Found { session: child.id, parent: parent.clone(), title: child.title });
                     }
                 }
             }

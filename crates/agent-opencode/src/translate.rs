@@ -3,7 +3,8 @@
 //! A turn is a prompt and the assistant messages that answer it (its *steps*). When OpenCode compacts the
 //! conversation in mid-turn, it writes user messages of its own and goes on answering those; they join the turn. It
 //! does so even after an answer that ended with `stop`, so that only an idle session ends a turn.
-//! Everything else in the session, such as the prompt of somebody else, does not.
+//! Prompts that the gateway itself sends while the turn runs join it too. Everything else in the session, such as the
+//! prompt of somebody else, does not. A sub-agent's turn is one like any other, but that OpenCode writes its prompt.
 //!
 //! The stream and the message list say the same thing twice, and either may be ahead of the other. So all state
 //! here only moves forward: a part that ended stays ended, a tool call never goes back, a message stays complete.
@@ -11,21 +12,28 @@
 mod asks;
 mod below;
 mod blocks;
+mod files;
 mod ledger;
 mod progress;
+mod prompts;
 mod text;
 mod tool;
 mod verdict;
 
 use std::collections::HashMap;
 
-use longshore_model::{AgentEvent, Artifact, RequestId};
+use longshore_engine::port::{Resume, ResumedChild};
+use longshore_model::{AgentEvent, Artifact};
 use serde::Deserialize;
 
 use self::asks::Asks;
 use self::blocks::{Blocks, Source};
+pub(crate) use self::files::MAX_FILE_BYTES;
 use self::ledger::Ledger;
 use self::progress::Told;
+use self::prompts::Prompts;
+pub(crate) use self::prompts::{Fate, Unanswered};
+pub(crate) use self::tool::CallFacts;
 pub(crate) use self::verdict::{Evidence, Verdict};
 use crate::api::{
     AskReplied, Envelope, EventKind, Fault, Message, MessageUpdated, OfSession, Part, PartDelta, PartRemoved,
@@ -51,9 +59,7 @@ enum Activity {
 #[derive(Debug)]
 pub(crate) struct Translator {
     session: String,
-    prompt: String,
-    /// When OpenCode stored the prompt, if it did.
-    prompt_created: Option<f64>,
+    prompts: Prompts,
     messages: HashMap<String, Role>,
     steps: Vec<Step>,
     /// How many summaries OpenCode went on from.
@@ -64,6 +70,8 @@ pub(crate) struct Translator {
     ledger: Ledger,
     told: Told,
     activity: Activity,
+    /// OpenCode waits before it tries a failed request again.
+    retrying: bool,
     /// The first error since the session was last busy; the ones after it repeat it with a stack.
     fault: Option<Fault>,
     /// OpenCode answers another prompt of this session already.
@@ -86,11 +94,11 @@ enum Heard {
 }
 
 /// What a message is to this turn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 enum Role {
-    /// The prompt, or a user message with which OpenCode itself goes on.
-    Ours,
-    OtherUser,
+    /// The prompt, one that joined, or a user message with which OpenCode itself goes on; when it was written.
+    Ours(f64),
+    OtherUser(f64),
     /// An answer to one of ours; the index of its step.
     Step(usize),
     OtherAnswer,
@@ -100,6 +108,8 @@ enum Role {
 struct Step {
     id: String,
     created: f64,
+    /// When the message was written that it answers.
+    answers: f64,
     finish: Option<String>,
     error: Option<Fault>,
     /// When it became complete.
@@ -110,10 +120,18 @@ struct Step {
 
 impl Translator {
     pub(crate) fn new(session: &str, prompt: &str) -> Self {
+        Self::answering(session, Prompts::of(prompt))
+    }
+
+    /// The turn of a sub-agent that was called at this moment: its first user message since then is its prompt.
+    pub(crate) fn called(session: &str, since: f64) -> Self {
+        Self::answering(session, Prompts::from(since))
+    }
+
+    fn answering(session: &str, prompts: Prompts) -> Self {
         Self {
             session: session.to_owned(),
-            prompt: prompt.to_owned(),
-            prompt_created: None,
+            prompts,
             messages: HashMap::new(),
             steps: Vec::new(),
             continued: 0,
@@ -123,6 +141,7 @@ impl Translator {
             ledger: Ledger::default(),
             told: Told::default(),
             activity: Activity::Unknown,
+            retrying: false,
             fault: None,
             superseded: false,
             heard: Heard::Everything,
@@ -130,15 +149,43 @@ impl Translator {
         }
     }
 
-    /// Takes up a turn of which the log holds `artifacts` already, and asks that nobody has answered.
-    pub(crate) fn resume(
+    /// Takes up a turn again.
+    pub(crate) fn resume(session: &str, prompt: &str, past: &Resume) -> Self {
+        let blocks = Blocks::resume(&past.artifacts, &past.children);
+        let mut prompts = Prompts::of(prompt);
+        prompts.join(past.joined.iter().map(|prompt| (prompt.as_str(), Fate::Earlier)));
+        let asks = Asks::resume(&past.open_asks);
+        Self { blocks, asks, heard: Heard::Gap, ..Self::answering(session, prompts) }
+    }
+
+    /// Takes up the turn of a sub-agent again. Unless its prompt is known, [`Self::called_at`] must follow.
+    pub(crate) fn resume_called(
         session: &str,
-        prompt: &str,
+        prompt: Option<&str>,
         artifacts: &[Artifact],
-        open_asks: &[RequestId],
+        children: &[ResumedChild],
     ) -> Self {
-        let (blocks, asks) = (Blocks::resume(artifacts), Asks::resume(open_asks));
-        Self { blocks, asks, heard: Heard::Gap, ..Self::new(session, prompt) }
+        let prompts = match prompt {
+            Some(prompt) => Prompts::from(f64::MIN).starting_with(prompt),
+            None => Prompts::from(f64::MAX),
+        };
+        let blocks = Blocks::resume(artifacts, children);
+        Self { blocks, heard: Heard::Gap, ..Self::answering(session, prompts) }
+    }
+
+    /// When the sub-agent was called.
+    pub(crate) fn called_at(&mut self, since: f64) {
+        self.prompts.since(since);
+    }
+
+    /// When the sub-agent was called for its next turn.
+    pub(crate) fn called_again_at(&mut self, until: f64) {
+        self.prompts.until(until);
+    }
+
+    /// What is known of the prompts that join the turn.
+    pub(crate) fn join<'a>(&mut self, joined: impl Iterator<Item = (&'a str, Fate)> + Clone) {
+        self.prompts.join(joined);
     }
 
     /// Takes in one event of the session, or one of its sub-agents that crosses the tree.
@@ -193,9 +240,10 @@ impl Translator {
             }
             EventKind::PermissionAsked => self.permission(&properties(body)?),
             EventKind::QuestionAsked => self.question(&properties(body)?),
-            EventKind::AskReplied => {
+            EventKind::AskReplied | EventKind::AskRejected => {
                 let replied: AskReplied = properties(body)?;
-                let news = self.asks.answered(&replied.request);
+                let rejected = kind == EventKind::AskRejected || replied.reply.as_deref() == Some("reject");
+                let news = self.asks.answered(&replied.request, rejected);
                 self.say(news);
             }
         }
@@ -233,6 +281,7 @@ impl Translator {
     /// What OpenCode said when it was asked for the session's activity. Call it after [`Self::list`].
     pub(crate) fn asked_status(&mut self, busy: bool) {
         self.activity = if busy { Activity::Busy } else { Activity::IdleConfirmed };
+        self.retrying &= busy;
     }
 
     /// The session's name.
@@ -243,7 +292,12 @@ impl Translator {
 
     /// When OpenCode stored the prompt, if it did.
     pub(crate) fn prompt_created(&self) -> Option<f64> {
-        self.prompt_created
+        self.prompts.first_created()
+    }
+
+    /// The prompt of the turn. `None`: that of a sub-agent which has not got it yet.
+    pub(crate) fn prompt(&self) -> Option<&str> {
+        self.prompts.first()
     }
 
     /// The events since the last call.
@@ -268,17 +322,19 @@ impl Translator {
     }
 
     fn tell_usage(&mut self) {
-        let news = self.ledger.news(self.prompt_created).map(AgentEvent::Usage);
+        let news = self.ledger.news(self.prompt_created()).map(AgentEvent::Usage);
         self.say(news);
     }
 
     fn idle(&mut self) {
+        self.retrying = false;
         if self.activity != Activity::IdleConfirmed {
             self.activity = Activity::Idle;
         }
     }
 
     fn status(&mut self, status: &Status) {
+        self.retrying = status.kind == "retry";
         match status.kind.as_str() {
             "idle" => self.idle(),
             "retry" => {
@@ -303,19 +359,19 @@ impl Translator {
             return;
         }
         let role = if info.role == "user" {
-            if info.id == self.prompt {
-                self.prompt_created = Some(info.time.created);
-                Role::Ours
+            if self.prompts.stored(&info.id, info.time.created) {
+                Role::Ours(info.time.created)
             } else if self.follows_a_summary(info) {
                 self.continued += 1;
-                Role::Ours
+                Role::Ours(info.time.created)
             } else {
-                Role::OtherUser
+                Role::OtherUser(info.time.created)
             }
-        } else if info.parent.as_ref().is_some_and(|parent| self.messages.get(parent) == Some(&Role::Ours)) {
+        } else if let Some(answers) = self.answered_by(info) {
             self.steps.push(Step {
                 id: info.id.clone(),
                 created: info.time.created,
+                answers,
                 finish: None,
                 error: None,
                 completed: None,
@@ -324,7 +380,7 @@ impl Translator {
             Role::Step(self.steps.len() - 1)
         } else {
             // An older one is of the turn before, whose last changes may come late.
-            let ours = self.newest().map(|step| step.created).or(self.prompt_created);
+            let ours = self.newest().map(|step| step.created).or(self.prompt_created());
             self.superseded |= ours.is_some_and(|created| info.time.created > created);
             Role::OtherAnswer
         };
@@ -336,6 +392,17 @@ impl Translator {
             for part in std::mem::take(&mut self.held_parts) {
                 self.part(part, Source::Stream);
             }
+        }
+    }
+
+    /// When the message was written that this one answers, if it is one of ours.
+    fn answered_by(&self, info: &Message) -> Option<f64> {
+        let parent = info.parent.as_ref()?;
+        match self.messages.get(parent) {
+            Some(&Role::Ours(created)) => Some(created),
+            // Its own event was missed.
+            None if self.prompts.contains(parent) => Some(info.time.created),
+            _ => None,
         }
     }
 
@@ -364,7 +431,7 @@ impl Translator {
         match self.messages.get(message) {
             None => true,
             Some(&Role::Step(at)) => !self.steps[at].summary,
-            Some(Role::Ours | Role::OtherUser | Role::OtherAnswer) => false,
+            Some(Role::Ours(_) | Role::OtherUser(_) | Role::OtherAnswer) => false,
         }
     }
 
@@ -373,11 +440,15 @@ impl Translator {
             None if self.held_parts.len() < MAX_HELD_PARTS => self.held_parts.push(part),
             None if self.heard == Heard::Hidden => {}
             None => self.heard = Heard::Dropped,
-            Some(Role::OtherUser) => {
+            Some(&Role::OtherUser(created)) => {
+                if part.kind == "text" && !part.synthetic && self.prompts.written(&part.message, created) {
+                    self.messages.insert(part.message, Role::Ours(created));
+                    return;
+                }
                 // A compaction that somebody asked for is no part of this turn, nor is one that a later turn needs.
                 let needed = part.kind == "compaction" && part.auto;
-                if needed && self.prompt_created.is_some() && !self.superseded {
-                    self.messages.insert(part.message, Role::Ours);
+                if needed && self.prompt_created().is_some() && !self.superseded {
+                    self.messages.insert(part.message, Role::Ours(created));
                     // What the list tells of is over, or was told before the gateway was restarted.
                     self.say((source == Source::Stream).then(progress::compaction));
                 }

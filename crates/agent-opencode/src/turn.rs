@@ -1,64 +1,72 @@
-//! The driver of one turn: follows the session's events until OpenCode says how the turn ended.
+//! The driver of one turn: follows the events of the session and of its sub-agents until OpenCode says how the turn ended.
 //!
-//! The end comes from OpenCode's words, never from a timeout of ours. The only clock here paces re-reading when the
-//! session is idle and its messages are not final yet.
+//! The end comes from OpenCode's words, never from a timeout of ours, but for a model that is silent for too long. The
+//! other clocks here pace re-reading when a session is idle and its messages are not final yet.
 
+mod children;
+mod family;
+mod joins;
+mod member;
 mod start;
+mod watchdog;
+mod written;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::port::Session;
-use longshore_model::{AgentEvent, Outcome};
+use longshore_model::{AgentEvent, Outcome, SessionId};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use self::family::Family;
+use self::joins::{Joiner, Joins};
 pub(crate) use self::start::{PATIENCE, Starter, start};
+use self::watchdog::Silence;
+pub use self::watchdog::Watchdog;
+use crate::api::EventKind;
 use crate::client::Client;
 use crate::outcome;
 use crate::reader::{Lease, Routed};
 use crate::reconcile::{self, Depth, Reading};
-use crate::translate::{Evidence, Translator, Verdict};
-
-/// Pauses between two readings of a session that is idle while its messages are not final: doubled from the first to
-/// the last.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LAST_PAUSE: Duration = Duration::from_secs(2);
-
-/// How often such a session is read. OpenCode finishes a message 40 to 350 ms after it reports idle, later
-/// when the repository is large; after these readings (7 s) nobody works on it any more.
-const READINGS_OF_A_STOPPED_TURN: u32 = 8;
-
-/// The same after an error that came before any answer (2 s): OpenCode refused the prompt.
-const READINGS_OF_A_REFUSED_PROMPT: u32 = 5;
-
-/// The same when there is no sign at all of a prompt that OpenCode has taken (30 s): in a new directory it first loads
-/// providers and plugins.
-const READINGS_OF_AN_ACCEPTED_PROMPT: u32 = 20;
+use crate::translate::Evidence;
 
 /// Pause before OpenCode is asked again after it did not answer: doubled up to the last.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(5);
 
+/// How long a turn that was given up may take to stop. Then it ends without a last word of OpenCode.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Attempts to read a sub-agent's messages while its turn goes on.
+const CHILD_ATTEMPTS: u32 = 5;
+
 #[derive(Debug)]
-pub(crate) struct Driver {
+struct Driver {
     client: Client,
     session: Session,
-    prompt: String,
     lease: Lease,
-    translator: Translator,
+    family: Family,
     events: mpsc::Sender<AgentEvent>,
-    /// OpenCode has said that it took the prompt, in this life of the gateway.
-    accepted: bool,
-    settling: Option<Settling>,
+    joins: Arc<Joins>,
+    /// What the translator knows of the messages that join.
+    joins_seen: u64,
+    /// What is to be read before anything is said about the end.
+    must_read: Option<Depth>,
+    watchdog: Watchdog,
+    silence: Silence,
+    given_up: Option<GivenUp>,
+    /// The turn was stopped, by a watchdog or somebody else.
+    is_stopped: bool,
+    written_files: bool,
 }
 
-/// The session is idle or failed, and the messages do not show the end.
+/// A watchdog stopped the turn. It is followed to its end, which is then told as this.
 #[derive(Debug)]
-struct Settling {
-    readings: u32,
-    pause: Duration,
-    next: Instant,
+struct GivenUp {
+    outcome: Outcome,
+    until: Instant,
 }
 
 /// Nobody listens to the turn any more.
@@ -66,116 +74,181 @@ struct Unheard;
 
 impl Driver {
     /// Runs until the turn ends, nobody listens, or the gateway stops. OpenCode goes on in the latter cases.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
+    async fn run(mut self, joiner: Joiner, stop: CancellationToken) {
         let events = self.events.clone();
         tokio::select! {
             () = events.closed() => {}
             () = stop.cancelled() => {}
+            () = joiner.run() => {}
             _ = self.drive() => {}
         }
     }
 
     async fn drive(&mut self) -> Result<(), Unheard> {
-        let mut outcome = if self.accepted { None } else { self.reread(Depth::Everything).await };
         loop {
-            self.flush().await?;
-            if outcome.is_none() {
-                outcome = self.judge().await;
-            }
+            let outcome = match self.catch_up().await? {
+                Some(outcome) => {
+                    // What is on its way to OpenCode is known before the end is told.
+                    self.joins.shut().await;
+                    Some(outcome)
+                }
+                None => self.judge().await?,
+            };
             if let Some(outcome) = outcome {
                 return self.end(outcome).await;
             }
-            outcome = self.step().await;
+            // A sub-agent may be in doubt now.
+            if self.family.next_to_read().is_none() {
+                self.step().await;
+            }
         }
     }
 
-    /// Waits for the next thing and takes it in. Gives an outcome when OpenCode no longer has the session.
-    async fn step(&mut self) -> Option<Outcome> {
-        let due = self.settling.as_ref().map(|settling| settling.next);
+    /// Waits for the next thing and takes it in.
+    async fn step(&mut self) {
+        let given_up = self.given_up.as_ref().map(|given_up| given_up.until);
+        let (due, silent) = (self.family.due(), given_up.or(self.silence.due()));
         tokio::select! {
             biased;
-            routed = self.lease.next() => match routed {
-                Routed::Event { kind, body } => {
-                    if let Err(cause) = self.translator.event(kind, &body) {
-                        tracing::warn!(
-                            session = %self.session.id, ?kind, line = cause.line(), column = cause.column(),
-                            "an event was not understood and was skipped"
-                        );
-                    }
-                    if self.translator.must_ask() {
-                        self.reread(Depth::Everything).await
-                    } else if self.translator.must_reread() {
-                        self.reread(Depth::Messages).await
-                    } else {
-                        None
-                    }
-                }
-                Routed::Reconnected => {
-                    self.translator.gap();
-                    self.reread(Depth::Everything).await
-                }
-            },
+            routed = self.lease.next() => {
+                self.silence.broken();
+                self.take(routed);
+            }
+            () = self.joins.changed() => {}
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                let outcome = self.reread(Depth::Messages).await;
-                if let Some(settling) = &mut self.settling {
-                    settling.readings += 1;
-                    settling.next = Instant::now() + settling.pause;
-                    settling.pause = (settling.pause * 2).min(LAST_PAUSE);
+                if self.family.read_due() {
+                    self.want(Depth::Messages);
                 }
-                outcome
+            }
+            () = sleep_until(silent.unwrap_or_else(Instant::now)), if silent.is_some() => {
+                if self.given_up.is_none() && self.lease.is_connected() && !self.family.may_be_silent() {
+                    self.give_up(outcome::silent(self.silence.limit())).await;
+                }
+                self.silence.broken();
+            }
+        }
+    }
+
+    fn take(&mut self, routed: Routed) {
+        let root = &mut self.family.root.translator;
+        match routed {
+            Routed::Event { child: None, kind, body } => {
+                self.joins.tell(&mut self.joins_seen, root);
+                if let Err(cause) = root.event(kind, &body) {
+                    skipped(&self.session.id, kind, &cause);
+                }
+            }
+            Routed::Event { child: Some(child), kind, body } => {
+                if let Err(cause) = self.family.event(&child, kind, body) {
+                    skipped(&child.session, kind, &cause);
+                }
+            }
+            Routed::Reconnected => {
+                self.family.gap();
+                self.want(Depth::Everything);
+            }
+        }
+        if self.family.root.translator.must_ask() {
+            self.want(Depth::Everything);
+        } else if self.family.root.translator.must_reread() {
+            self.want(Depth::Messages);
+        }
+    }
+
+    fn want(&mut self, depth: Depth) {
+        self.must_read = self.must_read.max(Some(depth));
+    }
+
+    /// Tells what is new, and reads what must be read first. Gives an outcome when OpenCode no longer has the session.
+    async fn catch_up(&mut self) -> Result<Option<Outcome>, Unheard> {
+        loop {
+            self.flush().await?;
+            if let Some(depth) = self.must_read.take() {
+                if let Some(outcome) = self.reread(depth).await {
+                    return Ok(Some(outcome));
+                }
+                self.flush().await?;
+                if depth == Depth::Everything {
+                    while let Some(at) = self.family.next_to_read() {
+                        self.read_child(at, CHILD_ATTEMPTS).await;
+                        self.flush().await?;
+                    }
+                    self.start_unnamed(false).await?;
+                }
+            } else if let Some(at) = self.family.next_to_read() {
+                self.read_child(at, CHILD_ATTEMPTS).await;
+            } else {
+                return Ok(None);
             }
         }
     }
 
     /// Asks whether the turn is over.
-    async fn judge(&mut self) -> Option<Outcome> {
-        if self.translator.is_runaway() {
-            tracing::warn!(session = %self.session.id, "a model that answers without end was stopped");
-            // When this fails too, the next turn waits for the session to be idle, and says that it is busy.
-            let _ = self.client.abort(&self.session.directory, self.session.id.as_str()).await;
-            return Some(outcome::runaway());
-        }
-        match self.translator.verdict(self.lease.aborted_by_us()) {
-            Verdict::Over(outcome) => return Some(outcome),
-            Verdict::Running => self.settling = None,
-            Verdict::Unsettled => {
-                let limit = match self.translator.evidence() {
-                    Evidence::Refused => READINGS_OF_A_REFUSED_PROMPT,
-                    Evidence::None if self.accepted => READINGS_OF_AN_ACCEPTED_PROMPT,
-                    Evidence::None | Evidence::Began => READINGS_OF_A_STOPPED_TURN,
-                };
-                let settling = self.settling.get_or_insert_with(|| Settling {
-                    readings: 0,
-                    pause: FIRST_PAUSE * 2,
-                    next: Instant::now() + FIRST_PAUSE,
-                });
-                if settling.readings >= limit {
-                    return Some(self.translator.last_word(self.lease.aborted_by_us(), self.accepted));
-                }
+    async fn judge(&mut self) -> Result<Option<Outcome>, Unheard> {
+        self.judge_children().await?;
+        let root = &mut self.family.root;
+        self.joins.tell(&mut self.joins_seen, &mut root.translator);
+        if self.given_up.is_none() {
+            let given_up = self.watchdog.limits(&root.translator);
+            if let Some(outcome) = given_up {
+                tracing::warn!(session = %self.session.id, "a model that answers without end was stopped");
+                self.give_up(outcome).await;
             }
         }
-        None
+        let outcome = self.family.root.judge(self.is_stopped());
+        if let Some(given_up) = &self.given_up {
+            let is_over = outcome.is_some() || Instant::now() >= given_up.until;
+            return Ok(is_over.then(|| given_up.outcome.clone()));
+        }
+        // Somebody may have joined just now.
+        Ok(outcome.filter(|_| self.joins.close(self.joins_seen)))
+    }
+
+    /// Stops a turn that does not come to an end by itself.
+    async fn give_up(&mut self, outcome: Outcome) {
+        self.joins.shut().await;
+        self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
+        self.is_stopped = true;
+        self.given_up = Some(GivenUp { outcome, until: Instant::now() + LAST_WORDS });
+        self.abort(None).await;
+    }
+
+    async fn abort(&self, member: Option<usize>) {
+        let session = self.family.session_of(member);
+        // When this fails too, the next turn waits for the session to be idle, and says that it is busy.
+        if let Err(cause) = self.client.abort(&self.session.directory, session.as_str()).await {
+            tracing::warn!(%session, %cause, "a turn that was given up could not be stopped");
+        }
+    }
+
+    /// The gateway wanted the turn to stop.
+    fn is_stopped(&self) -> bool {
+        self.is_stopped || self.lease.aborted_by_us()
     }
 
     /// Reads from OpenCode what the stream did not bring. While OpenCode does not answer, it waits.
     async fn reread(&mut self, depth: Depth) -> Option<Outcome> {
         let mut pause = FIRST_RETRY;
         loop {
-            let reading = reconcile::read(
-                &self.client,
-                &self.session,
-                &self.prompt,
-                &self.lease,
-                &mut self.translator,
-                depth,
-            )
-            .await;
+            self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
+            let Family { root, children, .. } = &mut self.family;
+            let followed = |session: &str| {
+                children.iter().any(|child| child.session.as_str() == session && child.live().is_some())
+            };
+            let reading =
+                reconcile::read(&self.client, &self.session, &mut root.translator, depth, followed).await;
             match reading {
-                Reading::Done => return None,
+                Reading::Done(found) => {
+                    for found in &found {
+                        self.note_found(found);
+                    }
+                    self.family.look_for_returns();
+                    return None;
+                }
                 Reading::Gone => {
-                    return Some(match self.translator.evidence() {
+                    return Some(match self.family.root.translator.evidence() {
                         Evidence::None => outcome::session_gone(),
-                        _ => self.translator.last_word(self.lease.aborted_by_us(), self.accepted),
+                        _ => self.family.root.last_word(self.lease.aborted_by_us()),
                     });
                 }
                 Reading::NoAnswer(cause) => {
@@ -187,16 +260,35 @@ impl Driver {
         }
     }
 
+    /// Tells all that is new.
     async fn flush(&mut self) -> Result<(), Unheard> {
-        for event in self.translator.take() {
-            self.events.send(event).await.map_err(|_| Unheard)?;
+        for event in self.family.root.translator.take() {
+            self.tell(None, event).await?;
+        }
+        let mut at = 0;
+        // More may become known on the way.
+        while at < self.family.children.len() {
+            self.flush_child(at).await?;
+            at += 1;
         }
         Ok(())
     }
 
     async fn end(&mut self, outcome: Outcome) -> Result<(), Unheard> {
-        self.translator.close();
+        self.is_stopped |= matches!(outcome, Outcome::Canceled { .. });
+        self.finish_all().await?;
+        let root = &mut self.family.root.translator;
+        root.close();
+        let written = root.take_written();
         self.flush().await?;
-        self.events.send(AgentEvent::Ended(outcome)).await.map_err(|_| Unheard)
+        self.hand_over(None, written).await?;
+        self.send(None, AgentEvent::Ended(outcome)).await
     }
+}
+
+fn skipped(session: &SessionId, kind: EventKind, cause: &serde_json::Error) {
+    tracing::warn!(
+        %session, ?kind, line = cause.line(), column = cause.column(),
+        "an event was not understood and was skipped"
+    );
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::reply;
-use crate::request::{Asked, Purpose, digest};
+use crate::request::{Asked, Media, Purpose, digest};
 use crate::script::Directive;
 
 /// Older requests are forgotten when there are more; `total` still counts them.
@@ -40,12 +40,14 @@ pub struct Entry {
     pub system: String,
     pub prompt: String,
     pub tool_results: Vec<String>,
+    pub media: Vec<Media>,
 }
 
 /// How often a directive that can fail was asked for, at one place of one conversation.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct Place {
     pub session: String,
+    /// 0 for a directive whose attempts are counted over all prompts.
     pub user_messages: usize,
     pub step: usize,
     pub name: String,
@@ -153,6 +155,7 @@ impl Journal {
             system: excerpt(&asked.system),
             prompt: excerpt(&asked.prompt),
             tool_results: asked.tool_results.iter().map(|result| excerpt(result)).collect(),
+            media: asked.media.clone(),
         });
         // Under the lock, so that whoever sees the count also finds the entry.
         self.counts.send_modify(|counts| counts.requests += 1);
@@ -201,9 +204,11 @@ impl Drop for Active {
 }
 
 fn place(asked: &Asked, directive: &Directive) -> Place {
+    // Nobody tries a key again that was refused: the next attempt is the next prompt.
+    let is_tried_again = directive.name != "auth";
     Place {
         session: asked.session.id.clone(),
-        user_messages: asked.user_messages,
+        user_messages: if is_tried_again { asked.user_messages } else { 0 },
         step: asked.step,
         name: directive.name.clone(),
         digest: digest(&directive.to_string()),

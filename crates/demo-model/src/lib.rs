@@ -20,7 +20,8 @@
 //! | `pair` | `a= b=` | two `bash` calls in one reply |
 //! | `plan_exit` | | OpenCode's tool of that name |
 //! | `http` | `status=500 times= retry_after= retry_after_ms= body=` | an HTTP error, `times` times, then text |
-//! | `auth`, `overflow` | `times=` | HTTP 401; HTTP 400 `context_length_exceeded`, once |
+//! | `auth` | `times= body=` | HTTP 401, to the first `times` prompts of a session that say so, then text |
+//! | `overflow` | `times=1` | HTTP 400 `context_length_exceeded`, `times` times, then text |
 //! | `cut` | `after=3 mode=fin\|rst\|noend times= delay=0` | text that breaks off |
 //! | `sseerror` | `after=2 times= body= etype= code=` | an error event in the stream |
 //! | `badjson` | `after=2` | an event that is no JSON |

@@ -50,6 +50,8 @@ pub struct Asked {
     pub opening: String,
     pub system: String,
     pub tool_results: Vec<String>,
+    /// The pictures and other files of the last user message.
+    pub media: Vec<Media>,
     pub tools: Vec<String>,
     pub messages: usize,
     pub user_messages: usize,
@@ -58,20 +60,34 @@ pub struct Asked {
     pub stream: bool,
 }
 
+/// A file that came with a message, as a data URL.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Media {
+    /// What the URL says that it is.
+    pub media_type: String,
+    /// [`digest`] of the content as it came, in base64.
+    pub digest: String,
+}
+
+/// What OpenCode writes above the pictures that a tool handed back. It is no prompt of anybody's.
+const FROM_TOOLS: &str = "Attached media from tool result:";
+
 impl Asked {
     pub fn new(request: &ChatRequest, session: Session) -> Self {
         let messages = &request.messages;
         let system = join(messages.iter().filter(|message| message.role == "system"));
-        let last_user = messages.iter().rposition(|message| message.role == "user");
+        let is_prompt = |message: &Message| message.role == "user" && !message.text().starts_with(FROM_TOOLS);
+        let last_user = messages.iter().rposition(is_prompt);
         let prompt = last_user.map_or_else(String::new, |at| messages[at].text());
         let tail = last_user.map_or(&messages[..0], |at| &messages[at + 1..]);
-        let users = || messages.iter().filter(|message| message.role == "user");
+        let users = || messages.iter().filter(|message| is_prompt(message));
         Self {
             purpose: purpose(&system, &prompt),
             script: script::parse(&prompt),
             step: tail.iter().filter(|message| message.role == "assistant" && message.calls_tools()).count(),
             opening: users().map(Message::text).find(|text| !asks_for_title(text)).unwrap_or_default(),
             tool_results: tail.iter().filter(|m| m.role == "tool").map(Message::text).collect(),
+            media: last_user.map_or_else(Vec::new, |at| messages[at].media()),
             tools: request.tools.iter().map(|tool| tool.function.name.clone()).collect(),
             messages: messages.len(),
             user_messages: users().count(),
@@ -99,7 +115,7 @@ impl Asked {
 }
 
 /// A short name for a text.
-pub(crate) fn digest(text: &str) -> String {
+pub fn digest(text: &str) -> String {
     let hash = Sha256::digest(text.as_bytes());
     let head = hash.first_chunk().copied().expect("SHA-256 has 32 bytes");
     format!("{:016x}", u64::from_be_bytes(head))
@@ -128,6 +144,14 @@ enum Content {
 struct ContentPart {
     #[serde(default)]
     text: Option<String>,
+    #[serde(default)]
+    image_url: Option<ImageUrl>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ImageUrl {
+    #[serde(default)]
+    url: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -153,9 +177,20 @@ impl Message {
         }
     }
 
+    fn media(&self) -> Vec<Media> {
+        let Some(Content::Parts(parts)) = &self.content else { return Vec::new() };
+        parts.iter().filter_map(|part| media(&part.image_url.as_ref()?.url)).collect()
+    }
+
     fn calls_tools(&self) -> bool {
         self.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty())
     }
+}
+
+/// What a data URL in base64 holds; `None` of any other.
+fn media(url: &str) -> Option<Media> {
+    let (media_type, content) = url.strip_prefix("data:")?.split_once(";base64,")?;
+    Some(Media { media_type: media_type.to_owned(), digest: digest(content) })
 }
 
 fn join<'a>(messages: impl Iterator<Item = &'a Message>) -> String {
@@ -228,6 +263,23 @@ mod tests {
         );
         check(json!(null), "");
         check(json!({"odd": 1}), "");
+    }
+
+    #[test]
+    fn pictures_are_noted_and_those_of_a_tool_are_no_prompt() {
+        let picture = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAEC"}});
+        let remote = json!({"type": "image_url", "image_url": {"url": "http://127.0.0.1/x.png"}});
+        let prompt = json!([{"type": "text", "text": "scn:read scn:text"}, picture, remote]);
+        let prompt = json!({"role": "user", "content": prompt});
+        let seen = [Media { media_type: "image/png".to_owned(), digest: digest("AAEC") }];
+        assert_eq!(ask(&json!([prompt])).media, seen);
+
+        let call = json!({"role": "assistant", "content": "", "tool_calls": [{"id": "c"}]});
+        let result = json!({"role": "tool", "content": "Image read successfully", "tool_call_id": "c"});
+        let brought = json!({"role": "user", "content": [{"type": "text", "text": FROM_TOOLS}, picture]});
+        let asked = ask(&json!([prompt, call, result, brought]));
+        assert_eq!(asked.directive().map(|directive| directive.name.as_str()), Some("text"));
+        assert_eq!((asked.prompt.as_str(), asked.user_messages), ("scn:read scn:text", 1));
     }
 
     #[test]

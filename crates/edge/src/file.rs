@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, LAST_MODIFIED, X_CONTENT_TYPE_OPTIONS,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, LAST_MODIFIED, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -98,6 +98,7 @@ fn describe_version(headers: &mut HeaderMap, validators: Validators<'_>) {
     put(headers, ETAG, validators.tag.to_owned());
     put(headers, LAST_MODIFIED, validators.last_modified.to_owned());
     headers.insert(CACHE_CONTROL, CACHE);
+    headers.insert(VARY, HeaderValue::from_static("Authorization, X-API-Key"));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
 }
 

@@ -8,6 +8,7 @@ mod begin;
 mod follow;
 mod limit;
 
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,6 +102,10 @@ pub(crate) struct Actor {
     asks: Asks,
     joins: Joins,
     children: Children,
+    /// What came while the turn ran and its owner was busy with something else.
+    parked: VecDeque<Inbox>,
+    /// A turn runs, or is about to: whoever answers it or joins it is heard, if not at once.
+    is_running: bool,
 }
 
 /// Why an actor's work stopped before its turn ended by itself.
@@ -144,6 +149,8 @@ impl Actor {
             asks,
             joins: Joins::default(),
             children: Children::default(),
+            parked: VecDeque::new(),
+            is_running: false,
         }
     }
 
@@ -164,12 +171,15 @@ impl Actor {
         let Self { around, registration, inbox, place, children, .. } = self;
         drop((inbox, registration));
         if let Stop::Over = stop {
-            children.end(state).await;
-            if let Some(Prompted { record, running, .. }) = &prompted
-                && running.has_begun()
-            {
-                abort(&around, &record.session).await;
-            }
+            let abort = async {
+                if let Some(Prompted { record, running, .. }) = &prompted
+                    && running.has_begun()
+                {
+                    abort(&around, &record.session).await;
+                }
+            };
+            // Neither waits for the other: both may have to wait for somebody who is away.
+            tokio::join!(children.end(state), abort);
         }
         drop((prompted, place));
     }
@@ -197,6 +207,8 @@ impl Actor {
                 End::NeedsCredentials => {}
             }
             // Nothing runs, and nobody has to wait for this task: others may have the session meanwhile.
+            self.is_running = false;
+            self.parked.clear();
             *prompted = None;
             self.place = None;
         }
@@ -215,7 +227,12 @@ impl Actor {
                 biased;
                 () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
                 message = self.inbox.recv() => match message {
-                    Some(Inbox::Join(joining)) => return self.submit_again(*joining).await,
+                    Some(Inbox::Join(joining)) => {
+                        let now = self.snapshot();
+                        if let Some(joining) = self.joins.look_at(*joining, || now) {
+                            return self.submit_again(joining).await;
+                        }
+                    }
                     other => on_inbox(&mut self.writer, self.asks.requests(), other).await?,
                 },
                 () = limit::reached(deadline) => {
@@ -227,11 +244,12 @@ impl Actor {
     }
 
     async fn submit_again(&mut self, joining: Joining) -> Result<(), Stop> {
-        let Joining { message, reply, .. } = joining;
+        let Joining { message, key: send, options, reply, .. } = joining;
         let key = LaneKey::Context(self.owner.clone(), self.writer.task().context_id.clone());
         self.place = Some(self.around.lanes.enter(key, self.writer.task().id.clone()));
-        let again = lifecycle::submitted_again(self.writer.now(), message);
-        self.writer.push(again);
+        let options = options.or(&self.writer.task().terms.prompt);
+        let again = lifecycle::submitted_again(self.writer.now(), message, options);
+        self.writer.push_join(again, send);
         self.flush(None).await?;
         // The giver may have gone; the message stands.
         let _ = reply.send(Ok(self.snapshot()));
@@ -249,7 +267,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Runs `work`, unless the task is canceled or the gateway stops in the meantime.
+    /// Runs `work`, unless the task is canceled or the gateway stops in the meantime. What else comes is heard once the
+    /// turn is followed again, if one runs.
     async fn unless_stopped<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
         tokio::pin!(work);
         loop {
@@ -257,7 +276,14 @@ impl Actor {
                 biased;
                 () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
                 done = &mut work => return Ok(done),
-                message = self.inbox.recv() => on_inbox(&mut self.writer, self.asks.requests(), message).await?,
+                message = self.inbox.recv() => match message {
+                    Some(message @ (Inbox::Answer(_) | Inbox::Join(_)))
+                        if self.is_running && self.parked.len() < INBOX =>
+                    {
+                        self.parked.push_back(message);
+                    }
+                    other => on_inbox(&mut self.writer, self.asks.requests(), other).await?,
+                },
             }
         }
     }

@@ -3,16 +3,20 @@
 //! It never prompts and never answers: the agent itself works with its sub-agents, and what a sub-agent asks belongs to
 //! the root task, so that a client that knows only that one can answer.
 
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt as _;
 use longshore_model::{AgentEvent, Failure, Outcome, Principal, PromptId, Result, TaskState};
 use tokio::sync::mpsc;
 
 use crate::actor::{self, Inbox, Surroundings};
 use crate::asks::AskNews;
+use crate::files::Keeper;
+use crate::lifecycle;
 use crate::port::{Session, TurnRecord};
 use crate::registry::Registration;
 use crate::service::Snapshot;
 use crate::writer::Writer;
-use crate::{files, lifecycle};
 
 /// What the owner of the root task tells.
 #[derive(Debug)]
@@ -37,9 +41,18 @@ pub(crate) struct ChildActor {
 
 impl ChildActor {
     pub(crate) async fn run(mut self) {
-        let canceled = match self.live().await {
-            Ok(canceled) => canceled,
-            Err(error) => {
+        let canceled = match AssertUnwindSafe(self.live()).catch_unwind().await {
+            Err(_) => {
+                tracing::error!(task = %self.writer.task().id, "the owner of a sub-agent's task panicked");
+                let failure = Failure::new("The gateway failed, and how the sub-agent ended is not known.");
+                let event = lifecycle::failed(self.writer.task(), self.writer.now(), failure);
+                self.writer.push(event);
+                // When this fails too, the next start takes the task up with its root.
+                let _ = self.writer.flush(None).await;
+                false
+            }
+            Ok(Ok(canceled)) => canceled,
+            Ok(Err(error)) => {
                 tracing::error!(task = %self.writer.task().id, error = ?error, "the log of a sub-agent cannot be written");
                 false
             }
@@ -92,9 +105,8 @@ impl ChildActor {
                     self.writer.flush(Some(record)).await?;
                 }
                 News::Report(AgentEvent::File { block, file }) => {
-                    let told =
-                        files::keep(&self.around, &self.owner, self.writer.task(), block, file).await?;
-                    if let Some(event) = told {
+                    let keeper = Keeper::new(&self.owner, self.writer.task());
+                    if let Some(event) = keeper.keep(self.around.clone(), block, file).await {
                         self.writer.push(event);
                     }
                 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use longshore_model::{
-    ChildEvent, ChildStart, Error, Message, MessageId, Parent, Part, Principal, Result, Role, Seq, SessionId,
-    Task, TaskEvent, TaskId, TaskState, Terms,
+    AgentEvent, ChildEvent, ChildStart, Error, Failure, Message, MessageId, Outcome, Parent, Part, Principal,
+    Result, Role, Seq, SessionId, Task, TaskEvent, TaskId, TaskState, Terms,
 };
 use tokio::sync::mpsc;
 
@@ -119,10 +119,25 @@ impl Children {
             .ok_or_else(|| Error::internal("a first event that makes no task"))?;
         // Registered before the store is asked: whoever finds the task there finds its owner too.
         let place = Place::register(around, begun, Seq::START.next());
-        around.store.create(create).await?;
-        let child_session = Session { id: session.clone(), directory: root.session.directory.clone() };
-        let news = place.own(around, root.owner, child_session);
-        self.by_session.insert(session, Child { task, depth, news: Some(news) });
+        let news = match around.store.create(create).await {
+            Ok(_) => {
+                let own_session = Session { id: session.clone(), directory: root.session.directory.clone() };
+                Some(place.own(around, root.owner, own_session))
+            }
+            Err(error) => {
+                drop(place);
+                // An attempt that was said to have failed may have gone through after all.
+                let stored = around.store.get(root.owner, &task).await?.ok_or(error)?;
+                own(around, &root.session.directory, stored)
+            }
+        };
+        let before = self.by_session.insert(session, Child { task, depth, news });
+        if let Some(news) = before.and_then(|before| before.news) {
+            let text = "The sub-agent was called again before it had ended.";
+            let ended = AgentEvent::Ended(Outcome::Failed(Failure::new(text)));
+            // One that is over does not listen any more.
+            let _ = news.send(News::Report(ended)).await;
+        }
         Ok(())
     }
 

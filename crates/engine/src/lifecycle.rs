@@ -2,8 +2,8 @@
 
 use longshore_model::{
     AgentEvent, Artifact, ArtifactUpdate, Ask, AskKind, BlockRef, Failure, InterruptNote, Json, Message,
-    MessageId, Metadata, Notes, Outcome, Part, PartContent, Resolution, Role, StatusUpdate, Task, TaskEvent,
-    TaskId, TaskState, TaskStatus, Timestamp, ToolCall, ToolStatus,
+    MessageId, Metadata, Notes, Outcome, Part, PartContent, PromptOptions, Resolution, Role, StatusUpdate,
+    Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp, ToolCall, ToolStatus,
 };
 use serde::Serialize;
 
@@ -106,10 +106,11 @@ pub(crate) fn withdrawn(task: &Task, message: MessageId) -> TaskEvent {
     TaskEvent::Status(Box::new(update))
 }
 
-/// The task is to be prompted again, with this message, when its turn comes.
-pub(crate) fn submitted_again(now: Timestamp, message: Message) -> TaskEvent {
+/// The task is to be prompted again, with this message and as it asks, when its turn comes.
+pub(crate) fn submitted_again(now: Timestamp, message: Message, prompt: PromptOptions) -> TaskEvent {
     let mut update = StatusUpdate::new(TaskStatus { state: TaskState::Submitted, at: now, message: None });
     update.joined = Some(message);
+    update.prompt = Some(Box::new(prompt));
     TaskEvent::Status(Box::new(update))
 }
 

@@ -1,12 +1,14 @@
 //! Taking up, at the start of the gateway, the tasks that its last run left unfinished.
 
+use std::collections::HashSet;
+
 use longshore_model::{Result, TaskState};
 
 use crate::actor::{Begun, Ownership};
 use crate::child::News;
 use crate::children;
 use crate::lanes::LaneKey;
-use crate::port::StoredTask;
+use crate::port::{StoredTask, TurnRecord};
 use crate::service::Engine;
 
 impl Engine {
@@ -18,21 +20,29 @@ impl Engine {
     pub async fn recover(&self) -> Result<usize> {
         let unfinished = self.around().store.unfinished().await?;
         let count = unfinished.len();
-        let (roots, below): (Vec<_>, Vec<_>) =
+        let (mut roots, below): (Vec<_>, Vec<_>) =
             unfinished.into_iter().partition(|one| one.task.parent.is_none());
-        let mut owners = Vec::new();
+        // Turns that run have their sessions, so they come first in the lanes of their contexts too; the others follow in
+        // the order in which they came to wait.
+        roots.sort_by_key(|one| {
+            let waits = !has_running_turn(one);
+            (waits, waits.then_some(one.task.status.at))
+        });
+        let (mut owners, mut followed) = (Vec::new(), HashSet::new());
         for stored in roots {
-            let children = self.around().store.children(&stored.task.id).await?;
+            let mut children = Vec::new();
+            if has_running_turn(&stored) {
+                followed.insert(stored.task.id.clone());
+                children = self.around().store.children(&stored.task.id).await?;
+            }
             owners.push(self.take_up(stored, children));
         }
         // Every place in every lane is taken now, so it does not matter which owner runs first.
-        let known: Vec<_> = owners.iter().map(|owner: &Ownership| owner.task.id.clone()).collect();
         for ownership in owners {
             self.own(ownership);
         }
         for child in below {
-            let is_orphan = child.task.parent.as_ref().is_none_or(|parent| !known.contains(&parent.root));
-            if is_orphan {
+            if child.task.parent.as_ref().is_none_or(|parent| !followed.contains(&parent.root)) {
                 self.end_orphan(child).await?;
             }
         }
@@ -45,11 +55,10 @@ impl Engine {
         let state = task.status.state;
         tracing::info!(task = %task.id, %state, "taking up a task");
         let lanes = &self.around().lanes;
-        let waits = state == TaskState::AuthRequired;
-        let place = (!waits)
+        let runs = has_running_turn_in(state, turn.as_ref());
+        let place = (state != TaskState::AuthRequired)
             .then(|| lanes.enter(LaneKey::Context(owner.clone(), task.context_id.clone()), task.id.clone()));
-        // A task that waits, for its turn or for credentials, has no turn that runs, whatever it had before.
-        let begun = turn.filter(|_| !waits && state != TaskState::Submitted).map(|record| {
+        let begun = turn.filter(|_| runs).map(|record| {
             let key = LaneKey::Session(record.session.id.clone());
             Begun { place: lanes.enter(key, task.id.clone()), record, children }
         });
@@ -57,7 +66,7 @@ impl Engine {
         Ownership { owner, registration, inbox, live, task, head, place, begun, open_asks }
     }
 
-    /// The gateway stopped between the end of a task and that of its sub-agent.
+    /// The gateway stopped between the end of a turn and that of its sub-agent.
     async fn end_orphan(&self, child: StoredTask) -> Result<()> {
         let Some(parent) = child.task.parent.clone() else { return Ok(()) };
         let root = self.around().store.get(&child.owner, &parent.root).await?;
@@ -68,4 +77,13 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// A task that waits, for its turn or for credentials, has no turn that runs, whatever it had before.
+fn has_running_turn(stored: &StoredTask) -> bool {
+    has_running_turn_in(stored.task.status.state, stored.turn.as_ref())
+}
+
+fn has_running_turn_in(state: TaskState, turn: Option<&TurnRecord>) -> bool {
+    turn.is_some() && !matches!(state, TaskState::Submitted | TaskState::AuthRequired)
 }

@@ -1,5 +1,6 @@
 //! One function per operation: authorise, find or make the task, read.
 
+mod following;
 mod sending;
 
 use std::sync::Arc;

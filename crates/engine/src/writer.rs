@@ -9,7 +9,7 @@ use longshore_model::{
 
 use crate::lifecycle;
 use crate::live::{self, LiveLog};
-use crate::port::{Append, Appended, AskChange, Clock, Store, TurnRecord};
+use crate::port::{Append, Appended, AskChange, Clock, IdempotencyKey, Store, TurnRecord};
 use crate::tasks::Tasks;
 
 /// A snapshot is written when this many events have come since the last one, or half as many as the log holds,
@@ -37,6 +37,7 @@ pub(crate) struct Writer {
     pending: Vec<TaskEvent>,
     pending_bytes: usize,
     pending_asks: Vec<AskChange>,
+    pending_join: Option<IdempotencyKey>,
     /// What earlier turns of the task had used, and what this one has, as far as the agent has told.
     usage_before: Usage,
     usage: Option<Usage>,
@@ -63,6 +64,7 @@ impl Writer {
             pending: Vec::new(),
             pending_bytes: 0,
             pending_asks: Vec::new(),
+            pending_join: None,
             usage_before,
             usage: None,
         }
@@ -114,6 +116,12 @@ impl Writer {
         self.pending_asks.push(change);
     }
 
+    /// An event with which a message joins. Whoever sends it again is led here; one message goes into one append.
+    pub(crate) fn push_join(&mut self, event: TaskEvent, key: IdempotencyKey) {
+        self.push(event);
+        self.pending_join = Some(key);
+    }
+
     pub(crate) fn push(&mut self, mut event: TaskEvent) {
         if let TaskEvent::Status(update) = &mut event
             && ends_a_turn(update.status.state)
@@ -152,6 +160,7 @@ impl Writer {
             snapshot,
             turn,
             asks: std::mem::take(&mut self.pending_asks),
+            joined: self.pending_join.take(),
         };
         self.append(append).await?;
         let first = self.head.next();

@@ -9,7 +9,7 @@ use crate::message::Message;
 use crate::notes::Notes;
 use crate::part::Part;
 use crate::task::{Parent, TaskStatus};
-use crate::terms::Terms;
+use crate::terms::{PromptOptions, Terms};
 use crate::time::Timestamp;
 
 /// One event of a task's log. Folding them in order gives the task.
@@ -47,15 +47,15 @@ impl TaskEvent {
 
     /// About how many bytes of content the event holds.
     pub fn weight(&self) -> usize {
-        let parts = match self {
-            Self::Submitted { message, .. } => &message.parts,
-            Self::Status(update) => match &update.status.message {
-                Some(message) => &message.parts,
-                None => return 0,
-            },
-            Self::Artifact(update) => &update.artifact.parts,
-        };
-        parts.iter().map(Part::weight).sum()
+        let weight = |parts: &[Part]| parts.iter().map(Part::weight).sum::<usize>();
+        match self {
+            Self::Submitted { message, .. } => weight(&message.parts),
+            Self::Status(update) => {
+                let messages = update.status.message.iter().chain(&update.joined);
+                messages.map(|message| weight(&message.parts)).sum()
+            }
+            Self::Artifact(update) => weight(&update.artifact.parts),
+        }
     }
 
     /// Nothing may follow this event.
@@ -84,11 +84,14 @@ pub struct StatusUpdate {
     /// A message that had joined did not reach the agent after all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<MessageId>,
+    /// What the task asks of its agent from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<Box<PromptOptions>>,
 }
 
 impl StatusUpdate {
     pub fn new(status: TaskStatus) -> Self {
-        Self { status, metadata: None, notes: Notes::default(), joined: None, withdrawn: None }
+        Self { status, metadata: None, notes: Notes::default(), joined: None, withdrawn: None, prompt: None }
     }
 }
 
@@ -97,4 +100,20 @@ impl StatusUpdate {
 pub struct Entry {
     pub seq: Seq,
     pub event: TaskEvent,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Role;
+    use crate::task::TaskState;
+
+    #[test]
+    fn a_message_that_joins_weighs_what_it_holds() {
+        let status = TaskStatus { state: TaskState::Working, at: Timestamp(0), message: None };
+        let mut update = StatusUpdate::new(status);
+        let id = MessageId::parse("m").unwrap();
+        update.joined = Some(Message::new(id, Role::User, vec![Part::text("x".repeat(1000))]));
+        assert_eq!(TaskEvent::Status(Box::new(update)).weight(), 1000);
+    }
 }

@@ -169,7 +169,13 @@ impl Task {
         self.status = update.status.clone();
         self.history.extend(update.joined.clone());
         if let Some(withdrawn) = &update.withdrawn {
-            self.history.retain(|message| message.id != *withdrawn);
+            // The newest of that id: a client may have used it before.
+            if let Some(place) = self.history.iter().rposition(|message| message.id == *withdrawn) {
+                self.history.remove(place);
+            }
+        }
+        if let Some(prompt) = &update.prompt {
+            self.terms.prompt = prompt.as_ref().clone();
         }
         let Notes { session, usage, interrupt, progress: _ } = &update.notes;
         self.session = session.clone().or(self.session.take());
@@ -211,8 +217,7 @@ mod tests {
 
     fn task() -> Task {
         let message = Message::new(MessageId::parse("m").unwrap(), Role::User, vec![Part::text("hi")]);
-        let first =
-            TaskEvent::submitted(ContextId::parse("c").unwrap(), message, Timestamp(1));
+        let first = TaskEvent::submitted(ContextId::parse("c").unwrap(), message, Timestamp(1));
         Task::begin(TaskId::parse("t").unwrap(), &first).unwrap()
     }
 

@@ -10,8 +10,8 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head, ListQuery,
-    NewFile, PageCursor, Store, StoredTask, TaskPage, TurnRecord,
+    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
+    IdempotencyKey, ListQuery, NewFile, PageCursor, Session, Store, StoredTask, TaskPage, TurnRecord,
 };
 use longshore_model::{
     AskKind, ContextId, Entry, Error, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId, Task,
@@ -49,6 +49,30 @@ impl fmt::Debug for MemoryStore {
 impl Store for MemoryStore {
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move { self.kept().create(create) })
+    }
+
+    fn earlier_send<'a>(
+        &'a self,
+        owner: &'a Principal,
+        key: &'a IdempotencyKey,
+    ) -> BoxFuture<'a, Result<Option<TaskId>>> {
+        Box::pin(async move { Ok(self.kept().keys.get(owner).and_then(|keys| keys.get(key).cloned())) })
+    }
+
+    fn session<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Option<Session>>> {
+        Box::pin(async move {
+            let known = self
+                .kept()
+                .sessions
+                .get(id)
+                .filter(|known| known.owner == *owner)
+                .map(|known| known.session.clone());
+            Ok(known)
+        })
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
@@ -245,6 +269,11 @@ impl Kept {
         }
         if append.turn.is_some() {
             row.turn = append.turn;
+        }
+        if let Some(key) = append.joined {
+            let keys = self.keys.entry(row.owner.clone()).or_default();
+            keys.drop_expired(key.valid_since, rules::EXPIRED_KEYS);
+            keys.insert(key.digest, append.task.clone(), append.at);
         }
         self.asks.change(&append.task, append.asks, append.at);
         if row.state().is_terminal() {

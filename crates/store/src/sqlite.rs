@@ -17,11 +17,11 @@ use std::fmt;
 use std::path::Path;
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head, ListQuery,
-    NewFile, Store, StoredTask, TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
+    IdempotencyKey, ListQuery, NewFile, Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
-    AskKind, ContextId, Entry, FileId, Interrupt, Principal, RequestId, Result, Seq, TaskId,
+    AskKind, ContextId, Entry, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId, TaskId,
 };
 
 use self::reader::Reader;
@@ -90,6 +90,29 @@ impl Store for SqliteStore {
             let new = NewTask::prepare(create)?;
             self.writer.run(move |db| write::create(db, &new)).await
         })
+    }
+
+    fn earlier_send<'a>(
+        &'a self,
+        owner: &'a Principal,
+        key: &'a IdempotencyKey,
+    ) -> BoxFuture<'a, Result<Option<TaskId>>> {
+        let (owner, key) = (owner.clone(), key.clone());
+        Box::pin(self.quick.run(move |db| {
+            Ok(match write::earlier_send(db, &owner, &key)? {
+                Some(Created::Existing { task, .. }) => Some(task),
+                _ => None,
+            })
+        }))
+    }
+
+    fn session<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Option<Session>>> {
+        let (owner, id) = (owner.clone(), id.clone());
+        Box::pin(self.quick.run(move |db| contexts::session_of(db, &owner, &id)))
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {

@@ -122,13 +122,15 @@ pub fn status(states: Vec<TaskState>) -> impl Strategy<Value = TaskStatus> {
 }
 
 pub fn status_update(states: Vec<TaskState>) -> impl Strategy<Value = StatusUpdate> {
-    (status(states), rarely(metadata()), notes(), rarely(message()), rarely(message_id())).prop_map(
-        |(status, metadata, notes, joined, withdrawn)| StatusUpdate {
+    let joining = (rarely(message()), rarely(message_id()), rarely(prompt_options()));
+    (status(states), rarely(metadata()), notes(), joining).prop_map(
+        |(status, metadata, notes, (joined, withdrawn, prompt))| StatusUpdate {
             status,
             metadata,
             notes,
             joined,
             withdrawn,
+            prompt: prompt.map(Box::new),
         },
     )
 }

@@ -166,6 +166,11 @@ impl FakeOpenCode {
         self.shared.change(|state| state.streams.stall());
     }
 
+    /// The `/event` streams that are open now end; new ones work.
+    pub fn end_streams(&self) {
+        self.shared.change(|state| state.streams.end(None));
+    }
+
     /// Cuts `/event` during the next turn.
     pub fn cut_events(&self, cut: Cut) {
         self.shared.change(|state| state.streams.arm(cut));

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head, ListQuery,
-    NewFile, Store, StoredTask, TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
+    IdempotencyKey, ListQuery, NewFile, Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
-    AskKind, ContextId, Entry, Error, ErrorKind, FileId, Interrupt, Principal, RequestId, Result, Seq, TaskId,
+    AskKind, ContextId, Entry, Error, ErrorKind, FileId, Interrupt, Principal, RequestId, Result, Seq,
+    SessionId, TaskId,
 };
 
 use crate::scripted_agent::Gate;
@@ -24,6 +25,12 @@ pub struct FaultyStore {
     failures: AtomicUsize,
     /// How many of the next appends find that somebody else wrote.
     conflicts: AtomicUsize,
+    /// Where files that are to be kept wait while the test holds them.
+    pub puts: Gate,
+    /// How many of the next files are not kept.
+    put_failures: AtomicUsize,
+    /// How many of the next tasks are made, and said not to be.
+    create_failures: AtomicUsize,
     /// The oldest event that the store says it has.
     first: AtomicU64,
     logs_are_broken: AtomicBool,
@@ -39,6 +46,9 @@ impl FaultyStore {
             file_reads: Gate::default(),
             failures: AtomicUsize::new(0),
             conflicts: AtomicUsize::new(0),
+            put_failures: AtomicUsize::new(0),
+            puts: Gate::default(),
+            create_failures: AtomicUsize::new(0),
             first: AtomicU64::new(1),
             logs_are_broken: AtomicBool::new(false),
             files_are_broken: AtomicBool::new(false),
@@ -47,6 +57,15 @@ impl FaultyStore {
 
     pub fn fail_next(&self, appends: usize) {
         self.failures.store(appends, Ordering::SeqCst);
+    }
+
+    pub fn fail_next_files(&self, files: usize) {
+        self.put_failures.store(files, Ordering::SeqCst);
+    }
+
+    /// The next tasks are made, and their maker is told that they were not.
+    pub fn deny_next_creates(&self, tasks: usize) {
+        self.create_failures.store(tasks, Ordering::SeqCst);
     }
 
     pub fn conflict_next(&self, appends: usize) {
@@ -130,7 +149,29 @@ impl Store for FaultyStore {
     }
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
-        self.inner.create(create)
+        Box::pin(async move {
+            let made = self.inner.create(create).await;
+            if takes_one(&self.create_failures) {
+                return Err(Error::new(ErrorKind::Unavailable, "The disk is full."));
+            }
+            made
+        })
+    }
+
+    fn earlier_send<'a>(
+        &'a self,
+        owner: &'a Principal,
+        key: &'a IdempotencyKey,
+    ) -> BoxFuture<'a, Result<Option<TaskId>>> {
+        self.inner.earlier_send(owner, key)
+    }
+
+    fn session<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Option<Session>>> {
+        self.inner.session(owner, id)
     }
 
     fn get<'a>(
@@ -178,7 +219,13 @@ impl Store for FaultyStore {
     }
 
     fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {
-        self.inner.put_file(file)
+        Box::pin(async move {
+            self.puts.pass().await;
+            if takes_one(&self.put_failures) {
+                return Err(Error::new(ErrorKind::Unavailable, "The disk is full."));
+            }
+            self.inner.put_file(file).await
+        })
     }
 
     fn file<'a>(&'a self, owner: &'a Principal, id: &'a FileId) -> BoxFuture<'a, Result<Option<FileFacts>>> {

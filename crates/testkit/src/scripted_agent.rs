@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Session, Steering, Turn, TurnRequest,
+    Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Session, Steering, Turn,
+    TurnRequest,
 };
 use longshore_model::{
-    AgentEvent, AgentFile, Answer, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart, Error,
-    ErrorKind, Json, Outcome, PromptId, RequestId, Result, SessionId,
+    AgentEvent, AgentFile, Answer, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart,
+    Error, ErrorKind, Json, Outcome, PromptId, RequestId, Result, SessionId,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -218,7 +219,8 @@ impl Agent for ScriptedAgent {
             if let Some(error) = self.lock().admissions.pop_front() {
                 return Err(error);
             }
-            Ok(Admitted { directory: wishes.directory.unwrap_or("workspace").to_owned() })
+            let directory = wishes.directory.or(wishes.current).unwrap_or("workspace");
+            Ok(Admitted { directory: directory.to_owned() })
         })
     }
 

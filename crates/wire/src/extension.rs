@@ -262,13 +262,16 @@ pub fn check_required(activated: Activated, required: &[Extension]) -> Result<()
     }
     let text =
         format!("This agent requires extensions; send {HEADER}: {} with the request.", listed(&missing));
-    Err(naming(Error::new(ErrorKind::ExtensionRequired, text), &missing))
+    Err(naming(Error::new(ErrorKind::ExtensionRequired, text), &missing, activated))
 }
 
-/// The error, with the extensions that would have been needed, for machines.
-pub(crate) fn naming(error: Error, missing: &[Extension]) -> Error {
+/// The error, with the extensions that would have been needed and those that were activated, for machines.
+pub(crate) fn naming(error: Error, missing: &[Extension], activated: Activated) -> Error {
     let uris = missing.iter().map(|extension| extension.uri());
-    error.detail("requiredExtensions", text_of_list(uris)).detail("header", HEADER)
+    error
+        .detail("requiredExtensions", text_of_list(uris))
+        .detail("requestedExtensions", text_of_list(activated.iter().map(Extension::uri)))
+        .detail("header", HEADER)
 }
 
 /// As a value of the header.

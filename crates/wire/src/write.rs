@@ -8,8 +8,8 @@ pub(crate) mod negotiation;
 pub(crate) mod shared;
 
 use longshore_model::{
-    Artifact, BlockKind, ContextId, Message, Metadata, OutputModes, Part, PartContent, Seq, Task, TaskEvent,
-    TaskId, TaskState, TaskStatus, Timestamp,
+    Artifact, BlockKind, ContextId, Message, Metadata, OutputModes, Parent, Part, PartContent, Seq, Task,
+    TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
 };
 
 use self::shared::Shared;
@@ -93,7 +93,7 @@ pub(crate) fn write_submitted(
     object.object("status", |status| {
         write_state(status, TaskState::Submitted, *at, None, output, spelling);
     });
-    if view.history_length != Some(0) && leaves_any(&message.parts, output) {
+    if !hides_first_message(parent.as_deref(), view) && leaves_any(&message.parts, output) {
         object.array("history", [message], |out, message| write_message(out, message, output, spelling));
     }
     let shared = Shared::of_submitted(parent.as_deref(), view.activated);
@@ -129,8 +129,21 @@ pub(crate) fn write_names(
 }
 
 pub(crate) fn seen_history(task: &Task, view: View) -> &[Message] {
+    if hides_prompt(task.parent.as_deref(), view.exposure) {
+        return &[];
+    }
     let limit = view.history_length.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     &task.history[task.history.len().saturating_sub(limit)..]
+}
+
+/// Whether a view does not see the message that made a task.
+pub(crate) fn hides_first_message(parent: Option<&Parent>, view: View) -> bool {
+    view.history_length == Some(0) || hides_prompt(parent, view.exposure)
+}
+
+/// What a sub-agent was told to do is the input of a tool call of the task above it.
+fn hides_prompt(parent: Option<&Parent>, exposure: Exposure) -> bool {
+    parent.is_some() && !exposure.tool_trace
 }
 
 pub(crate) fn seen_artifacts(task: &Task, view: View) -> impl Iterator<Item = &Artifact> {

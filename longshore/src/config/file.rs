@@ -112,7 +112,9 @@ fn is_section(key: &str) -> bool {
 /// The value as the other layers would write it, if its type suits the setting.
 fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
     match (kind, value.get_ref()) {
-        (Kind::Port | Kind::Bytes, DeValue::Integer(number)) => Some(decimal(number)),
+        (Kind::Port | Kind::Bytes | Kind::Size | Kind::Count, DeValue::Integer(number)) => {
+            Some(decimal(number))
+        }
         (Kind::Seconds | Kind::SecondsOrNone | Kind::SecondsOrOff, DeValue::Integer(number)) => {
             Some(decimal(number))
         }
@@ -120,7 +122,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
             Some(number.as_str().to_owned())
         }
         (Kind::Switch, DeValue::Boolean(on)) => Some(on.to_string()),
-        (Kind::Credentials, DeValue::Array(_)) => Some(json(value.get_ref()).to_string()),
+        (Kind::Credentials | Kind::List, DeValue::Array(_)) => Some(json(value.get_ref()).to_string()),
         (
             Kind::Text
             | Kind::Secret
@@ -130,6 +132,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
             | Kind::Path
             | Kind::Database
             | Kind::Model
+            | Kind::List
             | Kind::Choice(_),
             DeValue::String(text),
         ) => Some(text.to_string()),

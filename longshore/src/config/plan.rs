@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use longshore_edge::{Exposure, Extension};
 use secrecy::SecretString;
 use url::Url;
 
-use super::credentials::{self, Credential, DEFAULT_PRINCIPAL};
+use super::credentials::{self, Credential};
 use super::problem::Problem;
 use super::read::Reader;
+use super::setting::Setting;
 use super::{Surroundings, place, table};
 
 /// See the module.
@@ -21,7 +23,11 @@ pub struct Plan {
     pub workspace: PathBuf,
     pub agent: AgentPlan,
     pub prompt: PromptDefaults,
+    pub allow_directory_override: bool,
     pub turns: Turns,
+    pub input: Input,
+    pub output: Output,
+    pub required_extensions: Vec<Extension>,
     pub data_dir: PathBuf,
     pub store: StorePlan,
     pub card: CardTexts,
@@ -58,11 +64,35 @@ pub struct PromptDefaults {
     pub variant: Option<String>,
 }
 
+/// What messages may hold.
+#[derive(Clone, Debug)]
+pub struct Input {
+    pub data_parts: bool,
+    pub text_types: Vec<String>,
+    pub media_types: Vec<String>,
+    pub max_text_bytes: u64,
+    pub max_inline_bytes: u64,
+    pub max_file_bytes: u64,
+    pub remote_hosts: Vec<String>,
+}
+
+/// What callers see of the answer.
+#[derive(Clone, Debug)]
+pub struct Output {
+    pub exposure: Exposure,
+    pub written_files: bool,
+    pub max_file_bytes: u64,
+}
+
 #[derive(Clone, Debug)]
 pub struct Turns {
     pub control_timeout: Duration,
     /// `None`: a turn may take as long as it likes.
     pub timeout: Option<Duration>,
+    /// `None`: a model may be silent for as long as it likes.
+    pub silence: Option<Duration>,
+    /// `None`: a turn may have as many replies as it likes.
+    pub max_steps: Option<usize>,
     pub cancel_abort_timeout: Duration,
     pub idempotency_window: Duration,
     pub asks: Asks,
@@ -127,7 +157,11 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
         system: reader.text(&table::SYSTEM),
         variant: reader.text(&table::VARIANT),
     };
+    let allow_directory_override = reader.switch(&table::DIRECTORY_OVERRIDE);
     let turns = turns(reader);
+    let input = input(reader);
+    let output = output(reader);
+    let required_extensions = required_extensions(reader);
     let demo = matches!(agent, Some(AgentPlan::Demo { .. }));
     let data_dir = data_dir(reader, surroundings, workspace.as_deref(), demo);
     let store = store(reader, &surroundings.directory, data_dir.as_deref());
@@ -139,7 +173,11 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
         workspace: workspace?,
         agent: agent?,
         prompt,
+        allow_directory_override,
         turns: turns?,
+        input: input?,
+        output: output?,
+        required_extensions,
         data_dir: data_dir?,
         store: store?,
         card: card?,
@@ -158,15 +196,11 @@ fn listen(reader: &mut Reader<'_>) -> Option<Listen> {
 fn credentials(reader: &mut Reader<'_>) -> Option<Vec<Credential>> {
     let listed = credentials::read(reader);
     let token = reader.secret(&table::BEARER_TOKEN);
-    let mut all: Vec<Credential> = token
-        .map(|token| Credential::Bearer { token, principal: DEFAULT_PRINCIPAL.to_owned() })
-        .into_iter()
-        .collect();
+    let mut all: Vec<Credential> = token.map(Credential::of_owner).into_iter().collect();
     all.extend(listed);
-    if let Some(what) = credentials::ambiguous(&all)
+    if let Some(reason) = credentials::ambiguous(&all)
         && let Some(written) = reader.written(&table::CREDENTIALS)
     {
-        let reason = format!("two principals have the same {what}; each needs its own");
         reader.problem(Problem::rule(&written.source, &table::CREDENTIALS, reason));
     }
     (!all.is_empty()).then_some(all)
@@ -234,16 +268,80 @@ fn program_path(here: &Path, program: PathBuf) -> PathBuf {
 fn turns(reader: &mut Reader<'_>) -> Option<Turns> {
     let control_timeout = reader.seconds(&table::TIMEOUT);
     let timeout = reader.seconds_or_off(&table::TURN_TIMEOUT);
+    let silence = reader.seconds_or_off(&table::SILENCE);
+    let max_steps = reader.count(&table::MAX_STEPS);
     let cancel_abort_timeout = reader.seconds(&table::CANCEL_TIMEOUT);
     let idempotency_window = reader.seconds(&table::IDEMPOTENCY);
     let asks = asks(reader);
     Some(Turns {
         control_timeout: control_timeout?,
         timeout,
+        silence,
+        max_steps,
         cancel_abort_timeout: cancel_abort_timeout?,
         idempotency_window: idempotency_window?,
         asks: asks?,
     })
+}
+
+fn input(reader: &mut Reader<'_>) -> Option<Input> {
+    let data_parts = reader.choice(&table::DATA_PARTS);
+    let text_types = media_types(reader, &table::TEXT_TYPES);
+    let media_types = media_types(reader, &table::MEDIA_TYPES);
+    let max_text_bytes = reader.size(&table::MAX_TEXT);
+    let max_inline_bytes = reader.size(&table::MAX_INLINE);
+    let max_file_bytes = reader.size(&table::MAX_FILE);
+    let remote_hosts = reader.list(&table::REMOTE_HOSTS);
+    Some(Input {
+        data_parts: data_parts? == "accept",
+        text_types,
+        media_types,
+        max_text_bytes: max_text_bytes?,
+        max_inline_bytes: max_inline_bytes?,
+        max_file_bytes: max_file_bytes?,
+        remote_hosts: remote_hosts.into_iter().map(|host| host.to_ascii_lowercase()).collect(),
+    })
+}
+
+fn media_types(reader: &mut Reader<'_>, setting: &Setting) -> Vec<String> {
+    let types: Vec<String> =
+        reader.list(setting).into_iter().map(|media_type| media_type.to_ascii_lowercase()).collect();
+    let is_type = |media_type: &&String| {
+        media_type.split_once('/').is_some_and(|(kind, sort)| !kind.is_empty() && !sort.is_empty())
+    };
+    if let Some(wrong) = types.iter().find(|media_type| !is_type(media_type))
+        && let Some(written) = reader.written(setting)
+    {
+        let reason = format!("{wrong:?} is no media type such as text/x-log or video/*");
+        reader.problem(Problem::rule(&written.source, setting, reason));
+    }
+    types
+}
+
+fn output(reader: &mut Reader<'_>) -> Option<Output> {
+    let words = reader.list(&table::THINKING);
+    let exposure = credentials::exposure(words.iter().map(String::as_str));
+    if exposure.is_none()
+        && let Some(written) = reader.written(&table::THINKING)
+    {
+        reader.problem(Problem::rule(&written.source, &table::THINKING, credentials::EXPOSURES));
+    }
+    let written_files = reader.switch(&table::WRITTEN_FILES);
+    let max_file_bytes = reader.size(&table::MAX_KEPT);
+    Some(Output { exposure: exposure?, written_files, max_file_bytes: max_file_bytes? })
+}
+
+fn required_extensions(reader: &mut Reader<'_>) -> Vec<Extension> {
+    let uris = reader.list(&table::REQUIRED_EXTENSIONS);
+    let offered = |uri: &String| Extension::parse(uri).filter(|named| Extension::PUBLIC.contains(named));
+    if let Some(unknown) = uris.iter().find(|uri| offered(uri).is_none())
+        && let Some(written) = reader.written(&table::REQUIRED_EXTENSIONS)
+    {
+        let known: Vec<&str> = Extension::PUBLIC.iter().map(|extension| extension.uri()).collect();
+        let reason = format!("{unknown:?} is none that callers can activate; those are {}", known.join(", "));
+        reader.problem(Problem::rule(&written.source, &table::REQUIRED_EXTENSIONS, reason));
+    }
+    uris.iter().filter_map(offered).collect()
 }
 
 fn asks(reader: &mut Reader<'_>) -> Option<Asks> {

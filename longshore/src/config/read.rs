@@ -124,6 +124,21 @@ impl<'a> Reader<'a> {
         self.parsed(setting, |text| text.trim().parse().ok())
     }
 
+    /// More than none.
+    pub fn size(&mut self, setting: &Setting) -> Option<u64> {
+        self.parsed(setting, |text| text.trim().parse().ok().filter(|size| *size > 0))
+    }
+
+    /// `None` stands for "no limit", too.
+    pub fn count(&mut self, setting: &Setting) -> Option<usize> {
+        self.parsed(setting, |text| text.trim().parse().ok()).filter(|count| *count > 0)
+    }
+
+    /// The words of a list, without the blank ones.
+    pub fn list(&mut self, setting: &Setting) -> Vec<String> {
+        self.parsed(setting, parse_list).unwrap_or_default()
+    }
+
     pub fn seconds(&mut self, setting: &Setting) -> Option<Duration> {
         self.parsed(setting, |text| {
             let duration = parse_seconds(text.trim())?;
@@ -171,6 +186,16 @@ impl<'a> Reader<'a> {
 
 fn non_empty(text: &str) -> Option<&str> {
     (!text.trim().is_empty()).then_some(text)
+}
+
+fn parse_list(text: &str) -> Option<Vec<String>> {
+    let words: Vec<String> = if text.trim_start().starts_with('[') {
+        serde_json::from_str(text).ok()?
+    } else {
+        text.split(',').map(str::to_owned).collect()
+    };
+    let words = words.into_iter().map(|word| word.trim().to_owned());
+    Some(words.filter(|word| !word.is_empty()).collect())
 }
 
 /// An IPv6 address may stand in brackets; the brackets go. Everything else must be able to be a host.

@@ -39,14 +39,25 @@ pub enum Group {
     Auth,
     OpenCode,
     Turns,
+    Input,
+    Output,
     Data,
     Card,
     Log,
 }
 
 impl Group {
-    pub const ALL: [Self; 7] =
-        [Self::Listener, Self::Auth, Self::OpenCode, Self::Turns, Self::Data, Self::Card, Self::Log];
+    pub const ALL: [Self; 9] = [
+        Self::Listener,
+        Self::Auth,
+        Self::OpenCode,
+        Self::Turns,
+        Self::Input,
+        Self::Output,
+        Self::Data,
+        Self::Card,
+        Self::Log,
+    ];
 
     pub fn heading(self) -> &'static str {
         match self {
@@ -54,6 +65,8 @@ impl Group {
             Self::Auth => "Credentials",
             Self::OpenCode => "OpenCode",
             Self::Turns => "Turns and timeouts",
+            Self::Input => "What messages may hold",
+            Self::Output => "What callers see",
             Self::Data => "Data",
             Self::Card => "Agent card",
             Self::Log => "Log",
@@ -80,6 +93,12 @@ pub enum Kind {
     Model,
     /// A whole number of bytes; 0 takes the limit away.
     Bytes,
+    /// A whole number of bytes, more than 0.
+    Size,
+    /// A whole number; 0 takes the limit away.
+    Count,
+    /// Words with commas between them, or a JSON array of texts.
+    List,
     /// Seconds, more than 0.
     Seconds,
     /// Seconds; 0 is allowed and means no time at all.
@@ -109,6 +128,9 @@ impl Kind {
             }
             Self::Model => "a model as provider/model".into(),
             Self::Bytes => "a whole number of bytes (0: no limit)".into(),
+            Self::Size => "a whole number of bytes above 0".into(),
+            Self::Count => "a whole number (0: no limit)".into(),
+            Self::List => "a list: words with commas between them, or a JSON array of texts".into(),
             Self::Seconds => format!("a number of seconds above 0, {}", at_most()).into(),
             Self::SecondsOrNone => format!("a number of seconds, 0 or more, {}", at_most()).into(),
             Self::SecondsOrOff => {
@@ -131,11 +153,12 @@ impl Kind {
             Self::Path => "PATH",
             Self::Database => "FILE",
             Self::Model => "MODEL",
-            Self::Bytes => "BYTES",
+            Self::Bytes | Self::Size => "BYTES",
+            Self::Count => "NUMBER",
             Self::Seconds | Self::SecondsOrNone | Self::SecondsOrOff => "SECONDS",
             Self::Choice(_) => "CHOICE",
             Self::Switch => "true|false",
-            Self::Credentials => "LIST",
+            Self::List | Self::Credentials => "LIST",
         }
     }
 

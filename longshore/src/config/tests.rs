@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use longshore_edge::{Capability, Exposure, Rights};
 use secrecy::ExposeSecret;
 
-use super::credentials::Credential;
+use super::credentials::Login;
 use super::plan::{AgentPlan, LogLevel, StorePlan};
 use super::setting::LONGEST;
 use super::unsupported::NOT_SUPPORTED;
@@ -59,7 +60,7 @@ fn file(file: &str) -> Vec<String> {
 fn with_nothing_set_the_plan_is_the_documented_default() {
     let plan = Given::default().plan();
     assert_eq!((plan.listen.host.as_str(), plan.listen.port), ("127.0.0.1", 8000));
-    assert_eq!(plan.listen.max_body_bytes, 1_048_576);
+    assert_eq!(plan.listen.max_body_bytes, 10_485_760);
     assert!(plan.listen.public_url.is_none());
     assert!(plan.credentials.is_none());
     assert!(matches!(&plan.agent, AgentPlan::Managed { program } if program == Path::new("opencode")));
@@ -369,12 +370,10 @@ fn described(plan: &Plan) -> Vec<(&'static str, &str, &str)> {
     plan.credentials
         .iter()
         .flatten()
-        .map(|credential| match credential {
-            Credential::Bearer { token, principal } => ("bearer", principal.as_str(), token.expose_secret()),
-            Credential::Basic { username, password } => {
-                ("basic", username.as_str(), password.expose_secret())
-            }
-            Credential::ApiKey { key, principal } => ("api_key", principal.as_str(), key.expose_secret()),
+        .map(|credential| match &credential.login {
+            Login::Bearer { token, principal } => ("bearer", principal.as_str(), token.expose_secret()),
+            Login::Basic { username, password } => ("basic", username.as_str(), password.expose_secret()),
+            Login::ApiKey { key, principal } => ("api_key", principal.as_str(), key.expose_secret()),
         })
         .collect()
 }
@@ -403,6 +402,61 @@ fn credentials_come_from_the_token_and_from_the_list() {
 }
 
 #[test]
+fn a_credential_has_the_rights_that_are_written_or_those_of_its_scheme() {
+    use Capability::{Operator, SessionClaim, SessionShell, WorkspaceMutation};
+
+    let rights = |capabilities: &[Capability], exposure: Option<(bool, bool)>, id: Option<&str>| Rights {
+        capabilities: capabilities.iter().copied().collect(),
+        exposure: exposure.map(|(raw_thinking, tool_trace)| Exposure { raw_thinking, tool_trace }),
+        credential_id: id.map(str::to_owned),
+    };
+    let cases = [
+        (r#""scheme": "bearer", "token": "t", "principal": "p""#, rights(&[], None, None)),
+        (r#""scheme": "api_key", "key": "k", "principal": "p""#, rights(&[], None, None)),
+        (
+            r#""scheme": "basic", "username": "u", "password": "p""#,
+            rights(&[SessionShell, WorkspaceMutation], None, None),
+        ),
+        (
+            r#""scheme": "basic", "username": "u", "password": "p", "capabilities": []"#,
+            rights(&[SessionShell, WorkspaceMutation], None, None),
+        ),
+        (
+            r#""scheme": "basic", "username": "u", "password": "p", "capabilities": ["session_claim"]"#,
+            rights(&[SessionClaim], None, None),
+        ),
+        (
+            r#""scheme": "bearer", "token": "t", "principal": "p", "credential_id": " ci-1 ",
+               "capabilities": ["operator", "operator"], "thinking_exposure": ["raw_thinking"]"#,
+            rights(&[Operator], Some((true, false)), Some("ci-1")),
+        ),
+        (
+            r#""scheme": "bearer", "token": "t", "principal": "p", "thinking_exposure": "none""#,
+            rights(&[], Some((false, false)), None),
+        ),
+        (
+            r#""scheme": "bearer", "token": "t", "principal": "p", "thinking_exposure": ["Raw-Thinking", "tool_trace"]"#,
+            rights(&[], Some((true, true)), None),
+        ),
+        (
+            r#""scheme": "bearer", "token": "t", "principal": "p", "thinking_exposure": ["all"]"#,
+            rights(&[], Some((true, true)), None),
+        ),
+    ];
+    for (fields, expected) in cases {
+        let list = format!("[{{{fields}}}]");
+        let plan = Given { variables: &[("A2A_STATIC_AUTH_CREDENTIALS", &list)], ..Given::default() }.plan();
+        assert_eq!(plan.credentials.unwrap()[0].rights, expected, "{fields}");
+    }
+    let file = "[[auth.credentials]]\nscheme = \"bearer\"\ntoken = \"t\"\nprincipal = \"p\"\n\
+                capabilities = [\"session_claim\"]\nthinking_exposure = [\"tool_trace\"]\ncredential_id = \"x\"\n";
+    let plan = Given { file, ..Given::default() }.plan();
+    assert_eq!(plan.credentials.unwrap()[0].rights, rights(&[SessionClaim], Some((false, true)), Some("x")));
+    let owner = Given { variables: &[("A2A_BEARER_TOKEN", "t0")], ..Given::default() }.plan();
+    assert_eq!(owner.credentials.unwrap()[0].rights, rights(&Capability::ALL, None, None));
+}
+
+#[test]
 fn a_wrong_credential_is_refused_without_showing_it() {
     let cases = [
         ("{}", "(auth.credentials): must be a list with at least one entry"),
@@ -427,7 +481,7 @@ fn a_wrong_credential_is_refused_without_showing_it() {
         (
             r#"[{"scheme": "bearer", "tokne": "s3cret", "token": "s3cret", "principal": "p"}]"#,
             "(auth.credentials[0].tokne): is no field of a credential; there are scheme, token, key, username, \
-             password, principal, credential_id, capabilities, enabled",
+             password, principal, credential_id, capabilities, thinking_exposure, enabled",
         ),
         (
             r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p", "enabled": false}]"#,
@@ -437,6 +491,29 @@ fn a_wrong_credential_is_refused_without_showing_it() {
             r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p"},
                 {"scheme": "bearer", "token": "s3cret", "principal": "q"}]"#,
             "(auth.credentials): two principals have the same bearer token; each needs its own",
+        ),
+        (
+            r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p"},
+                {"scheme": "bearer", "token": "s3cret", "principal": "p", "capabilities": ["operator"]}]"#,
+            "(auth.credentials): two entries have the same bearer token and other rights; keep one of them",
+        ),
+        (
+            r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p"},
+                {"scheme": "api_key", "key": "k", "principal": "p", "capabilities": ["operator", "s3cret"]}]"#,
+            "(auth.credentials[1].capabilities): must be a list of session_shell, workspace_mutation, \
+             session_claim, operator",
+        ),
+        (
+            r#"[{"scheme": "bearer", "token": "t", "principal": "p", "capabilities": [7]}]"#,
+            "(auth.credentials[0].capabilities): must be a list of words",
+        ),
+        (
+            r#"[{"scheme": "bearer", "token": "t", "principal": "p", "thinking_exposure": ["all", "tool_trace"]}]"#,
+            "(auth.credentials[0].thinking_exposure): must be none, all, or a list of raw_thinking, tool_trace",
+        ),
+        (
+            r#"[{"scheme": "bearer", "token": "t", "principal": "p", "credential_id": 7}]"#,
+            "(auth.credentials[0].credential_id): must be a text",
         ),
     ];
     for (list, expected) in cases {

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{Defaults, Endpoint, OpenCode, OpenCodeConfig};
-use longshore_edge::{Credentials, Edge, EdgeConfig};
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
+use longshore_edge::{Credential, Credentials, Edge, EdgeConfig, Exposure, Extension};
 use longshore_engine::port::{Store, SystemClock};
 use longshore_engine::{Engine, EngineConfig, EngineParts, Tasks};
+use longshore_model::PromptOptions;
 use longshore_model::card::{Binding, Card, Interface};
 use longshore_testkit::fake_opencode::FakeOpenCode;
 use longshore_testkit::raw::RawClient;
@@ -15,8 +16,9 @@ use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// The token of the only caller.
+/// The token of the caller, and that of somebody else.
 pub(crate) const TOKEN: &str = "replay-token-0123456789abcdef";
+pub(crate) const OTHER_TOKEN: &str = "other-token-0123456789abcdef";
 
 /// What may differ from one gateway to the next.
 #[derive(Debug)]
@@ -26,6 +28,12 @@ pub(crate) struct Options {
     /// How long one call to OpenCode may take.
     pub(crate) control_timeout: Duration,
     pub(crate) password: Option<String>,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) written_files: bool,
+    pub(crate) exposure: Exposure,
+    pub(crate) required_extensions: Vec<Extension>,
+    /// How long a stream may be silent before it says that it is there.
+    pub(crate) keep_alive: Duration,
 }
 
 impl Default for Options {
@@ -35,6 +43,11 @@ impl Default for Options {
             engine: EngineConfig::default(),
             control_timeout: Duration::from_secs(20),
             password: None,
+            watchdog: Watchdog::default(),
+            written_files: false,
+            exposure: Exposure::default(),
+            required_extensions: Vec::new(),
+            keep_alive: Duration::from_secs(15),
         }
     }
 }
@@ -43,6 +56,8 @@ impl Default for Options {
 #[derive(Debug)]
 pub(crate) struct TestGateway {
     pub(crate) client: RawClient,
+    /// Somebody else's.
+    pub(crate) other_client: RawClient,
     tasks: Tasks,
     shutdown: CancellationToken,
 }
@@ -62,25 +77,39 @@ impl TestGateway {
             },
             directory: PathBuf::from(fake.directory()),
             control_timeout: options.control_timeout,
-            defaults: Defaults::default(),
+            defaults: PromptOptions::default(),
+            allow_directory_override: true,
+            watchdog: options.watchdog,
+            written_files: options.written_files,
         };
         let agent = OpenCode::new(config, clock.clone(), tasks.clone()).expect("the configuration is valid");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+        let url = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
+        let mut engine = options.engine;
+        engine.intake.root = PathBuf::from(fake.directory());
+        engine.files.base_url = format!("{url}/artifacts/");
         let engine = Engine::new(EngineParts {
             store: options.store,
             agent: Arc::new(agent),
             clock,
             tasks: tasks.clone(),
-            config: options.engine,
+            config: engine,
         });
         engine.recover().await.expect("the store can be read");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
-        let url = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
-        let credentials = Credentials::builder().bearer(SecretString::from(TOKEN), "replay");
-        let credentials = credentials.build().expect("one bearer token is a valid set");
-        let edge = Edge::new(engine, EdgeConfig::new(card(&url, &credentials), credentials), tasks.clone());
+        let credentials = Credentials::builder()
+            .with(Credential::bearer(SecretString::from(TOKEN), "replay"))
+            .with(Credential::bearer(SecretString::from(OTHER_TOKEN), "other"));
+        let credentials = credentials.build().expect("two bearer tokens are a valid set");
+        let mut config = EdgeConfig::new(card(&url, &credentials), credentials);
+        config.max_body_bytes = 0;
+        config.exposure = options.exposure;
+        config.required_extensions = options.required_extensions;
+        config.keep_alive = options.keep_alive;
+        let edge = Edge::new(engine, config, tasks.clone());
         let shutdown = CancellationToken::new();
         tasks.spawn("edge", edge.serve(listener, shutdown.clone()));
-        Self { client: RawClient::new(url, TOKEN), tasks, shutdown }
+        let other_client = RawClient::new(url.clone(), OTHER_TOKEN);
+        Self { client: RawClient::new(url, TOKEN), other_client, tasks, shutdown }
     }
 
     /// Stops as a shutdown does. Turns that run are left to the next gateway on the same store.
@@ -105,6 +134,6 @@ fn card(url: &str, credentials: &Credentials) -> Card {
         input_modes: vec!["text/plain".to_owned()],
         output_modes: vec!["text/plain".to_owned()],
         skills: Vec::new(),
-        extensions: longshore_edge::public_extensions(longshore_edge::Exposure::default(), &[]),
+        extensions: longshore_edge::public_extensions(Exposure::default(), &[]),
     }
 }

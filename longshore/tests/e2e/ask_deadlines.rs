@@ -1,101 +1,144 @@
-//! Asks that outlive their gateway, or that nobody answers in time.
+//! Asks that outlive their gateway, that die with their OpenCode, or that nobody answers in time.
 
 use longshore_testkit::gateway::{Setup, kill};
-use longshore_testkit::raw;
-use serde_json::{Value, json};
 
-use crate::asking::{Answer, By, knowing};
-use crate::client::{PATIENCE, message};
+use crate::asking::{Answer, Asking, By};
+use crate::client::{Binding, PATIENCE, message, message_in};
 use crate::frames::{check_log, explanation, state_of};
 use crate::harness::{Harness, LONGSHORE};
+use crate::upstream::Agreement;
+
+/// A permission, a question, and the permission of a sub-agent, with the answers to them.
+const ASKS: [(Binding, By, &str, Answer<'static>); 3] = [
+    (Binding::JsonRpc, By::Words, "scn:bash cmd=\"touch kept\" scn:text n=2", Answer::Reply("once")),
+    (
+        Binding::Rest,
+        By::Method,
+        "scn:question q=\"Still there?\" options=\"Yes|No\" scn:text n=2",
+        Answer::Choose(&[&["Yes"]]),
+    ),
+    (
+        Binding::Rest,
+        By::Data,
+        "scn:task desc=errand prompt=\"scn:bash cmd=\\\"touch errand\\\" scn:text n=1\" scn:text n=2",
+        Answer::Reply("once"),
+    ),
+];
+
+/// Tasks that wait for the answers to all of [`ASKS`], and the ids of what they ask.
+async fn ask_all(harness: &mut Harness) -> Vec<(Asking, String)> {
+    let mut waiting = Vec::new();
+    for (binding, _, prompt, _) in ASKS {
+        harness.client = harness.client.over(binding);
+        let asking = harness.until_asked(&message(prompt)).await;
+        let request = harness.open_asks(&asking.task, 1).await.remove(0);
+        waiting.push((asking, request));
+    }
+    waiting
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ask_outlives_a_killed_gateway() {
     let (mut harness, _model) = Harness::with_own_model().await;
-    for (by, prompt, answer) in [
-        (By::Words, "scn:bash cmd=\"touch kept\" scn:text n=2", Answer::Reply("once")),
-        (
-            By::Method,
-            "scn:question q=\"Still there?\" options=\"Yes|No\" scn:text n=2",
-            Answer::Choose(&[&["Yes"]]),
-        ),
-    ] {
-        let mut asking = harness.until_asked(&message(prompt)).await;
-        let before = harness.open_asks(&asking.task, 1).await;
-        harness.gateway.kill();
-        harness.restart().await;
-        assert_eq!(harness.open_asks(&asking.task, 1).await, before, "{prompt}: another ask is listed");
+    let mut waiting = ask_all(&mut harness).await;
+    harness.gateway.kill();
+    harness.restart().await;
+    for ((binding, by, prompt, answer), (asking, request)) in ASKS.into_iter().zip(&mut waiting) {
+        harness.client = harness.client.over(binding);
+        let listed = harness.open_asks(&asking.task, 1).await;
+        assert_eq!(listed, [request.as_str()], "{prompt}: another ask is listed");
         let task = harness.client.get(&asking.task).await;
         assert_eq!(state_of(&task), "INPUT_REQUIRED", "{prompt}: {task:#}");
-        harness.answer(&mut asking, &before[0], by, answer).await;
+        harness.answer(asking, request, by, answer).await;
+    }
+    for ((_, _, prompt, _), (asking, _)) in ASKS.into_iter().zip(&waiting) {
         let played = harness.finished(prompt, &asking.task).await;
         played.ended("COMPLETED", "");
         assert_eq!(played.last_text(), "anchor  ballast ");
     }
-    assert!(harness.gateway.workspace().join("kept").exists(), "the command that was allowed did not run");
+    for file in ["kept", "errand"] {
+        assert!(harness.gateway.workspace().join(file).exists(), "{file} was allowed but not made");
+    }
+}
 
-    // An OpenCode that dies forgets what it asked: the task ends and says so.
-    let prompt = "scn:bash cmd=\"touch lost\" scn:text n=1";
-    let asking = harness.until_asked(&message(prompt)).await;
-    let subscribed = harness.client.subscribe(&asking.task).await;
-    kill(harness.opencode.pid());
-    subscribed.rest().await;
-    let task = harness.client.get(&asking.task).await;
-    assert_eq!(state_of(&task), "FAILED", "{task:#}");
-    assert!(explanation(&task).contains("OpenCode"), "the reason does not say who failed: {task:#}");
-    assert_eq!(harness.listed().await, Vec::<Value>::new());
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ask_dies_with_its_opencode() {
+    let (mut harness, _model) = Harness::with_own_model().await;
+    // A gateway that lives notices it at once, one that died as well when it comes back.
+    for gateway_dies in [false, true] {
+        let waiting = ask_all(&mut harness).await;
+        let old = harness.opencode.pid();
+        if gateway_dies {
+            harness.gateway.kill();
+            kill(old);
+            harness.restart().await;
+            assert_ne!(harness.opencode.pid(), old, "nobody started OpenCode again");
+        } else {
+            kill(old);
+            harness.until_opencode_is_back(old).await;
+        }
+        for ((binding, _, prompt, answer), (asking, request)) in ASKS.into_iter().zip(&waiting) {
+            let name = format!("{prompt}, and the gateway dies: {gateway_dies}");
+            harness.client = harness.client.over(binding);
+            let log = harness.client.resume(&asking.task, 0).await.rest().await;
+            check_log(&name, &log);
+            let task = harness.client.get(&asking.task).await;
+            assert_eq!(state_of(&task), "FAILED", "{name}: {task:#}");
+            assert!(explanation(&task).contains("OpenCode"), "{name}: it does not say who failed: {task:#}");
+            harness.is_not_found(&name, &asking.task, request, answer).await;
+
+            let context = task["contextId"].as_str().expect("a task has a context");
+            let next = message_in(context, &format!("scn:text n=2 text=\"{}\"", asking.task));
+            let next = harness.play_message(&next, Agreement::Whole).await;
+            next.ended("COMPLETED", "").has(&[("text", &asking.task)]);
+        }
+        harness.nothing_is_asked("OpenCode died").await;
+    }
+    for file in ["kept", "errand"] {
+        assert!(!harness.gateway.workspace().join(file).exists(), "{file} was made though nobody allowed it");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ask_that_nobody_answers_is_rejected_at_its_deadline() {
     let setup = Setup::demo(LONGSHORE)
-        .env("A2A_INTERRUPT_REQUEST_TTL_SECONDS", "2")
-        .env("A2A_INTERRUPT_REQUEST_TOMBSTONE_TTL_SECONDS", "2");
-    let harness = Harness::start(setup).await;
-    for (prompt, method, answer, words) in [
-        (
-            "scn:bash cmd=\"touch late\" scn:text n=1",
-            "a2a.interrupt.permission.reply",
-            json!({"reply": "once"}),
-            "rejected permission",
-        ),
-        (
-            "scn:question q=\"Anybody?\" options=\"Yes|No\" scn:text n=1",
-            "a2a.interrupt.question.reply",
-            json!({"answers": [["Yes"]]}),
-            "dismissed this question",
-        ),
-    ] {
-        let asking = harness.until_asked(&message(prompt)).await;
-        let subscribed = harness.client.subscribe(&asking.task).await;
-        let request = harness.open_asks(&asking.task, 1).await.remove(0);
-        subscribed.rest().await;
-        let mut late = answer;
-        late["request_id"] = request.into();
-        let client = knowing(&harness.client);
-        let reason = |refused: &Value| refused["data"][0]["reason"].as_str().unwrap_or_default().to_owned();
-        let refused = client.try_call(method, late.clone()).await.expect_err("it is too late").body;
-        assert_eq!(reason(&refused), "INTERRUPT_REQUEST_EXPIRED", "{prompt}: {refused:#}");
+        .env("A2A_INTERRUPT_REQUEST_TTL_SECONDS", "3")
+        .env("A2A_INTERRUPT_REQUEST_TOMBSTONE_TTL_SECONDS", "3");
+    let mut harness = Harness::start(setup).await;
+    // Credentials are waited for as long.
+    let unpaid = "scn:auth body=\"no such key\"";
+    let refused = harness.client.send(&message(unpaid)).await;
+    assert_eq!(state_of(&refused), "AUTH_REQUIRED", "{refused:#}");
+    assert!(explanation(&refused).contains("no such key"), "{refused:#}");
 
+    let ends = [("FAILED", "rejected permission"), ("FAILED", "dismissed this question"), ("COMPLETED", "")];
+    let mut expired = Vec::new();
+    for ((binding, _, prompt, answer), (state, words)) in ASKS.into_iter().zip(ends) {
+        harness.client = harness.client.over(binding);
+        let asking = harness.until_asked(&message(prompt)).await;
+        let request = harness.open_asks(&asking.task, 1).await.remove(0);
+        harness.client.resume(&asking.task, 0).await.rest().await;
+        let late = harness.answer_by_method(&request, answer).await.expect_err("it is too late");
+        assert_eq!(late.reason(), "INTERRUPT_REQUEST_EXPIRED", "{prompt}: {}", late.body);
+        harness.finished(prompt, &asking.task).await.ended(state, words);
+        expired.push((prompt, answer, asking.task, request));
+    }
+    for (prompt, answer, task, request) in expired {
         // The record of it is kept for a while, and nothing tells when that is over.
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
-            let refused = client.try_call(method, late.clone()).await.expect_err("it is too late").body;
-            if reason(&refused) == "INTERRUPT_REQUEST_NOT_FOUND" {
+            let late = harness.answer_by_method(&request, answer).await.expect_err("it is too late");
+            if late.reason() == "INTERRUPT_REQUEST_NOT_FOUND" {
                 break;
             }
-            assert_eq!(reason(&refused), "INTERRUPT_REQUEST_EXPIRED", "{prompt}: {refused:#}");
+            assert_eq!(late.reason(), "INTERRUPT_REQUEST_EXPIRED", "{prompt}: {}", late.body);
             assert!(tokio::time::Instant::now() < deadline, "{prompt}: the record is kept for ever");
         }
-        let frames = harness.client.resume(&asking.task, 0).await.rest().await;
-        check_log(prompt, &frames);
-        let task = harness.client.get(&asking.task).await;
-        assert_eq!(
-            raw::fold(&frames),
-            raw::plain_text(&task),
-            "{prompt}: the stream folds into another task"
-        );
-        harness.finished(prompt, &asking.task).await.ended("FAILED", words);
+        harness.is_not_found(prompt, &task, &request, answer).await;
     }
-    assert!(!harness.gateway.workspace().join("late").exists(), "a command ran that nobody allowed");
+    let refused = refused["id"].as_str().expect("a task has an id");
+    harness.finished(unpaid, refused).await.ended("FAILED", "credentials in time");
+    for file in ["kept", "errand"] {
+        assert!(!harness.gateway.workspace().join(file).exists(), "{file} was made though nobody allowed it");
+    }
 }

@@ -3,7 +3,7 @@
 use longshore_testkit::raw::Frame;
 use serde_json::{Value, json};
 
-use crate::client::{Client, PATIENCE, message, message_on};
+use crate::client::{Client, PATIENCE, RpcError, message, message_on};
 use crate::frames::{explanation, id, is_terminal, state, state_of, task_id};
 use crate::harness::{Harness, Played};
 use crate::upstream::Agreement;
@@ -16,14 +16,10 @@ const RECOVERY: &str = "urn:opencode-a2a:extension:interrupt-recovery:v1";
 pub(crate) enum By {
     /// The method of the extension.
     Method,
-    /// A plain message with a text, over JSON-RPC.
+    /// A plain message with a text.
     Words,
-    /// A plain message with a data part, over REST.
+    /// A plain message with a data part.
     Data,
-}
-
-impl By {
-    pub(crate) const ALL: [Self; 3] = [Self::Method, Self::Words, Self::Data];
 }
 
 /// What is answered.
@@ -69,6 +65,21 @@ impl Answer<'_> {
                 answers.iter().map(|chosen| chosen.join(", ")).collect::<Vec<_>>().join("\n")
             }
             Self::Dismiss => "reject".to_owned(),
+        }
+    }
+
+    /// What everybody is told of the ask that was answered so.
+    fn outcome(self) -> &'static str {
+        match self {
+            Self::Reply("once" | "always") | Self::Choose(_) => "replied",
+            Self::Reply(_) | Self::RejectBecause(_) | Self::Dismiss => "rejected",
+        }
+    }
+
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Reply(_) | Self::RejectBecause(_) => "permission",
+            Self::Choose(_) | Self::Dismiss => "question",
         }
     }
 }
@@ -123,6 +134,13 @@ impl Harness {
         }
     }
 
+    /// Answers by the method of the extension.
+    pub(crate) async fn answer_by_method(&self, request: &str, answer: Answer<'_>) -> Result<(), RpcError> {
+        let answered = knowing(&self.client).try_call(answer.method(), answer.params(request)).await?;
+        assert_eq!(answered, json!({"ok": true, "request_id": request}));
+        Ok(())
+    }
+
     /// Answers the ask and gives the task when it asks again or has ended.
     pub(crate) async fn answer(
         &self,
@@ -134,12 +152,10 @@ impl Harness {
         let task = asking.task.as_str();
         match by {
             By::Words => self.client.send(&message_on(task, &json!({"text": answer.words()}))).await,
-            By::Data => {
-                self.client.send_rest(&message_on(task, &json!({"data": answer.data(request)}))).await
-            }
+            By::Data => self.client.send(&message_on(task, &json!({"data": answer.data(request)}))).await,
             By::Method => {
-                let answered = knowing(&self.client).call(answer.method(), answer.params(request)).await;
-                assert_eq!(answered, json!({"ok": true, "request_id": request}));
+                let answered = self.answer_by_method(request, answer).await;
+                answered.unwrap_or_else(|error| panic!("{answer:?} was refused: {}", error.body));
                 let mut stream = self.client.resume(task, asking.cursor).await;
                 let wanted = |frame: &Frame| is_terminal(frame) || state(frame) == Some("INPUT_REQUIRED");
                 let frames = stream.until("the next ask or the end", wanted).await;
@@ -149,23 +165,78 @@ impl Harness {
         }
     }
 
-    /// Plays a turn that asks so often: each time in these words, and each time it is answered so.
+    /// Plays a turn that asks all this at once, each in these words, and answers the newest first.
     pub(crate) async fn play_asking(&self, prompt: &str, by: By, asks: &[(&str, Answer<'_>)]) -> Played {
-        let mut asking = self.until_asked(&message(prompt)).await;
-        let mut task = self.client.get(&asking.task).await;
-        for (words, answer) in asks {
-            assert_eq!(state_of(&task), "INPUT_REQUIRED", "{prompt} {by:?}: {task:#}");
-            let told = explanation(&task);
-            assert!(told.contains(words), "{prompt} {by:?}: expected {words:?} in {told:?}");
-            assert!(told.contains("Answer with a message on this task"), "{prompt} {by:?}: {told:?}");
-            let request = self.open_asks(&asking.task, 1).await.remove(0);
-            task = self.answer(&mut asking, &request, by, *answer).await;
-        }
-        let played = self.finished(prompt, &asking.task).await;
+        let task = match by {
+            By::Method => self.play_by_method(prompt, asks).await,
+            By::Words | By::Data => self.play_by_message(prompt, by, asks).await,
+        };
+        let played = self.finished(prompt, &task).await;
         let said = if by == By::Method { 0 } else { asks.len() };
         let history = played.task["history"].as_array().map_or(0, Vec::len);
         assert_eq!(history, 1 + said, "{prompt} {by:?}: the answers are not in {:#}", played.task);
         played
+    }
+
+    /// By a client that knows asks: its stream stays open and says everything that it needs.
+    async fn play_by_method(&self, prompt: &str, asks: &[(&str, Answer<'_>)]) -> String {
+        let mut stream = knowing(&self.client).stream(&message(prompt)).await;
+        let mut asked = Vec::new();
+        while asked.len() < asks.len() {
+            let frames = stream.until("an ask", |frame| phase(frame) == Some("asked")).await;
+            asked.extend(frames.into_iter().next_back());
+        }
+        let task = task_id(&asked[0]);
+        let ids: Vec<&str> = asked.iter().map(|frame| request_id(frame)).collect();
+        assert_eq!(self.open_asks(&task, ids.len()).await, ids, "{prompt}: others are listed");
+        for (frame, (words, answer)) in asked.iter().zip(asks).rev() {
+            check_ask(prompt, &frame.json["statusUpdate"], words);
+            let interrupt = interrupt(frame).expect("a frame that was found by it");
+            assert_eq!(interrupt["type"], answer.kind(), "{prompt}: {interrupt:#}");
+            assert!(interrupt["details"].is_object(), "{prompt}: {interrupt:#}");
+            let request = request_id(frame);
+            let answered = self.answer_by_method(request, *answer).await;
+            answered.unwrap_or_else(|error| panic!("{prompt}: {answer:?} was refused: {}", error.body));
+            let told = stream.until("the end of the ask", |frame| phase(frame) == Some("resolved")).await;
+            let told = told.last().expect("a frame was found");
+            assert_eq!(request_id(told), request, "{prompt}: another ask ended");
+            let outcome = interrupt_field(told, "outcome");
+            assert_eq!(outcome, answer.outcome(), "{prompt}: {:#}", told.json);
+        }
+        let rest = stream.rest().await;
+        assert!(
+            rest.last().is_some_and(is_terminal),
+            "{prompt}: the stream ended before its task: {rest:#?}"
+        );
+        task
+    }
+
+    /// By a client that knows no extension: its stream closes at the ask, and its answer brings the rest.
+    async fn play_by_message(&self, prompt: &str, by: By, asks: &[(&str, Answer<'_>)]) -> String {
+        let mut asking = self.until_asked(&message(prompt)).await;
+        let requests = self.open_asks(&asking.task, asks.len()).await;
+        let mut task = self.client.get(&asking.task).await;
+        for open in (1..=asks.len()).rev() {
+            let (request, (words, answer)) = (&requests[open - 1], asks[open - 1]);
+            check_ask(prompt, &task, words);
+            if open > 1 {
+                self.words_are_unclear(&asking.task, &requests[..open]).await;
+            }
+            // Words can answer the only ask alone.
+            let by = if open > 1 { By::Data } else { by };
+            task = self.answer(&mut asking, request, by, answer).await;
+        }
+        asking.task
+    }
+
+    /// A word alone does not say which ask is meant: it is refused with a list of them.
+    async fn words_are_unclear(&self, task: &str, open: &[String]) {
+        let unclear = message_on(task, &json!({"text": "once"}));
+        let refused = self.client.try_send(&unclear).await.expect_err("nobody knows which is meant");
+        assert!(matches!(refused.code, -32602 | 400), "{}", refused.body);
+        for request in open {
+            assert!(refused.body.to_string().contains(request), "{request} is not named in {}", refused.body);
+        }
     }
 
     /// The whole log of a task that ends by itself, held against every rule. Nothing is asked any more.
@@ -181,9 +252,45 @@ impl Harness {
         assert_eq!(self.listed().await, Vec::<Value>::new(), "{name}: asks are still listed");
         assert_eq!(self.opencode.asks().await, Vec::<String>::new(), "{name}: OpenCode still asks");
     }
+
+    /// Fails unless an answer to an ask that was closed is refused, whichever way it comes.
+    pub(crate) async fn is_not_found(&self, name: &str, task: &str, request: &str, answer: Answer<'_>) {
+        let late = self.answer_by_method(request, answer).await.expect_err("nothing is asked any more");
+        assert_eq!(late.reason(), "INTERRUPT_REQUEST_NOT_FOUND", "{name}: {}", late.body);
+        let late = message_on(task, &json!({"data": answer.data(request)}));
+        let late = self.client.try_send(&late).await.expect_err("the task is over");
+        assert_eq!(late.reason(), "UNSUPPORTED_OPERATION", "{name}: {}", late.body);
+    }
 }
 
 /// The client, as one that knows asks.
 pub(crate) fn knowing(client: &Client) -> Client {
     client.activating(&[INTERRUPT])
+}
+
+/// What the frame says of an ask, for clients that know asks.
+pub(crate) fn interrupt(frame: &Frame) -> Option<&Value> {
+    frame.json.pointer("/statusUpdate/metadata/shared/interrupt")
+}
+
+/// `asked` or `resolved`, of a frame that tells of an ask.
+pub(crate) fn phase(frame: &Frame) -> Option<&str> {
+    interrupt(frame)?["phase"].as_str()
+}
+
+pub(crate) fn interrupt_field<'a>(frame: &'a Frame, field: &str) -> &'a str {
+    let value = interrupt(frame).and_then(|interrupt| interrupt[field].as_str());
+    value.unwrap_or_else(|| panic!("no {field} of an ask in {:#}", frame.json))
+}
+
+pub(crate) fn request_id(frame: &Frame) -> &str {
+    interrupt_field(frame, "request_id")
+}
+
+/// Fails unless the status says in plain words what is asked, and how to answer.
+fn check_ask(name: &str, status: &Value, words: &str) {
+    assert_eq!(state_of(status), "INPUT_REQUIRED", "{name}: {status:#}");
+    let told = explanation(status);
+    assert!(told.contains(words), "{name}: expected {words:?} in {told:?}");
+    assert!(told.contains("Answer with a message on this task"), "{name}: {told:?}");
 }

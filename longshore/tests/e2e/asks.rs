@@ -1,122 +1,255 @@
-//! What goes on around an ask: streams that close and that stay, sub-agents, cancels, answers given elsewhere.
+//! What goes on around an ask: streams that close and that stay, readers with and without extensions, answers given
+//! elsewhere, and turns that are stopped while they ask.
 
+use longshore_testkit::raw::Frame;
 use serde_json::{Value, json};
 
-use crate::asking::{Answer, Asking, By, knowing};
-use crate::client::{message, message_in, message_on};
-use crate::frames::{context_id, explanation, state, state_of};
+use crate::asking::{Answer, Asking, By, interrupt_field, knowing, phase, request_id};
+use crate::client::{Binding, message, message_in, message_on};
+use crate::frames::{check_log, context_id, explanation, state, state_of, task_id};
 use crate::harness::{Harness, wait_until_idle};
 use crate::upstream::{self, Agreement};
 
+const BINDINGS: [Binding; 2] = [Binding::JsonRpc, Binding::Rest];
+
+/// Everything that shows a reader more of a task.
+const EXTENSIONS: [&str; 4] = [
+    "urn:opencode-a2a:extension:session-binding:v1",
+    "urn:opencode-a2a:extension:model-selection:v1",
+    "urn:opencode-a2a:extension:stream-hints:v1",
+    "urn:opencode-a2a:extension:interactive-interrupt:v1",
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ask_holds_its_turn_until_somebody_answers() {
-    let harness = Harness::demo().await;
+    let mut harness = Harness::demo().await;
+    for binding in BINDINGS {
+        harness.client = harness.client.over(binding);
 
-    // A blocking send returns at the ask, and the answer to it at the end.
-    let prompt = "scn:bash cmd=\"touch blocked\" scn:text n=1";
-    let asked = harness.client.send(&message(prompt)).await;
-    assert_eq!(state_of(&asked), "INPUT_REQUIRED", "{asked:#}");
-    let task = asked["id"].as_str().unwrap();
-    let answered = harness.client.send(&message_on(task, &json!({"text": "Once"}))).await;
-    assert_eq!(state_of(&answered), "COMPLETED", "{answered:#}");
-    harness.finished(prompt, task).await.ended("COMPLETED", "");
-    let late = json!({"message": message_on(task, &json!({"text": "once"}))});
-    let late = harness.client.try_call("SendMessage", late).await.expect_err("the task is over");
-    assert_eq!(late.code, -32004, "{}", late.body);
+        // A blocking send returns at the ask, and the answer to it at the end.
+        let prompt = format!("scn:bash cmd=\"touch blocked-{binding:?}\" scn:text n=1");
+        let asked = harness.client.send(&message(&prompt)).await;
+        assert_eq!(state_of(&asked), "INPUT_REQUIRED", "{asked:#}");
+        let task = asked["id"].as_str().unwrap();
+        let answered = harness.client.send(&message_on(task, &json!({"text": "Once"}))).await;
+        assert_eq!(state_of(&answered), "COMPLETED", "{answered:#}");
+        harness.finished(&prompt, task).await.ended("COMPLETED", "");
+        let late = harness.client.try_send(&message_on(task, &json!({"text": "once"}))).await;
+        let late = late.expect_err("the task is over");
+        assert_eq!(late.reason(), "UNSUPPORTED_OPERATION", "{}", late.body);
 
-    // A subscription stays open, and so does the stream of a client that knows asks.
-    let prompt = "scn:bash cmd=\"touch streamed\" scn:text n=1";
-    let mut sent = knowing(&harness.client).stream(&message(prompt)).await;
-    let begun = sent.until("the ask", |frame| state(frame) == Some("INPUT_REQUIRED")).await;
-    let interrupt = begun.last().unwrap().json.pointer("/statusUpdate/metadata/shared/interrupt").cloned();
-    let interrupt = interrupt.unwrap_or_else(|| panic!("no interrupt in {begun:#?}"));
-    let mut asking = Asking::of(&begun);
-    let subscribed = harness.client.subscribe(&asking.task).await;
-    let requests = harness.open_asks(&asking.task, 1).await;
-    assert_eq!(interrupt["request_id"], requests[0].as_str(), "{interrupt:#}");
-    assert_eq!((&interrupt["type"], &interrupt["phase"]), (&json!("permission"), &json!("asked")));
-    assert_eq!(interrupt["details"]["patterns"], json!(["touch streamed"]), "{interrupt:#}");
-    harness.answer(&mut asking, &requests[0], By::Words, Answer::Reply("once")).await;
-    let (sent, subscribed) = (sent.rest().await, subscribed.rest().await);
-    for (which, frames) in [("sent", &sent), ("subscribed", &subscribed)] {
-        assert_eq!(frames.last().and_then(state), Some("COMPLETED"), "{which}: {frames:#?}");
-    }
-    assert_eq!(sent.last().unwrap().id, subscribed.last().unwrap().id);
-    let resolved =
-        sent.iter().find_map(|frame| frame.json.pointer("/statusUpdate/metadata/shared/interrupt"));
-    let resolved = resolved.unwrap_or_else(|| panic!("no interrupt in {sent:#?}"));
-    assert_eq!((&resolved["phase"], &resolved["resolution"]), (&json!("resolved"), &json!("replied")));
-    harness.finished(prompt, &asking.task).await.ended("COMPLETED", "");
+        // A subscription stays open, whoever reads it.
+        let prompt = format!("scn:bash cmd=\"touch streamed-{binding:?}\" scn:text n=1");
+        let mut asking = harness.until_asked(&message(&prompt)).await;
+        let subscribed = harness.client.subscribe(&asking.task).await;
+        let request = harness.open_asks(&asking.task, 1).await.remove(0);
+        harness.answer(&mut asking, &request, By::Words, Answer::Reply("once")).await;
+        let subscribed = subscribed.rest().await;
+        assert_eq!(subscribed.last().and_then(state), Some("COMPLETED"), "{subscribed:#?}");
+        harness.finished(&prompt, &asking.task).await.ended("COMPLETED", "");
 
-    // A sub-agent's permission is asked for on the only task that the client knows.
-    let prompt =
-        "scn:task desc=errand prompt=\"scn:bash cmd=\\\"touch errand\\\" scn:text n=3\" scn:text n=1";
-    let asked = "A sub-agent asks for permission to run: touch errand";
-    let played = harness.play_asking(prompt, By::Words, &[(asked, Answer::Reply("once"))]).await;
-    played.ended("COMPLETED", "").has(&[("tool:task", "completed"), ("text", "anchor  ")]);
-    let brought = played.call("task")["output"].as_str().unwrap_or_default().to_owned();
-    assert!(brought.contains("anchor  ballast buoy ca "), "the errand brought back {brought:?}");
-    for file in ["blocked", "streamed", "errand"] {
-        assert!(harness.gateway.workspace().join(file).exists(), "{file} was allowed but not made");
+        // Of two asks, one that is refused takes the other with it.
+        let prompt = format!("scn:pair a=\"rm -f one-{binding:?}\" b=\"rm -f two\" scn:text n=1");
+        let mut asking = harness.until_asked(&message(&prompt)).await;
+        let requests = harness.open_asks(&asking.task, 2).await;
+        harness.answer(&mut asking, &requests[1], By::Data, Answer::Reply("reject")).await;
+        let played = harness.finished(&prompt, &asking.task).await;
+        played.ended("FAILED", "rejected permission").has(&[("tool:bash", "error"), ("tool:bash", "error")]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ask_ends_with_its_turn_or_at_opencode_itself() {
+async fn readers_with_and_without_extensions_get_the_same_events() {
     let harness = Harness::demo().await;
+    // All that the metadata tells of: thoughts, steps, asks of the agent and of a sub-agent, tool calls, usage.
+    let prompt = "scn:question q=\"Ready?\" options=\"Yes|No\" \
+                  scn:task desc=errand prompt=\"scn:bash cmd=\\\"touch read\\\" scn:text n=1\" \
+                  scn:todo scn:reason rn=2 n=2 text=\"all said\"";
+    let mut first = harness.client.activating(&EXTENSIONS).stream(&message(prompt)).await;
+    let mut with = first.until("the task", |_| true).await;
+    let task = task_id(&with[0]);
+    let mut readers = Vec::new();
+    for binding in BINDINGS {
+        let client = harness.client.over(binding);
+        readers.push((binding, false, client.resume(&task, 0).await));
+        readers.push((binding, true, client.activating(&EXTENSIONS).resume(&task, 0).await));
+    }
+    for answer in [Answer::Choose(&[&["Yes"]]), Answer::Reply("once")] {
+        with.extend(first.until("an ask", |frame| phase(frame) == Some("asked")).await);
+        let request = request_id(with.last().unwrap());
+        harness.answer_by_method(request, answer).await.unwrap();
+    }
+    with.extend(first.rest().await);
+    check_log(prompt, &with);
 
-    // Somebody answers at OpenCode itself.
-    let asks = [
-        ("scn:bash cmd=\"touch elsewhere\" scn:text n=1", "permission", json!({"reply": "once"})),
+    let told = Value::from_iter(with.iter().map(|frame| frame.json.clone())).to_string();
+    for note in ["stream", "session", "progress", "interrupt", "usage"] {
+        assert!(told.contains(&format!("\"{note}\":{{")), "no shared.{note} in {told}");
+    }
+    let without: Vec<Frame> =
+        with.iter().map(|frame| Frame { id: frame.id, json: without_shared(&frame.json) }).collect();
+    for (binding, extended, reader) in readers {
+        let frames = reader.rest().await;
+        let expected = if extended { &with } else { &without };
+        assert_eq!(frames.len(), expected.len(), "{binding:?} {extended}: another number of events");
+        for (frame, expected) in frames.iter().zip(expected) {
+            assert_eq!(frame.id, expected.id, "{binding:?} {extended}");
+            assert_eq!(frame.json, expected.json, "{binding:?} {extended}: event {:?}", frame.id);
+        }
+        // The same of the task as it is stored.
+        let client = harness.client.over(binding);
+        let stored = client.activating(&EXTENSIONS).get(&task).await;
+        assert_ne!(stored, without_shared(&stored), "{binding:?}: nothing is shown to those who ask for it");
+        assert_eq!(client.get(&task).await, without_shared(&stored), "{binding:?}");
+    }
+    harness.finished(prompt, &task).await.ended("COMPLETED", "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ask_that_is_answered_at_opencode_itself_is_noticed() {
+    let harness = Harness::demo().await;
+    for (prompt, kind, reply, outcome) in [
+        (
+            "scn:bash cmd=\"touch elsewhere\" scn:text n=1",
+            "permission",
+            json!({"reply": "once"}),
+            "elsewhere",
+        ),
         (
             "scn:question q=\"Elsewhere?\" options=\"A|B\" scn:text n=1",
             "question",
             json!({"answers": [["B"]]}),
+            "elsewhere",
         ),
-    ];
-    for (prompt, kind, reply) in asks {
+        (
+            "scn:bash cmd=\"touch refused\" scn:text n=1",
+            "permission",
+            json!({"reply": "reject", "message": "not today"}),
+            "rejected_elsewhere",
+        ),
+    ] {
         let asking = harness.until_asked(&message(prompt)).await;
         let subscribed = knowing(&harness.client).subscribe(&asking.task).await;
         let request = harness.open_asks(&asking.task, 1).await.remove(0);
         assert_eq!(harness.opencode.asks().await, [request.as_str()]);
         harness.opencode.post_json(&format!("/{kind}/{request}/reply"), &reply).await;
         let frames = subscribed.rest().await;
-        let told = |frame: &longshore_testkit::raw::Frame| {
-            let interrupt = frame.json.pointer("/statusUpdate/metadata/shared/interrupt");
-            interrupt.is_some_and(|interrupt| interrupt["phase"] == "resolved")
-        };
-        assert!(frames.iter().any(told), "{prompt}: nobody was told of the answer: {frames:#?}");
+        let told = frames.iter().find(|frame| phase(frame) == Some("resolved"));
+        let told = told.unwrap_or_else(|| panic!("{prompt}: nobody was told of the answer: {frames:#?}"));
+        assert_eq!((request_id(told), interrupt_field(told, "outcome")), (request.as_str(), outcome));
         harness.finished(prompt, &asking.task).await.ended("COMPLETED", "");
     }
+}
 
-    // The client cancels instead: nothing is asked any more, and the session can be used again.
+/// Who stops a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum StoppedBy {
+    Client,
+    OpenCode,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ask_ends_with_its_turn() {
+    let mut harness = Harness::demo().await;
     let asks = [
-        "scn:bash cmd=\"touch forbidden\" scn:text n=1",
-        "scn:question q=\"Shall I?\" options=\"Yes|No\" scn:text n=1",
-        "scn:task desc=errand prompt=\"scn:bash cmd=\\\"touch hidden\\\" scn:text n=1\" scn:text n=1",
+        ("scn:bash cmd=\"touch {n}\" scn:text n=1", Answer::Reply("once")),
+        ("scn:question q=\"Shall I, {n}?\" options=\"Yes|No\" scn:text n=1", Answer::Choose(&[&["Yes"]])),
+        (
+            "scn:task desc=errand prompt=\"scn:bash cmd=\\\"touch {n}\\\" scn:text n=1\" scn:text n=1",
+            Answer::Reply("once"),
+        ),
     ];
-    for (place, prompt) in asks.into_iter().enumerate() {
-        let frames = harness.client.stream(&message(prompt)).await.rest().await;
-        let asking = Asking::of(&frames);
-        let request = harness.open_asks(&asking.task, 1).await.remove(0);
-        let canceled = harness.client.cancel(&asking.task).await.expect("a task that asks can be canceled");
-        assert_eq!(state_of(&canceled), "CANCELED", "{canceled:#}");
-        let next = format!("scn:text n=1 text=\"after {place}\"");
-        let next = message_in(&context_id(&frames[0]), &next);
-        let next = harness.play_message(&next, Agreement::Whole).await;
-        next.ended("COMPLETED", "");
-        let session = upstream::settled_turn(&harness.opencode, prompt).await.session;
-        assert_eq!(next.turn.session, session, "{prompt}: the conversation went to another session");
-        wait_until_idle(&harness, &session).await;
-        // OpenCode itself may still list it; here nobody is asked any more.
-        assert_eq!(harness.listed().await, Vec::<Value>::new(), "{prompt}: asks are still listed");
-        let answer = json!({"request_id": request, "reply": "once"});
-        let late = knowing(&harness.client).try_call("a2a.interrupt.permission.reply", answer).await;
-        let late = late.expect_err("nothing is asked any more");
-        assert!(late.body.to_string().contains("INTERRUPT_REQUEST_NOT_FOUND"), "{prompt}: {}", late.body);
-        assert_eq!(explanation(&canceled), "", "{prompt}: a canceled task asks for nothing");
+    for binding in BINDINGS {
+        harness.client = harness.client.over(binding);
+        for by in [StoppedBy::Client, StoppedBy::OpenCode] {
+            for (place, (prompt, answer)) in asks.into_iter().enumerate() {
+                let name = format!("{binding:?}-{by:?}-{place}");
+                stop_while_asking(&harness, &name, &prompt.replace("{n}", &name), by, answer).await;
+                let made = harness.gateway.workspace().join(&name);
+                assert!(!made.exists(), "{name}: a command ran that nobody allowed");
+            }
+        }
     }
-    for file in ["forbidden", "hidden"] {
-        assert!(!harness.gateway.workspace().join(file).exists(), "{file} was made though nobody allowed it");
+}
+
+/// A turn that is stopped while it asks: nothing is asked any more, and the conversation can go on.
+async fn stop_while_asking(harness: &Harness, name: &str, prompt: &str, by: StoppedBy, answer: Answer<'_>) {
+    let frames = harness.client.stream(&message(prompt)).await.rest().await;
+    let asking = Asking::of(&frames);
+    let subscribed = knowing(&harness.client).subscribe(&asking.task).await;
+    let request = harness.open_asks(&asking.task, 1).await.remove(0);
+    let session = upstream::turn(&harness.opencode, prompt).await.session;
+    match by {
+        StoppedBy::Client => {
+            let canceled = harness.client.cancel(&asking.task).await;
+            let canceled = canceled.expect("a task that asks can be canceled");
+            assert_eq!(state_of(&canceled), "CANCELED", "{name}: {canceled:#}");
+        }
+        StoppedBy::OpenCode => {
+            harness.opencode.post(&format!("/session/{session}/abort")).await;
+        }
+    }
+    let told = subscribed.rest().await;
+    let (end, words) = match by {
+        StoppedBy::Client => ("CANCELED", ""),
+        StoppedBy::OpenCode => end_at_opencode(harness, prompt).await,
+    };
+    assert_eq!(told.last().and_then(state), Some(end), "{name}: {told:#?}");
+    if by == StoppedBy::OpenCode {
+        let closed = told.iter().find(|frame| phase(frame) == Some("resolved"));
+        let closed = closed.unwrap_or_else(|| panic!("{name}: nobody was told of the ask's end: {told:#?}"));
+        assert_eq!((request_id(closed), interrupt_field(closed, "outcome")), (request.as_str(), "dropped"));
+    }
+
+    // What is left says nothing of an ask, and answers come too late.
+    let log = harness.client.resume(&asking.task, 0).await.rest().await;
+    check_log(name, &log);
+    let task = knowing(&harness.client).get(&asking.task).await;
+    assert_eq!(explanation(&task), words, "{name}: a task that is over asks for nothing");
+    assert_eq!(task.pointer("/metadata/shared/interrupt"), None, "{name}: {task:#}");
+    assert_eq!(harness.listed().await, Vec::<Value>::new(), "{name}: asks are still listed");
+    harness.is_not_found(name, &asking.task, &request, answer).await;
+
+    let next = message_in(&context_id(&frames[0]), &format!("scn:text n=1 text=\"after {name}\""));
+    let next = harness.play_message(&next, Agreement::Whole).await;
+    next.ended("COMPLETED", "");
+    assert_eq!(next.turn.session, session, "{name}: the conversation went to another session");
+    wait_until_idle(harness, &session).await;
+    let kept = harness.opencode.asks().await.contains(&request);
+    // Whoever stops it there leaves the ask in OpenCode's own list.
+    assert!(!kept || by == StoppedBy::OpenCode, "{name}: OpenCode still asks");
+}
+
+/// What became of a turn that was stopped there. When a sub-agent asks, OpenCode sometimes stops that one alone, in one of
+/// twelve tries without a gateway, and the turn goes on.
+async fn end_at_opencode(harness: &Harness, prompt: &str) -> (&'static str, &'static str) {
+    let turn = upstream::settled_turn(&harness.opencode, prompt).await;
+    let newest = turn.answers.last().expect("a turn that asks has an answer");
+    match newest.pointer("/info/error/name").and_then(Value::as_str) {
+        Some("MessageAbortedError") => ("CANCELED", "The turn was stopped at OpenCode itself."),
+        other => {
+            let goes_on = other.is_none() && prompt.contains("scn:task");
+            assert!(goes_on, "{prompt}: expected that the turn is stopped: {newest:#}");
+            ("COMPLETED", "")
+        }
+    }
+}
+
+/// The JSON as somebody gets it who activated no extension.
+fn without_shared(json: &Value) -> Value {
+    match json {
+        Value::Array(items) => items.iter().map(without_shared).collect(),
+        Value::Object(fields) => fields
+            .iter()
+            .filter_map(|(name, value)| {
+                let mut value = without_shared(value);
+                if name == "metadata" && value.as_object_mut()?.remove("shared").is_some() {
+                    // Metadata of which nothing is left is left out.
+                    value.as_object().filter(|left| !left.is_empty())?;
+                }
+                Some((name.clone(), value))
+            })
+            .collect(),
+        other => other.clone(),
     }
 }

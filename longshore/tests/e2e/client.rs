@@ -1,4 +1,4 @@
-//! An A2A 1.0 client over JSON-RPC that fails in plain words instead of hanging.
+//! An A2A 1.0 client over either binding that fails in plain words instead of hanging.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,15 +15,31 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     raw: RawClient,
+    binding: Binding,
     address: String,
     token: String,
 }
 
-/// An error as JSON-RPC carries it.
+/// What the operations of A2A go over. Methods of extensions are JSON-RPC's alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Binding {
+    JsonRpc,
+    Rest,
+}
+
+/// An error as the binding carries it: with JSON-RPC's code, or the status of HTTP.
 #[derive(Debug)]
 pub(crate) struct RpcError {
     pub(crate) code: i64,
     pub(crate) body: Value,
+}
+
+impl RpcError {
+    /// The word that programs tell errors apart by.
+    pub(crate) fn reason(&self) -> &str {
+        let details = self.body.get("data").or_else(|| self.body.get("details"));
+        details.and_then(|details| details[0]["reason"].as_str()).unwrap_or_default()
+    }
 }
 
 /// A user message with an id of its own.
@@ -56,7 +72,13 @@ impl Client {
     pub(crate) fn with_token(gateway: &Gateway, token: &str) -> Self {
         let address =
             gateway.url().strip_prefix("http://").expect("a gateway of a test has no TLS").to_owned();
-        Self { raw: RawClient::new(gateway.url(), token), address, token: token.to_owned() }
+        let raw = RawClient::new(gateway.url(), token);
+        Self { raw, binding: Binding::JsonRpc, address, token: token.to_owned() }
+    }
+
+    /// The same client, over this binding.
+    pub(crate) fn over(&self, binding: Binding) -> Self {
+        Self { binding, ..self.clone() }
     }
 
     /// The same client, with these extensions activated.
@@ -85,15 +107,19 @@ impl Client {
 
     /// Sends the message and waits until its task has settled.
     pub(crate) async fn send(&self, message: &Value) -> Value {
-        self.call("SendMessage", json!({ "message": message })).await["task"].take()
+        match self.try_send(message).await {
+            Ok(task) => task,
+            Err(error) => panic!("the message was refused: {}", error.body),
+        }
     }
 
-    /// The same over REST.
-    pub(crate) async fn send_rest(&self, message: &Value) -> Value {
-        let body = json!({ "message": message });
-        let mut answer = within("/message:send", self.raw.rest("POST", "/message:send", Some(&body))).await;
-        assert_eq!(answer.status, 200, "/message:send answered {answer:#?}");
-        answer.body["task"].take()
+    pub(crate) async fn try_send(&self, message: &Value) -> Result<Value, RpcError> {
+        let params = json!({ "message": message });
+        let answer = match self.binding {
+            Binding::JsonRpc => self.try_call("SendMessage", params).await,
+            Binding::Rest => self.try_rest("POST", "/message:send", Some(&params)).await,
+        };
+        answer.map(|mut answer| answer["task"].take())
     }
 
     /// Sends the message and comes back as soon as the task exists.
@@ -103,34 +129,43 @@ impl Client {
     }
 
     pub(crate) async fn get(&self, task: &str) -> Value {
-        self.call("GetTask", json!({ "id": task })).await
+        let found = match self.binding {
+            Binding::JsonRpc => self.try_call("GetTask", json!({ "id": task })).await,
+            Binding::Rest => self.try_rest("GET", &format!("/tasks/{task}"), None).await,
+        };
+        found.unwrap_or_else(|error| panic!("{task} was not given: {}", error.body))
     }
 
     pub(crate) async fn cancel(&self, task: &str) -> Result<Value, RpcError> {
-        self.try_call("CancelTask", json!({ "id": task })).await
+        match self.binding {
+            Binding::JsonRpc => self.try_call("CancelTask", json!({ "id": task })).await,
+            Binding::Rest => self.try_rest("POST", &format!("/tasks/{task}:cancel"), Some(&json!({}))).await,
+        }
     }
 
     pub(crate) async fn stream(&self, message: &Value) -> Stream {
-        self.open("SendStreamingMessage", json!({ "message": message }), None).await
+        let params = json!({ "message": message });
+        match self.binding {
+            Binding::JsonRpc => self.open("SendStreamingMessage", params, None).await,
+            Binding::Rest => self.open_rest("POST", "/message:stream", Some(&params), None).await,
+        }
     }
 
     /// The events after `after`.
     pub(crate) async fn resume(&self, task: &str, after: u64) -> Stream {
-        self.open("SubscribeToTask", json!({ "id": task }), Some(after)).await
-    }
-
-    /// The same over REST.
-    pub(crate) async fn resume_rest(&self, task: &str, after: u64) -> Stream {
-        let path = format!("/tasks/{task}:subscribe");
-        match within(&path, self.raw.rest_stream("GET", &path, None, Some(after))).await {
-            Ok(frames) => Stream(frames),
-            Err(answer) => panic!("{path} gave no stream but {answer:#?}"),
-        }
+        self.follow(task, Some(after)).await
     }
 
     /// The task as it is, then its further events.
     pub(crate) async fn subscribe(&self, task: &str) -> Stream {
-        self.open("SubscribeToTask", json!({ "id": task }), None).await
+        self.follow(task, None).await
+    }
+
+    async fn follow(&self, task: &str, after: Option<u64>) -> Stream {
+        match self.binding {
+            Binding::JsonRpc => self.open("SubscribeToTask", json!({ "id": task }), after).await,
+            Binding::Rest => self.open_rest("GET", &format!("/tasks/{task}:subscribe"), None, after).await,
+        }
     }
 
     /// Asks for the whole log and never reads a byte of it. It stays unread until the socket is dropped.
@@ -153,6 +188,21 @@ impl Client {
             Ok(frames) => Stream(frames),
             Err(answer) => panic!("{method} gave no stream but {answer:#?}"),
         }
+    }
+
+    async fn open_rest(&self, verb: &str, path: &str, body: Option<&Value>, after: Option<u64>) -> Stream {
+        match within(path, self.raw.rest_stream(verb, path, body, after)).await {
+            Ok(frames) => Stream(frames),
+            Err(answer) => panic!("{path} gave no stream but {answer:#?}"),
+        }
+    }
+
+    async fn try_rest(&self, verb: &str, path: &str, body: Option<&Value>) -> Result<Value, RpcError> {
+        let answer = within(path, self.raw.rest(verb, path, body)).await;
+        if answer.status == 200 {
+            return Ok(answer.body);
+        }
+        Err(RpcError { code: answer.status.into(), body: answer.body["error"].clone() })
     }
 }
 

@@ -1,8 +1,6 @@
 //! OpenCode or the gateway dies in the middle of a turn.
 
-use std::time::Duration;
-
-use longshore_testkit::gateway::{Record, is_alive, kill, until};
+use longshore_testkit::gateway::{is_alive, kill};
 use longshore_testkit::raw;
 
 use crate::client::{message, message_in};
@@ -33,19 +31,7 @@ async fn a_killed_opencode_fails_the_turn_truthfully_and_comes_back() {
     assert_eq!(kept.len(), 1, "{kept:#?}");
     assert_eq!(kept[0].content, seen.as_str(), "the task lost text that was seen");
 
-    let data = harness.gateway.data_dir();
-    let mut record = None;
-    until(Duration::from_secs(30), "the gateway starts OpenCode again", || {
-        record = Record::read(&data).filter(|record| record.pid != old);
-        record.is_some()
-    })
-    .await;
-    until(Duration::from_secs(30), "the log says that OpenCode is back", || {
-        let log = harness.gateway.log();
-        log.find("OpenCode is down").is_some_and(|down| log[down..].contains("OpenCode is back"))
-    })
-    .await;
-    harness.opencode = harness.gateway.opencode().await;
+    harness.until_opencode_is_back(old).await;
     let after = harness.play_message(&message_in(&context(&before), "scn:text n=2"), Agreement::Whole).await;
     after.ended("COMPLETED", "");
     assert_eq!(after.turn.session, before.turn.session, "the conversation went to another session");

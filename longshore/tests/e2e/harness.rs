@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::demo_home;
 use longshore_engine::Tasks;
-use longshore_testkit::gateway::{Gateway, OpenCodeApi, Setup, path_with_tools};
+use longshore_testkit::gateway::{Gateway, OpenCodeApi, Record, Setup, path_with_tools, until};
 use longshore_testkit::raw::{self, Frame};
 use serde_json::Value;
 
-use crate::client::{Client, message};
+use crate::client::{Client, PATIENCE, message};
 use crate::frames::{self, explanation, state_of, task_id};
 use crate::upstream::{self, Agreement, UpstreamTurn};
 
@@ -61,6 +61,21 @@ impl Harness {
     pub(crate) async fn restart(&mut self) {
         self.gateway.restart().await;
         self.client = Client::of(&self.gateway);
+        self.opencode = self.gateway.opencode().await;
+    }
+
+    /// Waits until the gateway has started another OpenCode than `old`, which was killed, and has it back.
+    pub(crate) async fn until_opencode_is_back(&mut self, old: u32) {
+        let data = self.gateway.data_dir();
+        until(PATIENCE, "the gateway starts OpenCode again", || {
+            Record::read(&data).is_some_and(|record| record.pid != old)
+        })
+        .await;
+        until(PATIENCE, "the log says that OpenCode is back", || {
+            let log = self.gateway.log();
+            log.rfind("OpenCode is down").is_some_and(|down| log[down..].contains("OpenCode is back"))
+        })
+        .await;
         self.opencode = self.gateway.opencode().await;
     }
 
@@ -164,7 +179,7 @@ pub(crate) fn context(played: &Played) -> String {
 
 /// OpenCode goes quiet some time after the task has ended; nothing but its status tells when.
 pub(crate) async fn wait_until_idle(harness: &Harness, session: &str) {
-    let deadline = tokio::time::Instant::now() + crate::client::PATIENCE;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
     while harness.opencode.busy().await.iter().any(|busy| busy == session) {
         assert!(tokio::time::Instant::now() < deadline, "the session {session} was left running");
     }

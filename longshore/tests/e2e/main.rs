@@ -6,22 +6,28 @@
 //! its scenario.
 
 mod ask_deadlines;
+mod ask_scenarios;
 mod asking;
 mod asks;
 mod broken_streams;
 mod client;
+mod configured;
 mod conversations;
 mod crashes;
+mod credentials;
+mod files;
 mod frames;
 mod harness;
 mod memory;
 mod model_log;
-mod permissions;
-mod questions;
 mod resume;
 mod shutdown;
 mod silence;
+mod steering;
+mod sub_agents;
+mod thinking;
 mod tools;
 mod turns;
 mod unknown_model;
 mod upstream;
+mod watchdogs;

@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinSet;
 
-use crate::client::{Client, Stream, message};
+use crate::client::{Binding, Client, Stream, message};
 use crate::frames::{id, is_terminal, nth_text, task_id};
 use crate::harness::Harness;
 use crate::upstream::Agreement;
@@ -140,12 +140,8 @@ impl Company {
             let (client, task) = (client.clone(), task.to_owned());
             readers.spawn(async move {
                 // The two bindings say the same.
-                let stream = if reader % 2 == 0 {
-                    client.resume(&task, 0).await
-                } else {
-                    client.resume_rest(&task, 0).await
-                };
-                stream.rest().await
+                let binding = if reader % 2 == 0 { Binding::JsonRpc } else { Binding::Rest };
+                client.over(binding).resume(&task, 0).await.rest().await
             });
         }
         Self { readers, late, _stalled: stalled }

@@ -30,7 +30,6 @@ async fn replies_and_provider_errors_end_as_opencode_says() {
 
     let refusals = [
         ("scn:http status=400", "did not accept the request (status 400)", "UPSTREAM_BAD_REQUEST"),
-        ("scn:auth", "refused OpenCode's credentials (status 401)", "UPSTREAM_UNAUTHORIZED"),
         (
             "scn:http status=429 retry_after_ms=1",
             "quota or rate limit is used up (status 429)",

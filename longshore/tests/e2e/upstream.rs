@@ -102,10 +102,11 @@ fn block_of_part(part: &Value) -> Option<Block> {
     (content != "").then_some(Block { id, name, content })
 }
 
-/// The same of a task. A block that was withdrawn is left out.
+/// The same of a task. A block that was withdrawn is left out, and so is a file.
 pub(crate) fn blocks_of_task(task: &Value) -> Vec<Block> {
     let artifacts = task["artifacts"].as_array().into_iter().flatten();
-    artifacts.filter_map(block_of_artifact).collect()
+    let is_file = |artifact: &&Value| artifact.pointer("/parts/0/url").is_some();
+    artifacts.filter(|artifact| !is_file(artifact)).filter_map(block_of_artifact).collect()
 }
 
 fn block_of_artifact(artifact: &Value) -> Option<Block> {

@@ -6,7 +6,7 @@ use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Play, RecordedAnswer}
 use longshore_testkit::raw::{Frame, Frames};
 use serde_json::{Value, json};
 
-use crate::run::{Stage, notes};
+use crate::run::{Stage, notes, until_settled};
 
 /// A frame that has not come by then never comes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,7 +30,7 @@ pub(crate) fn hold(mut play: Play) -> (Play, Vec<Held>) {
     (play, held)
 }
 
-/// Reads the stream to its end. Each ask is answered by the method of its extension, once everything is seen that came
+/// Reads the stream until the task settles. Each ask is answered by the method of its extension, once everything is seen that came
 /// before the recorded answer.
 pub(crate) async fn answer(stage: &Stage, mut stream: Frames, answers: Vec<Held>) -> Vec<Frame> {
     let mut frames = Vec::new();
@@ -38,6 +38,7 @@ pub(crate) async fn answer(stage: &Stage, mut stream: Frames, answers: Vec<Held>
         while !stands_at(&frames, &answer) {
             frames.push(next(&mut stream, &frames).await);
         }
+        wait_for_sub_agents(stage, &frames, &answer).await;
         let mut params = answer.body.clone();
         params["request_id"] = answer.request.as_str().into();
         let answered = stage.told().rpc(&format!("a2a.interrupt.{}", answer.method), params).await;
@@ -47,8 +48,23 @@ pub(crate) async fn answer(stage: &Stage, mut stream: Frames, answers: Vec<Held>
         }
         gate.open();
     }
-    frames.extend(stream.all().await);
+    frames.extend(until_settled(stream).await);
     frames
+}
+
+/// The same for the calls of sub-agents, which are seen in the streams of their own tasks.
+async fn wait_for_sub_agents(stage: &Stage, frames: &[Frame], answer: &RecordedAnswer) {
+    let calls = frames.iter().filter_map(tool_call);
+    let Some(child) = calls.filter_map(|call| call.get("child_task_id")).next_back() else { return };
+    let log = stage.told().rpc_stream("SubscribeToTask", json!({"id": child}), Some(0)).await;
+    let mut log = log.unwrap_or_else(|answer| panic!("no log but {}", answer.body));
+    let mut seen = Vec::new();
+    let runs =
+        |call: &Value, ask: &Value| call["call_id"] == ask["tool"]["callID"] && call["status"] == "running";
+    while !answer.asked.iter().all(|ask| seen.iter().filter_map(tool_call).any(|call| runs(call, ask))) {
+        let frame = next(&mut log, &seen).await;
+        seen.push(frame);
+    }
 }
 
 /// The next frame of a stream that must not have ended.

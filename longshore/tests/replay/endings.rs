@@ -86,6 +86,20 @@ async fn delete_while_busy_ends_the_turn() {
     assert!(matches!(seen.state(), "CANCELED" | "FAILED"), "{}", seen.state());
 }
 
+/// Another client aborts while the agent asks; the late answer of the recording changes nothing any more.
+#[tokio::test]
+async fn permission_abort_ends_the_ask_with_the_turn() {
+    let stage = Stage::new().await;
+    let play = Play::new("permission_abort").foreign_aborts().foreign_replies();
+    stage.fake.play(&play);
+    let seen = stage.send(&play.prompts()[0]).await;
+    compare("permission_abort", &stage.fake, &seen);
+    assert_eq!(seen.state(), "CANCELED");
+    let listed = stage.told().activating(&["urn:opencode-a2a:extension:interrupt-recovery:v1"]);
+    let open = listed.rpc("opencode.permissions.list", json!({})).await;
+    assert_eq!(open.result()["items"], json!([]));
+}
+
 #[tokio::test]
 async fn a_task_that_asks_can_be_canceled_and_the_next_turn_works() {
     let stage = Stage::new().await;

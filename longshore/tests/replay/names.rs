@@ -16,7 +16,9 @@ pub(crate) struct Names {
 impl Names {
     /// `text` shall be called `name`.
     pub(crate) fn call(&mut self, text: &str, name: &str) {
-        self.known.push((text.to_owned(), name.to_owned()));
+        if !text.is_empty() {
+            self.known.push((text.to_owned(), name.to_owned()));
+        }
     }
 
     pub(crate) fn value(&mut self, value: &Value) -> Value {
@@ -31,6 +33,7 @@ impl Names {
                         // They count events, and how many texts come in one event depends on the load.
                         "sequence" => json!("<sequence>"),
                         "event_id" => json!("<event>"),
+                        "child_task_id" => json!(self.child(value.as_str().unwrap_or_default())),
                         _ => self.value(value),
                     };
                     (key.clone(), value)
@@ -39,6 +42,17 @@ impl Names {
                 .into(),
             other => other.clone(),
         }
+    }
+
+    /// The tasks of sub-agents are numbered too.
+    fn child(&mut self, id: &str) -> String {
+        if !self.known.iter().any(|(known, _)| known == id) {
+            let count = self.counts.entry("child").or_default();
+            *count += 1;
+            let name = format!("<child {count}>");
+            self.call(id, &name);
+        }
+        self.text(id)
     }
 
     fn text(&mut self, text: &str) -> String {

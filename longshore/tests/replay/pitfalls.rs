@@ -286,7 +286,7 @@ async fn an_id_that_is_none_of_opencodes_is_never_put_into_a_path() {
     for (number, id) in ["abc", "msg_0123456789ab", "ses/../x", "status"].into_iter().enumerate() {
         let mut params = message(&format!("message-{number}"), "go");
         params["metadata"] = json!({"shared": {"session": {"id": id}}});
-        let answer = stage.client().rpc("SendMessage", params).await;
+        let answer = stage.told().rpc("SendMessage", params).await;
         assert_eq!(answer.body["error"]["code"], -32602, "{id}: {}", answer.body);
     }
     assert_eq!(stage.fake.log(), [], "OpenCode is not asked");

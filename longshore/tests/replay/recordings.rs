@@ -2,10 +2,10 @@
 
 use longshore_testkit::fake_opencode::{FakeOpenCode, Play};
 use longshore_testkit::raw::message;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::asks;
-use crate::run::{Seen, Stage, check};
+use crate::run::{Seen, Stage, check, until_settled};
 use crate::usage::Usage;
 
 /// Plays a recording, prompt by prompt in one context, and compares the streams with the snapshots of that name.
@@ -31,11 +31,32 @@ pub(crate) async fn replay(name: &str, play: Play) -> Vec<Seen> {
         used = total;
         turns.push(seen);
     }
-    says_what_opencode_says(&stage.fake, &turns);
+    says_what_opencode_says(&stage.fake, &stage.fake.sessions()[0], &turns);
+    compare_children(name, &stage, turns[0].context()).await;
     asks::as_recorded(&stage.fake, &play);
     assert!(stage.fake.prompts().iter().all(|prompt| !prompt.while_busy), "a prompt came during a turn");
     assert_eq!(stage.fake.prompts().len(), turns.len(), "one prompt for each message");
     turns
+}
+
+/// The turns of sub-agents are tasks with streams of their own.
+async fn compare_children(name: &str, stage: &Stage, context: &str) {
+    let listed = stage.told().rpc("ListTasks", json!({"contextId": context})).await;
+    let tasks = listed.result()["tasks"].as_array().cloned().unwrap_or_default();
+    let children: Vec<&Value> =
+        tasks.iter().filter(|task| !task["metadata"]["shared"]["parent"].is_null()).collect();
+    let sessions = stage.fake.sessions();
+    assert_eq!(children.len(), sessions.len() - 1, "each session but the first is a sub-agent's");
+    for (nth, child) in children.into_iter().enumerate() {
+        let stream = stage.told().rpc_stream("SubscribeToTask", json!({"id": child["id"]}), Some(0)).await;
+        let seen = check(stage.client(), until_settled(stream.expect("the child's log")).await).await;
+        let snapshot = if nth == 0 { format!("{name}_child") } else { format!("{name}_child_{}", nth + 1) };
+        compare(&snapshot, &stage.fake, &seen);
+        let session = seen.session().to_owned();
+        assert!(sessions[1..].contains(&session), "{session} is no sub-agent's");
+        assert_eq!(Usage::of_task(&seen), Usage::of_session(&stage.fake, &session), "the child's own usage");
+        says_what_opencode_says(&stage.fake, &session, &[seen]);
+    }
 }
 
 pub(crate) fn compare(name: &str, fake: &FakeOpenCode, seen: &Seen) {
@@ -45,8 +66,7 @@ pub(crate) fn compare(name: &str, fake: &FakeOpenCode, seen: &Seen) {
 }
 
 /// The agent's texts are those of OpenCode's own message list, block by block, and none of them is the user's.
-fn says_what_opencode_says(fake: &FakeOpenCode, turns: &[Seen]) {
-    let session = &fake.sessions()[0];
+pub(crate) fn says_what_opencode_says(fake: &FakeOpenCode, session: &str, turns: &[Seen]) {
     let (mut texts, mut reasonings, mut of_user) = (Vec::new(), Vec::new(), Vec::new());
     for message in fake.messages(session) {
         for part in message["parts"].as_array().into_iter().flatten() {
@@ -77,7 +97,8 @@ fn says_what_opencode_says(fake: &FakeOpenCode, turns: &[Seen]) {
 
 /// One test for each recording: its name, how it is played, how the task ends.
 macro_rules! replays {
-    ($($name:ident $(. $option:ident ($($argument:tt)*))* => $state:expr;)*) => {$(
+    ($($name:ident $(. $option:ident ($($argument:tt)*))* => $state:expr;)*) => {
+    $(
         #[tokio::test]
         async fn $name() {
             let name = stringify!($name);
@@ -85,7 +106,11 @@ macro_rules! replays {
             let states: Vec<&str> = turns.iter().map(Seen::state).collect();
             assert_eq!(states, $state, "{:?}", turns.iter().map(Seen::reason).collect::<Vec<_>>());
         }
-    )*};
+    )*
+
+    /// The recordings above.
+    pub(crate) const REPLAYED: &[&str] = &[$(stringify!($name)),*];
+    };
 }
 
 replays! {
@@ -97,6 +122,12 @@ replays! {
     reasoning_then_tool => ["COMPLETED", "COMPLETED"];
     empty_reply => ["COMPLETED"];
     todo => ["COMPLETED"];
+    long => ["COMPLETED"];
+    // The client that had sent the prompt hung up.
+    client_disconnect => ["COMPLETED"];
+    global_race => ["COMPLETED"];
+    // With files, of which OpenCode writes texts of its own into the user's message.
+    prompt_options => ["COMPLETED"];
 
     tool_bad_args => ["COMPLETED"];
     tool_bash => ["COMPLETED"];
@@ -115,7 +146,8 @@ replays! {
     finish_content_filter => ["FAILED"];
     bad_json => ["FAILED"];
     error_400 => ["FAILED"];
-    error_401 => ["FAILED"];
+    // Somebody has to give OpenCode a key first.
+    error_401 => ["AUTH_REQUIRED"];
     error_429_recovers => ["COMPLETED"];
     error_500_recovers => ["COMPLETED"];
     error_500_gives_up => ["FAILED"];
@@ -128,6 +160,10 @@ replays! {
     cut_noend_recovers => ["COMPLETED"];
     context_overflow => ["COMPLETED"];
     auto_compact => ["COMPLETED"];
+    stop_then_compact => ["COMPLETED"];
+    overflow_replays_prompt => ["COMPLETED", "COMPLETED"];
+    // The turn after somebody had the session summarized.
+    summarize.only_prompts(&[1]) => ["COMPLETED"];
 
     task => ["COMPLETED"];
     task_background_disabled => ["COMPLETED"];
@@ -143,6 +179,8 @@ replays! {
     instance_dispose => ["CANCELED"];
 
     permission_once => ["COMPLETED"];
+    // Another client answers, in OpenCode's older way.
+    permission_legacy_endpoint => ["COMPLETED"];
     permission_always.only_prompts(&[0]) => ["COMPLETED"];
     permission_edit => ["COMPLETED"];
     permission_external_directory => ["COMPLETED"];

@@ -59,15 +59,15 @@ impl Stage {
         task
     }
 
-    /// Sends a message, reads the stream to its end and checks it.
+    /// Sends a message, reads the stream until the task settles and checks it.
     pub(crate) async fn send(&self, text: &str) -> Seen {
         self.send_in(None, "message-1", text).await
     }
 
     /// The same in a context that exists.
     pub(crate) async fn send_in(&self, context: Option<&str>, id: &str, text: &str) -> Seen {
-        let frames = self.open_in(context, id, text).await.all().await;
-        check(self.client(), frames).await
+        let stream = self.open_in(context, id, text).await;
+        check(self.client(), until_settled(stream).await).await
     }
 
     pub(crate) async fn open_in(&self, context: Option<&str>, id: &str, text: &str) -> Frames {
@@ -84,22 +84,34 @@ pub(crate) async fn open(client: &RawClient, params: &Value) -> Frames {
     opened.unwrap_or_else(|answer| panic!("no stream but {}", answer.body))
 }
 
-/// What must hold for every stream: numbered without gaps, one terminal event, last; whoever activated no extension gets
+/// Reads a stream until its task is over or waits for credentials, which nobody here can give.
+pub(crate) async fn until_settled(mut stream: Frames) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    while let Some(frame) = stream.next().await {
+        let waits = state(&frame).ends_with("AUTH_REQUIRED");
+        frames.push(frame);
+        if waits {
+            break;
+        }
+    }
+    frames
+}
+
+/// What must hold for every stream: numbered without gaps, one event that settles the task, last; whoever activated no extension gets
 /// the same events without the notes; and the task that `GetTask` gives is the one that the frames add up to.
 pub(crate) async fn check(client: &RawClient, frames: Vec<Frame>) -> Seen {
     let ids: Vec<u64> = frames.iter().filter_map(|frame| frame.id).collect();
     let expected: Vec<u64> = (1..).take(frames.len()).collect();
     assert_eq!(ids, expected, "the frames are not numbered one by one");
-    let terminal: Vec<usize> =
-        (0..frames.len()).filter(|place| is_terminal(&frames[*place].json["statusUpdate"])).collect();
-    assert_eq!(terminal, [frames.len() - 1], "there must be one terminal frame, the last");
+    let settled: Vec<usize> = (0..frames.len()).filter(|place| is_settled(&frames[*place])).collect();
+    assert_eq!(settled, [frames.len() - 1], "one frame must settle the task, the last");
     for frame in &frames {
         let sequence = notes(frame).and_then(|shared| shared.pointer("/stream/sequence"));
         assert!(sequence.is_none_or(|sequence| sequence.as_u64() == frame.id), "counted wrong: {frame:#?}");
     }
     let id = frames[0].json["task"]["id"].as_str().expect("a task has an id");
     let plain = client.rpc_stream("SubscribeToTask", json!({ "id": id }), Some(0)).await;
-    let plain = plain.unwrap_or_else(|answer| panic!("no log but {}", answer.body)).all().await;
+    let plain = until_settled(plain.unwrap_or_else(|answer| panic!("no log but {}", answer.body))).await;
     let without: Vec<Frame> =
         frames.iter().map(|frame| Frame { id: frame.id, json: without_notes(&frame.json) }).collect();
     assert_eq!(plain, without, "a reader without extensions gets other events");
@@ -130,9 +142,15 @@ fn without_notes(value: &Value) -> Value {
     }
 }
 
-fn is_terminal(update: &Value) -> bool {
-    let state = update["status"]["state"].as_str().unwrap_or_default();
-    ["COMPLETED", "FAILED", "CANCELED", "REJECTED"].iter().any(|end| state.ends_with(end))
+/// The state that a status says; empty: it is none.
+fn state(frame: &Frame) -> &str {
+    frame.json["statusUpdate"]["status"]["state"].as_str().unwrap_or_default()
+}
+
+fn is_settled(frame: &Frame) -> bool {
+    ["COMPLETED", "FAILED", "CANCELED", "REJECTED", "AUTH_REQUIRED"]
+        .iter()
+        .any(|end| state(frame).ends_with(end))
 }
 
 impl Seen {
@@ -146,6 +164,12 @@ impl Seen {
 
     pub(crate) fn context(&self) -> &str {
         self.task["contextId"].as_str().unwrap_or_default()
+    }
+
+    /// The agent's own name for where it happened.
+    pub(crate) fn session(&self) -> &str {
+        let mut ids = self.frames.iter().filter_map(|frame| notes(frame)?.pointer("/session/id")?.as_str());
+        ids.next_back().unwrap_or_default()
     }
 
     /// What the status says in words.
@@ -177,6 +201,8 @@ impl Seen {
         names.call(self.task["id"].as_str().unwrap_or_default(), "<task>");
         names.call(self.task["contextId"].as_str().unwrap_or_default(), "<context>");
         names.call(fake.directory(), "/workspace");
+        let parent = self.frames[0].json.pointer("/task/metadata/shared/parent/task_id");
+        names.call(parent.and_then(Value::as_str).unwrap_or_default(), "<parent>");
         let mut joined: Vec<Value> = Vec::new();
         for frame in &self.frames {
             let readable = names.value(&frame.json);

@@ -24,12 +24,21 @@ impl Usage {
     pub(crate) fn of_opencode(fake: &FakeOpenCode) -> Self {
         let mut sum = Self::default();
         for session in fake.sessions() {
-            let messages = fake.messages(&session);
-            let parts = messages.iter().filter_map(|message| message["parts"].as_array()).flatten();
-            for step in parts.filter(|part| part["type"] == "step-finish") {
-                for (sum, (theirs, _)) in sum.0.iter_mut().zip(KINDS) {
-                    *sum += step["tokens"].pointer(theirs).and_then(Value::as_u64).unwrap_or_default();
-                }
+            for (sum, more) in sum.0.iter_mut().zip(Self::of_session(fake, &session).0) {
+                *sum += more;
+            }
+        }
+        sum
+    }
+
+    /// Of all steps of one session so far.
+    pub(crate) fn of_session(fake: &FakeOpenCode, session: &str) -> Self {
+        let mut sum = Self::default();
+        let messages = fake.messages(session);
+        let parts = messages.iter().filter_map(|message| message["parts"].as_array()).flatten();
+        for step in parts.filter(|part| part["type"] == "step-finish") {
+            for (sum, (theirs, _)) in sum.0.iter_mut().zip(KINDS) {
+                *sum += step["tokens"].pointer(theirs).and_then(Value::as_u64).unwrap_or_default();
             }
         }
         sum

@@ -68,6 +68,9 @@ pub(crate) struct AskedBy {
 pub(crate) struct AskReplied {
     #[serde(rename = "requestID")]
     pub(crate) request: String,
+    /// Of a permission: `once`, `always` or `reject`.
+    #[serde(default)]
+    pub(crate) reply: Option<String>,
 }
 
 fn yes() -> bool {

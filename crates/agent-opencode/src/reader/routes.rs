@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use longshore_model::SessionId;
 use tokio::sync::{Notify, mpsc};
 
 use super::{Reader, Since};
@@ -20,18 +21,40 @@ const MAX_QUEUED: usize = 4096;
 /// Bytes that may wait for one turn. A running command's whole output comes again with every line of it.
 const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
 
-/// Sub-agent sessions that are remembered for one turn. The asks of any more are found when the turn reads the lists
-/// of open asks.
-const MAX_CHILDREN: usize = 1024;
+/// Sub-agent sessions that are remembered for one turn. Nothing is told of any more, but for their asks, which are found
+/// when the turn reads the lists of open asks.
+pub(crate) const MAX_CHILDREN: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Routes {
     by_session: HashMap<String, Route>,
-    /// Sub-agents' sessions, each with the root session whose turn hears of its asks.
-    roots: HashMap<String, String>,
+    /// Sub-agents' sessions, each with the root session whose turn hears of it.
+    below: HashMap<String, Below>,
     /// How many wait for the connection without a turn.
     visits: usize,
     unused_since: Option<Since>,
+}
+
+#[derive(Debug)]
+struct Below {
+    root: String,
+    kin: Arc<Kin>,
+}
+
+/// A sub-agent's session.
+#[derive(Debug)]
+pub(crate) struct Kin {
+    pub(crate) session: SessionId,
+    /// The session that it was made for.
+    pub(crate) parent: String,
+    aborted: AtomicBool,
+}
+
+impl Kin {
+    /// Whether the gateway asked OpenCode to stop this sub-agent.
+    pub(crate) fn aborted_by_us(&self) -> bool {
+        self.aborted.load(Ordering::Acquire)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -44,6 +67,8 @@ pub(super) struct Route {
 #[derive(Debug)]
 pub(crate) enum Routed {
     Event {
+        /// `None`: of the turn's own session. So most events cost nothing more than their bytes.
+        child: Option<Arc<Kin>>,
         kind: EventKind,
         body: Bytes,
     },
@@ -63,31 +88,37 @@ impl Routes {
     pub(super) fn new() -> Self {
         Self {
             by_session: HashMap::new(),
-            roots: HashMap::new(),
+            below: HashMap::new(),
             visits: 0,
             unused_since: Some(Since::now()),
         }
     }
 
-    /// The turn that is to get an event of this kind and session.
-    pub(super) fn find(&self, session: &str, kind: EventKind) -> Option<Route> {
-        match self.by_session.get(session) {
-            Some(route) => Some(route.clone()),
-            None if kind.crosses_the_tree() => self.by_session.get(self.roots.get(session)?).cloned(),
-            None => None,
+    /// The turn that is to get the events of this session, and the sub-agent whose session it is.
+    pub(super) fn find(&self, session: &str) -> Option<(Route, Option<Arc<Kin>>)> {
+        if let Some(route) = self.by_session.get(session) {
+            return Some((route.clone(), None));
         }
+        let below = self.below.get(session)?;
+        let route = self.by_session.get(&below.root)?;
+        Some((route.clone(), Some(Arc::clone(&below.kin))))
     }
 
-    /// Remembers a sub-agent's session, if a turn runs at the root of its tree.
-    pub(super) fn add_child(&mut self, child: &str, parent: &str) {
-        if self.roots.contains_key(child) {
-            return;
+    /// Remembers a sub-agent's session, if a turn runs at the root of its tree. Gives it if it was not known.
+    pub(super) fn add_child(&mut self, child: &str, parent: &str) -> Option<Arc<Kin>> {
+        if self.below.contains_key(child) {
+            return None;
         }
-        let root = self.roots.get(parent).map_or(parent, String::as_str);
-        let known = self.roots.values().filter(|known| *known == root).count();
-        if self.by_session.contains_key(root) && known < MAX_CHILDREN {
-            self.roots.insert(child.to_owned(), root.to_owned());
+        let root = self.below.get(parent).map_or(parent, |below| &below.root);
+        let known = self.below.values().filter(|below| below.root == root).count();
+        if !self.by_session.contains_key(root) || child == root || known >= MAX_CHILDREN {
+            return None;
         }
+        let (session, parent) = (SessionId::parse(child).ok()?, parent.to_owned());
+        let kin = Arc::new(Kin { session, parent, aborted: AtomicBool::new(false) });
+        let below = Below { root: root.to_owned(), kin: Arc::clone(&kin) };
+        self.below.insert(child.to_owned(), below);
+        Some(kin)
     }
 
     pub(super) fn reconnected(&self) {
@@ -110,6 +141,9 @@ impl Routes {
         if let Some(route) = self.by_session.get(session) {
             route.shared.aborted.store(true, Ordering::Release);
         }
+        if let Some(below) = self.below.get(session) {
+            below.kin.aborted.store(true, Ordering::Release);
+        }
     }
 
     /// Since when no turn is registered and nobody waits.
@@ -125,7 +159,7 @@ impl Routes {
 }
 
 impl Route {
-    pub(super) fn send(&self, kind: EventKind, body: Bytes) {
+    pub(super) fn send(&self, child: Option<Arc<Kin>>, kind: EventKind, body: Bytes) {
         let shared = &self.shared;
         if shared.lagging.load(Ordering::Acquire) {
             return;
@@ -134,7 +168,7 @@ impl Route {
         let queued = shared.queued_bytes.fetch_add(size, Ordering::Relaxed) + size;
         // An event that is over the bound alone still passes an empty queue.
         let full = queued > MAX_QUEUED_BYTES && queued != size;
-        if full || self.queue.try_send(Routed::Event { kind, body }).is_err() {
+        if full || self.queue.try_send(Routed::Event { child, kind, body }).is_err() {
             shared.queued_bytes.fetch_sub(size, Ordering::Relaxed);
             shared.lag();
         }
@@ -207,9 +241,22 @@ impl Lease {
         self.shared.aborted.load(Ordering::Acquire)
     }
 
-    /// Adds a sub-agent's session that was found by asking.
-    pub(crate) fn add_child(&self, child: &str, parent: &str) {
-        self.reader.routes().add_child(child, parent);
+    /// Adds a sub-agent's session that was found by asking, or in a tool call. Gives it if it was not known: then events
+    /// of it were missed.
+    pub(crate) fn add_child(&self, child: &str, parent: &str) -> Option<Arc<Kin>> {
+        self.reader.routes().add_child(child, parent)
+    }
+
+    /// A sub-agent's session that is known.
+    pub(crate) fn kin(&self, child: &str) -> Option<Arc<Kin>> {
+        let routes = self.reader.routes();
+        let below = routes.below.get(child).filter(|below| below.root == self.session)?;
+        Some(Arc::clone(&below.kin))
+    }
+
+    /// Whether events can come at all.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.reader.is_connected()
     }
 }
 
@@ -220,7 +267,7 @@ impl Drop for Lease {
         // A newer turn of the session may have taken the place.
         if routes.by_session.get(&self.session).is_some_and(is_mine) {
             routes.by_session.remove(&self.session);
-            routes.roots.retain(|_, root| *root != self.session);
+            routes.below.retain(|_, below| below.root != self.session);
             routes.note_leaving();
         }
     }

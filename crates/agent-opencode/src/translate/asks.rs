@@ -63,10 +63,11 @@ impl Asks {
     }
 
     /// Somebody answered, perhaps through the gateway: the engine knows what it did itself.
-    pub(super) fn answered(&mut self, id: &str) -> Option<AgentEvent> {
+    pub(super) fn answered(&mut self, id: &str, rejected: bool) -> Option<AgentEvent> {
         let at = self.open.iter().position(|open| open.id.as_str() == id)?;
         let id = self.open.remove(at).id;
-        Some(AgentEvent::AskClosed { request_id: id, resolution: Resolution::Elsewhere })
+        let resolution = if rejected { Resolution::RejectedElsewhere } else { Resolution::Elsewhere };
+        Some(AgentEvent::AskClosed { request_id: id, resolution })
     }
 
     /// Closes what is no longer open by OpenCode's lists.

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use longshore_model::{Ask, IdError};
 
 use super::asks::Listed;
-use super::{Heard, Role, Translator};
-use crate::api::{AskedBy, Message, PermissionAsk, QuestionAsk, StoredInfo};
+use super::{CallFacts, Heard, Role, Translator};
+use crate::api::{AskedBy, Message, PermissionAsk, QuestionAsk};
 use crate::{ask, outcome};
 
 impl Translator {
@@ -54,9 +54,14 @@ impl Translator {
         self.asks.take_doubt()
     }
 
+    /// How far a tool call of the turn is, if it is known.
+    pub(crate) fn call(&self, call: &str) -> Option<CallFacts> {
+        self.blocks.call(call)
+    }
+
     /// Takes in messages of a sub-agent, as its message list has them.
-    pub(crate) fn list_below(&mut self, messages: &[StoredInfo]) {
-        for StoredInfo { info } in messages {
+    pub(crate) fn list_below<'a>(&mut self, messages: impl Iterator<Item = &'a Message>) {
+        for info in messages {
             self.message_below(info);
         }
         self.tell_usage();

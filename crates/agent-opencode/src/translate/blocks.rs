@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
+use longshore_engine::port::ResumedChild;
 use longshore_model::{AgentEvent, Artifact, ArtifactId, BlockKind, BlockRef, MessageId};
 
+use super::files::Files;
 use super::text::TextBlock;
-use super::tool::{self, ToolBlock};
+use super::tool::{self, CallFacts, ToolBlock};
 use crate::api::{Part, PartDelta};
 
 /// Bytes of text that may wait for their part. OpenCode sends a part before its text; what does not fit is dropped, and
@@ -26,6 +28,7 @@ pub(super) struct Blocks {
     order: Vec<String>,
     held_text: HashMap<String, Held>,
     held_bytes: usize,
+    files: Files,
     out: Vec<AgentEvent>,
 }
 
@@ -44,7 +47,7 @@ enum Block {
 
 impl Blocks {
     /// What the log holds already.
-    pub(super) fn resume(artifacts: &[Artifact]) -> Self {
+    pub(super) fn resume(artifacts: &[Artifact], children: &[ResumedChild]) -> Self {
         let mut this = Self::default();
         for (at, artifact) in artifacts.iter().enumerate() {
             // Only the last block can lack its end in the log: OpenCode ends one before it starts the next.
@@ -59,9 +62,18 @@ impl Blocks {
                     Block::Text(TextBlock::resumed(block, artifact, has_end))
                 }
                 BlockKind::ToolCall => match ToolBlock::resumed(block, artifact) {
-                    Some(block) => Block::Tool(block),
+                    Some(mut block) => {
+                        for child in children {
+                            block.names(child.call.as_deref().unwrap_or_default(), &child.session);
+                        }
+                        Block::Tool(block)
+                    }
                     None => continue,
                 },
+                BlockKind::File => {
+                    this.files.is_new(artifact.id.as_str());
+                    continue;
+                }
             };
             this.order.push(artifact.id.as_str().to_owned());
             this.by_part.insert(artifact.id.as_str().to_owned(), block);
@@ -96,7 +108,11 @@ impl Blocks {
             "step-start" if source == Source::Stream => self.withdraw_open(&part.message),
             "text" => self.text(BlockKind::Text, part, source),
             "reasoning" => self.text(BlockKind::Reasoning, part, source),
-            "tool" => self.tool(part),
+            "tool" => {
+                self.tool(part);
+                self.files.of_tool(part, &mut self.out);
+            }
+            "patch" => self.files.of_patch(part),
             _ => {}
         }
     }
@@ -163,6 +179,26 @@ impl Blocks {
         })
     }
 
+    /// How far a tool call is, if it is known.
+    pub(super) fn call(&self, call: &str) -> Option<CallFacts> {
+        self.by_part.values().find_map(|block| match block {
+            Block::Tool(block) => block.facts(call),
+            Block::Text(_) => None,
+        })
+    }
+
+    /// The messages of the tool calls that are not over.
+    pub(super) fn unfinished_calls(&self) -> impl Iterator<Item = &str> {
+        self.by_part.values().filter_map(|block| match block {
+            Block::Tool(block) => block.unfinished_in(),
+            Block::Text(_) => None,
+        })
+    }
+
+    pub(super) fn files(&mut self) -> &mut Files {
+        &mut self.files
+    }
+
     fn text(&mut self, kind: BlockKind, part: &Part, source: Source) {
         let held = self.held_text.remove(&part.id).map(|held| held.text);
         self.held_bytes -= held.as_ref().map_or(0, String::len);
@@ -187,12 +223,16 @@ impl Blocks {
     fn tool(&mut self, part: &Part) {
         let Some(call) = tool::call_of(part) else { return };
         match self.by_part.get_mut(&part.id) {
-            Some(Block::Tool(block)) => block.update(call, &mut self.out),
+            Some(Block::Tool(block)) => {
+                block.began(part);
+                block.update(call, &mut self.out);
+            }
             Some(Block::Text(_)) => {}
             None => {
                 let Some(block) = block_of(part, BlockKind::ToolCall) else { return };
                 self.order.push(part.id.clone());
-                let block = ToolBlock::opened(block, call, &mut self.out);
+                let mut block = ToolBlock::opened(block, call, &mut self.out);
+                block.began(part);
                 self.by_part.insert(part.id.clone(), Block::Tool(block));
             }
         }

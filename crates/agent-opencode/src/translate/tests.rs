@@ -1,6 +1,9 @@
 //! The translator on what the real OpenCode sent.
 
 mod asks;
+mod called;
+mod files;
+mod joining;
 mod merging;
 mod notes;
 mod pitfalls;
@@ -18,6 +21,7 @@ fn short(outcome: &Outcome) -> String {
         Outcome::Completed { remark: Some(remark) } => format!("completed: {remark}"),
         Outcome::Canceled { reason } => format!("canceled: {reason}"),
         Outcome::Failed(failure) => format!("failed: {}", failure.message),
+        Outcome::AuthRequired(failure) => format!("auth required: {}", failure.message),
     }
 }
 

@@ -1,6 +1,6 @@
 //! One tool call: its states, and the output of a running one.
 
-use longshore_model::{AgentEvent, Artifact, BlockRef, Json, PartContent, ToolCall, ToolStatus};
+use longshore_model::{AgentEvent, Artifact, BlockRef, Json, PartContent, SessionId, ToolCall, ToolStatus};
 use serde::Deserialize;
 
 use crate::api::Part;
@@ -10,12 +10,22 @@ pub(super) struct ToolBlock {
     block: BlockRef,
     /// As it was last reported, with all its output.
     call: ToolCall,
+    /// When it began.
+    started: Option<f64>,
+}
+
+/// How far a tool call is.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct CallFacts {
+    pub(crate) started: Option<f64>,
+    pub(crate) is_over: bool,
+    pub(crate) error: Option<String>,
 }
 
 impl ToolBlock {
     pub(super) fn opened(block: BlockRef, call: ToolCall, out: &mut Vec<AgentEvent>) -> Self {
         out.push(AgentEvent::Tool { block: block.clone(), call: call.clone() });
-        Self { block, call }
+        Self { block, call, started: None }
     }
 
     /// A block as the log has it: the last whole state, and the output that was added to it part by part. `None` when
@@ -29,7 +39,35 @@ impl ToolBlock {
         for more in calls {
             call.output.get_or_insert_default().push_str(more.output.as_deref().unwrap_or_default());
         }
-        Some(Self { block, call })
+        Some(Self { block, call, started: None })
+    }
+
+    /// The log does not say by which session a sub-agent was known to this call.
+    pub(super) fn names(&mut self, call: &str, child: &SessionId) {
+        if self.call.call_id == call {
+            self.call.child = Some(child.clone());
+        }
+    }
+
+    pub(super) fn began(&mut self, part: &Part) {
+        let start = part.state.as_ref().and_then(|state| state.time.as_ref()).and_then(|time| time.start);
+        self.started = self.started.or(start);
+    }
+
+    /// How far it is, if it is this call.
+    pub(super) fn facts(&self, call: &str) -> Option<CallFacts> {
+        (self.call.call_id == call).then(|| CallFacts {
+            started: self.started,
+            is_over: rank(self.call.status) == 2,
+            error: self.call.error.clone(),
+        })
+    }
+
+    /// Its message, while it is not over. What a sub-agent does, its own calls tell.
+    pub(super) fn unfinished_in(&self) -> Option<&str> {
+        let works = rank(self.call.status) < 2 && self.call.child.is_none();
+        let message = self.block.message.as_ref().filter(|_| works);
+        message.map(longshore_model::MessageId::as_str)
     }
 
     pub(super) fn update(&mut self, call: ToolCall, out: &mut Vec<AgentEvent>) {
@@ -72,7 +110,8 @@ struct Logged {
 impl Logged {
     fn call(self) -> Option<ToolCall> {
         let Self { call_id, tool, status, title, input, output, error } = self;
-        Some(ToolCall { call_id, tool, status: status_of(&status)?, title, input, output, error })
+        let status = status_of(&status)?;
+        Some(ToolCall { call_id, tool, status, title, input, output, error, child: None })
     }
 }
 
@@ -94,7 +133,15 @@ pub(super) fn call_of(part: &Part) -> Option<ToolCall> {
         input,
         output: output.filter(|output| !output.is_empty()),
         error: state.error.clone(),
+        child: child_of(part),
     })
+}
+
+/// The sub-agent that a call started. Other tools may have a session in their metadata that is none of ours.
+fn child_of(part: &Part) -> Option<SessionId> {
+    let metadata = part.state.as_ref()?.metadata.as_ref()?;
+    let session = metadata.session.as_deref().filter(|_| part.tool.as_deref() == Some("task"))?;
+    SessionId::parse(session).ok()
 }
 
 /// What a running call wrote since, when that is all that changed.
@@ -103,7 +150,8 @@ fn added_output<'a>(before: &ToolCall, after: &'a ToolCall) -> Option<&'a str> {
         && after.status == ToolStatus::Running
         && before.title == after.title
         && before.input == after.input
-        && before.error == after.error;
+        && before.error == after.error
+        && before.child == after.child;
     let before = before.output.as_deref().unwrap_or_default();
     after.output.as_deref().filter(|_| same)?.strip_prefix(before)
 }

@@ -4,18 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::Tasks;
-use longshore_engine::port::{Session, Turn, TurnRequest};
-use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, Result};
+use longshore_engine::port::{MAX_STEERING, Resume, ResumedChildState, Session, Turn, TurnRequest};
+use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, PromptId, Result};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Driver;
+use super::family::{Family, Live, State};
+use super::joins::{Joiner, Joins};
+use super::member::Member;
+use super::watchdog::{Silence, Watchdog};
 use crate::api::EventKind;
 use crate::client::{CallError, Client};
 use crate::outcome;
+use crate::prompt::Prompts;
 use crate::reader::{Lease, Readers, Routed};
+use crate::reconcile::Depth;
 use crate::translate::Translator;
-use crate::{Defaults, prompt};
 
 /// Events that wait for the engine. At the bound the driver of this turn waits, and its own queue fills.
 const MAX_WAITING: usize = 256;
@@ -32,8 +37,11 @@ pub(crate) struct Starter {
     pub(crate) client: Client,
     pub(crate) readers: Arc<Readers>,
     pub(crate) tasks: Tasks,
-    pub(crate) defaults: Defaults,
+    pub(crate) prompts: Arc<Prompts>,
     pub(crate) timeout: Duration,
+    pub(crate) watchdog: Watchdog,
+    /// Hand over the files that a turn wrote.
+    pub(crate) written_files: bool,
 }
 
 /// What is known of the prompt when the driver starts.
@@ -45,42 +53,92 @@ enum Sent {
 }
 
 pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> {
-    let TurnRequest { session, prompt, parts, resume, prompting, .. } = request;
+    let TurnRequest { session, prompt, input, options, resume, prompting, .. } = request;
     let mut lease = with.readers.lease(&session.directory, session.id.as_str());
     lease.connected(PATIENCE.min(with.timeout)).await?;
     let (id, name) = (session.id.as_str(), prompt.as_str());
     let (sent, translator) = if let Some(resume) = &resume {
-        (Sent::Perhaps, Translator::resume(id, name, &resume.artifacts, &resume.open_asks))
+        (Sent::Perhaps, Translator::resume(id, name, resume))
     } else {
         wait_until_idle(with, &session, &mut lease).await?;
         // Whatever came until now belongs to an earlier turn.
         lease.forget_the_past();
-        let body = prompt::body(name, &parts, &with.defaults);
+        let body = with.prompts.body(&session, name, &input, &options).await;
         prompting.mark();
         (send(with, &session, body).await?, Translator::new(id, name))
     };
     let (sender, events) = mpsc::channel(MAX_WAITING);
+    let (steering, joining) = mpsc::channel(MAX_STEERING);
     let accepted = match sent {
         Sent::Accepted => true,
         Sent::Perhaps => false,
         Sent::Refused(outcome) => {
             let ended = sender.try_send(AgentEvent::Ended(outcome));
             debug_assert!(ended.is_ok(), "the queue is new");
-            return Ok(Turn { events });
+            return Ok(Turn { steering, events });
         }
+    };
+    let mut family = Family::new(session.id.clone(), Member::new(translator, accepted));
+    if let Some(resume) = &resume {
+        take_up(&mut family, resume, &lease);
+    }
+    let joins = Joins::new();
+    let joiner = Joiner {
+        client: with.client.clone(),
+        prompts: Arc::clone(&with.prompts),
+        session: session.clone(),
+        steering: joining,
+        joins: Arc::clone(&joins),
     };
     let driver = Driver {
         client: with.client.clone(),
         session,
-        prompt: prompt.as_str().to_owned(),
         lease,
-        translator,
+        family,
         events: sender,
-        accepted,
-        settling: None,
+        joins,
+        joins_seen: 0,
+        must_read: (!accepted).then_some(Depth::Everything),
+        watchdog: with.watchdog,
+        silence: Silence::new(with.watchdog.silence),
+        given_up: None,
+        is_stopped: false,
+        written_files: with.written_files,
     };
-    with.tasks.spawn("opencode-turn", driver.run(with.tasks.stopping().clone()));
-    Ok(Turn { events })
+    with.tasks.spawn("opencode-turn", driver.run(joiner, with.tasks.stopping().clone()));
+    Ok(Turn { steering, events })
+}
+
+/// The sub-agents that the log knows.
+fn take_up(family: &mut Family, resume: &Resume, lease: &Lease) {
+    for known in &resume.children {
+        if let Some(call) = &known.call {
+            family.is_new_call(&known.session, call);
+        }
+        let at = family.find(known.session.as_str()).unwrap_or_else(|| {
+            family.add(known.session.clone(), None, false);
+            family.children.len() - 1
+        });
+        let root = family.session_of(None).clone();
+        let child = &mut family.children[at];
+        match &known.state {
+            ResumedChildState::Over if child.live().is_some() => {}
+            ResumedChildState::Over => child.state = State::Over,
+            ResumedChildState::Running { prompt, artifacts } => {
+                let prompt = prompt.as_ref().map(PromptId::as_str);
+                let session = known.session.as_str();
+                let translator = Translator::resume_called(session, prompt, artifacts, &resume.children);
+                // Whoever called it: who it was is not in the log.
+                child.kin = lease.add_child(session, root.as_str());
+                child.state = State::Live(Box::new(Live {
+                    is_working: prompt.is_some(),
+                    is_resumed: true,
+                    must_read: true,
+                    ..Live::new(translator, root, known.call.clone())
+                }));
+            }
+        }
+    }
 }
 
 async fn wait_until_idle(with: &Starter, session: &Session, lease: &mut Lease) -> Result<()> {
@@ -94,7 +152,7 @@ async fn wait_until_idle(with: &Starter, session: &Session, lease: &mut Lease) -
         let idle = async {
             while !matches!(
                 lease.next().await,
-                Routed::Event { kind: EventKind::Idle, .. } | Routed::Reconnected
+                Routed::Event { child: None, kind: EventKind::Idle, .. } | Routed::Reconnected
             ) {}
         };
         if timeout_at(deadline, timeout(BUSY_POLL, idle)).await.is_err() {

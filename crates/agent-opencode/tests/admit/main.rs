@@ -74,7 +74,7 @@ impl Bench {
         workspace: Option<&str>,
         options: &PromptOptions,
     ) -> Result<String, Error> {
-        let admitted = self.agent.admit(Admission { directory, workspace, options }).await;
+        let admitted = self.agent.admit(Admission { directory, workspace, current: None, options }).await;
         admitted.map(|admitted| admitted.directory)
     }
 

@@ -142,6 +142,9 @@ fn picture() -> Input {
     Input::File(dot())
 }
 
+/// What a test changes of the fake before it begins.
+type Change<'a> = &'a dyn Fn(&Bench);
+
 impl Bench {
     /// The parts of a prompt with this input, as OpenCode gets them.
     async fn prompted(&self, session: &Session, input: Vec<Input>, options: PromptOptions) -> Vec<Value> {
@@ -194,7 +197,7 @@ async fn a_picture_goes_along_when_the_model_that_answers_takes_pictures() {
         bench.fake.add_session_like(serde_json::json!({"id": id, "directory": directory, "model": model}));
     };
     let nothing = |_: &Bench| {};
-    let cases: [(&str, &dyn Fn(&Bench), PromptOptions, bool); 9] = [
+    let cases: [(&str, Change<'_>, PromptOptions, bool); 9] = [
         ("the caller's", &nothing, model("scripted/vision"), true),
         (
             "the caller's comes first",

@@ -1,6 +1,6 @@
 //! Asks: answered through the gateway, elsewhere, or never.
 
-use longshore_model::{Answer, Ask, AskKind, ErrorKind, PermissionReply, RequestId};
+use longshore_model::{Answer, Ask, AskKind, ErrorKind, PermissionReply, RequestId, Resolution};
 use longshore_testkit::fake_opencode::{Cut, CutKind, Fault, Gate, Play, Tool, Turn as Script};
 use serde_json::{Value, json};
 
@@ -95,7 +95,7 @@ async fn answers_go_to_the_ask_in_the_directory_of_its_session() {
         // Not the directory where the server runs: there a request that names none would do as well.
         let directory = format!("{}/inner", bench.fake.directory());
         std::fs::create_dir(&directory).unwrap();
-        let session = NewSession { directory: Some(directory.clone()) };
+        let session = NewSession { directory: directory.clone() };
         let session = bench.agent.open_session(session).await.unwrap();
         let (_, mut turn) = bench.start(&session, "go").await.unwrap();
         let ask = asked(&mut turn).await;
@@ -106,7 +106,9 @@ async fn answers_go_to_the_ask_in_the_directory_of_its_session() {
         assert_eq!((sent.body, sent.directory.as_str()), (body, directory.as_str()), "{name}");
         let events = all(turn).await;
         assert!(outcome(&events).starts_with(end), "{name}: {}", outcome(&events));
-        assert_eq!(told(&events), ["elsewhere"], "{name}");
+        let closed =
+            if answer.resolution() == Resolution::Rejected { "rejected_elsewhere" } else { "elsewhere" };
+        assert_eq!(told(&events), [closed], "{name}");
         bench.stop().await;
     }
 }
@@ -302,7 +304,7 @@ async fn a_turn_that_asks_is_taken_up_again() {
             gate.reached().await;
         }
         let open_asks = if known { vec![ask.request_id.clone()] } else { Vec::new() };
-        let resume = Some(Resume { artifacts: Vec::new(), open_asks });
+        let resume = Some(Resume { open_asks, ..Resume::default() });
         let mut turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
         // The turn has read the lists when it tells what it found in the messages.
         let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Tool { .. })).await;

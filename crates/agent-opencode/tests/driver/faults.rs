@@ -201,7 +201,7 @@ async fn refusals_before_the_prompt_say_what_is_wrong() {
         bench.fake.fault_always(method, path, fault);
         let error = match session {
             Some(session) => bench.start(&session, "go").await.unwrap_err(),
-            None => bench.agent.open_session(NewSession::default()).await.unwrap_err(),
+            None => bench.agent.open_session(anywhere(&bench)).await.unwrap_err(),
         };
         assert_eq!(error.kind(), kind, "{method} {path}: {error}");
         assert!(error.message().contains(text), "{method} {path}: {error}");
@@ -218,7 +218,7 @@ async fn an_opencode_that_is_away_is_unavailable_and_found_again() {
     let error = bench.start(&session, "go").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AgentUnavailable);
     assert_eq!(
-        bench.agent.open_session(NewSession::default()).await.unwrap_err().kind(),
+        bench.agent.open_session(anywhere(&bench)).await.unwrap_err().kind(),
         ErrorKind::AgentUnavailable
     );
     bench.fake.come_back();
@@ -234,7 +234,7 @@ async fn a_session_is_opened_when_opencode_comes_back() {
     let bench = Bench::on(FakeOpenCode::start(), None, Duration::from_secs(30));
     bench.session().await;
     bench.fake.kill().await;
-    let mut opening = bench.agent.open_session(NewSession::default());
+    let mut opening = bench.agent.open_session(anywhere(&bench));
     // Several attempts to connect fail before it is back.
     let waiting = tokio::time::timeout(Duration::from_millis(500), &mut opening).await;
     assert!(waiting.is_err(), "it is given up at once: {waiting:?}");
@@ -251,7 +251,7 @@ async fn the_password_is_sent_and_a_wrong_one_is_told() {
     assert_eq!(text_of(&bench.run("go").await), WORDS);
     bench.stop().await;
     let bench = Bench::on(FakeOpenCode::start_with(setup), Some("wrong"), Duration::from_secs(5));
-    let error = bench.agent.open_session(NewSession::default()).await.unwrap_err();
+    let error = bench.agent.open_session(anywhere(&bench)).await.unwrap_err();
     assert!(error.message().contains("user name or password"), "{error}");
     assert!(!error.message().contains("wrong") && !format!("{:?}", bench.agent).contains("wrong"));
     bench.stop().await;
@@ -273,7 +273,7 @@ async fn a_turn_is_taken_up_again_without_a_prompt() {
                 source_message: block.message.clone(),
                 name: Some(block.kind.as_str().to_owned()),
                 description: None,
-                parts: vec![Part::text(text)],
+                parts: vec![longshore_model::Part::text(text)],
                 extensions: Vec::new(),
                 metadata: None,
             }),
@@ -281,7 +281,7 @@ async fn a_turn_is_taken_up_again_without_a_prompt() {
         });
         let artifacts: Vec<Artifact> = first.into_iter().collect();
         let known: String = artifacts.iter().filter_map(|artifact| artifact.parts[0].as_text()).collect();
-        let resume = Some(Resume { artifacts, open_asks: Vec::new() });
+        let resume = Some(Resume { artifacts, ..Resume::default() });
         let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
         let rest = all(turn).await;
         assert_eq!(outcome(&rest), "completed", "{play}");

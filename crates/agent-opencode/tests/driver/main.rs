@@ -1,19 +1,26 @@
 //! The driver over HTTP, against a fake OpenCode that plays what the real one sent.
 
 mod asks;
+mod children;
+mod family;
 mod faults;
+mod files;
+mod joining;
 mod notes;
 mod sessions;
 mod turns;
+mod watchdog;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{Defaults, Endpoint, OpenCode, OpenCodeConfig};
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
 use longshore_engine::Tasks;
-use longshore_engine::port::{Agent, NewSession, Prompting, Resume, Session, SystemClock, Turn, TurnRequest};
-use longshore_model::{AgentEvent, Outcome, Part, PromptId, Result, TaskId};
+use longshore_engine::port::{
+    Agent, Input, NewSession, Prompting, Resume, Session, SystemClock, Turn, TurnRequest,
+};
+use longshore_model::{AgentEvent, Outcome, PromptId, PromptOptions, Result, TaskId};
 use longshore_testkit::fake_opencode::FakeOpenCode;
 
 /// Long enough for a loaded machine; no test waits for it unless it fails.
@@ -32,8 +39,17 @@ impl Bench {
     }
 
     fn on(fake: FakeOpenCode, password: Option<&str>, control_timeout: Duration) -> Self {
+        Self::with(fake, password, control_timeout, |_| {})
+    }
+
+    fn with(
+        fake: FakeOpenCode,
+        password: Option<&str>,
+        control_timeout: Duration,
+        change: impl FnOnce(&mut OpenCodeConfig),
+    ) -> Self {
         let tasks = Tasks::new();
-        let config = OpenCodeConfig {
+        let mut config = OpenCodeConfig {
             endpoint: Endpoint {
                 base_url: fake.url().parse().expect("the fake has an address"),
                 username: "opencode".to_owned(),
@@ -41,15 +57,19 @@ impl Bench {
             },
             directory: PathBuf::from(fake.directory()),
             control_timeout,
-            defaults: Defaults::default(),
+            defaults: PromptOptions::default(),
+            allow_directory_override: true,
+            watchdog: Watchdog::default(),
+            written_files: false,
         };
+        change(&mut config);
         let agent =
             OpenCode::new(config, Arc::new(SystemClock), tasks.clone()).expect("a good configuration");
         Self { fake, agent, tasks }
     }
 
     async fn session(&self) -> Session {
-        self.agent.open_session(NewSession::default()).await.expect("a session")
+        self.agent.open_session(anywhere(self)).await.expect("a session")
     }
 
     async fn start(&self, session: &Session, text: &str) -> Result<(PromptId, Turn)> {
@@ -71,12 +91,17 @@ impl Bench {
     }
 }
 
+fn anywhere(bench: &Bench) -> NewSession {
+    NewSession { directory: bench.fake.directory().to_owned() }
+}
+
 fn request(session: &Session, prompt: &PromptId, text: &str, resume: Option<Resume>) -> TurnRequest {
     TurnRequest {
         task: TaskId::parse("task-1").expect("an id"),
         session: session.clone(),
         prompt: prompt.clone(),
-        parts: vec![Part::text(text)],
+        input: vec![Input::Text(text.to_owned())],
+        options: PromptOptions::default(),
         resume,
         prompting: Prompting::default(),
     }
@@ -91,6 +116,7 @@ async fn all(mut turn: Turn) -> Vec<AgentEvent> {
     let ends = events.iter().filter(|event| matches!(event, AgentEvent::Ended(_))).count();
     assert_eq!(ends, 1, "{events:?}");
     assert!(matches!(events.last(), Some(AgentEvent::Ended(_))), "{events:?}");
+    family::check_rest(&events);
     events
 }
 
@@ -132,6 +158,9 @@ fn outcome(events: &[AgentEvent]) -> String {
         }
         Some(AgentEvent::Ended(Outcome::Canceled { reason })) => format!("canceled: {reason}"),
         Some(AgentEvent::Ended(Outcome::Failed(failure))) => format!("failed: {}", failure.message),
+        Some(AgentEvent::Ended(Outcome::AuthRequired(failure))) => {
+            format!("auth required: {}", failure.message)
+        }
         other => panic!("no end: {other:?}"),
     }
 }

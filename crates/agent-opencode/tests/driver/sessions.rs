@@ -11,7 +11,7 @@ async fn a_session_is_opened_where_it_is_asked_for() {
     assert_eq!(default.directory, bench.fake.directory());
     let inner = format!("{}/inner & 100% more", bench.fake.directory());
     std::fs::create_dir(&inner).unwrap();
-    let request = NewSession { directory: Some(inner.clone()) };
+    let request = NewSession { directory: inner.clone() };
     let other = bench.agent.open_session(request).await.unwrap();
     assert_eq!(other.directory, inner);
     bench.fake.queue(Script::new().text("there", 1));
@@ -23,7 +23,7 @@ async fn a_session_is_opened_where_it_is_asked_for() {
 #[tokio::test]
 async fn a_directory_that_opencode_would_misread_is_refused() {
     let bench = Bench::new();
-    let request = NewSession { directory: Some(format!("{}/%41", bench.fake.directory())) };
+    let request = NewSession { directory: format!("{}/%41", bench.fake.directory()) };
     let error = bench.agent.open_session(request).await.unwrap_err();
     assert_eq!(error.kind(), longshore_model::ErrorKind::InvalidParams);
     assert_eq!(bench.fake.log(), []);

@@ -207,6 +207,17 @@ async fn failures_are_counted_by_place_and_recover() {
 }
 
 #[tokio::test]
+async fn a_refused_key_is_tried_again_by_the_next_prompt() {
+    let (model, _tasks) = start().await;
+    let mut messages = Vec::new();
+    for expected in [401, 401, 200] {
+        messages.push(json!({"role": "user", "content": "scn:auth times=2"}));
+        let body = json!({"model": "demo", "stream": true, "messages": messages}).to_string();
+        assert_eq!(request(&model, "POST", "/v1/chat/completions", &body).await.0, expected, "{body}");
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_ends_the_reply() {
     let (model, _tasks) = start().await;
     for prompt in

@@ -87,7 +87,7 @@ pub struct Rights {
     pub capabilities: Capabilities,
     /// How much of the agent's thinking is shown. `None`: as the gateway is configured.
     pub exposure: Option<Exposure>,
-    /// Tells the credentials of one principal apart, in logs and limits.
+    /// Tells the credentials of one principal apart, for whoever keeps the list of them.
     pub credential_id: Option<String>,
 }
 

@@ -191,7 +191,8 @@ async fn every_operation_must_activate_what_is_required() {
             let details = error.get("data").or_else(|| error.get("details")).unwrap();
             assert_eq!(details[0]["reason"], "EXTENSION_SUPPORT_REQUIRED", "{body}");
             assert!(body.to_string().contains(SESSION), "{body}");
-            assert_eq!(body.to_string().contains(HINTS), activated != HINTS, "{body}");
+            let named = error["message"].as_str().unwrap();
+            assert_eq!(named.contains(HINTS), activated != HINTS, "{body}");
         }
     }
     let notification =

@@ -88,6 +88,7 @@ impl Actor {
             let working = lifecycle::working(self.writer.now());
             self.writer.push(working);
             self.flush(Some(record.clone())).await?;
+            self.is_running = true;
             let running = Prompting::default();
             *prompted = Some(Prompted { record: record.clone(), running: running.clone(), _place: place });
             match self.start_turn(&record, input, None, running).await? {
@@ -96,6 +97,7 @@ impl Actor {
                     let forgotten = record.session.id;
                     tracing::warn!(session = %forgotten, "the agent forgot the session; making a new one");
                     may_replace = false;
+                    self.is_running = false;
                     *prompted = None;
                     bound = self.open_session(directory.clone(), Some(forgotten)).await?;
                 }
@@ -139,7 +141,8 @@ impl Actor {
                     directory
                 } else {
                     // A context of an earlier version that had no session yet.
-                    let wishes = Admission { directory: None, workspace: None, options: &options };
+                    let wishes =
+                        Admission { directory: None, workspace: None, current: None, options: &options };
                     around.agent.admit(wishes).await?.directory
                 };
                 let session = around.agent.open_session(NewSession { directory }).await?;

@@ -12,9 +12,11 @@ use tokio::time::Instant;
 use super::limit::{self, Limit};
 use super::{Actor, Inbox, RETRY_FIRST, RETRY_LONGEST, Stop, Surroundings, on_inbox};
 use crate::children::Root;
-use crate::joins::{Expected, Sent, Step};
+use crate::files::Keeper;
+use crate::joins::Step;
+use crate::lifecycle;
 use crate::port::{Session, Turn, TurnRecord};
-use crate::{files, lifecycle};
+use crate::service::Snapshot;
 
 /// How a turn ended that nobody stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,28 +52,27 @@ impl Actor {
         let mut limit = Limit::new(self.deadline());
         let session = record.session.clone();
         let mut held = None;
+        self.is_running = true;
         loop {
+            while let Some(parked) = self.parked.pop_front() {
+                self.hear(Some(parked), &turn, &session).await?;
+            }
             limit.pause_while(!self.asks.is_empty());
             let until_ask_expires = self.asks.until_deadline(self.around.clock.now());
-            // The end waits for answers that are on their way, so that the record says what became of them.
-            let may_end = !self.asks.is_answering();
+            // The end waits for answers and messages that are on their way, so that the record says what became of them.
+            let may_end = !self.asks.is_answering() && self.joins.is_empty();
             // The reports come last: a flood of them must not keep a cancel, an answer or the limit from being seen.
             let taken = tokio::select! {
                 biased;
                 () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
                 message = self.inbox.recv() => {
-                    match message {
-                        Some(Inbox::Answer(given)) => self.asks.answer(&self.around.agent, &session, *given),
-                        Some(Inbox::Join(joining)) => {
-                            self.joins.begin(&turn.steering, self.around.agent.new_prompt(), *joining);
-                        }
-                        other => on_inbox(&mut self.writer, self.asks.requests(), other).await?,
-                    }
+                    self.hear(message, &turn, &session).await?;
                     Taken::default()
                 }
                 delivered = self.asks.delivered() => {
                     let verdict = self.asks.settle(&mut self.writer, delivered);
                     self.flush(None).await?;
+                    self.tell_children().await;
                     verdict.tell(&self.writer);
                     Taken::default()
                 }
@@ -95,15 +96,35 @@ impl Actor {
             };
             held = taken.held.or(held);
             self.flush(None).await?;
-            for news in self.asks.take_news() {
-                self.children.tell_of_ask(news).await;
-            }
+            self.tell_children().await;
             if let Some(aside) = taken.aside {
                 self.take_aside(aside, &session).await?;
             }
             if let Some(end) = taken.end {
                 return Ok(end);
             }
+        }
+    }
+
+    /// Takes what a caller says.
+    async fn hear(&mut self, message: Option<Inbox>, turn: &Turn, session: &Session) -> Result<(), Stop> {
+        match message {
+            Some(Inbox::Answer(given)) => self.asks.answer(&self.around.agent, session, *given),
+            Some(Inbox::Join(joining)) => {
+                let now = || Snapshot { task: self.writer.task().clone(), seq: self.writer.head() };
+                if let Some(joining) = self.joins.look_at(*joining, now) {
+                    self.joins.begin(&turn.steering, self.around.agent.new_prompt(), joining);
+                }
+            }
+            other => on_inbox(&mut self.writer, self.asks.requests(), other).await?,
+        }
+        Ok(())
+    }
+
+    /// What a sub-agent asks is told in its own task too, before whoever answered is told that it is answered.
+    async fn tell_children(&mut self) {
+        for news in self.asks.take_news() {
+            self.children.tell_of_ask(news).await;
         }
     }
 
@@ -133,7 +154,7 @@ impl Actor {
                 AgentEvent::Child { session, event } => {
                     return Taken { aside: Some(Aside::Child(session, *event)), ..Taken::default() };
                 }
-                AgentEvent::Ended(outcome) if self.asks.is_answering() => {
+                AgentEvent::Ended(outcome) if self.asks.is_answering() || !self.joins.is_empty() => {
                     return Taken { held: Some(AgentEvent::Ended(outcome)), ..Taken::default() };
                 }
                 AgentEvent::Ended(outcome) => {
@@ -157,15 +178,9 @@ impl Actor {
     async fn take_aside(&mut self, aside: Aside, session: &Session) -> Result<(), Stop> {
         match aside {
             Aside::File(block, file) => {
-                let (owner, task) = (self.owner.clone(), self.writer.task().clone());
-                let told = self
-                    .ask_store(|around| {
-                        let (around, owner, task) = (around.clone(), owner.clone(), task.clone());
-                        let (block, file) = (block.clone(), file.clone());
-                        async move { files::keep(&around, &owner, &task, block, file).await }
-                    })
-                    .await?;
-                if let Some(event) = told {
+                let keeper = Keeper::new(&self.owner, self.writer.task());
+                let kept = keeper.keep(self.around.clone(), block, file);
+                if let Some(event) = self.unless_stopped(kept).await? {
                     self.writer.push(event);
                     self.flush(None).await?;
                 }
@@ -206,30 +221,31 @@ impl Actor {
 
     async fn on_join(&mut self, step: Step, record: &mut TurnRecord) -> Result<(), Stop> {
         match step {
-            Step::TooLate => Ok(()),
+            Step::TooLate(prompt) => drop(self.joins.arrived(&prompt)),
             Step::Expected(expected) => {
-                let Expected { message, prompt, .. } = &expected;
-                let joined = lifecycle::joined(self.writer.task(), message.clone());
-                record.joined.push(prompt.clone());
-                self.writer.push(joined);
+                let Some((message, key)) = self.joins.message_of(&expected.prompt) else { return Ok(()) };
+                let joined = lifecycle::joined(self.writer.task(), message);
+                record.joined.push(expected.prompt.clone());
+                self.writer.push_join(joined, key);
                 self.flush(Some(record.clone())).await?;
                 self.joins.go(expected);
-                Ok(())
             }
-            Step::Sent(Sent { reply, outcome: Ok(()), .. }) => {
-                // The giver may have gone; the message stands.
-                let _ = reply.send(Ok(self.snapshot()));
-                Ok(())
-            }
-            Step::Sent(Sent { message, prompt, reply, outcome: Err(error) }) => {
-                let withdrawn = lifecycle::withdrawn(self.writer.task(), message.id);
-                record.joined.retain(|joined| *joined != prompt);
-                self.writer.push(withdrawn);
-                self.flush(Some(record.clone())).await?;
-                let _ = reply.send(Err(error));
-                Ok(())
+            Step::Sent(prompt, outcome) => {
+                let Some(arrived) = self.joins.arrived(&prompt) else { return Ok(()) };
+                let outcome = match outcome {
+                    Ok(()) => Ok(self.snapshot()),
+                    Err(error) => {
+                        let withdrawn = lifecycle::withdrawn(self.writer.task(), arrived.message.id.clone());
+                        record.joined.retain(|joined| *joined != prompt);
+                        self.writer.push(withdrawn);
+                        self.flush(Some(record.clone())).await?;
+                        Err(error)
+                    }
+                };
+                arrived.tell(&outcome);
             }
         }
+        Ok(())
     }
 
     /// Nobody answered in time: the policy does, and the record says so before the agent hears of it.

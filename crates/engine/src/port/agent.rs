@@ -61,12 +61,14 @@ pub struct Admission<'a> {
     /// As the caller wrote it.
     pub directory: Option<&'a str>,
     pub workspace: Option<&'a str>,
+    /// Where the context works already, if it does: where a caller who wishes for nothing else stays.
+    pub current: Option<&'a str>,
     pub options: &'a PromptOptions,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Admitted {
-    /// Where to work: what was wished, resolved, or the agent's own default.
+    /// Where to work: what was wished, resolved, else where the context works, else the agent's own default.
     pub directory: String,
 }
 

@@ -24,6 +24,20 @@ pub trait Store: Send + Sync + Debug {
     /// bound to the context in the same step.
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>>;
 
+    /// The task that the same send made or joined before.
+    fn earlier_send<'a>(
+        &'a self,
+        owner: &'a Principal,
+        key: &'a IdempotencyKey,
+    ) -> BoxFuture<'a, Result<Option<TaskId>>>;
+
+    /// A session that belongs to this owner.
+    fn session<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Option<Session>>>;
+
     /// Appends to a task's log. Nothing is written when the log's head is not `expected`, or when the task is over;
     /// when both, it is over. Dropping the future does not take the append back.
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>>;
@@ -175,6 +189,8 @@ pub struct Append {
     pub turn: Option<TurnRecord>,
     /// What these events do to the task's asks.
     pub asks: Vec<AskChange>,
+    /// The send that joins the task with these events: the same one again leads here.
+    pub joined: Option<IdempotencyKey>,
 }
 
 /// A change to an ask, made in the same step as the events that tell of it.

@@ -1,31 +1,41 @@
-//! Messages that come in: each makes a task, answers one that asks, or joins one that runs.
+//! Messages that come in: each makes a task, unless it goes to one that exists.
 
 use std::path::Path;
 
 use longshore_model::{
-    Ask, ContextId, Delivery, Error, ErrorKind, Message, Principal, PromptOptions, Result, SendMessage, Seq,
-    SessionId, Task, TaskEvent, TaskId, TaskState, Terms, Timestamp, Wishes,
+    ContextId, Delivery, Error, ErrorKind, Message, Principal, Result, SendMessage, Seq, SessionId, Task,
+    TaskEvent, TaskId, Terms, Timestamp, Wishes,
 };
-use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use super::following::JoinRequest;
 use super::{Engine, Opening, Sent, Snapshot};
-use crate::actor::{Inbox, Ownership};
-use crate::joins::Joining;
+use crate::actor::Ownership;
 use crate::lanes::{LaneKey, Ticket};
-use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session, StoredTask};
-use crate::{answer, idempotency, intake};
+use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session};
+use crate::{idempotency, intake};
 
 /// Where a caller names a session, and a directory.
 const SESSION_FIELD: &str = "metadata.shared.session.id";
 const DIRECTORY_FIELD: &str = "metadata.opencode.directory";
 
 /// What was looked at before anything was kept: the message can be worked on.
-struct Admitted {
+pub(super) struct Admitted {
     /// Where the context works, or will.
     directory: String,
     directory_named: bool,
-    input: Vec<Input>,
+    pub(super) input: Vec<Input>,
+}
+
+/// A message that nothing stands against, and what was found out about it on the way.
+struct Ready {
+    caller: Principal,
+    command: SendMessage,
+    context: ContextId,
+    lane: LaneKey,
+    session: Option<Session>,
+    admitted: Admitted,
+    key: IdempotencyKey,
 }
 
 impl Engine {
@@ -43,51 +53,46 @@ impl Engine {
     }
 
     async fn submit(&self, caller: Principal, mut command: SendMessage) -> Result<Sent> {
-        let digest = idempotency::digest(&command);
+        let key = self.key(&command);
+        if let Some(task) = self.around.store.earlier_send(&caller, &key).await? {
+            return self.attached_again(&caller, task, &command.message).await;
+        }
         let place = match &command.message.context_id {
             Some(context) => self.around.store.place(&caller, context).await?,
             None => ContextPlace::default(),
         };
+        let session = self.wished_session(&caller, &place, command.wishes.session.as_ref()).await?;
         let admitted = self.admit(&command.message, &command.wishes, &place).await?;
         let context = command.message.context_id.clone().unwrap_or_else(new_context_id);
         let lane = LaneKey::Context(caller.clone(), context.clone());
         if command.wishes.delivery == Delivery::Steer
-            && let Some(running) = self.around.lanes.holder(&lane)
+            && let Some((running, context)) =
+                self.running(&caller, &lane, session.as_ref(), &command.message).await?
         {
-            command.message.context_id = Some(context.clone());
-            let options = command.wishes.prompt.clone();
-            let Admitted { input, .. } = &admitted;
-            let joined =
-                self.join(&caller, &running, command.message.clone(), input.clone(), options).await?;
-            if let Some(snapshot) = joined {
+            command.message.context_id = Some(context);
+            let joining = JoinRequest {
+                message: command.message.clone(),
+                key: key.clone(),
+                input: admitted.input.clone(),
+                options: command.wishes.prompt.clone(),
+            };
+            if let Some(snapshot) = self.join(&caller, &running, joining).await? {
                 return self.attached(&caller, running, snapshot).await;
             }
             // It ended by itself, or had not begun: then there is nothing to steer, and the message goes the usual way.
         }
-        self.make(caller, command, context, lane, place, admitted, digest).await
+        self.make(Ready { caller, command, context, lane, session, admitted, key }).await
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "all of it was found out on the way here, and is used once"
-    )]
-    async fn make(
-        &self,
-        caller: Principal,
-        command: SendMessage,
-        context: ContextId,
-        lane: LaneKey,
-        place: ContextPlace,
-        admitted: Admitted,
-        digest: [u8; 32],
-    ) -> Result<Sent> {
+    async fn make(&self, ready: Ready) -> Result<Sent> {
+        let Ready { caller, command, context, lane, session, admitted, key } = ready;
         let now = self.around.clock.now();
         let task_id = new_task_id();
         let SendMessage { mut message, config, wishes, may_claim, .. } = command;
         self.check_room(&caller, &lane)?;
         // The place is taken and the log made known before the store is asked: the order of messages is the order
         // in which they came, and whoever finds the task in the store finds its owner too.
-        let ticket = self.enter(lane, &task_id, wishes.delivery, &place).await?;
+        let ticket = self.enter(lane, &task_id, wishes.delivery, session.as_ref()).await?;
         message.context_id = Some(context.clone());
         message.task_id = Some(task_id.clone());
         let terms = Terms { output: config.accepted_output_modes, prompt: wishes.prompt };
@@ -105,7 +110,7 @@ impl Engine {
             context: context.clone(),
             first: first.clone(),
             at: now,
-            idempotency: Some(IdempotencyKey { digest, valid_since: self.window_start(now) }),
+            idempotency: Some(key),
             directory: admitted.directory,
             directory_named: admitted.directory_named,
             session: wishes.session,
@@ -137,10 +142,16 @@ impl Engine {
     }
 
     /// Looks at everything that the caller asks for, before anything is kept or done.
-    async fn admit(&self, message: &Message, wishes: &Wishes, place: &ContextPlace) -> Result<Admitted> {
+    pub(super) async fn admit(
+        &self,
+        message: &Message,
+        wishes: &Wishes,
+        place: &ContextPlace,
+    ) -> Result<Admitted> {
         let admission = Admission {
             directory: wishes.directory.as_deref(),
             workspace: wishes.workspace.as_deref(),
+            current: place.directory.as_deref(),
             options: &wishes.prompt,
         };
         let admitted = self.around.agent.admit(admission).await?.directory;
@@ -173,19 +184,52 @@ impl Engine {
         lane: LaneKey,
         task: &TaskId,
         delivery: Delivery,
-        place: &ContextPlace,
+        session: Option<&Session>,
     ) -> Result<Ticket> {
         let lanes = &self.around.lanes;
         if delivery != Delivery::Reject {
             return Ok(lanes.enter(lane, task.clone()));
         }
-        let bound = place.bound.as_ref().map(|bound| &bound.session);
-        if let Some(session) = bound
+        if let Some(session) = session
             && self.is_taken(session).await?
         {
             return Err(busy());
         }
         lanes.enter_if_free(lane, task.clone()).ok_or_else(busy)
+    }
+
+    /// The session that the message goes to, as far as it is known to be the caller's: the one that it names, or that of its
+    /// context. A session that it names in vain is refused when the task is made.
+    async fn wished_session(
+        &self,
+        caller: &Principal,
+        place: &ContextPlace,
+        named: Option<&SessionId>,
+    ) -> Result<Option<Session>> {
+        let bound = place.bound.as_ref().map(|bound| &bound.session);
+        match (named, bound) {
+            (Some(named), Some(bound)) if bound.id != *named => Err(refusal(&Created::OtherSession)),
+            (Some(named), None) => self.around.store.session(caller, named).await,
+            (_, bound) => Ok(bound.cloned()),
+        }
+    }
+
+    /// The task that runs where the message wants to go, and its context.
+    async fn running(
+        &self,
+        caller: &Principal,
+        lane: &LaneKey,
+        session: Option<&Session>,
+        message: &Message,
+    ) -> Result<Option<(TaskId, ContextId)>> {
+        let lanes = &self.around.lanes;
+        let in_session = || lanes.holder(&LaneKey::Session(session?.id.clone()));
+        let Some(task) = lanes.holder(lane).or_else(in_session) else { return Ok(None) };
+        // Another context of the same session may be at work; a message that names its own context does not join that.
+        let head = self.around.store.head(caller, &task).await?;
+        let context = head.map(|head| head.context);
+        let may_join = |context: &ContextId| message.context_id.as_ref().is_none_or(|named| named == context);
+        Ok(context.filter(may_join).map(|context| (task, context)))
     }
 
     /// Whether a turn runs in the session, one of ours or somebody else's.
@@ -216,97 +260,13 @@ impl Engine {
         Ok(())
     }
 
-    /// A message on a task that exists: the answer to what it asks, one more word to what it does, or another try.
-    async fn follow_up(&self, caller: Principal, task: TaskId, command: SendMessage) -> Result<Sent> {
-        let SendMessage { mut message, wishes, .. } = command;
-        let stored = self.around.store.get(&caller, &task).await?;
-        let stored = stored.ok_or_else(|| Error::task_not_found(&task))?;
-        let context = stored.task.context_id.clone();
-        if message.context_id.as_ref().is_some_and(|named| *named != context) {
-            return Err(Error::invalid(
-                "message.contextId",
-                "is not the context of the task in message.taskId; leave it out, or send the task's own",
-            ));
+    /// The same send again, because its answer got lost.
+    async fn attached_again(&self, caller: &Principal, task: TaskId, message: &Message) -> Result<Sent> {
+        let now = self.get(caller, &task).await?;
+        if now.task.history.first().is_some_and(|first| first.id == message.id) {
+            return self.sent(caller, task).await;
         }
-        message.context_id = Some(context);
-        // The same message again, because its answer got lost: it was taken, and the caller is attached.
-        if stored.task.history.contains(&message) {
-            return self.attached(&caller, task, Snapshot { task: stored.task, seq: stored.seq }).await;
-        }
-        if stored.task.parent.is_some() {
-            return self.answer_of_sub_agent(caller, stored, message).await;
-        }
-        let snapshot = match stored.task.status.state {
-            TaskState::InputRequired
-                if !stored.open_asks.is_empty() && wishes.delivery != Delivery::Steer =>
-            {
-                let open: Vec<&Ask> = stored.open_asks.iter().map(|open| &open.ask).collect();
-                let (request, answer) = answer::read(&message, &open)?;
-                self.deliver(&caller, &task, request, answer, Some(message)).await?
-            }
-            TaskState::Working | TaskState::InputRequired | TaskState::AuthRequired => {
-                check_session(&stored, wishes.session.as_ref())?;
-                let place = self.around.store.place(&caller, &stored.task.context_id).await?;
-                let Admitted { input, .. } = self.admit(&message, &wishes, &place).await?;
-                match self.join(&caller, &task, message, input, wishes.prompt).await? {
-                    Some(snapshot) => snapshot,
-                    None => return Err(takes_no_message(&self.get(&caller, &task).await?.task)),
-                }
-            }
-            _ => return Err(takes_no_message(&stored.task)),
-        };
-        self.attached(&caller, task, snapshot).await
-    }
-
-    /// A message on the task of a sub-agent can only answer what that one asks.
-    async fn answer_of_sub_agent(
-        &self,
-        caller: Principal,
-        stored: StoredTask,
-        message: Message,
-    ) -> Result<Sent> {
-        let (Some(parent), true) =
-            (&stored.task.parent, stored.task.status.state == TaskState::InputRequired)
-        else {
-            return Err(takes_no_message(&stored.task));
-        };
-        // The root task owns what its sub-agents ask.
-        let root = self.around.store.get(&caller, &parent.root).await?;
-        let root = root.ok_or_else(|| Error::task_not_found(&parent.root))?;
-        let asks = root.open_asks.iter().map(|open| &open.ask);
-        let open: Vec<&Ask> = asks.filter(|ask| ask.session == parent.session).collect();
-        if open.is_empty() {
-            return Err(takes_no_message(&stored.task));
-        }
-        let (request, answer) = answer::read(&message, &open)?;
-        self.deliver(&caller, &parent.root, request, answer, None).await?;
-        let task = stored.task.id;
-        let snapshot = self.get(&caller, &task).await?;
-        self.attached(&caller, task, snapshot).await
-    }
-
-    /// Hands a message to a task that runs, or that waits for credentials. `None`: it does neither.
-    async fn join(
-        &self,
-        caller: &Principal,
-        task: &TaskId,
-        message: Message,
-        input: Vec<Input>,
-        options: PromptOptions,
-    ) -> Result<Option<Snapshot>> {
-        let mut message = message;
-        message.task_id = Some(task.clone());
-        let (reply, told) = oneshot::channel();
-        let joining = Joining { message: message.clone(), input, options, reply };
-        if let Some(inbox) = self.around.registry.inbox(task)
-            && inbox.send(Inbox::Join(Box::new(joining))).await.is_ok()
-            && let Ok(told) = told.await
-        {
-            return told.map(Some);
-        }
-        // Nobody said what became of it. The log does.
-        let Snapshot { task, seq } = self.get(caller, task).await?;
-        Ok(task.history.contains(&message).then_some(Snapshot { task, seq }))
+        self.attached(caller, task, now).await
     }
 
     async fn sent(&self, caller: &Principal, task: TaskId) -> Result<Sent> {
@@ -315,28 +275,27 @@ impl Engine {
     }
 
     /// The caller's message went to a task that was there: it goes on from here.
-    async fn attached(&self, caller: &Principal, task: TaskId, snapshot: Snapshot) -> Result<Sent> {
+    pub(super) async fn attached(
+        &self,
+        caller: &Principal,
+        task: TaskId,
+        snapshot: Snapshot,
+    ) -> Result<Sent> {
         let head = self.head(caller, &task).await?;
         let reader = self.reader(task.clone(), &head, snapshot.seq);
         Ok(Sent { task, opening: Opening::Snapshot(snapshot), reader })
     }
 
-    fn window_start(&self, now: Timestamp) -> Timestamp {
+    /// Under which the same send is known again.
+    pub(super) fn key(&self, command: &SendMessage) -> IdempotencyKey {
         let window = i64::try_from(self.around.config.idempotency_window.as_millis()).unwrap_or(i64::MAX);
-        Timestamp(now.0.saturating_sub(window))
-    }
-}
-
-fn check_session(stored: &StoredTask, named: Option<&SessionId>) -> Result<()> {
-    let own = stored.turn.as_ref().map(|turn| &turn.session.id);
-    match named {
-        Some(named) if own != Some(named) => Err(refusal(&Created::OtherSession)),
-        _ => Ok(()),
+        let valid_since = Timestamp(self.around.clock.now().0.saturating_sub(window));
+        IdempotencyKey { digest: idempotency::digest(command), valid_since }
     }
 }
 
 /// Why the store made no task.
-fn refusal(created: &Created) -> Error {
+pub(super) fn refusal(created: &Created) -> Error {
     match created {
         Created::OtherSession => {
             Error::invalid(SESSION_FIELD, "is not the session of this context; start another context with it")
@@ -353,31 +312,10 @@ fn refusal(created: &Created) -> Error {
     }
 }
 
-fn busy() -> Error {
+pub(super) fn busy() -> Error {
     let text = "The session is busy, and the message asks not to wait (delivery: reject). Send it again later, or \
                 without that wish.";
     Error::new(ErrorKind::SessionBusy, text)
-}
-
-fn takes_no_message(task: &Task) -> Error {
-    let state = task.status.state;
-    let text = if task.parent.is_some() && !state.is_terminal() {
-        "The task is the work of a sub-agent, which takes messages only to answer what it asks; send this one to the \
-         task that it works for."
-            .to_owned()
-    } else if state.is_terminal() {
-        format!(
-            "The task is {state} and takes no more messages; send this one without taskId, with its contextId."
-        )
-    } else {
-        format!(
-            "The task is {state} and has not begun; send this message without taskId, with its contextId, and it \
-             will be taken up when the task is over."
-        )
-    };
-    Error::new(ErrorKind::UnsupportedOperation, text)
-        .detail("taskId", task.id.as_str())
-        .detail("state", state.as_str())
 }
 
 fn new_task_id() -> TaskId {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::{AskConfig, EngineConfig};
-use longshore_model::{AgentEvent, Failure, Outcome, SendMessage, TaskId, TaskState, Usage};
+use longshore_model::{AgentEvent, Failure, ModelName, Outcome, SendMessage, TaskId, TaskState, Usage};
 use longshore_testkit::scripted_agent::StartedTurn;
 
 use crate::harness::{Harness, alice, input, message, reason_of, start, start_with, text_of};
@@ -54,6 +54,35 @@ async fn a_message_prompts_again_and_what_was_used_adds_up() {
     assert_eq!(text_of(&task), "done");
     assert_eq!(task.usage.unwrap().input, 3 + 3 + 4);
     assert_eq!(task.history.len(), 3);
+}
+
+#[tokio::test]
+async fn the_message_that_tries_again_may_ask_for_another_model() {
+    let mut h = start();
+    let task = waiting(&mut h).await;
+    let mut again = on(&task, "m2");
+    again.wishes.prompt.model = ModelName::parse("other/model");
+    h.engine.send(&alice(), again).await.unwrap();
+    let turn = h.turn().await;
+    assert_eq!(turn.request.options.model, ModelName::parse("other/model"));
+}
+
+#[tokio::test]
+async fn after_a_restart_a_turn_that_runs_goes_before_one_that_is_to_be_tried_again() {
+    let mut h = start();
+    let old = waiting(&mut h).await;
+    let new = h.send("c", "m2").await;
+    let _running = h.turn().await;
+    h.engine.send(&alice(), on(&old, "m3")).await.unwrap();
+    assert_eq!(h.task(&old).await.status.state, TaskState::Submitted);
+    let store = h.stop().await;
+
+    let mut h = start_with(store, EngineConfig::default());
+    h.engine.recover().await.unwrap();
+    let turn = h.turn().await;
+    assert_eq!(turn.request.task, new.task);
+    turn.complete().await;
+    assert_eq!(h.turn().await.request.task, old);
 }
 
 #[tokio::test]

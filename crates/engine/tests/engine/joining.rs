@@ -71,6 +71,37 @@ async fn a_joining_message_is_durable_before_it_is_sent_and_joins_once() {
 }
 
 #[tokio::test]
+async fn a_message_that_was_taken_is_not_taken_again_whatever_it_wishes() {
+    let mut h = start();
+    let first = h.send("c", "m1").await;
+    let mut turn = h.turn().await;
+    // Twice at once, then after the answer, then after the end.
+    let twice = [send(&h, delivered(Delivery::Steer, "m2")), send(&h, delivered(Delivery::Steer, "m2"))];
+    turn.joined().await;
+    for sent in twice {
+        assert_eq!(sent.await.unwrap().unwrap(), first.task);
+    }
+    assert_eq!(send(&h, delivered(Delivery::Steer, "m2")).await.unwrap().unwrap(), first.task);
+    assert!(turn.steering.try_recv().is_err(), "it was offered to the turn again");
+    turn.complete().await;
+    let task = h.reaches(&first.task, TaskState::Completed).await;
+    assert_eq!(texts_of_history(&task), ["m1", "m2"]);
+    assert_eq!(send(&h, delivered(Delivery::Steer, "m2")).await.unwrap().unwrap(), first.task);
+
+    // One that got a task of its own is not refused because that task runs, and does not join it.
+    let own = |delivery| delivered(delivery, "m3");
+    let second = h.engine.send(&alice(), own(Delivery::Queue)).await.unwrap();
+    let mut turn = h.turn().await;
+    for delivery in [Delivery::Queue, Delivery::Reject, Delivery::Steer] {
+        let again = h.engine.send(&alice(), own(delivery)).await.unwrap();
+        assert_eq!(again.task, second.task, "{delivery:?}");
+    }
+    assert!(turn.steering.try_recv().is_err(), "it joined itself");
+    turn.complete().await;
+    assert_eq!(h.agent.log().prompted.len(), 2);
+}
+
+#[tokio::test]
 async fn a_message_that_does_not_arrive_is_withdrawn_and_can_be_sent_again() {
     let mut h = start();
     let first = h.send("c", "m1").await;

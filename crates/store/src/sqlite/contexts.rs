@@ -77,6 +77,11 @@ pub(super) fn known(db: &Connection, session: &SessionId) -> Outcome<Option<Owne
     Ok(Some(OwnedSession { owner, session: Session { id: session.clone(), directory: row.get(1)? } }))
 }
 
+/// A session that was bound, if it is this owner's.
+pub(super) fn session_of(db: &Connection, owner: &Principal, id: &SessionId) -> Outcome<Option<Session>> {
+    Ok(known(db, id)?.filter(|known| known.owner == *owner).map(|known| known.session))
+}
+
 /// The session is the owner's, who may have it already, and works where it says.
 fn own(db: &Connection, owner: &Principal, session: &Session, at: Timestamp) -> Outcome<()> {
     db.prepare_cached(

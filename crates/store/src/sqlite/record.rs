@@ -62,6 +62,7 @@ pub(super) struct Batch {
     pub(super) snapshot: Option<SnapshotText>,
     pub(super) turn: Option<TurnText>,
     pub(super) asks: Vec<AskText>,
+    pub(super) joined: Option<IdempotencyKey>,
 }
 
 impl Batch {
@@ -81,6 +82,7 @@ impl Batch {
             at: append.at,
             turn: append.turn.map(TurnText::of).transpose()?,
             asks: asks?,
+            joined: append.joined,
         })
     }
 

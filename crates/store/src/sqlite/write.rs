@@ -52,7 +52,7 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
     put_snapshot(db, ordinal, Seq::START.next(), &new.snapshot)?;
     contexts::settle(db, new, &placement)?;
     if let Some(key) = &new.idempotency {
-        put_key(db, new, key, ordinal)?;
+        put_key(db, &new.owner, key, ordinal, new.at)?;
     }
     Ok(Created::New)
 }
@@ -99,12 +99,19 @@ pub(super) fn append(db: &Connection, batch: &Batch) -> Outcome<Appended> {
     if let Some(snapshot) = &batch.snapshot {
         put_snapshot(db, ordinal, new_head, snapshot)?;
     }
+    if let Some(key) = &batch.joined {
+        put_key(db, &task.owner, key, ordinal, batch.at)?;
+    }
     asks::change(db, &task, batch)?;
     Ok(Appended::Head(new_head))
 }
 
 /// The task and context of an earlier send that counts.
-fn earlier_send(db: &Connection, owner: &Principal, key: &IdempotencyKey) -> Outcome<Option<Created>> {
+pub(super) fn earlier_send(
+    db: &Connection,
+    owner: &Principal,
+    key: &IdempotencyKey,
+) -> Outcome<Option<Created>> {
     let mut statement = db.prepare_cached(
         "SELECT tasks.id, tasks.context FROM idempotency JOIN tasks ON tasks.ordinal = idempotency.task
          WHERE idempotency.owner = :owner AND digest = :digest AND idempotency.at >= :valid_since",
@@ -123,9 +130,15 @@ fn earlier_send(db: &Connection, owner: &Principal, key: &IdempotencyKey) -> Out
 }
 
 /// Puts the key of this send in the place of some that no longer count.
-fn put_key(db: &Connection, new: &NewTask, key: &IdempotencyKey, ordinal: i64) -> Outcome<()> {
+fn put_key(
+    db: &Connection,
+    owner: &Principal,
+    key: &IdempotencyKey,
+    ordinal: i64,
+    at: Timestamp,
+) -> Outcome<()> {
     db.prepare_cached(DELETE_EXPIRED)?.execute(named_params! {
-        ":owner": new.owner.as_str(),
+        ":owner": owner.as_str(),
         ":valid_since": key.valid_since.0,
         ":limit": rules::EXPIRED_KEYS,
     })?;
@@ -133,10 +146,10 @@ fn put_key(db: &Connection, new: &NewTask, key: &IdempotencyKey, ordinal: i64) -
         "INSERT OR REPLACE INTO idempotency (owner, digest, task, at) VALUES (:owner, :digest, :task, :at)",
     )?
     .execute(named_params! {
-        ":owner": new.owner.as_str(),
+        ":owner": owner.as_str(),
         ":digest": key.digest,
         ":task": ordinal,
-        ":at": new.at.0,
+        ":at": at.0,
     })?;
     Ok(())
 }

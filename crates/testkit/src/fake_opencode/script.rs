@@ -1,5 +1,6 @@
 //! What happens after a prompt: a part of a recording, or a turn that the test wrote.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -136,7 +137,8 @@ impl Play {
                 None => waiting.push(step),
             }
         }
-        for segment in &mut segments {
+        for (segment, own) in segments.iter_mut().zip(self.user_messages()) {
+            segment.user_message = own.or(segment.user_message.take());
             let mut steps = std::mem::take(&mut segment.steps);
             // The fake says so itself when the session is made.
             steps.retain(|step| !segment.is_creation(step));
@@ -146,6 +148,35 @@ impl Play {
             Some(chosen) => chosen.iter().map(|prompt| segments[*prompt].clone()).collect(),
             None => segments,
         }
+    }
+
+    /// For each prompt the message that has its words. Of prompts that come close together, one may be told of only after
+    /// the next has come.
+    fn user_messages(&self) -> Vec<Option<String>> {
+        let lines = &self.recording.lines;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let of_users: HashSet<String> = self
+            .recording
+            .events()
+            .map(|event| &event["properties"]["info"])
+            .filter(|info| info["role"] == "user")
+            .map(|info| text(&info["id"]))
+            .collect();
+        let mut owned = HashSet::new();
+        let mut found = Vec::new();
+        for (place, line) in lines.iter().enumerate() {
+            let Some((session, body)) = line.prompt() else { continue };
+            let words = &body["parts"][0]["text"];
+            let own = lines[place..].iter().find_map(|line| {
+                let Line::Event(event) = line else { return None };
+                let part = &event["properties"]["part"];
+                let id = text(&part["messageID"]);
+                let is_own = part["sessionID"] == session && part["text"] == *words && of_users.contains(&id);
+                (is_own && owned.insert(id.clone())).then_some(id)
+            });
+            found.push(own);
+        }
+        found
     }
 
     fn step(&self, place: usize, line: &Line) -> Option<Step> {
@@ -225,7 +256,7 @@ impl Script {
             renamed.insert(recorded.clone(), prompt.message.clone());
             distance = ids::distance(recorded, &prompt.message).unwrap_or_default();
         }
-        let move_to = Move { segment, prompt, renamed, distance };
+        let move_to = Move { segment, prompt, renamed: RefCell::new(renamed), distance };
         segment
             .steps
             .iter()
@@ -241,7 +272,7 @@ impl Script {
 struct Move<'a> {
     segment: &'a Segment,
     prompt: &'a Prompt,
-    renamed: &'a HashMap<String, String>,
+    renamed: RefCell<&'a mut HashMap<String, String>>,
     distance: u64,
 }
 
@@ -258,10 +289,16 @@ impl Move<'_> {
     }
 
     fn text(&self, text: &str) -> String {
-        if let Some(renamed) = self.renamed.get(text) {
+        let mut renamed = self.renamed.borrow_mut();
+        if let Some(renamed) = renamed.get(text) {
             return renamed.clone();
         }
-        if text.starts_with("msg_") || text.starts_with("evt_") {
+        if text.starts_with("msg_") {
+            // A message that began under one prompt may go on under the next.
+            let known = renamed.entry(format!("{} {text}", self.prompt.session));
+            return known.or_insert_with(|| ids::moved(text, self.distance)).clone();
+        }
+        if text.starts_with("evt_") {
             return ids::moved(text, self.distance);
         }
         let text = text.replace(&self.segment.session, &self.prompt.session);

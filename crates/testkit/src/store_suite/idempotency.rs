@@ -1,13 +1,13 @@
 //! One send makes one task.
 
 use longshore_engine::Tasks;
-use longshore_engine::port::{ContextPlace, Create, Created, IdempotencyKey};
+use longshore_engine::port::{Append, ContextPlace, Create, Created, IdempotencyKey};
 use longshore_model::{ErrorKind, Timestamp};
 
 use super::Fixture;
 use super::make::{
-    ada, chunk, context_id, create, create_in, everything, existing, log, made, owner, session_id, submitted,
-    task_id,
+    ada, append, appended, chunk, context_id, create, create_in, everything, existing, log, made, owner,
+    session_id, submitted, task_id,
 };
 
 /// A send of `task` at `at`, all with one key, of which earlier sends count from `valid_since`.
@@ -38,6 +38,33 @@ pub(super) async fn the_same_send_makes_one_task(fixture: &dyn Fixture) {
     // Nor the directory.
     let moved = Create { directory: "/elsewhere".to_owned(), directory_named: true, ..send("fourth", 4, 0) };
     assert_eq!(store.create(moved).await.expect("a send may come twice"), existing("first"));
+}
+
+pub(super) async fn a_send_that_joined_a_task_leads_to_it(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    made(&store, create("task")).await;
+    let key = |digest: u8, valid_since: i64| IdempotencyKey {
+        digest: [digest; 32],
+        valid_since: Timestamp(valid_since),
+    };
+    let joined = Append { at: Timestamp(5), joined: Some(key(9, 0)), ..append("task", 1, vec![chunk("x")]) };
+    appended(&store, joined).await;
+    // One that is not written leaves no key.
+    let refused = Append { joined: Some(key(8, 0)), ..append("task", 1, vec![chunk("y")]) };
+    store.append(refused).await.expect("an answer");
+    let store = fixture.reopen(store);
+    for (key, owner_name, expected) in [
+        (key(9, 5), "ada", Some("task")),
+        (key(9, 6), "ada", None),
+        (key(9, 0), "bob", None),
+        (key(8, 0), "ada", None),
+    ] {
+        let found = store.earlier_send(&owner(owner_name), &key).await.expect("a read");
+        assert_eq!(found, expected.map(task_id), "{key:?} {owner_name}");
+    }
+    // The same send, made a task of by somebody who did not look, leads there too.
+    let again = Create { idempotency: Some(key(9, 0)), ..create_in("twin", "c", 6) };
+    assert_eq!(store.create(again).await.expect("a send may come twice"), existing("task"));
 }
 
 pub(super) async fn what_is_no_send_has_no_key(fixture: &dyn Fixture) {

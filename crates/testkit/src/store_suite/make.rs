@@ -144,6 +144,7 @@ pub fn append(task: &str, expected: u64, events: Vec<TaskEvent>) -> Append {
         snapshot: None,
         turn: None,
         asks: Vec::new(),
+        joined: None,
     }
 }
 

@@ -118,6 +118,7 @@ pub async fn replay(fixture: &dyn Fixture, script: Script) {
             snapshot: batch.with_snapshot.then(|| Arc::new(expected.folded())),
             turn: batch.turn,
             asks: batch.asks,
+            joined: None,
         };
         appended(&store, append).await;
         expected.check(&store).await;

@@ -28,6 +28,9 @@ pub(super) async fn a_context_is_bound_until_it_is_bound_again(fixture: &dyn Fix
     assert_eq!(store.bind(moving).await.expect("it is ada's"), moved);
     assert_eq!(bound(&store, "ada", "c").await, Some(moved.clone()));
     // It counts for whoever names the session, too.
+    let found = async |who: &str| store.session(&owner(who), &session_id("ses_3")).await.expect("a read");
+    assert_eq!(found("ada").await, Some(moved.session.clone()));
+    assert_eq!(found("bob").await, None, "it is nobody's business but ada's");
     made(&store, Create { session: Some(session_id("ses_3")), ..create_in("t", "d", 1) }).await;
     assert_eq!(bound(&store, "ada", "d").await, Some(Bound { named: true, ..moved }));
 

@@ -128,7 +128,9 @@ fn what_is_required_is_marked_and_asked_for() {
             }
             let uris: Vec<&str> = missing.iter().map(|extension| extension.uri()).collect();
             let expected = ("requiredExtensions".to_owned(), serde_json::to_string(&uris).unwrap());
-            assert_eq!(error.details(), [expected, ("header".to_owned(), HEADER.to_owned())]);
+            let requested: Vec<&str> = activated.iter().map(Extension::uri).collect();
+            let requested = ("requestedExtensions".to_owned(), serde_json::to_string(&requested).unwrap());
+            assert_eq!(error.details(), [expected, requested, ("header".to_owned(), HEADER.to_owned())]);
         }
     }
 }

@@ -17,8 +17,8 @@ use crate::spelling::PartView;
 use crate::write::negotiation;
 use crate::write::shared::{Place, Shared};
 use crate::write::{
-    is_exposed, is_seen, seen_artifacts, size_of_task, write_artifact, write_bytes, write_metadata,
-    write_names, write_page, write_status, write_submitted, write_task_head, write_task_tail,
+    hides_first_message, is_exposed, is_seen, seen_artifacts, size_of_task, write_artifact, write_bytes,
+    write_metadata, write_names, write_page, write_status, write_submitted, write_task_head, write_task_tail,
 };
 
 #[cfg(test)]
@@ -111,7 +111,8 @@ pub fn spelling(event: &TaskEvent, view: View) -> u8 {
     match event {
         TaskEvent::Submitted { parent, .. } => {
             let is_told_parent = parent.is_some() && activated.shows_stream();
-            u8::from(view.history_length == Some(0)) | u8::from(is_told_parent) << 1
+            let is_hidden = hides_first_message(parent.as_deref(), view);
+            u8::from(is_hidden) | u8::from(is_told_parent) << 1
         }
         TaskEvent::Artifact(update) if !is_exposed(update.artifact.kind, view.exposure) => HIDDEN,
         TaskEvent::Artifact(update) => {

@@ -95,7 +95,7 @@ impl Method {
     /// known, and its value be good.
     pub fn read(&self, params: &str, activated: Activated) -> Result<Call> {
         if !activated.contains(self.extension) {
-            return Err(self.not_activated());
+            return Err(self.not_activated(activated));
         }
         let object = Object::parse(params, self.params).map_err(|error| {
             Error::new(ErrorKind::InvalidParams, "The parameters must be a JSON object.").caused_by(error)
@@ -116,11 +116,11 @@ impl Method {
         Err(Error::invalid(key, format!("is no parameter of {}, which takes {known}", self.name)))
     }
 
-    fn not_activated(&self) -> Error {
+    fn not_activated(&self, activated: Activated) -> Error {
         let uri = self.extension.uri();
         let text = format!("{} belongs to an extension; send {HEADER}: {uri} with the request.", self.name);
         let error = Error::new(ErrorKind::ExtensionNotActivated, text).detail("method", self.name);
-        naming(error, &[self.extension])
+        naming(error, &[self.extension], activated)
     }
 }
 
@@ -146,7 +146,7 @@ pub fn check_wishes(command: &SendMessage, activated: Activated) -> Result<()> {
     missing.dedup();
     let text = format!("To use {}, send {HEADER}: {} with the request.", fields.join(", "), listed(&missing));
     let error = Error::new(ErrorKind::ExtensionNotActivated, text).detail("fields", text_of_list(&fields));
-    Err(naming(error, &missing))
+    Err(naming(error, &missing, activated))
 }
 
 /// The answer to an answer.

@@ -15,10 +15,10 @@ fn reader() -> Arc<Reader> {
 }
 
 fn send(reader: &Reader, session: &str, kind: EventKind, body: &str) -> bool {
-    let route = reader.routes().find(session, kind);
+    let route = reader.routes().find(session);
     let found = route.is_some();
-    if let Some(route) = route {
-        route.send(kind, Bytes::copy_from_slice(body.as_bytes()));
+    if let Some((route, child)) = route {
+        route.send(child, kind, Bytes::copy_from_slice(body.as_bytes()));
     }
     found
 }
@@ -27,13 +27,16 @@ fn send(reader: &Reader, session: &str, kind: EventKind, body: &str) -> bool {
 async fn now(lease: &mut Lease) -> Option<String> {
     let routed = timeout(Duration::from_millis(10), lease.next()).await.ok()?;
     Some(match routed {
-        Routed::Event { body, .. } => String::from_utf8(body.to_vec()).unwrap(),
+        Routed::Event { child, body, .. } => {
+            let of = child.map(|kin| format!("{} below {}: ", kin.session, kin.parent)).unwrap_or_default();
+            of + std::str::from_utf8(&body).unwrap()
+        }
         Routed::Reconnected => "reconnected".to_owned(),
     })
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_go_to_the_turn_of_their_session_and_asks_to_the_turn_of_their_root() {
+async fn events_go_to_the_turn_of_their_session_and_those_of_sub_agents_to_the_turn_of_their_root() {
     let reader = reader();
     let mut one = Lease::open(Arc::clone(&reader), "ses_1");
     let mut two = Lease::open(Arc::clone(&reader), "ses_2");
@@ -45,13 +48,11 @@ async fn events_go_to_the_turn_of_their_session_and_asks_to_the_turn_of_their_ro
     assert!(send(&reader, "ses_1", EventKind::PartDelta, "a"));
     assert!(send(&reader, "ses_2", EventKind::Idle, "b"));
     assert!(send(&reader, "ses_grandchild", EventKind::PermissionAsked, "c"));
-    assert!(send(&reader, "ses_child", EventKind::Idle, "d"));
-    assert!(!send(&reader, "ses_child", EventKind::Status, "a child's activity is not its root's"));
-    assert!(!send(&reader, "ses_child", EventKind::PartDelta, "nor its text"));
+    assert!(send(&reader, "ses_child", EventKind::PartDelta, "d"));
     assert!(!send(&reader, "ses_other", EventKind::QuestionAsked, "nobody's child"));
     assert_eq!(now(&mut one).await.as_deref(), Some("a"));
-    assert_eq!(now(&mut one).await.as_deref(), Some("c"));
-    assert_eq!(now(&mut one).await.as_deref(), Some("d"));
+    assert_eq!(now(&mut one).await.as_deref(), Some("ses_grandchild below ses_child: c"));
+    assert_eq!(now(&mut one).await.as_deref(), Some("ses_child below ses_1: d"));
     assert_eq!(now(&mut one).await, None);
     assert_eq!(now(&mut two).await.as_deref(), Some("b"));
 }
@@ -117,10 +118,12 @@ async fn dropping_a_lease_gives_up_its_place_and_its_children_but_not_a_newer_tu
     drop(old);
     assert!(reader.routes().unused_since().is_none());
     assert!(send(&reader, "ses_child", EventKind::QuestionAsked, "still heard"));
+    reader.routes().note_abort("ses_child");
+    assert!(new.kin("ses_child").unwrap().aborted_by_us() && !new.aborted_by_us());
     reader.routes().note_abort("ses_1");
     assert!(new.aborted_by_us());
     drop(new);
     assert!(reader.routes().unused_since().is_some());
     assert!(!send(&reader, "ses_1", EventKind::Idle, "nobody"));
-    assert!(reader.routes().roots.is_empty());
+    assert!(reader.routes().below.is_empty());
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use longshore_engine::port::Resume;
 use longshore_model::{AskKind, RequestId, Resolution};
 use serde_json::{Value, json};
 
@@ -103,13 +104,13 @@ fn every_recorded_ask_is_closed_once_and_as_it_was() {
         ("permission_always", 0, vec!["elsewhere"]),
         ("permission_edit", 0, vec!["elsewhere"]),
         ("permission_external_directory", 0, vec!["elsewhere"]),
-        ("permission_reject", 0, vec!["elsewhere"]),
-        ("permission_reject_message", 0, vec!["elsewhere"]),
-        ("permission_pair", 0, vec!["elsewhere", "elsewhere"]),
+        ("permission_reject", 0, vec!["rejected_elsewhere"]),
+        ("permission_reject_message", 0, vec!["rejected_elsewhere"]),
+        ("permission_pair", 0, vec!["rejected_elsewhere", "rejected_elsewhere"]),
         ("task_permission", 0, vec!["elsewhere"]),
         ("question_answer", 0, vec!["elsewhere"]),
         ("question_multi", 0, vec!["elsewhere"]),
-        ("question_reject", 0, vec!["elsewhere"]),
+        ("question_reject", 0, vec!["rejected_elsewhere"]),
         ("question_abort", 0, vec!["dropped"]),
         ("text", 0, vec![]),
     ];
@@ -229,7 +230,8 @@ fn an_ask_of_a_turn_that_is_over_was_answered_if_opencode_went_on_and_dropped_if
 #[test]
 fn a_turn_that_is_taken_up_again_tells_only_what_the_log_lacks() {
     let known = ["per_1", "per_2", "per_3"].map(|id| RequestId::parse(id).unwrap());
-    let mut t = Translator::resume("ses_1", "msg_p", &[], &known);
+    let mut t =
+        Translator::resume("ses_1", "msg_p", &Resume { open_asks: known.to_vec(), ..Resume::default() });
     feed(
         &mut t,
         "message.updated",
@@ -260,7 +262,7 @@ fn an_idle_event_alone_drops_no_ask() {
     feed(&mut t, "session.idle", &json!({"sessionID": "ses_child"}));
     assert!(t.must_ask());
     assert!(!t.must_ask(), "once is enough");
-    let resolution = Resolution::Elsewhere.as_str();
+    let resolution = Resolution::RejectedElsewhere.as_str();
     feed(&mut t, "question.rejected", &json!({"sessionID": "ses_child", "requestID": "per_2"}));
     assert_eq!(told(&t.take()), [format!("per_2 {resolution}")]);
 }

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
+use longshore_engine::port::Resume;
 use longshore_model::{Cost, Usage};
 use longshore_testkit::fake_opencode::{Line, Recording};
 use serde_json::{Value, json};
 
 use super::merging::{feed, message, step};
-use super::replay::{Replay, answers, decode};
+use super::replay::{Replay, answers, decode, names};
 use super::*;
 use crate::api::StoredInfo;
 
@@ -177,7 +178,7 @@ fn below(name: &str, replay: &Replay) -> HashMap<(String, String), Value> {
 #[test]
 fn usage_is_the_sum_of_all_messages_of_the_turn_and_of_its_sub_agents() {
     let (mut compared, mut with_sub_agents) = (0, 0);
-    for name in Recording::names() {
+    for name in names() {
         for nth in 0..Recording::load(&name).prompts().len() {
             let replay = Replay::of(&name, nth).finished();
             let Some(messages) = Replay::stored(&name, &replay.session, &replay.prompt) else { continue };
@@ -189,14 +190,14 @@ fn usage_is_the_sum_of_all_messages_of_the_turn_and_of_its_sub_agents() {
             with_sub_agents += usize::from(!below.is_empty());
 
             // The same when not one event was heard.
-            let mut deaf = Translator::resume(&replay.session, &replay.prompt, &[], &[]);
+            let mut deaf = Translator::resume(&replay.session, &replay.prompt, &Resume::default());
             deaf.gap();
             deaf.list(decode(messages.clone()));
             let infos: Vec<StoredInfo> = below
                 .values()
                 .map(|info| serde_json::from_value(json!({"info": info, "parts": 7})).unwrap())
                 .collect();
-            deaf.list_below(&infos);
+            deaf.list_below(infos.iter().map(|message| &message.info));
             assert_eq!(usage(&deaf.take()), expected, "{name}, prompt {nth}, from the lists");
         }
     }

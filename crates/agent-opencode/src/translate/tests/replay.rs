@@ -102,6 +102,12 @@ impl Replay {
     }
 }
 
+/// The recordings whose prompts do not join a turn that runs.
+pub(super) fn names() -> impl Iterator<Item = String> {
+    let joining = ["two_prompts_one_session", "prompt_during_tool", "many_prompts_queue"];
+    Recording::names().into_iter().filter(move |name| !joining.contains(&name.as_str()))
+}
+
 pub(super) fn decode(messages: Vec<Value>) -> Vec<StoredMessage> {
     serde_json::from_value(Value::Array(messages)).unwrap()
 }
@@ -201,7 +207,8 @@ fn every_recording_ends_as_expected() {
             "error_401",
             0,
             "stream",
-            "failed: The model's provider refused OpenCode's credentials (status 401): Incorrect API key provided",
+            "auth required: The model's provider refused OpenCode's credentials (status 401): Incorrect API key \
+             provided. Give OpenCode the credentials for it, then send a message on this task to try again.",
         ),
         (
             "error_500_gives_up",
@@ -237,6 +244,7 @@ fn every_recording_ends_as_expected() {
         ),
         ("finish_length", 0, "stream", "completed: The reply was cut at the model's length limit."),
         ("instance_dispose", 0, "stream", stopped),
+        ("permission_abort", 0, "stream", stopped),
         (
             "permission_pair",
             0,
@@ -270,7 +278,7 @@ fn every_recording_ends_as_expected() {
         ("task_abort", 0, "stream", stopped),
     ];
     let mut completed = 0;
-    for name in Recording::names() {
+    for name in names() {
         for nth in 0..Recording::load(&name).prompts().len() {
             let case = cases.iter().find(|case| (case.0, case.1) == (name.as_str(), nth));
             let expected = case.map_or(("stream", "completed"), |case| (case.2, case.3));
@@ -285,7 +293,7 @@ fn every_recording_ends_as_expected() {
 #[test]
 fn the_folded_text_is_that_of_the_message_list() {
     let mut compared = 0;
-    for name in Recording::names() {
+    for name in names() {
         let prompts = Recording::load(&name).prompts().len();
         for nth in 0..prompts {
             let mut replay = Replay::of(&name, nth).finished();

@@ -1,5 +1,6 @@
 //! A turn that is taken up again: only what the log lacks is told.
 
+use longshore_engine::port::Resume;
 use longshore_model::{Artifact, Json, Part as ModelPart};
 use serde_json::{Value, json};
 
@@ -43,6 +44,10 @@ fn logged(events: &[AgentEvent]) -> Vec<Artifact> {
     artifacts
 }
 
+fn past(events: &[AgentEvent]) -> Resume {
+    Resume { artifacts: logged(events), ..Resume::default() }
+}
+
 fn tool_part(call: &longshore_model::ToolCall) -> ModelPart {
     let mut data = json!({"call_id": call.call_id, "tool": call.tool, "status": call.status.as_str(),
         "title": call.title, "output": call.output, "error": call.error});
@@ -63,7 +68,7 @@ fn wherever_the_gateway_stopped_the_rest_is_told_and_nothing_twice() {
         let (session, prompt) = (first_event.session, first_event.prompt);
         for stop in 0..=whole.events.len() {
             let before = &whole.events[..stop];
-            let mut resumed = Translator::resume(&session, &prompt, &logged(before), &[]);
+            let mut resumed = Translator::resume(&session, &prompt, &past(before));
             resumed.gap();
             resumed.list(decode(messages.clone()));
             resumed.asked_status(false);
@@ -92,7 +97,7 @@ fn wherever_the_gateway_stopped_the_rest_is_told_and_nothing_twice() {
 
 #[test]
 fn a_prompt_that_never_arrived_is_not_guessed_to_have_run() {
-    let mut resumed = Translator::resume("ses_1", "msg_1", &[], &[]);
+    let mut resumed = Translator::resume("ses_1", "msg_1", &Resume::default());
     resumed.gap();
     resumed.list(Vec::new());
     resumed.asked_status(false);
@@ -116,7 +121,7 @@ fn a_turn_that_still_runs_goes_on() {
     while deltas < 3 {
         deltas += usize::from(live.next_event().unwrap()["type"] == "message.part.delta");
     }
-    let mut resumed = Translator::resume(&live.session, &live.prompt, &logged(&live.events), &[]);
+    let mut resumed = Translator::resume(&live.session, &live.prompt, &past(&live.events));
     let block = fold(&live.events).remove(0);
     resumed.gap();
     resumed.list(decode(vec![

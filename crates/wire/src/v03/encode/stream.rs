@@ -17,6 +17,7 @@ use super::{Dialect, View, ungated};
 use crate::extension::Activated;
 use crate::json::ObjectWriter;
 use crate::spelling::PartView;
+use crate::write::hides_first_message;
 use crate::write::shared::{Place, Shared};
 use crate::write::{
     is_seen, negotiation, seen_parts, write_kind, write_names, write_status, write_submitted,
@@ -86,7 +87,7 @@ impl Stream {
                 Placed::Unclear => return Step::NeedsTask,
             },
         };
-        let is_cut = matches!(event, TaskEvent::Submitted { .. }) && self.view.history_length == Some(0);
+        let is_cut = matches!(event, TaskEvent::Submitted { parent, .. } if hides_first_message(parent.as_deref(), self.view));
         Step::Frame(Frame { dialect: self.dialect, is_cut, append })
     }
 

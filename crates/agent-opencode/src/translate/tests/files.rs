@@ -1,0 +1,117 @@
+//! Files that tools hand back, and the names of those that a turn wrote.
+
+use longshore_engine::port::Resume;
+use longshore_model::{Artifact, ArtifactId, BlockKind, Part as ModelPart};
+use serde_json::{Value, json};
+
+use super::merging::{feed, message, step};
+use super::*;
+use crate::translate::files::MAX_WRITTEN;
+
+fn tool(translator: &mut Translator, tool: &str, status: &str, more: &Value) {
+    let mut state = json!({"status": status, "input": {"filePath": "x"}, "output": "done"});
+    state.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let part = json!({"id": "prt_t", "messageID": "msg_a", "type": "tool", "tool": tool, "callID": "c",
+        "state": state});
+    feed(translator, "message.part.updated", &json!({"part": part}));
+}
+
+fn attached(url: &str) -> Value {
+    json!({"attachments": [{"type": "file", "mime": "image/png", "url": url}]})
+}
+
+/// Files in words: their name, type and bytes.
+fn told(events: &[AgentEvent]) -> Vec<String> {
+    let file = |event: &AgentEvent| match event {
+        AgentEvent::File { block, file } => {
+            assert_eq!((block.kind, block.message.as_ref().unwrap().as_str()), (BlockKind::File, "msg_a"));
+            Some(format!("{} {} {:?}", block.id, file.media_type, &*file.bytes))
+        }
+        _ => None,
+    };
+    events.iter().filter_map(file).collect()
+}
+
+#[test]
+fn a_tools_files_come_once_and_after_its_call() {
+    let mut translator = step();
+    tool(&mut translator, "read", "running", &json!({}));
+    let files = json!({"attachments": [
+        {"type": "file", "mime": "image/png", "url": "data:image/png;base64,AP8H"},
+        {"type": "file", "url": "data:text/plain,a%20b"},
+    ]});
+    translator.take();
+    for expected in
+        [vec!["prt_t.file.0 image/png [0, 255, 7]", "prt_t.file.1 text/plain [97, 32, 98]"], vec![]]
+    {
+        tool(&mut translator, "read", "completed", &files);
+        let events = translator.take();
+        assert_eq!(told(&events), expected);
+        assert!(events.is_empty() || matches!(events[0], AgentEvent::Tool { .. }), "{events:?}");
+    }
+}
+
+#[test]
+fn files_that_are_none_are_left_out() {
+    let large = format!("data:image/png;base64,{}", "A".repeat((MAX_FILE_BYTES + 3) / 3 * 4));
+    for url in ["https://example.org/x.png", "data:image/png;base64,%%%", "data:image/png", "", &large] {
+        let mut translator = step();
+        tool(&mut translator, "read", "completed", &attached(url));
+        assert_eq!(told(&translator.take()), [""; 0], "{}", &url[..url.len().min(40)]);
+    }
+    let mut translator = step();
+    tool(&mut translator, "read", "error", &attached("data:image/png;base64,AP8H"));
+    tool(&mut translator, "read", "completed", &json!({"attachments": 7}));
+    assert_eq!(told(&translator.take()), [""; 0]);
+}
+
+#[test]
+fn a_file_that_the_log_has_is_not_told_again() {
+    let artifact = |id: &str| Artifact {
+        id: ArtifactId::parse(id).unwrap(),
+        kind: BlockKind::File,
+        source_message: None,
+        name: None,
+        description: None,
+        parts: vec![ModelPart::text("")],
+        extensions: Vec::new(),
+        metadata: None,
+    };
+    for (logged, expected) in [("prt_t.file.0", 0), ("prt_other.file.0", 1)] {
+        let past = Resume { artifacts: vec![artifact(logged)], ..Resume::default() };
+        let mut translator = Translator::resume("ses_1", "msg_p", &past);
+        let prompt = json!({"info": {"id": "msg_p", "role": "user", "time": {"created": 1}}});
+        feed(&mut translator, "message.updated", &prompt);
+        message(&mut translator, "msg_a", "msg_p", &json!({}));
+        tool(&mut translator, "read", "completed", &attached("data:image/png;base64,AP8H"));
+        assert_eq!(told(&translator.take()).len(), expected, "{logged}");
+        assert!(!translator.is_new_file(logged));
+    }
+}
+
+#[test]
+fn the_names_of_what_a_turn_wrote() {
+    let mut translator = step();
+    tool(&mut translator, "write", "running", &json!({"metadata": {"filepath": "/w/not_yet"}}));
+    let cases = [
+        ("write", json!({"filepath": "/w/a"})),
+        ("edit", json!({"filediff": {"file": "/w/b", "additions": 1}})),
+        (
+            "apply_patch",
+            json!({"files": [{"filePath": "/w/c"}, {"filePath": "/w/d", "movePath": "/w/e"}, 7]}),
+        ),
+        ("bash", json!({"filepath": "/w/f"})),
+        ("write", json!({"filepath": "/w/a"})),
+        ("write", json!({"filepath": 7, "files": "none"})),
+    ];
+    for (name, metadata) in cases {
+        tool(&mut translator, name, "completed", &json!({"metadata": metadata}));
+    }
+    let patch = |files: Vec<String>| json!({"part": {"id": "prt_p", "messageID": "msg_a", "type": "patch", "hash": "x", "files": files}});
+    feed(&mut translator, "message.part.updated", &patch(vec!["/w/b".to_owned(), "/w/g".to_owned()]));
+    assert_eq!(translator.take_written(), ["/w/a", "/w/b", "/w/c", "/w/e", "/w/g"]);
+
+    let many = (0..MAX_WRITTEN + 7).map(|nth| format!("/w/{nth}")).collect();
+    feed(&mut translator, "message.part.updated", &patch(many));
+    assert_eq!(translator.take_written().len(), MAX_WRITTEN);
+}

@@ -1,0 +1,372 @@
+//! The sub-agents of a turn, from their call to their end.
+//!
+//! What the engine hears of one is always a start, then the prompt, then its reports, and one end. The start comes before
+//! the tool call that names it, so it is made where tool calls are told.
+
+use std::time::Duration;
+
+use longshore_model::{
+    AgentEvent, ChildEvent, ChildStart, Outcome, PromptId, SessionId, ToolCall, ToolStatus,
+};
+use tokio::time::sleep;
+
+use super::family::{Live, State};
+use super::{Driver, Unheard};
+use crate::api::StoredMessage;
+use crate::client::CallError;
+use crate::outcome;
+use crate::reader::MAX_CHILDREN;
+use crate::reconcile::{self, ChildReading, Found};
+use crate::translate::{Evidence, Translator};
+
+/// How often a sub-agent's messages are asked for when OpenCode does not answer, and the pause in between, doubled each
+/// time. Then what the stream told must do: the turn itself does not wait for it.
+const ATTEMPTS: u32 = 5;
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+
+impl Driver {
+    /// Tells the engine an event of a member; of the root for `None`.
+    pub(super) async fn tell(&mut self, of: Option<usize>, event: AgentEvent) -> Result<(), Unheard> {
+        let (AgentEvent::Tool { .. } | AgentEvent::ToolOutput { .. }) = &event else {
+            return self.send(of, event).await;
+        };
+        // A box, because a sub-agent's end may have to be told here, with tool calls of its own.
+        Box::pin(self.tell_of_a_call(of, event)).await
+    }
+
+    /// Tells what is new of a sub-agent. Nothing is told before its prompt is known.
+    pub(super) async fn flush_child(&mut self, at: usize) -> Result<(), Unheard> {
+        let Some(live) = self.family.children[at].live_mut() else { return Ok(()) };
+        if !live.is_working {
+            let Some(prompt) = live.member.translator.prompt() else { return Ok(()) };
+            live.is_working = true;
+            if let Ok(prompt) = PromptId::parse(prompt) {
+                self.send_child(at, ChildEvent::Working(prompt)).await?;
+            }
+        }
+        let Some(live) = self.family.children[at].live_mut() else { return Ok(()) };
+        for event in live.member.translator.take() {
+            // Asks are told by the root.
+            if !matches!(event, AgentEvent::Asked(_) | AgentEvent::AskClosed { .. }) {
+                self.tell(Some(at), event).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends those sub-agents that are done.
+    pub(super) async fn judge_children(&mut self) -> Result<(), Unheard> {
+        for at in 0..self.family.children.len() {
+            let aborted_by_us = self.is_aborted(at);
+            let Some(live) = self.family.children[at].live_mut() else { continue };
+            if live.member.is_gone {
+                self.finish(at).await?;
+                continue;
+            }
+            if live.given_up.is_none()
+                && let Some(outcome) = self.watchdog.limits(&live.member.translator)
+            {
+                // It stays the caller's to go on without it.
+                live.given_up = Some(outcome);
+                self.abort(Some(at)).await;
+                continue;
+            }
+            if let Some(outcome) = live.member.judge(aborted_by_us) {
+                let outcome = what_it_ended_as(live, outcome);
+                self.end_child(at, outcome).await?;
+            } else if let Some(returned) = live.returned.as_mut().filter(|returned| !returned.is_confirmed) {
+                returned.is_confirmed = true;
+                live.must_read = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads how a sub-agent stands.
+    pub(super) async fn read_child(&mut self, at: usize, attempts: u32) {
+        self.find_the_call(at);
+        let session = self.family.children[at].session.clone();
+        let reading = self.child_reading(&session, attempts).await;
+        if let Some(ChildReading { busy, messages }) = reading {
+            self.family.list(at, messages, busy);
+            self.family.look_for_returns();
+        }
+    }
+
+    /// A sub-agent that was found by asking.
+    pub(super) fn note_found(&mut self, found: &Found) {
+        let Ok(session) = SessionId::parse(&found.session) else { return };
+        let kin = self.lease.add_child(&found.session, &found.parent);
+        let kin = kin.or_else(|| self.lease.kin(&found.session));
+        let Some(at) = self.family.find(&found.session) else {
+            if self.family.children.len() < MAX_CHILDREN {
+                self.family.add(session, kin, false);
+            }
+            return;
+        };
+        let parent = SessionId::parse(&found.parent).ok();
+        let child = &mut self.family.children[at];
+        child.kin = kin.or(child.kin.take());
+        match &mut child.state {
+            State::Unnamed(_) | State::Over => {}
+            State::Live(live) => {
+                live.must_read = true;
+                live.member.translator.title(found.title.as_deref());
+                // The log does not say who called it.
+                if let Some(parent) = parent.filter(|_| live.is_resumed) {
+                    live.caller = parent;
+                }
+            }
+        }
+    }
+
+    /// Starts the sub-agents that no tool call has named, though the calls that OpenCode shows were all seen.
+    pub(super) async fn start_unnamed(&mut self, is_last_chance: bool) -> Result<(), Unheard> {
+        for at in 0..self.family.children.len() {
+            let child = &mut self.family.children[at];
+            let State::Unnamed(held) = &mut child.state else { continue };
+            // The call may have been made after it was looked for.
+            if !std::mem::replace(&mut held.was_found, true) && !is_last_chance {
+                continue;
+            }
+            let session = child.session.clone();
+            let Some(since) = self.family.root.translator.prompt_created() else { continue };
+            let attempts = if is_last_chance { 1 } else { ATTEMPTS };
+            let Some(reading) = self.child_reading(&session, attempts).await else { continue };
+            let Some(prompt) = first_prompt(&reading.messages) else { continue };
+            let kin = self.family.children[at].kin.as_ref();
+            let caller = kin.and_then(|kin| SessionId::parse(&kin.parent).ok());
+            let caller = caller.unwrap_or_else(|| self.family.session_of(None).clone());
+            let live = Live::new(Translator::called(session.as_str(), since), caller.clone(), None);
+            self.family.children[at].state = State::Live(Box::new(live));
+            let start = ChildStart { caller, call: None, prompt, title: None };
+            self.send_child(at, ChildEvent::Started(start)).await?;
+            self.family.list(at, reading.messages, reading.busy);
+            self.flush_child(at).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends all that are left.
+    pub(super) async fn finish_all(&mut self) -> Result<(), Unheard> {
+        self.start_unnamed(true).await?;
+        while let Some(at) = self.family.last_of_line(None) {
+            self.finish(at).await?;
+        }
+        Ok(())
+    }
+
+    async fn tell_of_a_call(&mut self, of: Option<usize>, mut event: AgentEvent) -> Result<(), Unheard> {
+        let (AgentEvent::Tool { call, .. } | AgentEvent::ToolOutput { call, .. }) = &mut event else {
+            return Ok(());
+        };
+        if let Some(child) = call.child.clone()
+            && !self.is_told_of(of, &child, call).await?
+        {
+            call.child = None;
+        }
+        let over = match (&call.child, call.status) {
+            (Some(child), ToolStatus::Completed | ToolStatus::Error) => {
+                Some((child.clone(), call.call_id.clone(), call.error.clone()))
+            }
+            _ => None,
+        };
+        self.send(of, event).await?;
+        if let Some((child, call, error)) = over {
+            self.family.returned(&child, &call, error.as_deref());
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the engine knows of a sub-agent before the call that names it. Says whether it does.
+    async fn is_told_of(
+        &mut self,
+        caller: Option<usize>,
+        child: &SessionId,
+        call: &ToolCall,
+    ) -> Result<bool, Unheard> {
+        if self.family.is_above(caller, child) {
+            return Ok(false);
+        }
+        if self.family.knows_call(child, &call.call_id) {
+            return Ok(true);
+        }
+        let translator = self.family.translator_of(caller);
+        let facts = translator.and_then(|translator| translator.call(&call.call_id));
+        let began = translator.and_then(Translator::prompt_created);
+        let since = facts.and_then(|facts| facts.started).or(began).unwrap_or(f64::MIN);
+        if let Some(at) = self.family.find(child.as_str()) {
+            if let Some(live) = self.family.children[at].live_mut() {
+                if live.returned.is_none() {
+                    // Two calls at once for one sub-agent: it works for both.
+                    self.family.is_new_call(child, &call.call_id);
+                    return Ok(true);
+                }
+                live.member.translator.called_again_at(since);
+                self.finish(at).await?;
+            }
+        } else if self.family.children.len() >= MAX_CHILDREN {
+            return Ok(false);
+        }
+        let caller = self.family.session_of(caller).clone();
+        self.start(child, caller, call, since).await?;
+        Ok(true)
+    }
+
+    async fn start(
+        &mut self,
+        child: &SessionId,
+        caller: SessionId,
+        call: &ToolCall,
+        since: f64,
+    ) -> Result<(), Unheard> {
+        self.family.is_new_call(child, &call.call_id);
+        let unheard = self.lease.add_child(child.as_str(), caller.as_str());
+        let is_unheard = unheard.is_some();
+        let kin = unheard.or_else(|| self.lease.kin(child.as_str()));
+        let at = self.family.find(child.as_str()).unwrap_or_else(|| {
+            self.family.add(child.clone(), None, true);
+            self.family.children.len() - 1
+        });
+        let mut translator = Translator::called(child.as_str(), since);
+        let known = &mut self.family.children[at];
+        known.kin = kin;
+        let is_whole = match &mut known.state {
+            State::Unnamed(held) => {
+                for (kind, body) in held.events.drain(..) {
+                    if let Err(cause) = translator.event(kind, &body) {
+                        super::skipped(child, kind, &cause);
+                    }
+                }
+                held.is_whole && known.kin.is_some()
+            }
+            State::Live(_) | State::Over => false,
+        };
+        let mut live = Live::new(translator, caller.clone(), Some(call.call_id.clone()));
+        live.must_read = is_unheard || !is_whole;
+        known.state = State::Live(Box::new(live));
+        let input = call.input.as_ref().map(longshore_model::Json::to_value).unwrap_or_default();
+        let text = |key: &str| input[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let start = ChildStart {
+            caller,
+            call: Some(call.call_id.clone()),
+            prompt: text("prompt").unwrap_or_default(),
+            title: call.title.clone().or_else(|| text("description")),
+        };
+        self.send_child(at, ChildEvent::Started(start)).await
+    }
+
+    /// Ends a sub-agent: its messages are read once more, and what they show is the end.
+    async fn finish(&mut self, at: usize) -> Result<(), Unheard> {
+        let aborted_by_us = self.is_aborted(at);
+        self.read_child(at, 1).await;
+        self.flush_child(at).await?;
+        let Some(live) = self.family.children[at].live_mut() else { return Ok(()) };
+        let outcome = live.member.judge(aborted_by_us).unwrap_or_else(|| {
+            if live.member.translator.is_busy() && !aborted_by_us {
+                outcome::left_at_work()
+            } else {
+                live.member.last_word(aborted_by_us)
+            }
+        });
+        let outcome = what_it_ended_as(live, outcome);
+        Box::pin(self.end_child(at, outcome)).await
+    }
+
+    async fn end_child(&mut self, at: usize, outcome: Outcome) -> Result<(), Unheard> {
+        // Its own sub-agents first.
+        while let Some(below) = self.family.last_of_line(Some(at)) {
+            Box::pin(self.finish(below)).await?;
+        }
+        let Some(live) = self.family.children[at].live_mut() else { return Ok(()) };
+        live.member.translator.close();
+        let written = live.member.translator.take_written();
+        self.flush_child(at).await?;
+        self.hand_over(Some(at), written).await?;
+        let ended = AgentEvent::Ended(outcome);
+        self.send_child(at, ChildEvent::Report(ended)).await?;
+        self.family.children[at].state = State::Over;
+        Ok(())
+    }
+
+    async fn child_reading(&mut self, session: &SessionId, attempts: u32) -> Option<ChildReading> {
+        let since = self.family.root.translator.prompt_created().unwrap_or(f64::MIN);
+        let directory = &self.session.directory;
+        let mut pause = FIRST_RETRY;
+        for attempt in 1..=attempts {
+            match reconcile::read_child(&self.client, directory, session.as_str(), since).await {
+                Ok(reading) => return Some(reading),
+                Err(cause) if cause.is_transient() && attempt < attempts => {
+                    sleep(pause).await;
+                    pause *= 2;
+                }
+                Err(cause) => {
+                    tracing::warn!(%session, %cause, "OpenCode does not show how a sub-agent stands");
+                    let at = self.family.find(session.as_str())?;
+                    let live = self.family.children[at].live_mut()?;
+                    live.must_read = false;
+                    live.member.is_gone |= matches!(cause, CallError::NotFound);
+                    live.member.translator.no_list();
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// A sub-agent that the log knows without its prompt: that is its first message after the call.
+    fn find_the_call(&mut self, at: usize) {
+        let Some(live) = self.family.children[at].live() else { return };
+        if live.member.translator.prompt().is_some() || !live.is_resumed {
+            return;
+        }
+        let call = live.call.as_deref().and_then(|call| self.family.call(call));
+        let began = self.family.root.translator.prompt_created();
+        if let Some(since) = call.and_then(|call| call.started).or(began)
+            && let Some(live) = self.family.children[at].live_mut()
+        {
+            live.member.translator.called_at(since);
+        }
+    }
+
+    fn is_aborted(&self, at: usize) -> bool {
+        let kin = self.family.children[at].kin.as_ref();
+        self.is_stopped() || kin.is_some_and(|kin| kin.aborted_by_us())
+    }
+
+    async fn send_child(&mut self, at: usize, event: ChildEvent) -> Result<(), Unheard> {
+        let session = self.family.children[at].session.clone();
+        self.send(None, AgentEvent::Child { session, event: Box::new(event) }).await
+    }
+
+    pub(super) async fn send(&mut self, of: Option<usize>, event: AgentEvent) -> Result<(), Unheard> {
+        let event = match of {
+            None => event,
+            Some(at) => AgentEvent::Child {
+                session: self.family.children[at].session.clone(),
+                event: Box::new(ChildEvent::Report(event)),
+            },
+        };
+        self.events.send(event).await.map_err(|_| Unheard)
+    }
+}
+
+/// The outcome, unless more is known: a watchdog stopped it, or its call failed before it did anything.
+fn what_it_ended_as(live: &mut Live, outcome: Outcome) -> Outcome {
+    if let Some(given_up) = live.given_up.take() {
+        return given_up;
+    }
+    let began = live.member.translator.evidence() != Evidence::None;
+    let error = live.returned.as_ref().and_then(|returned| returned.error.as_deref());
+    match (&outcome, error) {
+        (Outcome::Failed(_), Some(error)) if !began => outcome::never_began(error),
+        _ => outcome::of_sub_agent(outcome),
+    }
+}
+
+/// The text of the first thing that was written to a sub-agent.
+fn first_prompt(messages: &[StoredMessage]) -> Option<String> {
+    let first = messages.iter().find(|message| message.info.role == "user")?;
+    let texts = first.parts.iter().filter(|part| part.kind == "text" && !part.synthetic);
+    Some(texts.filter_map(|part| part.text.as_deref()).collect())
+}

@@ -1,0 +1,334 @@
+//! The agent of a turn and its sub-agents, at any depth: who there is, who called whom, and who hears what.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use longshore_model::{Outcome, SessionId};
+use tokio::time::Instant;
+
+use super::member::Member;
+use crate::api::{EventKind, StoredMessage};
+use crate::reader::{Kin, MAX_CHILDREN};
+use crate::translate::Translator;
+
+/// Events that may wait for the tool call that names their session. OpenCode sends that call first; what does not fit is
+/// dropped, and the messages are read instead.
+const MAX_HELD: usize = 256;
+const MAX_HELD_BYTES: usize = 1024 * 1024;
+
+#[derive(Debug)]
+pub(super) struct Family {
+    session: SessionId,
+    pub(super) root: Member,
+    /// In the order in which they became known.
+    pub(super) children: Vec<Child>,
+    /// The tool calls that a sub-agent was told of, each with its session.
+    calls: HashSet<(SessionId, String)>,
+}
+
+/// A sub-agent's session.
+#[derive(Debug)]
+pub(super) struct Child {
+    pub(super) session: SessionId,
+    /// `None`: its events go to somebody else.
+    pub(super) kin: Option<Arc<Kin>>,
+    pub(super) state: State,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    /// No tool call has named it yet.
+    Unnamed(Held),
+    Live(Box<Live>),
+    /// Nothing more is told of it, unless it is called again.
+    Over,
+}
+
+/// What came of a session that nobody has named yet.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) events: Vec<(EventKind, Bytes)>,
+    bytes: usize,
+    /// Nothing is missing.
+    pub(super) is_whole: bool,
+    /// It was found when the sub-agents were last read.
+    pub(super) was_found: bool,
+}
+
+/// A sub-agent at work.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) member: Member,
+    pub(super) caller: SessionId,
+    pub(super) call: Option<String>,
+    /// Its prompt was told.
+    pub(super) is_working: bool,
+    /// Its messages are to be read before anything is said about its end.
+    pub(super) must_read: bool,
+    /// The call that it works for is over.
+    pub(super) returned: Option<Returned>,
+    /// A watchdog stopped it: what it ended as.
+    pub(super) given_up: Option<Outcome>,
+    /// It was taken up again after a restart of the gateway.
+    pub(super) is_resumed: bool,
+}
+
+/// How the call of a sub-agent ended.
+#[derive(Debug)]
+pub(super) struct Returned {
+    pub(super) error: Option<String>,
+    /// The sub-agent's messages were read after that.
+    pub(super) is_confirmed: bool,
+}
+
+impl Returned {
+    fn with(error: Option<String>) -> Self {
+        Self { error, is_confirmed: false }
+    }
+}
+
+impl Live {
+    pub(super) fn new(translator: Translator, caller: SessionId, call: Option<String>) -> Self {
+        Self {
+            member: Member::new(translator, false),
+            caller,
+            call,
+            is_working: false,
+            must_read: false,
+            returned: None,
+            given_up: None,
+            is_resumed: false,
+        }
+    }
+}
+
+impl Held {
+    pub(super) fn new(is_whole: bool) -> Self {
+        Self { events: Vec::new(), bytes: 0, is_whole, was_found: false }
+    }
+
+    fn push(&mut self, kind: EventKind, body: Bytes) {
+        if self.events.len() >= MAX_HELD || self.bytes + body.len() > MAX_HELD_BYTES {
+            self.lose();
+        } else if self.is_whole {
+            self.bytes += body.len();
+            self.events.push((kind, body));
+        }
+    }
+
+    /// Something is missing, so that the rest is of no use.
+    fn lose(&mut self) {
+        *self = Self { was_found: self.was_found, ..Self::new(false) };
+    }
+}
+
+impl Child {
+    pub(super) fn live(&self) -> Option<&Live> {
+        match &self.state {
+            State::Live(live) => Some(live),
+            _ => None,
+        }
+    }
+
+    pub(super) fn live_mut(&mut self) -> Option<&mut Live> {
+        match &mut self.state {
+            State::Live(live) => Some(live),
+            _ => None,
+        }
+    }
+
+    /// The session that called it, or that it was made for.
+    fn above(&self) -> Option<&str> {
+        match &self.state {
+            State::Live(live) => Some(live.caller.as_str()),
+            _ => self.kin.as_ref().map(|kin| kin.parent.as_str()),
+        }
+    }
+}
+
+impl Family {
+    pub(super) fn new(session: SessionId, root: Member) -> Self {
+        Self { session, root, children: Vec::new(), calls: HashSet::new() }
+    }
+
+    pub(super) fn find(&self, session: &str) -> Option<usize> {
+        self.children.iter().position(|child| child.session.as_str() == session)
+    }
+
+    /// Notes a call of a sub-agent. Says whether it was not known.
+    pub(super) fn is_new_call(&mut self, child: &SessionId, call: &str) -> bool {
+        self.calls.insert((child.clone(), call.to_owned()))
+    }
+
+    pub(super) fn knows_call(&self, child: &SessionId, call: &str) -> bool {
+        self.calls.contains(&(child.clone(), call.to_owned()))
+    }
+
+    /// The session of a member; the root's for `None`.
+    pub(super) fn session_of(&self, member: Option<usize>) -> &SessionId {
+        member.map_or(&self.session, |at| &self.children[at].session)
+    }
+
+    pub(super) fn translator_of(&self, member: Option<usize>) -> Option<&Translator> {
+        match member {
+            None => Some(&self.root.translator),
+            Some(at) => self.children[at].live().map(|live| &live.member.translator),
+        }
+    }
+
+    /// Whether `session` is that of the member itself, or of one above it. A sub-agent that calls such a one is no caller of
+    /// a sub-agent: it writes to somebody who waits for it.
+    pub(super) fn is_above(&self, member: Option<usize>, session: &SessionId) -> bool {
+        *session == self.session || self.line(member).any(|at| self.children[at].session == *session)
+    }
+
+    /// The member if it is a sub-agent, then those above it up to the root.
+    fn line(&self, member: Option<usize>) -> impl Iterator<Item = usize> {
+        let next = |at: &usize| self.find(self.children[*at].above()?);
+        std::iter::successors(member, next).take(MAX_CHILDREN)
+    }
+
+    /// Takes in an event of a sub-agent.
+    pub(super) fn event(&mut self, kin: &Arc<Kin>, kind: EventKind, body: Bytes) -> serde_json::Result<()> {
+        if kind.crosses_the_tree() {
+            self.root.translator.event(kind, &body)?;
+        }
+        if kind.is_of_an_ask() {
+            return Ok(());
+        }
+        let at = self.find(kin.session.as_str()).unwrap_or_else(|| {
+            self.add(kin.session.clone(), Some(Arc::clone(kin)), true);
+            self.children.len() - 1
+        });
+        if kind == EventKind::MessageUpdated {
+            let above: Vec<usize> = self.line(Some(at)).skip(1).collect();
+            for at in above {
+                if let Some(live) = self.children[at].live_mut() {
+                    live.member.translator.event(kind, &body)?;
+                }
+            }
+        }
+        match &mut self.children[at].state {
+            State::Unnamed(held) => held.push(kind, body),
+            State::Live(live) => {
+                live.member.translator.event(kind, &body)?;
+                live.must_read |= live.member.translator.must_reread();
+            }
+            // The last words of what is over. When it is called again, its messages are read.
+            State::Over => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn add(&mut self, session: SessionId, kin: Option<Arc<Kin>>, is_whole: bool) {
+        self.children.push(Child { session, kin, state: State::Unnamed(Held::new(is_whole)) });
+    }
+
+    /// Events were lost.
+    pub(super) fn gap(&mut self) {
+        self.root.translator.gap();
+        for child in &mut self.children {
+            match &mut child.state {
+                State::Unnamed(held) => held.lose(),
+                State::Live(live) => {
+                    live.member.translator.gap();
+                    live.must_read = true;
+                }
+                State::Over => {}
+            }
+        }
+    }
+
+    /// Takes in the messages of a sub-agent, and whether it is busy.
+    pub(super) fn list(&mut self, at: usize, messages: Vec<StoredMessage>, busy: bool) {
+        let above: Vec<usize> = self.line(Some(at)).skip(1).collect();
+        self.root.translator.list_below(messages.iter().map(|message| &message.info));
+        for at in above {
+            if let Some(live) = self.children[at].live_mut() {
+                live.member.translator.list_below(messages.iter().map(|message| &message.info));
+            }
+        }
+        if let Some(live) = self.children[at].live_mut() {
+            live.member.translator.list(messages);
+            live.member.translator.asked_status(busy);
+            live.must_read = false;
+        }
+    }
+
+    /// A tool call of a sub-agent's caller is over.
+    pub(super) fn returned(&mut self, child: &SessionId, call: &str, error: Option<&str>) {
+        let Some(at) = self.find(child.as_str()) else { return };
+        if let Some(live) = self.children[at].live_mut()
+            && live.call.as_deref() == Some(call)
+        {
+            live.returned.get_or_insert_with(|| Returned::with(error.map(str::to_owned)));
+        }
+    }
+
+    /// Looks whether the calls of the sub-agents are over. The stream says so itself; this is for after a reading.
+    pub(super) fn look_for_returns(&mut self) {
+        for at in 0..self.children.len() {
+            let Some(live) = self.children[at].live() else { continue };
+            let Some(call) = live.call.clone().filter(|_| live.returned.is_none()) else { continue };
+            let facts = self.call(&call);
+            if let (Some(facts), Some(live)) = (facts, self.children[at].live_mut()) {
+                live.returned = facts.is_over.then(|| Returned::with(facts.error));
+            }
+        }
+    }
+
+    /// How far a call is, whoever made it.
+    pub(super) fn call(&self, call: &str) -> Option<crate::translate::CallFacts> {
+        let below = self.children.iter().filter_map(Child::live).map(|live| &live.member.translator);
+        std::iter::once(&self.root.translator).chain(below).find_map(|translator| translator.call(call))
+    }
+
+    /// A live sub-agent that has none itself, below this one or anywhere.
+    pub(super) fn last_of_line(&self, below: Option<usize>) -> Option<usize> {
+        let of = |session: &SessionId| {
+            let called = |child: &Child| child.live().is_some_and(|live| live.caller == *session);
+            self.children.iter().position(called)
+        };
+        let first = match below {
+            Some(at) => of(&self.children[at].session),
+            None => self.children.iter().position(|child| child.live().is_some()),
+        };
+        std::iter::successors(first, |at| of(&self.children[*at].session)).take(MAX_CHILDREN).last()
+    }
+
+    /// A live sub-agent whose messages are to be read.
+    pub(super) fn next_to_read(&self) -> Option<usize> {
+        self.children.iter().position(|child| child.live().is_some_and(|live| live.must_read))
+    }
+
+    /// When somebody's messages are to be read again.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let below = self.children.iter().filter_map(Child::live).filter_map(|live| live.member.due());
+        below.chain(self.root.due()).min()
+    }
+
+    /// Sees to it that those who are due are read. Says whether the root is.
+    pub(super) fn read_due(&mut self) -> bool {
+        let now = Instant::now();
+        for live in self.children.iter_mut().filter_map(Child::live_mut) {
+            if live.member.due().is_some_and(|due| due <= now) {
+                live.must_read = true;
+                live.member.was_read();
+            }
+        }
+        let root = self.root.due().is_some_and(|due| due <= now);
+        if root {
+            self.root.was_read();
+        }
+        root
+    }
+
+    /// Whether somebody has a reason to be silent.
+    pub(super) fn may_be_silent(&self) -> bool {
+        let below = self.children.iter().filter_map(Child::live);
+        self.root.translator.has_open_asks()
+            || self.root.translator.may_be_silent()
+            || below.into_iter().any(|live| live.member.translator.may_be_silent())
+    }
+}

@@ -1,0 +1,170 @@
+//! Messages that join a running turn.
+//!
+//! They are taken in beside the driver, not by it: the driver may wait for the engine or for OpenCode at that moment. The
+//! two meet in [`Joins`]. A turn closes it before it ends, and cannot while a message is on its way.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longshore_engine::port::{Session, Steering};
+use longshore_model::{Error, ErrorKind, PromptId, Result};
+use tokio::sync::{Notify, mpsc, watch};
+
+use crate::client::{CallError, Client};
+use crate::prompt::Prompts;
+use crate::translate::{Fate, Translator};
+
+/// The prompts that joined a turn, shared by its driver and its [`Joiner`].
+#[derive(Debug)]
+pub(super) struct Joins {
+    prompts: Mutex<Vec<(PromptId, Fate)>>,
+    /// Counts the changes, so that the driver need not look at every event.
+    version: AtomicU64,
+    /// Wakes the driver.
+    changed: Notify,
+    is_closed: watch::Sender<bool>,
+}
+
+impl Joins {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            prompts: Mutex::default(),
+            version: AtomicU64::new(0),
+            changed: Notify::new(),
+            is_closed: watch::Sender::new(false),
+        })
+    }
+
+    /// Tells the translator of the prompts, if there is news since the version that was seen last.
+    pub(super) fn tell(&self, seen: &mut u64, translator: &mut Translator) {
+        if self.version.load(Ordering::Acquire) == *seen {
+            return;
+        }
+        let prompts = self.lock();
+        *seen = self.version.load(Ordering::Acquire);
+        translator.join(prompts.iter().map(|(prompt, fate)| (prompt.as_str(), *fate)));
+    }
+
+    /// Waits for a change. Cancel safe.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Nobody can join any more, unless somebody did since the version that was seen last.
+    pub(super) fn close(&self, seen: u64) -> bool {
+        let prompts = self.lock();
+        let is_news = self.version.load(Ordering::Acquire) != seen;
+        if !is_news {
+            self.is_closed.send_replace(true);
+        }
+        drop(prompts);
+        !is_news
+    }
+
+    /// Nobody can join any more. Waits for a prompt that is being sent, so that nothing is sent after this.
+    pub(super) async fn shut(&self) {
+        self.is_closed.send_replace(true);
+        while self.lock().iter().any(|(_, fate)| *fate == Fate::Undecided) {
+            self.changed().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(PromptId, Fate)>> {
+        // Nothing that holds this lock can panic half-way through a change.
+        self.prompts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Promises that the turn does not end without this prompt. Not once it is about to end.
+    fn expect(&self, prompt: &PromptId) -> bool {
+        let mut prompts = self.lock();
+        if *self.is_closed.borrow() {
+            return false;
+        }
+        prompts.push((prompt.clone(), Fate::Undecided));
+        self.note();
+        true
+    }
+
+    /// `None`: it was not sent.
+    fn decide(&self, prompt: &PromptId, decided: Option<Fate>) {
+        let mut prompts = self.lock();
+        match decided {
+            Some(decided) => {
+                for (_, fate) in prompts.iter_mut().filter(|(known, _)| known == prompt) {
+                    *fate = decided;
+                }
+            }
+            None => prompts.retain(|(known, _)| known != prompt),
+        }
+        self.note();
+    }
+
+    fn note(&self) {
+        self.version.fetch_add(1, Ordering::AcqRel);
+        self.changed.notify_one();
+    }
+}
+
+/// Takes the messages from the engine and sends them to OpenCode, one after the other.
+#[derive(Debug)]
+pub(super) struct Joiner {
+    pub(super) client: Client,
+    pub(super) prompts: Arc<Prompts>,
+    pub(super) session: Session,
+    pub(super) steering: mpsc::Receiver<Steering>,
+    pub(super) joins: Arc<Joins>,
+}
+
+impl Joiner {
+    /// Runs for as long as the turn does.
+    pub(super) async fn run(mut self) {
+        while let Some(steering) = self.steering.recv().await {
+            self.join(steering).await;
+        }
+        // The engine will send no more. The turn goes on.
+        std::future::pending::<()>().await;
+    }
+
+    async fn join(&self, steering: Steering) {
+        let Steering { prompt, input, options, expected, go, sent } = steering;
+        if !self.joins.expect(&prompt) {
+            return;
+        }
+        let mut closed = self.joins.is_closed.subscribe();
+        let may_go = expected.send(()).is_ok()
+            && tokio::select! {
+                biased;
+                _ = closed.wait_for(|is_closed| *is_closed) => false,
+                word = go => word.is_ok(),
+            };
+        if !may_go {
+            self.joins.decide(&prompt, None);
+            let _ = sent.send(Err(too_late()));
+            return;
+        }
+        let body = self.prompts.body(&self.session, prompt.as_str(), &input, &options).await;
+        let outcome = self.send(body).await;
+        self.joins.decide(&prompt, outcome.as_ref().ok().copied());
+        // The engine may be gone by now, and finds the prompt in OpenCode's list when it comes back.
+        let _ = sent.send(outcome.map(|_| ()));
+    }
+
+    /// An error means that OpenCode surely does not have it.
+    async fn send(&self, body: String) -> Result<Fate> {
+        match self.client.prompt(&self.session.directory, self.session.id.as_str(), body).await {
+            Ok(()) => Ok(Fate::Accepted),
+            Err(cause @ CallError::Refused { status, .. }) if status < 500 => {
+                Err(cause.into_error("send the message"))
+            }
+            Err(cause @ (CallError::Cut(_) | CallError::Refused { .. })) => {
+                tracing::warn!(session = %self.session.id, %cause, "it is not known whether OpenCode took a message");
+                Ok(Fate::Perhaps)
+            }
+            Err(cause) => Err(cause.into_error("send the message")),
+        }
+    }
+}
+
+fn too_late() -> Error {
+    Error::new(ErrorKind::AgentUnavailable, "The turn ended before the message could join it. Send it again.")
+}

@@ -1,0 +1,60 @@
+//! When a turn is stopped because its model does nothing, or does not come to an end.
+
+use std::time::Duration;
+
+use longshore_model::Outcome;
+use tokio::time::Instant;
+
+use crate::outcome;
+use crate::translate::Translator;
+
+/// When a turn is given up. `None`: never.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Watchdog {
+    /// So long nothing may come from the agent and its sub-agents, while no ask is open, no tool runs and no retry is
+    /// waited for.
+    pub silence: Option<Duration>,
+    /// So many assistant messages one turn may have.
+    pub max_steps: Option<usize>,
+}
+
+impl Default for Watchdog {
+    fn default() -> Self {
+        Self { silence: Some(Duration::from_mins(5)), max_steps: Some(250) }
+    }
+}
+
+impl Watchdog {
+    /// The end of a turn whose model answers without end.
+    pub(super) fn limits(&self, turn: &Translator) -> Option<Outcome> {
+        let most = self.max_steps.filter(|most| turn.steps() > *most);
+        turn.is_runaway().then(outcome::runaway).or_else(|| most.map(outcome::endless))
+    }
+}
+
+/// How long it has been silent. Heartbeats of the event stream never get here.
+#[derive(Debug)]
+pub(super) struct Silence {
+    limit: Option<Duration>,
+    since: Instant,
+}
+
+impl Silence {
+    pub(super) fn new(limit: Option<Duration>) -> Self {
+        Self { limit, since: Instant::now() }
+    }
+
+    /// Something came, or there is a reason for the silence.
+    pub(super) fn broken(&mut self) {
+        self.since = Instant::now();
+    }
+
+    /// When it has lasted too long, unless it is broken before.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.since.checked_add(self.limit?)
+    }
+
+    pub(super) fn limit(&self) -> Duration {
+        self.limit.unwrap_or_default()
+    }
+}

@@ -1,0 +1,109 @@
+//! The files that a turn wrote, read when it ends.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use longshore_model::{AgentEvent, AgentFile, ArtifactId, BlockKind, BlockRef};
+use sha2::{Digest as _, Sha256};
+
+use super::{Driver, Unheard};
+use crate::translate::{MAX_FILE_BYTES, Translator};
+
+/// Media types by the end of a file's name. Any other is [`ANY_TYPE`].
+const TYPES: &[(&str, &str)] = &[
+    ("css", "text/css"),
+    ("csv", "text/csv"),
+    ("gif", "image/gif"),
+    ("htm", "text/html"),
+    ("html", "text/html"),
+    ("jpeg", "image/jpeg"),
+    ("jpg", "image/jpeg"),
+    ("js", "text/javascript"),
+    ("json", "application/json"),
+    ("md", "text/markdown"),
+    ("pdf", "application/pdf"),
+    ("png", "image/png"),
+    ("rs", "text/plain"),
+    ("py", "text/plain"),
+    ("sh", "text/plain"),
+    ("svg", "image/svg+xml"),
+    ("toml", "text/plain"),
+    ("ts", "text/plain"),
+    ("txt", "text/plain"),
+    ("webp", "image/webp"),
+    ("xml", "application/xml"),
+    ("yaml", "application/yaml"),
+    ("yml", "application/yaml"),
+    ("zip", "application/zip"),
+];
+
+const ANY_TYPE: &str = "application/octet-stream";
+
+impl Driver {
+    /// Tells the files that a member wrote, if it is wanted.
+    pub(super) async fn hand_over(&mut self, of: Option<usize>, paths: Vec<String>) -> Result<(), Unheard> {
+        if !self.written_files {
+            return Ok(());
+        }
+        for path in paths {
+            let Some((name, path)) = inside(&self.session.directory, &path).await else { continue };
+            let id = name_of(&name);
+            if !self.translator_mut(of).is_some_and(|translator| translator.is_new_file(id.as_str())) {
+                continue;
+            }
+            match read(&path).await {
+                Ok(bytes) => {
+                    let media_type = media_type(&name).to_owned();
+                    let file = AgentFile { name: Some(name), media_type, bytes: bytes.into() };
+                    let block = BlockRef { id, kind: BlockKind::File, message: None };
+                    self.send(of, AgentEvent::File { block, file }).await?;
+                }
+                Err(cause) => tracing::warn!(%id, %cause, "a file that a turn wrote was left out"),
+            }
+        }
+        Ok(())
+    }
+
+    fn translator_mut(&mut self, of: Option<usize>) -> Option<&mut Translator> {
+        match of {
+            None => Some(&mut self.family.root.translator),
+            Some(at) => self.family.children[at].live_mut().map(|live| &mut live.member.translator),
+        }
+    }
+}
+
+/// The file's path below the directory, and where it is, links resolved. `None`: it is not there, or is not in it.
+async fn inside(directory: &str, path: &str) -> Option<(String, PathBuf)> {
+    let directory = tokio::fs::canonicalize(directory).await.ok()?;
+    let path = tokio::fs::canonicalize(directory.join(path)).await.ok()?;
+    let name = path.strip_prefix(&directory).ok()?.to_str()?.to_owned();
+    Some((name, path))
+}
+
+async fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let about = tokio::fs::metadata(path).await?;
+    if !about.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if about.len() > MAX_FILE_BYTES as u64 {
+        return Err(io::Error::other("it is too large"));
+    }
+    let bytes = tokio::fs::read(path).await?;
+    // It may have grown.
+    if bytes.len() > MAX_FILE_BYTES { Err(io::Error::other("it is too large")) } else { Ok(bytes) }
+}
+
+fn name_of(path: &str) -> ArtifactId {
+    let mut id = "written.".to_owned();
+    for byte in &Sha256::digest(path)[..8] {
+        write!(id, "{byte:02x}").expect("a string takes all that is written to it");
+    }
+    ArtifactId::parse(&id).expect("letters, digits and a dot")
+}
+
+fn media_type(name: &str) -> &'static str {
+    let end = Path::new(name).extension().and_then(|end| end.to_str()).unwrap_or_default();
+    let known = TYPES.iter().find(|(known, _)| end.eq_ignore_ascii_case(known));
+    known.map_or(ANY_TYPE, |(_, media_type)| media_type)
+}

@@ -1,0 +1,557 @@
+//! Sub-agents: their start, their reports and their end, over streams that break and gateways that restart.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use longshore_engine::port::{ResumedChild, ResumedChildState};
+use longshore_model::{ChildEvent, PermissionReply, SessionId};
+use longshore_testkit::fake_opencode::{Cut, CutKind, Delivery, Gate, Play, Turn as Script};
+use serde_json::{Value, json};
+
+use super::family::{ChildTurn, logged, turns};
+use super::*;
+
+const NEVER: usize = usize::MAX;
+
+/// The one turn of a sub-agent.
+fn only(events: &[AgentEvent]) -> ChildTurn {
+    let mut turns = turns(events, &[]);
+    assert_eq!(turns.len(), 1, "{turns:#?}");
+    turns.remove(0)
+}
+
+fn in_words(turn: &ChildTurn) -> (String, String) {
+    (outcome(&turn.reports), text_of(&turn.reports))
+}
+
+#[tokio::test]
+async fn recorded_sub_agents_have_turns_of_their_own() {
+    let stopped = "canceled: The turn was stopped at OpenCode itself.";
+    let refused = "failed: The model's provider refused OpenCode's credentials (status 401): Incorrect API key \
+                   provided.";
+    let cases = [
+        ("task", "completed", "alpha b bravo c charlie delta e ", "completed"),
+        ("task_child_error", refused, "", "completed"),
+        ("task_abort", stopped, "alpha b bravo c charlie delta e echo fo foxtrot golf ho ", stopped),
+        ("task_permission", "completed", "alpha b bravo c ", "completed"),
+    ];
+    for (name, end, text, root_end) in cases {
+        let bench = Bench::new();
+        bench.fake.play(&Play::new(name).foreign_aborts().foreign_replies());
+        let session = bench.session().await;
+        let (_, turn) = bench.start(&session, "go").await.unwrap();
+        let events = all(turn).await;
+        assert_eq!(outcome(&events), root_end, "{name}");
+        let child = only(&events);
+        assert_eq!(in_words(&child), (end.to_owned(), text.to_owned()), "{name}");
+        let start = child.start.unwrap();
+        assert_eq!(start.caller, session.id, "{name}");
+        assert!(start.call.unwrap().starts_with("call_"), "{name}");
+        assert!(start.prompt.contains("scn:") && start.title.is_some(), "{name}: {}", start.prompt);
+        let stored = bench.fake.messages(&child.session);
+        assert_eq!(stored[0]["info"]["id"], child.prompt.unwrap().as_str(), "{name}");
+        bench.stop().await;
+    }
+}
+
+/// Usage of the sub-agent alone, and of the turn with it.
+#[tokio::test]
+async fn a_sub_agent_has_usage_of_its_own() {
+    let bench = Bench::new();
+    bench.fake.play(&Play::new("task"));
+    let events = bench.run("go").await;
+    let usage = |events: &[AgentEvent]| {
+        let told = events.iter().rev().find_map(|event| match event {
+            AgentEvent::Usage(usage) => Some(usage.total),
+            _ => None,
+        });
+        told.unwrap()
+    };
+    let sum = |session: &str| -> u64 {
+        let messages = bench.fake.messages(session);
+        messages.iter().filter_map(|message| message["info"]["tokens"]["total"].as_u64()).sum()
+    };
+    let child = only(&events);
+    assert_eq!(usage(&child.reports), sum(&child.session));
+    let all: u64 = bench.fake.sessions().iter().map(|session| sum(session)).sum();
+    assert!(usage(&events) == all && all > usage(&child.reports));
+    bench.stop().await;
+}
+
+/// Wherever the stream is cut, also around the whole life of the sub-agent.
+#[tokio::test]
+async fn a_sub_agent_that_came_and_went_in_a_gap_is_told_whole() {
+    let mut cuts: Vec<(usize, usize)> = vec![(NEVER, 0), (0, 0), (8, NEVER), (12, 45), (10, 60)];
+    cuts.extend((9..60).step_by(5).flat_map(|after| [(after, 1), (after, 12)]));
+    for (after, lose) in cuts {
+        let bench = Bench::new();
+        bench.fake.play(&Play::new("task"));
+        let session = bench.session().await;
+        bench.fake.cut_events(Cut { after, how: CutKind::CleanEnd, lose });
+        let (prompt, turn) = bench.start(&session, "go").await.unwrap();
+        let events = all(turn).await;
+        let what = format!("after {after}, {lose} lost");
+        let child = only(&events);
+        let expected = ("completed".to_owned(), "alpha b bravo c charlie delta e ".to_owned());
+        assert_eq!(in_words(&child), expected, "{what}");
+        assert!(child.start.is_some_and(|start| start.call.is_some()), "{what}");
+        assert_eq!(outcome(&events), "completed", "{what}");
+        // Taken up again by a gateway whose log has nothing of it.
+        let resume = Some(Resume::default());
+        let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+        assert_eq!(in_words(&only(&all(turn).await)), expected, "{what}");
+        bench.stop().await;
+    }
+}
+
+/// What the log has of a turn and its sub-agent, as the engine gives it back.
+fn past(events: &[AgentEvent], with_prompt: bool) -> Resume {
+    let mut children = Vec::new();
+    for turn in turns(events, &[]) {
+        let state = if turn.is_over() {
+            ResumedChildState::Over
+        } else {
+            let prompt = turn.prompt.as_deref().filter(|_| with_prompt);
+            let prompt = prompt.map(|prompt| PromptId::parse(prompt).expect("an id"));
+            ResumedChildState::Running { prompt, artifacts: logged(&turn.reports) }
+        };
+        let session = SessionId::parse(&turn.session).expect("an id");
+        children.push(ResumedChild { session, call: turn.start.and_then(|start| start.call), state });
+    }
+    let root = events.iter().filter(|event| !matches!(event, AgentEvent::Child { .. }));
+    Resume { artifacts: logged(root), children, ..Resume::default() }
+}
+
+#[tokio::test]
+async fn a_turn_is_taken_up_again_in_the_middle_of_a_sub_agent() {
+    // How much of the turn the log has, and whether it has the sub-agent's prompt.
+    for (nth, with_prompt) in [(1, true), (3, true), (1, false)] {
+        let bench = Bench::new();
+        let gate = Gate::new();
+        bench.fake.play(&Play::new("task").hold_after("message.part.delta", nth, &gate));
+        let session = bench.session().await;
+        let (prompt, mut turn) = bench.start(&session, "go").await.unwrap();
+        let mut seen = 0;
+        let mut before = Vec::new();
+        while seen < nth {
+            let event = next(&mut turn).await.unwrap();
+            let is_text = matches!(&event, AgentEvent::Child { event, .. }
+                if matches!(&**event, ChildEvent::Report(AgentEvent::Text { .. })));
+            seen += usize::from(is_text);
+            before.push(event);
+        }
+        drop(turn);
+        let known = past(&before, with_prompt);
+        let child = turns(&before, &[]).remove(0);
+        let resume = Some(known);
+        let mut turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+        gate.open();
+        let mut after = Vec::new();
+        while let Some(event) = next(&mut turn).await {
+            after.push(event);
+        }
+        family::check(&after, &[&child.session]);
+        let [rest] = turns(&after, &[&child.session]).try_into().unwrap();
+        assert_eq!(rest.prompt.is_none(), with_prompt, "told once");
+        let mut whole = child.reports;
+        whole.extend(rest.reports);
+        let expected = ("completed".to_owned(), "alpha b bravo c charlie delta e ".to_owned());
+        assert_eq!((outcome(&whole), text_of(&whole)), expected, "{nth}");
+        assert_eq!(outcome(&after), "completed");
+        assert_eq!(bench.fake.prompts().len(), 1);
+        bench.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_told_again_of_a_sub_agent_that_is_over() {
+    let bench = Bench::new();
+    bench.fake.play(&Play::new("task"));
+    let session = bench.session().await;
+    let (prompt, turn) = bench.start(&session, "go").await.unwrap();
+    let events = all(turn).await;
+    let resume = Some(past(&events, true));
+    let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+    let again = all(turn).await;
+    assert_eq!(turns(&again, &[]).len(), 0, "{again:?}");
+    assert!(!again.iter().any(|event| matches!(event, AgentEvent::Tool { .. })), "{again:?}");
+    // The gateway was stopped between the end of the call and the end of the sub-agent.
+    let mut resume = past(&events, true);
+    let child = resume.children[0].session.clone();
+    let running = turns(&events, &[]).remove(0);
+    resume.children[0].state = ResumedChildState::Running {
+        prompt: running.prompt.map(|prompt| PromptId::parse(&prompt).unwrap()),
+        artifacts: logged(&running.reports),
+    };
+    let mut turn = bench.agent.start_turn(request(&session, &prompt, "go", Some(resume))).await.unwrap();
+    let mut again = Vec::new();
+    while let Some(event) = next(&mut turn).await {
+        again.push(event);
+    }
+    let [rest] = turns(&again, &[child.as_str()]).try_into().unwrap();
+    assert_eq!((outcome(&rest.reports), text_of(&rest.reports)), ("completed".to_owned(), String::new()));
+    bench.stop().await;
+}
+
+/// An OpenCode with a scripted root turn and sub-agents that the test writes by hand.
+struct Stage<'a> {
+    bench: &'a Bench,
+    clock: Cell<u64>,
+    /// When the calls began.
+    calls: RefCell<HashMap<String, u64>>,
+}
+
+impl Stage<'_> {
+    fn now(&self) -> u64 {
+        self.clock.set(self.clock.get() + 1);
+        self.clock.get()
+    }
+
+    async fn emit(&self, kind: &str, session: &str, mut properties: Value) {
+        properties["sessionID"] = session.into();
+        self.bench.fake.emit(kind, properties).await;
+    }
+
+    async fn create(&self, session: &str, parent: &str) {
+        let directory = self.bench.fake.directory();
+        let info = json!({"id": session, "parentID": parent, "directory": directory, "title": session,
+            "time": {"created": self.now(), "updated": self.now()}});
+        self.emit("session.created", session, json!({"info": info})).await;
+    }
+
+    async fn user(&self, session: &str, id: &str, text: &str) {
+        let info = json!({"id": id, "role": "user", "sessionID": session, "time": {"created": self.now()}});
+        self.emit("message.updated", session, json!({"info": info})).await;
+        let part = json!({"id": format!("prt_{id}"), "messageID": id, "type": "text", "text": text});
+        self.emit("message.part.updated", session, json!({"part": part})).await;
+        self.emit("session.status", session, json!({"status": {"type": "busy"}})).await;
+    }
+
+    async fn begin(&self, session: &str, id: &str, parent: &str) {
+        let info = json!({"id": id, "role": "assistant", "parentID": parent, "sessionID": session,
+            "time": {"created": self.now()}});
+        self.emit("message.updated", session, json!({"info": info})).await;
+    }
+
+    async fn text(&self, session: &str, message: &str, text: &str) {
+        let part = json!({"id": format!("prt_{message}"), "messageID": message, "type": "text", "text": text,
+            "time": {"start": 1, "end": 2}});
+        self.emit("message.part.updated", session, json!({"part": part})).await;
+    }
+
+    async fn finish(&self, session: &str, id: &str, parent: &str, finish: &str) {
+        let info = json!({"id": id, "role": "assistant", "parentID": parent, "sessionID": session,
+            "finish": finish, "time": {"created": self.clock.get(), "completed": self.now()}});
+        self.emit("message.updated", session, json!({"info": info})).await;
+    }
+
+    async fn idle(&self, session: &str) {
+        self.emit("session.status", session, json!({"status": {"type": "idle"}})).await;
+        self.emit("session.idle", session, json!({})).await;
+    }
+
+    async fn call(&self, session: &str, message: &str, call: &str, child: &str, status: &str) {
+        let now = self.now();
+        let start = *self.calls.borrow_mut().entry(call.to_owned()).or_insert(now);
+        let mut state = json!({"status": status, "title": "a job", "time": {"start": start},
+            "input": {"prompt": format!("do {call}"), "description": "job", "subagent_type": "general"},
+            "metadata": {"sessionId": child, "parentSessionId": session}});
+        match status {
+            "completed" => state["output"] = "done".into(),
+            "error" => state["error"] = "Task cancelled".into(),
+            _ => {}
+        }
+        let part = json!({"id": format!("prt_{call}"), "messageID": message, "type": "tool", "tool": "task",
+            "callID": call, "state": state});
+        self.emit("message.part.updated", session, json!({"part": part})).await;
+    }
+
+    /// A whole turn of a sub-agent.
+    async fn work(&self, session: &str, prompt: &str, text: &str) {
+        self.user(session, prompt, "told so").await;
+        let answer = format!("{prompt}_answer");
+        self.begin(session, &answer, prompt).await;
+        self.text(session, &answer, text).await;
+        self.finish(session, &answer, prompt, "stop").await;
+        self.idle(session).await;
+    }
+}
+
+/// A root turn that stands in its first step. Gives its message there.
+async fn on_stage(bench: &Bench, gate: &Gate) -> (Session, PromptId, Turn, String) {
+    bench.fake.queue(Script::new().text("Let us see. ", 1).hold(gate).text("Done.", 1));
+    let session = bench.session().await;
+    let (prompt, turn) = bench.start(&session, "go").await.expect("the turn starts");
+    gate.reached().await;
+    let messages = bench.fake.messages(session.id.as_str());
+    let step = messages.last().and_then(|step| step["info"]["id"].as_str()).expect("a step").to_owned();
+    (session, prompt, turn, step)
+}
+
+fn stage(bench: &Bench) -> Stage<'_> {
+    // Later than anything that the fake's own script says.
+    Stage { bench, clock: Cell::new(4_000_000_000_000), calls: RefCell::default() }
+}
+
+#[tokio::test]
+async fn sub_agents_of_sub_agents_know_who_called_them() {
+    for gap in [false, true] {
+        sub_agents_of_sub_agents(gap).await;
+    }
+}
+
+async fn sub_agents_of_sub_agents(gap: bool) {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (stage, root) = (stage(&bench), session.id.as_str());
+    if gap {
+        // Nobody hears it; the lists tell it all.
+        bench.fake.deliver(Delivery::HeartbeatsOnly);
+    }
+    stage.create("ses_child", root).await;
+    stage.call(root, &step, "call_1", "ses_child", "running").await;
+    stage.user("ses_child", "msg_c", "told so").await;
+    stage.begin("ses_child", "msg_c1", "msg_c").await;
+    stage.create("ses_grandchild", "ses_child").await;
+    stage.call("ses_child", "msg_c1", "call_2", "ses_grandchild", "running").await;
+    stage.work("ses_grandchild", "msg_g", "deep").await;
+    stage.call("ses_child", "msg_c1", "call_2", "ses_grandchild", "completed").await;
+    stage.text("ses_child", "msg_c1", "shallow").await;
+    stage.finish("ses_child", "msg_c1", "msg_c", "stop").await;
+    stage.idle("ses_child").await;
+    stage.call(root, &step, "call_1", "ses_child", "completed").await;
+    if gap {
+        bench.fake.deliver(Delivery::Live);
+        bench.fake.end_streams();
+    }
+    gate.open();
+    let events = all(turn).await;
+    let [child, grandchild] = turns(&events, &[]).try_into().expect("two turns");
+    assert_eq!(in_words(&child), ("completed".to_owned(), "shallow".to_owned()));
+    assert_eq!(in_words(&grandchild), ("completed".to_owned(), "deep".to_owned()));
+    let starts = [child, grandchild].map(|turn| turn.start.expect("a start"));
+    let callers: Vec<(&str, &str)> = starts
+        .iter()
+        .map(|start| (start.caller.as_str(), start.call.as_deref().unwrap_or_default()))
+        .collect();
+    assert_eq!(callers, [(root, "call_1"), ("ses_child", "call_2")]);
+    assert_eq!(starts[0].prompt, "do call_1");
+    assert_eq!(outcome(&events), "completed");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_sub_agent_that_is_called_again_has_another_turn() {
+    for gap in [false, true] {
+        let bench = Bench::new();
+        let gate = Gate::new();
+        let (session, _, turn, step) = on_stage(&bench, &gate).await;
+        let (stage, root) = (stage(&bench), session.id.as_str());
+        if gap {
+            // Nobody hears it; the lists tell it all.
+            bench.fake.deliver(Delivery::HeartbeatsOnly);
+        }
+        stage.create("ses_child", root).await;
+        for (call, prompt, text) in [("call_1", "msg_c", "first"), ("call_2", "msg_d", "second")] {
+            stage.call(root, &step, call, "ses_child", "running").await;
+            stage.work("ses_child", prompt, text).await;
+            stage.call(root, &step, call, "ses_child", "completed").await;
+            // Late, as from the real one.
+            stage.idle("ses_child").await;
+        }
+        if gap {
+            bench.fake.deliver(Delivery::Live);
+            bench.fake.end_streams();
+        }
+        gate.open();
+        let events = all(turn).await;
+        let told: Vec<_> = turns(&events, &[]).iter().map(in_words).collect();
+        let told: Vec<(&str, &str)> = told.iter().map(|(end, text)| (end.as_str(), text.as_str())).collect();
+        assert_eq!(told, [("completed", "first"), ("completed", "second")], "gap: {gap}");
+        bench.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_sub_agent_that_is_left_at_work_ends_before_the_turn() {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (stage, root) = (stage(&bench), session.id.as_str());
+    stage.create("ses_child", root).await;
+    stage.call(root, &step, "call_1", "ses_child", "running").await;
+    stage.user("ses_child", "msg_c", "told so").await;
+    stage.begin("ses_child", "msg_c1", "msg_c").await;
+    stage.text("ses_child", "msg_c1", "so far").await;
+    bench.agent.abort(&session).await.unwrap();
+    let events = all(turn).await;
+    let stopped = "canceled: The turn was stopped.";
+    assert_eq!(outcome(&events), stopped);
+    assert_eq!(in_words(&only(&events)), (stopped.to_owned(), "so far".to_owned()));
+    bench.stop().await;
+}
+
+/// OpenCode says first what the sub-agent does, and then who called it; or never.
+#[tokio::test]
+async fn a_sub_agent_is_not_lost_when_its_call_comes_late_or_never() {
+    for (is_called, much) in [(true, false), (true, true), (false, false)] {
+        let bench = Bench::new();
+        let gate = Gate::new();
+        let (session, _, turn, step) = on_stage(&bench, &gate).await;
+        let (stage, root) = (stage(&bench), session.id.as_str());
+        stage.create("ses_child", root).await;
+        if is_called {
+            // The session is made for the call, and its first message after it; the news of the call is late.
+            stage.clock.set(stage.clock.get() + 1);
+        }
+        let before = stage.clock.get();
+        stage.user("ses_child", "msg_c", "told so").await;
+        stage.begin("ses_child", "msg_c1", "msg_c").await;
+        for _ in 0..if much { 300 } else { 1 } {
+            stage.text("ses_child", "msg_c1", "early").await;
+        }
+        if is_called {
+            let after = stage.clock.replace(before - 1);
+            stage.call(root, &step, "call_1", "ses_child", "running").await;
+            stage.clock.set(after);
+        }
+        stage.finish("ses_child", "msg_c1", "msg_c", "stop").await;
+        stage.idle("ses_child").await;
+        gate.open();
+        let events = all(turn).await;
+        let child = only(&events);
+        assert_eq!(in_words(&child), ("completed".to_owned(), "early".to_owned()), "{is_called} {much}");
+        let start = child.start.unwrap();
+        let expected = if is_called { (Some("call_1"), "do call_1") } else { (None, "told so") };
+        assert_eq!((start.call.as_deref(), start.prompt.as_str()), expected);
+        assert_eq!((start.caller.as_str(), child.prompt.as_deref()), (root, Some("msg_c")));
+        bench.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_fails_before_the_sub_agent_begins() {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    let (session, _, mut turn, step) = on_stage(&bench, &gate).await;
+    let (stage, root) = (stage(&bench), session.id.as_str());
+    stage.create("ses_child", root).await;
+    stage.call(root, &step, "call_1", "ses_child", "running").await;
+    stage.call(root, &step, "call_1", "ses_child", "error").await;
+    // It is not the end of the turn that ends it.
+    let ended = |event: &AgentEvent| {
+        matches!(event, AgentEvent::Child { event, .. }
+            if matches!(&**event, ChildEvent::Report(AgentEvent::Ended(_))))
+    };
+    let before = until(&mut turn, ended).await;
+    let child = only(&before);
+    assert_eq!(outcome(&child.reports), "failed: The sub-agent did not begin: Task cancelled");
+    gate.open();
+    let rest = all(turn).await;
+    assert_eq!((outcome(&rest), turns(&rest, &[]).len()), ("completed".to_owned(), 0));
+    bench.stop().await;
+}
+
+/// A sub-agent that writes to the session of its own caller calls nobody.
+#[tokio::test]
+async fn nobody_is_a_sub_agent_of_its_own_sub_agent() {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (stage, root) = (stage(&bench), session.id.as_str());
+    stage.call(root, &step, "call_1", root, "running").await;
+    stage.call(root, &step, "call_1", root, "completed").await;
+    gate.open();
+    let events = all(turn).await;
+    assert_eq!((outcome(&events), turns(&events, &[]).len()), ("completed".to_owned(), 0));
+    bench.stop().await;
+}
+
+/// Asks of a sub-agent are the root's to tell.
+#[tokio::test]
+async fn a_sub_agents_ask_is_told_by_the_root_and_stops_nothing_else() {
+    let bench = Bench::new();
+    bench.fake.play(&Play::new("task_permission"));
+    let session = bench.session().await;
+    let (_, mut turn) = bench.start(&session, "go").await.unwrap();
+    let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Asked(_))).await;
+    let Some(AgentEvent::Asked(ask)) = events.last().cloned() else { panic!("no ask") };
+    let child = turns(&events, &[]).remove(0);
+    assert_eq!(ask.session.as_str(), child.session);
+    let once = longshore_model::Answer::Permission { reply: PermissionReply::Once, message: None };
+    bench.agent.reply(&session, &ask, &once).await.unwrap();
+    while let Some(event) = next(&mut turn).await {
+        events.push(event);
+    }
+    family::check(&events, &[]);
+    assert_eq!(in_words(&only(&events)).0, "completed");
+    bench.stop().await;
+}
+
+/// A call can name any session, also one that was made for something else. OpenCode takes it.
+#[tokio::test]
+async fn a_session_of_somebody_else_can_be_called() {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (stage, root) = (stage(&bench), session.id.as_str());
+    bench.fake.add_session("ses_old", bench.fake.directory());
+    stage.work("ses_old", "msg_o", "of long ago").await;
+    stage.call(root, &step, "call_1", "ses_old", "running").await;
+    stage.work("ses_old", "msg_c", "new").await;
+    stage.call(root, &step, "call_1", "ses_old", "completed").await;
+    gate.open();
+    let events = all(turn).await;
+    let child = only(&events);
+    assert_eq!(in_words(&child), ("completed".to_owned(), "new".to_owned()));
+    assert_eq!(child.prompt.as_deref(), Some("msg_c"));
+    bench.stop().await;
+}
+
+/// One that nobody waits for: the turn ends, and it does not.
+#[tokio::test]
+async fn a_sub_agent_that_goes_on_without_the_turn_is_not_said_to_be_done() {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (stage, root) = (stage(&bench), session.id.as_str());
+    stage.create("ses_child", root).await;
+    stage.call(root, &step, "call_1", "ses_child", "running").await;
+    stage.user("ses_child", "msg_c", "told so").await;
+    stage.begin("ses_child", "msg_c1", "msg_c").await;
+    stage.call(root, &step, "call_1", "ses_child", "completed").await;
+    gate.open();
+    let events = all(turn).await;
+    assert_eq!(outcome(&events), "completed");
+    assert!(
+        outcome(&only(&events).reports)
+            .starts_with("failed: The turn ended while this sub-agent still worked.")
+    );
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_sub_agent_that_answers_without_end_is_stopped_and_its_caller_goes_on() {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (stage, root) = (stage(&bench), session.id.as_str());
+    stage.create("ses_child", root).await;
+    stage.call(root, &step, "call_1", "ses_child", "running").await;
+    stage.user("ses_child", "msg_c", "told so").await;
+    for nth in 0..5 {
+        let answer = format!("msg_c{nth}");
+        stage.begin("ses_child", &answer, "msg_c").await;
+        stage.finish("ses_child", &answer, "msg_c", "unknown").await;
+    }
+    bench.fake.requested("POST", "/session/ses_child/abort", 1).await;
+    stage.idle("ses_child").await;
+    stage.call(root, &step, "call_1", "ses_child", "error").await;
+    gate.open();
+    let events = all(turn).await;
+    let end = outcome(&only(&events).reports);
+    assert!(end.starts_with("failed: The model's replies ended without a finish reason"), "{end}");
+    assert_eq!(outcome(&events), "completed");
+    bench.stop().await;
+}

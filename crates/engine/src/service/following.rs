@@ -1,0 +1,169 @@
+//! Messages on a task that exists: each answers what it asks, joins what runs, or tries again what lacked credentials.
+
+use longshore_model::{
+    Ask, Delivery, Error, ErrorKind, Message, Principal, PromptOptions, RequestId, Result, SendMessage,
+    SessionId, Task, TaskId, TaskState,
+};
+use tokio::sync::oneshot;
+
+use super::sending::{Admitted, busy, refusal};
+use super::{Engine, Sent, Snapshot};
+use crate::actor::Inbox;
+use crate::answer;
+use crate::joins::Joining;
+use crate::port::{Created, IdempotencyKey, Input, StoredTask};
+
+/// A message that wants to join a task.
+pub(super) struct JoinRequest {
+    pub(super) message: Message,
+    pub(super) key: IdempotencyKey,
+    pub(super) input: Vec<Input>,
+    pub(super) options: PromptOptions,
+}
+
+impl Engine {
+    /// A message on a task that exists: the answer to what it asks, one more word to what it does, or another try.
+    pub(super) async fn follow_up(
+        &self,
+        caller: Principal,
+        task: TaskId,
+        command: SendMessage,
+    ) -> Result<Sent> {
+        let key = self.key(&command);
+        let SendMessage { mut message, wishes, .. } = command;
+        let stored = self.around.store.get(&caller, &task).await?;
+        let stored = stored.ok_or_else(|| Error::task_not_found(&task))?;
+        let context = stored.task.context_id.clone();
+        if message.context_id.as_ref().is_some_and(|named| *named != context) {
+            return Err(Error::invalid(
+                "message.contextId",
+                "is not the context of the task in message.taskId; leave it out, or send the task's own",
+            ));
+        }
+        message.context_id = Some(context);
+        // The same message again, because its answer got lost: it was taken, and the caller is attached.
+        if stored.task.history.contains(&message) {
+            return self.attached(&caller, task, Snapshot { task: stored.task, seq: stored.seq }).await;
+        }
+        if stored.task.parent.is_some() {
+            return self.answer_of_sub_agent(caller, stored, message).await;
+        }
+        let snapshot = match stored.task.status.state {
+            TaskState::InputRequired
+                if !stored.open_asks.is_empty() && wishes.delivery != Delivery::Steer =>
+            {
+                let open: Vec<&Ask> = stored.open_asks.iter().map(|open| &open.ask).collect();
+                let (request, answer) = answer::read(&message, &open)?;
+                self.deliver(&caller, &task, request, answer, Some(message)).await?
+            }
+            TaskState::Working | TaskState::InputRequired if wishes.delivery == Delivery::Reject => {
+                return Err(busy());
+            }
+            TaskState::Working | TaskState::InputRequired | TaskState::AuthRequired => {
+                check_session(&stored, wishes.session.as_ref())?;
+                let place = self.around.store.place(&caller, &stored.task.context_id).await?;
+                let Admitted { input, .. } = self.admit(&message, &wishes, &place).await?;
+                let joining = JoinRequest { message, key, input, options: wishes.prompt };
+                match self.join(&caller, &task, joining).await? {
+                    Some(snapshot) => snapshot,
+                    None => return Err(takes_no_message(&self.get(&caller, &task).await?.task)),
+                }
+            }
+            _ => return Err(takes_no_message(&stored.task)),
+        };
+        self.attached(&caller, task, snapshot).await
+    }
+
+    /// A message on the task of a sub-agent can only answer what that one asks.
+    async fn answer_of_sub_agent(
+        &self,
+        caller: Principal,
+        stored: StoredTask,
+        message: Message,
+    ) -> Result<Sent> {
+        let (Some(parent), true) =
+            (&stored.task.parent, stored.task.status.state == TaskState::InputRequired)
+        else {
+            return Err(takes_no_message(&stored.task));
+        };
+        // The root task owns what its sub-agents ask.
+        let root = self.around.store.get(&caller, &parent.root).await?;
+        let root = root.ok_or_else(|| Error::task_not_found(&parent.root))?;
+        let asks = root.open_asks.iter().map(|open| &open.ask);
+        let open: Vec<&Ask> = asks.filter(|ask| ask.session == parent.session).collect();
+        if open.is_empty() {
+            return Err(takes_no_message(&stored.task));
+        }
+        let (request, answer) = answer::read(&message, &open)?;
+        self.deliver(&caller, &parent.root, request.clone(), answer, None).await?;
+        let task = stored.task.id;
+        let snapshot = self.without_ask(&caller, &task, &request).await?;
+        self.attached(&caller, task, snapshot).await
+    }
+
+    /// Waits until the sub-agent's own task says that the ask is answered. The root task has said so already.
+    async fn without_ask(&self, caller: &Principal, task: &TaskId, request: &RequestId) -> Result<Snapshot> {
+        loop {
+            let now = self.get(caller, task).await?;
+            if now.task.open_asks.iter().all(|open| open.request_id != *request) {
+                return Ok(now);
+            }
+            let head = self.head(caller, task).await?;
+            self.reader(task.clone(), &head, now.seq).next().await?;
+        }
+    }
+
+    /// Hands a message to a task that runs, or that waits for credentials. `None`: it does neither.
+    pub(super) async fn join(
+        &self,
+        caller: &Principal,
+        task: &TaskId,
+        request: JoinRequest,
+    ) -> Result<Option<Snapshot>> {
+        let JoinRequest { mut message, key, input, options } = request;
+        message.task_id = Some(task.clone());
+        let (reply, told) = oneshot::channel();
+        let joining = Joining { message: message.clone(), key, input, options, reply };
+        if let Some(inbox) = self.around.registry.inbox(task)
+            && inbox.send(Inbox::Join(Box::new(joining))).await.is_ok()
+            && let Ok(told) = told.await
+        {
+            return told.map(Some);
+        }
+        // Nobody said what became of it. The log does.
+        let Snapshot { task, seq } = self.get(caller, task).await?;
+        Ok(task.history.contains(&message).then_some(Snapshot { task, seq }))
+    }
+}
+
+fn check_session(stored: &StoredTask, named: Option<&SessionId>) -> Result<()> {
+    let own = stored.turn.as_ref().map(|turn| &turn.session.id);
+    match named {
+        Some(named) if own != Some(named) => Err(refusal(&Created::OtherSession)),
+        _ => Ok(()),
+    }
+}
+
+fn takes_no_message(task: &Task) -> Error {
+    let state = task.status.state;
+    let text = if task.parent.is_some() && !state.is_terminal() {
+        "The task is the work of a sub-agent, which takes messages only to answer what it asks; send this one to the \
+         task that it works for."
+            .to_owned()
+    } else if state.is_terminal() {
+        format!(
+            "The task is {state} and takes no more messages; send this one without taskId, with its contextId."
+        )
+    } else if state != TaskState::Submitted {
+        "The task is about to end and takes no more messages; send this one without taskId, with its contextId."
+            .to_owned()
+    } else {
+        format!(
+            "The task is {state} and has not begun; send this message without taskId, with its contextId, and it \
+             will be taken up when the task is over."
+        )
+    };
+    Error::new(ErrorKind::UnsupportedOperation, text)
+        .detail("taskId", task.id.as_str())
+        .detail("state", state.as_str())
+}

@@ -1,0 +1,171 @@
+//! Messages that join at an awkward moment: none is lost, doubled, or told as taken when it was not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_engine::EngineConfig;
+use longshore_engine::port::Steering;
+use longshore_model::{
+    AgentEvent, AgentFile, Answer, BlockKind, BlockRef, Delivery, Error, ErrorKind, Part, PermissionReply,
+    RequestId, Result, SendMessage, SessionId, TaskId, TaskState,
+};
+use longshore_testkit::faulty_store::FaultyStore;
+use longshore_testkit::scripted_agent::text_block;
+use tokio::task::JoinHandle;
+
+use crate::harness::{Harness, alice, message, start, start_with};
+
+fn on(task: &TaskId, text: &str) -> SendMessage {
+    let mut command = message("c", text);
+    command.message.task_id = Some(task.clone());
+    command
+}
+
+/// Sends beside whatever the test does.
+fn send(h: &Harness, command: SendMessage) -> JoinHandle<Result<TaskId>> {
+    let engine = h.engine.clone();
+    h.tasks.spawn("test", async move { engine.send(&alice(), command).await.map(|sent| sent.task) })
+}
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(5), what).await.expect("it happens")
+}
+
+fn away() -> Error {
+    Error::new(ErrorKind::AgentUnavailable, "It is away.")
+}
+
+#[tokio::test]
+async fn the_same_message_twice_at_once_is_offered_once() {
+    let mut h = start();
+    let first = h.send("c", "m1").await;
+    let mut turn = h.turn().await;
+    let twice = [send(&h, on(&first.task, "m2")), send(&h, on(&first.task, "m2"))];
+    turn.joined().await;
+    for sent in twice {
+        assert_eq!(soon(sent).await.unwrap().unwrap(), first.task);
+    }
+    assert!(turn.steering.try_recv().is_err(), "it was offered again");
+}
+
+#[tokio::test]
+async fn a_message_to_a_turn_that_is_being_prompted_joins_it_then() {
+    let mut h = start();
+    h.agent.starts.hold();
+    let first = h.send("c", "m1").await;
+    h.reaches(&first.task, TaskState::Working).await;
+    let sent = send(&h, on(&first.task, "m2"));
+    // It waits in the inbox, or with the owner; both come to the same.
+    tokio::task::yield_now().await;
+    h.agent.starts.release(1);
+    let mut turn = h.turn().await;
+    soon(turn.joined()).await;
+    assert_eq!(soon(sent).await.unwrap().unwrap(), first.task);
+}
+
+#[tokio::test]
+async fn answers_and_messages_are_heard_while_a_file_is_kept() {
+    let store = FaultyStore::over(longshore_store::memory());
+    let mut h = start_with(store.clone(), EngineConfig::default());
+    let root = h.send("c", "m1").await;
+    let mut turn = h.turn().await;
+    turn.ask("per_1").await;
+    h.reaches(&root.task, TaskState::InputRequired).await;
+    store.puts.hold();
+    let block = BlockRef { kind: BlockKind::File, ..text_block("prt_file") };
+    let file = AgentFile { name: None, media_type: "image/png".to_owned(), bytes: b"x"[..].into() };
+    turn.report(AgentEvent::File { block, file }).await;
+    let engine = h.engine.clone();
+    let answered = h.tasks.spawn("test", async move {
+        let answer = Answer::Permission { reply: PermissionReply::Once, message: None };
+        engine.answer(&alice(), &RequestId::parse("per_1").expect("a good name"), answer).await
+    });
+    let mut steered = on(&root.task, "m2");
+    steered.wishes.delivery = Delivery::Steer;
+    let joined = send(&h, steered);
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    store.puts.release(1);
+    soon(turn.joined()).await;
+    soon(joined).await.unwrap().unwrap();
+    soon(answered).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_did_not_arrive_is_never_told_as_taken_not_even_at_the_end() {
+    for _ in 0..100 {
+        let mut h = start();
+        let first = h.send("c", "m1").await;
+        let mut turn = h.turn().await;
+        let sent = send(&h, on(&first.task, "m2"));
+        let Steering { expected, go, sent: told, .. } = turn.steering.recv().await.unwrap();
+        expected.send(()).unwrap();
+        go.await.unwrap();
+        for word in 0..20 {
+            turn.say("prt_1", &word.to_string()).await;
+        }
+        told.send(Err(away())).unwrap();
+        turn.complete().await;
+        assert_eq!(soon(sent).await.unwrap().unwrap_err().kind(), ErrorKind::AgentUnavailable);
+        assert_eq!(h.reaches(&first.task, TaskState::Completed).await.history.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_withdrawal_takes_the_message_that_did_not_arrive_and_no_other() {
+    let mut h = start();
+    let first = h.send("c", "m1").await;
+    let mut turn = h.turn().await;
+    let mut other = on(&first.task, "m1");
+    other.message.parts = vec![Part::text("something else")];
+    let sent = send(&h, other);
+    let Steering { expected, go, sent: told, .. } = turn.steering.recv().await.unwrap();
+    expected.send(()).unwrap();
+    go.await.unwrap();
+    told.send(Err(away())).unwrap();
+    soon(sent).await.unwrap().unwrap_err();
+    let history = h.task(&first.task).await.history;
+    assert_eq!(history.len(), 1);
+    assert_eq!(history[0].parts, [Part::text("m1")]);
+}
+
+#[tokio::test]
+async fn more_messages_than_a_task_takes_are_refused() {
+    let mut h = start_with(Arc::new(longshore_store::memory()), EngineConfig::default());
+    let first = h.send("c", "m1").await;
+    let _turn = h.turn().await;
+    let mut sends: Vec<_> = (0..20).map(|number| send(&h, on(&first.task, &format!("j{number}")))).collect();
+    let (refused, _, _) = soon(futures_util::future::select_all(sends.iter_mut())).await;
+    assert_eq!(refused.unwrap().unwrap_err().kind(), ErrorKind::TooManyRequests);
+}
+
+#[tokio::test]
+async fn the_session_that_a_message_names_counts_for_its_delivery() {
+    let mut h = start();
+    h.send("c", "m1").await;
+    let mut turn = h.turn().await;
+    let named = |context: Option<&str>, text: &str, session: &str, delivery| {
+        let mut command = message(context.unwrap_or("x"), text);
+        if context.is_none() {
+            command.message.context_id = None;
+        }
+        command.wishes.session = SessionId::parse(session).ok();
+        command.wishes.delivery = delivery;
+        command
+    };
+    let session = turn.request.session.id.to_string();
+    // From another context the session is busy too.
+    let refused =
+        h.engine.send(&alice(), named(Some("d"), "m2", &session, Delivery::Reject)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::SessionBusy);
+    // Another session than that of the context is refused, and joins nothing.
+    let refused =
+        h.engine.send(&alice(), named(Some("c"), "m3", "ses_other", Delivery::Steer)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidParams);
+    assert!(turn.steering.try_recv().is_err());
+    // By its session alone a message finds the task that runs there.
+    let sent = send(&h, named(None, "m4", &session, Delivery::Steer));
+    soon(turn.joined()).await;
+    assert_eq!(soon(sent).await.unwrap().unwrap(), turn.request.task);
+}

@@ -1,0 +1,129 @@
+//! Sub-agents when something goes wrong: their tasks end, and end as what happened.
+
+use std::time::Duration;
+
+use longshore_engine::{EngineConfig, Opening};
+use longshore_model::{
+    AgentEvent, AgentFile, BlockKind, BlockRef, ChildEvent, ContextId, Failure, ListTasks, Outcome, Part,
+    SessionId, Task, TaskId, TaskState,
+};
+use longshore_testkit::faulty_store::FaultyStore;
+use longshore_testkit::scripted_agent::{StartedTurn, permission, text_block};
+
+use crate::harness::{Harness, alice, message, reason_of, start, start_with, text_of};
+
+/// The first sub-agent's task of the context, once it is there.
+async fn child_of(h: &Harness) -> Task {
+    let query = ListTasks {
+        context_id: ContextId::parse("c").ok(),
+        state: None,
+        status_after: None,
+        page_size: 10,
+        page_token: None,
+        history_length: None,
+        include_artifacts: true,
+    };
+    loop {
+        let listed = h.engine.list(&alice(), query.clone()).await.expect("a list").tasks;
+        if let Some(child) = listed.into_iter().find(|task| task.parent.is_some()) {
+            return child;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn ended(turn: &StartedTurn) {
+    let end = AgentEvent::Ended(Outcome::Completed { remark: None });
+    turn.child("ses_child", ChildEvent::Report(end)).await;
+}
+
+async fn over(h: &Harness, task: &TaskId) -> Task {
+    let wait = async {
+        loop {
+            let task = h.task(task).await;
+            if task.status.state.is_terminal() {
+                return task;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), wait).await.expect("the task ends")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_answers_on_a_sub_agents_task_sees_it_answered() {
+    for _ in 0..20 {
+        let mut h = start();
+        h.send("c", "m1").await;
+        let turn = h.turn().await;
+        turn.call_child("ses_child", "call_1", "x").await;
+        let child = child_of(&h).await;
+        let ask = permission(&SessionId::parse("ses_child").unwrap(), "per_1");
+        turn.report(AgentEvent::Asked(ask)).await;
+        while h.task(&child.id).await.open_asks.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let mut answer = message("c", "a1");
+        answer.message.task_id = Some(child.id.clone());
+        answer.message.parts = vec![Part::text("once")];
+        let sent = h.engine.send(&alice(), answer).await.unwrap();
+        let Opening::Snapshot(snapshot) = &sent.opening else { panic!("it was there before") };
+        assert_eq!(snapshot.task.status.state, TaskState::Working);
+    }
+}
+
+#[tokio::test]
+async fn one_below_a_task_that_waits_for_credentials_ends_with_the_restart() {
+    let mut h = start();
+    let root = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    turn.call_child("ses_child", "call_1", "x").await;
+    let child = child_of(&h).await;
+    turn.report(AgentEvent::Ended(Outcome::AuthRequired(Failure::new("No key.")))).await;
+    h.reaches(&root.task, TaskState::AuthRequired).await;
+    let store = h.stop().await;
+    let h = start_with(store, EngineConfig::default());
+    h.engine.recover().await.unwrap();
+    assert_eq!(over(&h, &child.id).await.status.state, TaskState::Failed);
+    assert_eq!(h.task(&root.task).await.status.state, TaskState::AuthRequired);
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_for_a_moment_costs_a_sub_agent_nothing() {
+    let store = FaultyStore::over(longshore_store::memory());
+    let mut h = start_with(store.clone(), EngineConfig::default());
+    let root = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    // Its task is made, and said not to be.
+    store.deny_next_creates(1);
+    turn.call_child("ses_child", "call_1", "x").await;
+    let child = child_of(&h).await;
+    h.reaches(&child.id, TaskState::Working).await;
+    store.fail_next_files(1);
+    let block = BlockRef { kind: BlockKind::File, ..text_block("prt_file") };
+    let file = AgentFile { name: None, media_type: "image/png".to_owned(), bytes: b"x"[..].into() };
+    turn.child("ses_child", ChildEvent::Report(AgentEvent::File { block, file })).await;
+    let said = AgentEvent::Text { block: text_block("prt_t"), text: "hello".to_owned() };
+    turn.child("ses_child", ChildEvent::Report(said)).await;
+    ended(&turn).await;
+    turn.complete().await;
+    h.reaches(&root.task, TaskState::Completed).await;
+    let child = over(&h, &child.id).await;
+    assert_eq!((child.status.state, text_of(&child).as_str()), (TaskState::Completed, "hello"));
+    assert_eq!(child.artifacts.iter().filter(|artifact| artifact.kind == BlockKind::File).count(), 1);
+}
+
+#[tokio::test]
+async fn one_that_is_called_again_before_its_end_ends_first() {
+    let mut h = start();
+    h.send("c", "m1").await;
+    let turn = h.turn().await;
+    turn.call_child("ses_child", "call_1", "x").await;
+    let first = child_of(&h).await;
+    turn.call_child("ses_child", "call_2", "y").await;
+    ended(&turn).await;
+    turn.complete().await;
+    let first = over(&h, &first.id).await;
+    assert_eq!(first.status.state, TaskState::Failed);
+    assert!(reason_of(&first).contains("called again"), "{}", reason_of(&first));
+}

@@ -1,0 +1,75 @@
+//! Where the gateway listens, and who may call.
+
+use super::super::setting::Fallback::{Computed, Nothing, Value};
+use super::super::setting::{Group, Kind, Setting};
+
+pub const HOST: Setting = Setting {
+    key: "serve.host",
+    flag: Some("host"),
+    env: Some("A2A_HOST"),
+    group: Group::Listener,
+    kind: Kind::Host,
+    fallback: Value("127.0.0.1"),
+    help: "Where to listen. 0.0.0.0 is every IPv4 interface; set the public URL too, then.",
+};
+
+pub const PORT: Setting = Setting {
+    key: "serve.port",
+    flag: Some("port"),
+    env: Some("A2A_PORT"),
+    group: Group::Listener,
+    kind: Kind::Port,
+    fallback: Value("8000"),
+    help: "The port to listen on. 0 takes a free one, which is then shown.",
+};
+
+pub const PUBLIC_URL: Setting = Setting {
+    key: "serve.public_url",
+    flag: Some("public-url"),
+    env: Some("A2A_PUBLIC_URL"),
+    group: Group::Listener,
+    kind: Kind::BaseUrl,
+    fallback: Computed("the address that it listens on"),
+    help: "The URL that clients use, as the agent card says it. Set it behind a proxy.",
+};
+
+pub const MAX_BODY: Setting = Setting {
+    key: "serve.max_request_body_bytes",
+    flag: Some("max-request-body-bytes"),
+    env: Some("A2A_MAX_REQUEST_BODY_BYTES"),
+    group: Group::Listener,
+    kind: Kind::Bytes,
+    fallback: Value("10485760"),
+    help: "The largest request body. A larger one is answered with 413. Files that come with a message count in base64, which is a \
+           third more.",
+};
+
+pub const REQUIRED_EXTENSIONS: Setting = Setting {
+    key: "protocol.required_extensions",
+    flag: Some("required-extensions"),
+    env: Some("LONGSHORE_REQUIRED_EXTENSIONS"),
+    group: Group::Listener,
+    kind: Kind::List,
+    fallback: Nothing,
+    help: "Extensions that every caller must activate, by URI. A call without them is refused, and the card says so.",
+};
+
+pub const BEARER_TOKEN: Setting = Setting {
+    key: "auth.bearer_token",
+    flag: None,
+    env: Some("A2A_BEARER_TOKEN"),
+    group: Group::Auth,
+    kind: Kind::Secret,
+    fallback: Computed("a token made on the first start, when no other credential is set"),
+    help: "One bearer token, for the principal `default`.",
+};
+
+pub const CREDENTIALS: Setting = Setting {
+    key: "auth.credentials",
+    flag: None,
+    env: Some("A2A_STATIC_AUTH_CREDENTIALS"),
+    group: Group::Auth,
+    kind: Kind::Credentials,
+    fallback: Nothing,
+    help: "Who may call: bearer tokens, user names with passwords, and API keys, each with a principal.",
+};

@@ -1,0 +1,118 @@
+//! Where data is kept, what the card says, and what is logged.
+
+use super::super::setting::Fallback::{Computed, Nothing, Value};
+use super::super::setting::{Group, Kind, Setting};
+
+pub const DATA_DIR: Setting = Setting {
+    key: "data.directory",
+    flag: Some("data-dir"),
+    env: Some("LONGSHORE_DATA_DIR"),
+    group: Group::Data,
+    kind: Kind::Path,
+    fallback: Computed(
+        "a directory per workspace under $XDG_DATA_HOME/longshore or ~/.local/share/longshore",
+    ),
+    help: "Where the store, the token and the files of a managed OpenCode are. Only its owner may read it, and it serves \
+           one workspace only.",
+};
+
+pub const STORE: Setting = Setting {
+    key: "data.store",
+    flag: Some("store"),
+    env: Some("A2A_TASK_STORE_BACKEND"),
+    group: Group::Data,
+    kind: Kind::Choice(&["sqlite", "memory", "database"]),
+    fallback: Value("sqlite"),
+    help: "Where tasks are kept. `memory` forgets them at the end; `database` is another word for `sqlite`.",
+};
+
+pub const DATABASE: Setting = Setting {
+    key: "data.database",
+    flag: Some("database"),
+    env: Some("A2A_TASK_STORE_DATABASE_URL"),
+    group: Group::Data,
+    kind: Kind::Database,
+    fallback: Computed("longshore.db in the data directory"),
+    help: "The SQLite file.",
+};
+
+pub const DURABILITY: Setting = Setting {
+    key: "data.durability",
+    flag: Some("durability"),
+    env: Some("LONGSHORE_DURABILITY"),
+    group: Group::Data,
+    kind: Kind::Choice(&["process", "power"]),
+    fallback: Value("process"),
+    help: "What an event that a client has seen survives: a crash of the process, or a loss of power too \
+           (slower: each write waits for the disk).",
+};
+
+pub const TITLE: Setting = Setting {
+    key: "card.title",
+    flag: Some("title"),
+    env: Some("A2A_TITLE"),
+    group: Group::Card,
+    kind: Kind::Text,
+    fallback: Value("Longshore"),
+    help: "The name on the agent card.",
+};
+
+pub const DESCRIPTION: Setting = Setting {
+    key: "card.description",
+    flag: Some("description"),
+    env: Some("A2A_DESCRIPTION"),
+    group: Group::Card,
+    kind: Kind::Text,
+    fallback: Value("A coding agent (OpenCode) that works in one directory."),
+    help: "The description on the agent card.",
+};
+
+pub const CARD_VERSION: Setting = Setting {
+    key: "card.version",
+    flag: Some("agent-version"),
+    env: Some("A2A_VERSION"),
+    group: Group::Card,
+    kind: Kind::Text,
+    fallback: Computed("the version of Longshore"),
+    help: "The version on the agent card.",
+};
+
+pub const PROJECT: Setting = Setting {
+    key: "card.project",
+    flag: Some("project"),
+    env: Some("A2A_PROJECT"),
+    group: Group::Card,
+    kind: Kind::Text,
+    fallback: Nothing,
+    help: "The project that the agent works on, added to the description.",
+};
+
+pub const DOCUMENTATION: Setting = Setting {
+    key: "card.documentation_url",
+    flag: Some("documentation-url"),
+    env: Some("A2A_DOCUMENTATION_URL"),
+    group: Group::Card,
+    kind: Kind::Link,
+    fallback: Nothing,
+    help: "Where people read about this agent.",
+};
+
+pub const LOG_LEVEL: Setting = Setting {
+    key: "log.level",
+    flag: Some("log-level"),
+    env: Some("A2A_LOG_LEVEL"),
+    group: Group::Log,
+    kind: Kind::Choice(&["critical", "error", "warning", "info", "debug", "trace"]),
+    fallback: Value("warning"),
+    help: "How much is written to standard error. No level writes secrets or the text of messages.",
+};
+
+pub const LOG_FORMAT: Setting = Setting {
+    key: "log.format",
+    flag: Some("log-format"),
+    env: Some("LONGSHORE_LOG_FORMAT"),
+    group: Group::Log,
+    kind: Kind::Choice(&["text", "json"]),
+    fallback: Value("text"),
+    help: "For people, or one JSON object a line.",
+};
