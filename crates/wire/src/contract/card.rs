@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use longshore_model::Json;
-use longshore_model::card::{Card, CardExtension, INPUT_MODES, Interface, OUTPUT_MODES};
+use longshore_model::card::{Card, CardExtension, Interface, OUTPUT_MODES};
 
 use super::deployment::Deployment;
 use super::wire_contract::BINDINGS;
@@ -44,7 +44,7 @@ pub fn card(deployment: &Deployment, line: Line, audience: Audience, base: Base)
         extended: true,
         extensions: extensions(deployment, line, audience),
         schemes: deployment.schemes.clone(),
-        input_modes: INPUT_MODES.map(str::to_owned).to_vec(),
+        input_modes: deployment.input_modes(),
         output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),
         skills: skill::skills(deployment, audience),
     }

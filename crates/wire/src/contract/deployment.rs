@@ -1,6 +1,6 @@
 //! The facts that the documents depend on.
 
-use longshore_model::card::AuthScheme;
+use longshore_model::card::{AuthScheme, INPUT_MODES};
 
 use super::environment::Environment;
 use crate::extension::{Exposure, Extension};
@@ -21,6 +21,8 @@ pub struct Deployment {
     pub missing_version: MissingVersion,
     /// What credentials are taken, in any order and as often as they come.
     pub schemes: Vec<AuthScheme>,
+    /// The media types that messages may hold beside those that always may.
+    pub more_input_modes: Vec<String>,
     /// How much of the agent's thinking callers see whose credential does not say.
     pub exposure: Exposure,
     /// Every operation must activate these.
@@ -59,6 +61,17 @@ impl Deployment {
         }
     }
 
+    /// The media types that messages may hold, each once.
+    pub(super) fn input_modes(&self) -> Vec<String> {
+        let mut modes = INPUT_MODES.map(str::to_owned).to_vec();
+        for mode in &self.more_input_modes {
+            if !modes.contains(mode) {
+                modes.push(mode.clone());
+            }
+        }
+        modes
+    }
+
     pub(super) fn url(&self) -> &str {
         self.public_url.trim_end_matches('/')
     }
@@ -75,6 +88,7 @@ impl Default for Deployment {
             lines: Line::ALL.to_vec(),
             missing_version: MissingVersion::default(),
             schemes: vec![AuthScheme::Bearer],
+            more_input_modes: Vec::new(),
             exposure: Exposure::default(),
             required_extensions: Vec::new(),
             directory_override: true,

@@ -24,6 +24,7 @@ pub(crate) fn full() -> Deployment {
         lines: Line::ALL.to_vec(),
         missing_version: MissingVersion::V03,
         schemes: vec![AuthScheme::ApiKey, AuthScheme::Basic, AuthScheme::Bearer, AuthScheme::Bearer],
+        more_input_modes: vec!["application/x-log".to_owned(), "text/plain".to_owned()],
         exposure: Exposure { raw_thinking: false, tool_trace: true },
         required_extensions: vec![Extension::StreamHints],
         directory_override: false,
