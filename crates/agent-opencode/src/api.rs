@@ -337,6 +337,12 @@ pub(crate) struct SessionTime {
     pub(crate) updated: Option<f64>,
 }
 
+/// What OpenCode says about itself.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Health {
+    pub(crate) healthy: bool,
+}
+
 /// The three shapes of an error body in one.
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct ErrorBody {

@@ -18,7 +18,9 @@ use url::Url;
 
 pub(crate) use self::error::CallError;
 use crate::Endpoint;
-use crate::api::{ErrorBody, PermissionAsk, QuestionAsk, Session, Statuses, StoredInfo, StoredMessage};
+use crate::api::{
+    ErrorBody, Health, PermissionAsk, QuestionAsk, Session, Statuses, StoredInfo, StoredMessage,
+};
 use crate::id::{Kind, directory_value, query_value, segment};
 use crate::redact;
 
@@ -119,6 +121,13 @@ impl Client {
         self.post(&path, directory, body.to_string()).await
     }
 
+    /// What OpenCode says about itself. It looks at no directory for that.
+    pub(crate) async fn is_healthy(&self) -> Result<bool> {
+        let request = self.authorized(self.http.request(Method::GET, self.url("global/health")?));
+        let answer: Health = self.json(request).await.map_err(of_a_directory)?;
+        Ok(answer.healthy)
+    }
+
     pub(crate) async fn session(&self, directory: &str, session: &str) -> Result<Session> {
         let path = format!("session/{}", segment(Kind::Session, session)?);
         self.json(self.request(Method::GET, &path, directory, "")?).await
@@ -217,11 +226,14 @@ impl Client {
 
     fn request(&self, method: Method, path: &str, directory: &str, more: &str) -> Result<RequestBuilder> {
         let url = self.url(&format!("{path}?directory={}{more}", directory_value(directory)))?;
-        let request = self.http.request(method, url);
-        Ok(match &self.endpoint.password {
+        Ok(self.authorized(self.http.request(method, url)))
+    }
+
+    fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.endpoint.password {
             Some(password) => request.basic_auth(&self.endpoint.username, Some(password.expose_secret())),
             None => request,
-        })
+        }
     }
 
     /// The base address may have a path of its own, with or without a slash at its end.

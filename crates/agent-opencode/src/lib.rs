@@ -238,6 +238,18 @@ impl Agent for OpenCode {
             Ok(())
         })
     }
+
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            match self.client.is_healthy().await {
+                Ok(true) => Ok(()),
+                Ok(false) => {
+                    Err(Error::new(ErrorKind::AgentUnavailable, "OpenCode says that it is not healthy."))
+                }
+                Err(cause) => Err(cause.into_error("see whether it is healthy")),
+            }
+        })
+    }
 }
 
 impl fmt::Debug for Endpoint {

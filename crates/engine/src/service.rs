@@ -102,6 +102,16 @@ impl Engine {
         Self { around: Surroundings { store, agent, clock, tasks, registry, lanes: Arc::default(), config } }
     }
 
+    /// Whether the agent could work now.
+    pub async fn check_agent(&self) -> Result<()> {
+        self.around.agent.check().await
+    }
+
+    /// Whether tasks could be kept now.
+    pub async fn check_store(&self) -> Result<()> {
+        self.around.store.check().await
+    }
+
     pub async fn get(&self, caller: &Principal, task: &TaskId) -> Result<Snapshot> {
         let stored = self.around.store.get(caller, task).await?;
         let stored = stored.ok_or_else(|| Error::task_not_found(task))?;
@@ -196,6 +206,28 @@ impl Engine {
         let is_behind = cursor < head.seq || head.state.is_terminal();
         let reader = self.reader(task.clone(), &head, cursor);
         Ok(Subscription { opening: Opening::Tail, reader, is_behind })
+    }
+
+    /// The task as it was before an event of its log. `None`: the log is no longer kept from its start.
+    pub async fn task_before(&self, caller: &Principal, task: &TaskId, seq: Seq) -> Result<Option<Task>> {
+        // As many as one read of the log gives a reader.
+        const BATCH: usize = 128;
+        if self.head(caller, task).await?.first > Seq::START.next() {
+            return Ok(None);
+        }
+        let (mut folded, mut cursor): (Option<Task>, _) = (None, Seq::START);
+        while cursor.next() < seq {
+            let entries = self.around.store.read(task, cursor, BATCH).await?;
+            let Some(last) = entries.last().map(|entry| entry.seq) else { break };
+            for entry in entries.iter().filter(|entry| entry.seq < seq) {
+                match &mut folded {
+                    Some(task) => task.apply(&entry.event),
+                    None => folded = Task::begin(task.clone(), &entry.event),
+                }
+            }
+            cursor = last;
+        }
+        Ok(folded)
     }
 
     /// Waits until the task is over or asks something, and gives it as it is then.

@@ -47,6 +47,10 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move { self.kept().create(create) })
     }

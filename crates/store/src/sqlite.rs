@@ -199,6 +199,14 @@ impl Store for SqliteStore {
         let id = id.clone();
         Box::pin(self.whole.run(move |db| files::read(db, &id, offset, length)))
     }
+
+    /// The writer is asked too: it waits where a write would wait, and takes the lock that a write takes.
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.quick.run(read::anything).await?;
+            self.writer.run(read::anything).await
+        })
+    }
 }
 
 /// SQLite's integers have a sign. A number beyond them is no event's, and nothing comes after it.

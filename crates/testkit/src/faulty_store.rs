@@ -105,6 +105,13 @@ fn check(is_broken: &AtomicBool) -> Result<()> {
 }
 
 impl Store for FaultyStore {
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            check(&self.logs_are_broken)?;
+            self.inner.check().await
+        })
+    }
+
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
         Box::pin(async move {
             self.appends.pass().await;

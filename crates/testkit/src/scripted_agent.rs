@@ -34,6 +34,7 @@ pub struct ScriptedAgent {
     pub starts: Gate,
     pub aborts: Gate,
     pub replies: Gate,
+    pub checks: Gate,
 }
 
 /// Lets calls through, or holds them until the test releases some.
@@ -69,6 +70,9 @@ pub struct Log {
     pub prompted: Vec<TurnRequest>,
     pub aborted: Vec<Session>,
     pub replied: Vec<(RequestId, Answer)>,
+    /// How often it was asked how it is.
+    pub checked: usize,
+    is_down: bool,
     refusals: VecDeque<Error>,
     admissions: VecDeque<Error>,
     /// Sessions that somebody made at the agent itself.
@@ -196,6 +200,11 @@ impl ScriptedAgent {
         self.lock().busy.insert(session.clone());
     }
 
+    /// From now on it says that it cannot work, or that it can.
+    pub fn set_down(&self, is_down: bool) {
+        self.lock().is_down = is_down;
+    }
+
     /// The next turn makes the agent panic.
     pub fn panic_next(&self) {
         self.lock().panics += 1;
@@ -289,6 +298,18 @@ impl Agent for ScriptedAgent {
         Box::pin(async move {
             self.lock().aborted.push(session.clone());
             self.aborts.pass().await;
+            Ok(())
+        })
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.checks.pass().await;
+            let mut log = self.lock();
+            log.checked += 1;
+            if log.is_down {
+                return Err(Error::new(ErrorKind::AgentUnavailable, "The agent cannot be reached."));
+            }
             Ok(())
         })
     }

@@ -1,6 +1,6 @@
 //! Sessions and prompt names.
 
-use longshore_testkit::fake_opencode::Turn as Script;
+use longshore_testkit::fake_opencode::{Fault, Turn as Script};
 
 use super::*;
 
@@ -63,5 +63,28 @@ async fn prompt_names_are_new_and_in_order() {
     let names: Vec<PromptId> = (0..1000).map(|_| bench.agent.new_prompt()).collect();
     assert!(names.is_sorted(), "each sorts after the one before");
     assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn whether_opencode_can_work_is_asked_of_opencode() {
+    let bench = Bench::new();
+    bench.agent.check().await.unwrap();
+    for (fault, words) in [
+        (Fault::Status(401), "user name or password"),
+        (Fault::Status(503), "status 503"),
+        (Fault::Status(404), "does not answer like OpenCode"),
+        (Fault::Html, "does not answer like OpenCode"),
+        (Fault::Body("{\"healthy\":false,\"version\":\"1\"}"), "not healthy"),
+    ] {
+        bench.fake.fault_once("GET", "/global/health", fault);
+        let error = bench.agent.check().await.unwrap_err();
+        assert!(error.message().contains(words), "{words}: {error}");
+    }
+    bench.fake.kill().await;
+    let error = bench.agent.check().await.unwrap_err();
+    assert_eq!(error.kind(), longshore_model::ErrorKind::AgentUnavailable);
+    bench.fake.come_back();
+    bench.agent.check().await.unwrap();
     bench.stop().await;
 }

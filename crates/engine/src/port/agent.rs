@@ -53,6 +53,9 @@ pub trait Agent: Send + Sync + Debug {
 
     /// Stops whatever runs in the session. Stopping an idle session is no error.
     fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>>;
+
+    /// Whether the agent could work now. It is really asked, by something that costs it nothing.
+    fn check(&self) -> BoxFuture<'_, Result<()>>;
 }
 
 /// What a caller wishes of the agent.

@@ -98,6 +98,9 @@ pub trait Store: Send + Sync + Debug {
         offset: u64,
         length: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>>>;
+
+    /// Whether the store could be read and written now. It is really asked, by something that changes nothing.
+    fn check(&self) -> BoxFuture<'_, Result<()>>;
 }
 
 /// A file to be kept.
