@@ -2,44 +2,58 @@
 //!
 //! In order: what is public, the credential, the line (REST: from the head; JSON-RPC: with the method), the path, the
 //! verb, the extensions that every caller must know. So a caller without a credential learns nothing about paths. A file is
-//! a file to clients of every line.
+//! a file to clients of every line, and so are health and the documents.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::header::{ALLOW, WWW_AUTHENTICATE};
+use http::header::{ALLOW, AUTHORIZATION, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode};
 use longshore_engine::Engine;
 use longshore_model::{Error, ErrorKind, Result};
+use longshore_wire::contract::MissingVersion;
 use longshore_wire::extension::{self, Activated, Extension};
 use longshore_wire::jsonrpc::Id;
+use longshore_wire::surface::Access;
+use longshore_wire::v03::Dialect;
 use tokio_util::sync::CancellationToken;
 
 use crate::EdgeConfig;
 use crate::auth::{Caller, Credentials};
 use crate::body::BodyLimits;
-use crate::card::CardAnswer;
+use crate::compress;
+use crate::documents::{Asked, Documents};
 use crate::extensions;
 use crate::file;
-use crate::line::{self, Line, VERSION_HEADER};
-use crate::media::Media;
+use crate::line::{Head, Line};
 use crate::operation::Operations;
-use crate::query;
 use crate::reply::{self, Response};
-use crate::route::{self, Resolved, Route};
+use crate::route::{self, Resolved, Route, Target};
+use crate::shape::Shape;
 use crate::sse::StreamSettings;
 
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     credentials: Credentials,
     challenge: HeaderValue,
-    card: CardAnswer,
     required: Vec<Extension>,
+    missing_version: MissingVersion,
+    gzip_minimum: usize,
+    pub(crate) documents: Documents,
     pub(crate) limits: BodyLimits,
     pub(crate) streams: StreamSettings,
     pub(crate) operations: Operations,
+}
+
+/// The head of a request, looked at.
+#[derive(Debug)]
+pub(crate) struct Incoming<'a> {
+    pub(crate) parts: &'a Parts,
+    pub(crate) head: Head,
+    target: Target,
 }
 
 impl Dispatcher {
@@ -47,10 +61,12 @@ impl Dispatcher {
         let challenge = HeaderValue::try_from(config.credentials.challenge())
             .expect("the challenges are made of fixed words");
         Self {
-            card: CardAnswer::new(&config.card),
+            documents: Documents::new(&config, engine.clone(), closing.clone()),
             credentials: config.credentials,
             challenge,
-            required: config.required_extensions,
+            required: config.deployment.required_extensions,
+            gzip_minimum: config.gzip_minimum,
+            missing_version: config.deployment.missing_version,
             limits: BodyLimits { max_bytes: config.max_body_bytes, timeout: config.body_timeout },
             streams: StreamSettings { keep_alive: config.keep_alive, closing: closing.clone() },
             // Half of the grace to wait, half to write the answer.
@@ -58,7 +74,7 @@ impl Dispatcher {
                 engine,
                 closing,
                 patience: config.shutdown_grace / 2,
-                exposure: config.exposure,
+                exposure: config.deployment.exposure,
             },
         }
     }
@@ -70,135 +86,206 @@ impl Dispatcher {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let (parts, body) = request.into_parts();
-        let answered = AssertUnwindSafe(self.dispatch(&parts, body)).catch_unwind().await;
+        let target = route::resolve(parts.uri.path());
+        let head = Head::of(&parts, target.base, self.missing_version);
+        let incoming = Incoming { parts: &parts, head, target };
+        let answered = AssertUnwindSafe(self.dispatch(&incoming, body)).catch_unwind().await;
         let mut response = answered.unwrap_or_else(|_| {
             // The panic hook has written what and where.
-            let mut response = refuse(&parts, &Error::internal("a handler panicked"));
+            let mut response = incoming.refuse(&Error::internal("a handler panicked"));
             *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
             response
         });
-        response.headers_mut().insert(VERSION_HEADER, HeaderValue::from_static(Line::V1.version()));
-        response
+        reply::of_line(&mut response, incoming.shape().line);
+        compress::answer(response, &parts.headers, self.gzip_minimum).await
     }
 
-    async fn dispatch<B>(&self, parts: &Parts, body: B) -> Response
+    async fn dispatch<B>(&self, incoming: &Incoming<'_>, body: B) -> Response
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let resolved = route::resolve(parts.uri.path());
-        if let Resolved::Route(route) = &resolved
-            && route.is_public()
-        {
-            return self.public(route, parts);
-        }
-        let caller = match self.credentials.authenticate(&parts.headers) {
+        let caller = match self.caller(incoming) {
             Ok(caller) => caller,
             Err(error) => {
-                let mut response = refuse(parts, &error);
+                let mut response = incoming.refuse(&error);
                 response.headers_mut().insert(WWW_AUTHENTICATE, self.challenge.clone());
                 return response;
             }
         };
-        if is_rpc(parts) {
-            return self.rpc(&caller, parts, body).await;
+        let caller = caller.as_deref();
+        if let (true, Some(caller)) = (incoming.is_rpc(), caller) {
+            return self.rpc(caller, incoming, body).await;
         }
-        if let Resolved::Route(route @ Route::File(id)) = &resolved {
-            return self.file(&caller, route, id, parts).await;
-        }
-        let route = match served(parts, resolved) {
-            Ok(route) => route,
-            Err(error) => return refuse(parts, &error),
+        let activated = extensions::activated(&incoming.parts.headers);
+        let answered = match self.served_to_all(caller, incoming).await {
+            Some(answered) => answered,
+            None => self.operation(caller, incoming, body).await,
         };
-        if !route.verbs().contains(&parts.method) {
-            return wrong_verb(&route, parts);
+        let mut response = answered.unwrap_or_else(|error| refused(incoming, &error));
+        if let Some(named) = incoming.echoed(activated) {
+            extensions::echo(&mut response, named);
         }
-        let activated = extensions::activated(&parts.headers);
-        let answered = match self.check_required(activated) {
-            Ok(()) => self.rest(&caller, &route, parts, body).await,
-            Err(error) => Err(error),
-        };
-        match answered {
-            Ok(mut response) => {
-                extensions::echo(&mut response, extensions::public(activated));
-                response
+        response
+    }
+
+    /// Who asks. `None`: nobody that we know, and what is asked for is for everybody.
+    fn caller(&self, incoming: &Incoming<'_>) -> Result<Option<Arc<Caller>>> {
+        let headers = &incoming.parts.headers;
+        let access = incoming.route().map_or(Access::Credential, Route::access);
+        let shows_none = || !headers.contains_key(AUTHORIZATION) && !headers.contains_key("x-api-key");
+        match access {
+            Access::Anybody => Ok(None),
+            // Whoever shows a credential is told when it is a wrong one.
+            Access::Graded if shows_none() => Ok(None),
+            Access::Graded | Access::Credential => self.credentials.authenticate(headers).map(Some),
+        }
+    }
+
+    /// What is no operation, and the same on every line. `None`: it is something else.
+    async fn served_to_all(
+        &self,
+        caller: Option<&Caller>,
+        incoming: &Incoming<'_>,
+    ) -> Option<Result<Response>> {
+        let route = incoming.route()?;
+        let is_one =
+            matches!(route, Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_));
+        if !is_one {
+            return None;
+        }
+        if let Err(error) = incoming.check_verb(route) {
+            return Some(Err(error));
+        }
+        let asked = incoming.asked(caller, incoming.head.wanted(), Dialect::Rpc);
+        Some(Ok(match (route, caller) {
+            (Route::Card, _) => self.documents.card(&asked),
+            (Route::OpenApi, _) => self.documents.openapi(&asked),
+            (Route::Health, _) => self.documents.health(&asked).await,
+            (Route::File(id), Some(caller)) => {
+                return Some(file::answer(&self.operations.engine, caller, id, incoming.parts).await);
             }
-            Err(error) => refuse(parts, &error),
+            _ => reply::empty(StatusCode::OK),
+        }))
+    }
+
+    /// An operation by REST.
+    async fn operation<B>(
+        &self,
+        caller: Option<&Caller>,
+        incoming: &Incoming<'_>,
+        body: B,
+    ) -> Result<Response>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let (line, route) = incoming.served()?;
+        incoming.check_verb(route)?;
+        let caller = caller.ok_or_else(|| Error::internal("an operation without a caller"))?;
+        self.check_required(Shape::rest(line).rules().activated(&incoming.parts.headers))?;
+        if *route == Route::ExtendedCard {
+            let asked = incoming.asked(Some(caller), Some(line), Dialect::Rest);
+            return Ok(self.documents.extended_card(&asked));
         }
+        self.rest(caller, route, incoming, line, body).await
     }
 
     /// Refuses an operation whose caller does not know what every caller must know.
     pub(crate) fn check_required(&self, activated: Activated) -> Result<()> {
         extension::check_required(activated, &self.required)
     }
+}
 
-    async fn file(&self, caller: &Caller, route: &Route, id: &str, parts: &Parts) -> Response {
-        if !route.verbs().contains(&parts.method) {
-            return wrong_verb(route, parts);
-        }
-        let answered = file::answer(&self.operations.engine, caller, id, parts).await;
-        answered.unwrap_or_else(|error| refuse(parts, &error))
+impl Incoming<'_> {
+    /// How it is answered as long as only the head is known.
+    pub(crate) fn shape(&self) -> Shape {
+        let line = self.head.shape(self.target.line);
+        if self.is_rpc() { Shape::rpc(line) } else { Shape::rest(line) }
     }
 
-    /// The card is served to clients of every line: it is where they learn which lines there are.
-    fn public(&self, route: &Route, parts: &Parts) -> Response {
-        if !route.verbs().contains(&parts.method) {
-            return wrong_verb(route, parts);
+    /// Tells an error in the shape of the line and binding that the request was meant for.
+    pub(crate) fn refuse(&self, error: &Error) -> Response {
+        self.shape().refuse(&Id::Null, &self.parts.headers, error)
+    }
+
+    pub(crate) fn asked<'a>(
+        &'a self,
+        caller: Option<&'a Caller>,
+        line: Option<Line>,
+        dialect: Dialect,
+    ) -> Asked<'a> {
+        Asked { line, base: self.target.base, caller, dialect, parts: self.parts }
+    }
+
+    fn is_rpc(&self) -> bool {
+        self.parts.method == Method::POST && self.route() == Some(&Route::Rpc)
+    }
+
+    fn route(&self) -> Option<&Route> {
+        match &self.target.resolved {
+            Resolved::Route(route) => Some(route),
+            Resolved::UnknownTenant(_) | Resolved::Unknown => None,
         }
-        match route {
-            Route::Card => {
-                let mut response = self.card.answer(&parts.method, &parts.headers);
-                extensions::echo(&mut response, extensions::public(extensions::activated(&parts.headers)));
-                response
+    }
+
+    /// The line and route of a REST request, if its line is served and has its path.
+    fn served(&self) -> Result<(Line, &Route)> {
+        let line = self.head.line(self.target.line)?;
+        let elsewhere = self.target.line.filter(|own| *own != line);
+        let problem = match (&self.target.resolved, elsewhere) {
+            (Resolved::Route(route), None) => return Ok((line, route)),
+            (Resolved::Route(_), Some(own)) => {
+                let (line, own) = (line.version(), own.version());
+                format!("This path is of A2A {own}, and the request of {line}; send A2A-Version: {own}.")
             }
-            _ => reply::empty(StatusCode::OK),
+            (Resolved::UnknownTenant(tenant), _) => {
+                return Err(Error::new(
+                    ErrorKind::RouteNotFound,
+                    "The path begins with a tenant, and no tenants are configured; leave the first segment out.",
+                )
+                .detail("tenant", tenant));
+            }
+            (Resolved::Unknown, _) => {
+                "There is no such path; the card at /.well-known/agent-card.json lists the interfaces."
+                    .to_owned()
+            }
+        };
+        Err(Error::new(ErrorKind::RouteNotFound, problem))
+    }
+
+    fn check_verb(&self, route: &Route) -> Result<()> {
+        if route.verbs().contains(&self.parts.method) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::VerbNotAllowed,
+            format!("This path does not take this verb; it takes {}.", verbs(route)),
+        ))
+    }
+
+    /// The extensions that the answer names, of those that were asked for. The extended card has all of them.
+    fn echoed(&self, activated: Activated) -> Option<Activated> {
+        match self.route()? {
+            Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => None,
+            Route::ExtendedCard => Some(activated),
+            _ => Some(extensions::public(activated)),
         }
     }
 }
 
-/// The route of a REST request, if its line is served and its path is known.
-fn served(parts: &Parts, resolved: Resolved) -> Result<Route> {
-    line::named(&parts.headers, &query::pairs(parts.uri.query()))?;
-    match resolved {
-        Resolved::Route(route) => Ok(route),
-        Resolved::UnknownTenant(tenant) => Err(Error::new(
-            ErrorKind::RouteNotFound,
-            "The path begins with a tenant, and no tenants are configured; leave the first segment out.",
-        )
-        .detail("tenant", tenant)),
-        Resolved::Unknown => Err(Error::new(
-            ErrorKind::RouteNotFound,
-            "There is no such path; the card at /.well-known/agent-card.json lists the interfaces.",
-        )),
+fn refused(incoming: &Incoming<'_>, error: &Error) -> Response {
+    let mut response = incoming.refuse(error);
+    if let (ErrorKind::VerbNotAllowed, Some(route)) = (error.kind(), incoming.route()) {
+        let allow = HeaderValue::try_from(verbs(route)).expect("verbs may stand in a header");
+        response.headers_mut().insert(ALLOW, allow);
     }
-}
-
-fn wrong_verb(route: &Route, parts: &Parts) -> Response {
-    let verbs: Vec<&str> = route.verbs().iter().map(Method::as_str).collect();
-    let verbs = verbs.join(", ");
-    let error = Error::new(
-        ErrorKind::VerbNotAllowed,
-        format!("This path does not take this verb; it takes {verbs}."),
-    );
-    let mut response = refuse(parts, &error);
-    let allow = HeaderValue::try_from(verbs).expect("verbs may stand in a header");
-    response.headers_mut().insert(ALLOW, allow);
     response
 }
 
-/// Tells an error in the shape of the binding that the request was meant for.
-fn refuse(parts: &Parts, error: &Error) -> Response {
-    if is_rpc(parts) {
-        reply::log(error, "JSON-RPC");
-        reply::rpc_error(&Id::Null, error)
-    } else {
-        reply::log(error, "REST");
-        reply::rest_error(error, Media::of_answer(&parts.headers))
-    }
-}
-
-fn is_rpc(parts: &Parts) -> bool {
-    parts.method == Method::POST && route::is_root(parts.uri.path())
+fn verbs(route: &Route) -> String {
+    let verbs: Vec<&str> = route.verbs().iter().map(Method::as_str).collect();
+    verbs.join(", ")
 }
 
 #[cfg(test)]
@@ -212,8 +299,8 @@ mod tests {
     use http_body_util::BodyExt;
     use longshore_engine::port::SystemClock;
     use longshore_engine::{EngineConfig, EngineParts, Tasks};
-    use longshore_model::card::Card;
     use longshore_testkit::scripted_agent::ScriptedAgent;
+    use longshore_wire::contract::Deployment;
 
     use super::*;
 
@@ -239,22 +326,8 @@ mod tests {
             tasks: Tasks::new(),
             config: EngineConfig::default(),
         });
-        let card = Card {
-            name: String::new(),
-            description: String::new(),
-            version: String::new(),
-            documentation_url: None,
-            interfaces: Vec::new(),
-            streaming: true,
-            extended: false,
-            extensions: Vec::new(),
-            schemes: Vec::new(),
-            input_modes: Vec::new(),
-            output_modes: Vec::new(),
-            skills: Vec::new(),
-        };
         let credentials = Credentials::builder().api_key("key".into(), "ada").build().unwrap();
-        Dispatcher::new(engine, EdgeConfig::new(card, credentials), CancellationToken::new())
+        Dispatcher::new(engine, EdgeConfig::new(Deployment::default(), credentials), CancellationToken::new())
     }
 
     #[tokio::test]
@@ -263,6 +336,11 @@ mod tests {
         for (path, shape) in [
             ("/", "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32603,"),
             ("/message:send", "{\"error\":{\"code\":500,\"status\":\"INTERNAL\","),
+            ("/a2a/0.3", "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32603,"),
+            (
+                "/v1/message:send",
+                "{\"message\":\"The gateway failed to handle this request; its log says why.\",",
+            ),
         ] {
             let request = Request::post(path)
                 .header("x-api-key", "key")

@@ -1,72 +1,129 @@
 //! The JSON-RPC binding: `POST /`.
 //!
-//! In order: media type, body, envelope, required extensions, protocol line, method, parameters. A request without an id is a
-//! notification: sends and cancels are done, reads are not, and the answer is 204 whatever came of it.
+//! In order: media type, body, envelope, protocol line, required extensions, method, parameters. A request without an id is
+//! a notification: sends and cancels are done, reads are not, and the answer is 204 whatever came of it. On the line whose
+//! operations want an id, nothing is done for one without.
 
 use http::StatusCode;
-use http::request::Parts;
-use longshore_model::Result;
+use longshore_model::{CancelTask, Error, GetTask, ListTasks, Result, SendMessage, SubscribeToTask};
 use longshore_wire::extension::Activated;
 use longshore_wire::jsonrpc::{self as envelope, Id};
 use longshore_wire::v1::method::Method;
-use longshore_wire::v1::{decode, extension};
+use longshore_wire::v03::Dialect;
+use longshore_wire::{contract, v1, v03};
 
 use crate::auth::Caller;
-use crate::dispatch::Dispatcher;
+use crate::dispatch::{Dispatcher, Incoming};
+use crate::line::{self, Line};
 use crate::media::{self, Media};
 use crate::operation::{self, Operation, Outcome};
 use crate::reply::{self, Response};
+use crate::shape::Shape;
 use crate::sse::{self, Envelope};
-use crate::{body, extensions, line, query};
+use crate::{body, extensions};
+
+/// What a method asks for.
+enum Wanted {
+    Operation(Box<Operation>),
+    ExtendedCard,
+}
+
+/// How one line reads the parameters of the operations.
+struct Decoders {
+    method: fn(&str) -> Option<Method>,
+    send: fn(&str) -> Result<SendMessage>,
+    get: fn(&str) -> Result<GetTask>,
+    list: fn(&str) -> Result<ListTasks>,
+    cancel: fn(&str) -> Result<CancelTask>,
+    subscribe: fn(&str) -> Result<SubscribeToTask>,
+}
+
+const V1: Decoders = Decoders {
+    method: Method::parse,
+    send: v1::decode::send_message,
+    get: v1::decode::get_task,
+    list: v1::decode::list_tasks,
+    cancel: v1::decode::cancel_task,
+    subscribe: v1::decode::subscribe,
+};
+
+const V03: Decoders = Decoders {
+    method: v03::method::parse,
+    send: |params| v03::decode::send_message(Dialect::Rpc, params),
+    get: v03::decode::get_task,
+    list: v03::decode::list_tasks,
+    cancel: v03::decode::cancel_task,
+    subscribe: v03::decode::subscribe,
+};
 
 impl Dispatcher {
-    pub(crate) async fn rpc<B>(&self, caller: &Caller, parts: &Parts, body: B) -> Response
+    pub(crate) async fn rpc<B>(&self, caller: &Caller, incoming: &Incoming<'_>, body: B) -> Response
     where
         B: http_body::Body<Data = bytes::Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
+        let headers = &incoming.parts.headers;
         let read = async {
-            media::check_content_type(&parts.headers, true)?;
-            body::read(&parts.headers, body, self.limits).await
+            media::check_content_type(headers, true)?;
+            body::read(headers, body, self.limits).await
         };
         let body = match read.await {
             Ok(body) => body,
-            Err(error) => return refuse(&Id::Null, &error),
+            Err(error) => return incoming.refuse(&error),
         };
         let call = match envelope::parse(&body) {
             Ok(call) => call,
-            Err(rejected) => return refuse(&rejected.id, &rejected.error),
+            Err(rejected) => return incoming.shape().refuse(&rejected.id, headers, &rejected.error),
         };
-        let activated = extensions::activated(&parts.headers);
-        let named = extensions::of_method(&call.method, activated);
-        let mut response = self.called(caller, parts, call, activated).await;
+        let own = line::of_method(&call.method, headers);
+        let shape = Shape::rpc(incoming.head.shape(own));
+        let named = echoed(shape.line, &call.method, extensions::activated(headers));
+        let mut response = match incoming.head.line(own) {
+            Ok(_) => self.called(caller, incoming, call, shape).await,
+            // Before anything is looked at. A notification is not answered, whatever is wrong with it.
+            Err(error) => match &call.id {
+                Some(id) => shape.refuse(id, headers, &error),
+                None => silent(&error),
+            },
+        };
         extensions::echo(&mut response, named);
+        reply::of_line(&mut response, shape.line);
         response
     }
 
     async fn called(
         &self,
         caller: &Caller,
-        parts: &Parts,
+        incoming: &Incoming<'_>,
         call: envelope::Request<'_>,
-        activated: Activated,
+        shape: Shape,
     ) -> Response {
+        let headers = &incoming.parts.headers;
         let params = call.params.map_or("{}", |params| params.get());
-        let operation = self
-            .check_required(activated)
-            .and_then(|()| named_operation(parts, &call.method, params, activated));
+        let activated = shape.rules().activated(headers);
+        let wanted =
+            self.check_required(activated).and_then(|()| wanted(shape.line, &call.method, params, activated));
         let Some(id) = call.id else {
-            let done = match operation {
-                Ok(operation) => self.operations.notify(caller, operation, activated).await,
-                Err(error) => Err(error),
+            return match wanted {
+                Ok(wanted) if !may_notify(&wanted, shape) => shape.refuse(&Id::Null, headers, &no_id()),
+                Ok(Wanted::ExtendedCard) => reply::empty(StatusCode::NO_CONTENT),
+                Ok(Wanted::Operation(operation)) => {
+                    match self.operations.notify(caller, *operation, activated).await {
+                        Ok(()) => reply::empty(StatusCode::NO_CONTENT),
+                        Err(error) => silent(&error),
+                    }
+                }
+                Err(error) => silent(&error),
             };
-            if let Err(error) = done {
-                reply::log(&error, "notification");
-            }
-            return reply::empty(StatusCode::NO_CONTENT);
         };
-        let outcome = match operation {
-            Ok(operation) => self.operations.perform(caller, operation, &parts.headers).await,
+        let outcome = match wanted {
+            Ok(Wanted::Operation(operation)) => {
+                self.operations.perform(caller, *operation, headers, shape).await
+            }
+            Ok(Wanted::ExtendedCard) => {
+                let asked = incoming.asked(Some(caller), Some(shape.line), Dialect::Rpc);
+                Ok(Outcome::Json(self.documents.extended_card_json(&asked)))
+            }
             Err(error) => Err(error),
         };
         match outcome {
@@ -74,34 +131,63 @@ impl Dispatcher {
                 reply::json(StatusCode::OK, Media::Json, envelope::result(&id, &result))
             }
             Ok(Outcome::Events(opened)) => {
-                reply::events(sse::frames(*opened, Envelope::rpc(id), self.streams.clone()))
+                reply::events(sse::frames(*opened, Envelope::rpc(shape.line, id), self.streams.clone()))
             }
-            Err(error) => refuse(&id, &error),
+            Err(error) => shape.refuse(&id, headers, &error),
         }
     }
 }
 
-fn refuse(id: &Id, error: &longshore_model::Error) -> Response {
-    reply::log(error, "JSON-RPC");
-    reply::rpc_error(id, error)
-}
-
-fn named_operation(parts: &Parts, method: &str, params: &str, activated: Activated) -> Result<Operation> {
-    line::named(&parts.headers, &query::pairs(parts.uri.query()))?;
-    if let Some(method) = extension::Method::find(method) {
-        return method.read(params, activated).map(Operation::Extension);
+fn wanted(line: Line, method: &str, params: &str, activated: Activated) -> Result<Wanted> {
+    if let Some(method) = v1::extension::Method::find(method) {
+        let call = method.read(params, activated)?;
+        return Ok(Wanted::Operation(Operation::Extension(call).into()));
     }
-    Ok(match line::method(method)? {
-        Method::SendMessage => Operation::Send(decode::send_message(params)?),
-        Method::SendStreamingMessage => Operation::Stream(decode::send_message(params)?),
-        Method::GetTask => Operation::Get(decode::get_task(params)?),
-        Method::ListTasks => Operation::List(decode::list_tasks(params)?),
-        Method::CancelTask => Operation::Cancel(decode::cancel_task(params)?),
-        Method::SubscribeToTask => Operation::Subscribe(decode::subscribe(params)?),
+    let decoders = match line {
+        Line::V1 => V1,
+        Line::V03 => V03,
+    };
+    let Some(known) = (decoders.method)(method) else {
+        return Err(contract::unsupported_method(line, method));
+    };
+    let operation = match known {
+        Method::SendMessage => Operation::Send((decoders.send)(params)?),
+        Method::SendStreamingMessage => Operation::Stream((decoders.send)(params)?),
+        Method::GetTask => Operation::Get((decoders.get)(params)?),
+        Method::ListTasks => Operation::List((decoders.list)(params)?),
+        Method::CancelTask => Operation::Cancel((decoders.cancel)(params)?),
+        Method::SubscribeToTask => Operation::Subscribe((decoders.subscribe)(params)?),
         Method::CreateTaskPushNotificationConfig
         | Method::GetTaskPushNotificationConfig
         | Method::ListTaskPushNotificationConfigs
         | Method::DeleteTaskPushNotificationConfig => return Err(operation::push_not_supported()),
-        Method::GetExtendedAgentCard => return Err(operation::no_extended_card()),
-    })
+        Method::GetExtendedAgentCard => return Ok(Wanted::ExtendedCard),
+    };
+    Ok(Wanted::Operation(operation.into()))
+}
+
+/// What the answer names: for the extended card, which declares all extensions, all that were asked for.
+fn echoed(line: Line, method: &str, activated: Activated) -> Activated {
+    let known = match line {
+        Line::V1 => Method::parse(method),
+        Line::V03 => v03::method::parse(method),
+    };
+    match known {
+        Some(Method::GetExtendedAgentCard) => activated,
+        _ => extensions::of_method(method, activated),
+    }
+}
+
+fn may_notify(wanted: &Wanted, shape: Shape) -> bool {
+    shape.rules().notifies_operations
+        || matches!(wanted, Wanted::Operation(operation) if matches!(**operation, Operation::Extension(_)))
+}
+
+fn no_id() -> Error {
+    Error::invalid("id", "is required")
+}
+
+fn silent(error: &Error) -> Response {
+    reply::log(error, "notification");
+    reply::empty(StatusCode::NO_CONTENT)
 }

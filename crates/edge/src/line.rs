@@ -1,85 +1,120 @@
-//! Which protocol line a request speaks. The only place that decides it.
+//! Which protocol line a request is of. The only place that decides it.
 //!
-//! `A2A-Version` says it: the header, else the query parameter of the same name, by major and minor number. A request
-//! without it is of the line that its method or path belongs to: only the 1.0 line has Pascal-case methods and REST
-//! paths at the root. A slash method or a path under `/v1` is of the 0.3 line, which is not served: the method and
-//! the path are then unknown, and the answer says what is served.
+//! `A2A-Version` says it: the header, else the query parameter of the same name, by major and minor number. Else the path
+//! does, where it is under the base of one line. Else the method or path that only one line has: slash methods and paths
+//! under `/v1` are of 0.3, Pascal-case methods and REST paths at the root are of 1.0. The methods of the extensions have
+//! the same names on both; without a version they are of 0.3, whose callers never activated anything, unless the caller
+//! does. Whoever wants to be strict takes every request without a version for 0.3.
 
 use http::HeaderMap;
+use http::request::Parts;
 use longshore_model::{Error, ErrorKind, Result};
-use longshore_wire::v1::method::Method;
+use longshore_wire::contract::MissingVersion;
+use longshore_wire::extension::{HEADER, OLD_HEADER};
+pub(crate) use longshore_wire::surface::Line;
+
+use crate::query;
 
 pub(crate) const VERSION_HEADER: &str = "a2a-version";
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Line {
-    V1,
+/// What the head of a request says about its line.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    named: Named,
+    /// The line under whose base the path is.
+    base: Option<Line>,
+    missing: MissingVersion,
 }
 
-impl Line {
-    /// As the answer's `A2A-Version` and the card spell it.
-    pub(crate) fn version(self) -> &'static str {
-        match self {
-            Self::V1 => "1.0",
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Named {
+    Nothing,
+    Line(Line),
+    /// Not served, by the caller's own word.
+    Other(String),
+}
+
+impl Head {
+    pub(crate) fn of(parts: &Parts, base: Option<Line>, missing: MissingVersion) -> Self {
+        Self { named: named(&parts.headers, &query::pairs(parts.uri.query())), base, missing }
+    }
+
+    /// The line of the request. `own`: the only line that has its method or path. An error names what is served.
+    pub(crate) fn line(&self, own: Option<Line>) -> Result<Line> {
+        match &self.named {
+            Named::Nothing => Ok(self.unless_named(own)),
+            Named::Line(line) if self.base.is_none_or(|base| base == *line) => Ok(*line),
+            Named::Line(line) => Err(self.not_supported(line.version(), own)),
+            Named::Other(word) => Err(self.not_supported(word, own)),
         }
+    }
+
+    /// The line in whose shape the request is answered, also one that is of no line that is served.
+    pub(crate) fn shape(&self, own: Option<Line>) -> Line {
+        self.line(own).unwrap_or_else(|_| self.unless_named(own))
+    }
+
+    /// What a document is to be about: the line that is named, whatever else there is. `None`: all of them.
+    pub(crate) fn wanted(&self) -> Option<Line> {
+        match self.named {
+            Named::Line(line) => self.base.or(Some(line)),
+            Named::Nothing | Named::Other(_) => self.base,
+        }
+    }
+
+    fn unless_named(&self, own: Option<Line>) -> Line {
+        match (self.base, self.missing) {
+            (Some(base), _) => base,
+            (None, MissingVersion::ByRequest) => own.unwrap_or(Line::V1),
+            (None, MissingVersion::V03) => Line::V03,
+        }
+    }
+
+    fn not_supported(&self, word: &str, own: Option<Line>) -> Error {
+        let (place, served) = match &self.base {
+            Some(base) => (format!(" under {}", base.base()), std::slice::from_ref(base)),
+            None => (String::new(), &Line::ALL[..]),
+        };
+        let served: Vec<&str> = served.iter().map(|line| line.version()).collect();
+        let text = format!("A2A version {word} is not supported{place}; supported: {}.", served.join(", "));
+        Error::new(ErrorKind::VersionNotSupported, text)
+            .detail("requestedVersion", word)
+            .detail("supportedProtocolVersions", format!("[\"{}\"]", served.join("\",\"")))
+            .detail("defaultProtocolVersion", self.unless_named(own).version())
     }
 }
 
-/// The methods that do something. The others of the line are known, and say that they are not supported.
-const SERVED: [Method; 6] = [
-    Method::SendMessage,
-    Method::SendStreamingMessage,
-    Method::GetTask,
-    Method::ListTasks,
-    Method::CancelTask,
-    Method::SubscribeToTask,
-];
-
-/// The line that the request names. `None`: it names none. A line that is not served is an error.
-pub(crate) fn named(headers: &HeaderMap, query: &[(String, String)]) -> Result<Option<Line>> {
-    let mut named = None;
-    let mut in_header = false;
-    for value in headers.get_all(VERSION_HEADER) {
-        let text = String::from_utf8_lossy(value.as_bytes());
-        if !text.trim().is_empty() {
-            in_header = true;
-            named = Some(parse(&text)?);
-        }
-    }
-    if !in_header {
-        for (name, value) in query {
-            if name.eq_ignore_ascii_case(VERSION_HEADER) && !value.trim().is_empty() {
-                named = Some(parse(value)?);
-            }
-        }
-    }
-    Ok(named)
+/// The line that a method is of when the request does not say: by how the name is written, also when nobody serves it.
+pub(crate) fn of_method(name: &str, headers: &HeaderMap) -> Option<Line> {
+    let activates = headers.contains_key(HEADER) || headers.contains_key(OLD_HEADER);
+    if name.contains('/') || (name.contains('.') && !activates) { Some(Line::V03) } else { None }
 }
 
-/// The method of a JSON-RPC call. Only methods of the one line that is served are known.
-pub(crate) fn method(name: &str) -> Result<Method> {
-    Method::parse(name).ok_or_else(|| {
-        let served: Vec<&str> = SERVED.iter().map(|method| method.as_str()).collect();
-        Error::new(
-            ErrorKind::MethodNotFound,
-            format!("There is no method {}; served are {}.", shown(name), served.join(", ")),
-        )
-    })
+fn named(headers: &HeaderMap, query: &[(String, String)]) -> Named {
+    let in_header =
+        headers.get_all(VERSION_HEADER).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let in_header = in_header.filter(|text| !text.trim().is_empty()).map(|text| parse(&text));
+    let in_query = query.iter().filter(|(name, _)| name.eq_ignore_ascii_case(VERSION_HEADER));
+    let in_query = in_query.filter(|(_, value)| !value.trim().is_empty()).map(|(_, value)| parse(value));
+    // Of several, one that is not served is told; else the last counts.
+    let chosen = |before: Option<Named>, next| match before {
+        Some(Named::Other(word)) => Some(Named::Other(word)),
+        _ => Some(next),
+    };
+    in_header.fold(None, chosen).or_else(|| in_query.fold(None, chosen)).unwrap_or(Named::Nothing)
 }
 
-fn parse(text: &str) -> Result<Line> {
+fn parse(text: &str) -> Named {
     let text = text.trim();
-    let mut numbers = text.split('.');
-    let major_minor = (numbers.next(), numbers.next());
-    let patch_is_number = numbers.next().is_none_or(is_number);
-    if major_minor == (Some("1"), Some("0")) && patch_is_number && numbers.next().is_none() {
-        return Ok(Line::V1);
+    let is_of = |line: &&Line| match text.strip_prefix(line.version()) {
+        Some("") => true,
+        Some(patch) => patch.strip_prefix('.').is_some_and(is_number),
+        None => false,
+    };
+    match Line::ALL.iter().find(is_of) {
+        Some(line) => Named::Line(*line),
+        None => Named::Other(shown(text)),
     }
-    Err(Error::new(
-        ErrorKind::VersionNotSupported,
-        format!("A2A version {} is not supported; supported is {}.", shown(text), Line::V1.version()),
-    )
-    .detail("supportedVersions", Line::V1.version()))
 }
 
 fn is_number(text: &str) -> bool {
@@ -94,51 +129,111 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use http::Request;
+
     use super::*;
 
-    fn check(header: Option<&str>, query: Option<&str>, expected: std::result::Result<Option<Line>, &str>) {
-        let mut headers = HeaderMap::new();
+    fn head(header: Option<&str>, query: Option<&str>, base: Option<Line>, missing: MissingVersion) -> Head {
+        let uri = query.map_or("/".to_owned(), |value| format!("/?A2A-Version={value}"));
+        let mut request = Request::get(uri);
         if let Some(value) = header {
-            headers.insert(VERSION_HEADER, value.parse().unwrap());
+            request = request.header(VERSION_HEADER, value);
         }
-        let query: Vec<_> =
-            query.map(|value| ("A2A-Version".to_owned(), value.to_owned())).into_iter().collect();
-        let found = named(&headers, &query);
-        let found = found.as_ref().map(|line| *line).map_err(Error::message);
-        assert_eq!(found, expected, "{header:?} {query:?}");
+        Head::of(&request.body(()).unwrap().into_parts().0, base, missing)
+    }
+
+    fn check(header: Option<&str>, query: Option<&str>, expected: std::result::Result<Option<Line>, &str>) {
+        let head = head(header, query, None, MissingVersion::ByRequest);
+        for own in [None, Some(Line::V1), Some(Line::V03)] {
+            let found = head.line(own);
+            let expected = expected.map(|line| line.or(own).unwrap_or(Line::V1));
+            assert_eq!(
+                found.as_ref().map(|line| *line).map_err(Error::message),
+                expected,
+                "{header:?} {query:?}"
+            );
+        }
     }
 
     #[test]
     fn header_then_query() {
         check(None, None, Ok(None));
         check(Some("1.0"), None, Ok(Some(Line::V1)));
+        check(Some("0.3"), None, Ok(Some(Line::V03)));
         check(Some(" 1.0.1 "), None, Ok(Some(Line::V1)));
+        check(Some("0.3.26"), None, Ok(Some(Line::V03)));
         check(Some(""), None, Ok(None));
         check(Some(""), Some("1.0"), Ok(Some(Line::V1)));
         check(None, Some("1.0.0"), Ok(Some(Line::V1)));
+        check(None, Some("0.3"), Ok(Some(Line::V03)));
         // The header wins, right or wrong.
         check(Some("1.0"), Some("9.9"), Ok(Some(Line::V1)));
-        check(Some("9.9"), Some("1.0"), Err("A2A version 9.9 is not supported; supported is 1.0."));
-        for bad in ["0.3", "1", "1.1", "1.00", "2.0", "v1.0", "1.0.", "1.0.x", "1.0.1.2", "abc"] {
-            let text = format!("A2A version {bad} is not supported; supported is 1.0.");
+        check(Some("0.3"), Some("1.0"), Ok(Some(Line::V03)));
+        check(Some("9.9"), Some("1.0"), Err("A2A version 9.9 is not supported; supported: 1.0, 0.3."));
+        for bad in ["0", "0.2", "0.30", "1", "1.1", "1.00", "2.0", "v1.0", "1.0.", "1.0.x", "1.0.1.2", "abc"]
+        {
+            let text = format!("A2A version {bad} is not supported; supported: 1.0, 0.3.");
             check(Some(bad), None, Err(&text));
             check(None, Some(bad), Err(&text));
         }
     }
 
     #[test]
-    fn only_pascal_methods_are_served() {
-        for known in Method::ALL {
-            assert_eq!(method(known.as_str()).unwrap(), known);
+    fn of_two_headers_the_wrong_one_is_told() {
+        for values in [["1.0", "9.9"], ["9.9", "1.0"]] {
+            let request =
+                Request::get("/").header(VERSION_HEADER, values[0]).header(VERSION_HEADER, values[1]);
+            let parts = request.body(()).unwrap().into_parts().0;
+            assert!(Head::of(&parts, None, MissingVersion::ByRequest).line(None).is_err());
         }
-        for name in ["message/send", "tasks/get", "sendmessage", "", "opencode.sessions.list"] {
-            let error = method(name).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::MethodNotFound);
-            let text = error.message();
-            assert!(
-                text.starts_with(&format!("There is no method {name}; served are SendMessage, ")),
-                "{text}"
-            );
+    }
+
+    #[test]
+    fn a_base_has_one_line_and_whoever_is_strict_has_one_default() {
+        use MissingVersion::{ByRequest, V03};
+
+        // Header, base, missing, the method's own line; the line, if it is served, and the shape of the answer.
+        let cases = [
+            (None, None, ByRequest, None, Some(Line::V1), Line::V1),
+            (None, None, ByRequest, Some(Line::V03), Some(Line::V03), Line::V03),
+            (None, None, V03, None, Some(Line::V03), Line::V03),
+            (None, None, V03, Some(Line::V1), Some(Line::V03), Line::V03),
+            (Some("1.0"), None, V03, Some(Line::V03), Some(Line::V1), Line::V1),
+            (Some("9.9"), None, ByRequest, None, None, Line::V1),
+            (Some("9.9"), None, ByRequest, Some(Line::V03), None, Line::V03),
+            (None, Some(Line::V1), V03, Some(Line::V03), Some(Line::V1), Line::V1),
+            (None, Some(Line::V03), ByRequest, Some(Line::V1), Some(Line::V03), Line::V03),
+            (Some("1.0.3"), Some(Line::V1), ByRequest, None, Some(Line::V1), Line::V1),
+            (Some("0.3"), Some(Line::V1), ByRequest, Some(Line::V03), None, Line::V1),
+            (Some("1.0"), Some(Line::V03), ByRequest, None, None, Line::V03),
+        ];
+        for (header, base, missing, own, line, shape) in cases {
+            let head = head(header, None, base, missing);
+            assert_eq!(head.line(own).ok(), line, "{header:?} {base:?} {missing:?} {own:?}");
+            assert_eq!(head.shape(own), shape, "{header:?} {base:?} {missing:?} {own:?}");
+        }
+        let refused = head(Some("0.3"), None, Some(Line::V1), ByRequest).line(None).unwrap_err();
+        assert_eq!(refused.message(), "A2A version 0.3 is not supported under /a2a/1.0; supported: 1.0.");
+    }
+
+    #[test]
+    fn a_method_is_of_the_line_that_writes_it_so() {
+        let (mut new, mut old) = (HeaderMap::new(), HeaderMap::new());
+        new.insert(HEADER, "urn:x".parse().unwrap());
+        old.insert(OLD_HEADER, "urn:x".parse().unwrap());
+        for (name, bare, activating) in [
+            ("SendMessage", None, None),
+            ("message/send", Some(Line::V03), Some(Line::V03)),
+            ("tasks/nonsense", Some(Line::V03), Some(Line::V03)),
+            ("opencode.questions.list", Some(Line::V03), None),
+            ("a2a.nonsense", Some(Line::V03), None),
+            ("nonsense", None, None),
+            ("", None, None),
+        ] {
+            assert_eq!(of_method(name, &HeaderMap::new()), bare, "{name}");
+            for headers in [&new, &old] {
+                assert_eq!(of_method(name, headers), activating, "{name}");
+            }
         }
     }
 }

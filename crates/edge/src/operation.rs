@@ -1,4 +1,4 @@
-//! The operations, the same for every binding: a decoded command goes to the engine, encoded JSON or events come back.
+//! The operations, the same for every line and binding: a decoded command goes to the engine, encoded JSON or events come back.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,17 +8,18 @@ use http::HeaderMap;
 use longshore_engine::{Engine, Opening, Snapshot, Subscription};
 use longshore_model::{
     CancelTask, Error, ErrorKind, GetTask, ListTasks, Principal, Result, SendConfig, SendMessage, Seq,
-    SubscribeToTask, TaskId,
+    SubscribeToTask, TaskId, TaskState,
 };
 use longshore_wire::extension::{Activated, Exposure, Extension};
-use longshore_wire::v1::encode::{self, Gap, View};
+use longshore_wire::v1::encode::{Gap, View};
 use longshore_wire::v1::extension::{self, Call};
 use longshore_wire::v1::output;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Caller, Capability};
-use crate::extensions;
 use crate::log::Log;
+use crate::rules::Rules;
+use crate::shape::Shape;
 use crate::sse::{Event, Opened, Source, Standing, Until};
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
@@ -56,42 +57,36 @@ impl Operations {
         caller: &Caller,
         operation: Operation,
         headers: &HeaderMap,
+        shape: Shape,
     ) -> Result<Outcome> {
         let engine = &self.engine;
-        let activated = extensions::activated(headers);
+        let activated = shape.rules().activated(headers);
         let exposure = caller.rights.exposure.unwrap_or(self.exposure);
         let view = View { activated, exposure, ..View::default() };
         let operation = admitted(caller, operation, activated)?;
         let caller = &caller.principal;
         Ok(match operation {
-            Operation::Send(command) => Outcome::Json(self.send(caller, command, view).await?),
+            Operation::Send(command) => Outcome::Json(self.send(caller, command, shape, view).await?),
             Operation::Stream(command) => {
-                Outcome::Events(self.stream(caller, command, headers, view).await?.into())
+                Outcome::Events(self.stream(caller, command, headers, shape, view).await?.into())
             }
             Operation::Get(GetTask { id, history_length }) => {
                 let found = engine.get(caller, &id).await?;
-                Outcome::Json(encode::task(&found.task, View { history_length, ..view }))
+                Outcome::Json(shape.task(&found.task, View { history_length, ..view }))
             }
             Operation::List(query) => {
                 let (history_length, artifacts) = (query.history_length, query.include_artifacts);
                 let view = View { history_length, artifacts, ..view };
-                let listing = engine.list(caller, query).await?;
-                let token = &listing.next_page_token;
-                Outcome::Json(encode::list_response(
-                    &listing.tasks,
-                    view,
-                    token,
-                    listing.page_size,
-                    listing.total,
-                ))
+                Outcome::Json(shape.page(&engine.list(caller, query).await?, view))
             }
             Operation::Cancel(CancelTask { id }) => {
-                let canceled = engine.cancel(caller, &id).await?;
-                Outcome::Json(encode::task(&canceled.task, view))
+                let canceled = self.cancel(caller, &id, shape.rules()).await?;
+                Outcome::Json(shape.task(&canceled.task, view))
             }
             Operation::Subscribe(SubscribeToTask { id }) => {
-                let subscription = engine.subscribe(caller, &id, last_event_id(headers)?).await?;
-                let opened = self.opened(caller, subscription, view, Until::Terminal);
+                let subscription =
+                    self.subscribe(caller, &id, last_event_id(headers)?, shape.rules()).await?;
+                let opened = self.opened(caller, subscription, shape, view, Until::Terminal);
                 Outcome::Events(opened.await?.into())
             }
             Operation::Extension(Call::Answer { request, answer }) => {
@@ -128,7 +123,13 @@ impl Operations {
         }
     }
 
-    async fn send(&self, caller: &Principal, command: SendMessage, view: View) -> Result<Bytes> {
+    async fn send(
+        &self,
+        caller: &Principal,
+        command: SendMessage,
+        shape: Shape,
+        view: View,
+    ) -> Result<Bytes> {
         let SendConfig { history_length, return_immediately, .. } = command.config;
         let sent = self.engine.send(caller, command).await?;
         let snapshot = if return_immediately {
@@ -136,7 +137,33 @@ impl Operations {
         } else {
             self.unless_closing(&sent.task, self.engine.settled(caller, sent.reader)).await?
         };
-        Ok(encode::send_response(&snapshot.task, View { history_length, ..view }))
+        Ok(shape.sent(&snapshot.task, View { history_length, ..view }))
+    }
+
+    async fn cancel(&self, caller: &Principal, task: &TaskId, rules: &Rules) -> Result<Snapshot> {
+        let refused = match self.engine.cancel(caller, task).await {
+            Err(error) if rules.cancels_again && error.kind() == ErrorKind::TaskNotCancelable => error,
+            answered => return answered,
+        };
+        let found = self.engine.get(caller, task).await?;
+        if found.task.status.state == TaskState::Canceled { Ok(found) } else { Err(refused) }
+    }
+
+    async fn subscribe(
+        &self,
+        caller: &Principal,
+        task: &TaskId,
+        after: Option<Seq>,
+        rules: &Rules,
+    ) -> Result<Subscription> {
+        match self.engine.subscribe(caller, task, after).await {
+            Err(error) if rules.replays_ended && error.kind() == ErrorKind::UnsupportedOperation => {}
+            answered => return answered,
+        }
+        // It is over, so what is found now stays as it is.
+        let ended = self.engine.get(caller, task).await?;
+        let behind = self.engine.subscribe(caller, task, Some(ended.seq)).await?;
+        Ok(Subscription { opening: Opening::Snapshot(ended), is_behind: false, ..behind })
     }
 
     async fn stream(
@@ -144,24 +171,22 @@ impl Operations {
         caller: &Principal,
         command: SendMessage,
         headers: &HeaderMap,
+        shape: Shape,
         view: View,
     ) -> Result<Opened<Log>> {
         let view = View { history_length: command.config.history_length, ..view };
         // Who can answer by another way than a message does not have to hang up first.
-        let until = if view.activated.contains(Extension::InteractiveInterrupt) {
-            Until::Terminal
-        } else {
-            Until::Settled
-        };
+        let can_answer = view.activated.contains(Extension::InteractiveInterrupt);
+        let until = if shape.rules().closes_at_ask && !can_answer { Until::Settled } else { Until::Terminal };
         let cursor = last_event_id(headers)?;
         let sent = self.engine.send(caller, command).await?;
         // A client that was cut sends the same message again and says how far it had read.
         if cursor.is_some() {
             let subscription = self.engine.subscribe(caller, &sent.task, cursor).await?;
-            return self.opened(caller, subscription, view, until).await;
+            return self.opened(caller, subscription, shape, view, until).await;
         }
         let subscription = Subscription { opening: sent.opening, reader: sent.reader, is_behind: true };
-        self.opened(caller, subscription, view, until).await
+        self.opened(caller, subscription, shape, view, until).await
     }
 
     /// A stream with its first events, if there are any yet. Those are durable, so this does not wait for the agent; if
@@ -170,18 +195,19 @@ impl Operations {
         &self,
         caller: &Principal,
         subscription: Subscription,
+        shape: Shape,
         view: View,
         until: Until,
     ) -> Result<Opened<Log>> {
         let Subscription { opening, reader, is_behind } = subscription;
-        let mut source = Log { engine: self.engine.clone(), caller: caller.clone(), reader, view };
+        let mut source = Log::new(self.engine.clone(), caller.clone(), reader, &opening, shape, view);
         let first = match opening {
             Opening::Tail if is_behind => source.next().await?.unwrap_or_default(),
             Opening::Tail => Vec::new(),
-            Opening::Snapshot(now) => vec![task_frame(&now, view, None)],
+            Opening::Snapshot(now) => vec![task_frame(&now, shape, view, None)],
             Opening::Gap(now, bounds) => {
                 let gap = Gap { requested: bounds.requested, first: bounds.first, head: bounds.head };
-                vec![task_frame(&now, view, Some(gap))]
+                vec![task_frame(&now, shape, view, Some(gap))]
             }
         };
         Ok(Opened { first, source, until })
@@ -219,10 +245,10 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Seq>> {
     seq.map(|seq| Some(Seq(seq))).ok_or_else(problem)
 }
 
-fn task_frame(now: &Snapshot, view: View, gap: Option<Gap>) -> Event {
+fn task_frame(now: &Snapshot, shape: Shape, view: View, gap: Option<Gap>) -> Event {
     Event {
         seq: now.seq,
-        json: Some(encode::stream_task(&now.task, view, gap)),
+        json: Some(shape.snapshot(&now.task, view, gap)),
         standing: Some(Standing::of(now.task.status.state)),
     }
 }
@@ -250,13 +276,6 @@ pub(crate) fn push_not_supported() -> Error {
     Error::new(
         ErrorKind::PushNotSupported,
         "Push notifications are not supported; stream, subscribe or get the task instead.",
-    )
-}
-
-pub(crate) fn no_extended_card() -> Error {
-    Error::new(
-        ErrorKind::UnsupportedOperation,
-        "There is no extended agent card; the public card says all there is to say.",
     )
 }
 

@@ -10,10 +10,11 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use http_body::{Frame, SizeHint};
 use longshore_model::{Error, ErrorKind, Origin};
-use longshore_wire::jsonrpc::{self, Id};
-use longshore_wire::v1;
+use longshore_wire::jsonrpc::Id;
 
+use crate::line::{Line, VERSION_HEADER};
 use crate::media::Media;
+use crate::rules::Errors;
 
 pub(crate) type Response = http::Response<Body>;
 
@@ -60,6 +61,12 @@ impl http_body::Body for Body {
     }
 }
 
+/// Says which line was spoken, unless that is said already.
+pub(crate) fn of_line(response: &mut Response, line: Line) {
+    let version = HeaderValue::from_static(line.version());
+    response.headers_mut().entry(VERSION_HEADER).or_insert(version);
+}
+
 pub(crate) fn empty(status: StatusCode) -> Response {
     with_status(status, Body::Full(Bytes::new()))
 }
@@ -89,21 +96,21 @@ pub(crate) fn file(
 }
 
 /// An error as REST tells it: the status says it too.
-pub(crate) fn rest_error(error: &Error, media: Media) -> Response {
-    let status = StatusCode::from_u16(v1::error::row(error.kind()).http);
-    json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), media, v1::error::rest_body(error))
+pub(crate) fn rest_error(errors: &Errors, error: &Error, media: Media) -> Response {
+    let status = StatusCode::from_u16((errors.status)(error.kind()));
+    json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), media, (errors.rest)(error))
 }
 
 /// An error as JSON-RPC tells it: on status 200, except for what is refused below JSON-RPC, where proxies and HTTP
 /// clients look at the status. Those are told before the body is read, so their id is null.
-pub(crate) fn rpc_error(id: &Id, error: &Error) -> Response {
+pub(crate) fn rpc_error(errors: &Errors, id: &Id, error: &Error) -> Response {
     let status = match error.kind() {
         ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
         ErrorKind::PermissionDenied => StatusCode::FORBIDDEN,
         ErrorKind::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         _ => StatusCode::OK,
     };
-    json(status, Media::Json, jsonrpc::error(id, error))
+    json(status, Media::Json, (errors.rpc)(id, error))
 }
 
 /// Writes an error to the log. Called once for each, where it is told to the caller. Only the kind and the private

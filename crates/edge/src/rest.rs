@@ -6,36 +6,69 @@
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
-use longshore_model::{Error, ErrorKind, Result};
-use longshore_wire::v1::decode;
+use longshore_model::{
+    CancelTask, Error, ErrorKind, GetTask, ListTasks, Result, SendMessage, SubscribeToTask,
+};
+use longshore_wire::v03::Dialect;
+use longshore_wire::{v1, v03};
 
 use crate::auth::Caller;
-use crate::dispatch::Dispatcher;
-use crate::media::{self, Media};
+use crate::dispatch::{Dispatcher, Incoming};
+use crate::line::Line;
 use crate::operation::{self, Operation, Outcome};
 use crate::reply::{self, Response};
 use crate::route::Route;
+use crate::shape::Shape;
 use crate::sse::{self, Envelope};
-use crate::{body, query};
+use crate::{body, media, query};
+
+type Pairs = [(String, String)];
+
+/// How one line reads a request.
+struct Decoders {
+    send: fn(&Pairs, &str) -> Result<SendMessage>,
+    list: fn(&Pairs) -> Result<ListTasks>,
+    get: fn(&str, &Pairs) -> Result<GetTask>,
+    cancel: fn(&str, &Pairs, &str) -> Result<CancelTask>,
+    subscribe: fn(&str, &Pairs, &str) -> Result<SubscribeToTask>,
+}
+
+const V1: Decoders = Decoders {
+    send: v1::decode::send_message_query,
+    list: v1::decode::list_tasks_query,
+    get: v1::decode::get_task_query,
+    cancel: v1::decode::cancel_task_query,
+    subscribe: v1::decode::subscribe_query,
+};
+
+const V03: Decoders = Decoders {
+    send: |_, body| v03::decode::send_message(Dialect::Rest, body),
+    list: v03::decode::list_tasks_query,
+    get: v03::decode::get_task_query,
+    cancel: v03::decode::cancel_task_query,
+    subscribe: v03::decode::subscribe_query,
+};
 
 impl Dispatcher {
     pub(crate) async fn rest<B>(
         &self,
         caller: &Caller,
         route: &Route,
-        parts: &Parts,
+        incoming: &Incoming<'_>,
+        line: Line,
         body: B,
     ) -> Result<Response>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
+        let (parts, shape) = (incoming.parts, Shape::rest(line));
         let text = self.text(parts, body).await?;
-        let operation = named_operation(route, parts, &text)?;
-        Ok(match self.operations.perform(caller, operation, &parts.headers).await? {
-            Outcome::Json(body) => reply::json(StatusCode::OK, Media::of_answer(&parts.headers), body),
+        let operation = named_operation(route, parts, line, &text)?;
+        Ok(match self.operations.perform(caller, operation, &parts.headers, shape).await? {
+            Outcome::Json(body) => reply::json(StatusCode::OK, (shape.rules().media)(&parts.headers), body),
             Outcome::Events(opened) => {
-                reply::events(sse::frames(*opened, Envelope::Bare, self.streams.clone()))
+                reply::events(sse::frames(*opened, Envelope::bare(line), self.streams.clone()))
             }
         })
     }
@@ -58,20 +91,27 @@ impl Dispatcher {
     }
 }
 
-fn named_operation(route: &Route, parts: &Parts, text: &str) -> Result<Operation> {
+fn named_operation(route: &Route, parts: &Parts, line: Line, text: &str) -> Result<Operation> {
     let query = query::pairs(parts.uri.query());
+    let decoders = match line {
+        Line::V1 => V1,
+        Line::V03 => V03,
+    };
     Ok(match route {
-        Route::SendMessage => Operation::Send(decode::send_message_query(&query, text)?),
-        Route::StreamMessage => Operation::Stream(decode::send_message_query(&query, text)?),
-        Route::Tasks => Operation::List(decode::list_tasks_query(&query)?),
-        Route::Task(id) => Operation::Get(decode::get_task_query(id, &query)?),
-        Route::CancelTask(id) => Operation::Cancel(decode::cancel_task_query(id, &query, text)?),
-        Route::SubscribeToTask(id) => Operation::Subscribe(decode::subscribe_query(id, &query, text)?),
+        Route::SendMessage => Operation::Send((decoders.send)(&query, text)?),
+        Route::StreamMessage => Operation::Stream((decoders.send)(&query, text)?),
+        Route::Tasks => Operation::List((decoders.list)(&query)?),
+        Route::Task(id) => Operation::Get((decoders.get)(id, &query)?),
+        Route::CancelTask(id) => Operation::Cancel((decoders.cancel)(id, &query, text)?),
+        Route::SubscribeToTask(id) => Operation::Subscribe((decoders.subscribe)(id, &query, text)?),
         Route::PushConfigs | Route::PushConfig => return Err(operation::push_not_supported()),
-        Route::ExtendedCard => return Err(operation::no_extended_card()),
         // The dispatcher has answered these.
-        Route::Rpc | Route::Card | Route::Livez | Route::File(_) => {
-            return Err(Error::internal("a route without a REST operation"));
-        }
+        Route::Rpc
+        | Route::Card
+        | Route::ExtendedCard
+        | Route::OpenApi
+        | Route::Health
+        | Route::Livez
+        | Route::File(_) => return Err(Error::internal("a route without a REST operation")),
     })
 }

@@ -3,16 +3,25 @@
 //! A path is split at its slashes first and each segment is percent-decoded after, so `%2F` in an id stays in the id
 //! (where the id rule refuses it) and `message%3Asend` is `message:send`. A suffix `:cancel` or `:subscribe` is a
 //! verb; any other colon belongs to the id.
+//!
+//! The root serves both lines, each at its own paths: those of 0.3 are under `/v1`. Under the base of a line are the same
+//! paths again, without those of the other.
 
 use http::Method;
+use longshore_wire::surface::Access;
 use percent_encoding::percent_decode_str;
+
+use crate::line::Line;
 
 /// What a path names. Ids are as the caller wrote them, decoded but not yet checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Route {
     /// The JSON-RPC endpoint: `/`.
     Rpc,
+    /// The public card.
     Card,
+    OpenApi,
+    Health,
     Livez,
     SendMessage,
     StreamMessage,
@@ -26,6 +35,16 @@ pub(crate) enum Route {
     ExtendedCard,
     /// A file that a task keeps.
     File(String),
+}
+
+/// A path, and what it is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Target {
+    /// The line under whose base it is.
+    pub(crate) base: Option<Line>,
+    /// The only line that has such paths.
+    pub(crate) line: Option<Line>,
+    pub(crate) resolved: Resolved,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,36 +62,82 @@ impl Route {
     /// The verbs of the path, in the order in which `Allow` lists them.
     pub(crate) fn verbs(&self) -> &'static [Method] {
         match self {
-            Self::Card | Self::Livez | Self::File(_) => &[Method::GET, Method::HEAD],
+            Self::Card | Self::ExtendedCard | Self::Livez | Self::File(_) => &[Method::GET, Method::HEAD],
             Self::Rpc | Self::SendMessage | Self::StreamMessage | Self::CancelTask(_) => &[Method::POST],
-            Self::Tasks | Self::Task(_) | Self::ExtendedCard => &[Method::GET],
+            Self::Tasks | Self::Task(_) | Self::OpenApi | Self::Health => &[Method::GET],
             Self::SubscribeToTask(_) | Self::PushConfigs => &[Method::GET, Method::POST],
             Self::PushConfig => &[Method::GET, Method::DELETE],
         }
     }
 
-    /// Served to anybody.
-    pub(crate) fn is_public(&self) -> bool {
-        matches!(self, Self::Card | Self::Livez)
+    pub(crate) fn access(&self) -> Access {
+        match self {
+            Self::Card | Self::Livez => Access::Anybody,
+            Self::OpenApi => Access::Graded,
+            _ => Access::Credential,
+        }
     }
 }
 
-pub(crate) fn resolve(path: &str) -> Resolved {
+pub(crate) fn resolve(path: &str) -> Target {
+    let (base, path) = based(path);
+    let (line, resolved) = found(path);
+    match (base, line) {
+        // On the base of one line the other is not there.
+        (Some(base), Some(line)) if line != base => {
+            Target { base: Some(base), line: Some(base), resolved: Resolved::Unknown }
+        }
+        (Some(_), _) if is_of_gateway(&resolved) => Target { base, line, resolved: Resolved::Unknown },
+        _ => Target { base, line, resolved },
+    }
+}
+
+/// The base that a path is under, and what follows it.
+fn based(path: &str) -> (Option<Line>, &str) {
+    for line in Line::ALL {
+        match path.strip_prefix(line.base()) {
+            Some("") => return (Some(line), "/"),
+            Some(rest) if rest.starts_with('/') => return (Some(line), rest),
+            _ => {}
+        }
+    }
+    (None, path)
+}
+
+/// What is there once, whatever line is spoken.
+fn is_of_gateway(resolved: &Resolved) -> bool {
+    use Route::{File, Health, Livez, OpenApi};
+    matches!(resolved, Resolved::Route(OpenApi | Health | Livez | File(_)))
+}
+
+/// What a path below a base names, and the only line that has it.
+fn found(path: &str) -> (Option<Line>, Resolved) {
     if is_root(path) {
-        return Resolved::Route(Route::Rpc);
+        return (None, Resolved::Route(Route::Rpc));
     }
-    let Some(segments) = decoded_segments(path) else { return Resolved::Unknown };
+    let Some(segments) = decoded_segments(path) else { return (None, Resolved::Unknown) };
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let of_both = |route| (None, Resolved::Route(route));
     match segments.as_slice() {
-        [".well-known", "agent-card.json"] => return Resolved::Route(Route::Card),
-        ["livez"] => return Resolved::Route(Route::Livez),
-        ["artifacts", id] => return Resolved::Route(Route::File((*id).to_owned())),
-        _ => {}
+        [".well-known", "agent-card.json"] => of_both(Route::Card),
+        [".well-known", "agent.json"] => (Some(Line::V03), Resolved::Route(Route::Card)),
+        ["openapi.json"] => of_both(Route::OpenApi),
+        ["health"] => of_both(Route::Health),
+        ["livez"] => of_both(Route::Livez),
+        ["artifacts", id] => of_both(Route::File((*id).to_owned())),
+        ["agent", "authenticatedExtendedCard"] | ["v1", "card"] => {
+            (Some(Line::V03), Resolved::Route(Route::ExtendedCard))
+        }
+        ["v1", inner @ ..] => (Some(Line::V03), operation(inner).map_or(Resolved::Unknown, Resolved::Route)),
+        segments => match rest(segments) {
+            Some(route) => (Some(Line::V1), Resolved::Route(route)),
+            None => (None, tenant(segments)),
+        },
     }
-    if let Some(route) = rest(&segments) {
-        return Resolved::Route(route);
-    }
-    match segments.as_slice() {
+}
+
+fn tenant(segments: &[&str]) -> Resolved {
+    match segments {
         [first, inner @ ..] if may_be_tenant(first) && rest(inner).is_some() => {
             Resolved::UnknownTenant((*first).to_owned())
         }
@@ -92,9 +157,16 @@ fn may_be_tenant(segment: &str) -> bool {
 /// The REST operations of the 1.0 line.
 fn rest(segments: &[&str]) -> Option<Route> {
     match segments {
+        ["extendedAgentCard"] => Some(Route::ExtendedCard),
+        segments => operation(segments),
+    }
+}
+
+/// The REST operations that both lines have, but for what stands before them.
+fn operation(segments: &[&str]) -> Option<Route> {
+    match segments {
         ["message:send"] => Some(Route::SendMessage),
         ["message:stream"] => Some(Route::StreamMessage),
-        ["extendedAgentCard"] => Some(Route::ExtendedCard),
         ["tasks"] => Some(Route::Tasks),
         ["tasks", task] => Some(match task.rsplit_once(':') {
             Some((id, "cancel")) => Route::CancelTask(id.to_owned()),
@@ -112,7 +184,7 @@ fn rest(segments: &[&str]) -> Option<Route> {
 fn decoded_segments(path: &str) -> Option<Vec<String>> {
     let path = path.strip_prefix('/')?;
     let path = match path.strip_suffix('/') {
-        Some(rest) if !matches!(rest, "tasks" | "artifacts") => rest,
+        Some(rest) if !matches!(rest, "tasks" | "v1/tasks" | "artifacts") => rest,
         _ => path,
     };
     path.split('/').map(|raw| percent_decode_str(raw).decode_utf8().ok().map(Into::into)).collect()
@@ -142,7 +214,9 @@ mod tests {
             ("/message%3asend/", Route::SendMessage, "POST"),
             ("/message:stream", Route::StreamMessage, "POST"),
             ("/message%3Astream", Route::StreamMessage, "POST"),
-            ("/extendedAgentCard", Route::ExtendedCard, "GET"),
+            ("/extendedAgentCard", Route::ExtendedCard, "GET, HEAD"),
+            ("/openapi.json", Route::OpenApi, "GET"),
+            ("/health", Route::Health, "GET"),
             ("/tasks", Route::Tasks, "GET"),
             ("/tasks/", Route::Task(id("")), "GET"),
             ("/tasks/t1", Route::Task(id("t1")), "GET"),
@@ -164,7 +238,7 @@ mod tests {
         for (path, route, verbs) in cases {
             let listed: Vec<&str> = route.verbs().iter().map(Method::as_str).collect();
             assert_eq!(listed.join(", "), verbs, "{path}");
-            assert_eq!(resolve(path), Resolved::Route(route), "{path}");
+            assert_eq!(resolve(path).resolved, Resolved::Route(route), "{path}");
         }
     }
 
@@ -179,13 +253,19 @@ mod tests {
             "/acme/tasks/t1/pushNotificationConfigs/c",
             "/acme/extendedAgentCard",
         ] {
-            assert_eq!(resolve(path), Resolved::UnknownTenant(id("acme")), "{path}");
+            assert_eq!(resolve(path).resolved, Resolved::UnknownTenant(id("acme")), "{path}");
             for reserved in RESERVED {
                 let path = path.replace("acme", reserved);
                 // What follows `artifacts` directly is the id of a file.
                 let is_file = reserved == "artifacts" && path.matches('/').count() == 2;
-                assert_eq!(resolve(&path) == Resolved::Unknown, !is_file, "{path}");
-                assert_eq!(matches!(resolve(&path), Resolved::Route(Route::File(_))), is_file, "{path}");
+                let resolved = resolve(&path).resolved;
+                // What follows `v1` is of the other line.
+                if reserved == "v1" && !path.ends_with("extendedAgentCard") {
+                    assert!(matches!(resolved, Resolved::Route(_)), "{path}");
+                    continue;
+                }
+                assert_eq!(resolved == Resolved::Unknown, !is_file, "{path}");
+                assert_eq!(matches!(resolved, Resolved::Route(Route::File(_))), is_file, "{path}");
             }
         }
     }
@@ -211,12 +291,107 @@ mod tests {
             "/artifacts",
             "/artifacts/f1/x",
             "/acme/artifacts/f1",
-            "/.well-known/agent.json",
+            "/v1/extendedAgentCard",
+            "/v1/.well-known/agent-card.json",
+            "/v1/message:send/x",
+            "/card",
+            "/agent",
+            "/a2a/1.0x/tasks",
+            "/a2a/0.3/tasks",
+            "/a2a/0.3/extendedAgentCard",
+            "/a2a/1.0/v1/tasks",
+            "/a2a/1.0/.well-known/agent.json",
+            "/a2a/1.0/agent/authenticatedExtendedCard",
+            "/a2a/1.0/livez",
+            "/a2a/1.0/artifacts/f1",
+            "/a2a/0.3/health",
+            "/a2a/0.3/openapi.json",
+            "/a2a/0.3/a2a/0.3/v1/tasks",
             "/acme/.well-known/agent-card.json",
             "//tasks",
             "//tasks/x",
         ] {
-            assert_eq!(resolve(path), Resolved::Unknown, "{path}");
+            assert_eq!(resolve(path).resolved, Resolved::Unknown, "{path}");
         }
+    }
+
+    #[test]
+    fn each_line_has_its_paths_at_the_root_and_under_its_base() {
+        let both = [None, Some(Line::V1), Some(Line::V03)];
+        let cases: [(&str, Route, Option<Line>, &[Option<Line>]); 12] = [
+            ("/", Route::Rpc, None, &both),
+            ("/.well-known/agent-card.json", Route::Card, None, &both),
+            ("/.well-known/agent.json", Route::Card, Some(Line::V03), &[None, Some(Line::V03)]),
+            ("/message:send", Route::SendMessage, Some(Line::V1), &[None, Some(Line::V1)]),
+            ("/tasks/t1:cancel", Route::CancelTask(id("t1")), Some(Line::V1), &[None, Some(Line::V1)]),
+            ("/extendedAgentCard", Route::ExtendedCard, Some(Line::V1), &[None, Some(Line::V1)]),
+            ("/v1/message:send", Route::SendMessage, Some(Line::V03), &[None, Some(Line::V03)]),
+            ("/v1/tasks/", Route::Task(id("")), Some(Line::V03), &[None, Some(Line::V03)]),
+            ("/v1/tasks/t1%3Acancel", Route::CancelTask(id("t1")), Some(Line::V03), &[None, Some(Line::V03)]),
+            (
+                "/v1/tasks/t/pushNotificationConfigs/c",
+                Route::PushConfig,
+                Some(Line::V03),
+                &[None, Some(Line::V03)],
+            ),
+            ("/v1/card", Route::ExtendedCard, Some(Line::V03), &[None, Some(Line::V03)]),
+            (
+                "/agent/authenticatedExtendedCard",
+                Route::ExtendedCard,
+                Some(Line::V03),
+                &[None, Some(Line::V03)],
+            ),
+        ];
+        for (path, route, line, bases) in cases {
+            for base in both {
+                let path = format!("{}{path}", base.map_or("", Line::base));
+                let target = resolve(&path);
+                assert_eq!(target.base, base, "{path}");
+                if bases.contains(&base) {
+                    assert_eq!(
+                        (target.line, target.resolved),
+                        (line, Resolved::Route(route.clone())),
+                        "{path}"
+                    );
+                } else {
+                    assert_eq!((target.line, target.resolved), (base, Resolved::Unknown), "{path}");
+                }
+            }
+        }
+        for line in Line::ALL {
+            assert_eq!(resolve(line.base()).resolved, Resolved::Route(Route::Rpc));
+        }
+        // Also what nobody serves is of 0.3 there.
+        assert_eq!(resolve("/v1/nope").line, Some(Line::V03));
+        assert_eq!(resolve("/nope").line, None);
+    }
+
+    #[test]
+    fn every_path_of_the_table_is_routed_and_takes_its_verbs() {
+        use longshore_wire::surface::{Endpoint, OPERATIONS, ROUTES};
+
+        let check = |endpoint: Endpoint, line: Option<Line>| {
+            let path = endpoint.path.replace("{id}", "t1").replace("{push_id}", "c");
+            let target = resolve(&path);
+            let Resolved::Route(route) = target.resolved else { panic!("{path} is not routed") };
+            assert!(route.verbs().iter().any(|verb| verb.as_str() == endpoint.verb.as_str()), "{endpoint}");
+            assert_eq!(target.line, line, "{endpoint}");
+            route
+        };
+        for line in Line::ALL {
+            for operation in &OPERATIONS {
+                for endpoint in operation.rest(line) {
+                    check(*endpoint, Some(line));
+                }
+            }
+        }
+        for row in &ROUTES {
+            for verb in row.verbs {
+                let route = check(Endpoint { verb: *verb, path: row.path }, row.line);
+                assert_eq!(route.verbs().len(), row.verbs.len(), "{}", row.path);
+                assert_eq!(route.access(), row.access, "{}", row.path);
+            }
+        }
+        assert_eq!(Route::ExtendedCard.access(), Access::Credential);
     }
 }

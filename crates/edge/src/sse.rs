@@ -13,11 +13,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use longshore_model::{Error, Result, Seq, TaskState};
 use longshore_wire::jsonrpc::{self, Id};
-use longshore_wire::v1;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::line::Line;
 use crate::reply;
+use crate::rules::{Errors, Rules};
 
 /// A batch is closed when it has grown to this; one event may be larger. More waits for the next pull.
 const BATCH_BYTES: usize = 16 * 1024;
@@ -85,19 +86,29 @@ pub(crate) struct Opened<S> {
     pub(crate) until: Until,
 }
 
-/// What stands around an event.
+/// What stands around an event, and how a failure is told.
 #[derive(Clone, Debug)]
-pub(crate) enum Envelope {
-    Bare,
+pub(crate) struct Envelope {
+    errors: &'static Errors,
+    around: Around,
+}
+
+#[derive(Clone, Debug)]
+enum Around {
+    Nothing,
     Rpc { id: Id, before: Bytes, after: Bytes },
 }
 
 impl Envelope {
-    pub(crate) fn rpc(id: Id) -> Self {
+    pub(crate) fn bare(line: Line) -> Self {
+        Self { errors: &Rules::of(line).errors, around: Around::Nothing }
+    }
+
+    pub(crate) fn rpc(line: Line, id: Id) -> Self {
         // The envelope of nothing, cut where the result goes: `result` is its last member.
         let mut before = jsonrpc::result(&id, b"");
         let after = before.split_off(before.len() - 1);
-        Self::Rpc { id, before, after }
+        Self { errors: &Rules::of(line).errors, around: Around::Rpc { id, before, after } }
     }
 }
 
@@ -214,9 +225,10 @@ impl<S: Source> Streaming<S> {
     /// A failure after the stream began. It has no id, so a client that comes back goes on from the last event.
     fn failure(&self, error: &Error) -> Bytes {
         reply::log(error, "stream");
-        let (event, json) = match &self.envelope {
-            Envelope::Bare => (&b"event: error\n"[..], v1::error::rest_body(error)),
-            Envelope::Rpc { id, .. } => (&b""[..], jsonrpc::error(id, error)),
+        let Envelope { errors, around } = &self.envelope;
+        let (event, json) = match around {
+            Around::Nothing => (&b"event: error\n"[..], (errors.rest)(error)),
+            Around::Rpc { id, .. } => (&b""[..], (errors.rpc)(id, error)),
         };
         let mut frame = BytesMut::new();
         debug_assert!(is_one_line(&json), "{json:?}");
@@ -230,9 +242,9 @@ impl<S: Source> Streaming<S> {
 fn write_event(buffer: &mut BytesMut, seq: Seq, json: &[u8], envelope: &Envelope) {
     debug_assert!(is_one_line(json), "{:?}", String::from_utf8_lossy(json));
     let seq = seq.to_string();
-    let (before, after): (&[u8], &[u8]) = match envelope {
-        Envelope::Bare => (b"", b""),
-        Envelope::Rpc { before, after, .. } => (before, after),
+    let (before, after): (&[u8], &[u8]) = match &envelope.around {
+        Around::Nothing => (b"", b""),
+        Around::Rpc { before, after, .. } => (before, after),
     };
     for piece in [b"id: ", seq.as_bytes(), b"\ndata: ", before, json, after, b"\n\n"] {
         buffer.put_slice(piece);

@@ -10,7 +10,7 @@ use longshore_model::Entry;
 pub struct Form(pub u8);
 
 /// How many forms of one entry are kept. A form beyond them is encoded anew for each reader.
-const KEPT_FORMS: usize = 8;
+const KEPT_FORMS: usize = 13;
 
 #[derive(Debug)]
 pub struct LogEntry {

@@ -69,7 +69,7 @@ async fn text(run: Run) -> Vec<String> {
 async fn one_frame_for_each_event_one_write_for_each_batch() {
     let first = vec![event(1, "{\"a\":1}")];
     let steps = vec![Ok(Some(vec![event(2, "{\"b\":2}"), terminal(3)]))];
-    let run = run(first, steps, Until::Terminal, Envelope::Bare);
+    let run = run(first, steps, Until::Terminal, Envelope::bare(Line::V1));
     assert_eq!(
         text(run).await,
         ["id: 1\ndata: {\"a\":1}\n\n", "id: 2\ndata: {\"b\":2}\n\nid: 3\ndata: {}\n\n"]
@@ -80,7 +80,8 @@ async fn one_frame_for_each_event_one_write_for_each_batch() {
 async fn the_rpc_envelope_is_the_one_of_plain_answers() {
     let id = Id::String("x\"y".to_owned());
     let expected = jsonrpc::result(&id, b"{\"a\":1}");
-    let run = run(vec![event(1, "{\"a\":1}"), terminal(2)], vec![], Until::Terminal, Envelope::rpc(id));
+    let run =
+        run(vec![event(1, "{\"a\":1}"), terminal(2)], vec![], Until::Terminal, Envelope::rpc(Line::V1, id));
     let sent = text(run).await;
     assert!(
         sent[0].starts_with(&format!("id: 1\ndata: {}\n\nid: 2\n", str::from_utf8(&expected).unwrap())),
@@ -92,7 +93,7 @@ async fn the_rpc_envelope_is_the_one_of_plain_answers() {
 fn given(batches: Vec<Vec<Event>>, until: Until) -> Option<Vec<u64>> {
     let mut batches = batches.into_iter();
     let first = batches.next().unwrap_or_default();
-    let run = run(first, batches.map(|batch| Ok(Some(batch))).collect(), until, Envelope::Bare);
+    let run = run(first, batches.map(|batch| Ok(Some(batch))).collect(), until, Envelope::bare(Line::V1));
     let lines = text(run).now_or_never()?.concat();
     let ids = lines.lines().filter_map(|line| line.strip_prefix("id: "));
     Some(ids.map(|id| id.parse().unwrap()).collect())
@@ -125,16 +126,17 @@ async fn only_a_send_ends_when_the_task_asks() {
             assert_eq!(given(batches, until), expected, "{events:?} {until:?} in batches of {size}");
         }
     }
-    assert_eq!(text(run(vec![], vec![Ok(None)], Until::Terminal, Envelope::Bare)).await.len(), 0);
+    assert_eq!(text(run(vec![], vec![Ok(None)], Until::Terminal, Envelope::bare(Line::V1))).await.len(), 0);
 }
 
 #[tokio::test]
 async fn a_failure_is_the_last_frame() {
     let failed = || vec![Err(Error::new(ErrorKind::Unavailable, "No store."))];
-    let rest = text(run(vec![event(1, "{}")], failed(), Until::Terminal, Envelope::Bare)).await;
+    let rest = text(run(vec![event(1, "{}")], failed(), Until::Terminal, Envelope::bare(Line::V1))).await;
     assert_eq!(rest.len(), 2);
     assert!(rest[1].starts_with("event: error\ndata: {\"error\":{"), "{}", rest[1]);
-    let rpc = text(run(vec![event(1, "{}")], failed(), Until::Terminal, Envelope::rpc(Id::Null))).await;
+    let rpc =
+        text(run(vec![event(1, "{}")], failed(), Until::Terminal, Envelope::rpc(Line::V1, Id::Null))).await;
     assert!(rpc[1].starts_with("data: {\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{"), "{}", rpc[1]);
     for frame in [&rest[1], &rpc[1]] {
         assert!(frame.ends_with("\n\n") && !frame.contains("id: "), "{frame}");
@@ -143,7 +145,7 @@ async fn a_failure_is_the_last_frame() {
 
 #[tokio::test(start_paused = true)]
 async fn silence_is_filled_with_comments() {
-    let mut run = run(vec![], vec![], Until::Terminal, Envelope::Bare);
+    let mut run = run(vec![], vec![], Until::Terminal, Envelope::bare(Line::V1));
     let started = tokio::time::Instant::now();
     for n in 1..=3 {
         assert_eq!(run.frames.next().await.unwrap(), ": keep-alive\n\n");
@@ -155,7 +157,7 @@ async fn silence_is_filled_with_comments() {
 async fn a_reader_that_does_not_pull_reads_nothing_ahead() {
     let big = "x".repeat(BATCH_BYTES / 2);
     let steps = (0..100).map(|n| Ok(Some(vec![event(n, &big), event(n, &big), event(n, &big)]))).collect();
-    let mut run = run(vec![], steps, Until::Terminal, Envelope::Bare);
+    let mut run = run(vec![], steps, Until::Terminal, Envelope::bare(Line::V1));
     assert_eq!(run.pulls.load(Ordering::Relaxed), 0);
     // Three events of half a batch each: two writes, still one pull.
     for (expected_pulls, within) in [(1, BATCH_BYTES), (1, BATCH_BYTES), (1, BATCH_BYTES), (2, BATCH_BYTES)] {
@@ -168,15 +170,19 @@ async fn a_reader_that_does_not_pull_reads_nothing_ahead() {
 #[tokio::test]
 async fn an_event_larger_than_a_batch_goes_alone() {
     let huge = "x".repeat(BATCH_BYTES * 2);
-    let mut run =
-        run(vec![event(1, "{}"), event(2, &huge), terminal(3)], vec![], Until::Terminal, Envelope::Bare);
+    let mut run = run(
+        vec![event(1, "{}"), event(2, &huge), terminal(3)],
+        vec![],
+        Until::Terminal,
+        Envelope::bare(Line::V1),
+    );
     let lengths: Vec<usize> = run.frames.by_ref().map(|bytes| bytes.len()).collect().await;
     assert_eq!(lengths.len(), 3, "{lengths:?}");
 }
 
 #[tokio::test]
 async fn a_gateway_that_stops_asks_its_clients_to_come_back() {
-    let mut waiting = run(vec![], vec![], Until::Terminal, Envelope::Bare);
+    let mut waiting = run(vec![], vec![], Until::Terminal, Envelope::bare(Line::V1));
     assert_eq!(waiting.frames.next().now_or_never(), None);
     waiting.closing.cancel();
     assert_eq!(text(waiting).await, ["retry: 1000\n\n"]);
@@ -185,14 +191,14 @@ async fn a_gateway_that_stops_asks_its_clients_to_come_back() {
 #[tokio::test]
 async fn a_gateway_that_stops_writes_what_it_has_read() {
     let first = "id: 1\ndata: {}\n\n";
-    let opened = run(vec![event(1, "{}")], vec![], Until::Terminal, Envelope::Bare);
+    let opened = run(vec![event(1, "{}")], vec![], Until::Terminal, Envelope::bare(Line::V1));
     opened.closing.cancel();
     assert_eq!(text(opened).await, [first, "retry: 1000\n\n"]);
 
     // More than one write, of which the first was made; nothing new is read.
     let half = format!("\"{}\"", "x".repeat(BATCH_BYTES / 2));
     let steps = vec![Ok(Some(vec![event(2, &half), event(3, &half)])), Ok(Some(vec![event(4, "{}")]))];
-    let mut busy = run(vec![event(1, "{}")], steps, Until::Terminal, Envelope::Bare);
+    let mut busy = run(vec![event(1, "{}")], steps, Until::Terminal, Envelope::bare(Line::V1));
     for expected in ["id: 1\n", "id: 2\n"] {
         assert!(busy.frames.next().await.unwrap().starts_with(expected.as_bytes()));
     }
@@ -201,7 +207,7 @@ async fn a_gateway_that_stops_writes_what_it_has_read() {
     assert_eq!(rest, [format!("id: 3\ndata: {half}\n\n"), "retry: 1000\n\n".to_owned()]);
 
     // A task that is over needs nobody to come back.
-    let over = run(vec![event(1, "{}"), terminal(2)], vec![], Until::Terminal, Envelope::Bare);
+    let over = run(vec![event(1, "{}"), terminal(2)], vec![], Until::Terminal, Envelope::bare(Line::V1));
     over.closing.cancel();
     assert_eq!(text(over).await, [format!("{first}id: 2\ndata: {{}}\n\n")]);
 }
@@ -215,7 +221,7 @@ async fn what_is_not_shown_leaves_no_trace() {
         Ok(Some(vec![hidden(6), hidden(7)])),
         Ok(Some(vec![hidden(8), terminal(9)])),
     ];
-    let run = run(first, steps, Until::Terminal, Envelope::Bare);
+    let run = run(first, steps, Until::Terminal, Envelope::bare(Line::V1));
     assert_eq!(text(run).await, ["id: 4\ndata: {}\n\n", "id: 9\ndata: {}\n\n"]);
 }
 
@@ -253,7 +259,7 @@ async fn events_that_are_not_shown_are_silence() {
     let settings = StreamSettings { keep_alive: Duration::from_secs(15), closing: closing.clone() };
     let source = Hidden { every: Duration::from_secs(4) };
     let opened = Opened { first: vec![], source, until: Until::Terminal };
-    let mut frames = frames(opened, Envelope::Bare, settings);
+    let mut frames = frames(opened, Envelope::bare(Line::V1), settings);
     let started = tokio::time::Instant::now();
     for n in 1..=3 {
         assert_eq!(frames.next().await.unwrap(), ": keep-alive\n\n");
@@ -269,7 +275,14 @@ async fn a_flood_that_is_not_shown_stops_nobody_else() {
         let closing = CancellationToken::new();
         let settings = StreamSettings { keep_alive, closing: closing.clone() };
         let source = Hidden { every: Duration::ZERO };
-        (frames(Opened { first: vec![], source, until: Until::Terminal }, Envelope::Bare, settings), closing)
+        (
+            frames(
+                Opened { first: vec![], source, until: Until::Terminal },
+                Envelope::bare(Line::V1),
+                settings,
+            ),
+            closing,
+        )
     };
     let (mut frames, _) = flood(Duration::from_millis(1));
     assert_eq!(frames.next().await.unwrap(), ": keep-alive\n\n");

@@ -156,7 +156,12 @@ async fn the_methods_and_their_errors() {
         ("a list", call("opencode.permissions.list", json!({}))),
         ("nothing of others", call("opencode.permissions.list", json!({})).header("authorization", BOB)),
         ("a list takes nothing", call("opencode.questions.list", json!({"metadata": {}}))),
-        ("not activated", gateway.rpc(permission, &json!({"request_id": "per_1", "reply": "once"}))),
+        (
+            "not activated",
+            gateway
+                .rpc(permission, &json!({"request_id": "per_1", "reply": "once"}))
+                .header("a2a-version", "1.0"),
+        ),
         (
             "another is activated",
             gateway.rpc("opencode.questions.list", &json!({})).header("a2a-extensions", INTERRUPT),

@@ -61,7 +61,7 @@ async fn bodies_and_envelopes() {
         case("missing content type", root.clone().body(rpc.to_string()), send.clone().body(good.to_string())),
         case("batch", root.clone().json(&json!([rpc])), send.clone().json(&json!([good]))),
         case("unknown method", gateway.rpc("Nonsense", &json!({})), None),
-        case("method of the 0.3 line", gateway.rpc("message/send", &good), None),
+        case("method of the 0.3 line", gateway.rpc("message/send", &good).header("a2a-version", "1.0"), None),
         case("no method", root.clone().json(&json!({"jsonrpc": "2.0", "id": 7})), None),
         case(
             "wrong jsonrpc",
@@ -239,7 +239,6 @@ async fn parameters() {
             json!({}),
             gateway.call("DELETE", "/tasks/t/pushNotificationConfigs/c"),
         ),
-        both("extended card", "GetExtendedAgentCard", json!({}), gateway.call("GET", "/extendedAgentCard")),
     ];
     insta::assert_snapshot!(transcript(cases).await);
     // None of it reached the agent.
@@ -292,7 +291,8 @@ async fn sessions() {
 async fn extensions_that_are_not_activated() {
     let gateway = Gateway::manual().await;
     let strict =
-        Gateway::manual_with(|config| config.required_extensions = vec![Extension::StreamHints]).await;
+        Gateway::manual_with(|config| config.deployment.required_extensions = vec![Extension::StreamHints])
+            .await;
     let model = json!({"shared": {"model": {"providerID": "p", "modelID": "m"}}});
     let body = json!({"message": message("m1", "hi"), "metadata": model});
     let both = |name, gateway: &Gateway| {
@@ -397,7 +397,7 @@ async fn paths_and_versions() {
     let cases = vec![
         rest("unknown path", "GET", "/nope"),
         rest("unknown tenant", "POST", "/acme/message:send"),
-        rest("v1 is no tenant", "POST", "/v1/message:send"),
+        rest("v1 is no tenant", "POST", "/v1/extendedAgentCard"),
         rest("v1 is reserved", "GET", "/v1/x"),
         rest("a2a is reserved", "GET", "/a2a/tasks"),
         rest("GET on the endpoint", "GET", "/"),
@@ -412,7 +412,7 @@ async fn paths_and_versions() {
         version("version 2.0", "2.0", ""),
         version("version in the query", "", "?A2A-Version=9.9"),
         version("the header wins", "1.0", "?A2A-Version=9.9"),
-        case("version before path", None, gateway.call("GET", "/nope").header("a2a-version", "0.3")),
+        case("version before path", None, gateway.call("GET", "/nope").header("a2a-version", "0.4")),
     ];
     insta::assert_snapshot!(transcript(cases).await);
     gateway.stop().await;

@@ -76,7 +76,7 @@ async fn thinking_is_shown_as_the_credential_says_else_as_the_gateway_does() {
         (Exposure { tool_trace: true, ..NOTHING }, ADA, (false, true)),
     ];
     for (exposure, credential, expected) in cases {
-        let mut gateway = Gateway::manual_with(|config| config.exposure = exposure).await;
+        let mut gateway = Gateway::manual_with(|config| config.deployment.exposure = exposure).await;
         let body = json!({"message": message("m1", "go")});
         let sending = gateway.call("POST", "/message:send").json(&body).send();
         let (sent, ()) = tokio::join!(sending, async {
@@ -174,10 +174,11 @@ fn every_operation(gateway: &Gateway) -> Vec<Call> {
 #[tokio::test]
 async fn every_operation_must_activate_what_is_required() {
     let required = vec![Extension::StreamHints, Extension::SessionBinding];
-    let mut gateway = Gateway::manual_with(|config| config.required_extensions = required).await;
+    let mut gateway = Gateway::manual_with(|config| config.deployment.required_extensions = required).await;
     for activated in ["", HINTS, "urn:unknown"] {
         for call in every_operation(&gateway) {
-            let answer = call.header("a2a-extensions", activated).send().await;
+            let call = call.header("a2a-extensions", activated).header("a2a-version", "1.0");
+            let answer = call.send().await;
             let body = answer.json();
             let error = &body["error"];
             if body.get("jsonrpc").is_some() {

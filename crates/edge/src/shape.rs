@@ -1,0 +1,83 @@
+//! The answers of a line and binding. They differ in spelling only.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use longshore_engine::Listing;
+use longshore_model::{Error, Task};
+use longshore_wire::jsonrpc::Id;
+use longshore_wire::v1::encode::{Gap, View};
+use longshore_wire::v03::Dialect;
+use longshore_wire::{v1, v03};
+
+use crate::line::Line;
+use crate::reply::{self, Response};
+use crate::rules::Rules;
+
+/// How a caller is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Shape {
+    pub(crate) line: Line,
+    /// The binding. Its two dialects are one on the 1.0 line.
+    pub(crate) dialect: Dialect,
+}
+
+impl Shape {
+    pub(crate) fn rpc(line: Line) -> Self {
+        Self { line, dialect: Dialect::Rpc }
+    }
+
+    pub(crate) fn rest(line: Line) -> Self {
+        Self { line, dialect: Dialect::Rest }
+    }
+
+    pub(crate) fn rules(self) -> &'static Rules {
+        Rules::of(self.line)
+    }
+
+    /// A bare task.
+    pub(crate) fn task(self, task: &Task, view: View) -> Bytes {
+        match self.line {
+            Line::V1 => v1::encode::task(task, view),
+            Line::V03 => v03::encode::task(task, view, self.dialect),
+        }
+    }
+
+    /// The answer to a send.
+    pub(crate) fn sent(self, task: &Task, view: View) -> Bytes {
+        match self.line {
+            Line::V1 => v1::encode::send_response(task, view),
+            Line::V03 => v03::encode::send_response(task, view, self.dialect),
+        }
+    }
+
+    pub(crate) fn page(self, listing: &Listing, view: View) -> Bytes {
+        let Listing { tasks, total, page_size, next_page_token: token } = listing;
+        match self.line {
+            Line::V1 => v1::encode::list_response(tasks, view, token, *page_size, *total),
+            Line::V03 => v03::encode::list_response(tasks, view, self.dialect, token, *page_size, *total),
+        }
+    }
+
+    /// A task as the frame of a stream.
+    pub(crate) fn snapshot(self, task: &Task, view: View, gap: Option<Gap>) -> Bytes {
+        match self.line {
+            Line::V1 => v1::encode::stream_task(task, view, gap),
+            Line::V03 => v03::encode::stream_task(task, view, self.dialect, gap),
+        }
+    }
+
+    /// Tells an error, to the caller and to the log. `id` is that of a JSON-RPC request.
+    pub(crate) fn refuse(self, id: &Id, headers: &HeaderMap, error: &Error) -> Response {
+        let rules = self.rules();
+        match self.dialect {
+            Dialect::Rpc => {
+                reply::log(error, "JSON-RPC");
+                reply::rpc_error(&rules.errors, id, error)
+            }
+            Dialect::Rest => {
+                reply::log(error, "REST");
+                reply::rest_error(&rules.errors, error, (rules.media)(headers))
+            }
+        }
+    }
+}
