@@ -1,0 +1,221 @@
+//! gzip for whole answers that are long enough, when the client takes it.
+//!
+//! Streams and files are left as they are: events would wait in the encoder, and a range counts the bytes of the file.
+
+mod gzip;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, VARY};
+use http::{HeaderMap, HeaderValue};
+
+use self::gzip::Encoder;
+use crate::reply::{Body, Response};
+
+pub(crate) const GZIP: HeaderValue = HeaderValue::from_static("gzip");
+
+/// What is compressed before others on the thread get their turn: less than a millisecond of work.
+const STEP_BYTES: usize = 32 * 1024;
+
+/// Compresses the answer to a request with these headers, if it is not shorter than `minimum`. 0: any that has a body.
+pub(crate) async fn answer(mut response: Response, headers: &HeaderMap, minimum: usize) -> Response {
+    let Body::Full(plain) = response.body() else { return response };
+    if !is_long_enough(plain, minimum) || response.headers().contains_key(CONTENT_ENCODING) {
+        return response;
+    }
+    let plain = plain.clone();
+    add_vary(response.headers_mut());
+    if !is_accepted(headers) {
+        return response;
+    }
+    let mut encoder = Encoder::new();
+    while encoder.step(&plain, STEP_BYTES) {
+        tokio::task::yield_now().await;
+    }
+    let Some(compressed) = shorter(encoder.finish(&plain), &plain) else { return response };
+    *response.body_mut() = Body::Full(compressed);
+    response.headers_mut().remove(CONTENT_LENGTH);
+    response.headers_mut().insert(CONTENT_ENCODING, GZIP);
+    response
+}
+
+/// The compressed form of something that is prepared before it is asked for. `None`: there is nothing to gain.
+pub(crate) fn gzip_of(plain: &Bytes, minimum: usize) -> Option<Bytes> {
+    if !is_long_enough(plain, minimum) {
+        return None;
+    }
+    let mut encoder = Encoder::new();
+    while encoder.step(plain, usize::MAX) {}
+    shorter(encoder.finish(plain), plain)
+}
+
+/// Whether the client takes gzip, and likes it no less than an answer as it is.
+pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
+    let (mut gzip, mut any, mut identity) = (None, None, None);
+    for value in headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()) {
+        for choice in value.split(',') {
+            let (coding, weight) = choice.split_once(';').unwrap_or((choice, ""));
+            match coding.trim().to_ascii_lowercase().as_str() {
+                "gzip" | "x-gzip" => gzip = Some(quality(weight)),
+                "identity" => identity = Some(quality(weight)),
+                "*" => any = Some(quality(weight)),
+                _ => {}
+            }
+        }
+    }
+    let gzip = gzip.or(any).unwrap_or_default();
+    gzip > 0 && gzip >= identity.unwrap_or_default()
+}
+
+/// The weight in thousandths. What cannot be read is as if it were not wanted.
+fn quality(parameter: &str) -> u32 {
+    let parameter = parameter.trim();
+    if parameter.is_empty() {
+        return 1000;
+    }
+    let Some((name, value)) = parameter.split_once('=') else { return 0 };
+    let (whole, part) = value.trim().split_once('.').unwrap_or((value.trim(), ""));
+    let is_weight = name.trim().eq_ignore_ascii_case("q")
+        && matches!(whole, "0" | "1")
+        && part.len() <= 3
+        && part.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_weight {
+        return 0;
+    }
+    let thousandths = format!("{part:0<3}").parse().unwrap_or(0);
+    if whole == "1" { 1000 } else { thousandths }
+}
+
+fn is_long_enough(plain: &Bytes, minimum: usize) -> bool {
+    !plain.is_empty() && plain.len() >= minimum
+}
+
+fn shorter(compressed: Vec<u8>, plain: &Bytes) -> Option<Bytes> {
+    (compressed.len() < plain.len()).then(|| compressed.into())
+}
+
+/// Says to caches that there are two forms, also in the answer that is not compressed.
+fn add_vary(headers: &mut HeaderMap) {
+    let mut said = headers.get_all(VARY).iter().filter_map(|value| value.to_str().ok());
+    if !said.any(|value| value.to_ascii_lowercase().contains("accept-encoding")) {
+        headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream::{self, StreamExt};
+    use http::StatusCode;
+    use http_body_util::BodyExt;
+
+    use super::gzip::tests::unzip;
+    use super::*;
+    use crate::media::Media;
+    use crate::reply;
+
+    fn accepting(encodings: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in encodings {
+            headers.append(ACCEPT_ENCODING, value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn what_clients_accept() {
+        let cases: [(&[&str], bool); 21] = [
+            (&[], false),
+            (&[""], false),
+            (&["gzip"], true),
+            (&["GZIP"], true),
+            (&["x-gzip"], true),
+            (&["gzip, deflate, br"], true),
+            (&["deflate", "br, gzip ; q = 0.5"], true),
+            (&["deflate, br, zstd"], false),
+            (&["identity"], false),
+            (&["*"], true),
+            (&["*;q=0"], false),
+            (&["gzip;q=0"], false),
+            (&["gzip;q=0.000"], false),
+            (&["gzip;q=0.001"], true),
+            (&["gzip;q=0, *"], false),
+            (&["gzip, *;q=0"], true),
+            (&["identity, gzip"], true),
+            (&["identity;q=1, gzip;q=0.5"], false),
+            (&["identity;q=0.5, gzip;q=1.0"], true),
+            (&["gzip;q=x"], false),
+            (&["gzip;q=2"], false),
+        ];
+        for (encodings, expected) in cases {
+            assert_eq!(is_accepted(&accepting(encodings)), expected, "{encodings:?}");
+        }
+    }
+
+    async fn body_of(response: Response) -> Bytes {
+        response.into_body().collect().await.unwrap().to_bytes()
+    }
+
+    #[tokio::test]
+    async fn whole_answers_that_are_long_enough_are_compressed() {
+        let text = Bytes::from("{\"word\":\"harbour\"},".repeat(1000));
+        let short = Bytes::from_static(b"{\"ok\":true}");
+        let cases = [
+            (&text, "gzip", 8192, true, true),
+            (&text, "gzip", text.len(), true, true),
+            (&text, "gzip", text.len() + 1, false, false),
+            (&text, "identity", 8192, false, true),
+            (&text, "gzip", 0, true, true),
+            // It would be longer than it was.
+            (&short, "gzip", 0, false, true),
+            (&short, "gzip", 8192, false, false),
+        ];
+        for (body, encoding, minimum, is_compressed, varies) in cases {
+            let plain = reply::json(StatusCode::OK, Media::Json, body.clone());
+            let response = answer(plain, &accepting(&[encoding]), minimum).await;
+            let case = (body.len(), encoding, minimum);
+            assert_eq!(response.headers().contains_key(CONTENT_ENCODING), is_compressed, "{case:?}");
+            assert_eq!(response.headers().contains_key(VARY), varies, "{case:?}");
+            let sent = body_of(response).await;
+            if is_compressed {
+                assert!(sent.len() < body.len() / 10, "{case:?}: {}", sent.len());
+                assert_eq!(&unzip(&sent), body, "{case:?}");
+            } else {
+                assert_eq!(sent, body, "{case:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn streams_files_and_what_is_compressed_already_are_left_alone() {
+        let long = || Bytes::from("x".repeat(10_000));
+        let mut compressed = reply::json(StatusCode::OK, Media::Json, long());
+        compressed.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("br"));
+        let cases = [
+            reply::events(stream::iter([long()]).boxed()),
+            reply::file(StatusCode::PARTIAL_CONTENT, stream::iter([Ok(long())]).boxed(), 10_000),
+            reply::empty(StatusCode::NOT_MODIFIED),
+            compressed,
+        ];
+        for response in cases {
+            let before = response.headers().clone();
+            let status = response.status();
+            let after = answer(response, &accepting(&["gzip"]), 0).await;
+            assert_eq!(after.headers(), &before, "{status}");
+            let sent = body_of(after).await;
+            assert!(sent.is_empty() || sent == long());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_else_the_answer_depends_on_stays() {
+        for (given, expected) in [
+            ("Authorization", vec!["Authorization", "Accept-Encoding"]),
+            ("accept-encoding, Authorization", vec!["accept-encoding, Authorization"]),
+        ] {
+            let mut response = reply::json(StatusCode::OK, Media::Json, Bytes::from("x".repeat(10_000)));
+            response.headers_mut().insert(VARY, given.parse().unwrap());
+            let response = answer(response, &accepting(&["gzip"]), 8192).await;
+            let vary: Vec<_> = response.headers().get_all(VARY).iter().collect();
+            assert_eq!(vary, expected);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What is served and what the documents say is served are the same.
+
+use std::collections::BTreeSet;
+use std::mem::discriminant;
+
+use longshore_wire::surface::{Access, Line, OPERATIONS, ROUTES, Verb};
+
+use crate::route::{Resolved, Route, Target, resolve};
+
+/// One of each. Whoever adds a route is reminded of it by the compiler, since the match has no arm for it.
+fn every_route() -> Vec<Route> {
+    let id = String::new;
+    let next = |route: &Route| match route {
+        Route::Rpc => Some(Route::Card),
+        Route::Card => Some(Route::OpenApi),
+        Route::OpenApi => Some(Route::Health),
+        Route::Health => Some(Route::Livez),
+        Route::Livez => Some(Route::SendMessage),
+        Route::SendMessage => Some(Route::StreamMessage),
+        Route::StreamMessage => Some(Route::Tasks),
+        Route::Tasks => Some(Route::Task(id())),
+        Route::Task(_) => Some(Route::CancelTask(id())),
+        Route::CancelTask(_) => Some(Route::SubscribeToTask(id())),
+        Route::SubscribeToTask(_) => Some(Route::PushConfigs),
+        Route::PushConfigs => Some(Route::PushConfig),
+        Route::PushConfig => Some(Route::ExtendedCard),
+        Route::ExtendedCard => Some(Route::File(id())),
+        Route::File(_) => None,
+    };
+    std::iter::successors(Some(Route::Rpc), next).collect()
+}
+
+/// Each path of the table: the line that it belongs to, its verbs, and who may use it.
+fn every_path() -> Vec<(&'static str, Option<Line>, BTreeSet<&'static str>, Access)> {
+    let mut paths = Vec::new();
+    for row in &ROUTES {
+        let verbs = row.verbs.iter().map(|verb| verb.as_str()).collect();
+        paths.push((row.path, row.line, verbs, row.access));
+    }
+    for line in Line::ALL {
+        let endpoints: Vec<_> = OPERATIONS.iter().flat_map(|operation| operation.rest(line)).collect();
+        for path in endpoints.iter().map(|endpoint| endpoint.path).collect::<BTreeSet<_>>() {
+            let of_path = endpoints.iter().filter(|endpoint| endpoint.path == path);
+            let verbs = of_path.map(|endpoint| endpoint.verb.as_str()).collect();
+            paths.push((path, Some(line), verbs, Access::Credential));
+        }
+    }
+    paths
+}
+
+#[test]
+fn every_path_of_the_documents_is_served_and_every_route_is_in_the_documents() {
+    let mut reached = Vec::new();
+    for (path, line, verbs, access) in every_path() {
+        let target = resolve(&path.replace("{id}", "t1").replace("{push_id}", "p1"));
+        let Target { base: None, line: served_for, resolved: Resolved::Route(route) } = target else {
+            panic!("{path} is not served");
+        };
+        assert_eq!(served_for, line, "{path}");
+        let taken: BTreeSet<&str> = route.verbs().iter().map(http::Method::as_str).collect();
+        assert_eq!(taken, verbs, "{path}");
+        assert_eq!(route.access(), access, "{path}");
+        reached.push(discriminant(&route));
+    }
+    for route in every_route() {
+        assert!(reached.contains(&discriminant(&route)), "{route:?} is in no document");
+    }
+}
+
+/// HEAD is answered where the table says so and nowhere else, so documents that have validators have it.
+#[test]
+fn cards_and_files_have_head() {
+    for (path, _, verbs, _) in every_path() {
+        let is_kept = path.contains("ard") || path.contains("agent.json") || path.starts_with("/artifacts");
+        let has_head = verbs.contains(Verb::Head.as_str());
+        assert_eq!(has_head, is_kept || path == "/livez", "{path}");
+    }
+}

@@ -1,0 +1,200 @@
+//! `/health`: what works now and what does not.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use http::header::{CACHE_CONTROL, HeaderValue};
+use longshore_engine::Engine;
+use longshore_model::Result;
+use longshore_wire::contract::{self, Deployment, HealthFacts, Part};
+use longshore_wire::surface::Line;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::media::Media;
+use crate::reply::{self, Response};
+
+/// What was found counts for this long, so that however many ask, the parts are asked this often at most.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// A part that does not answer in this time is taken for down.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub(crate) struct Health {
+    deployment: Deployment,
+    engine: Engine,
+    closing: CancellationToken,
+    /// Held while the parts are asked: whoever comes meanwhile waits for the same answer.
+    last: Mutex<Option<Found>>,
+}
+
+#[derive(Clone, Debug)]
+struct Found {
+    at: Instant,
+    opencode: Part,
+    store: Part,
+}
+
+impl Health {
+    pub(crate) fn new(deployment: Deployment, engine: Engine, closing: CancellationToken) -> Self {
+        Self { deployment, engine, closing, last: Mutex::new(None) }
+    }
+
+    /// With status 200 when new work can be taken, else 503.
+    pub(crate) async fn answer(&self, line: Line) -> Response {
+        let Found { opencode, store, .. } = self.found().await;
+        let facts = HealthFacts { opencode, store, stopping: self.closing.is_cancelled() };
+        let status = if facts.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let mut response = reply::json(status, Media::Json, contract::health(&self.deployment, line, &facts));
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+
+    async fn found(&self) -> Found {
+        let mut last = self.last.lock().await;
+        if let Some(found) = last.as_ref().filter(|found| found.at.elapsed() < FRESH) {
+            return found.clone();
+        }
+        let (opencode, store) = tokio::join!(
+            timeout(PATIENCE, self.engine.check_agent()),
+            timeout(PATIENCE, self.engine.check_store()),
+        );
+        let was_down = |part: fn(&Found) -> &Part| {
+            last.as_ref().is_some_and(|found| matches!(part(found), Part::Down(_)))
+        };
+        let found = Found {
+            opencode: part("OpenCode", opencode.ok(), was_down(|found| &found.opencode)),
+            store: part("store", store.ok(), was_down(|found| &found.store)),
+            at: Instant::now(),
+        };
+        *last = Some(found.clone());
+        found
+    }
+}
+
+/// What callers may read of what a part said. `None`: nothing. Logged when it goes down, and not again while it is.
+fn part(name: &'static str, said: Option<Result<()>>, was_down: bool) -> Part {
+    match said {
+        Some(Ok(())) => Part::Up,
+        Some(Err(error)) => {
+            if !was_down {
+                reply::log(&error, name);
+            }
+            Part::Down(error.message().to_owned())
+        }
+        None => {
+            if !was_down {
+                tracing::warn!(part = name, "no answer when asked for its health");
+            }
+            Part::Down("It does not answer.".to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http_body_util::BodyExt;
+    use longshore_engine::port::{Store, SystemClock};
+    use longshore_engine::{EngineConfig, EngineParts, Tasks};
+    use longshore_testkit::faulty_store::FaultyStore;
+    use longshore_testkit::scripted_agent::ScriptedAgent;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    struct Bench {
+        agent: Arc<ScriptedAgent>,
+        store: Arc<FaultyStore>,
+        closing: CancellationToken,
+        health: Health,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let (agent, store) = (ScriptedAgent::echo(), FaultyStore::over(longshore_store::memory()));
+            let engine = Engine::new(EngineParts {
+                store: Arc::clone(&store) as Arc<dyn Store>,
+                agent: agent.clone(),
+                clock: Arc::new(SystemClock),
+                tasks: Tasks::new(),
+                config: EngineConfig::default(),
+            });
+            let closing = CancellationToken::new();
+            let health = Health::new(Deployment::default(), engine, closing.clone());
+            Self { agent, store, closing, health }
+        }
+
+        /// The status of the answer, its own words for it, and what it says about the parts.
+        async fn ask(&self) -> (u16, Value, Value) {
+            let response = self.health.answer(Line::V1).await;
+            let status = response.status().as_u16();
+            assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            let document: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(document["ready"], status == 200);
+            (status, document["status"].clone(), document["parts"].clone())
+        }
+    }
+
+    fn up() -> Value {
+        json!({"status": "up"})
+    }
+
+    fn down(why: &str) -> Value {
+        json!({"status": "down", "message": why})
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_says_when_the_agent_or_the_store_is_down_and_when_they_are_back() {
+        let bench = Bench::new();
+        let well = (200, json!("ok"), json!({"opencode": up(), "store": up()}));
+        assert_eq!(bench.ask().await, well);
+
+        bench.agent.set_down(true);
+        tokio::time::advance(FRESH).await;
+        let unreachable = down("The agent cannot be reached.");
+        let expected = json!({"opencode": unreachable, "store": up()});
+        assert_eq!(bench.ask().await, (503, json!("unavailable"), expected));
+
+        bench.agent.set_down(false);
+        tokio::time::advance(FRESH).await;
+        assert_eq!(bench.ask().await, well);
+
+        bench.store.break_logs();
+        tokio::time::advance(FRESH).await;
+        let expected = json!({"opencode": up(), "store": down("The store is away.")});
+        assert_eq!(bench.ask().await, (503, json!("unavailable"), expected));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_that_does_not_answer_is_down_and_nobody_waits_long_for_it() {
+        let bench = Bench::new();
+        bench.agent.checks.hold();
+        let asked = Instant::now();
+        let expected = json!({"opencode": down("It does not answer."), "store": up()});
+        assert_eq!(bench.ask().await, (503, json!("unavailable"), expected));
+        assert!(asked.elapsed() <= PATIENCE + Duration::from_millis(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn however_many_ask_the_parts_are_asked_once_in_a_while() {
+        let bench = Bench::new();
+        futures_util::future::join_all((0..100).map(|_| bench.ask())).await;
+        assert_eq!(bench.agent.log().checked, 1);
+        tokio::time::advance(FRESH).await;
+        bench.ask().await;
+        assert_eq!(bench.agent.log().checked, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gateway_that_stops_is_not_ready_from_that_moment_on() {
+        let bench = Bench::new();
+        assert_eq!(bench.ask().await.0, 200);
+        bench.closing.cancel();
+        assert_eq!(bench.ask().await.0, 503);
+    }
+}
