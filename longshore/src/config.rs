@@ -1,10 +1,12 @@
 //! Configuration: flags, then environment, then `longshore.toml`, then defaults, become one checked [`Plan`].
 //!
 //! [`table`] says what can be set. [`file`], [`environment`] and the command line each turn what they find
-//! into text under a setting's key; [`read`] picks the strongest and checks it; [`plan`] builds the plan.
+//! into text under a setting's key; [`read`] picks the strongest and checks it; [`plan`] builds the plan, with what
+//! `declared` says about where the agent works.
 //! Nothing after this module looks at a flag, a variable or the file again.
 
 pub mod credentials;
+mod declared;
 pub mod environment;
 pub mod file;
 pub mod plan;

@@ -6,9 +6,9 @@ pub mod cli;
 pub mod config;
 
 mod banner;
-mod card;
 mod commands;
 mod data_dir;
+mod deployment;
 mod limits;
 mod output;
 mod serve;

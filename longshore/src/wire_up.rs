@@ -17,7 +17,7 @@ use crate::config::credentials::{Credential, Login};
 use crate::config::plan::{AgentPlan, Asks, Plan, StorePlan};
 use crate::data_dir::{self, DataDir};
 use crate::upstream::Upstream;
-use crate::{card, output};
+use crate::{deployment, output};
 
 /// A gateway, all but serving.
 #[derive(Debug)]
@@ -99,11 +99,10 @@ impl Ground {
         if recovered > 0 {
             tracing::info!(tasks = recovered, "took up unfinished tasks");
         }
-        let card = card::card(plan, &self.addresses.public, self.credentials.schemes());
-        let mut config = EdgeConfig::new(card, self.credentials);
+        let deployment = deployment::deployment(plan, &self.addresses.public);
+        let mut config = EdgeConfig::new(deployment, self.credentials);
         config.max_body_bytes = plan.listen.max_body_bytes;
-        config.exposure = plan.output.exposure;
-        config.required_extensions.clone_from(&plan.required_extensions);
+        config.gzip_minimum = plan.listen.gzip_minimum;
         Ok(Gateway {
             edge: Edge::new(engine, config, self.tasks.clone()),
             listener: self.listener,

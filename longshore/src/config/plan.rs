@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use longshore_edge::contract::{Environment, MissingVersion};
 use longshore_edge::{Exposure, Extension};
 use secrecy::SecretString;
 use url::Url;
@@ -11,7 +12,7 @@ use super::credentials::{self, Credential};
 use super::problem::Problem;
 use super::read::Reader;
 use super::setting::Setting;
-use super::{Surroundings, place, table};
+use super::{Surroundings, declared, place, table};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -28,9 +29,12 @@ pub struct Plan {
     pub input: Input,
     pub output: Output,
     pub required_extensions: Vec<Extension>,
+    pub missing_version: MissingVersion,
     pub data_dir: PathBuf,
     pub store: StorePlan,
     pub card: CardTexts,
+    /// What callers are told about where the agent works.
+    pub environment: Environment,
     pub log: Log,
 }
 
@@ -42,6 +46,8 @@ pub struct Listen {
     pub public_url: Option<Url>,
     /// 0: no limit.
     pub max_body_bytes: usize,
+    /// An answer of this length is compressed, and so are longer ones.
+    pub gzip_minimum: usize,
 }
 
 /// Which OpenCode.
@@ -121,6 +127,7 @@ pub struct CardTexts {
     pub version: String,
     pub project: Option<String>,
     pub documentation_url: Option<Url>,
+    pub expose_workspace_root: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -162,10 +169,12 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
     let input = input(reader);
     let output = output(reader);
     let required_extensions = required_extensions(reader);
+    let missing_version = missing_version(reader);
     let demo = matches!(agent, Some(AgentPlan::Demo { .. }));
     let data_dir = data_dir(reader, surroundings, workspace.as_deref(), demo);
     let store = store(reader, &surroundings.directory, data_dir.as_deref());
     let card = card(reader);
+    let environment = declared::read(reader, &surroundings.directory, workspace.as_deref());
     let log = log(reader);
     Some(Plan {
         listen: listen?,
@@ -178,9 +187,11 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
         input: input?,
         output: output?,
         required_extensions,
+        missing_version: missing_version?,
         data_dir: data_dir?,
         store: store?,
         card: card?,
+        environment: environment?,
         log: log?,
     })
 }
@@ -190,7 +201,14 @@ fn listen(reader: &mut Reader<'_>) -> Option<Listen> {
     let port = reader.port(&table::PORT);
     let public_url = reader.url(&table::PUBLIC_URL);
     let max_body_bytes = reader.bytes(&table::MAX_BODY);
-    Some(Listen { host: host?, port: port?, public_url, max_body_bytes: max_body_bytes? })
+    let gzip_minimum = reader.bytes(&table::GZIP_MINIMUM);
+    Some(Listen {
+        host: host?,
+        port: port?,
+        public_url,
+        max_body_bytes: max_body_bytes?,
+        gzip_minimum: gzip_minimum?,
+    })
 }
 
 fn credentials(reader: &mut Reader<'_>) -> Option<Vec<Credential>> {
@@ -344,6 +362,13 @@ fn required_extensions(reader: &mut Reader<'_>) -> Vec<Extension> {
     uris.iter().filter_map(offered).collect()
 }
 
+fn missing_version(reader: &mut Reader<'_>) -> Option<MissingVersion> {
+    Some(match reader.choice(&table::MISSING_VERSION)? {
+        "0.3" => MissingVersion::V03,
+        _ => MissingVersion::ByRequest,
+    })
+}
+
 fn asks(reader: &mut Reader<'_>) -> Option<Asks> {
     let time_to_live = reader.seconds_or_off(&table::ASK_TTL);
     let tombstone = reader.seconds(&table::ASK_TOMBSTONE);
@@ -400,12 +425,14 @@ fn card(reader: &mut Reader<'_>) -> Option<CardTexts> {
     let version = reader.text(&table::CARD_VERSION);
     let project = reader.text(&table::PROJECT);
     let documentation_url = reader.url(&table::DOCUMENTATION);
+    let expose_workspace_root = reader.switch(&table::EXPOSE_ROOT);
     Some(CardTexts {
         title: title?,
         description: description?,
         version: version.unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned()),
         project,
         documentation_url,
+        expose_workspace_root,
     })
 }
 

@@ -43,11 +43,12 @@ pub enum Group {
     Output,
     Data,
     Card,
+    Environment,
     Log,
 }
 
 impl Group {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Listener,
         Self::Auth,
         Self::OpenCode,
@@ -56,6 +57,7 @@ impl Group {
         Self::Output,
         Self::Data,
         Self::Card,
+        Self::Environment,
         Self::Log,
     ];
 
@@ -69,6 +71,7 @@ impl Group {
             Self::Output => "What callers see",
             Self::Data => "Data",
             Self::Card => "Agent card",
+            Self::Environment => "Where the agent works (declared to callers, not enforced)",
             Self::Log => "Log",
         }
     }
@@ -93,6 +96,8 @@ pub enum Kind {
     Model,
     /// A whole number of bytes; 0 takes the limit away.
     Bytes,
+    /// A whole number of bytes from which on something is done; 0: always.
+    Threshold,
     /// A whole number of bytes, more than 0.
     Size,
     /// A whole number; 0 takes the limit away.
@@ -128,6 +133,7 @@ impl Kind {
             }
             Self::Model => "a model as provider/model".into(),
             Self::Bytes => "a whole number of bytes (0: no limit)".into(),
+            Self::Threshold => "a whole number of bytes (0: always)".into(),
             Self::Size => "a whole number of bytes above 0".into(),
             Self::Count => "a whole number (0: no limit)".into(),
             Self::List => "a list: words with commas between them, or a JSON array of texts".into(),
@@ -153,7 +159,7 @@ impl Kind {
             Self::Path => "PATH",
             Self::Database => "FILE",
             Self::Model => "MODEL",
-            Self::Bytes | Self::Size => "BYTES",
+            Self::Bytes | Self::Threshold | Self::Size => "BYTES",
             Self::Count => "NUMBER",
             Self::Seconds | Self::SecondsOrNone | Self::SecondsOrOff => "SECONDS",
             Self::Choice(_) => "CHOICE",

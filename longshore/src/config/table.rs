@@ -1,12 +1,14 @@
 //! Every setting. Flags, help, checks and `docs/configuration.md` all come from these rows.
 
 mod content;
+mod environment;
 mod listener;
 mod opencode;
 mod rest;
 mod turns;
 
 pub use content::*;
+pub use environment::*;
 pub use listener::*;
 pub use opencode::*;
 pub use rest::*;
@@ -20,6 +22,8 @@ pub const ALL: &[&Setting] = &[
     &PORT,
     &PUBLIC_URL,
     &MAX_BODY,
+    &GZIP_MINIMUM,
+    &MISSING_VERSION,
     &REQUIRED_EXTENSIONS,
     &BEARER_TOKEN,
     &CREDENTIALS,
@@ -62,6 +66,16 @@ pub const ALL: &[&Setting] = &[
     &CARD_VERSION,
     &PROJECT,
     &DOCUMENTATION,
+    &EXPOSE_ROOT,
+    &SANDBOX_MODE,
+    &FILESYSTEM_SCOPE,
+    &WRITABLE_ROOTS,
+    &NETWORK_ACCESS,
+    &ALLOWED_DOMAINS,
+    &APPROVAL_POLICY,
+    &ESCALATION_BEHAVIOR,
+    &WRITE_SCOPE,
+    &OUTSIDE_WORKSPACE,
     &LOG_LEVEL,
     &LOG_FORMAT,
 ];

@@ -60,7 +60,7 @@ fn file(file: &str) -> Vec<String> {
 fn with_nothing_set_the_plan_is_the_documented_default() {
     let plan = Given::default().plan();
     assert_eq!((plan.listen.host.as_str(), plan.listen.port), ("127.0.0.1", 8000));
-    assert_eq!(plan.listen.max_body_bytes, 10_485_760);
+    assert_eq!((plan.listen.max_body_bytes, plan.listen.gzip_minimum), (10_485_760, 8192));
     assert!(plan.listen.public_url.is_none());
     assert!(plan.credentials.is_none());
     assert!(matches!(&plan.agent, AgentPlan::Managed { program } if program == Path::new("opencode")));
@@ -109,7 +109,27 @@ fn no_name_is_used_twice_and_none_is_both_supported_and_not() {
 
 #[test]
 fn a_bad_value_is_refused_with_its_place_its_key_and_what_is_allowed() {
-    let cases: [(&[(&str, &str)], &str); 13] = [
+    let cases: [(&[(&str, &str)], &str); 18] = [
+        (
+            &[("A2A_HTTP_GZIP_MINIMUM_SIZE", "-1")],
+            "A2A_HTTP_GZIP_MINIMUM_SIZE (serve.gzip_minimum_bytes): \"-1\" is not allowed; it takes a whole number of bytes (0: always)",
+        ),
+        (
+            &[("LONGSHORE_MISSING_VERSION", "1.0")],
+            "LONGSHORE_MISSING_VERSION (protocol.missing_version): \"1.0\" is not allowed; it takes one of by-request, 0.3",
+        ),
+        (
+            &[("A2A_SANDBOX_MODE", "readonly")],
+            "A2A_SANDBOX_MODE (environment.sandbox_mode): \"readonly\" is not allowed; it takes one of unknown, read-only, workspace-write, danger-full-access, custom",
+        ),
+        (
+            &[("A2A_SANDBOX_WRITABLE_ROOTS", "out"), ("A2A_WRITE_ACCESS_SCOPE", "none")],
+            "A2A_SANDBOX_WRITABLE_ROOTS (environment.writable_roots): cannot be declared when environment.write_scope is none",
+        ),
+        (
+            &[("A2A_SANDBOX_WRITABLE_ROOTS", "out,/srv"), ("A2A_SANDBOX_FILESYSTEM_SCOPE", "workspace_only")],
+            "A2A_SANDBOX_WRITABLE_ROOTS (environment.writable_roots): \"/srv\" is not in the workspace, and environment.filesystem_scope is workspace_only",
+        ),
         (
             &[("A2A_PORT", "80000")],
             "A2A_PORT (serve.port): \"80000\" is not allowed; it takes a whole number from 0 to 65535 (0: any free port)",

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
+use longshore_edge::contract::Deployment;
 use longshore_edge::{Credential, Credentials, Edge, EdgeConfig, Exposure, Extension};
 use longshore_engine::port::{Store, SystemClock};
 use longshore_engine::{Engine, EngineConfig, EngineParts, Tasks};
 use longshore_model::PromptOptions;
-use longshore_model::card::{Binding, Card, Interface};
 use longshore_testkit::fake_opencode::FakeOpenCode;
 use longshore_testkit::raw::RawClient;
 use secrecy::SecretString;
@@ -100,10 +100,11 @@ impl TestGateway {
             .with(Credential::bearer(SecretString::from(TOKEN), "replay"))
             .with(Credential::bearer(SecretString::from(OTHER_TOKEN), "other"));
         let credentials = credentials.build().expect("two bearer tokens are a valid set");
-        let mut config = EdgeConfig::new(card(&url, &credentials), credentials);
+        let mut deployment = Deployment { public_url: url.clone(), ..Deployment::default() };
+        deployment.exposure = options.exposure;
+        deployment.required_extensions = options.required_extensions;
+        let mut config = EdgeConfig::new(deployment, credentials);
         config.max_body_bytes = 0;
-        config.exposure = options.exposure;
-        config.required_extensions = options.required_extensions;
         config.keep_alive = options.keep_alive;
         let edge = Edge::new(engine, config, tasks.clone());
         let shutdown = CancellationToken::new();
@@ -117,23 +118,5 @@ impl TestGateway {
         self.shutdown.cancel();
         let stopped = tokio::time::timeout(Duration::from_secs(20), self.tasks.stop()).await;
         assert!(stopped.is_ok(), "{} tasks do not stop", self.tasks.running());
-    }
-}
-
-fn card(url: &str, credentials: &Credentials) -> Card {
-    let interface = |binding| Interface { url: url.to_owned(), binding };
-    Card {
-        name: "Replay".to_owned(),
-        description: "A gateway on a fake OpenCode.".to_owned(),
-        version: "0".to_owned(),
-        documentation_url: None,
-        interfaces: vec![interface(Binding::JsonRpc), interface(Binding::Rest)],
-        streaming: true,
-        extended: false,
-        schemes: credentials.schemes(),
-        input_modes: vec!["text/plain".to_owned()],
-        output_modes: vec!["text/plain".to_owned()],
-        skills: Vec::new(),
-        extensions: longshore_edge::public_extensions(Exposure::default(), &[]),
     }
 }

@@ -44,6 +44,27 @@ pub const MAX_BODY: Setting = Setting {
            third more.",
 };
 
+pub const GZIP_MINIMUM: Setting = Setting {
+    key: "serve.gzip_minimum_bytes",
+    flag: Some("gzip-minimum-bytes"),
+    env: Some("A2A_HTTP_GZIP_MINIMUM_SIZE"),
+    group: Group::Listener,
+    kind: Kind::Threshold,
+    fallback: Value("8192"),
+    help: "From which length on an answer is compressed for clients that accept gzip. Streams and files never are.",
+};
+
+pub const MISSING_VERSION: Setting = Setting {
+    key: "protocol.missing_version",
+    flag: Some("missing-version"),
+    env: Some("LONGSHORE_MISSING_VERSION"),
+    group: Group::Listener,
+    kind: Kind::Choice(&["by-request", "0.3"]),
+    fallback: Value("by-request"),
+    help: "Which version of A2A a request without A2A-Version speaks: the one that has its method or path, or always 0.3, as the \
+           specification of 1.0 has it.",
+};
+
 pub const REQUIRED_EXTENSIONS: Setting = Setting {
     key: "protocol.required_extensions",
     flag: Some("required-extensions"),

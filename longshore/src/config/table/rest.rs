@@ -97,6 +97,16 @@ pub const DOCUMENTATION: Setting = Setting {
     help: "Where people read about this agent.",
 };
 
+pub const EXPOSE_ROOT: Setting = Setting {
+    key: "card.expose_workspace_root",
+    flag: Some("expose-workspace-root"),
+    env: Some("A2A_EXPOSE_WORKSPACE_ROOT_IN_CARD"),
+    group: Group::Card,
+    kind: Kind::Switch,
+    fallback: Value("false"),
+    help: "Tell callers with a credential the path of the workspace.",
+};
+
 pub const LOG_LEVEL: Setting = Setting {
     key: "log.level",
     flag: Some("log-level"),

@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_edge::contract::Deployment;
 use longshore_edge::{Capability, Credential, Credentials, Edge, EdgeConfig, Exposure, Rights};
 use longshore_engine::port::{Store, SystemClock};
 use longshore_engine::{AskConfig, Engine, EngineConfig, EngineParts, Tasks};
-use longshore_model::card::{Binding, Card, INPUT_MODES, Interface, OUTPUT_MODES, Skill};
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -96,7 +96,7 @@ impl Gateway {
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut config = EdgeConfig::new(card(), credentials());
+        let mut config = EdgeConfig::new(deployment(), credentials());
         configure(&mut config);
         let shutdown = CancellationToken::new();
         let edge = Edge::new(engine, config, tasks.clone());
@@ -157,30 +157,12 @@ fn exposed(everything: bool) -> Rights {
     Rights { exposure: Some(exposure), ..Rights::default() }
 }
 
-fn card() -> Card {
-    Card {
-        name: "Test agent".to_owned(),
+fn deployment() -> Deployment {
+    Deployment {
+        title: "Test agent".to_owned(),
         description: "Says what the test wants.".to_owned(),
         version: "1.2.3".to_owned(),
-        documentation_url: None,
-        interfaces: vec![
-            Interface { url: "http://agent.test".to_owned(), binding: Binding::JsonRpc },
-            Interface { url: "http://agent.test".to_owned(), binding: Binding::Rest },
-        ],
-        streaming: true,
-        extended: false,
-        extensions: longshore_edge::public_extensions(Exposure::default(), &[]),
-        schemes: credentials().schemes(),
-        input_modes: INPUT_MODES.map(str::to_owned).to_vec(),
-        output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),
-        skills: vec![Skill {
-            id: "code".to_owned(),
-            name: "Code".to_owned(),
-            description: "Writes code.".to_owned(),
-            tags: vec!["code".to_owned()],
-            examples: Vec::new(),
-            input_modes: Vec::new(),
-            output_modes: Vec::new(),
-        }],
+        public_url: "http://agent.test".to_owned(),
+        ..Deployment::default()
     }
 }

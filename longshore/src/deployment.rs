@@ -1,0 +1,116 @@
+//! What clients are told about this gateway, true to its plan.
+
+use longshore_edge::contract::Deployment;
+
+use crate::config::Plan;
+
+/// The facts of a gateway that clients reach at `public_url`. The edge adds what follows from its credentials.
+pub(crate) fn deployment(plan: &Plan, public_url: &str) -> Deployment {
+    let texts = &plan.card;
+    let workspace_root = texts.expose_workspace_root.then(|| plan.workspace.display().to_string());
+    Deployment {
+        title: texts.title.clone(),
+        description: texts.description.clone(),
+        version: texts.version.clone(),
+        public_url: public_url.trim_end_matches('/').to_owned(),
+        documentation_url: texts.documentation_url.as_ref().map(ToString::to_string),
+        missing_version: plan.missing_version,
+        more_input_modes: plan.input.text_types.iter().chain(&plan.input.media_types).cloned().collect(),
+        exposure: plan.output.exposure,
+        required_extensions: plan.required_extensions.clone(),
+        directory_override: plan.allow_directory_override,
+        environment: plan.environment.clone(),
+        project: texts.project.clone(),
+        agent: plan.prompt.agent.clone(),
+        variant: plan.prompt.variant.clone(),
+        workspace_root,
+        ..Deployment::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_edge::contract::{
+        ApprovalPolicy, Environment, EscalationBehavior, FilesystemScope, MissingVersion, NetworkAccess,
+        OutsideWorkspace, SandboxMode, WriteScope,
+    };
+    use longshore_edge::{Exposure, Extension};
+
+    use super::*;
+    use crate::config::{Surroundings, load};
+
+    fn deployment_of(variables: &[(&str, &str)]) -> (Deployment, String) {
+        let directory = tempfile::tempdir().unwrap();
+        let environment = variables.iter().copied().chain([("HOME", "/home/ada")]).collect();
+        let directory = directory.path().canonicalize().unwrap();
+        let surroundings = Surroundings { directory: directory.clone(), environment };
+        let plan = load(&Default::default(), None, &surroundings).unwrap().plan;
+        (deployment(&plan, "https://agent.example.com/a/"), directory.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn everything_that_was_configured_is_told() {
+        let (told, workspace) = deployment_of(&[
+            ("A2A_TITLE", "Agent"),
+            ("A2A_DESCRIPTION", "Works."),
+            ("A2A_VERSION", "3.2.1"),
+            ("A2A_PROJECT", "harbour"),
+            ("A2A_DOCUMENTATION_URL", "https://example.com/agent"),
+            ("A2A_ALLOW_DIRECTORY_OVERRIDE", "false"),
+            ("A2A_EXPOSE_WORKSPACE_ROOT_IN_CARD", "true"),
+            ("A2A_SANDBOX_MODE", "workspace-write"),
+            ("A2A_SANDBOX_FILESYSTEM_SCOPE", "workspace_and_declared_roots"),
+            ("A2A_SANDBOX_WRITABLE_ROOTS", "/srv/cache, /srv/out"),
+            ("A2A_NETWORK_ACCESS", "restricted"),
+            ("A2A_NETWORK_ALLOWED_DOMAINS", "[\"example.com\"]"),
+            ("A2A_APPROVAL_POLICY", "on-request"),
+            ("A2A_APPROVAL_ESCALATION_BEHAVIOR", "manual"),
+            ("A2A_WRITE_ACCESS_SCOPE", "workspace_and_declared_roots"),
+            ("A2A_WRITE_ACCESS_OUTSIDE_WORKSPACE", "disallowed"),
+            ("IACCODE_A2A_TEXT_MIME_TYPES", "application/x-log"),
+            ("LONGSHORE_MISSING_VERSION", "0.3"),
+            ("LONGSHORE_THINKING_EXPOSURE", "tool_trace"),
+            ("LONGSHORE_REQUIRED_EXTENSIONS", Extension::StreamHints.uri()),
+            ("OPENCODE_AGENT", "build"),
+            ("OPENCODE_VARIANT", "high"),
+        ]);
+        let expected = Deployment {
+            title: "Agent".to_owned(),
+            description: "Works.".to_owned(),
+            version: "3.2.1".to_owned(),
+            public_url: "https://agent.example.com/a".to_owned(),
+            documentation_url: Some("https://example.com/agent".to_owned()),
+            missing_version: MissingVersion::V03,
+            more_input_modes: vec!["application/x-log".to_owned()],
+            exposure: Exposure { raw_thinking: false, tool_trace: true },
+            required_extensions: vec![Extension::StreamHints],
+            directory_override: false,
+            environment: Environment {
+                sandbox_mode: SandboxMode::WorkspaceWrite,
+                filesystem_scope: FilesystemScope::WorkspaceAndDeclaredRoots,
+                writable_roots: vec!["/srv/cache".to_owned(), "/srv/out".to_owned()],
+                network_access: NetworkAccess::Restricted,
+                allowed_domains: vec!["example.com".to_owned()],
+                approval_policy: ApprovalPolicy::OnRequest,
+                escalation_behavior: EscalationBehavior::Manual,
+                write_scope: WriteScope::WorkspaceAndDeclaredRoots,
+                outside_workspace: OutsideWorkspace::Disallowed,
+            },
+            project: Some("harbour".to_owned()),
+            agent: Some("build".to_owned()),
+            variant: Some("high".to_owned()),
+            workspace_root: Some(workspace),
+            ..Deployment::default()
+        };
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn nothing_is_told_that_was_not_configured() {
+        let (told, workspace) = deployment_of(&[]);
+        assert_eq!(told.environment, Environment::default());
+        assert_eq!(told.missing_version, MissingVersion::ByRequest);
+        assert!(told.directory_override);
+        assert!(!format!("{told:?}").contains(&workspace), "{told:?}");
+    }
+}
