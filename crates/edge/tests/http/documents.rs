@@ -1,0 +1,389 @@
+//! Cards and the `OpenAPI` document: which form is where, who may keep it, and that nobody gets it twice for nothing.
+
+use std::collections::HashSet;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use longshore_edge::contract::{Environment, SandboxMode};
+use longshore_wire::surface::{self, Access, Line, ROUTES};
+use serde_json::{Value, json};
+
+use crate::support::{ADA, Answer, BOB, Gateway, message};
+
+const CARD: &str = "/.well-known/agent-card.json";
+const EXTENDED: &str = "/extendedAgentCard";
+
+/// Every document, with who asks for it.
+const DOCUMENTS: [(&str, &str); 13] = [
+    (CARD, ""),
+    ("/.well-known/agent.json", ""),
+    ("/a2a/1.0/.well-known/agent-card.json", ""),
+    ("/a2a/0.3/.well-known/agent-card.json", ""),
+    ("/a2a/0.3/.well-known/agent.json", ""),
+    (EXTENDED, ADA),
+    ("/a2a/1.0/extendedAgentCard", ADA),
+    ("/v1/card", ADA),
+    ("/a2a/0.3/v1/card", ADA),
+    ("/agent/authenticatedExtendedCard", ADA),
+    ("/a2a/0.3/agent/authenticatedExtendedCard", ADA),
+    ("/openapi.json", ""),
+    ("/openapi.json", ADA),
+];
+
+async fn get(gateway: &Gateway, path: &str, authorization: &str, more: &[(&'static str, &str)]) -> Answer {
+    let mut call = gateway.call("GET", path).header("authorization", authorization);
+    for (name, value) in more {
+        call = call.header(name, value);
+    }
+    call.send().await
+}
+
+/// Which client can read the card: of 1.0, of 0.3, or of both. And where it sends that client.
+fn form(card: &Value) -> (&'static str, String) {
+    let new = card.get("supportedInterfaces").map(|interfaces| interfaces[0]["url"].clone());
+    let old = card.get("url").cloned();
+    let (form, url) = match (new, old) {
+        (Some(new), Some(old)) => {
+            assert_eq!(new, old);
+            ("both", new)
+        }
+        (Some(url), None) => ("1.0", url),
+        (None, Some(url)) => ("0.3", url),
+        (None, None) => panic!("no card: {card}"),
+    };
+    (form, url.as_str().unwrap().replace("http://agent.test", ""))
+}
+
+#[tokio::test]
+async fn each_client_finds_the_card_that_it_reads() {
+    let gateway = Gateway::echoing().await;
+    let old = "/.well-known/agent.json";
+    let cases = [
+        (CARD, "", "both", ""),
+        (CARD, "1.0", "1.0", ""),
+        (CARD, "1.0.7", "1.0", ""),
+        (CARD, "0.3", "0.3", ""),
+        (CARD, "0.3.0", "0.3", ""),
+        // Whoever speaks something else learns here what is spoken.
+        (CARD, "9.9", "both", ""),
+        ("/.well-known/agent-card.json?A2A-Version=1.0", "", "1.0", ""),
+        (old, "", "both", ""),
+        (old, "0.3", "0.3", ""),
+        ("/a2a/1.0/.well-known/agent-card.json", "", "1.0", "/a2a/1.0"),
+        ("/a2a/1.0/.well-known/agent-card.json", "1.0", "1.0", "/a2a/1.0"),
+        ("/a2a/0.3/.well-known/agent-card.json", "", "0.3", "/a2a/0.3"),
+        ("/a2a/0.3/.well-known/agent.json", "", "0.3", "/a2a/0.3"),
+    ];
+    for (path, version, expected, base) in cases {
+        let answer = get(&gateway, path, "", &[("a2a-version", version)]).await;
+        assert_eq!(answer.status.as_u16(), 200, "{path} {version}");
+        assert_eq!(answer.header("content-type"), "application/json");
+        assert_eq!(form(&answer.json()), (expected, base.to_owned()), "{path} {version}");
+    }
+    for (path, expected, base) in [
+        (EXTENDED, "1.0", ""),
+        ("/a2a/1.0/extendedAgentCard", "1.0", "/a2a/1.0"),
+        ("/v1/card", "0.3", ""),
+        ("/a2a/0.3/v1/card", "0.3", "/a2a/0.3"),
+        ("/agent/authenticatedExtendedCard", "0.3", ""),
+        ("/a2a/0.3/agent/authenticatedExtendedCard", "0.3", "/a2a/0.3"),
+    ] {
+        let answer = get(&gateway, path, ADA, &[]).await;
+        assert_eq!(form(&answer.json()), (expected, base.to_owned()), "{path}");
+        assert_eq!(get(&gateway, path, "", &[]).await.status.as_u16(), 401, "{path}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_methods_give_the_extended_card_of_their_line() {
+    let gateway = Gateway::echoing().await;
+    for (method, path) in [
+        ("GetExtendedAgentCard", EXTENDED),
+        ("agent/getAuthenticatedExtendedCard", "/agent/authenticatedExtendedCard"),
+    ] {
+        let answer = gateway.rpc(method, &json!({})).send().await;
+        let card = get(&gateway, path, ADA, &[]).await.json();
+        let (by_method, by_path) = (&answer.json()["result"], &card);
+        // The paths of 0.3 may say how to get in both ways of spelling.
+        for field in ["name", "skills", "capabilities", "description"] {
+            assert_eq!(by_method[field], by_path[field], "{method} {field}");
+        }
+        assert_eq!(form(by_method), form(by_path));
+        assert_eq!((answer.header("etag"), answer.header("cache-control")), ("", ""));
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_for_callers_is_kept_by_no_cache_that_others_use() {
+    let gateway = Gateway::echoing().await;
+    for (path, authorization) in DOCUMENTS {
+        let answer = get(&gateway, path, authorization, &[]).await;
+        let is_public = authorization.is_empty();
+        let expected = if is_public { "public, max-age=300" } else { "private, max-age=300" };
+        assert_eq!(answer.header("cache-control"), expected, "{path}");
+        let varies: HashSet<&str> = answer.header("vary").split(", ").collect();
+        let depends_on_caller = !is_public || path == "/openapi.json";
+        for (name, expected) in [
+            ("Accept-Encoding", true),
+            ("A2A-Version", true),
+            ("Authorization", depends_on_caller),
+            ("X-API-Key", depends_on_caller),
+        ] {
+            assert_eq!(varies.contains(name), expected, "{path}: {varies:?}");
+        }
+        // Also in the answer that only says that nothing has changed.
+        let same = get(&gateway, path, authorization, &[("if-none-match", "*")]).await;
+        assert_eq!(same.status.as_u16(), 304);
+        assert_eq!(same.header("cache-control"), answer.header("cache-control"), "{path}");
+        assert_eq!(same.header("vary"), answer.header("vary"), "{path}");
+    }
+    // A tag opens nothing: who has no credential learns not even that the card is the same.
+    let tag = get(&gateway, EXTENDED, ADA, &[]).await.header("etag").to_owned();
+    let stranger = get(&gateway, EXTENDED, "", &[("if-none-match", &tag)]).await;
+    assert_eq!(stranger.status.as_u16(), 401);
+    assert_eq!((stranger.header("etag"), stranger.header("cache-control")), ("", ""));
+    assert_eq!(get(&gateway, EXTENDED, BOB, &[("if-none-match", &tag)]).await.status.as_u16(), 304);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_document_that_the_client_has_is_not_sent_again() {
+    let gateway = Gateway::echoing().await;
+    for (path, authorization) in DOCUMENTS {
+        let first = get(&gateway, path, authorization, &[]).await;
+        let (tag, date) = (first.header("etag").to_owned(), first.header("last-modified").to_owned());
+        let hexadecimal = tag.strip_prefix("W/\"").and_then(|tag| tag.strip_suffix('"')).unwrap();
+        assert!(hexadecimal.len() == 64 && hexadecimal.bytes().all(|b| b.is_ascii_hexdigit()), "{tag}");
+        assert!(date.ends_with(" GMT"), "{date}");
+        let strong = tag.strip_prefix("W/").unwrap().to_owned();
+        let cases = [
+            ("if-none-match", tag.clone(), 304),
+            ("if-none-match", strong, 304),
+            ("if-none-match", format!("\"x\", {tag}, W/\"y\""), 304),
+            ("if-none-match", "*".to_owned(), 304),
+            ("if-none-match", "\"x\"".to_owned(), 200),
+            ("if-none-match", "W/\"x\", \"y\"".to_owned(), 200),
+            ("if-modified-since", date.clone(), 304),
+            ("if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT".to_owned(), 200),
+        ];
+        for (name, value, status) in cases {
+            let again = get(&gateway, path, authorization, &[(name, &value)]).await;
+            assert_eq!(again.status.as_u16(), status, "{path} {name}: {value}");
+            assert_eq!(again.header("etag"), tag);
+            assert_eq!(again.header("last-modified"), date);
+            let (body, kind) =
+                if status == 200 { (first.body.clone(), "application/json") } else { Default::default() };
+            assert_eq!((again.body.clone(), again.header("content-type")), (body, kind));
+        }
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn head_says_what_get_would_say() {
+    let gateway = Gateway::echoing().await;
+    let documents = DOCUMENTS.into_iter().filter(|(path, _)| *path != "/openapi.json");
+    for (path, authorization) in documents {
+        for encoding in ["", "gzip"] {
+            let ask = |verb| {
+                let call = gateway.call(verb, path).header("authorization", authorization);
+                call.header("accept-encoding", encoding).send()
+            };
+            let (get, head) = (ask("GET").await, ask("HEAD").await);
+            assert_eq!((head.status, head.body.len()), (get.status, 0), "{path}");
+            assert_eq!(head.header("content-length"), get.body.len().to_string(), "{path} {encoding}");
+            for name in ["etag", "last-modified", "cache-control", "vary", "content-type", "content-encoding"]
+            {
+                assert_eq!(head.header(name), get.header(name), "{path} {encoding} {name}");
+            }
+        }
+        let unchanged = gateway.call("HEAD", path).header("authorization", authorization);
+        assert_eq!(unchanged.header("if-none-match", "*").send().await.status.as_u16(), 304, "{path}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn another_configuration_is_another_document() {
+    let tags = async |configure: fn(&mut longshore_edge::EdgeConfig)| {
+        let gateway = Gateway::manual_with(configure).await;
+        let mut tags = Vec::new();
+        for (path, authorization) in
+            [(CARD, ""), (EXTENDED, ADA), ("/openapi.json", ""), ("/openapi.json", ADA)]
+        {
+            tags.push(get(&gateway, path, authorization, &[]).await.header("etag").to_owned());
+        }
+        gateway.stop().await;
+        tags
+    };
+    let first = tags(|_| {}).await;
+    // The same configuration gives the same documents after a restart.
+    assert_eq!(tags(|_| {}).await, first);
+    let changed = tags(|config| config.deployment.title = "Another".to_owned()).await;
+    assert!(changed.iter().zip(&first).all(|(new, old)| new != old));
+    // What only callers may know changes only what they see.
+    let private = tags(|config| {
+        config.deployment.environment =
+            Environment { sandbox_mode: SandboxMode::ReadOnly, ..Environment::default() };
+    })
+    .await;
+    assert_eq!((&private[0], &private[2]), (&first[0], &first[2]));
+    assert_ne!(private[1], first[1]);
+}
+
+/// By the program of that name.
+fn unzip(compressed: &[u8]) -> Vec<u8> {
+    let program = Command::new("gzip").arg("-dc").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut program = program.unwrap();
+    let mut input = program.stdin.take().unwrap();
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || input.write_all(compressed).unwrap());
+        program.wait_with_output().unwrap()
+    });
+    assert!(output.status.success());
+    output.stdout
+}
+
+#[tokio::test]
+async fn long_answers_are_compressed_for_those_who_take_it() {
+    let gateway = Gateway::echoing().await;
+    for (path, authorization) in DOCUMENTS {
+        let plain = get(&gateway, path, authorization, &[]).await;
+        assert_eq!(plain.header("content-encoding"), "");
+        let compressed = get(&gateway, path, authorization, &[("accept-encoding", "br, gzip;q=0.8")]).await;
+        let is_long = plain.body.len() >= 8192;
+        assert_eq!(compressed.header("content-encoding"), if is_long { "gzip" } else { "" }, "{path}");
+        assert_eq!(compressed.header("etag"), plain.header("etag"));
+        assert_eq!(compressed.header("vary"), plain.header("vary"));
+        if is_long {
+            assert!(compressed.body.len() * 2 < plain.body.len(), "{path}: {}", compressed.body.len());
+            assert_eq!(unzip(&compressed.body), plain.body, "{path}");
+        }
+        let not_wanted = get(&gateway, path, authorization, &[("accept-encoding", "gzip;q=0")]).await;
+        assert_eq!((not_wanted.header("content-encoding"), &not_wanted.body), ("", &plain.body));
+        let tag = plain.header("etag");
+        let known = [("accept-encoding", "gzip"), ("if-none-match", tag)];
+        let unchanged = get(&gateway, path, authorization, &known).await;
+        assert_eq!((unchanged.status.as_u16(), unchanged.header("content-encoding")), (304, ""), "{path}");
+    }
+
+    // Operations, in both bindings; and an error is an answer too.
+    let long = "word ".repeat(20) + &"x".repeat(20_000);
+    let params = json!({"message": message("m1", &long)});
+    for call in [gateway.rpc("SendMessage", &params), gateway.call("POST", "/message:send").json(&params)] {
+        let answer = call.clone().header("accept-encoding", "gzip").send().await;
+        assert_eq!((answer.status.as_u16(), answer.header("content-encoding")), (200, "gzip"));
+        assert_eq!(answer.header("vary"), "Accept-Encoding");
+        assert!(answer.body.len() < 5000);
+        let unzipped: Value = serde_json::from_slice(&unzip(&answer.body)).unwrap();
+        assert!(unzipped.to_string().contains(&"x".repeat(20_000)));
+        let plain = call.header("accept-encoding", "").send().await;
+        assert_eq!((plain.header("content-encoding"), plain.header("vary")), ("", "Accept-Encoding"));
+    }
+    // A stream is as it is.
+    let (head, mut pieces) = gateway
+        .rpc("SendStreamingMessage", &json!({"message": message("m2", &long)}))
+        .header("accept-encoding", "gzip")
+        .pieces()
+        .await;
+    assert!(!head.headers.contains_key("content-encoding") && !head.headers.contains_key("vary"));
+    assert!(pieces.next().await.unwrap().unwrap().starts_with(b"id: "));
+    drop(pieces);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_length_from_which_on_answers_are_compressed_can_be_set() {
+    for (minimum, expected) in [(0, "gzip"), (1000, "gzip"), (1_000_000, "")] {
+        let gateway = Gateway::manual_with(|config| config.gzip_minimum = minimum).await;
+        let card = get(&gateway, CARD, "", &[("accept-encoding", "gzip")]).await;
+        assert_eq!(card.header("content-encoding"), expected, "{minimum}");
+        // One that would not get shorter is left as it is.
+        let health = get(&gateway, "/livez", "", &[("accept-encoding", "gzip")]).await;
+        assert_eq!((health.status.as_u16(), health.header("content-encoding")), (200, ""));
+        gateway.stop().await;
+    }
+}
+
+/// The texts of a document.
+fn texts<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) => found.push(text),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, found)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                found.push(name);
+                texts(value, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn without_a_credential_the_openapi_document_says_no_more_than_the_public_card() {
+    let gateway = Gateway::manual_with(|config| {
+        let deployment = &mut config.deployment;
+        deployment.environment.writable_roots = vec!["/srv/secret-root".to_owned()];
+        deployment.environment.allowed_domains = vec!["secret.example.com".to_owned()];
+        deployment.workspace_root = Some("/srv/secret-workspace".to_owned());
+        deployment.agent = Some("secret-agent".to_owned());
+        deployment.variant = Some("secret-variant".to_owned());
+    })
+    .await;
+    let anonymous = get(&gateway, "/openapi.json", "", &[]).await.json();
+    let full = get(&gateway, "/openapi.json", ADA, &[]).await.json();
+    let card = get(&gateway, CARD, "", &[]).await.json();
+
+    let open: HashSet<&str> =
+        ROUTES.iter().filter(|route| route.access != Access::Credential).map(|route| route.path).collect();
+    let paths: HashSet<&str> = anonymous["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert!(paths.is_subset(&open), "{paths:?}");
+    assert!(full["paths"].as_object().unwrap().len() > paths.len());
+
+    let text = anonymous.to_string();
+    let public = card.to_string();
+    assert!(!text.contains("secret") && !public.contains("secret"), "{text}");
+    for line in Line::ALL {
+        for method in surface::supported_methods(line) {
+            assert!(!text.contains(method) || public.contains(method), "{method}");
+        }
+    }
+    let mut words = Vec::new();
+    texts(&anonymous, &mut words);
+    for word in words.iter().filter(|word| word.starts_with("urn:") || word.contains("A2A_")) {
+        assert!(public.contains(word), "{word}");
+    }
+    // A wrong credential is no credential that was left out.
+    let wrong = get(&gateway, "/openapi.json", "Bearer nonsense", &[]).await;
+    assert_eq!(wrong.status.as_u16(), 401);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn every_method_of_the_contract_is_answered_and_no_other() {
+    let gateway = Gateway::echoing().await;
+    for line in Line::ALL {
+        let base = line.base();
+        let call = async |method: &str| {
+            let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}});
+            gateway.call("POST", &format!("{base}/")).json(&body).send().await.json()
+        };
+        let supported = surface::supported_methods(line);
+        for method in &supported {
+            let answer = call(method).await;
+            assert_ne!(answer["error"]["code"], -32601, "{base} {method}: {answer}");
+        }
+        let other = Line::ALL.into_iter().find(|other| *other != line).unwrap();
+        let foreign = surface::core_methods(other);
+        for method in foreign.into_iter().chain(["opencode.sessions.list", "tasks/unknown", ""]) {
+            let answer = call(method).await;
+            assert_eq!(answer["error"]["code"], -32601, "{base} {method}: {answer}");
+            let told = answer.to_string();
+            assert!(supported.iter().all(|method| told.contains(method)), "{told}");
+        }
+    }
+    gateway.stop().await;
+}

@@ -1,0 +1,48 @@
+//! `/health` over the wire. What it says in which case is tested where it is made.
+
+use std::sync::Arc;
+
+use longshore_testkit::faulty_store::FaultyStore;
+use serde_json::Value;
+
+use crate::support::Gateway;
+
+#[tokio::test]
+async fn health_is_for_callers_and_tells_the_profile_of_the_line() {
+    let gateway = Gateway::echoing().await;
+    let nobody = gateway.call("GET", "/health").header("authorization", "").send().await;
+    assert_eq!(nobody.status.as_u16(), 401);
+    for (version, expected) in [("", "1.0"), ("1.0", "1.0"), ("0.3", "0.3")] {
+        let answer = gateway.call("GET", "/health").header("a2a-version", version).send().await;
+        assert_eq!(answer.status.as_u16(), 200);
+        assert_eq!(answer.header("cache-control"), "no-store");
+        let health = answer.json();
+        assert_eq!(health["status"], "ok");
+        assert_eq!((&health["live"], &health["ready"]), (&Value::Bool(true), &Value::Bool(true)));
+        assert_eq!(health["profile"]["protocol_version"], expected, "{version}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_gateway_whose_agent_or_store_is_down_lives_and_is_not_ready() {
+    let down = |health: &Value, part: &str| health["parts"][part]["status"] == "down";
+    let gateway = Gateway::echoing().await;
+    gateway.agent.set_down(true);
+    let answer = gateway.call("GET", "/health").send().await;
+    assert_eq!(answer.status.as_u16(), 503);
+    let health = answer.json();
+    assert!(down(&health, "opencode") && !down(&health, "store"), "{health}");
+    assert_eq!((&health["live"], &health["ready"]), (&Value::Bool(true), &Value::Bool(false)));
+    assert_eq!(gateway.call("GET", "/livez").send().await.status.as_u16(), 200);
+    gateway.stop().await;
+
+    let store = FaultyStore::over(longshore_store::memory());
+    store.break_logs();
+    let gateway = Gateway::manual_on(Arc::clone(&store) as _).await;
+    let answer = gateway.call("GET", "/health").send().await;
+    assert_eq!(answer.status.as_u16(), 503);
+    let health = answer.json();
+    assert!(down(&health, "store") && !down(&health, "opencode"), "{health}");
+    gateway.stop().await;
+}
