@@ -37,14 +37,14 @@ mod tests {
     use longshore_edge::{Exposure, Extension};
 
     use super::*;
-    use crate::config::{Surroundings, load};
+    use crate::config::{Flags, Surroundings, load};
 
     fn deployment_of(variables: &[(&str, &str)]) -> (Deployment, String) {
         let directory = tempfile::tempdir().unwrap();
         let environment = variables.iter().copied().chain([("HOME", "/home/ada")]).collect();
         let directory = directory.path().canonicalize().unwrap();
         let surroundings = Surroundings { directory: directory.clone(), environment };
-        let plan = load(&Default::default(), None, &surroundings).unwrap().plan;
+        let plan = load(&Flags::new(), None, &surroundings).unwrap().plan;
         (deployment(&plan, "https://agent.example.com/a/"), directory.to_str().unwrap().to_owned())
     }
 

@@ -1,10 +1,16 @@
 //! How much a request asks for of something that it may have already: `If-None-Match` or `If-Modified-Since`, then `Range`
 //! with its `If-Range`.
 
+use std::fmt::Write as _;
 use std::ops::Range;
+use std::time::{Duration, SystemTime};
 
 use http::header::{HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
 use http::{HeaderMap, Method};
+use longshore_model::Timestamp;
+
+/// The latest moment that HTTP can spell: the end of the year 9999.
+const LATEST: u64 = 253_402_300_799;
 
 /// What a request gets of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +44,22 @@ pub(crate) fn select(verb: &Method, headers: &HeaderMap, file: Validators<'_>, s
         Some(range) => ranged(range, size),
         None => Selection::Whole,
     }
+}
+
+/// What has this digest, in quotes.
+pub(crate) fn tag(sha256: &[u8]) -> String {
+    let mut tag = String::with_capacity(66);
+    tag.push('"');
+    for byte in sha256 {
+        write!(tag, "{byte:02x}").expect("a string takes every text");
+    }
+    tag.push('"');
+    tag
+}
+
+pub(crate) fn http_date(at: Timestamp) -> String {
+    let seconds = u64::try_from(at.0 / 1000).unwrap_or_default().min(LATEST);
+    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
 /// Whether the client has what these stand for. A date counts only where no tag is given, and only if it is the very date
@@ -146,6 +168,18 @@ mod tests {
                 headers.append(name, value.parse().unwrap());
             }
             assert_eq!(is_unchanged(&headers, FILE), expected, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn every_moment_has_a_date() {
+        for (millis, expected) in [
+            (784_111_777_999, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (-5, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (i64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
+        ] {
+            assert_eq!(http_date(Timestamp(millis)), expected);
         }
     }
 

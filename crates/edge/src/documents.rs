@@ -7,8 +7,6 @@ mod prepared;
 #[cfg(test)]
 mod tests;
 
-use std::time::SystemTime;
-
 use bytes::Bytes;
 use http::request::Parts;
 use longshore_engine::Engine;
@@ -77,7 +75,7 @@ struct OpenApi {
 impl Documents {
     pub(crate) fn new(config: &EdgeConfig, engine: Engine, closing: CancellationToken) -> Self {
         let deployment = &config.deployment;
-        let preparing = Preparing { started: SystemTime::now(), gzip_minimum: config.gzip_minimum };
+        let preparing = Preparing { started: engine.now(), gzip_minimum: config.gzip_minimum };
         Self {
             public: PublicCards::new(deployment, &preparing),
             extended: ExtendedCards::new(deployment, &preparing),

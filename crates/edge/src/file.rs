@@ -3,10 +3,8 @@
 //! What an agent hands over is nobody's to trust: a browser is told to save it, to take its type as it is said, and to
 //! run nothing of it.
 
-use std::fmt::Write as _;
 use std::io;
 use std::ops::Range;
-use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
@@ -18,7 +16,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use longshore_engine::Engine;
 use longshore_engine::port::FileFacts;
-use longshore_model::{Error, ErrorKind, FileId, Result, Timestamp};
+use longshore_model::{Error, ErrorKind, FileId, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::auth::Caller;
@@ -30,9 +28,6 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 /// For the owner only, and for ever: a file never changes under its id.
 const CACHE: HeaderValue = HeaderValue::from_static("private, max-age=31536000, immutable");
-
-/// The latest moment that HTTP can spell: the end of the year 9999.
-const LATEST: u64 = 253_402_300_799;
 
 /// What may stand in an extended parameter of a header as it is (RFC 8187).
 const ATTRIBUTE: AsciiSet = NON_ALPHANUMERIC
@@ -55,7 +50,7 @@ pub(crate) async fn answer(engine: &Engine, caller: &Caller, id: &str, parts: &P
     let facts = engine.file(&caller.principal, &id).await;
     let facts =
         facts.map_err(|error| if error.kind() == ErrorKind::RouteNotFound { not_found() } else { error })?;
-    let (tag, last_modified) = (tag(&facts.sha256), http_date(facts.at));
+    let (tag, last_modified) = (conditional::tag(&facts.sha256), conditional::http_date(facts.at));
     let validators = Validators { tag: &tag, last_modified: &last_modified };
     let selected = conditional::select(&parts.method, &parts.headers, validators, facts.size);
     let (status, range) = match selected {
@@ -118,21 +113,6 @@ fn disposition(name: Option<&str>, id: &FileId) -> String {
     format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(name, &ATTRIBUTE))
 }
 
-fn tag(sha256: &[u8; 32]) -> String {
-    let mut tag = String::with_capacity(66);
-    tag.push('"');
-    for byte in sha256 {
-        write!(tag, "{byte:02x}").expect("a string takes every text");
-    }
-    tag.push('"');
-    tag
-}
-
-fn http_date(at: Timestamp) -> String {
-    let seconds = u64::try_from(at.0 / 1000).unwrap_or_default().min(LATEST);
-    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
-}
-
 /// For texts that are made of characters that a header may hold.
 fn put(headers: &mut HeaderMap, name: HeaderName, value: String) {
     headers.insert(name, HeaderValue::try_from(value).expect("only characters that a header may hold"));
@@ -176,6 +156,8 @@ impl File {
 
 #[cfg(test)]
 mod tests {
+    use longshore_model::Timestamp;
+
     use super::*;
 
     #[test]
@@ -202,18 +184,6 @@ mod tests {
                 format!("attachment; filename*=UTF-8''{expected}"),
                 "{name:?}"
             );
-        }
-    }
-
-    #[test]
-    fn every_moment_has_a_date() {
-        for (millis, expected) in [
-            (784_111_777_999, "Sun, 06 Nov 1994 08:49:37 GMT"),
-            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
-            (-5, "Thu, 01 Jan 1970 00:00:00 GMT"),
-            (i64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
-        ] {
-            assert_eq!(http_date(Timestamp(millis)), expected);
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longshore_model::{
     Answer, AskKind, Closed, Error, ErrorKind, FileId, Interrupt, ListTasks, Message, Principal, RequestId,
-    Resolution, Result, Seq, Task, TaskId,
+    Resolution, Result, Seq, Task, TaskId, Timestamp,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -100,6 +100,11 @@ impl Engine {
         let EngineParts { store, agent, clock, tasks, config } = parts;
         let registry = Arc::new(Registry::new(tasks.stopping().clone()));
         Self { around: Surroundings { store, agent, clock, tasks, registry, lanes: Arc::default(), config } }
+    }
+
+    /// What the engine's clock says.
+    pub fn now(&self) -> Timestamp {
+        self.around.clock.now()
     }
 
     /// Whether the agent could work now.

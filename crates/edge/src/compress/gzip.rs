@@ -117,15 +117,12 @@ impl Encoder {
         let until = self.done.saturating_add(bytes).min(text.len());
         let begun = self.done;
         while self.done < until {
-            let taken = match self.earlier(text) {
-                Some((length, distance)) => {
-                    self.put_reference(length, distance);
-                    length
-                }
-                None => {
-                    self.put_symbol(u16::from(text[self.done]));
-                    1
-                }
+            let taken = if let Some((length, distance)) = self.earlier(text) {
+                self.put_reference(length, distance);
+                length
+            } else {
+                self.put_symbol(u16::from(text[self.done]));
+                1
             };
             for at in self.done..self.done + taken {
                 self.remember(text, at);

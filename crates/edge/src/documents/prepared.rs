@@ -1,12 +1,10 @@
 //! A document that is the same for the whole life of the process, with its validators.
 
-use std::fmt::Write as _;
-use std::time::SystemTime;
-
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, LAST_MODIFIED, VARY};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode};
+use longshore_model::Timestamp;
 use sha2::{Digest, Sha256};
 
 use crate::compress;
@@ -47,19 +45,15 @@ impl Readers {
 #[derive(Debug)]
 pub(super) struct Preparing {
     /// Since when the documents are what they are.
-    pub(super) started: SystemTime,
+    pub(super) started: Timestamp,
     /// A shorter document is not compressed.
     pub(super) gzip_minimum: usize,
 }
 
 impl Preparing {
     pub(super) fn document(&self, plain: Bytes, readers: Readers) -> Prepared {
-        let mut tag = String::from("W/\"");
-        for byte in Sha256::digest(&plain) {
-            write!(tag, "{byte:02x}").expect("a string takes every text");
-        }
-        tag.push('"');
-        let last_modified = httpdate::fmt_http_date(self.started);
+        let tag = format!("W/{}", conditional::tag(&Sha256::digest(&plain)));
+        let last_modified = conditional::http_date(self.started);
         Prepared { gzip: compress::gzip_of(&plain, self.gzip_minimum), plain, tag, last_modified, readers }
     }
 }
