@@ -184,8 +184,8 @@ impl Dispatcher {
         incoming.check_verb(route)?;
         let caller = caller.ok_or_else(|| Error::internal("an operation without a caller"))?;
         self.check_required(Shape::rest(line).rules().activated(&incoming.parts.headers))?;
-        if *route == Route::ExtendedCard {
-            let asked = incoming.asked(Some(caller), Some(line), Dialect::Rest);
+        if let Route::ExtendedCard(dialect) = route {
+            let asked = incoming.asked(Some(caller), Some(line), *dialect);
             return Ok(self.documents.extended_card(&asked));
         }
         self.rest(caller, route, incoming, line, body).await
@@ -268,7 +268,7 @@ impl Incoming<'_> {
     fn echoed(&self, activated: Activated) -> Option<Activated> {
         match self.route()? {
             Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => None,
-            Route::ExtendedCard => Some(activated),
+            Route::ExtendedCard(_) => Some(activated),
             _ => Some(extensions::public(activated)),
         }
     }

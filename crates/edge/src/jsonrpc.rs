@@ -73,7 +73,13 @@ impl Dispatcher {
         };
         let call = match envelope::parse(&body) {
             Ok(call) => call,
-            Err(rejected) => return incoming.shape().refuse(&rejected.id, headers, &rejected.error),
+            Err(rejected) => {
+                let own = rejected.method.and_then(|method| line::of_method(&method, headers));
+                let shape = Shape::rpc(incoming.head.shape(own));
+                let mut response = shape.refuse(&rejected.id, headers, &rejected.error);
+                reply::of_line(&mut response, shape.line);
+                return response;
+            }
         };
         let own = line::of_method(&call.method, headers);
         let shape = Shape::rpc(incoming.head.shape(own));

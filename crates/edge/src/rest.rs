@@ -108,7 +108,7 @@ fn named_operation(route: &Route, parts: &Parts, line: Line, text: &str) -> Resu
         // The dispatcher has answered these.
         Route::Rpc
         | Route::Card
-        | Route::ExtendedCard
+        | Route::ExtendedCard(_)
         | Route::OpenApi
         | Route::Health
         | Route::Livez

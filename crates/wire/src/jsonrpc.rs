@@ -39,14 +39,19 @@ pub struct Request<'a> {
 pub struct Rejected {
     /// Null when it could not be read.
     pub id: Id,
+    /// What was called, if that could be read. The answer is for clients that call things so.
+    pub method: Option<String>,
     pub error: Error,
 }
 
 pub fn parse(body: &[u8]) -> Result<Request<'_>, Rejected> {
-    let envelope = envelope(body).map_err(|error| Rejected { id: Id::Null, error })?;
-    let id = id(&envelope).map_err(|error| Rejected { id: Id::Null, error })?;
-    let (method, params) =
-        call(&envelope).map_err(|error| Rejected { id: id.clone().unwrap_or(Id::Null), error })?;
+    let envelope = envelope(body).map_err(|error| Rejected { id: Id::Null, method: None, error })?;
+    let rejected = |id: Option<Id>, error| {
+        let method = envelope.raw("method").and_then(|raw| text_of(raw.get())).map(Cow::into_owned);
+        Rejected { id: id.unwrap_or(Id::Null), method, error }
+    };
+    let id = id(&envelope).map_err(|error| rejected(None, error))?;
+    let (method, params) = call(&envelope).map_err(|error| rejected(id.clone(), error))?;
     Ok(Request { id, method, params })
 }
 

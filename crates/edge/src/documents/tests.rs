@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::mem::discriminant;
 
 use longshore_wire::surface::{Access, Line, OPERATIONS, ROUTES, Verb};
+use longshore_wire::v03::Dialect;
 
 use crate::route::{Resolved, Route, Target, resolve};
 
@@ -23,8 +24,8 @@ fn every_route() -> Vec<Route> {
         Route::CancelTask(_) => Some(Route::SubscribeToTask(id())),
         Route::SubscribeToTask(_) => Some(Route::PushConfigs),
         Route::PushConfigs => Some(Route::PushConfig),
-        Route::PushConfig => Some(Route::ExtendedCard),
-        Route::ExtendedCard => Some(Route::File(id())),
+        Route::PushConfig => Some(Route::ExtendedCard(Dialect::Rpc)),
+        Route::ExtendedCard(_) => Some(Route::File(id())),
         Route::File(_) => None,
     };
     std::iter::successors(Some(Route::Rpc), next).collect()

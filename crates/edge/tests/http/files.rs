@@ -180,11 +180,16 @@ async fn only_the_owner_sees_a_file_and_nobody_sees_more() {
         gateway.call("GET", "/artifacts/a%00b"),
         gateway.call("GET", "/artifacts/"),
         gateway.call("GET", &long),
-        // A file is a file to clients of every line.
-        gateway.call("GET", "/artifacts/nope").header("a2a-version", "0.3"),
+        // A file is a file to clients of every line, and of none.
+        gateway.call("GET", "/artifacts/nope").header("a2a-version", "9.9"),
     ] {
         assert_eq!(refused(call).await, missing);
     }
+    // Each is told so in its own shape.
+    let old = |call: Call| refused(call.header("a2a-version", "0.3"));
+    let missing = old(gateway.call("GET", "/artifacts/nope")).await;
+    assert!(missing.starts_with("404 ") && missing.contains(r#""type":"ROUTE_NOT_FOUND""#), "{missing}");
+    assert_eq!(old(gateway.call("GET", &path).header("authorization", BOB)).await, missing);
     let head = gateway.call("HEAD", &path).header("authorization", BOB).send().await;
     assert_eq!((head.status.as_u16(), head.body.len()), (404, 0));
 

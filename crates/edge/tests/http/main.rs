@@ -3,9 +3,14 @@
 
 mod asks;
 mod connections;
+mod documents;
+mod error_table;
 mod errors;
 mod extensions;
 mod files;
+mod health;
+mod lines;
+mod negotiation;
 mod operations;
 mod public;
 mod rights;

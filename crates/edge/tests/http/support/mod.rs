@@ -2,6 +2,7 @@
 
 mod client;
 mod shown;
+mod speaker;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use client::{Answer, Call, Events, Frame, Http2, Pieces};
 pub(crate) use shown::{redacted, shown};
+pub(crate) use speaker::{Seen, Speaker};
 
 pub(crate) const ADA: &str = "Bearer tok-ada";
 pub(crate) const BOB: &str = "Bearer tok-bob";

@@ -1,0 +1,167 @@
+//! Every kind of error that can be provoked, in every line and binding.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use longshore_edge::Extension;
+use longshore_model::{Error, ErrorKind};
+use longshore_wire::surface::Line;
+use longshore_wire::v1::method::Method;
+use longshore_wire::v03::Dialect;
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Call, Gateway, Speaker, shown};
+
+/// What only the agent or the gateway's own parts can bring about: a scripted agent says so when it is asked to admit a wish.
+const FROM_WITHIN: [ErrorKind; 9] = [
+    ErrorKind::Internal,
+    ErrorKind::InvalidAgentResponse,
+    ErrorKind::ExtendedCardNotConfigured,
+    ErrorKind::PermissionDenied,
+    ErrorKind::TooManyRequests,
+    ErrorKind::Unavailable,
+    ErrorKind::AgentUnavailable,
+    ErrorKind::SessionGone,
+    ErrorKind::SessionBusy,
+];
+
+/// The word by which an answer says what it is.
+fn word(speaker: Speaker, answer: &Answer) -> String {
+    let body = answer.json();
+    let word = match (speaker.line, speaker.dialect) {
+        (Line::V1, Dialect::Rpc) => &body["error"]["data"][0]["reason"],
+        (Line::V1, Dialect::Rest) => &body["error"]["details"][0]["reason"],
+        (Line::V03, Dialect::Rpc) => &body["error"]["data"]["type"],
+        (Line::V03, Dialect::Rest) => &body["type"],
+    };
+    word.as_str().unwrap_or_else(|| panic!("{} {body}", speaker.name())).to_owned()
+}
+
+/// Mistakes of a caller, as one client can make them.
+fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) -> Vec<(ErrorKind, Call)> {
+    let is_rpc = speaker.dialect == Dialect::Rpc;
+    let message = speaker.message("m", "hi");
+    let send = || speaker.send(gateway, &message, true);
+    let mut on_ended = message.clone();
+    on_ended["taskId"] = json!(ended);
+    let get = || speaker.on(gateway, Method::GetTask, "nope");
+    let large = speaker.message("m", &"x".repeat(2000));
+    let empty = if is_rpc { json!({"message": {}}) } else { json!({}) };
+    let named = |call: Call| call.header("a2a-version", speaker.line.version());
+    let mut mistakes = vec![
+        (ErrorKind::Parse, named(send().body("{"))),
+        (ErrorKind::InvalidParams, speaker.call(gateway, Method::SendMessage, "", &empty)),
+        (ErrorKind::TaskNotFound, get()),
+        (ErrorKind::PushNotSupported, speaker.on(gateway, Method::ListTaskPushNotificationConfigs, "t")),
+        (ErrorKind::UnsupportedOperation, speaker.send(gateway, &on_ended, true)),
+        (ErrorKind::TaskNotCancelable, speaker.on(gateway, Method::CancelTask, ended)),
+        (ErrorKind::ContentTypeNotSupported, named(send().header("content-type", "text/plain"))),
+        (ErrorKind::VersionNotSupported, get().header("a2a-version", "7.0")),
+        (ErrorKind::Unauthenticated, named(get().header("authorization", "Bearer wrong"))),
+        (ErrorKind::BodyTooLarge, named(speaker.send(strict, &large, true))),
+    ];
+    if is_rpc {
+        let rpc = |method: &str, params: Value| named(gateway.rpc(method, &params));
+        let with = |call: Call| match speaker.line {
+            Line::V1 => call.header("a2a-extensions", crate::support::INTERRUPT),
+            Line::V03 => call,
+        };
+        let reply = json!({"request_id": "per_9", "reply": "once"});
+        mistakes.extend([
+            (ErrorKind::InvalidRequest, named(gateway.call("POST", "/").json(&json!([])))),
+            (ErrorKind::MethodNotFound, rpc("nonsense", json!({}))),
+            (ErrorKind::InterruptNotFound, with(rpc("a2a.interrupt.permission.reply", reply.clone()))),
+        ]);
+        if speaker.line == Line::V1 {
+            let call = rpc("a2a.interrupt.permission.reply", reply);
+            mistakes.push((ErrorKind::ExtensionNotActivated, call));
+        }
+    } else {
+        let prefix = if speaker.line == Line::V1 { "" } else { "/v1" };
+        mistakes.extend([
+            (ErrorKind::RouteNotFound, named(gateway.call("GET", &format!("{prefix}/nope")))),
+            (ErrorKind::VerbNotAllowed, named(gateway.call("DELETE", &format!("{prefix}/tasks/t")))),
+        ]);
+    }
+    if speaker.line == Line::V1 {
+        let call = speaker.on(strict, Method::GetTask, "t").header("a2a-extensions", "");
+        mistakes.push((ErrorKind::ExtensionRequired, call));
+    }
+    mistakes
+}
+
+#[tokio::test]
+async fn every_kind_of_error_has_the_shape_of_its_line_and_binding() {
+    let mut gateway = Gateway::manual().await;
+    let strict = Gateway::manual_with(|config| {
+        config.max_body_bytes = 1000;
+        config.deployment.required_extensions = vec![Extension::StreamHints];
+    })
+    .await;
+    let (ended, turn) = gateway.working_task("m0").await;
+    let mut events = gateway.call("GET", &format!("/tasks/{ended}:subscribe")).stream().await;
+    turn.complete().await;
+    events.rest().await;
+
+    let mut provoked = BTreeSet::new();
+    let mut transcript = String::new();
+    for speaker in Speaker::ALL {
+        writeln!(transcript, "# {}", speaker.name()).unwrap();
+        let mut calls: Vec<(ErrorKind, Call)> = mistakes(&gateway, &strict, speaker, &ended);
+        for kind in FROM_WITHIN {
+            let unique = format!("{kind:?}-{}", speaker.name().replace(' ', "-"));
+            calls.push((kind, speaker.send(&gateway, &speaker.message(&unique, "hi"), true)));
+        }
+        for (kind, call) in calls {
+            if FROM_WITHIN.contains(&kind) {
+                gateway
+                    .agent
+                    .refuse_next_wish(Error::new(kind, "The agent said so.").detail("sessionId", "s"));
+            }
+            let answer = call.send().await;
+            let expected = match speaker.line {
+                Line::V1 => longshore_wire::v1::error::row(kind).reason,
+                Line::V03 => longshore_wire::v03::error::row(kind).word,
+            };
+            let told = word(speaker, &answer);
+            let is_field = kind == ErrorKind::InvalidParams && told.ends_with("_FIELD");
+            assert!(told == expected || is_field, "{kind:?} {} {told}", speaker.name());
+            assert_eq!(answer.header("a2a-version"), speaker.line.version(), "{kind:?}");
+            provoked.insert(kind.label());
+            writeln!(transcript, "{kind:?} {}", shown(&answer)).unwrap();
+        }
+    }
+    // Tested with asks that expire or are of another kind, in both lines: see `asks` and below.
+    provoked.extend([ErrorKind::InterruptExpired.label(), ErrorKind::InterruptTypeMismatch.label()]);
+    for kind in ErrorKind::ALL {
+        assert!(provoked.contains(kind.label()), "{kind:?} is not provoked");
+    }
+    insta::assert_snapshot!(transcript);
+    strict.stop().await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn asks_that_are_closed_or_of_another_kind_on_0_3() {
+    let mut patient = Gateway::manual().await;
+    let mut impatient = Gateway::impatient().await;
+    let mut transcript = String::new();
+    for (gateway, method, params) in [
+        (&mut patient, "a2a.interrupt.question.reject", json!({"request_id": "per_1"})),
+        (&mut impatient, "a2a.interrupt.permission.reply", json!({"request_id": "per_1", "reply": "once"})),
+    ] {
+        let (task, turn) = gateway.working_task("m").await;
+        let mut events = gateway.call("GET", &format!("/tasks/{task}:subscribe")).stream().await;
+        turn.ask("per_1").await;
+        while !events.next().await.unwrap().raw.contains("TASK_STATE_INPUT_REQUIRED") {}
+        if method.contains("permission") {
+            // It expires by itself; the task works again, or is over.
+            while events.next().await.unwrap().raw.contains("TASK_STATE_INPUT_REQUIRED") {}
+        }
+        writeln!(transcript, "{}", shown(&gateway.rpc(method, &params).send().await)).unwrap();
+        drop(turn);
+    }
+    insta::assert_snapshot!(transcript);
+    patient.stop().await;
+    impatient.stop().await;
+}

@@ -1,0 +1,292 @@
+//! Which line a request is of, and what only one line may be asked.
+
+use longshore_edge::contract::MissingVersion;
+use longshore_wire::surface::{Line, OPERATIONS};
+use longshore_wire::v1::method::Method;
+use serde_json::{Value, json};
+
+use crate::support::{Call, Gateway, INTERRUPT, RECOVERY, Speaker};
+
+/// What came of a request: the line of the answer, its status, and the number or word that says what it is.
+async fn came(call: Call) -> (String, u16, String) {
+    let answer = call.send().await;
+    let body = if answer.body.is_empty() { Value::Null } else { answer.json() };
+    let told = match (&body["error"], body.get("type")) {
+        (_, Some(word)) => word.as_str().unwrap().to_owned(),
+        (Value::Object(error), _) => match error.get("details") {
+            Some(details) => details[0]["reason"].as_str().unwrap().to_owned(),
+            None => error["code"].to_string(),
+        },
+        _ => "ok".to_owned(),
+    };
+    (answer.header("a2a-version").to_owned(), answer.status.as_u16(), told)
+}
+
+fn rpc(gateway: &Gateway, path: &str, method: &str) -> Call {
+    let params = if method.contains('.') { json!({}) } else { json!({"id": "nope"}) };
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    gateway.call("POST", path).json(&body)
+}
+
+#[tokio::test]
+async fn the_line_of_a_request() {
+    let gateway = Gateway::echoing().await;
+    // Path, method, `A2A-Version`; the line of the answer, and what came.
+    let by_rpc = [
+        ("/", "GetTask", "", "1.0", "-32001"),
+        ("/", "tasks/get", "", "0.3", "-32001"),
+        ("/", "GetTask", "1.0", "1.0", "-32001"),
+        ("/", "GetTask", "1.0.7", "1.0", "-32001"),
+        ("/", "tasks/get", "0.3", "0.3", "-32001"),
+        ("/", "tasks/get", "0.3.26", "0.3", "-32001"),
+        ("/", "tasks/get", " ", "0.3", "-32001"),
+        // The header decides, and the other line does not have the method.
+        ("/", "tasks/get", "1.0", "1.0", "-32601"),
+        ("/", "GetTask", "0.3", "0.3", "-32601"),
+        ("/", "nonsense", "", "1.0", "-32601"),
+        ("/", "tasks/nonsense", "", "0.3", "-32601"),
+        ("/", "opencode.nonsense", "", "0.3", "-32601"),
+        // The shape of a refusal is that of the line which has the method.
+        ("/", "GetTask", "2.0", "1.0", "-32009"),
+        ("/", "tasks/get", "0.2", "0.3", "-32001"),
+        ("/?A2A-Version=0.3", "GetTask", "", "0.3", "-32601"),
+        ("/?a2a-version=1.0", "GetTask", "", "1.0", "-32001"),
+        ("/?A2A-Version=9.9", "GetTask", "1.0", "1.0", "-32001"),
+        ("/?A2A-Version=9.9", "tasks/get", "", "0.3", "-32001"),
+        // A base has one line.
+        ("/a2a/1.0", "GetTask", "", "1.0", "-32001"),
+        ("/a2a/1.0/", "GetTask", "1.0", "1.0", "-32001"),
+        ("/a2a/1.0", "tasks/get", "", "1.0", "-32601"),
+        ("/a2a/1.0", "GetTask", "0.3", "1.0", "-32009"),
+        ("/a2a/0.3", "tasks/get", "", "0.3", "-32001"),
+        ("/a2a/0.3/", "tasks/get", "0.3.0", "0.3", "-32001"),
+        ("/a2a/0.3", "GetTask", "", "0.3", "-32601"),
+        ("/a2a/0.3", "tasks/get", "1.0", "0.3", "-32001"),
+    ];
+    for (path, method, version, line, told) in by_rpc {
+        let call = rpc(&gateway, path, method).header("a2a-version", version);
+        let expected = (line.to_owned(), 200, told.to_owned());
+        assert_eq!(came_by_rpc(call).await, expected, "{path} {method} {version:?}");
+    }
+    let by_rest = [
+        ("/tasks/nope", "", "1.0", 404, "TASK_NOT_FOUND"),
+        ("/v1/tasks/nope", "", "0.3", 404, "TASK_NOT_FOUND"),
+        ("/tasks/nope", "1.0.1", "1.0", 404, "TASK_NOT_FOUND"),
+        ("/v1/tasks/nope?A2A-Version=0.3", "", "0.3", 404, "TASK_NOT_FOUND"),
+        ("/tasks/nope", "0.3", "0.3", 404, "ROUTE_NOT_FOUND"),
+        ("/v1/tasks/nope", "1.0", "1.0", 404, "ROUTE_NOT_FOUND"),
+        ("/nope", "", "1.0", 404, "ROUTE_NOT_FOUND"),
+        ("/v1/nope", "", "0.3", 404, "ROUTE_NOT_FOUND"),
+        ("/tasks/nope", "2.0", "1.0", 400, "VERSION_NOT_SUPPORTED"),
+        ("/v1/tasks/nope", "2.0", "0.3", 400, "VERSION_NOT_SUPPORTED"),
+        ("/nope", "2.0", "1.0", 400, "VERSION_NOT_SUPPORTED"),
+        ("/a2a/1.0/tasks/nope", "", "1.0", 404, "TASK_NOT_FOUND"),
+        ("/a2a/0.3/v1/tasks/nope", "", "0.3", 404, "TASK_NOT_FOUND"),
+        ("/a2a/1.0/v1/tasks/nope", "", "1.0", 404, "ROUTE_NOT_FOUND"),
+        ("/a2a/0.3/tasks/nope", "", "0.3", 404, "ROUTE_NOT_FOUND"),
+        ("/a2a/1.0/tasks/nope", "0.3", "1.0", 400, "VERSION_NOT_SUPPORTED"),
+        ("/a2a/0.3/v1/tasks/nope", "1.0", "0.3", 400, "VERSION_NOT_SUPPORTED"),
+    ];
+    for (path, version, line, status, told) in by_rest {
+        let call = gateway.call("GET", path).header("a2a-version", version);
+        assert_eq!(came(call).await, (line.to_owned(), status, told.to_owned()), "{path} {version:?}");
+    }
+    gateway.stop().await;
+}
+
+/// As [`came`], by the number.
+async fn came_by_rpc(call: Call) -> (String, u16, String) {
+    let answer = call.send().await;
+    let code = answer.json()["error"]["code"].to_string();
+    (answer.header("a2a-version").to_owned(), answer.status.as_u16(), code)
+}
+
+#[tokio::test]
+async fn the_methods_of_extensions_are_of_0_3_unless_the_caller_activates_any() {
+    let gateway = Gateway::echoing().await;
+    let list = |headers: &[(&'static str, &str)]| {
+        headers.iter().fold(rpc(&gateway, "/", "opencode.permissions.list"), |call, (name, value)| {
+            call.header(name, value)
+        })
+    };
+    for (headers, line, told) in [
+        (&[][..], "0.3", "ok"),
+        (&[("a2a-version", "0.3")], "0.3", "ok"),
+        (&[("a2a-version", "1.0")], "1.0", "-32004"),
+        (&[("a2a-extensions", RECOVERY)], "1.0", "ok"),
+        (&[("x-a2a-extensions", RECOVERY)], "1.0", "ok"),
+        (&[("a2a-extensions", INTERRUPT)], "1.0", "-32004"),
+        (&[("a2a-extensions", "urn:unknown")], "1.0", "-32004"),
+        (&[("a2a-extensions", INTERRUPT), ("a2a-version", "0.3")], "0.3", "ok"),
+    ] {
+        assert_eq!(came(list(headers)).await, (line.to_owned(), 200, told.to_owned()), "{headers:?}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_is_strict_takes_no_version_for_0_3() {
+    let gateway =
+        Gateway::manual_with(|config| config.deployment.missing_version = MissingVersion::V03).await;
+    for (call, line, status, told) in [
+        (rpc(&gateway, "/", "GetTask"), "0.3", 200, "-32601"),
+        (rpc(&gateway, "/", "GetTask").header("a2a-version", "1.0"), "1.0", 200, "-32001"),
+        (rpc(&gateway, "/a2a/1.0", "GetTask"), "1.0", 200, "-32001"),
+        (rpc(&gateway, "/", "tasks/get"), "0.3", 200, "-32001"),
+    ] {
+        assert_eq!(came_by_rpc(call).await, (line.to_owned(), status, told.to_owned()));
+    }
+    for (path, version, line, told) in [
+        ("/tasks/nope", "", "0.3", "ROUTE_NOT_FOUND"),
+        ("/tasks/nope", "1.0", "1.0", "TASK_NOT_FOUND"),
+        ("/v1/tasks/nope", "", "0.3", "TASK_NOT_FOUND"),
+    ] {
+        let call = gateway.call("GET", path).header("a2a-version", version);
+        assert_eq!(came(call).await, (line.to_owned(), 404, told.to_owned()), "{path} {version}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_base_has_every_operation_of_its_line() {
+    let gateway = Gateway::echoing().await;
+    for speaker in Speaker::ALL {
+        let base = speaker.line.base();
+        let message = speaker.message(&speaker.name().replace(' ', "-"), "hi");
+        let body = speaker.send_body(&message, true);
+        let sent = speaker.call_under(base, &gateway, Method::SendMessage, "", &body).send().await;
+        let task = speaker.sent(&sent).id.to_string();
+        for operation in &OPERATIONS {
+            let params = match operation.method {
+                Method::SendMessage | Method::SendStreamingMessage => body.clone(),
+                Method::ListTasks => json!({}),
+                _ => json!({"id": task}),
+            };
+            let call = |base| speaker.call_under(base, &gateway, operation.method, &task, &params);
+            let (here, at_root) = (call(base).send().await, call("").send().await);
+            assert_eq!(here.status, at_root.status, "{} {:?}", speaker.name(), operation.method);
+            if operation.method != Method::GetExtendedAgentCard {
+                assert_eq!(here.body, at_root.body, "{} {:?}", speaker.name(), operation.method);
+            }
+            let other = Line::ALL.into_iter().find(|line| *line != speaker.line).unwrap();
+            let refused = call(base).header("a2a-version", other.version()).send().await;
+            let told = str::from_utf8(&refused.body).unwrap();
+            assert!(told.contains("VERSION_NOT_SUPPORTED"), "{} {told}", speaker.name());
+            assert_eq!(refused.header("a2a-version"), speaker.line.version());
+        }
+    }
+    // There is no second gateway under a base.
+    for path in ["/a2a/1.0/livez", "/a2a/0.3/health", "/a2a/1.0/openapi.json", "/a2a/0.3/artifacts/x"] {
+        assert_eq!(gateway.call("GET", path).send().await.status.as_u16(), 404, "{path}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn notifications_of_0_3() {
+    let mut gateway = Gateway::manual().await;
+    let notify = |method: &str, params: Value| {
+        gateway.call("POST", "/").json(&json!({"jsonrpc": "2.0", "method": method, "params": params}))
+    };
+    let message = Speaker::ALL[2].message("m1", "go");
+    for (call, expected) in [
+        (notify("opencode.permissions.list", json!({})), (204, Value::Null)),
+        (
+            notify("a2a.interrupt.permission.reply", json!({"request_id": "x", "reply": "once"})),
+            (204, Value::Null),
+        ),
+        (notify("a2a.interrupt.permission.reply", json!({})), (204, Value::Null)),
+        (notify("tasks/nonsense", json!({})), (204, Value::Null)),
+        // An operation of this line wants an id, and is not done without.
+        (notify("message/send", json!({"message": message})), (200, json!(-32602))),
+        (notify("message/stream", json!({"message": message})), (200, json!(-32602))),
+        (notify("tasks/get", json!({"id": "nope"})), (200, json!(-32602))),
+    ] {
+        let answer = call.send().await;
+        let body = if answer.body.is_empty() { Value::Null } else { answer.json() };
+        assert_eq!((answer.status.as_u16(), body["error"]["code"].clone()), expected, "{body}");
+        assert_eq!(answer.header("a2a-version"), "0.3");
+        assert!(body.is_null() || body["id"].is_null(), "{body}");
+    }
+    assert!(gateway.agent.log().prompted.is_empty() && gateway.turns.try_recv().is_err());
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_broken_envelope_is_refused_in_the_shape_of_the_method_that_it_names() {
+    let gateway = Gateway::echoing().await;
+    for (method, line) in [("GetTask", "1.0"), ("tasks/get", "0.3")] {
+        for broken in [
+            json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": ["t"]}),
+            json!({"jsonrpc": "1.0", "id": 1, "method": method}),
+            json!({"jsonrpc": "2.0", "id": 1.5, "method": method}),
+        ] {
+            let answer = gateway.call("POST", "/").json(&broken).send().await;
+            let body = answer.json();
+            assert_eq!(answer.header("a2a-version"), line, "{body}");
+            assert_eq!(body["error"]["data"].is_array(), line == "1.0", "{body}");
+        }
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn ids_come_back_with_their_type() {
+    let gateway = Gateway::echoing().await;
+    for method in ["GetTask", "tasks/get"] {
+        for id in ["1", "\"1\"", "\"\"", "-7", "null", "123456789012345678901234567890"] {
+            let body =
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"id":"nope"}}}}"#);
+            let call = gateway.call("POST", "/").header("content-type", "application/json").body(body);
+            let answer = call.send().await;
+            let text = str::from_utf8(&answer.body).unwrap();
+            assert!(text.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"#)), "{text}");
+        }
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn strange_json_is_carried_or_refused_on_0_3() {
+    let gateway = Gateway::echoing().await;
+    let rpc = |message: &str| {
+        let body =
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"message/send","params":{{"message":{message}}}}}"#);
+        gateway.call("POST", "/").header("content-type", "application/json").body(body)
+    };
+    let rest = |message: &str| {
+        let body = format!(r#"{{"message":{message},"configuration":{{"blocking":true}}}}"#);
+        gateway.call("POST", "/v1/message:send").header("content-type", "application/json").body(body)
+    };
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let nested = format!("{}1{}", "[".repeat(40), "]".repeat(40));
+    let long = "9".repeat(200);
+    for (id, metadata, is_taken) in [
+        ("long", format!(r#"{{"n":{long},"e":1e300,"i":1700000000000}}"#), true),
+        ("huge", r#"{"e":1e999}"#.to_owned(), false),
+        ("nested", format!(r#"{{"n":{nested}}}"#), true),
+        ("deep", format!(r#"{{"n":{deep}}}"#), false),
+    ] {
+        let by_rpc = rpc(&format!(
+            r#"{{"kind":"message","messageId":"rpc-{id}","role":"user","parts":[{{"kind":"text","text":"hi"}}],"metadata":{metadata}}}"#
+        ));
+        let by_rest = rest(&format!(
+            r#"{{"messageId":"rest-{id}","role":"ROLE_USER","content":[{{"text":"hi"}}],"metadata":{metadata}}}"#
+        ));
+        for call in [by_rpc, by_rest] {
+            let answer = call.send().await;
+            let text = str::from_utf8(&answer.body).unwrap();
+            assert_eq!(answer.header("a2a-version"), "0.3");
+            assert_eq!(text.contains(&metadata), is_taken, "{id} {}", &text[..text.len().min(600)]);
+            let is_refused = answer.status.as_u16() == 400 || text.contains("\"error\":{\"code\":-3");
+            assert_eq!(is_refused, !is_taken, "{id} {}", &text[..text.len().min(600)]);
+        }
+    }
+    // The same key twice: never a crash, and never two messages in one.
+    let twice = r#"{"kind":"message","messageId":"a","messageId":"b","role":"user","parts":[{"kind":"text","text":"hi"}]}"#;
+    let answer = rpc(twice).send().await;
+    assert_eq!(answer.status.as_u16(), 200);
+    let answer = answer.json();
+    assert!(answer["error"]["code"].is_i64() || answer["result"]["kind"] == "task", "{answer}");
+    gateway.stop().await;
+}

@@ -1,0 +1,234 @@
+//! A client of one line and binding: it makes requests in its own spelling and reads the answers into the model.
+
+use longshore_model::{PartContent, Role, Task, TaskState};
+use longshore_wire::surface::{Line, OPERATIONS};
+use longshore_wire::v1::decode::{StreamEvent, TaskPage};
+use longshore_wire::v1::method::Method;
+use longshore_wire::v03::Dialect;
+use longshore_wire::{v1, v03};
+use serde_json::{Value, json};
+
+use super::{Answer, Call, Events, Frame, Gateway, HINTS, INTERRUPT, SESSION};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Speaker {
+    pub(crate) line: Line,
+    pub(crate) dialect: Dialect,
+}
+
+impl Speaker {
+    pub(crate) const ALL: [Self; 4] = [
+        Self { line: Line::V1, dialect: Dialect::Rpc },
+        Self { line: Line::V1, dialect: Dialect::Rest },
+        Self { line: Line::V03, dialect: Dialect::Rpc },
+        Self { line: Line::V03, dialect: Dialect::Rest },
+    ];
+
+    pub(crate) fn name(self) -> String {
+        let binding = if self.dialect == Dialect::Rpc { "JSON-RPC" } else { "REST" };
+        format!("{} {binding}", self.line.version())
+    }
+
+    pub(crate) fn message(self, id: &str, text: &str) -> Value {
+        match (self.line, self.dialect) {
+            (Line::V1, _) => json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]}),
+            (Line::V03, Dialect::Rpc) => json!({
+                "kind": "message", "messageId": id, "role": "user", "parts": [{"kind": "text", "text": text}],
+            }),
+            (Line::V03, Dialect::Rest) => {
+                json!({"messageId": id, "role": "ROLE_USER", "content": [{"text": text}]})
+            }
+        }
+    }
+
+    /// With a configuration that says in the words of the line whether to wait.
+    pub(crate) fn send_body(self, message: &Value, waits: bool) -> Value {
+        let configuration = match self.line {
+            Line::V1 => json!({"returnImmediately": !waits}),
+            Line::V03 => json!({"blocking": waits}),
+        };
+        json!({"message": message, "configuration": configuration})
+    }
+
+    /// A call of an operation: `params` are those of JSON-RPC and the body of a REST request that has one; `id` stands in
+    /// the path. The extensions are activated, so that 1.0 tells as much as 0.3 always does.
+    pub(crate) fn call(self, gateway: &Gateway, method: Method, id: &str, params: &Value) -> Call {
+        self.call_under("", gateway, method, id, params)
+    }
+
+    /// The same under a base.
+    pub(crate) fn call_under(
+        self,
+        base: &str,
+        gateway: &Gateway,
+        method: Method,
+        id: &str,
+        params: &Value,
+    ) -> Call {
+        let operation = OPERATIONS.iter().find(|operation| operation.method == method).unwrap();
+        let call = match self.dialect {
+            Dialect::Rpc => {
+                let method = operation.jsonrpc(self.line);
+                let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+                gateway.call("POST", &format!("{base}/")).json(&body)
+            }
+            Dialect::Rest => {
+                let endpoint = operation.rest(self.line)[0];
+                let path = endpoint.path.replace("{id}", id).replace("{push_id}", "c");
+                let call = gateway.call(endpoint.verb.as_str(), &format!("{base}{path}"));
+                if endpoint.verb.as_str() == "POST" && !params.is_null() { call.json(params) } else { call }
+            }
+        };
+        match self.line {
+            Line::V1 => call.header("a2a-extensions", &format!("{HINTS},{INTERRUPT},{SESSION}")),
+            Line::V03 => call,
+        }
+    }
+
+    pub(crate) fn send(self, gateway: &Gateway, message: &Value, waits: bool) -> Call {
+        self.call(gateway, Method::SendMessage, "", &self.send_body(message, waits))
+    }
+
+    pub(crate) fn stream(self, gateway: &Gateway, message: &Value) -> Call {
+        self.call(gateway, Method::SendStreamingMessage, "", &json!({"message": message}))
+    }
+
+    /// An operation on a task.
+    pub(crate) fn on(self, gateway: &Gateway, method: Method, task: &str) -> Call {
+        let params = if self.dialect == Dialect::Rpc { json!({"id": task}) } else { Value::Null };
+        self.call(gateway, method, task, &params)
+    }
+
+    pub(crate) fn list(self, gateway: &Gateway) -> Call {
+        self.call(gateway, Method::ListTasks, "", &json!({}))
+    }
+
+    /// The result of an answer that is no error, as text.
+    fn result(self, answer: &Answer) -> String {
+        let body = answer.json();
+        assert_eq!(answer.status.as_u16(), 200, "{} {body}", self.name());
+        assert_eq!(answer.header("a2a-version"), self.line.version(), "{body}");
+        match self.dialect {
+            Dialect::Rpc => body.get("result").unwrap_or_else(|| panic!("{body}")).to_string(),
+            Dialect::Rest => body.to_string(),
+        }
+    }
+
+    pub(crate) fn task(self, answer: &Answer) -> Task {
+        let text = self.result(answer);
+        match self.line {
+            Line::V1 => v1::decode::task(&text),
+            Line::V03 => v03::decode::task(self.dialect, &text),
+        }
+        .unwrap_or_else(|error| panic!("{error:?}: {text}"))
+    }
+
+    pub(crate) fn sent(self, answer: &Answer) -> Task {
+        match self.event_of(&self.result(answer)) {
+            StreamEvent::Task(task) => task,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn page(self, answer: &Answer) -> TaskPage {
+        let text = self.result(answer);
+        match self.line {
+            Line::V1 => v1::decode::task_page(&text).unwrap(),
+            Line::V03 => v03::decode::task_page(self.dialect, &text).unwrap(),
+        }
+    }
+
+    pub(crate) fn event(self, frame: &Frame) -> StreamEvent {
+        let data = if self.dialect == Dialect::Rpc { &frame.data["result"] } else { &frame.data };
+        self.event_of(&data.to_string())
+    }
+
+    fn event_of(self, text: &str) -> StreamEvent {
+        match self.line {
+            Line::V1 => v1::decode::stream_event(text),
+            Line::V03 => v03::decode::stream_event(self.dialect, text),
+        }
+        .unwrap_or_else(|error| panic!("{} {error:?}: {text}", self.name()))
+    }
+
+    /// Adds the frames to what the client knows of the task.
+    pub(crate) fn fold(self, known: Option<Task>, frames: &[Frame]) -> Option<Task> {
+        frames.iter().fold(known, |known, frame| match (self.event(frame), known) {
+            (StreamEvent::Task(task), _) => Some(task),
+            (event, Some(mut task)) => {
+                task.apply(&event.into_event().unwrap());
+                Some(task)
+            }
+            (event, None) => panic!("{event:?} before any task"),
+        })
+    }
+
+    /// The frames up to a state, that one included.
+    pub(crate) async fn until(self, events: &mut Events, state: TaskState) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        loop {
+            let frame = events.next().await.expect("the stream goes on");
+            let reached = match self.event(&frame) {
+                StreamEvent::Task(task) => task.status.state == state,
+                StreamEvent::Status { update, .. } => update.status.state == state,
+                _ => false,
+            };
+            frames.push(frame);
+            if reached {
+                return frames;
+            }
+        }
+    }
+}
+
+/// What a client of any line can know of a task. What 0.3 cannot tell is not in it: see `lines::LOSSES`.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Seen {
+    pub(crate) id: String,
+    context: String,
+    pub(crate) state: TaskState,
+    said_at_the_end: String,
+    history: Vec<(String, Role, String)>,
+    /// The text of all blocks, in order.
+    pub(crate) text: String,
+    /// The last state of each tool call.
+    tools: Vec<Value>,
+    files: Vec<(String, Option<String>, Option<String>)>,
+}
+
+impl Seen {
+    pub(crate) fn of(task: &Task) -> Self {
+        let (mut text, mut tools, mut files) = (String::new(), Vec::<Value>::new(), Vec::new());
+        for part in task.artifacts.iter().flat_map(|artifact| &artifact.parts) {
+            match &part.content {
+                PartContent::Text(said) => text.push_str(said),
+                PartContent::Data(data) => {
+                    let state: Value = serde_json::from_str(data.get()).unwrap();
+                    tools.retain(|before| before["call_id"] != state["call_id"]);
+                    tools.push(state);
+                }
+                PartContent::Url(url) => {
+                    files.push((url.clone(), part.filename.clone(), part.media_type.clone()));
+                }
+                PartContent::Raw(_) => panic!("no agent sends bytes"),
+            }
+        }
+        let texts = |message: &longshore_model::Message| -> String {
+            message.parts.iter().filter_map(|part| part.as_text()).collect()
+        };
+        Self {
+            id: task.id.to_string(),
+            context: task.context_id.to_string(),
+            state: task.status.state,
+            said_at_the_end: task.status.message.as_ref().map(texts).unwrap_or_default(),
+            history: task
+                .history
+                .iter()
+                .map(|message| (message.id.to_string(), message.role, texts(message)))
+                .collect(),
+            text,
+            tools,
+            files,
+        }
+    }
+}
