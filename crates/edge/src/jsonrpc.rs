@@ -105,13 +105,18 @@ impl Dispatcher {
         shape: Shape,
     ) -> Response {
         let headers = &incoming.parts.headers;
+        if call.id.is_none()
+            && !shape.rules().notifies_operations
+            && known(shape.line, &call.method).is_some()
+        {
+            return shape.refuse(&Id::Null, headers, &Error::invalid("id", "is required"));
+        }
         let params = call.params.map_or("{}", |params| params.get());
         let activated = shape.rules().activated(headers);
         let wanted =
             self.check_required(activated).and_then(|()| wanted(shape.line, &call.method, params, activated));
         let Some(id) = call.id else {
             return match wanted {
-                Ok(wanted) if !may_notify(&wanted, shape) => shape.refuse(&Id::Null, headers, &no_id()),
                 Ok(Wanted::ExtendedCard) => reply::empty(StatusCode::NO_CONTENT),
                 Ok(Wanted::Operation(operation)) => {
                     match self.operations.notify(caller, *operation, activated).await {
@@ -149,13 +154,10 @@ fn wanted(line: Line, method: &str, params: &str, activated: Activated) -> Resul
         let call = method.read(params, activated)?;
         return Ok(Wanted::Operation(Operation::Extension(call).into()));
     }
-    let decoders = match line {
-        Line::V1 => V1,
-        Line::V03 => V03,
-    };
-    let Some(known) = (decoders.method)(method) else {
+    let Some(known) = known(line, method) else {
         return Err(contract::unsupported_method(line, method));
     };
+    let decoders = decoders(line);
     let operation = match known {
         Method::SendMessage => Operation::Send((decoders.send)(params)?),
         Method::SendStreamingMessage => Operation::Stream((decoders.send)(params)?),
@@ -172,25 +174,24 @@ fn wanted(line: Line, method: &str, params: &str, activated: Activated) -> Resul
     Ok(Wanted::Operation(operation.into()))
 }
 
-/// What the answer names: for the extended card, which declares all extensions, all that were asked for.
-fn echoed(line: Line, method: &str, activated: Activated) -> Activated {
-    let known = match line {
-        Line::V1 => Method::parse(method),
-        Line::V03 => v03::method::parse(method),
-    };
-    match known {
-        Some(Method::GetExtendedAgentCard) => activated,
-        _ => extensions::of_method(method, activated),
+/// The operation that a line calls so.
+fn known(line: Line, method: &str) -> Option<Method> {
+    (decoders(line).method)(method)
+}
+
+fn decoders(line: Line) -> &'static Decoders {
+    match line {
+        Line::V1 => &V1,
+        Line::V03 => &V03,
     }
 }
 
-fn may_notify(wanted: &Wanted, shape: Shape) -> bool {
-    shape.rules().notifies_operations
-        || matches!(wanted, Wanted::Operation(operation) if matches!(**operation, Operation::Extension(_)))
-}
-
-fn no_id() -> Error {
-    Error::invalid("id", "is required")
+/// What the answer names: for the extended card, which declares all extensions, all that were asked for.
+fn echoed(line: Line, method: &str, activated: Activated) -> Activated {
+    match known(line, method) {
+        Some(Method::GetExtendedAgentCard) => activated,
+        _ => extensions::of_method(method, activated),
+    }
 }
 
 fn silent(error: &Error) -> Response {

@@ -138,7 +138,13 @@ async fn a_failure_is_the_last_frame() {
     let rpc =
         text(run(vec![event(1, "{}")], failed(), Until::Terminal, Envelope::rpc(Line::V1, Id::Null))).await;
     assert!(rpc[1].starts_with("data: {\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{"), "{}", rpc[1]);
-    for frame in [&rest[1], &rpc[1]] {
+    let old = [Envelope::bare(Line::V03), Envelope::rpc(Line::V03, Id::Null)];
+    let old = old.map(|envelope| run(vec![event(1, "{}")], failed(), Until::Terminal, envelope));
+    let [old_rest, old_rpc] = old;
+    let (old_rest, old_rpc) = (text(old_rest).await, text(old_rpc).await);
+    assert!(old_rest[1].starts_with("event: error\ndata: {\"message\":\"No store.\","), "{}", old_rest[1]);
+    assert!(old_rpc[1].contains("\"data\":{\"type\":\"UNAVAILABLE\"}"), "{}", old_rpc[1]);
+    for frame in [&rest[1], &rpc[1], &old_rest[1], &old_rpc[1]] {
         assert!(frame.ends_with("\n\n") && !frame.contains("id: "), "{frame}");
     }
 }

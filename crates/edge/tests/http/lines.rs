@@ -4,8 +4,10 @@ use longshore_model::{
     AgentEvent, Artifact, ArtifactId, BlockKind, BlockRef, ContextId, Json, MessageId, PartContent, Task,
     TaskId, TaskState, Timestamp, ToolCall, ToolStatus,
 };
+use longshore_testkit::faulty_store::FaultyStore;
 use longshore_testkit::scripted_agent::{StartedTurn, text_block};
 use longshore_wire::surface::{Line, OPERATIONS};
+use longshore_wire::v1::decode::StreamEvent;
 use longshore_wire::v1::method::Method;
 use longshore_wire::v03::Dialect;
 use serde_json::{Value, json};
@@ -425,6 +427,34 @@ async fn what_is_hidden_from_a_reader_is_hidden_on_every_line() {
             assert_eq!(seen.text, "Better words. Done.", "{}", speaker.name());
             assert_eq!(seen, Seen::of(&speaker.task(&read)), "{}", speaker.name());
         }
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn where_the_log_is_not_kept_whole_a_reader_of_0_3_gets_the_task_anew() {
+    let store = FaultyStore::over(longshore_store::memory());
+    let mut gateway = Gateway::manual_on(store.clone()).await;
+    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.line == Line::V03) {
+        let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
+        let mut events = speaker.stream(&gateway, &message).stream().await;
+        let turn = gateway.turns.recv().await.unwrap();
+        let id = turn.request.task.to_string();
+        first_half(&turn).await;
+        let mut frames = vec![events.next().await.unwrap()];
+        while !frames.last().unwrap().raw.contains("words. ") {
+            frames.push(events.next().await.unwrap());
+        }
+        store.forget_before(3);
+        second_half(turn).await;
+        let told = events.rest().await;
+        let anew = told.iter().filter(|frame| matches!(speaker.event(frame), StreamEvent::Task(_))).count();
+        assert_eq!(anew, 1, "{told:?}");
+        assert!(told.is_sorted_by_key(|frame| frame.id), "{told:?}");
+        frames.extend(told);
+        let end = speaker.task(&speaker.on(&gateway, Method::GetTask, &id).send().await);
+        assert_eq!(Seen::of(&speaker.fold(None, &frames).unwrap()), Seen::of(&end), "{}", speaker.name());
+        store.forget_before(1);
     }
     gateway.stop().await;
 }

@@ -1,7 +1,7 @@
 //! Readers: nothing before it is durable, nothing lost, doubled or re-ordered, from any cursor, at any speed.
 
 use longshore_engine::{EngineConfig, Opening};
-use longshore_model::{Entry, ErrorKind, Principal, Seq, TaskState};
+use longshore_model::{Entry, ErrorKind, Principal, Seq, Task, TaskState};
 use longshore_testkit::faulty_store::FaultyStore;
 
 use crate::harness::{Harness, alice, read_all, start, start_with};
@@ -51,6 +51,27 @@ async fn every_cursor_gives_exactly_the_rest() {
         assert!(matches!(subscription.opening, Opening::Tail));
         assert_eq!(read_all(subscription.reader).await, whole[cut..], "after {cut}");
     }
+}
+
+#[tokio::test]
+async fn a_task_is_known_as_it_was_before_any_event_while_its_log_is_kept_whole() {
+    let store = FaultyStore::over(longshore_store::memory());
+    let mut h = start_with(store.clone(), EngineConfig::default());
+    // More than one read of the log gives.
+    let task = long_turn(&mut h, 300).await;
+    let whole = read_all(h.engine.subscribe(&alice(), &task, Some(Seq::START)).await.unwrap().reader).await;
+    let mut folded = Task::begin(task.clone(), &whole[0].event);
+    for entry in &whole[1..] {
+        let before = h.engine.task_before(&alice(), &task, entry.seq).await.unwrap();
+        assert_eq!(before, folded, "before {}", entry.seq);
+        folded.as_mut().unwrap().apply(&entry.event);
+    }
+    assert_eq!(h.engine.task_before(&alice(), &task, Seq(1)).await.unwrap(), None);
+    let bob = Principal::new("bob");
+    let foreign = h.engine.task_before(&bob, &task, Seq(3)).await.unwrap_err();
+    assert_eq!(foreign.kind(), ErrorKind::TaskNotFound);
+    store.forget_before(2);
+    assert_eq!(h.engine.task_before(&alice(), &task, Seq(3)).await.unwrap(), None);
 }
 
 #[tokio::test]
