@@ -1,5 +1,7 @@
 //! Files: those that tools hand back and turns write, and those that come with a message.
 
+use std::fmt::Write as _;
+
 use longshore_demo_model::request::digest;
 use longshore_testkit::gateway::{Setup, TOKEN};
 use longshore_testkit::raw::Frame;
@@ -48,7 +50,11 @@ fn picture() -> Vec<u8> {
 }
 
 fn hex_of(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::new();
+    for byte in Sha256::digest(bytes) {
+        write!(text, "{byte:02x}").expect("a string takes all that is written to it");
+    }
+    text
 }
 
 /// The files of a task.
