@@ -112,12 +112,16 @@ fn is_section(key: &str) -> bool {
 /// The value as the other layers would write it, if its type suits the setting.
 fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
     match (kind, value.get_ref()) {
-        (Kind::Port | Kind::Bytes | Kind::Size | Kind::Count, DeValue::Integer(number)) => {
-            Some(decimal(number))
-        }
-        (Kind::Seconds | Kind::SecondsOrNone | Kind::SecondsOrOff, DeValue::Integer(number)) => {
-            Some(decimal(number))
-        }
+        (
+            Kind::Port
+            | Kind::Bytes
+            | Kind::Size
+            | Kind::Count
+            | Kind::Seconds
+            | Kind::SecondsOrNone
+            | Kind::SecondsOrOff,
+            DeValue::Integer(number),
+        ) => Some(decimal(number)),
         (Kind::Seconds | Kind::SecondsOrNone | Kind::SecondsOrOff, DeValue::Float(number)) => {
             Some(number.as_str().to_owned())
         }

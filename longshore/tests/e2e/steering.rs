@@ -138,13 +138,13 @@ async fn a_message_that_comes_at_the_very_end_of_a_turn_is_never_lost() {
     let end = ends[1];
 
     let (mut joined, mut apart) = (0, 0);
-    for round in 0..40_u32 {
+    for round in 0..30_u32 {
         let name = format!("round {round}");
         let [first, second] = ["first", "second"].map(|word| format!("scn:text n=2 ({name}, the {word})"));
         let mut stream = client.stream(&message(&first)).await;
         let mut frames = stream.until("a text", nth_text(1)).await;
         // From well before the end to well behind it.
-        sleep(end * round / 30).await;
+        sleep(end * round / 22).await;
         let sent = message_in(&context_id(&frames[0]), &second);
         let task = within("the second task", client.send(&wishing(&sent, "steer"))).await;
         frames.extend(stream.rest().await);
