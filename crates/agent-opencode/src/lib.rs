@@ -10,6 +10,7 @@ mod ask;
 mod catalog;
 mod clear;
 mod client;
+mod disk;
 mod id;
 pub mod managed;
 mod outcome;
