@@ -340,6 +340,9 @@ impl Driver {
     }
 
     pub(super) async fn send(&mut self, of: Option<usize>, event: AgentEvent) -> Result<(), Unheard> {
+        if matches!(event, AgentEvent::File { .. }) {
+            self.room_for_a_file().await?;
+        }
         let event = match of {
             None => event,
             Some(at) => AgentEvent::Child {

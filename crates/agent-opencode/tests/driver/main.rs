@@ -8,6 +8,7 @@ mod files;
 mod joining;
 mod notes;
 mod sessions;
+mod stage;
 mod turns;
 mod watchdog;
 
