@@ -61,13 +61,13 @@ mod tests {
     use longshore_edge::{Exposure, Extension};
 
     use super::*;
-    use crate::config::{Surroundings, load};
+    use crate::config::{Flags, Surroundings, load};
 
     fn card_of(variables: &[(&str, &str)]) -> Card {
         let directory = tempfile::tempdir().unwrap();
         let environment = variables.iter().copied().chain([("HOME", "/home/ada")]).collect();
         let surroundings = Surroundings { directory: directory.path().canonicalize().unwrap(), environment };
-        let plan = load(&Default::default(), None, &surroundings).unwrap().plan;
+        let plan = load(&Flags::default(), None, &surroundings).unwrap().plan;
         card(&plan, "https://agent.example.com/a/", vec![AuthScheme::Bearer])
     }
 
