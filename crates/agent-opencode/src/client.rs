@@ -143,24 +143,29 @@ impl Client {
         self.json(self.request(Method::GET, &path, directory, "")?).await
     }
 
-    /// The messages of a session from `prompt` on, oldest first. Empty when OpenCode has no such prompt.
+    /// The messages of a session from the first prompt on, oldest first, or from one of the others if OpenCode does not have
+    /// that. Empty when it has none of them.
     pub(crate) async fn messages_since(
         &self,
         directory: &str,
         session: &str,
-        prompt: &str,
+        prompts: &[String],
     ) -> Result<Vec<StoredMessage>> {
-        segment(Kind::Message, prompt)?;
+        let Some((first, joined)) = prompts.split_first() else { return Ok(Vec::new()) };
+        segment(Kind::Message, first)?;
         let mut newer: Vec<StoredMessage> = Vec::new();
         let found = |mut page: Vec<StoredMessage>| {
-            let at = page.iter().position(|message| message.info.id == prompt);
+            let at = page.iter().position(|message| message.info.id == *first);
             page.drain(..at.unwrap_or_default());
             page.append(&mut newer);
             newer = page;
             at.is_some()
         };
-        let found = self.pages(directory, session, found).await?;
-        Ok(if found { newer } else { Vec::new() })
+        if !self.pages(directory, session, found).await? {
+            let at = newer.iter().position(|message| joined.contains(&message.info.id));
+            newer.drain(..at.unwrap_or(newer.len()));
+        }
+        Ok(newer)
     }
 
     /// The messages of a sub-agent's session without their content, but for some that are older than this.
@@ -406,12 +411,13 @@ mod tests {
             fake.emit("message.updated", json!({"sessionID": "ses_1", "info": info})).await;
         }
         client.max_body = 3000;
-        let messages = client.messages_since(fake.directory(), "ses_1", "msg_2").await.unwrap();
+        let messages = client.messages_since(fake.directory(), "ses_1", &["msg_2".to_owned()]).await.unwrap();
         let ids: Vec<&str> = messages.iter().map(|message| message.info.id.as_str()).collect();
         assert_eq!(ids, ["msg_2", "msg_3", "msg_4", "msg_5", "msg_6", "msg_7"]);
 
         client.max_body = 500;
-        let refused = client.messages_since(fake.directory(), "ses_1", "msg_2").await.unwrap_err();
+        let refused =
+            client.messages_since(fake.directory(), "ses_1", &["msg_2".to_owned()]).await.unwrap_err();
         assert!(matches!(refused, CallError::TooLong) && !refused.is_transient(), "{refused}");
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use longshore_engine::port::Session;
 
-use crate::api::{self, Statuses, StoredMessage};
+use crate::api::{self, Status, Statuses, StoredMessage};
 use crate::client::{CallError, Client};
 use crate::translate::Translator;
 
@@ -42,7 +42,8 @@ pub(crate) struct Found {
 /// What OpenCode says of a sub-agent.
 #[derive(Debug)]
 pub(crate) struct ChildReading {
-    pub(crate) busy: bool,
+    /// `None`: it is idle.
+    pub(crate) status: Option<Status>,
     pub(crate) messages: Vec<StoredMessage>,
 }
 
@@ -74,9 +75,9 @@ pub(crate) async fn read_child(
     since: f64,
 ) -> Result<ChildReading, CallError> {
     // As for the root: the activity first.
-    let busy = client.statuses(directory).await?.contains_key(child);
+    let status = client.statuses(directory).await?.remove(child);
     let messages = client.messages_from(directory, child, since).await?;
-    Ok(ChildReading { busy, messages })
+    Ok(ChildReading { status, messages })
 }
 
 async fn try_read(
@@ -90,7 +91,8 @@ async fn try_read(
     // The activity first: when it says idle, the messages that are read after it are the final ones.
     let statuses = client.statuses(directory).await?;
     let busy = statuses.contains_key(root);
-    match client.messages_since(directory, root, translator.prompt().unwrap_or_default()).await {
+    let prompts: Vec<String> = translator.prompts().map(str::to_owned).collect();
+    match client.messages_since(directory, root, &prompts).await {
         Ok(messages) => translator.list(messages),
         Err(cause @ CallError::NotFound) => return Err(cause),
         Err(cause) if cause.is_transient() => return Err(cause),
@@ -100,7 +102,7 @@ async fn try_read(
             translator.no_list();
         }
     }
-    translator.asked_status(busy);
+    translator.asked_status(statuses.get(root));
     if depth == Depth::Messages && !translator.has_open_asks() {
         return Ok(Vec::new());
     }

@@ -45,6 +45,9 @@ use crate::outcome;
 /// [`Translator::must_reread`] says so.
 const MAX_HELD_PARTS: usize = 64;
 
+/// The status of a session that waits before it tries again.
+const RETRY: &str = "retry";
+
 /// What is known of the session's activity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Activity {
@@ -74,6 +77,8 @@ pub(crate) struct Translator {
     retrying: bool,
     /// The first error since the session was last busy; the ones after it repeat it with a stack.
     fault: Option<Fault>,
+    /// The first error that came while OpenCode did not show a prompt that it was sent: it may have refused that one.
+    refusal: Option<Fault>,
     /// OpenCode answers another prompt of this session already.
     superseded: bool,
     heard: Heard,
@@ -143,6 +148,7 @@ impl Translator {
             activity: Activity::Unknown,
             retrying: false,
             fault: None,
+            refusal: None,
             superseded: false,
             heard: Heard::Everything,
             unlisted: false,
@@ -204,7 +210,7 @@ impl Translator {
             }
             EventKind::Error => {
                 let failed: SessionFailed = properties(body)?;
-                self.fault.get_or_insert(failed.error.unwrap_or_default());
+                self.failed(failed.error.unwrap_or_default());
             }
             EventKind::MessageUpdated => {
                 let updated: MessageUpdated = properties(body)?;
@@ -278,10 +284,13 @@ impl Translator {
         self.tell_usage();
     }
 
-    /// What OpenCode said when it was asked for the session's activity. Call it after [`Self::list`].
-    pub(crate) fn asked_status(&mut self, busy: bool) {
-        self.activity = if busy { Activity::Busy } else { Activity::IdleConfirmed };
-        self.retrying &= busy;
+    /// What OpenCode said when it was asked for the session's activity; `None` is idle. Call it after [`Self::list`].
+    pub(crate) fn asked_status(&mut self, status: Option<&Status>) {
+        self.activity = if status.is_some() { Activity::Busy } else { Activity::IdleConfirmed };
+        let retry = status.filter(|status| status.kind == RETRY);
+        self.retrying = retry.is_some();
+        let news = retry.and_then(|status| self.told.retry(status));
+        self.say(news);
     }
 
     /// The session's name.
@@ -290,9 +299,14 @@ impl Translator {
         self.say(news);
     }
 
-    /// When OpenCode stored the prompt, if it did.
+    /// When OpenCode stored the prompt, or if it did not, the first that joined the turn.
     pub(crate) fn prompt_created(&self) -> Option<f64> {
-        self.prompts.first_created()
+        self.prompts.began()
+    }
+
+    /// The prompts of the turn, its own first.
+    pub(crate) fn prompts(&self) -> impl Iterator<Item = &str> {
+        self.prompts.ids()
     }
 
     /// The prompt of the turn. `None`: that of a sub-agent which has not got it yet.
@@ -326,6 +340,13 @@ impl Translator {
         self.say(news);
     }
 
+    fn failed(&mut self, fault: Fault) {
+        if self.prompts.any_unseen() && !outcome::is_abort(&fault) {
+            self.refusal.get_or_insert_with(|| fault.clone());
+        }
+        self.fault.get_or_insert(fault);
+    }
+
     fn idle(&mut self) {
         self.retrying = false;
         if self.activity != Activity::IdleConfirmed {
@@ -334,10 +355,10 @@ impl Translator {
     }
 
     fn status(&mut self, status: &Status) {
-        self.retrying = status.kind == "retry";
+        self.retrying = status.kind == RETRY;
         match status.kind.as_str() {
             "idle" => self.idle(),
-            "retry" => {
+            RETRY => {
                 self.activity = Activity::Busy;
                 let news = self.told.retry(status);
                 self.say(news);
@@ -360,6 +381,8 @@ impl Translator {
         }
         let role = if info.role == "user" {
             if self.prompts.stored(&info.id, info.time.created) {
+                // An error that came before was somebody else's.
+                self.refusal = self.refusal.take().filter(|_| self.prompts.any_unseen());
                 Role::Ours(info.time.created)
             } else if self.follows_a_summary(info) {
                 self.continued += 1;
@@ -368,6 +391,7 @@ impl Translator {
                 Role::OtherUser(info.time.created)
             }
         } else if let Some(answers) = self.answered_by(info) {
+            self.prompts.answered(info.parent.as_deref().unwrap_or_default());
             self.steps.push(Step {
                 id: info.id.clone(),
                 created: info.time.created,

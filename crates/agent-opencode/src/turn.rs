@@ -121,7 +121,8 @@ impl Driver {
                 }
             }
             () = sleep_until(silent.unwrap_or_else(Instant::now)), if silent.is_some() => {
-                if self.given_up.is_none() && self.lease.is_connected() && !self.family.may_be_silent() {
+                let is_watched = self.given_up.is_none() && !self.family.root.is_at_rest();
+                if is_watched && self.lease.is_connected() && !self.family.may_be_silent() {
                     self.give_up(outcome::silent(self.silence.limit())).await;
                 }
                 self.silence.broken();
@@ -186,19 +187,18 @@ impl Driver {
     /// Asks whether the turn is over.
     async fn judge(&mut self) -> Result<Option<Outcome>, Unheard> {
         self.judge_children().await?;
-        let root = &mut self.family.root;
-        self.joins.tell(&mut self.joins_seen, &mut root.translator);
-        if self.given_up.is_none() {
-            let given_up = self.watchdog.limits(&root.translator);
-            if let Some(outcome) = given_up {
-                tracing::warn!(session = %self.session.id, "a model that answers without end was stopped");
-                self.give_up(outcome).await;
-            }
-        }
-        let outcome = self.family.root.judge(self.is_stopped());
+        let is_stopped = self.is_stopped();
+        self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
+        let outcome = self.family.root.judge(is_stopped);
         if let Some(given_up) = &self.given_up {
             let is_over = outcome.is_some() || Instant::now() >= given_up.until;
             return Ok(is_over.then(|| given_up.outcome.clone()));
+        }
+        if outcome.is_none()
+            && let Some(outcome) = self.watchdog.limits(&self.family.root)
+        {
+            tracing::warn!(session = %self.session.id, "a model that answers without end was stopped");
+            self.give_up(outcome).await;
         }
         // Somebody may have joined just now.
         Ok(outcome.filter(|_| self.joins.close(self.joins_seen)))

@@ -63,17 +63,15 @@ impl Driver {
                 self.finish(at).await?;
                 continue;
             }
-            if live.given_up.is_none()
-                && let Some(outcome) = self.watchdog.limits(&live.member.translator)
+            if let Some(outcome) = live.member.judge(aborted_by_us) {
+                let outcome = what_it_ended_as(live, outcome);
+                self.end_child(at, outcome).await?;
+            } else if live.given_up.is_none()
+                && let Some(outcome) = self.watchdog.limits(&live.member)
             {
                 // It stays the caller's to go on without it.
                 live.given_up = Some(outcome);
                 self.abort(Some(at)).await;
-                continue;
-            }
-            if let Some(outcome) = live.member.judge(aborted_by_us) {
-                let outcome = what_it_ended_as(live, outcome);
-                self.end_child(at, outcome).await?;
             } else if let Some(returned) = live.returned.as_mut().filter(|returned| !returned.is_confirmed) {
                 returned.is_confirmed = true;
                 live.must_read = true;
@@ -87,8 +85,8 @@ impl Driver {
         self.find_the_call(at);
         let session = self.family.children[at].session.clone();
         let reading = self.child_reading(&session, attempts).await;
-        if let Some(ChildReading { busy, messages }) = reading {
-            self.family.list(at, messages, busy);
+        if let Some(reading) = reading {
+            self.family.list(at, reading);
             self.family.look_for_returns();
         }
     }
@@ -141,7 +139,7 @@ impl Driver {
             self.family.children[at].state = State::Live(Box::new(live));
             let start = ChildStart { caller, call: None, prompt, title: None };
             self.send_child(at, ChildEvent::Started(start)).await?;
-            self.family.list(at, reading.messages, reading.busy);
+            self.family.list(at, reading);
             self.flush_child(at).await?;
         }
         Ok(())

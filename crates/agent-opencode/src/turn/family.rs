@@ -8,8 +8,9 @@ use longshore_model::{Outcome, SessionId};
 use tokio::time::Instant;
 
 use super::member::Member;
-use crate::api::{EventKind, StoredMessage};
+use crate::api::EventKind;
 use crate::reader::{Kin, MAX_CHILDREN};
+use crate::reconcile::ChildReading;
 use crate::translate::Translator;
 
 /// Events that may wait for the tool call that names their session. OpenCode sends that call first; what does not fit is
@@ -240,8 +241,9 @@ impl Family {
         }
     }
 
-    /// Takes in the messages of a sub-agent, and whether it is busy.
-    pub(super) fn list(&mut self, at: usize, messages: Vec<StoredMessage>, busy: bool) {
+    /// Takes in how a sub-agent stands.
+    pub(super) fn list(&mut self, at: usize, reading: ChildReading) {
+        let ChildReading { status, messages } = reading;
         let above: Vec<usize> = self.line(Some(at)).skip(1).collect();
         self.root.translator.list_below(messages.iter().map(|message| &message.info));
         for at in above {
@@ -251,7 +253,7 @@ impl Family {
         }
         if let Some(live) = self.children[at].live_mut() {
             live.member.translator.list(messages);
-            live.member.translator.asked_status(busy);
+            live.member.translator.asked_status(status.as_ref());
             live.must_read = false;
         }
     }

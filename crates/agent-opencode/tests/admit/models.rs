@@ -133,7 +133,7 @@ fn dot() -> InputFile {
         name: Some("dot.png".to_owned()),
         media_type: "image/png".to_owned(),
         is_text: false,
-        source: FileSource::Inline(vec![1, 2, 3]),
+        source: FileSource::Inline(b"\x89PNG\r\n\x1a\n".to_vec()),
         content: Some(ContentFacts { bytes: 3, sha256: [0; 32] }),
     }
 }

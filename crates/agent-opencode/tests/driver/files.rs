@@ -90,7 +90,7 @@ async fn what_is_no_file_of_the_directory_is_left_out() {
 
 /// A tool call of the step that is on, which says that it wrote these.
 async fn wrote(bench: &Bench, session: &Session, step: &str, names: &[&str]) {
-    let path = |name: &&str| json!({"filePath": bench.fake.workspace().join(name).to_str().unwrap()});
+    let path = |name: &&str| json!({"filePath": bench.fake.workspace().join(name).to_str().expect("UTF-8")});
     let files: Vec<_> = names.iter().map(path).collect();
     let state = json!({"status": "completed", "input": {}, "output": "", "metadata": {"files": files}});
     let part = json!({"id": "prt_w", "messageID": step, "type": "tool", "tool": "apply_patch", "callID": "call_w",

@@ -7,6 +7,7 @@ mod faults;
 mod files;
 mod joining;
 mod notes;
+mod refused;
 mod sessions;
 mod stage;
 mod turns;
