@@ -47,14 +47,14 @@ pub(crate) struct ChildReading {
     pub(crate) messages: Vec<StoredMessage>,
 }
 
-/// Reads, and lets the translator make events of the news. Of sub-agents that are `followed` nothing is read here: they
-/// have translators of their own.
+/// Reads, and lets the translator make events of the news. Of sub-agents whose sessions are `followed` nothing is read here
+/// but whether they are at work: they have translators of their own.
 pub(crate) async fn read(
     client: &Client,
     session: &Session,
     translator: &mut Translator,
     depth: Depth,
-    followed: impl Fn(&str) -> bool + Send,
+    followed: &[String],
 ) -> Reading {
     match try_read(client, session, translator, depth, followed).await {
         Ok(found) => Reading::Done(found),
@@ -85,7 +85,7 @@ async fn try_read(
     session: &Session,
     translator: &mut Translator,
     depth: Depth,
-    followed: impl Fn(&str) -> bool + Send,
+    followed: &[String],
 ) -> Result<Vec<Found>, CallError> {
     let (directory, root) = (session.directory.as_str(), session.id.as_str());
     // The activity first: when it says idle, the messages that are read after it are the final ones.
@@ -109,23 +109,19 @@ async fn try_read(
     let named = client.session(directory, root).await?;
     translator.title(named.title.as_deref());
     let tree = Tree { client, directory, statuses: &statuses, since: translator.prompt_created() };
-    let mut at_work: HashSet<String> = HashSet::new();
     let found = tree.read(root).await?;
-    for child in &found {
-        if let Some(since) = tree.since.filter(|_| !followed(&child.session)) {
+    for child in found.iter().filter(|child| !followed.contains(&child.session)) {
+        if let Some(since) = tree.since {
             let messages = known(client.infos_since(directory, &child.session, since).await)?;
             translator.list_below(messages.iter().flatten().map(|message| &message.info));
         }
-        if statuses.contains_key(&child.session) {
-            at_work.insert(child.session.clone());
-        }
     }
-    if busy {
-        at_work.insert(root.to_owned());
-    } else {
-        // Nobody waits for a sub-agent of an idle session.
-        at_work.clear();
-    }
+    // A sub-agent can work in a session from elsewhere, or deeper than the tree was read.
+    let mut at_work: HashSet<String> =
+        found.iter().map(|child| &child.session).chain(followed).cloned().collect();
+    at_work.insert(root.to_owned());
+    // Nobody waits for a sub-agent of an idle session.
+    at_work.retain(|session| busy && statuses.contains_key(session));
     if busy || translator.has_open_asks() {
         let permissions = client.permissions(directory).await?;
         let questions = client.questions(directory).await?;

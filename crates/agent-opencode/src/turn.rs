@@ -231,12 +231,9 @@ impl Driver {
         let mut pause = FIRST_RETRY;
         loop {
             self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
-            let Family { root, children, .. } = &mut self.family;
-            let followed = |session: &str| {
-                children.iter().any(|child| child.session.as_str() == session && child.live().is_some())
-            };
-            let reading =
-                reconcile::read(&self.client, &self.session, &mut root.translator, depth, followed).await;
+            let followed = self.family.live_sessions();
+            let root = &mut self.family.root.translator;
+            let reading = reconcile::read(&self.client, &self.session, root, depth, &followed).await;
             match reading {
                 Reading::Done(found) => {
                     for found in &found {

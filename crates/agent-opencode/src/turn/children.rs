@@ -72,8 +72,9 @@ impl Driver {
                 // It stays the caller's to go on without it.
                 live.given_up = Some(outcome);
                 self.abort(Some(at)).await;
-            } else if let Some(returned) = live.returned.as_mut().filter(|returned| !returned.is_confirmed) {
-                returned.is_confirmed = true;
+            } else if let Some(returned) = live.returned.as_mut().filter(|returned| !returned.is_looked_into)
+            {
+                returned.is_looked_into = true;
                 live.must_read = true;
             }
         }
@@ -124,7 +125,7 @@ impl Driver {
             let child = &mut self.family.children[at];
             let State::Unnamed(held) = &mut child.state else { continue };
             // The call may have been made after it was looked for.
-            if !std::mem::replace(&mut held.was_found, true) && !is_last_chance {
+            if !std::mem::replace(&mut held.was_looked_for, true) && !is_last_chance {
                 continue;
             }
             let session = child.session.clone();
@@ -159,7 +160,7 @@ impl Driver {
             return Ok(());
         };
         if let Some(child) = call.child.clone()
-            && !self.is_told_of(of, &child, call).await?
+            && !self.has_told_turn(of, &child, call).await?
         {
             call.child = None;
         }
@@ -176,8 +177,9 @@ impl Driver {
         Ok(())
     }
 
-    /// Sees to it that the engine knows of a sub-agent before the call that names it. Says whether it does.
-    async fn is_told_of(
+    /// Sees to it that the engine knows of a sub-agent before the call that names it. Says whether it has a turn for that
+    /// call.
+    async fn has_told_turn(
         &mut self,
         caller: Option<usize>,
         child: &SessionId,
@@ -186,8 +188,8 @@ impl Driver {
         if self.family.is_above(caller, child) {
             return Ok(false);
         }
-        if self.family.knows_call(child, &call.call_id) {
-            return Ok(true);
+        if let Some(has_turn) = self.family.has_turn(child, &call.call_id) {
+            return Ok(has_turn);
         }
         let translator = self.family.translator_of(caller);
         let facts = translator.and_then(|translator| translator.call(&call.call_id));
@@ -196,9 +198,9 @@ impl Driver {
         if let Some(at) = self.family.find(child.as_str()) {
             if let Some(live) = self.family.children[at].live_mut() {
                 if live.returned.is_none() {
-                    // Two calls at once for one sub-agent: it works for both.
-                    self.family.is_new_call(child, &call.call_id);
-                    return Ok(true);
+                    // Two calls at once for one sub-agent: it works for both, in the one turn that the first has.
+                    self.family.note_call(child, &call.call_id, false);
+                    return Ok(false);
                 }
                 live.member.translator.called_again_at(since);
                 self.finish(at).await?;
@@ -218,10 +220,13 @@ impl Driver {
         call: &ToolCall,
         since: f64,
     ) -> Result<(), Unheard> {
-        self.family.is_new_call(child, &call.call_id);
+        self.family.note_call(child, &call.call_id, true);
         let unheard = self.lease.add_child(child.as_str(), caller.as_str());
         let is_unheard = unheard.is_some();
         let kin = unheard.or_else(|| self.lease.kin(child.as_str()));
+        if let Some(kin) = &kin {
+            kin.called();
+        }
         let at = self.family.find(child.as_str()).unwrap_or_else(|| {
             self.family.add(child.clone(), None, true);
             self.family.children.len() - 1

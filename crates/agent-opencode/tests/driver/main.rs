@@ -1,6 +1,7 @@
 //! The driver over HTTP, against a fake OpenCode that plays what the real one sent.
 
 mod asks;
+mod calls;
 mod children;
 mod family;
 mod faults;
