@@ -8,8 +8,8 @@ use longshore_model::{Answer, PermissionReply};
 
 use crate::client::{CallError, Client};
 
-/// Sub-agents can have sub-agents. Deeper ones are not looked for.
-const MAX_TREE_DEPTH: usize = 8;
+/// Sub-agents can have sub-agents. From one that is deeper the way up is not looked for.
+const MAX_WAY_UP: usize = 8;
 
 /// Rejects what the session and the sub-agents below it still ask. `known` are some of these, as a sub-agent can work in a
 /// session from elsewhere. Best effort: what is left does no harm until somebody answers it.
@@ -54,7 +54,7 @@ impl Below<'_> {
                 found = *known;
                 break;
             }
-            if way.len() > MAX_TREE_DEPTH {
+            if way.len() > MAX_WAY_UP {
                 break;
             }
             match self.client.session(self.directory, at).await {

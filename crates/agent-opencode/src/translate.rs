@@ -28,7 +28,7 @@ use serde::Deserialize;
 
 use self::asks::Asks;
 use self::blocks::{Blocks, Source};
-pub(crate) use self::files::MAX_FILE_BYTES;
+pub(crate) use self::files::{ANY_TYPE, MAX_FILE_BYTES};
 use self::ledger::Ledger;
 use self::progress::Told;
 use self::prompts::Prompts;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use longshore_engine::port::Session;
 use longshore_model::{AgentEvent, Outcome, SessionId};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::family::Family;
@@ -38,9 +38,6 @@ const LAST_RETRY: Duration = Duration::from_secs(5);
 
 /// How long a turn that was given up may take to stop. Then it ends without a last word of OpenCode.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-
-/// Attempts to read a sub-agent's messages while its turn goes on.
-const CHILD_ATTEMPTS: u32 = 5;
 
 #[derive(Debug)]
 struct Driver {
@@ -171,13 +168,13 @@ impl Driver {
                 self.flush().await?;
                 if depth == Depth::Everything {
                     while let Some(at) = self.family.next_to_read() {
-                        self.read_child(at, CHILD_ATTEMPTS).await;
+                        self.read_child(at, self.attempts()).await;
                         self.flush().await?;
                     }
                     self.start_unnamed(false).await?;
                 }
             } else if let Some(at) = self.family.next_to_read() {
-                self.read_child(at, CHILD_ATTEMPTS).await;
+                self.read_child(at, self.attempts()).await;
             } else {
                 return Ok(None);
             }
@@ -215,9 +212,14 @@ impl Driver {
 
     async fn abort(&self, member: Option<usize>) {
         let session = self.family.session_of(member);
-        // When this fails too, the next turn waits for the session to be idle, and says that it is busy.
-        if let Err(cause) = self.client.abort(&self.session.directory, session.as_str()).await {
-            tracing::warn!(%session, %cause, "a turn that was given up could not be stopped");
+        // When it fails twice, the next turn waits for the session to be idle, and says that it is busy.
+        for _ in 0..2 {
+            match self.client.abort(&self.session.directory, session.as_str()).await {
+                Ok(()) => return,
+                Err(cause) => {
+                    tracing::warn!(%session, %cause, "a turn that was given up could not be stopped");
+                }
+            }
         }
     }
 
@@ -233,7 +235,14 @@ impl Driver {
             self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
             let followed = self.family.live_sessions();
             let root = &mut self.family.root.translator;
-            let reading = reconcile::read(&self.client, &self.session, root, depth, &followed).await;
+            let reading = reconcile::read(&self.client, &self.session, root, depth, &followed);
+            let reading = match &self.given_up {
+                Some(given_up) => match timeout_at(given_up.until, reading).await {
+                    Ok(reading) => reading,
+                    Err(_) => return Some(given_up.outcome.clone()),
+                },
+                None => reading.await,
+            };
             match reading {
                 Reading::Done(found) => {
                     for found in &found {
@@ -250,7 +259,9 @@ impl Driver {
                 }
                 Reading::NoAnswer(cause) => {
                     tracing::debug!(session = %self.session.id, %cause, "OpenCode did not say where the turn stands");
-                    sleep(pause).await;
+                    let until = self.given_up.as_ref().map(|given_up| given_up.until);
+                    let next = Instant::now() + pause;
+                    sleep_until(until.map_or(next, |until| until.min(next))).await;
                     pause = (pause * 2).min(LAST_RETRY);
                 }
             }

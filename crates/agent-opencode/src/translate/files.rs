@@ -17,7 +17,7 @@ pub(crate) const MAX_FILE_BYTES: usize = 25 * 1024 * 1024;
 pub(crate) const MAX_WRITTEN: usize = 100;
 
 /// For files whose type nobody names.
-const ANY_TYPE: &str = "application/octet-stream";
+pub(crate) const ANY_TYPE: &str = "application/octet-stream";
 
 #[derive(Debug, Default)]
 pub(super) struct Files {

@@ -3,15 +3,13 @@
 //! What the engine hears of one is always a start, then the prompt, then its reports, and one end. The start comes before
 //! the tool call that names it, so it is made where tool calls are told.
 
-use std::time::Duration;
-
 use longshore_model::{
     AgentEvent, ChildEvent, ChildStart, Outcome, PromptId, SessionId, ToolCall, ToolStatus,
 };
 use tokio::time::sleep;
 
 use super::family::{Live, State};
-use super::{Driver, Unheard};
+use super::{Driver, FIRST_RETRY, Unheard};
 use crate::api::StoredMessage;
 use crate::client::CallError;
 use crate::outcome;
@@ -19,10 +17,9 @@ use crate::reader::MAX_CHILDREN;
 use crate::reconcile::{self, ChildReading, Found};
 use crate::translate::{Evidence, Translator};
 
-/// How often a sub-agent's messages are asked for when OpenCode does not answer, and the pause in between, doubled each
-/// time. Then what the stream told must do: the turn itself does not wait for it.
+/// How often a sub-agent's messages are asked for when OpenCode does not answer. Then what the stream told must do: the turn
+/// itself does not wait for it.
 const ATTEMPTS: u32 = 5;
-const FIRST_RETRY: Duration = Duration::from_millis(100);
 
 impl Driver {
     /// Tells the engine an event of a member; of the root for `None`.
@@ -81,6 +78,11 @@ impl Driver {
         Ok(())
     }
 
+    /// How often OpenCode is asked for a sub-agent's messages.
+    pub(super) fn attempts(&self) -> u32 {
+        if self.given_up.is_some() { 1 } else { ATTEMPTS }
+    }
+
     /// Reads how a sub-agent stands.
     pub(super) async fn read_child(&mut self, at: usize, attempts: u32) {
         self.find_the_call(at);
@@ -130,7 +132,7 @@ impl Driver {
             }
             let session = child.session.clone();
             let Some(since) = self.family.root.translator.prompt_created() else { continue };
-            let attempts = if is_last_chance { 1 } else { ATTEMPTS };
+            let attempts = if is_last_chance { 1 } else { self.attempts() };
             let Some(reading) = self.child_reading(&session, attempts).await else { continue };
             let Some(prompt) = first_prompt(&reading.messages) else { continue };
             let kin = self.family.children[at].kin.as_ref();

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Driver, Unheard};
 use crate::disk;
-use crate::translate::{MAX_FILE_BYTES, Translator};
+use crate::translate::{ANY_TYPE, MAX_FILE_BYTES, Translator};
 
 /// Media types by the end of a file's name. Any other is [`ANY_TYPE`].
 const TYPES: &[(&str, &str)] = &[
@@ -37,8 +37,6 @@ const TYPES: &[(&str, &str)] = &[
     ("yml", "application/yaml"),
     ("zip", "application/zip"),
 ];
-
-const ANY_TYPE: &str = "application/octet-stream";
 
 impl Driver {
     /// Tells the files that a member wrote, if it is wanted.

@@ -165,3 +165,25 @@ async fn an_idle_session_is_not_silent() {
     assert!(end.starts_with("completed: A message that joined this turn may not have been read"), "{end}");
     bench.stop().await;
 }
+
+/// OpenCode is up and does not say how the session stands.
+#[tokio::test]
+async fn a_turn_that_was_given_up_ends_though_opencode_does_not_answer() {
+    let bench = bench(SHORT, None);
+    bench.fake.queue(Script::new().text("and then", 1).silence());
+    let session = bench.session().await;
+    let (_, mut turn) = bench.start(&session, "go").await.unwrap();
+    until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
+    // The abort is tried again, and nobody hears what comes of it.
+    bench.fake.fault_once("POST", "/abort", Fault::Status(503));
+    bench.fake.fault_always("GET", "/session/status", Fault::Status(503));
+    bench.fake.deliver(Delivery::HeartbeatsOnly);
+    bench.fake.requested("POST", "/abort", 1).await;
+    // From now on its messages are to be read.
+    bench.fake.end_streams();
+    let given_up = tokio::time::Instant::now();
+    let end = outcome(&all(turn).await);
+    assert!(end.starts_with("failed: Nothing came from the model"), "{end}");
+    assert!(given_up.elapsed() < Duration::from_secs(15), "{:?}", given_up.elapsed());
+    bench.stop().await;
+}
