@@ -11,6 +11,7 @@ mod notes;
 mod refused;
 mod sessions;
 mod stage;
+mod taken_up;
 mod turns;
 mod watchdog;
 
