@@ -5,6 +5,7 @@ use longshore_testkit::fake_opencode::{Delivery, Fault, Gate, Play, Tool, Turn a
 use serde_json::json;
 
 use super::joining::join;
+use super::stage::{on_stage, stage};
 use super::*;
 
 fn bench(silence: Option<Duration>, max_steps: Option<usize>) -> Bench {
@@ -186,4 +187,47 @@ async fn a_turn_that_was_given_up_ends_though_opencode_does_not_answer() {
     assert!(end.starts_with("failed: Nothing came from the model"), "{end}");
     assert!(given_up.elapsed() < Duration::from_secs(15), "{:?}", given_up.elapsed());
     bench.stop().await;
+}
+
+/// The same for a sub-agent: what came in a gap is read before it is judged.
+#[tokio::test]
+async fn a_sub_agent_that_was_done_or_waited_in_a_gap_is_not_given_up() {
+    for is_done in [true, false] {
+        let bench = bench(Some(Duration::from_secs(2)).filter(|_| !is_done), Some(3));
+        let gate = Gate::new();
+        let (session, _, turn, step) = on_stage(&bench, &gate).await;
+        let (stage, root) = (stage(&bench), session.id.as_str());
+        stage.create("ses_child", root).await;
+        stage.call(root, &step, "call_1", "ses_child", "running").await;
+        stage.user("ses_child", "msg_c", "told so").await;
+        bench.fake.deliver(Delivery::HeartbeatsOnly);
+        if is_done {
+            for nth in 0..4 {
+                let id = format!("msg_c{nth}");
+                stage.begin("ses_child", &id, "msg_c").await;
+                stage.finish("ses_child", &id, "msg_c", "tool-calls").await;
+            }
+        } else {
+            let retry = json!({"type": "retry", "attempt": 1, "message": "rate limit"});
+            stage.emit("session.status", "ses_child", json!({"status": retry})).await;
+            bench.fake.deliver(Delivery::Live);
+            bench.fake.end_streams();
+            // More than twice the limit passes.
+            tokio::time::sleep(Duration::from_millis(4500)).await;
+        }
+        stage.begin("ses_child", "msg_last", "msg_c").await;
+        stage.text("ses_child", "msg_last", "done").await;
+        stage.finish("ses_child", "msg_last", "msg_c", "stop").await;
+        stage.idle("ses_child").await;
+        bench.fake.deliver(Delivery::Live);
+        bench.fake.end_streams();
+        stage.call(root, &step, "call_1", "ses_child", "completed").await;
+        gate.open();
+        let events = all(turn).await;
+        let child = family::only(&events);
+        let expected = ("completed".to_owned(), "done".to_owned());
+        assert_eq!(family::in_words(&child), expected, "done: {is_done}");
+        assert_eq!(outcome(&events), "completed", "done: {is_done}");
+        bench.stop().await;
+    }
 }
