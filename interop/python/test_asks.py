@@ -174,7 +174,8 @@ async def test_an_ask_is_answered_by_a_plain_message(connect, gateway, fill, sce
     client = connect(streaming=False)
     waiting = await send(client, ask(fill(scenario.prompt)))
     assert fill(scenario.asked) in asked(waiting)
-    assert await client.get_task(GetTaskRequest(id=waiting.id)) == waiting
+    # The tool call that asks may have been shown once more since.
+    assert (await client.get_task(GetTaskRequest(id=waiting.id))).status == waiting.status
 
     # The answer's stream brings the rest of the task.
     answer = ask(scenario.answer, task_id=waiting.id)
@@ -224,7 +225,8 @@ async def test_words_that_are_no_answer_change_nothing(connect):
     for words in ('perhaps', '', 'once and for all', {'reply': 'perhaps'}, {'answers': [['once']]}):
         with pytest.raises(InvalidParamsError):
             await send(client, ask(words, task_id=waiting.id))
-        assert await client.get_task(GetTaskRequest(id=waiting.id)) == waiting
+        task = await client.get_task(GetTaskRequest(id=waiting.id))
+        assert (task.status, task.history) == (waiting.status, waiting.history)
     await client.cancel_task(CancelTaskRequest(id=waiting.id))
 
 

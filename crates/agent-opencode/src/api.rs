@@ -231,9 +231,6 @@ pub(crate) struct Part {
     /// Of the user's text: OpenCode wrote it, not the user.
     #[serde(default)]
     pub(crate) synthetic: bool,
-    /// Of a patch: the files that a step changed, as absolute paths.
-    #[serde(default, deserialize_with = "tool::list_or_nothing")]
-    pub(crate) files: Vec<String>,
     /// Of a compaction: OpenCode itself found it necessary.
     #[serde(default)]
     pub(crate) auto: bool,

@@ -113,7 +113,11 @@ impl Catalog {
     /// The worktrees of the project, in OpenCode's words.
     pub(crate) async fn worktrees(&self, anew: bool) -> Result<Arc<Vec<String>>> {
         let ask = async {
-            let mut found = unless_absent(self.client.worktrees(&self.root).await)?;
+            let mut found = match self.client.worktrees(&self.root).await {
+                // There is a repository here, so this is no way to say that it has none.
+                Err(cause @ CallError::Refused { status: 500.., .. }) => return Err(cause),
+                listed => unless_absent(listed)?,
+            };
             found.extend(self.client.project(&self.root).await?.sandboxes);
             let workspaces = self.workspaces_now().await.unwrap_or_default();
             found.extend(workspaces.into_iter().filter_map(|workspace| workspace.directory));

@@ -8,21 +8,22 @@ use longshore_model::{Answer, PermissionReply};
 
 use crate::client::{CallError, Client};
 
-/// Sub-agents can have sub-agents. Deeper ones are not looked for.
-const MAX_TREE_DEPTH: usize = 8;
+/// Sub-agents can have sub-agents. From one that is deeper the way up is not looked for.
+const MAX_WAY_UP: usize = 8;
 
-/// Rejects what the session and the sub-agents below it still ask. Best effort: what is left does no harm until somebody
-/// answers it.
-pub(crate) async fn asks(client: &Client, session: &Session) {
-    if let Err(cause) = try_asks(client, session).await {
+/// Rejects what the session and the sub-agents below it still ask. `known` are some of these, as a sub-agent can work in a
+/// session from elsewhere. Best effort: what is left does no harm until somebody answers it.
+pub(crate) async fn asks(client: &Client, session: &Session, known: Vec<String>) {
+    if let Err(cause) = try_asks(client, session, known).await {
         tracing::debug!(session = %session.id, %cause, "asks of an aborted turn may be left in OpenCode");
     }
 }
 
-async fn try_asks(client: &Client, session: &Session) -> Result<(), CallError> {
+async fn try_asks(client: &Client, session: &Session, mut known: Vec<String>) -> Result<(), CallError> {
     let directory = session.directory.as_str();
+    known.push(session.id.as_str().to_owned());
     let mut below =
-        Below { client, directory, known: HashMap::from([(session.id.as_str().to_owned(), true)]) };
+        Below { client, directory, known: known.into_iter().map(|session| (session, true)).collect() };
     let reject = Answer::Permission { reply: PermissionReply::Reject, message: None };
     for ask in client.permissions(directory).await? {
         if below.contains(&ask.session).await? {
@@ -53,7 +54,7 @@ impl Below<'_> {
                 found = *known;
                 break;
             }
-            if way.len() > MAX_TREE_DEPTH {
+            if way.len() > MAX_WAY_UP {
                 break;
             }
             match self.client.session(self.directory, at).await {

@@ -10,6 +10,7 @@ mod ask;
 mod catalog;
 mod clear;
 mod client;
+mod disk;
 mod id;
 pub mod managed;
 mod outcome;
@@ -79,6 +80,8 @@ pub struct Endpoint {
 pub struct OpenCode {
     client: Client,
     gate: Gate,
+    /// The workspace root is on this machine, so that its paths are resolved before OpenCode gets them.
+    is_root_here: bool,
     clock: Arc<dyn Clock>,
     server_clock: Arc<ServerClock>,
     prompt_ids: PromptIds,
@@ -89,8 +92,9 @@ pub struct OpenCode {
 impl OpenCode {
     pub fn new(config: OpenCodeConfig, clock: Arc<dyn Clock>, tasks: Tasks) -> Result<Self> {
         // OpenCode goes by resolved paths. A directory that is not here is OpenCode's to judge.
-        let root = std::fs::canonicalize(&config.directory).unwrap_or(config.directory);
-        let root = root.into_os_string().into_string().map_err(|_| {
+        let root = std::fs::canonicalize(&config.directory);
+        let is_root_here = root.is_ok();
+        let root = root.unwrap_or(config.directory).into_os_string().into_string().map_err(|_| {
             Error::new(
                 ErrorKind::Internal,
                 "The workspace's path is no UTF-8 text; choose another workspace.",
@@ -109,6 +113,7 @@ impl OpenCode {
                 allow_override: config.allow_directory_override,
                 defaults: config.defaults,
             },
+            is_root_here,
             clock,
             server_clock,
             prompt_ids: PromptIds::default(),
@@ -198,7 +203,16 @@ impl Agent for OpenCode {
                 .caused_by(cause)
             })?;
             // OpenCode resolves links; its events and lists go by the resolved path.
-            Ok(Session { id, directory: made.directory.unwrap_or(request.directory) })
+            let directory = made.directory.unwrap_or_else(|| wanted.to_owned());
+            // Where the root itself is, is its operator's choice.
+            if self.is_root_here && directory != wanted && wanted != self.gate.root {
+                return Err(Error::invalid(
+                    "metadata.opencode.directory",
+                    "A link was put where this directory was when it was looked at; name the directory that it leads to, \
+                     or choose another.",
+                ));
+            }
+            Ok(Session { id, directory })
         })
     }
 
@@ -232,9 +246,11 @@ impl Agent for OpenCode {
     fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.readers.note_abort(&session.directory, session.id.as_str());
+            // Once it has stopped, nobody knows any more.
+            let below = self.readers.below(&session.directory, session.id.as_str());
             let aborted = self.client.abort(&session.directory, session.id.as_str()).await;
             aborted.map_err(|cause| cause.into_error("stop the turn"))?;
-            clear::asks(&self.client, session).await;
+            clear::asks(&self.client, session, below).await;
             Ok(())
         })
     }

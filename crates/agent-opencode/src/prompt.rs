@@ -4,6 +4,8 @@
 //! files go along when the model that will answer takes their kind; else the model is told what was sent.
 
 mod manifest;
+mod media;
+mod text;
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -16,8 +18,10 @@ use longshore_model::PromptOptions;
 use serde::Serialize;
 use url::Url;
 
+use self::media::Medium;
 use crate::api::Takes;
 use crate::catalog::Catalog;
+use crate::disk;
 
 /// The one type that OpenCode shows to a model as text.
 const TEXT: &str = "text/plain";
@@ -44,13 +48,13 @@ impl Prompts {
         options: &PromptOptions,
     ) -> String {
         let options = options.or(&self.defaults);
-        let in_question = |input: &Input| matches!(input, Input::File(file) if kind(file).is_some());
+        let in_question = |input: &Input| matches!(input, Input::File(file) if Medium::of(file).is_some());
         let takes = if input.iter().any(in_question) {
             self.catalog.takes(session, &options).await
         } else {
             Takes::default()
         };
-        body(prompt, Path::new(&session.directory), input, &options, takes)
+        body(prompt, Path::new(&session.directory), input, &options, takes).await
     }
 }
 
@@ -91,19 +95,20 @@ enum PromptPart<'a> {
     },
 }
 
-/// The kinds of file that some models take.
-#[derive(Clone, Copy)]
-enum Kind {
-    Image,
-    Audio,
-    Video,
-    Pdf,
-}
-
-fn body(prompt: &str, directory: &Path, input: &[Input], options: &PromptOptions, takes: Takes) -> String {
+async fn body(
+    prompt: &str,
+    directory: &Path,
+    input: &[Input],
+    options: &PromptOptions,
+    takes: Takes,
+) -> String {
+    let mut parts = Vec::with_capacity(input.len());
+    for input in input {
+        parts.push(part(input, directory, takes).await);
+    }
     let body = Body {
         message: prompt,
-        parts: input.iter().map(|input| part(input, directory, takes)).collect(),
+        parts,
         agent: options.agent.as_deref(),
         model: options.model.as_ref().map(|model| Model { provider: &model.provider, model: &model.model }),
         variant: options.variant.as_deref(),
@@ -112,58 +117,56 @@ fn body(prompt: &str, directory: &Path, input: &[Input], options: &PromptOptions
     serde_json::to_string(&body).expect("texts are JSON")
 }
 
-fn part<'a>(input: &'a Input, directory: &Path, takes: Takes) -> PromptPart<'a> {
-    match input {
-        Input::Text(text) => PromptPart::Text { text: text.as_str().into() },
-        Input::File(file) => attached(file, takes)
-            .unwrap_or_else(|| PromptPart::Text { text: manifest::of(file, directory).into() }),
-    }
+async fn part<'a>(input: &'a Input, directory: &Path, takes: Takes) -> PromptPart<'a> {
+    let file = match input {
+        Input::Text(text) => return PromptPart::Text { text: text.as_str().into() },
+        Input::File(file) => file,
+    };
+    let attached = if file.is_text { attached_text(file).await } else { attached_medium(file, takes).await };
+    attached.unwrap_or_else(|| PromptPart::Text { text: manifest::of(file, directory).into() })
 }
 
-/// The file as OpenCode takes it. `None`: the model could not make use of it.
-fn attached(file: &InputFile, takes: Takes) -> Option<PromptPart<'_>> {
-    let (mime, name) = if file.is_text {
-        (TEXT, Some(manifest::name(file).unwrap_or_else(|| NAMELESS.to_owned())))
-    } else if kind(file).is_some_and(|kind| kind.is_taken(takes)) {
-        (file.media_type.as_str(), manifest::name(file))
-    } else {
-        return None;
-    };
+/// `None`: OpenCode could not show it to the model.
+async fn attached_text(file: &InputFile) -> Option<PromptPart<'_>> {
     let url = match &file.source {
-        FileSource::Inline(bytes) => format!("data:{mime};base64,{}", STANDARD.encode(bytes)),
-        FileSource::Workspace(path) => Url::from_file_path(path).ok()?.into(),
-        // OpenCode shows nothing of a remote text, and a remote picture makes the prompt fail.
-        FileSource::Remote(_) => return None,
-    };
-    Some(PromptPart::File { mime, url, filename: name })
-}
-
-fn kind(file: &InputFile) -> Option<Kind> {
-    let empty = file.content.is_some_and(|content| content.bytes == 0);
-    // OpenCode refuses a prompt with a picture that has no content.
-    if file.is_text || empty || matches!(file.source, FileSource::Remote(_)) {
-        return None;
-    }
-    match file.media_type.split_once('/')? {
-        // A drawing in words, which is no picture to any model.
-        ("image", "svg+xml") => None,
-        ("image", _) => Some(Kind::Image),
-        ("audio", _) => Some(Kind::Audio),
-        ("video", _) => Some(Kind::Video),
-        ("application", "pdf") => Some(Kind::Pdf),
-        _ => None,
-    }
-}
-
-impl Kind {
-    fn is_taken(self, takes: Takes) -> bool {
-        match self {
-            Self::Image => takes.image,
-            Self::Audio => takes.audio,
-            Self::Video => takes.video,
-            Self::Pdf => takes.pdf,
+        FileSource::Workspace(path) if text::is_taken_for_binary(path).await => {
+            data(TEXT, &text::whole(path, file.content.as_ref()?).await?)
         }
+        _ => url(TEXT, &file.source)?,
+    };
+    let name = manifest::name(file).unwrap_or_else(|| NAMELESS.to_owned());
+    Some(PromptPart::File { mime: TEXT, url, filename: Some(name) })
+}
+
+/// `None`: the model could not make use of it, or OpenCode not send it.
+async fn attached_medium(file: &InputFile, takes: Takes) -> Option<PromptPart<'_>> {
+    let medium = Medium::of(file)?;
+    let goes = match &file.source {
+        FileSource::Inline(bytes) => medium.goes(takes, bytes),
+        FileSource::Workspace(path) => medium.goes(takes, &head(path, media::HEAD).await?),
+        FileSource::Remote(_) => false,
+    };
+    let url = url(medium.name(), &file.source).filter(|_| goes)?;
+    Some(PromptPart::File { mime: medium.name(), url, filename: manifest::name(file) })
+}
+
+fn url(mime: &str, source: &FileSource) -> Option<String> {
+    match source {
+        FileSource::Inline(bytes) => Some(data(mime, bytes)),
+        FileSource::Workspace(path) => Url::from_file_path(path).ok().map(Into::into),
+        // OpenCode shows nothing of a remote text, and a remote picture makes the prompt fail.
+        FileSource::Remote(_) => None,
     }
+}
+
+fn data(mime: &str, bytes: &[u8]) -> String {
+    format!("data:{mime};base64,{}", STANDARD.encode(bytes))
+}
+
+/// The first bytes of a file that the intake found in the workspace.
+async fn head(path: &Path, bytes: usize) -> Option<Vec<u8>> {
+    let (directory, name) = (path.parent()?.to_owned(), path.file_name()?.into());
+    disk::read(directory, name, bytes as u64).await.ok()
 }
 
 #[cfg(test)]

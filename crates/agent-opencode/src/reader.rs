@@ -134,6 +134,12 @@ impl Readers {
         }
     }
 
+    /// The sessions that are known to work for this one, at any depth.
+    pub(crate) fn below(&self, directory: &str, session: &str) -> Vec<String> {
+        let readers = lock(&self.by_directory);
+        readers.get(directory).map(|reader| reader.routes().below(session)).unwrap_or_default()
+    }
+
     /// Keeps a directory's stream connected until nobody needs it.
     async fn follow(self: Arc<Self>, reader: Arc<Reader>) {
         let stop = self.tasks.stopping().clone();

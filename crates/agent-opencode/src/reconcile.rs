@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use longshore_engine::port::Session;
 
-use crate::api::{self, Statuses, StoredMessage};
+use crate::api::{self, Status, Statuses, StoredMessage};
 use crate::client::{CallError, Client};
 use crate::translate::Translator;
 
@@ -42,18 +42,19 @@ pub(crate) struct Found {
 /// What OpenCode says of a sub-agent.
 #[derive(Debug)]
 pub(crate) struct ChildReading {
-    pub(crate) busy: bool,
+    /// `None`: it is idle.
+    pub(crate) status: Option<Status>,
     pub(crate) messages: Vec<StoredMessage>,
 }
 
-/// Reads, and lets the translator make events of the news. Of sub-agents that are `followed` nothing is read here: they
-/// have translators of their own.
+/// Reads, and lets the translator make events of the news. Of sub-agents whose sessions are `followed` nothing is read here
+/// but whether they are at work: they have translators of their own.
 pub(crate) async fn read(
     client: &Client,
     session: &Session,
     translator: &mut Translator,
     depth: Depth,
-    followed: impl Fn(&str) -> bool + Send,
+    followed: &[String],
 ) -> Reading {
     match try_read(client, session, translator, depth, followed).await {
         Ok(found) => Reading::Done(found),
@@ -74,9 +75,9 @@ pub(crate) async fn read_child(
     since: f64,
 ) -> Result<ChildReading, CallError> {
     // As for the root: the activity first.
-    let busy = client.statuses(directory).await?.contains_key(child);
+    let status = client.statuses(directory).await?.remove(child);
     let messages = client.messages_from(directory, child, since).await?;
-    Ok(ChildReading { busy, messages })
+    Ok(ChildReading { status, messages })
 }
 
 async fn try_read(
@@ -84,13 +85,14 @@ async fn try_read(
     session: &Session,
     translator: &mut Translator,
     depth: Depth,
-    followed: impl Fn(&str) -> bool + Send,
+    followed: &[String],
 ) -> Result<Vec<Found>, CallError> {
     let (directory, root) = (session.directory.as_str(), session.id.as_str());
     // The activity first: when it says idle, the messages that are read after it are the final ones.
     let statuses = client.statuses(directory).await?;
     let busy = statuses.contains_key(root);
-    match client.messages_since(directory, root, translator.prompt().unwrap_or_default()).await {
+    let prompts: Vec<String> = translator.prompts().map(str::to_owned).collect();
+    match client.messages_since(directory, root, &prompts).await {
         Ok(messages) => translator.list(messages),
         Err(cause @ CallError::NotFound) => return Err(cause),
         Err(cause) if cause.is_transient() => return Err(cause),
@@ -100,30 +102,26 @@ async fn try_read(
             translator.no_list();
         }
     }
-    translator.asked_status(busy);
+    translator.asked_status(statuses.get(root));
     if depth == Depth::Messages && !translator.has_open_asks() {
         return Ok(Vec::new());
     }
     let named = client.session(directory, root).await?;
     translator.title(named.title.as_deref());
     let tree = Tree { client, directory, statuses: &statuses, since: translator.prompt_created() };
-    let mut at_work: HashSet<String> = HashSet::new();
     let found = tree.read(root).await?;
-    for child in &found {
-        if let Some(since) = tree.since.filter(|_| !followed(&child.session)) {
+    for child in found.iter().filter(|child| !followed.contains(&child.session)) {
+        if let Some(since) = tree.since {
             let messages = known(client.infos_since(directory, &child.session, since).await)?;
             translator.list_below(messages.iter().flatten().map(|message| &message.info));
         }
-        if statuses.contains_key(&child.session) {
-            at_work.insert(child.session.clone());
-        }
     }
-    if busy {
-        at_work.insert(root.to_owned());
-    } else {
-        // Nobody waits for a sub-agent of an idle session.
-        at_work.clear();
-    }
+    // A sub-agent can work in a session from elsewhere, or deeper than the tree was read.
+    let mut at_work: HashSet<String> =
+        found.iter().map(|child| &child.session).chain(followed).cloned().collect();
+    at_work.insert(root.to_owned());
+    // Nobody waits for a sub-agent of an idle session.
+    at_work.retain(|session| busy && statuses.contains_key(session));
     if busy || translator.has_open_asks() {
         let permissions = client.permissions(directory).await?;
         let questions = client.questions(directory).await?;

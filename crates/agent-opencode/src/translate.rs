@@ -14,6 +14,7 @@ mod below;
 mod blocks;
 mod files;
 mod ledger;
+mod messages;
 mod progress;
 mod prompts;
 mod text;
@@ -28,7 +29,7 @@ use serde::Deserialize;
 
 use self::asks::Asks;
 use self::blocks::{Blocks, Source};
-pub(crate) use self::files::MAX_FILE_BYTES;
+pub(crate) use self::files::{ANY_TYPE, MAX_FILE_BYTES};
 use self::ledger::Ledger;
 use self::progress::Told;
 use self::prompts::Prompts;
@@ -36,7 +37,7 @@ pub(crate) use self::prompts::{Fate, Unanswered};
 pub(crate) use self::tool::CallFacts;
 pub(crate) use self::verdict::{Evidence, Verdict};
 use crate::api::{
-    AskReplied, Envelope, EventKind, Fault, Message, MessageUpdated, OfSession, Part, PartDelta, PartRemoved,
+    AskReplied, Envelope, EventKind, Fault, MessageUpdated, OfSession, Part, PartDelta, PartRemoved,
     PartUpdated, SessionFailed, SessionUpdated, Status, StatusChanged, StoredMessage, TodosUpdated,
 };
 use crate::outcome;
@@ -44,6 +45,9 @@ use crate::outcome;
 /// Parts that may wait for their message. OpenCode sends a message before its parts; what does not fit is dropped, and
 /// [`Translator::must_reread`] says so.
 const MAX_HELD_PARTS: usize = 64;
+
+/// The status of a session that waits before it tries again.
+const RETRY: &str = "retry";
 
 /// What is known of the session's activity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +78,8 @@ pub(crate) struct Translator {
     retrying: bool,
     /// The first error since the session was last busy; the ones after it repeat it with a stack.
     fault: Option<Fault>,
+    /// The first error that came while OpenCode did not show a prompt that it was sent: it may have refused that one.
+    refusal: Option<Fault>,
     /// OpenCode answers another prompt of this session already.
     superseded: bool,
     heard: Heard,
@@ -143,6 +149,7 @@ impl Translator {
             activity: Activity::Unknown,
             retrying: false,
             fault: None,
+            refusal: None,
             superseded: false,
             heard: Heard::Everything,
             unlisted: false,
@@ -204,7 +211,7 @@ impl Translator {
             }
             EventKind::Error => {
                 let failed: SessionFailed = properties(body)?;
-                self.fault.get_or_insert(failed.error.unwrap_or_default());
+                self.failed(failed.error.unwrap_or_default());
             }
             EventKind::MessageUpdated => {
                 let updated: MessageUpdated = properties(body)?;
@@ -278,10 +285,13 @@ impl Translator {
         self.tell_usage();
     }
 
-    /// What OpenCode said when it was asked for the session's activity. Call it after [`Self::list`].
-    pub(crate) fn asked_status(&mut self, busy: bool) {
-        self.activity = if busy { Activity::Busy } else { Activity::IdleConfirmed };
-        self.retrying &= busy;
+    /// What OpenCode said when it was asked for the session's activity; `None` is idle. Call it after [`Self::list`].
+    pub(crate) fn asked_status(&mut self, status: Option<&Status>) {
+        self.activity = if status.is_some() { Activity::Busy } else { Activity::IdleConfirmed };
+        let retry = status.filter(|status| status.kind == RETRY);
+        self.retrying = retry.is_some();
+        let news = retry.and_then(|status| self.told.retry(status));
+        self.say(news);
     }
 
     /// The session's name.
@@ -290,9 +300,14 @@ impl Translator {
         self.say(news);
     }
 
-    /// When OpenCode stored the prompt, if it did.
+    /// When OpenCode stored the prompt, or if it did not, the first that joined the turn.
     pub(crate) fn prompt_created(&self) -> Option<f64> {
-        self.prompts.first_created()
+        self.prompts.began()
+    }
+
+    /// The prompts of the turn, its own first.
+    pub(crate) fn prompts(&self) -> impl Iterator<Item = &str> {
+        self.prompts.ids()
     }
 
     /// The prompt of the turn. `None`: that of a sub-agent which has not got it yet.
@@ -326,6 +341,13 @@ impl Translator {
         self.say(news);
     }
 
+    fn failed(&mut self, fault: Fault) {
+        if self.prompts.any_unseen() && !outcome::is_abort(&fault) {
+            self.refusal.get_or_insert_with(|| fault.clone());
+        }
+        self.fault.get_or_insert(fault);
+    }
+
     fn idle(&mut self) {
         self.retrying = false;
         if self.activity != Activity::IdleConfirmed {
@@ -334,10 +356,10 @@ impl Translator {
     }
 
     fn status(&mut self, status: &Status) {
-        self.retrying = status.kind == "retry";
+        self.retrying = status.kind == RETRY;
         match status.kind.as_str() {
             "idle" => self.idle(),
-            "retry" => {
+            RETRY => {
                 self.activity = Activity::Busy;
                 let news = self.told.retry(status);
                 self.say(news);
@@ -351,137 +373,6 @@ impl Translator {
                 self.fault = None;
             }
         }
-    }
-
-    /// Notes what a message is to this turn.
-    fn register(&mut self, info: &Message) {
-        if self.messages.contains_key(&info.id) {
-            return;
-        }
-        let role = if info.role == "user" {
-            if self.prompts.stored(&info.id, info.time.created) {
-                Role::Ours(info.time.created)
-            } else if self.follows_a_summary(info) {
-                self.continued += 1;
-                Role::Ours(info.time.created)
-            } else {
-                Role::OtherUser(info.time.created)
-            }
-        } else if let Some(answers) = self.answered_by(info) {
-            self.steps.push(Step {
-                id: info.id.clone(),
-                created: info.time.created,
-                answers,
-                finish: None,
-                error: None,
-                completed: None,
-                summary: info.mode.as_deref() == Some("compaction"),
-            });
-            Role::Step(self.steps.len() - 1)
-        } else {
-            // An older one is of the turn before, whose last changes may come late.
-            let ours = self.newest().map(|step| step.created).or(self.prompt_created());
-            self.superseded |= ours.is_some_and(|created| info.time.created > created);
-            Role::OtherAnswer
-        };
-        self.messages.insert(info.id.clone(), role);
-        if !self.may_be_output(&info.id) {
-            self.blocks.drop_held(&info.id);
-        }
-        if self.held_parts.iter().any(|part| part.message == info.id) {
-            for part in std::mem::take(&mut self.held_parts) {
-                self.part(part, Source::Stream);
-            }
-        }
-    }
-
-    /// When the message was written that this one answers, if it is one of ours.
-    fn answered_by(&self, info: &Message) -> Option<f64> {
-        let parent = info.parent.as_ref()?;
-        match self.messages.get(parent) {
-            Some(&Role::Ours(created)) => Some(created),
-            // Its own event was missed.
-            None if self.prompts.contains(parent) => Some(info.time.created),
-            _ => None,
-        }
-    }
-
-    /// Takes over how far a message is.
-    fn advance(&mut self, info: &Message) {
-        let Some(&Role::Step(at)) = self.messages.get(&info.id) else { return };
-        self.ledger.message(info);
-        let step = &mut self.steps[at];
-        if info.finish.is_some() {
-            step.finish.clone_from(&info.finish);
-        }
-        if info.error.is_some() {
-            step.error.clone_from(&info.error);
-        }
-        if step.completed.is_none() && info.time.completed.is_some() {
-            step.completed = info.time.completed;
-            // A text without an end in a complete message is of an attempt that failed. Not so after an abort.
-            if !step.error.as_ref().is_some_and(outcome::is_abort) {
-                self.blocks.withdraw_open(&info.id);
-            }
-        }
-    }
-
-    /// Whether a message is, or may turn out to be, one whose text the caller sees.
-    fn may_be_output(&self, message: &str) -> bool {
-        match self.messages.get(message) {
-            None => true,
-            Some(&Role::Step(at)) => !self.steps[at].summary,
-            Some(Role::Ours(_) | Role::OtherUser(_) | Role::OtherAnswer) => false,
-        }
-    }
-
-    fn part(&mut self, part: Part, source: Source) {
-        match self.messages.get(&part.message) {
-            None if self.held_parts.len() < MAX_HELD_PARTS => self.held_parts.push(part),
-            None if self.heard == Heard::Hidden => {}
-            None => self.heard = Heard::Dropped,
-            Some(&Role::OtherUser(created)) => {
-                if part.kind == "text" && !part.synthetic && self.prompts.written(&part.message, created) {
-                    self.messages.insert(part.message, Role::Ours(created));
-                    return;
-                }
-                // A compaction that somebody asked for is no part of this turn, nor is one that a later turn needs.
-                let needed = part.kind == "compaction" && part.auto;
-                if needed && self.prompt_created().is_some() && !self.superseded {
-                    self.messages.insert(part.message, Role::Ours(created));
-                    // What the list tells of is over, or was told before the gateway was restarted.
-                    self.say((source == Source::Stream).then(progress::compaction));
-                }
-            }
-            Some(&Role::Step(at)) => {
-                if part.kind == "step-finish" {
-                    self.ledger.step(&part);
-                }
-                if source == Source::Stream {
-                    let news = self.told.step(&part);
-                    self.say(news);
-                }
-                if !self.steps[at].summary {
-                    self.blocks.part(&part, source);
-                }
-            }
-            // What users wrote, and what was answered to others, is no output of this turn.
-            Some(_) => {}
-        }
-    }
-
-    /// After its summary OpenCode goes on with one user message: "continue", or the prompt once more. Nothing marks the
-    /// latter. A prompt that somebody else sent in the meantime is older than the end of the summary.
-    fn follows_a_summary(&self, info: &Message) -> bool {
-        let summaries = self.steps.iter().filter(|step| step.summary).count();
-        let waits = self.continued < summaries && !self.superseded;
-        let newest = self.newest().filter(|step| step.summary && waits);
-        newest.and_then(|step| step.completed).is_some_and(|completed| info.time.created >= completed)
-    }
-
-    fn newest(&self) -> Option<&Step> {
-        // Not simply the last: after a gap an older one may be read from the list.
-        self.steps.iter().max_by(|a, b| a.created.total_cmp(&b.created))
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 use longshore_engine::port::Session;
 use longshore_model::{AgentEvent, Outcome, SessionId};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::family::Family;
@@ -38,9 +38,6 @@ const LAST_RETRY: Duration = Duration::from_secs(5);
 
 /// How long a turn that was given up may take to stop. Then it ends without a last word of OpenCode.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-
-/// Attempts to read a sub-agent's messages while its turn goes on.
-const CHILD_ATTEMPTS: u32 = 5;
 
 #[derive(Debug)]
 struct Driver {
@@ -121,7 +118,8 @@ impl Driver {
                 }
             }
             () = sleep_until(silent.unwrap_or_else(Instant::now)), if silent.is_some() => {
-                if self.given_up.is_none() && self.lease.is_connected() && !self.family.may_be_silent() {
+                let is_watched = self.given_up.is_none() && !self.family.root.is_at_rest();
+                if is_watched && self.lease.is_connected() && !self.family.may_be_silent() {
                     self.give_up(outcome::silent(self.silence.limit())).await;
                 }
                 self.silence.broken();
@@ -170,13 +168,13 @@ impl Driver {
                 self.flush().await?;
                 if depth == Depth::Everything {
                     while let Some(at) = self.family.next_to_read() {
-                        self.read_child(at, CHILD_ATTEMPTS).await;
+                        self.read_child(at, self.attempts()).await;
                         self.flush().await?;
                     }
                     self.start_unnamed(false).await?;
                 }
             } else if let Some(at) = self.family.next_to_read() {
-                self.read_child(at, CHILD_ATTEMPTS).await;
+                self.read_child(at, self.attempts()).await;
             } else {
                 return Ok(None);
             }
@@ -186,19 +184,18 @@ impl Driver {
     /// Asks whether the turn is over.
     async fn judge(&mut self) -> Result<Option<Outcome>, Unheard> {
         self.judge_children().await?;
-        let root = &mut self.family.root;
-        self.joins.tell(&mut self.joins_seen, &mut root.translator);
-        if self.given_up.is_none() {
-            let given_up = self.watchdog.limits(&root.translator);
-            if let Some(outcome) = given_up {
-                tracing::warn!(session = %self.session.id, "a model that answers without end was stopped");
-                self.give_up(outcome).await;
-            }
-        }
-        let outcome = self.family.root.judge(self.is_stopped());
+        let is_stopped = self.is_stopped();
+        self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
+        let outcome = self.family.root.judge(is_stopped);
         if let Some(given_up) = &self.given_up {
             let is_over = outcome.is_some() || Instant::now() >= given_up.until;
             return Ok(is_over.then(|| given_up.outcome.clone()));
+        }
+        if outcome.is_none()
+            && let Some(outcome) = self.watchdog.limits(&self.family.root)
+        {
+            tracing::warn!(session = %self.session.id, "a model that answers without end was stopped");
+            self.give_up(outcome).await;
         }
         // Somebody may have joined just now.
         Ok(outcome.filter(|_| self.joins.close(self.joins_seen)))
@@ -215,9 +212,14 @@ impl Driver {
 
     async fn abort(&self, member: Option<usize>) {
         let session = self.family.session_of(member);
-        // When this fails too, the next turn waits for the session to be idle, and says that it is busy.
-        if let Err(cause) = self.client.abort(&self.session.directory, session.as_str()).await {
-            tracing::warn!(%session, %cause, "a turn that was given up could not be stopped");
+        // When it fails twice, the next turn waits for the session to be idle, and says that it is busy.
+        for _ in 0..2 {
+            match self.client.abort(&self.session.directory, session.as_str()).await {
+                Ok(()) => return,
+                Err(cause) => {
+                    tracing::warn!(%session, %cause, "a turn that was given up could not be stopped");
+                }
+            }
         }
     }
 
@@ -231,12 +233,16 @@ impl Driver {
         let mut pause = FIRST_RETRY;
         loop {
             self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
-            let Family { root, children, .. } = &mut self.family;
-            let followed = |session: &str| {
-                children.iter().any(|child| child.session.as_str() == session && child.live().is_some())
+            let followed = self.family.live_sessions();
+            let root = &mut self.family.root.translator;
+            let reading = reconcile::read(&self.client, &self.session, root, depth, &followed);
+            let reading = match &self.given_up {
+                Some(given_up) => match timeout_at(given_up.until, reading).await {
+                    Ok(reading) => reading,
+                    Err(_) => return Some(given_up.outcome.clone()),
+                },
+                None => reading.await,
             };
-            let reading =
-                reconcile::read(&self.client, &self.session, &mut root.translator, depth, followed).await;
             match reading {
                 Reading::Done(found) => {
                     for found in &found {
@@ -253,7 +259,9 @@ impl Driver {
                 }
                 Reading::NoAnswer(cause) => {
                     tracing::debug!(session = %self.session.id, %cause, "OpenCode did not say where the turn stands");
-                    sleep(pause).await;
+                    let until = self.given_up.as_ref().map(|given_up| given_up.until);
+                    let next = Instant::now() + pause;
+                    sleep_until(until.map_or(next, |until| until.min(next))).await;
                     pause = (pause * 2).min(LAST_RETRY);
                 }
             }

@@ -1,9 +1,9 @@
 //! What an agent's report means for a task. Pure: no clock, no IO, nothing that can fail.
 
 use longshore_model::{
-    AgentEvent, Artifact, ArtifactUpdate, Ask, AskKind, BlockRef, Failure, InterruptNote, Json, Message,
-    MessageId, Metadata, Notes, Outcome, Part, PartContent, PromptOptions, Resolution, Role, StatusUpdate,
-    Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp, ToolCall, ToolStatus,
+    AgentEvent, Artifact, ArtifactUpdate, Ask, AskKind, BlockRef, Failure, InterruptNote, InterruptPhase,
+    Json, Message, MessageId, Metadata, Notes, Outcome, Part, PartContent, PromptOptions, Resolution, Role,
+    StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp, ToolCall, ToolStatus,
 };
 use serde::Serialize;
 
@@ -72,6 +72,16 @@ pub(crate) fn ask_closed(
     update.notes.interrupt = Some(InterruptNote::resolved(ask, resolution));
     update.joined = joined;
     TaskEvent::Status(Box::new(update))
+}
+
+/// The asks that are open when the task ends: nobody can answer them any more.
+pub(crate) fn dropped_asks(task: &Task) -> Vec<TaskEvent> {
+    let dropped = |open: &InterruptNote| {
+        let phase = InterruptPhase::Resolved(Resolution::Dropped);
+        let note = InterruptNote { phase, details: None, ..open.clone() };
+        noted(task, Notes { interrupt: Some(note), ..Notes::default() })
+    };
+    task.open_asks.iter().map(dropped).collect()
 }
 
 /// An ask of a sub-agent is closed: told in the sub-agent's own task, which goes on waiting if it has others.

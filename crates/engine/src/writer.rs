@@ -123,6 +123,12 @@ impl Writer {
     }
 
     pub(crate) fn push(&mut self, mut event: TaskEvent) {
+        if event.is_terminal() {
+            // What was asked ends with the task, and whoever waits to answer hears of it.
+            for dropped in lifecycle::dropped_asks(&self.task) {
+                self.push(dropped);
+            }
+        }
         if let TaskEvent::Status(update) = &mut event
             && ends_a_turn(update.status.state)
         {

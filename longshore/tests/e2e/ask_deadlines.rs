@@ -2,9 +2,9 @@
 
 use longshore_testkit::gateway::{Setup, kill};
 
-use crate::asking::{Answer, Asking, By};
+use crate::asking::{Answer, Asking, By, interrupt_field, knowing, phase, request_id};
 use crate::client::{Binding, PATIENCE, message, message_in};
-use crate::frames::{check_log, explanation, state_of};
+use crate::frames::{check_log, explanation, state_of, task_id};
 use crate::harness::{Harness, LONGSHORE};
 use crate::upstream::Agreement;
 
@@ -102,8 +102,8 @@ async fn an_ask_dies_with_its_opencode() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ask_that_nobody_answers_is_rejected_at_its_deadline() {
     let setup = Setup::demo(LONGSHORE)
-        .env("A2A_INTERRUPT_REQUEST_TTL_SECONDS", "3")
-        .env("A2A_INTERRUPT_REQUEST_TOMBSTONE_TTL_SECONDS", "3");
+        .env("A2A_INTERRUPT_REQUEST_TTL_SECONDS", "1")
+        .env("A2A_INTERRUPT_REQUEST_TOMBSTONE_TTL_SECONDS", "5");
     let mut harness = Harness::start(setup).await;
     // Credentials are waited for as long.
     let unpaid = "scn:auth body=\"no such key\"";
@@ -115,13 +115,16 @@ async fn an_ask_that_nobody_answers_is_rejected_at_its_deadline() {
     let mut expired = Vec::new();
     for ((binding, _, prompt, answer), (state, words)) in ASKS.into_iter().zip(ends) {
         harness.client = harness.client.over(binding);
-        let asking = harness.until_asked(&message(prompt)).await;
-        let request = harness.open_asks(&asking.task, 1).await.remove(0);
-        harness.client.resume(&asking.task, 0).await.rest().await;
+        let mut stream = knowing(&harness.client).stream(&message(prompt)).await;
+        let closed = stream.until("the deadline", |frame| phase(frame) == Some("resolved")).await;
+        let closed = closed.last().expect("a frame was found");
+        assert_eq!(interrupt_field(closed, "outcome"), "expired", "{prompt}: {:#}", closed.json);
+        let (task, request) = (task_id(closed), request_id(closed).to_owned());
         let late = harness.answer_by_method(&request, answer).await.expect_err("it is too late");
         assert_eq!(late.reason(), "INTERRUPT_REQUEST_EXPIRED", "{prompt}: {}", late.body);
-        harness.finished(prompt, &asking.task).await.ended(state, words);
-        expired.push((prompt, answer, asking.task, request));
+        stream.rest().await;
+        harness.finished(prompt, &task).await.ended(state, words);
+        expired.push((prompt, answer, task, request));
     }
     for (prompt, answer, task, request) in expired {
         // The record of it is kept for a while, and nothing tells when that is over.

@@ -167,13 +167,13 @@ async fn play_all(binding: Binding, ways: [(By, &str); 2]) {
 
 async fn play(harness: &Harness, scenario: &Scenario, by: By, always: &str) {
     let name = format!("{}-{by:?}", scenario.name);
-    let workspace = harness.gateway.workspace().canonicalize().unwrap();
+    let workspace = harness.gateway.workspace().canonicalize().expect("the workspace exists");
     let outside = workspace.with_file_name(format!("outside-{name}"));
-    std::fs::create_dir(&outside).unwrap();
-    std::fs::write(outside.join("log.txt"), "seen from afar\n").unwrap();
+    std::fs::create_dir(&outside).expect("a test can make a directory");
+    std::fs::write(outside.join("log.txt"), "seen from afar\n").expect("a test can write a file");
     let filled = |text: &str| {
         let text = text.replace("{n}", &name).replace("{always}", always);
-        text.replace("{outside}", outside.to_str().unwrap())
+        text.replace("{outside}", outside.to_str().expect("the path of a test is UTF-8"))
     };
 
     let asks: Vec<(String, Answer<'_>)> =

@@ -187,7 +187,7 @@ impl Harness {
             asked.extend(frames.into_iter().next_back());
         }
         let task = task_id(&asked[0]);
-        let ids: Vec<&str> = asked.iter().map(|frame| request_id(frame)).collect();
+        let ids: Vec<&str> = asked.iter().map(request_id).collect();
         assert_eq!(self.open_asks(&task, ids.len()).await, ids, "{prompt}: others are listed");
         for (frame, (words, answer)) in asked.iter().zip(asks).rev() {
             check_ask(prompt, &frame.json["statusUpdate"], words);

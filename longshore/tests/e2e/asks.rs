@@ -82,7 +82,8 @@ async fn readers_with_and_without_extensions_get_the_same_events() {
     with.extend(first.rest().await);
     check_log(prompt, &with);
 
-    let told = Value::from_iter(with.iter().map(|frame| frame.json.clone())).to_string();
+    let told: Value = with.iter().map(|frame| frame.json.clone()).collect();
+    let told = told.to_string();
     for note in ["stream", "session", "progress", "interrupt", "usage"] {
         assert!(told.contains(&format!("\"{note}\":{{")), "no shared.{note} in {told}");
     }

@@ -25,7 +25,7 @@ impl Harness {
         let mut configuration = serde_json::from_slice(&text).expect("the configuration is JSON");
         change(&mut configuration);
         std::fs::write(&file, configuration.to_string()).expect("a configuration can be written");
-        let setup = flags.iter().fold(Setup::managed(LONGSHORE, environment), |setup, flag| setup.flag(flag));
+        let setup = flags.iter().fold(Setup::managed(LONGSHORE, environment), Setup::flag);
         let gateway = Gateway::start_in(root, setup).await;
         let opencode = gateway.opencode().await;
         (Self { client: Client::of(&gateway), gateway, opencode }, model)

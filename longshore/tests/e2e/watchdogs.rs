@@ -11,13 +11,15 @@ use crate::harness::{Harness, LONGSHORE, context, wait_until_idle};
 use crate::model_log;
 use crate::upstream::Agreement;
 
-const SILENCE: Duration = Duration::from_secs(4);
+/// Longer than any step of OpenCode takes by itself, on a busy machine too.
+const SILENCE: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_model_is_given_up_and_what_has_a_reason_is_not() {
     let setup = Setup::demo(LONGSHORE).flag("--turn-silence").flag(SILENCE.as_secs().to_string());
     let harness = Harness::start(setup).await;
     let longer = SILENCE + Duration::from_secs(2);
+    wake(&harness).await;
 
     // A tool that runs, a pause before OpenCode tries again, and text that comes in drops are no silence.
     for prompt in [
@@ -51,6 +53,15 @@ async fn a_silent_model_is_given_up_and_what_has_a_reason_is_not() {
     let next = harness.play_message(&message_in(&context(&silent), "scn:text n=1"), Agreement::Whole).await;
     next.ended("COMPLETED", "");
     assert_eq!(next.turn.session, silent.turn.session, "the conversation went to another session");
+}
+
+/// Lets OpenCode play a turn that no watchdog sees: the first one of an OpenCode that has just been started may be silent
+/// for longer than these tests allow.
+async fn wake(harness: &Harness) {
+    let session = harness.opencode.post_json("/session", &json!({})).await;
+    let path = format!("/session/{}/message", session["id"].as_str().expect("a session has an id"));
+    let prompt = json!({"parts": [{"type": "text", "text": "scn:bash scn:text n=1 (awake)"}]});
+    harness.opencode.post_json(&path, &prompt).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

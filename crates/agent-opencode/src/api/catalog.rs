@@ -40,16 +40,13 @@ pub(crate) struct Capabilities {
     pub(crate) input: Takes,
 }
 
-/// The kinds of file that a model takes.
+/// The kinds of file that a model takes. Films are not among them: no provider's package can send one.
 #[derive(Deserialize, Debug, Default, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each kind is taken or not, whatever the others are")]
 pub(crate) struct Takes {
     #[serde(default)]
     pub(crate) image: bool,
     #[serde(default)]
     pub(crate) audio: bool,
-    #[serde(default)]
-    pub(crate) video: bool,
     #[serde(default)]
     pub(crate) pdf: bool,
 }

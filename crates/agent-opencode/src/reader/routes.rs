@@ -51,7 +51,12 @@ pub(crate) struct Kin {
 }
 
 impl Kin {
-    /// Whether the gateway asked OpenCode to stop this sub-agent.
+    /// It is called, perhaps once more: whatever stopped it before is over.
+    pub(crate) fn called(&self) {
+        self.aborted.store(false, Ordering::Release);
+    }
+
+    /// Whether the gateway asked OpenCode to stop this sub-agent, since it was last called.
     pub(crate) fn aborted_by_us(&self) -> bool {
         self.aborted.load(Ordering::Acquire)
     }
@@ -144,6 +149,16 @@ impl Routes {
         if let Some(below) = self.below.get(session) {
             below.kin.aborted.store(true, Ordering::Release);
         }
+    }
+
+    /// The sessions that work for this one, or for one that does.
+    pub(super) fn below(&self, session: &str) -> Vec<String> {
+        let above = |at: &&str| self.below.get(*at).map(|below| below.kin.parent.as_str());
+        let is_below = |child: &&String| {
+            let line = std::iter::successors(above(&child.as_str()), above);
+            line.take(MAX_CHILDREN).any(|parent| parent == session)
+        };
+        self.below.keys().filter(is_below).cloned().collect()
     }
 
     /// Since when no turn is registered and nobody waits.

@@ -112,7 +112,6 @@ impl Blocks {
                 self.tool(part);
                 self.files.of_tool(part, &mut self.out);
             }
-            "patch" => self.files.of_patch(part),
             _ => {}
         }
     }

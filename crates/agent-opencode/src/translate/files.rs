@@ -17,7 +17,7 @@ pub(crate) const MAX_FILE_BYTES: usize = 25 * 1024 * 1024;
 pub(crate) const MAX_WRITTEN: usize = 100;
 
 /// For files whose type nobody names.
-const ANY_TYPE: &str = "application/octet-stream";
+pub(crate) const ANY_TYPE: &str = "application/octet-stream";
 
 #[derive(Debug, Default)]
 pub(super) struct Files {
@@ -33,7 +33,8 @@ impl Files {
         self.told.insert(id.to_owned())
     }
 
-    /// Takes in a tool call: what it hands back, and what it wrote.
+    /// Takes in a tool call: what it hands back, and what it says it wrote. A step's patch is no help: it has whatever
+    /// changed in the worktree meanwhile, by anybody.
     pub(super) fn of_tool(&mut self, part: &Part, out: &mut Vec<AgentEvent>) {
         let Some(state) = part.state.as_ref().filter(|state| state.status == "completed") else { return };
         for (nth, attachment) in state.attachments.iter().enumerate() {
@@ -57,13 +58,6 @@ impl Files {
             for path in metadata.changed_files() {
                 self.wrote(path);
             }
-        }
-    }
-
-    /// Takes in what a step changed by whatever means.
-    pub(super) fn of_patch(&mut self, part: &Part) {
-        for path in &part.files {
-            self.wrote(path);
         }
     }
 

@@ -10,6 +10,10 @@ use crate::api::{Message, Part};
 pub(super) struct Ledger {
     by_message: HashMap<String, Entry>,
     told: Usage,
+    /// What was told does not count everything that was entered.
+    is_stale: bool,
+    /// Since when sub-agents' messages counted in what was told.
+    since: Option<f64>,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +42,7 @@ impl Ledger {
     /// The end of a step of the turn.
     pub(super) fn step(&mut self, part: &Part) {
         if let Some(tokens) = &part.tokens {
+            self.is_stale = true;
             let entry = self.by_message.entry(part.message.clone()).or_default();
             entry.steps.insert(part.id.clone(), tokens.usage(part.cost));
         }
@@ -45,6 +50,11 @@ impl Ledger {
 
     /// The sum, if it is another than the last time. Sub-agents' messages count from this moment on.
     pub(super) fn news(&mut self, since: Option<f64>) -> Option<Usage> {
+        // Most events bring text, and a turn can have many messages.
+        if !std::mem::take(&mut self.is_stale) && self.since == since {
+            return None;
+        }
+        self.since = since;
         let counts = |entry: &&Entry| {
             entry.created_below.is_none_or(|created| since.is_some_and(|since| created >= since))
         };
@@ -57,6 +67,7 @@ impl Ledger {
     }
 
     fn enter(&mut self, info: &Message) -> &mut Entry {
+        self.is_stale = true;
         let entry = self.by_message.entry(info.id.clone()).or_default();
         let usage = info.tokens.as_ref().map(|tokens| tokens.usage(info.cost)).unwrap_or_default();
         // A message begins with nothing, and what is older may come later.

@@ -28,6 +28,8 @@ struct Prompt {
     id: String,
     /// When OpenCode stored it, if it did.
     created: Option<f64>,
+    /// There is an answer to it, so OpenCode has it.
+    is_answered: bool,
     /// `None`: the turn's own.
     joined: Option<Fate>,
 }
@@ -42,6 +44,8 @@ struct Window {
 /// A prompt without an answer, in an idle session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unanswered {
+    /// The turn's own: OpenCode does not show it, and answered another that joined the turn.
+    First,
     /// OpenCode has it.
     Stored,
     /// OpenCode took it and does not show it.
@@ -50,9 +54,15 @@ pub(crate) enum Unanswered {
     Perhaps,
 }
 
+impl Prompt {
+    fn new(id: &str, created: Option<f64>, joined: Option<Fate>) -> Self {
+        Self { id: id.to_owned(), created, is_answered: false, joined }
+    }
+}
+
 impl Prompts {
     pub(super) fn of(prompt: &str) -> Self {
-        Self { all: vec![Prompt { id: prompt.to_owned(), created: None, joined: None }], adopted: None }
+        Self { all: vec![Prompt::new(prompt, None, None)], adopted: None }
     }
 
     /// Those of a sub-agent that was called at this moment. OpenCode made up the names.
@@ -89,6 +99,17 @@ impl Prompts {
         self.all.first().and_then(|prompt| prompt.created)
     }
 
+    /// When OpenCode stored the first of those that it has.
+    pub(super) fn began(&self) -> Option<f64> {
+        let joined = || self.all.iter().filter_map(|prompt| prompt.created).min_by(f64::total_cmp);
+        self.first_created().or_else(joined)
+    }
+
+    /// The turn's own first.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
+        self.all.iter().map(|prompt| prompt.id.as_str())
+    }
+
     pub(super) fn contains(&self, id: &str) -> bool {
         self.all.iter().any(|prompt| prompt.id == id)
     }
@@ -103,7 +124,7 @@ impl Prompts {
             match self.all.iter_mut().find(|prompt| prompt.id == id) {
                 Some(prompt) => prompt.joined = Some(fate),
                 None => {
-                    self.all.push(Prompt { id: id.to_owned(), created: None, joined: Some(fate) });
+                    self.all.push(Prompt::new(id, None, Some(fate)));
                 }
             }
         }
@@ -118,7 +139,7 @@ impl Prompts {
         }
         let is_first = self.all.is_empty() && self.takes(created);
         if is_first {
-            self.all.push(Prompt { id: id.to_owned(), created: Some(created), joined: None });
+            self.all.push(Prompt::new(id, Some(created), None));
         }
         is_first
     }
@@ -127,7 +148,7 @@ impl Prompts {
     pub(super) fn written(&mut self, id: &str, created: f64) -> bool {
         let joins = self.takes(created) && self.first_created().is_some_and(|first| first < created);
         if joins {
-            self.all.push(Prompt { id: id.to_owned(), created: Some(created), joined: Some(Fate::Accepted) });
+            self.all.push(Prompt::new(id, Some(created), Some(Fate::Accepted)));
         }
         joins
     }
@@ -137,15 +158,35 @@ impl Prompts {
         self.all.iter().any(|prompt| prompt.created.is_none() && prompt.joined == Some(Fate::Undecided))
     }
 
+    /// Notes that there is an answer to a prompt.
+    pub(super) fn answered(&mut self, id: &str) {
+        for prompt in self.all.iter_mut().filter(|prompt| prompt.id == id) {
+            prompt.is_answered = true;
+        }
+    }
+
+    /// Whether OpenCode got one, or may get one, that it does not show.
+    pub(super) fn any_unseen(&self) -> bool {
+        self.unseen().any(|prompt| prompt.joined != Some(Fate::Earlier))
+    }
+
+    /// Whether there is exactly one that OpenCode took and does not show.
+    pub(super) fn one_is_lost(&self) -> bool {
+        self.lost().count() == 1
+    }
+
     /// The state of the newest prompt, when the newest step answers a message that was written at `answered`.
     pub(super) fn unanswered(&self, answered: Option<f64>) -> Option<Unanswered> {
-        let joined = self.all.iter().filter(|prompt| prompt.joined.is_some());
-        let lost =
-            joined.clone().filter(|prompt| prompt.created.is_none()).find_map(|prompt| match prompt.joined {
-                Some(Fate::Accepted) => Some(Unanswered::Accepted),
-                Some(Fate::Perhaps) => Some(Unanswered::Perhaps),
-                _ => None,
-            });
+        let is_own = |prompt: &Prompt| prompt.joined.is_none();
+        if answered.is_some() && self.lost().any(is_own) {
+            return Some(Unanswered::First);
+        }
+        let lost = self.lost().find_map(|prompt| match prompt.joined {
+            Some(Fate::Accepted) => Some(Unanswered::Accepted),
+            Some(Fate::Perhaps) => Some(Unanswered::Perhaps),
+            _ => None,
+        });
+        let joined = self.all.iter().filter(|prompt| !is_own(prompt));
         let newest = joined.filter_map(|prompt| prompt.created).max_by(f64::total_cmp);
         let waits = newest.is_some_and(|newest| answered.is_none_or(|answered| answered < newest));
         lost.or(waits.then_some(Unanswered::Stored))
@@ -154,6 +195,18 @@ impl Prompts {
     /// Whether one of before a restart of the gateway was never sent.
     pub(super) fn one_was_never_sent(&self) -> bool {
         self.all.iter().any(|prompt| prompt.joined == Some(Fate::Earlier) && prompt.created.is_none())
+    }
+
+    /// Those that OpenCode does not show.
+    fn unseen(&self) -> impl Iterator<Item = &Prompt> {
+        // A sub-agent's are known because OpenCode shows them.
+        let ours = if self.adopted.is_some() { &[] } else { self.all.as_slice() };
+        ours.iter().filter(|prompt| prompt.created.is_none() && !prompt.is_answered)
+    }
+
+    /// Those of them that were sent.
+    fn lost(&self) -> impl Iterator<Item = &Prompt> {
+        self.unseen().filter(|prompt| !matches!(prompt.joined, Some(Fate::Undecided | Fate::Earlier)))
     }
 
     fn takes(&self, created: f64) -> bool {

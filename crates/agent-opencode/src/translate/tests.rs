@@ -25,6 +25,11 @@ fn short(outcome: &Outcome) -> String {
     }
 }
 
+/// What OpenCode says of a session at work when it is asked.
+fn busy() -> Status {
+    serde_json::from_str(r#"{"type": "busy"}"#).unwrap()
+}
+
 /// A block as somebody has it who takes in all events.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Folded {

@@ -1,9 +1,10 @@
 //! Whether a turn is over, and how it ended.
 
-use longshore_model::{Failure, Outcome};
+use longshore_model::Outcome;
 
 use super::{Activity, Heard, Role, Step, Translator, Unanswered};
-use crate::outcome::{self, Ending, Newest, Trace};
+use crate::api::Fault;
+use crate::outcome::{self, Ending, Newest, Trace, Unread};
 
 /// So many answers in a row that end without a finish reason are a runaway: OpenCode asks the model again each
 /// time, without limit and without pause. At the bound the turn is aborted and fails.
@@ -34,26 +35,44 @@ impl Translator {
         match self.verdict_on_steps(aborted_by_us) {
             Verdict::Over(_) | Verdict::Unsettled if self.prompts.is_undecided() => Verdict::Running,
             Verdict::Over(_) if self.unanswered().is_some() => Verdict::Unsettled,
-            Verdict::Over(outcome) if self.prompts.one_was_never_sent() => Verdict::Over(unread(outcome)),
+            Verdict::Over(outcome) if self.prompts.one_was_never_sent() => {
+                Verdict::Over(outcome::unread(outcome, Unread::Joined, None))
+            }
             verdict => verdict,
         }
     }
 
-    /// The newest prompt that joined the turn, when there is no answer to it.
+    /// The newest prompt that joined the turn, when there is no answer to it, or the first, when there are only answers to
+    /// others.
     pub(crate) fn unanswered(&self) -> Option<Unanswered> {
-        // Where OpenCode answers somebody else by now, it will not come back to ours.
         let answered = self.newest().map(|step| step.answers);
-        self.prompts.unanswered(answered).filter(|_| !self.superseded)
+        let unanswered = self.prompts.unanswered(answered);
+        // Where OpenCode answers somebody else by now, it will not come back to ours. And where it cannot show its
+        // messages, the first may well be among them.
+        let is_hidden = |what: &Unanswered| self.unlisted && *what == Unanswered::First;
+        unanswered.filter(|what| !self.superseded && !is_hidden(what))
+    }
+
+    /// Whether OpenCode refused the one prompt that it took and does not show.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refusal().is_some() && self.prompts.one_is_lost()
+    }
+
+    fn refusal(&self) -> Option<&Fault> {
+        let of_step = self.newest().and_then(|step| step.error.as_ref());
+        let is_other = |fault: &&Fault| of_step.is_none_or(|error| error.data.message != fault.data.message);
+        self.refusal.as_ref().filter(is_other)
     }
 
     /// The verdict when nobody joined the turn.
     fn verdict_on_steps(&self, aborted_by_us: bool) -> Verdict {
-        let idle = matches!(self.activity, Activity::Idle | Activity::IdleConfirmed);
         let over = || Verdict::Over(outcome::of(&self.ending(aborted_by_us)));
         let Some(newest) = self.newest() else {
             return match &self.fault {
                 _ if self.superseded => over(),
-                None if !idle => Verdict::Running,
+                // Also after an error, which may be that of a message that was to join.
+                _ if self.activity == Activity::Busy => Verdict::Running,
+                None if !self.is_idle() => Verdict::Running,
                 _ => Verdict::Unsettled,
             };
         };
@@ -73,12 +92,13 @@ impl Translator {
 
     /// The outcome when the messages never came to show one.
     pub(crate) fn last_word(&self, aborted_by_us: bool, accepted: bool) -> Outcome {
-        if self.unanswered().is_some()
+        if let Some(unanswered) = self.unanswered()
             && let Verdict::Over(outcome) = self.verdict_on_steps(aborted_by_us)
         {
-            return unread(outcome);
+            let which = if unanswered == Unanswered::First { Unread::First } else { Unread::Joined };
+            return outcome::unread(outcome, which, self.refusal().filter(|_| self.is_refused()));
         }
-        let trace = match self.prompt_created() {
+        let trace = match self.prompts.first_created() {
             _ if self.is_blind() => Trace::Hidden,
             Some(_) => Trace::Stored,
             None if accepted => Trace::Accepted,
@@ -113,9 +133,9 @@ impl Translator {
         self.activity == Activity::Busy
     }
 
-    /// An error came since the session was last busy.
-    pub(crate) fn has_fault(&self) -> bool {
-        self.fault.is_some()
+    /// The session is known to be idle.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.activity, Activity::Idle | Activity::IdleConfirmed)
     }
 
     /// How many answers the turn has so far.
@@ -140,21 +160,5 @@ impl Translator {
             failed_tool: self.blocks.failed_tool(&step.id),
         });
         Ending { newest, session_fault: self.fault.as_ref(), superseded: self.superseded, aborted_by_us }
-    }
-}
-
-/// A message that joined the turn has no answer of its own.
-fn unread(outcome: Outcome) -> Outcome {
-    const REMARK: &str = "A message that joined this turn may not have been read; look at the session before you send it \
-                          again.";
-    let with_remark = |text: String| format!("{text} {REMARK}");
-    match outcome {
-        Outcome::Completed { remark } => {
-            Outcome::Completed { remark: Some(remark.map_or_else(|| REMARK.to_owned(), with_remark)) }
-        }
-        Outcome::Failed(failure) => {
-            Outcome::Failed(Failure { message: with_remark(failure.message), ..failure })
-        }
-        other @ (Outcome::AuthRequired(_) | Outcome::Canceled { .. }) => other,
     }
 }

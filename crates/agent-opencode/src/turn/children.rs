@@ -3,15 +3,13 @@
 //! What the engine hears of one is always a start, then the prompt, then its reports, and one end. The start comes before
 //! the tool call that names it, so it is made where tool calls are told.
 
-use std::time::Duration;
-
 use longshore_model::{
     AgentEvent, ChildEvent, ChildStart, Outcome, PromptId, SessionId, ToolCall, ToolStatus,
 };
 use tokio::time::sleep;
 
 use super::family::{Live, State};
-use super::{Driver, Unheard};
+use super::{Driver, FIRST_RETRY, Unheard};
 use crate::api::StoredMessage;
 use crate::client::CallError;
 use crate::outcome;
@@ -19,10 +17,9 @@ use crate::reader::MAX_CHILDREN;
 use crate::reconcile::{self, ChildReading, Found};
 use crate::translate::{Evidence, Translator};
 
-/// How often a sub-agent's messages are asked for when OpenCode does not answer, and the pause in between, doubled each
-/// time. Then what the stream told must do: the turn itself does not wait for it.
+/// How often a sub-agent's messages are asked for when OpenCode does not answer. Then what the stream told must do: the turn
+/// itself does not wait for it.
 const ATTEMPTS: u32 = 5;
-const FIRST_RETRY: Duration = Duration::from_millis(100);
 
 impl Driver {
     /// Tells the engine an event of a member; of the root for `None`.
@@ -63,23 +60,27 @@ impl Driver {
                 self.finish(at).await?;
                 continue;
             }
-            if live.given_up.is_none()
-                && let Some(outcome) = self.watchdog.limits(&live.member.translator)
+            if let Some(outcome) = live.member.judge(aborted_by_us) {
+                let outcome = what_it_ended_as(live, outcome);
+                self.end_child(at, outcome).await?;
+            } else if live.given_up.is_none()
+                && let Some(outcome) = self.watchdog.limits(&live.member)
             {
                 // It stays the caller's to go on without it.
                 live.given_up = Some(outcome);
                 self.abort(Some(at)).await;
-                continue;
-            }
-            if let Some(outcome) = live.member.judge(aborted_by_us) {
-                let outcome = what_it_ended_as(live, outcome);
-                self.end_child(at, outcome).await?;
-            } else if let Some(returned) = live.returned.as_mut().filter(|returned| !returned.is_confirmed) {
-                returned.is_confirmed = true;
+            } else if let Some(returned) = live.returned.as_mut().filter(|returned| !returned.is_looked_into)
+            {
+                returned.is_looked_into = true;
                 live.must_read = true;
             }
         }
         Ok(())
+    }
+
+    /// How often OpenCode is asked for a sub-agent's messages.
+    pub(super) fn attempts(&self) -> u32 {
+        if self.given_up.is_some() { 1 } else { ATTEMPTS }
     }
 
     /// Reads how a sub-agent stands.
@@ -87,8 +88,8 @@ impl Driver {
         self.find_the_call(at);
         let session = self.family.children[at].session.clone();
         let reading = self.child_reading(&session, attempts).await;
-        if let Some(ChildReading { busy, messages }) = reading {
-            self.family.list(at, messages, busy);
+        if let Some(reading) = reading {
+            self.family.list(at, reading);
             self.family.look_for_returns();
         }
     }
@@ -126,12 +127,12 @@ impl Driver {
             let child = &mut self.family.children[at];
             let State::Unnamed(held) = &mut child.state else { continue };
             // The call may have been made after it was looked for.
-            if !std::mem::replace(&mut held.was_found, true) && !is_last_chance {
+            if !std::mem::replace(&mut held.was_looked_for, true) && !is_last_chance {
                 continue;
             }
             let session = child.session.clone();
             let Some(since) = self.family.root.translator.prompt_created() else { continue };
-            let attempts = if is_last_chance { 1 } else { ATTEMPTS };
+            let attempts = if is_last_chance { 1 } else { self.attempts() };
             let Some(reading) = self.child_reading(&session, attempts).await else { continue };
             let Some(prompt) = first_prompt(&reading.messages) else { continue };
             let kin = self.family.children[at].kin.as_ref();
@@ -141,7 +142,7 @@ impl Driver {
             self.family.children[at].state = State::Live(Box::new(live));
             let start = ChildStart { caller, call: None, prompt, title: None };
             self.send_child(at, ChildEvent::Started(start)).await?;
-            self.family.list(at, reading.messages, reading.busy);
+            self.family.list(at, reading);
             self.flush_child(at).await?;
         }
         Ok(())
@@ -161,7 +162,7 @@ impl Driver {
             return Ok(());
         };
         if let Some(child) = call.child.clone()
-            && !self.is_told_of(of, &child, call).await?
+            && !self.has_told_turn(of, &child, call).await?
         {
             call.child = None;
         }
@@ -178,8 +179,9 @@ impl Driver {
         Ok(())
     }
 
-    /// Sees to it that the engine knows of a sub-agent before the call that names it. Says whether it does.
-    async fn is_told_of(
+    /// Sees to it that the engine knows of a sub-agent before the call that names it. Says whether it has a turn for that
+    /// call.
+    async fn has_told_turn(
         &mut self,
         caller: Option<usize>,
         child: &SessionId,
@@ -188,8 +190,8 @@ impl Driver {
         if self.family.is_above(caller, child) {
             return Ok(false);
         }
-        if self.family.knows_call(child, &call.call_id) {
-            return Ok(true);
+        if let Some(has_turn) = self.family.has_turn(child, &call.call_id) {
+            return Ok(has_turn);
         }
         let translator = self.family.translator_of(caller);
         let facts = translator.and_then(|translator| translator.call(&call.call_id));
@@ -198,9 +200,9 @@ impl Driver {
         if let Some(at) = self.family.find(child.as_str()) {
             if let Some(live) = self.family.children[at].live_mut() {
                 if live.returned.is_none() {
-                    // Two calls at once for one sub-agent: it works for both.
-                    self.family.is_new_call(child, &call.call_id);
-                    return Ok(true);
+                    // Two calls at once for one sub-agent: it works for both, in the one turn that the first has.
+                    self.family.note_call(child, &call.call_id, false);
+                    return Ok(false);
                 }
                 live.member.translator.called_again_at(since);
                 self.finish(at).await?;
@@ -220,10 +222,13 @@ impl Driver {
         call: &ToolCall,
         since: f64,
     ) -> Result<(), Unheard> {
-        self.family.is_new_call(child, &call.call_id);
+        self.family.note_call(child, &call.call_id, true);
         let unheard = self.lease.add_child(child.as_str(), caller.as_str());
         let is_unheard = unheard.is_some();
         let kin = unheard.or_else(|| self.lease.kin(child.as_str()));
+        if let Some(kin) = &kin {
+            kin.called();
+        }
         let at = self.family.find(child.as_str()).unwrap_or_else(|| {
             self.family.add(child.clone(), None, true);
             self.family.children.len() - 1
@@ -340,6 +345,9 @@ impl Driver {
     }
 
     pub(super) async fn send(&mut self, of: Option<usize>, event: AgentEvent) -> Result<(), Unheard> {
+        if matches!(event, AgentEvent::File { .. }) {
+            self.room_for_a_file().await?;
+        }
         let event = match of {
             None => event,
             Some(at) => AgentEvent::Child {

@@ -1,6 +1,6 @@
 //! The agent of a turn and its sub-agents, at any depth: who there is, who called whom, and who hears what.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,8 +8,9 @@ use longshore_model::{Outcome, SessionId};
 use tokio::time::Instant;
 
 use super::member::Member;
-use crate::api::{EventKind, StoredMessage};
+use crate::api::EventKind;
 use crate::reader::{Kin, MAX_CHILDREN};
+use crate::reconcile::ChildReading;
 use crate::translate::Translator;
 
 /// Events that may wait for the tool call that names their session. OpenCode sends that call first; what does not fit is
@@ -23,8 +24,8 @@ pub(super) struct Family {
     pub(super) root: Member,
     /// In the order in which they became known.
     pub(super) children: Vec<Child>,
-    /// The tool calls that a sub-agent was told of, each with its session.
-    calls: HashSet<(SessionId, String)>,
+    /// The tool calls of sub-agents, each with the sub-agent's session, and whether it has a turn of its own for that call.
+    calls: HashMap<(SessionId, String), bool>,
 }
 
 /// A sub-agent's session.
@@ -52,8 +53,8 @@ pub(super) struct Held {
     bytes: usize,
     /// Nothing is missing.
     pub(super) is_whole: bool,
-    /// It was found when the sub-agents were last read.
-    pub(super) was_found: bool,
+    /// The calls were read once since it became known, and none named it.
+    pub(super) was_looked_for: bool,
 }
 
 /// A sub-agent at work.
@@ -78,13 +79,13 @@ pub(super) struct Live {
 #[derive(Debug)]
 pub(super) struct Returned {
     pub(super) error: Option<String>,
-    /// The sub-agent's messages were read after that.
-    pub(super) is_confirmed: bool,
+    /// The sub-agent's messages are read, or about to be, since then.
+    pub(super) is_looked_into: bool,
 }
 
 impl Returned {
     fn with(error: Option<String>) -> Self {
-        Self { error, is_confirmed: false }
+        Self { error, is_looked_into: false }
     }
 }
 
@@ -105,7 +106,7 @@ impl Live {
 
 impl Held {
     pub(super) fn new(is_whole: bool) -> Self {
-        Self { events: Vec::new(), bytes: 0, is_whole, was_found: false }
+        Self { events: Vec::new(), bytes: 0, is_whole, was_looked_for: false }
     }
 
     fn push(&mut self, kind: EventKind, body: Bytes) {
@@ -119,7 +120,7 @@ impl Held {
 
     /// Something is missing, so that the rest is of no use.
     fn lose(&mut self) {
-        *self = Self { was_found: self.was_found, ..Self::new(false) };
+        *self = Self { was_looked_for: self.was_looked_for, ..Self::new(false) };
     }
 }
 
@@ -149,20 +150,27 @@ impl Child {
 
 impl Family {
     pub(super) fn new(session: SessionId, root: Member) -> Self {
-        Self { session, root, children: Vec::new(), calls: HashSet::new() }
+        Self { session, root, children: Vec::new(), calls: HashMap::new() }
     }
 
     pub(super) fn find(&self, session: &str) -> Option<usize> {
         self.children.iter().position(|child| child.session.as_str() == session)
     }
 
-    /// Notes a call of a sub-agent. Says whether it was not known.
-    pub(super) fn is_new_call(&mut self, child: &SessionId, call: &str) -> bool {
-        self.calls.insert((child.clone(), call.to_owned()))
+    /// Notes a call of a sub-agent.
+    pub(super) fn note_call(&mut self, child: &SessionId, call: &str, has_turn: bool) {
+        self.calls.insert((child.clone(), call.to_owned()), has_turn);
     }
 
-    pub(super) fn knows_call(&self, child: &SessionId, call: &str) -> bool {
-        self.calls.contains(&(child.clone(), call.to_owned()))
+    /// Whether a call is one for which the sub-agent has a turn of its own. `None`: it is new.
+    pub(super) fn has_turn(&self, child: &SessionId, call: &str) -> Option<bool> {
+        self.calls.get(&(child.clone(), call.to_owned())).copied()
+    }
+
+    /// The sessions of the sub-agents at work.
+    pub(super) fn live_sessions(&self) -> Vec<String> {
+        let live = self.children.iter().filter(|child| child.live().is_some());
+        live.map(|child| child.session.as_str().to_owned()).collect()
     }
 
     /// The session of a member; the root's for `None`.
@@ -240,8 +248,9 @@ impl Family {
         }
     }
 
-    /// Takes in the messages of a sub-agent, and whether it is busy.
-    pub(super) fn list(&mut self, at: usize, messages: Vec<StoredMessage>, busy: bool) {
+    /// Takes in how a sub-agent stands.
+    pub(super) fn list(&mut self, at: usize, reading: ChildReading) {
+        let ChildReading { status, messages } = reading;
         let above: Vec<usize> = self.line(Some(at)).skip(1).collect();
         self.root.translator.list_below(messages.iter().map(|message| &message.info));
         for at in above {
@@ -251,7 +260,7 @@ impl Family {
         }
         if let Some(live) = self.children[at].live_mut() {
             live.member.translator.list(messages);
-            live.member.translator.asked_status(busy);
+            live.member.translator.asked_status(status.as_ref());
             live.must_read = false;
         }
     }

@@ -51,6 +51,11 @@ impl Member {
         self.settling.as_ref().map(|settling| settling.next)
     }
 
+    /// Its session is idle, or it failed, and it is not over yet.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.settling.is_some() || self.translator.is_idle()
+    }
+
     /// Its messages were read because they were due.
     pub(super) fn was_read(&mut self) {
         if let Some(settling) = &mut self.settling {
@@ -87,10 +92,14 @@ impl Member {
 
     fn most_readings(&self) -> u32 {
         match (self.translator.unanswered(), self.translator.evidence()) {
-            (Some(Unanswered::Accepted), _) if self.translator.has_fault() => READINGS_OF_A_REFUSED_PROMPT,
+            (Some(Unanswered::First | Unanswered::Accepted), _) if self.translator.is_refused() => {
+                READINGS_OF_A_REFUSED_PROMPT
+            }
             (Some(Unanswered::Accepted), _) => READINGS_OF_AN_ACCEPTED_PROMPT,
             (None, Evidence::Refused) => READINGS_OF_A_REFUSED_PROMPT,
-            (None, Evidence::None) if self.accepted => READINGS_OF_AN_ACCEPTED_PROMPT,
+            (Some(Unanswered::First), _) | (None, Evidence::None) if self.accepted => {
+                READINGS_OF_AN_ACCEPTED_PROMPT
+            }
             _ => READINGS_OF_A_STOPPED_TURN,
         }
     }

@@ -60,10 +60,11 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     let (sent, translator) = if let Some(resume) = &resume {
         (Sent::Perhaps, Translator::resume(id, name, resume))
     } else {
+        // This can take a while. An idle session is not to be left to others meanwhile.
+        let body = with.prompts.body(&session, name, &input, &options).await;
         wait_until_idle(with, &session, &mut lease).await?;
         // Whatever came until now belongs to an earlier turn.
         lease.forget_the_past();
-        let body = with.prompts.body(&session, name, &input, &options).await;
         prompting.mark();
         (send(with, &session, body).await?, Translator::new(id, name))
     };
@@ -113,7 +114,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
 fn take_up(family: &mut Family, resume: &Resume, lease: &Lease) {
     for known in &resume.children {
         if let Some(call) = &known.call {
-            family.is_new_call(&known.session, call);
+            family.note_call(&known.session, call, true);
         }
         let at = family.find(known.session.as_str()).unwrap_or_else(|| {
             family.add(known.session.clone(), None, false);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use longshore_model::Outcome;
 use tokio::time::Instant;
 
+use super::member::Member;
 use crate::outcome;
-use crate::translate::Translator;
 
 /// When a turn is given up. `None`: never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,8 +25,12 @@ impl Default for Watchdog {
 }
 
 impl Watchdog {
-    /// The end of a turn whose model answers without end.
-    pub(super) fn limits(&self, turn: &Translator) -> Option<Outcome> {
+    /// The end of a turn that is not over and whose model answers without end.
+    pub(super) fn limits(&self, member: &Member) -> Option<Outcome> {
+        if member.is_at_rest() {
+            return None;
+        }
+        let turn = &member.translator;
         let most = self.max_steps.filter(|most| turn.steps() > *most);
         turn.is_runaway().then(outcome::runaway).or_else(|| most.map(outcome::endless))
     }

@@ -1,14 +1,14 @@
 //! The files that a turn wrote, read when it ends.
 
 use std::fmt::Write as _;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use longshore_model::{AgentEvent, AgentFile, ArtifactId, BlockKind, BlockRef};
 use sha2::{Digest as _, Sha256};
 
 use super::{Driver, Unheard};
-use crate::translate::{MAX_FILE_BYTES, Translator};
+use crate::disk;
+use crate::translate::{ANY_TYPE, MAX_FILE_BYTES, Translator};
 
 /// Media types by the end of a file's name. Any other is [`ANY_TYPE`].
 const TYPES: &[(&str, &str)] = &[
@@ -38,8 +38,6 @@ const TYPES: &[(&str, &str)] = &[
     ("zip", "application/zip"),
 ];
 
-const ANY_TYPE: &str = "application/octet-stream";
-
 impl Driver {
     /// Tells the files that a member wrote, if it is wanted.
     pub(super) async fn hand_over(&mut self, of: Option<usize>, paths: Vec<String>) -> Result<(), Unheard> {
@@ -47,12 +45,19 @@ impl Driver {
             return Ok(());
         }
         for path in paths {
-            let Some((name, path)) = inside(&self.session.directory, &path).await else { continue };
+            let found = disk::inside(Path::new(&self.session.directory), Path::new(&path)).await;
+            let Some((directory, rest)) = found else { continue };
+            let Some(name) = rest.to_str().map(str::to_owned) else { continue };
             let id = name_of(&name);
             if !self.translator_mut(of).is_some_and(|translator| translator.is_new_file(id.as_str())) {
                 continue;
             }
-            match read(&path).await {
+            self.room_for_a_file().await?;
+            let read = disk::read(directory, rest, MAX_FILE_BYTES as u64 + 1).await;
+            match read {
+                Ok(bytes) if bytes.len() > MAX_FILE_BYTES => {
+                    tracing::warn!(%id, "a file that a turn wrote is too large and was left out");
+                }
                 Ok(bytes) => {
                     let media_type = media_type(&name).to_owned();
                     let file = AgentFile { name: Some(name), media_type, bytes: bytes.into() };
@@ -65,33 +70,18 @@ impl Driver {
         Ok(())
     }
 
+    /// Waits until the engine has taken all that it was told: no more than one file at a time waits for it.
+    pub(super) async fn room_for_a_file(&self) -> Result<(), Unheard> {
+        let empty = self.events.reserve_many(self.events.max_capacity()).await;
+        empty.map(drop).map_err(|_| Unheard)
+    }
+
     fn translator_mut(&mut self, of: Option<usize>) -> Option<&mut Translator> {
         match of {
             None => Some(&mut self.family.root.translator),
             Some(at) => self.family.children[at].live_mut().map(|live| &mut live.member.translator),
         }
     }
-}
-
-/// The file's path below the directory, and where it is, links resolved. `None`: it is not there, or is not in it.
-async fn inside(directory: &str, path: &str) -> Option<(String, PathBuf)> {
-    let directory = tokio::fs::canonicalize(directory).await.ok()?;
-    let path = tokio::fs::canonicalize(directory.join(path)).await.ok()?;
-    let name = path.strip_prefix(&directory).ok()?.to_str()?.to_owned();
-    Some((name, path))
-}
-
-async fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let about = tokio::fs::metadata(path).await?;
-    if !about.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
-    if about.len() > MAX_FILE_BYTES as u64 {
-        return Err(io::Error::other("it is too large"));
-    }
-    let bytes = tokio::fs::read(path).await?;
-    // It may have grown.
-    if bytes.len() > MAX_FILE_BYTES { Err(io::Error::other("it is too large")) } else { Ok(bytes) }
 }
 
 fn name_of(path: &str) -> ArtifactId {

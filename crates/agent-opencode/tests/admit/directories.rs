@@ -142,12 +142,18 @@ async fn a_worktree_outside_is_one_when_the_disk_and_opencode_say_so() {
 
 #[tokio::test]
 async fn a_worktree_that_nobody_can_confirm_is_no_fault_of_the_caller() {
-    let bench = Bench::new();
-    bench.make_worktree(&bench.outside("side"));
-    bench.fake.kill().await;
-    let error = bench.in_directory(&bench.outside("side")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::AgentUnavailable, "{error}");
-    bench.stop().await;
+    for is_up in [false, true] {
+        let bench = Bench::new();
+        bench.make_worktree(&bench.outside("side"));
+        if is_up {
+            bench.fake.fault_always("GET", "/experimental/worktree", Fault::Status(500));
+        } else {
+            bench.fake.kill().await;
+        }
+        let error = bench.in_directory(&bench.outside("side")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AgentUnavailable, "{error}");
+        bench.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -133,7 +133,7 @@ fn dot() -> InputFile {
         name: Some("dot.png".to_owned()),
         media_type: "image/png".to_owned(),
         is_text: false,
-        source: FileSource::Inline(vec![1, 2, 3]),
+        source: FileSource::Inline(b"\x89PNG\r\n\x1a\n".to_vec()),
         content: Some(ContentFacts { bytes: 3, sha256: [0; 32] }),
     }
 }
@@ -239,6 +239,12 @@ async fn text_needs_no_look_up_and_pictures_need_one_for_many_turns() {
         assert_eq!(parts[1]["type"], "file");
     }
     assert_eq!(bench.looked_up(), ["/config/providers"]);
+    // An idle session is not left to others while its prompt is made.
+    let asked: Vec<String> = bench.fake.log().into_iter().map(|request| request.path).collect();
+    let at = |path: &str| asked.iter().rposition(|asked| asked.ends_with(path));
+    assert!(at("/session/status") > at("/config/providers"), "{asked:?}");
+    let prompt = at("/prompt_async").unwrap();
+    assert_eq!(asked[prompt - 1], "/session/status", "{asked:?}");
     bench.stop().await;
 }
 

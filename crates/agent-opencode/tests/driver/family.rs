@@ -52,6 +52,17 @@ pub(crate) fn turns(events: &[AgentEvent], resumed: &[&str]) -> Vec<ChildTurn> {
     turns
 }
 
+/// The one turn of a sub-agent.
+pub(crate) fn only(events: &[AgentEvent]) -> ChildTurn {
+    let mut turns = turns(events, &[]);
+    assert_eq!(turns.len(), 1, "{turns:#?}");
+    turns.remove(0)
+}
+
+pub(crate) fn in_words(turn: &ChildTurn) -> (String, String) {
+    (outcome(&turn.reports), text_of(&turn.reports))
+}
+
 /// The same for the rest of a turn, of which some was taken before.
 pub(crate) fn check_rest(events: &[AgentEvent]) {
     let mut starts: Vec<&str> = Vec::new();

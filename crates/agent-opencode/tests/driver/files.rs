@@ -3,8 +3,10 @@
 use std::os::unix::fs::symlink;
 
 use longshore_model::BlockKind;
-use longshore_testkit::fake_opencode::Play;
+use longshore_testkit::fake_opencode::{Gate, Play};
+use serde_json::json;
 
+use super::stage::on_stage;
 use super::*;
 
 /// Files in words.
@@ -84,4 +86,37 @@ async fn what_is_no_file_of_the_directory_is_left_out() {
         assert_eq!(outcome(&events), "completed", "{what}");
         bench.stop().await;
     }
+}
+
+/// A tool call of the step that is on, which says that it wrote these.
+async fn wrote(bench: &Bench, session: &Session, step: &str, names: &[&str]) {
+    let path = |name: &&str| json!({"filePath": bench.fake.workspace().join(name).to_str().expect("UTF-8")});
+    let files: Vec<_> = names.iter().map(path).collect();
+    let state = json!({"status": "completed", "input": {}, "output": "", "metadata": {"files": files}});
+    let part = json!({"id": "prt_w", "messageID": step, "type": "tool", "tool": "apply_patch", "callID": "call_w",
+        "state": state});
+    bench.fake.emit("message.part.updated", json!({"sessionID": session.id.as_str(), "part": part})).await;
+}
+
+/// They may be large, and many.
+#[tokio::test]
+async fn no_file_is_read_before_the_engine_took_the_one_before() {
+    let bench = bench(true);
+    let gate = Gate::new();
+    let (session, _, mut turn, step) = on_stage(&bench, &gate).await;
+    let names = ["a", "b", "c"];
+    for name in names {
+        std::fs::write(bench.fake.workspace().join(name), "early").unwrap();
+    }
+    wrote(&bench, &session, &step, &names).await;
+    gate.open();
+    let mut events = until(&mut turn, |event| matches!(event, AgentEvent::File { .. })).await;
+    // Nothing announces that nothing happens.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    std::fs::write(bench.fake.workspace().join("c"), "late").unwrap();
+    events.extend(all(turn).await);
+    let told: Vec<_> = told(&events).into_iter().map(|(name, _, bytes)| (name, bytes)).collect();
+    let expected = [("a", "early"), ("b", "early"), ("c", "late")];
+    assert_eq!(told, expected.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec())));
+    bench.stop().await;
 }

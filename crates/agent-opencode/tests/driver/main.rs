@@ -1,13 +1,17 @@
 //! The driver over HTTP, against a fake OpenCode that plays what the real one sent.
 
 mod asks;
+mod calls;
 mod children;
 mod family;
 mod faults;
 mod files;
 mod joining;
 mod notes;
+mod refused;
 mod sessions;
+mod stage;
+mod taken_up;
 mod turns;
 mod watchdog;
 

@@ -30,6 +30,20 @@ async fn a_directory_that_opencode_would_misread_is_refused() {
     bench.stop().await;
 }
 
+/// Somebody puts a link where the directory was when it was admitted.
+#[tokio::test]
+async fn a_session_that_opencode_opens_elsewhere_is_refused() {
+    let bench = Bench::new();
+    let outside = tempfile::tempdir().unwrap();
+    let inner = bench.fake.workspace().join("inner");
+    std::os::unix::fs::symlink(outside.path(), &inner).unwrap();
+    let request = NewSession { directory: format!("{}/inner", bench.fake.directory()) };
+    let error = bench.agent.open_session(request).await.unwrap_err();
+    assert_eq!(error.kind(), longshore_model::ErrorKind::InvalidParams);
+    assert!(!error.message().contains('/'), "{}", error.message());
+    bench.stop().await;
+}
+
 #[tokio::test]
 async fn aborting_an_idle_session_is_no_error() {
     let bench = Bench::new();

@@ -1,8 +1,11 @@
 //! Turns that are given up.
 
 use longshore_model::PermissionReply;
-use longshore_testkit::fake_opencode::{Gate, Play, Tool, Turn as Script};
+use longshore_testkit::fake_opencode::{Delivery, Fault, Gate, Play, Tool, Turn as Script};
+use serde_json::json;
 
+use super::joining::join;
+use super::stage::{on_stage, stage};
 use super::*;
 
 fn bench(silence: Option<Duration>, max_steps: Option<usize>) -> Bench {
@@ -70,6 +73,161 @@ async fn a_turn_with_too_many_steps_is_given_up() {
         bench.fake.queue(steps(count));
         let events = bench.run("go").await;
         assert!(outcome(&events).starts_with(end), "{count}: {}", outcome(&events));
+        bench.stop().await;
+    }
+}
+
+/// The limit is for a model that goes on; this one is done.
+#[tokio::test]
+async fn a_turn_that_came_to_its_end_in_a_gap_is_not_given_up() {
+    let bench = bench(None, Some(3));
+    let gate = Gate::new();
+    let script = Script::new().text("x", 1).hold(&gate);
+    let script = (0..4).fold(script, |script, _| script.tool(Tool::bash("ls", "a\n")));
+    bench.fake.queue(script.text("done", 1));
+    let session = bench.session().await;
+    let (_, turn) = bench.start(&session, "go").await.unwrap();
+    gate.reached().await;
+    bench.fake.deliver(Delivery::HeartbeatsOnly);
+    gate.open();
+    bench.fake.quiet().await;
+    bench.fake.deliver(Delivery::Live);
+    bench.fake.end_streams();
+    let events = all(turn).await;
+    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "xdone"));
+    assert!(!bench.fake.log().iter().any(|request| request.path.ends_with("/abort")));
+    bench.stop().await;
+}
+
+/// OpenCode waits before it tries again. The event that says so came before the gateway did, or in a gap.
+#[tokio::test]
+async fn a_retry_that_was_only_read_of_is_no_silence() {
+    for restart in [true, false] {
+        let bench = bench(Some(Duration::from_secs(2)), None);
+        let gate = Gate::new();
+        bench.fake.queue(Script::new().text("one", 1).hold(&gate).text("two", 1));
+        let session = bench.session().await;
+        let (prompt, mut turn) = bench.start(&session, "go").await.unwrap();
+        gate.reached().await;
+        let retry =
+            json!({"type": "retry", "attempt": 1, "message": "rate limit", "next": 4_000_000_000_000_u64});
+        bench.fake.deliver(Delivery::HeartbeatsOnly);
+        bench.fake.emit("session.status", json!({"sessionID": session.id.as_str(), "status": retry})).await;
+        bench.fake.deliver(Delivery::Live);
+        if restart {
+            let resume = Some(Resume::default());
+            turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+        } else {
+            bench.fake.end_streams();
+        }
+        let is_retry = |event: &AgentEvent| matches!(event, AgentEvent::Progress(progress) if progress.kind == longshore_model::ProgressKind::Retry);
+        until(&mut turn, is_retry).await;
+        tokio::time::sleep(Duration::from_millis(4500)).await;
+        gate.open();
+        assert_eq!(outcome(&all(turn).await), "completed", "restart: {restart}");
+        bench.stop().await;
+    }
+}
+
+/// The end of a retry is lost, and then nothing comes any more.
+#[tokio::test]
+async fn a_retry_that_is_over_is_no_reason_for_silence() {
+    let bench = bench(SHORT, None);
+    bench.fake.queue(Script::new().text("and then", 1).silence());
+    let session = bench.session().await;
+    let (_, mut turn) = bench.start(&session, "go").await.unwrap();
+    let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
+    let status = |status| json!({"sessionID": session.id.as_str(), "status": status});
+    bench.fake.emit("session.status", status(json!({"type": "retry", "attempt": 1}))).await;
+    events.extend(until(&mut turn, |event| matches!(event, AgentEvent::Progress(_))).await);
+    bench.fake.deliver(Delivery::HeartbeatsOnly);
+    bench.fake.emit("session.status", status(json!({"type": "busy"}))).await;
+    bench.fake.deliver(Delivery::Live);
+    bench.fake.end_streams();
+    events.extend(all(turn).await);
+    assert!(outcome(&events).starts_with("failed: Nothing came from the model"), "{}", outcome(&events));
+    bench.stop().await;
+}
+
+/// The turn is done, and waits for a message that OpenCode took and does not show.
+#[tokio::test]
+async fn an_idle_session_is_not_silent() {
+    let bench = bench(SHORT, None);
+    let gate = Gate::new();
+    bench.fake.queue(Script::new().text("one.", 1).hold(&gate));
+    let session = bench.session().await;
+    let (_, turn) = bench.start(&session, "go").await.unwrap();
+    gate.reached().await;
+    bench.fake.fault_once("POST", "/prompt_async", Fault::Status(204));
+    let (_, sent) = join(&bench, &turn, "more").await;
+    sent.unwrap().unwrap();
+    gate.open();
+    let end = outcome(&all(turn).await);
+    assert!(end.starts_with("completed: A message that joined this turn may not have been read"), "{end}");
+    bench.stop().await;
+}
+
+/// OpenCode is up and does not say how the session stands.
+#[tokio::test]
+async fn a_turn_that_was_given_up_ends_though_opencode_does_not_answer() {
+    let bench = bench(SHORT, None);
+    bench.fake.queue(Script::new().text("and then", 1).silence());
+    let session = bench.session().await;
+    let (_, mut turn) = bench.start(&session, "go").await.unwrap();
+    until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
+    // The abort is tried again, and nobody hears what comes of it.
+    bench.fake.fault_once("POST", "/abort", Fault::Status(503));
+    bench.fake.fault_always("GET", "/session/status", Fault::Status(503));
+    bench.fake.deliver(Delivery::HeartbeatsOnly);
+    bench.fake.requested("POST", "/abort", 1).await;
+    // From now on its messages are to be read.
+    bench.fake.end_streams();
+    let given_up = tokio::time::Instant::now();
+    let end = outcome(&all(turn).await);
+    assert!(end.starts_with("failed: Nothing came from the model"), "{end}");
+    assert!(given_up.elapsed() < Duration::from_secs(15), "{:?}", given_up.elapsed());
+    bench.stop().await;
+}
+
+/// The same for a sub-agent: what came in a gap is read before it is judged.
+#[tokio::test]
+async fn a_sub_agent_that_was_done_or_waited_in_a_gap_is_not_given_up() {
+    for is_done in [true, false] {
+        let bench = bench(Some(Duration::from_secs(2)).filter(|_| !is_done), Some(3));
+        let gate = Gate::new();
+        let (session, _, turn, step) = on_stage(&bench, &gate).await;
+        let (stage, root) = (stage(&bench), session.id.as_str());
+        stage.create("ses_child", root).await;
+        stage.call(root, &step, "call_1", "ses_child", "running").await;
+        stage.user("ses_child", "msg_c", "told so").await;
+        bench.fake.deliver(Delivery::HeartbeatsOnly);
+        if is_done {
+            for nth in 0..4 {
+                let id = format!("msg_c{nth}");
+                stage.begin("ses_child", &id, "msg_c").await;
+                stage.finish("ses_child", &id, "msg_c", "tool-calls").await;
+            }
+        } else {
+            let retry = json!({"type": "retry", "attempt": 1, "message": "rate limit"});
+            stage.emit("session.status", "ses_child", json!({"status": retry})).await;
+            bench.fake.deliver(Delivery::Live);
+            bench.fake.end_streams();
+            // More than twice the limit passes.
+            tokio::time::sleep(Duration::from_millis(4500)).await;
+        }
+        stage.begin("ses_child", "msg_last", "msg_c").await;
+        stage.text("ses_child", "msg_last", "done").await;
+        stage.finish("ses_child", "msg_last", "msg_c", "stop").await;
+        stage.idle("ses_child").await;
+        bench.fake.deliver(Delivery::Live);
+        bench.fake.end_streams();
+        stage.call(root, &step, "call_1", "ses_child", "completed").await;
+        gate.open();
+        let events = all(turn).await;
+        let child = family::only(&events);
+        let expected = ("completed".to_owned(), "done".to_owned());
+        assert_eq!(family::in_words(&child), expected, "done: {is_done}");
+        assert_eq!(outcome(&events), "completed", "done: {is_done}");
         bench.stop().await;
     }
 }

@@ -385,3 +385,20 @@ async fn the_answer_of_the_policy_reaches_an_agent_that_is_away_for_a_moment() {
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(h.agent.log().replied.len(), 4, "three times in vain, then once more");
 }
+
+#[tokio::test]
+async fn what_is_asked_when_its_task_is_canceled_is_told_as_dropped() {
+    let mut h = start();
+    let (task, turn) = asking(&mut h).await;
+    turn.ask("per_2").await;
+    while h.task(&task).await.open_asks.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    h.engine.cancel(&alice(), &task).await.unwrap();
+    let dropped = InterruptPhase::Resolved(Resolution::Dropped);
+    let asked = (TaskState::InputRequired, InterruptPhase::Asked);
+    let ended = (TaskState::InputRequired, dropped);
+    assert_eq!(told(&h, &task).await, [asked, asked, ended, ended]);
+    let kept = h.store.interrupt(&request("per_1")).await.unwrap().unwrap();
+    assert_eq!(kept.closed.unwrap().resolution, Resolution::Dropped);
+}

@@ -92,7 +92,8 @@ pub const WRITTEN_FILES: Setting = Setting {
     group: Group::Output,
     kind: Kind::Switch,
     fallback: Value("false"),
-    help: "Whether the files that a turn wrote are kept and offered for download. Files that a tool hands back always are.",
+    help: "Whether the files that the tools of a turn wrote or edited are kept and offered for download; those that a command wrote \
+           are not told from those of others. Files that a tool hands back always are.",
 };
 
 pub const MAX_KEPT: Setting = Setting {

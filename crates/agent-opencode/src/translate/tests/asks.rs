@@ -167,7 +167,7 @@ fn a_turn_goes_on_while_it_asks() {
         while !asks.contains(&replay.next_event().unwrap()["type"].as_str().unwrap()) {}
         assert_eq!(replay.translator.verdict(false), Verdict::Running, "{name}");
         replay.translator.gap();
-        replay.translator.asked_status(true);
+        replay.translator.asked_status(Some(&busy()));
         assert_eq!(replay.translator.verdict(false), Verdict::Running, "{name}, after a gap");
     }
 }
@@ -220,7 +220,7 @@ fn an_ask_of_a_turn_that_is_over_was_answered_if_opencode_went_on_and_dropped_if
         if completed {
             complete(&mut t, &error);
         }
-        t.asked_status(false);
+        t.asked_status(None);
         let listed_asks = if listed { permissions(&[("per_1", "ses_1")]) } else { Vec::new() };
         t.open_asks(&listed_asks, &[], &HashSet::new());
         assert_eq!(told(&t.take()), [expected], "{listed} {completed} {error}");

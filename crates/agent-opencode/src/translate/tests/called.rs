@@ -48,7 +48,7 @@ fn a_sub_agents_turn_has_the_messages_since_its_call_and_before_the_next() {
         }
         assert_eq!(translator.prompt(), None);
         translator.list(decode(all.to_vec()));
-        translator.asked_status(false);
+        translator.asked_status(None);
         assert_eq!(translator.prompt(), prompt, "{since}");
         assert_eq!(texts(&translator.take()), expected, "{since}");
         let over = matches!(translator.verdict(false), Verdict::Over(Outcome::Completed { remark: None }));
@@ -68,7 +68,7 @@ fn a_sub_agent_is_taken_up_with_its_prompt_or_by_its_call() {
             translator.called_at(10.0);
         }
         translator.list(decode(all.to_vec()));
-        translator.asked_status(false);
+        translator.asked_status(None);
         assert_eq!((translator.prompt(), translator.prompt_created()), (Some("msg_2"), Some(10.0)));
         assert_eq!(texts(&translator.take()), ["one"]);
         assert!(matches!(translator.verdict(false), Verdict::Over(_)));

@@ -107,11 +107,13 @@ fn the_names_of_what_a_turn_wrote() {
     for (name, metadata) in cases {
         tool(&mut translator, name, "completed", &json!({"metadata": metadata}));
     }
-    let patch = |files: Vec<String>| json!({"part": {"id": "prt_p", "messageID": "msg_a", "type": "patch", "hash": "x", "files": files}});
-    feed(&mut translator, "message.part.updated", &patch(vec!["/w/b".to_owned(), "/w/g".to_owned()]));
-    assert_eq!(translator.take_written(), ["/w/a", "/w/b", "/w/c", "/w/e", "/w/g"]);
+    // A step's patch has what others wrote in the same worktree.
+    let patch = json!({"part": {"id": "prt_p", "messageID": "msg_a", "type": "patch", "hash": "x",
+        "files": ["/w/b", "/w/of_somebody_else"]}});
+    feed(&mut translator, "message.part.updated", &patch);
+    assert_eq!(translator.take_written(), ["/w/a", "/w/b", "/w/c", "/w/e"]);
 
-    let many = (0..MAX_WRITTEN + 7).map(|nth| format!("/w/{nth}")).collect();
-    feed(&mut translator, "message.part.updated", &patch(many));
+    let many: Vec<Value> = (0..MAX_WRITTEN + 7).map(|nth| json!({"filePath": format!("/w/{nth}")})).collect();
+    tool(&mut translator, "apply_patch", "completed", &json!({"metadata": {"files": many}}));
     assert_eq!(translator.take_written().len(), MAX_WRITTEN);
 }

@@ -105,7 +105,7 @@ fn a_prompt_that_comes_at_the_very_end_keeps_the_turn_open() {
     join(&mut t, &[("msg_b", Fate::Undecided)]);
     status(&mut t, "idle");
     assert_eq!(verdict(&t), "running", "it may yet be sent");
-    t.asked_status(false);
+    t.asked_status(None);
     assert_eq!(verdict(&t), "running");
     join(&mut t, &[("msg_b", Fate::Accepted)]);
     assert_eq!((verdict(&t).as_str(), t.unanswered()), ("unsettled", Some(Unanswered::Accepted)));

@@ -87,7 +87,7 @@ fn what_was_dropped_and_cannot_be_read_is_said_to_be_unknown() {
         "msg_p",
         &json!({"finish": "tool-calls", "time": {"created": 2, "completed": 3}}),
     );
-    translator.asked_status(false);
+    translator.asked_status(None);
     assert_eq!(translator.verdict(false), Verdict::Unsettled, "another step may have been dropped");
     assert!(short(&translator.last_word(false, true)).contains("it is not known how the turn ended"));
 }
@@ -248,7 +248,7 @@ fn events_that_are_older_than_the_list_change_nothing() {
     end(&mut t, "prt_1", "abc");
     message(&mut t, "msg_a", "msg_p", &json!({}));
     assert_eq!(t.take(), []);
-    t.asked_status(false);
+    t.asked_status(None);
     assert_eq!(t.verdict(false), Verdict::Over(Outcome::Completed { remark: None }));
 }
 

@@ -79,7 +79,7 @@ fn text_of_a_killed_server_stays() {
     let messages = Replay::stored("restart_after_sigterm", &replay.session, &replay.prompt).unwrap();
     replay.translator.gap();
     replay.translator.list(decode(messages));
-    replay.translator.asked_status(false);
+    replay.translator.asked_status(None);
     assert_eq!(replay.translator.verdict(false), Verdict::Unsettled);
     replay.close();
     let blocks = fold(&replay.events);
@@ -190,7 +190,7 @@ fn a_prompt_of_somebody_else_ends_this_turn_and_its_answer_is_not_ours() {
             info("msg_a1", "assistant", Some("msg_1"), 3, finish),
             info("msg_a2", "assistant", Some("msg_2"), 4, "stop"),
         ]));
-        translator.asked_status(true);
+        translator.asked_status(Some(&busy()));
         let Verdict::Over(outcome) = translator.verdict(false) else { panic!("it is over") };
         assert_eq!(short(&outcome), expected);
         let texts: Vec<String> = fold(&translator.take()).into_iter().map(|block| block.text).collect();

@@ -71,7 +71,7 @@ fn wherever_the_gateway_stopped_the_rest_is_told_and_nothing_twice() {
             let mut resumed = Translator::resume(&session, &prompt, &past(before));
             resumed.gap();
             resumed.list(decode(messages.clone()));
-            resumed.asked_status(false);
+            resumed.asked_status(None);
             let after = resumed.take();
             let mut events = before.to_vec();
             // The end of the last block may be told again: the log does not say whether it was.
@@ -100,7 +100,7 @@ fn a_prompt_that_never_arrived_is_not_guessed_to_have_run() {
     let mut resumed = Translator::resume("ses_1", "msg_1", &Resume::default());
     resumed.gap();
     resumed.list(Vec::new());
-    resumed.asked_status(false);
+    resumed.asked_status(None);
     assert_eq!(resumed.verdict(false), Verdict::Unsettled);
     assert_eq!(resumed.evidence(), Evidence::None);
     assert_eq!(
@@ -129,7 +129,7 @@ fn a_turn_that_still_runs_goes_on() {
         json!({"info": {"id": "msg_a", "role": "assistant", "parentID": live.prompt, "time": {"created": 2}},
             "parts": [{"id": block.id, "messageID": "msg_a", "type": "text", "text": "", "time": {"start": 1}}]}),
     ]));
-    resumed.asked_status(true);
+    resumed.asked_status(Some(&busy()));
     assert_eq!(resumed.take(), []);
     assert_eq!(resumed.verdict(false), Verdict::Running);
 }

@@ -1,0 +1,106 @@
+use longshore_testkit::fake_opencode::FakeOpenCode;
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn the_three_shapes_of_an_error_body() {
+    let cases = [
+        (
+            r#"{"name":"NotFoundError","data":{"message":"Session not found: ses_1"}}"#,
+            "Session not found: ses_1",
+        ),
+        (
+            r#"{"_tag":"SessionBusyError","sessionID":"ses_1","message":"Session is busy: ses_1"}"#,
+            "Session is busy: ses_1",
+        ),
+        (r#"{"_tag":"BadRequest"}"#, "BadRequest"),
+        (r#"{"name":"UnknownError","data":{"message":{"a":1}}}"#, "UnknownError"),
+        ("{}", ""),
+    ];
+    for (body, expected) in cases {
+        assert_eq!(message_of(serde_json::from_str(body).unwrap()), expected, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn only_opencodes_own_words_are_taken_from_a_refusal() {
+    const JSON: &str = "application/json";
+    const HTML: &str = "text/html";
+    let not_found = r#"{"name":"NotFoundError","data":{"message":"Session not found: ses_1"}}"#;
+    let ask_not_found = r#"{"_tag":"PermissionNotFoundError","message":"Permission request not found"}"#;
+    let page = "<html><title>502 Bad Gateway</title><address>proxy.internal</address></html>";
+    let cases = [
+        (404, JSON, not_found, "NotFound"),
+        (404, JSON, ask_not_found, "NotFound"),
+        (404, HTML, not_found, "Garbled(\"status 404\")"),
+        (404, HTML, page, "Garbled(\"status 404\")"),
+        (404, JSON, r#"{"message":"no Route matched with those values"}"#, "Garbled(\"status 404\")"),
+        (404, JSON, r#"{"name":7}"#, "Garbled(\"status 404\")"),
+        (404, JSON, "", "Garbled(\"status 404\")"),
+        (401, HTML, page, "Unauthorized"),
+        (502, HTML, page, "Refused { status: 502, message: \"it gave no reason\" }"),
+        (
+            502,
+            "text/plain",
+            "upstream proxy.internal",
+            "Refused { status: 502, message: \"it gave no reason\" }",
+        ),
+        (400, JSON, r#"{"_tag":"BadRequest"}"#, "Refused { status: 400, message: \"BadRequest\" }"),
+        (400, JSON, "nonsense", "Refused { status: 400, message: \"it gave no reason\" }"),
+    ];
+    for (status, kind, body, expected) in cases {
+        let response = http::Response::builder().status(status).header(CONTENT_TYPE, kind).body(body);
+        let cause = refusal(response.unwrap().into()).await;
+        assert_eq!(format!("{cause:?}"), expected, "{status} {kind} {body}");
+    }
+}
+
+/// 7 messages of which only 2 fit into an answer, and then none at all.
+#[tokio::test]
+async fn a_page_that_is_too_long_is_read_in_smaller_ones() {
+    let fake = FakeOpenCode::start();
+    let endpoint =
+        Endpoint { base_url: fake.url().parse().unwrap(), username: "opencode".to_owned(), password: None };
+    let mut client = Client::new(endpoint, Duration::from_secs(20)).unwrap();
+    fake.add_session("ses_1", fake.directory());
+    for number in 1..8 {
+        let info = json!({
+            "id": format!("msg_{number}"), "sessionID": "ses_1", "role": "user", "time": {"created": number},
+            "system": "x".repeat(1000),
+        });
+        fake.emit("message.updated", json!({"sessionID": "ses_1", "info": info})).await;
+    }
+    client.max_body = 3000;
+    let messages = client.messages_since(fake.directory(), "ses_1", &["msg_2".to_owned()]).await.unwrap();
+    let ids: Vec<&str> = messages.iter().map(|message| message.info.id.as_str()).collect();
+    assert_eq!(ids, ["msg_2", "msg_3", "msg_4", "msg_5", "msg_6", "msg_7"]);
+
+    client.max_body = 500;
+    let refused = client.messages_since(fake.directory(), "ses_1", &["msg_2".to_owned()]).await.unwrap_err();
+    assert!(matches!(refused, CallError::TooLong) && !refused.is_transient(), "{refused}");
+}
+
+#[test]
+fn one_odd_ask_does_not_hide_the_others() {
+    let list = r#"[{"id":7},{"id":"per_1","sessionID":"ses_1","permission":"bash"},null,"per_2"]"#;
+    let asks: Vec<PermissionAsk> = understood(serde_json::from_str(list).unwrap());
+    let ids: Vec<&str> = asks.iter().map(|ask| ask.id.as_str()).collect();
+    assert_eq!(ids, ["per_1"]);
+}
+
+#[test]
+fn addresses() {
+    let cases = [
+        ("http://127.0.0.1:4096", "http://127.0.0.1:4096/session/status?directory=%2Fw%20x"),
+        ("http://127.0.0.1:4096/", "http://127.0.0.1:4096/session/status?directory=%2Fw%20x"),
+        ("https://host/open/code/", "https://host/open/code/session/status?directory=%2Fw%20x"),
+    ];
+    for (base, expected) in cases {
+        let endpoint =
+            Endpoint { base_url: Url::parse(base).unwrap(), username: "opencode".to_owned(), password: None };
+        let client = Client::new(endpoint, Duration::from_secs(1)).unwrap();
+        let request = client.request(Method::GET, "session/status", "/w x", "").unwrap().build().unwrap();
+        assert_eq!(request.url().as_str(), expected);
+    }
+}

@@ -1,0 +1,49 @@
+//! The end of a turn of which a message was not read.
+
+use longshore_model::{Failure, Outcome};
+
+use crate::api::Fault;
+use crate::redact;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unread {
+    /// The one that the turn is about.
+    First,
+    Joined,
+}
+
+/// What a turn ended as, when there is no answer to one of its messages. `refusal`: why OpenCode did not take it.
+pub(crate) fn unread(outcome: Outcome, which: Unread, refusal: Option<&Fault>) -> Outcome {
+    let why = refusal.map(|fault| {
+        let why = fault.data.message.as_deref().map(redact::public);
+        why.filter(|why| !why.is_empty()).unwrap_or_else(|| "it gave no reason.".to_owned())
+    });
+    let remark = match (which, why) {
+        (Unread::First, Some(why)) => format!(
+            "OpenCode refused the message that began this turn, and answered only what joined it: {why}"
+        ),
+        (Unread::First, None) => {
+            "OpenCode shows no sign of the message that began this turn, and answered only what \
+                                  joined it; look at the session before you send it again."
+                .to_owned()
+        }
+        (Unread::Joined, Some(why)) => {
+            format!("A message that joined this turn was not read, because OpenCode refused it: {why}")
+        }
+        (Unread::Joined, None) => {
+            "A message that joined this turn may not have been read; look at the session before \
+                                   you send it again."
+                .to_owned()
+        }
+    };
+    let after = |text: String| format!("{text} {remark}");
+    let failed = |failure: Failure| Failure { message: after(failure.message), ..failure };
+    match outcome {
+        Outcome::Completed { .. } if which == Unread::First => Outcome::Failed(Failure::new(remark)),
+        Outcome::Completed { remark: None } => Outcome::Completed { remark: Some(remark) },
+        Outcome::Completed { remark: Some(text) } => Outcome::Completed { remark: Some(after(text)) },
+        Outcome::Failed(failure) => Outcome::Failed(failed(failure)),
+        Outcome::AuthRequired(failure) => Outcome::AuthRequired(failed(failure)),
+        Outcome::Canceled { reason } => Outcome::Canceled { reason: after(reason) },
+    }
+}

@@ -1,0 +1,109 @@
+//! Sub-agents that are called in unusual ways: in a session from elsewhere, twice at once, or again after they were
+//! stopped.
+
+use longshore_model::{ChildEvent, SessionId};
+use longshore_testkit::fake_opencode::Gate;
+use serde_json::json;
+
+use super::family::turns;
+use super::stage::{on_stage, stage};
+use super::*;
+
+/// OpenCode takes any session that a model names, also one that is not below the caller's.
+#[tokio::test]
+async fn an_ask_of_a_session_from_elsewhere_stays_open_over_a_gap_and_goes_with_the_turn() {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    let (session, _, mut turn, step) = on_stage(&bench, &gate).await;
+    let (stage, root) = (stage(&bench), session.id.as_str());
+    bench.fake.add_session("ses_old", bench.fake.directory());
+    stage.call(root, &step, "call_1", "ses_old", "running").await;
+    stage.user("ses_old", "msg_c", "told so").await;
+    stage.begin("ses_old", "msg_c1", "msg_c").await;
+    let ask = json!({"id": "per_1", "permission": "bash", "patterns": ["rm"], "metadata": {}, "always": [],
+        "tool": {"messageID": "msg_c1", "callID": "call_x"}});
+    stage.emit("permission.asked", "ses_old", ask).await;
+    let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Asked(_))).await;
+    let reads = |bench: &Bench| bench.fake.log().iter().filter(|request| request.path == "/question").count();
+    let before = reads(&bench);
+    bench.fake.end_streams();
+    bench.fake.requested("GET", "/question", before + 1).await;
+    // The turn tells this after whatever the lists made it tell.
+    stage.text("ses_old", "msg_c1", "so far").await;
+    let is_text = |event: &AgentEvent| {
+        matches!(event, AgentEvent::Child { event, .. }
+            if matches!(&**event, ChildEvent::Report(AgentEvent::Text { .. } | AgentEvent::TextReplaced { .. })))
+    };
+    events.extend(until(&mut turn, is_text).await);
+    let closed = |event: &AgentEvent| matches!(event, AgentEvent::AskClosed { .. });
+    assert!(!events.iter().any(closed), "{events:#?}");
+
+    assert_eq!(bench.fake.open_asks(), ["per_1"]);
+    bench.agent.abort(&session).await.unwrap();
+    assert_eq!(bench.fake.open_asks(), [""; 0], "nothing is left for a later turn to stumble over");
+    all(turn).await;
+    bench.stop().await;
+}
+
+/// A sub-agent that was stopped is called again, and this time somebody else ends it.
+#[tokio::test]
+async fn a_stop_is_forgotten_when_the_sub_agent_is_called_again() {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    let (session, _, mut turn, step) = on_stage(&bench, &gate).await;
+    let (stage, root) = (stage(&bench), session.id.as_str());
+    stage.create("ses_child", root).await;
+    stage.call(root, &step, "call_1", "ses_child", "running").await;
+    stage.user("ses_child", "msg_c", "told so").await;
+    stage.begin("ses_child", "msg_c1", "msg_c").await;
+    let works = |event: &AgentEvent| matches!(event, AgentEvent::Child { event, .. } if matches!(&**event, ChildEvent::Working(_)));
+    let mut events = until(&mut turn, works).await;
+    let child = Session { id: SessionId::parse("ses_child").unwrap(), directory: session.directory.clone() };
+    bench.agent.abort(&child).await.unwrap();
+    stage.finish("ses_child", "msg_c1", "msg_c", "tool-calls").await;
+    stage.idle("ses_child").await;
+    stage.call(root, &step, "call_1", "ses_child", "error").await;
+    stage.call(root, &step, "call_2", "ses_child", "running").await;
+    stage.user("ses_child", "msg_d", "told so").await;
+    stage.begin("ses_child", "msg_d1", "msg_d").await;
+    stage.finish("ses_child", "msg_d1", "msg_d", "tool-calls").await;
+    stage.idle("ses_child").await;
+    stage.call(root, &step, "call_2", "ses_child", "completed").await;
+    gate.open();
+    events.extend(all(turn).await);
+    let ends: Vec<String> = turns(&events, &[]).iter().map(|turn| outcome(&turn.reports)).collect();
+    let failed = "failed: OpenCode ended the turn after a tool call, without a reply.";
+    assert_eq!(ends, ["canceled: The turn was stopped.", failed]);
+    bench.stop().await;
+}
+
+/// There is one task for the two, and it is that of the first call.
+#[tokio::test]
+async fn the_second_of_two_calls_at_once_names_no_task() {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    let (session, _, turn, step) = on_stage(&bench, &gate).await;
+    let (stage, root) = (stage(&bench), session.id.as_str());
+    stage.create("ses_child", root).await;
+    stage.call(root, &step, "call_1", "ses_child", "running").await;
+    stage.user("ses_child", "msg_c", "told so").await;
+    stage.call(root, &step, "call_2", "ses_child", "running").await;
+    stage.user("ses_child", "msg_d", "and so").await;
+    stage.begin("ses_child", "msg_d1", "msg_d").await;
+    stage.text("ses_child", "msg_d1", "both").await;
+    stage.finish("ses_child", "msg_d1", "msg_d", "stop").await;
+    stage.idle("ses_child").await;
+    for call in ["call_1", "call_2"] {
+        stage.call(root, &step, call, "ses_child", "completed").await;
+    }
+    gate.open();
+    let events = all(turn).await;
+    let [child] = turns(&events, &[]).try_into().expect("one turn");
+    assert_eq!((outcome(&child.reports).as_str(), text_of(&child.reports).as_str()), ("completed", "both"));
+    for event in &events {
+        if let AgentEvent::Tool { call, .. } = event {
+            assert_eq!(call.child.is_some(), call.call_id == "call_1", "{call:?}");
+        }
+    }
+    bench.stop().await;
+}

@@ -1,0 +1,97 @@
+//! Turns with sub-agents that are taken up again after a restart of the gateway.
+
+use longshore_engine::port::{ResumedChild, ResumedChildState};
+use longshore_model::{ChildEvent, SessionId};
+use longshore_testkit::fake_opencode::{Gate, Play};
+
+use super::family::{logged, turns};
+use super::*;
+
+/// What the log has of a turn and its sub-agent, as the engine gives it back.
+fn past(events: &[AgentEvent], with_prompt: bool) -> Resume {
+    let mut children = Vec::new();
+    for turn in turns(events, &[]) {
+        let state = if turn.is_over() {
+            ResumedChildState::Over
+        } else {
+            let prompt = turn.prompt.as_deref().filter(|_| with_prompt);
+            let prompt = prompt.map(|prompt| PromptId::parse(prompt).expect("an id"));
+            ResumedChildState::Running { prompt, artifacts: logged(&turn.reports) }
+        };
+        let session = SessionId::parse(&turn.session).expect("an id");
+        children.push(ResumedChild { session, call: turn.start.and_then(|start| start.call), state });
+    }
+    let root = events.iter().filter(|event| !matches!(event, AgentEvent::Child { .. }));
+    Resume { artifacts: logged(root), children, ..Resume::default() }
+}
+
+#[tokio::test]
+async fn a_turn_is_taken_up_again_in_the_middle_of_a_sub_agent() {
+    // How much of the turn the log has, and whether it has the sub-agent's prompt.
+    for (nth, with_prompt) in [(1, true), (3, true), (1, false)] {
+        let bench = Bench::new();
+        let gate = Gate::new();
+        bench.fake.play(&Play::new("task").hold_after("message.part.delta", nth, &gate));
+        let session = bench.session().await;
+        let (prompt, mut turn) = bench.start(&session, "go").await.unwrap();
+        let mut seen = 0;
+        let mut before = Vec::new();
+        while seen < nth {
+            let event = next(&mut turn).await.unwrap();
+            let is_text = matches!(&event, AgentEvent::Child { event, .. }
+                if matches!(&**event, ChildEvent::Report(AgentEvent::Text { .. })));
+            seen += usize::from(is_text);
+            before.push(event);
+        }
+        drop(turn);
+        let known = past(&before, with_prompt);
+        let child = turns(&before, &[]).remove(0);
+        let resume = Some(known);
+        let mut turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+        gate.open();
+        let mut after = Vec::new();
+        while let Some(event) = next(&mut turn).await {
+            after.push(event);
+        }
+        family::check(&after, &[&child.session]);
+        let [rest] = turns(&after, &[&child.session]).try_into().unwrap();
+        assert_eq!(rest.prompt.is_none(), with_prompt, "told once");
+        let mut whole = child.reports;
+        whole.extend(rest.reports);
+        let expected = ("completed".to_owned(), "alpha b bravo c charlie delta e ".to_owned());
+        assert_eq!((outcome(&whole), text_of(&whole)), expected, "{nth}");
+        assert_eq!(outcome(&after), "completed");
+        assert_eq!(bench.fake.prompts().len(), 1);
+        bench.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_told_again_of_a_sub_agent_that_is_over() {
+    let bench = Bench::new();
+    bench.fake.play(&Play::new("task"));
+    let session = bench.session().await;
+    let (prompt, turn) = bench.start(&session, "go").await.unwrap();
+    let events = all(turn).await;
+    let resume = Some(past(&events, true));
+    let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+    let again = all(turn).await;
+    assert_eq!(turns(&again, &[]).len(), 0, "{again:?}");
+    assert!(!again.iter().any(|event| matches!(event, AgentEvent::Tool { .. })), "{again:?}");
+    // The gateway was stopped between the end of the call and the end of the sub-agent.
+    let mut resume = past(&events, true);
+    let child = resume.children[0].session.clone();
+    let running = turns(&events, &[]).remove(0);
+    resume.children[0].state = ResumedChildState::Running {
+        prompt: running.prompt.map(|prompt| PromptId::parse(&prompt).unwrap()),
+        artifacts: logged(&running.reports),
+    };
+    let mut turn = bench.agent.start_turn(request(&session, &prompt, "go", Some(resume))).await.unwrap();
+    let mut again = Vec::new();
+    while let Some(event) = next(&mut turn).await {
+        again.push(event);
+    }
+    let [rest] = turns(&again, &[child.as_str()]).try_into().unwrap();
+    assert_eq!((outcome(&rest.reports), text_of(&rest.reports)), ("completed".to_owned(), String::new()));
+    bench.stop().await;
+}
