@@ -1,16 +1,14 @@
 #!/bin/sh
-# Makes the Python environment of the interop tests: the official A2A SDK and pytest, pinned, under .tools/.
+# Makes the Python environments of the interop tests: an official A2A SDK and pytest, pinned, under .tools/.
 #
 #   tools/install-python.sh           called by `make test`, from anywhere; no arguments
 #
-# Afterwards .tools/venv/bin/python has what tools/python/requirements-interop.txt names. When it already has
-# exactly that, this says nothing and ends at once. PYTHON chooses the interpreter (python3 otherwise).
+# Afterwards .tools/venv/bin/python has what tools/python/requirements-interop.txt names, and .tools/venv03/bin/python
+# what requirements-interop03.txt names: the SDKs of A2A 1.0 and 0.3 do not fit into one environment. What is already
+# exactly that is left alone, without a word. PYTHON chooses the interpreter (python3 otherwise).
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-requirements=$root/tools/python/requirements-interop.txt
-venv=$root/.tools/venv
-stamp=$venv/.installed
 python=${PYTHON:-python3}
 
 fail() {
@@ -18,22 +16,31 @@ fail() {
     exit 1
 }
 
-# The requirements themselves are the stamp: any change of a pin makes the environment anew.
-if cmp -s "$requirements" "$stamp" && [ -x "$venv/bin/python" ]; then
-    exit 0
-fi
+# install name-under-.tools name-under-tools/python
+install() {
+    venv=$root/.tools/$1
+    requirements=$root/tools/python/$2
+    stamp=$venv/.installed
+    # The requirements themselves are the stamp: any change of a pin makes the environment anew.
+    if cmp -s "$requirements" "$stamp" && [ -x "$venv/bin/python" ]; then
+        return
+    fi
 
-command -v "$python" >/dev/null 2>&1 || fail "$python is not on the PATH; the interop tests need Python 3.10 or newer (set PYTHON to its name)"
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail "$python is older than 3.10, which the A2A SDK needs (set PYTHON to a newer one)"
+    command -v "$python" >/dev/null 2>&1 || fail "$python is not on the PATH; the interop tests need Python 3.10 or newer (set PYTHON to its name)"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail "$python is older than 3.10, which the A2A SDK needs (set PYTHON to a newer one)"
 
-sdk=$(sed -n 's/^a2a-sdk[^=]*==//p' "$requirements")
-echo "installing the A2A SDK $sdk for Python and pytest under .tools/venv ($("$python" --version 2>&1)) ..."
-rm -rf "$venv"
-mkdir -p "$root/.tools"
-"$python" -m venv "$venv" || fail "cannot make a virtual environment (on Debian: install python3-venv)"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --requirement "$requirements" \
-    || fail "pip could not install the pinned packages; see its words above (is the index reachable?)"
-"$venv/bin/python" -m pip check --quiet --disable-pip-version-check \
-    || fail "the pins in tools/python/requirements-interop.txt do not fit together"
-echo "  $(grep -c '==' "$requirements") packages"
-cp "$requirements" "$stamp"
+    sdk=$(sed -n 's/^a2a-sdk[^=]*==\([^ ]*\).*/\1/p' "$requirements")
+    echo "installing the A2A SDK $sdk for Python and pytest under .tools/$1 ($("$python" --version 2>&1)) ..."
+    rm -rf "$venv"
+    mkdir -p "$root/.tools"
+    "$python" -m venv "$venv" || fail "cannot make a virtual environment (on Debian: install python3-venv)"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --requirement "$requirements" \
+        || fail "pip could not install the pinned packages; see its words above (is the index reachable?)"
+    "$venv/bin/python" -m pip check --quiet --disable-pip-version-check \
+        || fail "the pins in tools/python/$2 do not fit together"
+    echo "  $(grep -c '^[^#].*==' "$requirements") packages"
+    cp "$requirements" "$stamp"
+}
+
+install venv requirements-interop.txt
+install venv03 requirements-interop03.txt
