@@ -206,18 +206,24 @@ impl Driver {
         self.joins.shut().await;
         self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
         self.is_stopped = true;
-        self.given_up = Some(GivenUp { outcome, until: Instant::now() + LAST_WORDS });
-        self.abort(None).await;
+        let until = Instant::now() + LAST_WORDS;
+        self.given_up = Some(GivenUp { outcome, until });
+        self.abort(None, until).await;
     }
 
-    async fn abort(&self, member: Option<usize>) {
+    /// Stops what runs in a session of the family, within the time that is left for it.
+    async fn abort(&self, member: Option<usize>, until: Instant) {
         let session = self.family.session_of(member);
         // When it fails twice, the next turn waits for the session to be idle, and says that it is busy.
         for _ in 0..2 {
-            match self.client.abort(&self.session.directory, session.as_str()).await {
-                Ok(()) => return,
-                Err(cause) => {
+            match timeout_at(until, self.client.abort(&self.session.directory, session.as_str())).await {
+                Ok(Ok(())) => return,
+                Ok(Err(cause)) => {
                     tracing::warn!(%session, %cause, "a turn that was given up could not be stopped");
+                }
+                Err(_) => {
+                    tracing::warn!(%session, "a turn that was given up could not be stopped in time");
+                    return;
                 }
             }
         }

@@ -168,8 +168,8 @@ impl Actor {
         let state = self.writer.task().status.state;
         // From here on the store answers for this task, and whoever asks its owner for something is told so. Its places
         // in the lanes are kept until the agent is quiet.
-        let Self { around, registration, inbox, place, children, .. } = self;
-        drop((inbox, registration));
+        let Self { around, registration, inbox, place, children, asks, joins, parked, .. } = self;
+        drop((inbox, registration, asks, joins, parked));
         if let Stop::Over = stop {
             let abort = async {
                 if let Some(Prompted { record, running, .. }) = &prompted

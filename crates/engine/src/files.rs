@@ -16,6 +16,10 @@ use crate::{lifecycle, names};
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(5);
 
+/// How often a file is tried to be kept, which takes half a minute. A turn does not wait for ever for a store that takes
+/// everything but its file.
+const TRIES: u32 = 12;
+
 /// Whose files are kept, and which are known already.
 #[derive(Clone, Debug)]
 pub(crate) struct Keeper {
@@ -60,10 +64,10 @@ impl Keeper {
             return Some(lifecycle::file_dropped(block, name, text));
         }
         let mut pause = RETRY_FIRST;
-        loop {
+        for attempt in 1.. {
             match self.put(&around, &block, file.clone()).await {
                 Ok(event) => return Some(event),
-                Err(error) if error.retry() == Retry::Later => {
+                Err(error) if error.retry() == Retry::Later && attempt < TRIES => {
                     tracing::warn!(task = %self.task, error = ?error, "a file cannot be kept now; will try again");
                     tokio::select! {
                         () = around.tasks.stopping().cancelled() => return None,
@@ -77,6 +81,7 @@ impl Keeper {
                 }
             }
         }
+        None
     }
 
     async fn put(&self, around: &Surroundings, block: &BlockRef, file: AgentFile) -> Result<TaskEvent> {

@@ -63,6 +63,7 @@ struct OnItsWay {
 /// A message whose fate is known, and who is to be told.
 pub(crate) struct Arrived {
     pub(crate) message: Message,
+    pub(crate) key: IdempotencyKey,
     replies: Vec<Reply>,
 }
 
@@ -131,8 +132,8 @@ impl Joins {
     /// The fate of a message is known. Dropping what this gives tells its givers that the task takes no message now.
     pub(crate) fn arrived(&mut self, prompt: &PromptId) -> Option<Arrived> {
         let place = self.on_their_way.iter().position(|known| known.prompt == *prompt)?;
-        let OnItsWay { message, replies, .. } = self.on_their_way.remove(place);
-        Some(Arrived { message, replies })
+        let OnItsWay { message, key, replies, .. } = self.on_their_way.remove(place);
+        Some(Arrived { message, key, replies })
     }
 
     /// The next step of any message. Cancel safe; waits for ever while there is none.

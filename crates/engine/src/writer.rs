@@ -38,6 +38,7 @@ pub(crate) struct Writer {
     pending_bytes: usize,
     pending_asks: Vec<AskChange>,
     pending_join: Option<IdempotencyKey>,
+    pending_withdrawal: Option<IdempotencyKey>,
     /// What earlier turns of the task had used, and what this one has, as far as the agent has told.
     usage_before: Usage,
     usage: Option<Usage>,
@@ -65,6 +66,7 @@ impl Writer {
             pending_bytes: 0,
             pending_asks: Vec::new(),
             pending_join: None,
+            pending_withdrawal: None,
             usage_before,
             usage: None,
         }
@@ -122,6 +124,12 @@ impl Writer {
         self.pending_join = Some(key);
     }
 
+    /// An event that withdraws a message that had joined. Whoever sends it again is heard.
+    pub(crate) fn push_withdrawal(&mut self, event: TaskEvent, key: IdempotencyKey) {
+        self.push(event);
+        self.pending_withdrawal = Some(key);
+    }
+
     pub(crate) fn push(&mut self, mut event: TaskEvent) {
         if event.is_terminal() {
             // What was asked ends with the task, and whoever waits to answer hears of it.
@@ -167,6 +175,7 @@ impl Writer {
             turn,
             asks: std::mem::take(&mut self.pending_asks),
             joined: self.pending_join.take(),
+            forgotten: self.pending_withdrawal.take(),
         };
         self.append(append).await?;
         let first = self.head.next();

@@ -274,6 +274,11 @@ impl Kept {
         if append.turn.is_some() {
             row.turn = append.turn;
         }
+        if let Some(key) = append.forgotten
+            && let Some(keys) = self.keys.get_mut(&row.owner)
+        {
+            keys.remove(&key.digest, &append.task);
+        }
         if let Some(key) = append.joined {
             let keys = self.keys.entry(row.owner.clone()).or_default();
             keys.drop_expired(key.valid_since, rules::EXPIRED_KEYS);

@@ -6,10 +6,10 @@
 use longshore_model::{
     AgentEvent, ChildEvent, ChildStart, Outcome, PromptId, SessionId, ToolCall, ToolStatus,
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::family::{Live, State};
-use super::{Driver, FIRST_RETRY, Unheard};
+use super::{Driver, FIRST_RETRY, LAST_WORDS, Unheard};
 use crate::api::StoredMessage;
 use crate::client::CallError;
 use crate::outcome;
@@ -68,7 +68,7 @@ impl Driver {
             {
                 // It stays the caller's to go on without it.
                 live.given_up = Some(outcome);
-                self.abort(Some(at)).await;
+                self.abort(Some(at), Instant::now() + LAST_WORDS).await;
             } else if let Some(returned) = live.returned.as_mut().filter(|returned| !returned.is_looked_into)
             {
                 returned.is_looked_into = true;

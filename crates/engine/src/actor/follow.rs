@@ -84,7 +84,8 @@ impl Actor {
                     self.expire_asks(&session).await?;
                     Taken::default()
                 }
-                () = limit.reached() => {
+                // An end that is known is not overtaken by the limit.
+                () = limit.reached(), if held.is_none() => {
                     let limit = self.around.config.turn_timeout.unwrap_or_default();
                     return Err(self.fail_with(too_long(limit)).await);
                 }
@@ -237,7 +238,7 @@ impl Actor {
                     Err(error) => {
                         let withdrawn = lifecycle::withdrawn(self.writer.task(), arrived.message.id.clone());
                         record.joined.retain(|joined| *joined != prompt);
-                        self.writer.push(withdrawn);
+                        self.writer.push_withdrawal(withdrawn, arrived.key.clone());
                         self.flush(Some(record.clone())).await?;
                         Err(error)
                     }

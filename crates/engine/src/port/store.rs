@@ -194,6 +194,8 @@ pub struct Append {
     pub asks: Vec<AskChange>,
     /// The send that joins the task with these events: the same one again leads here.
     pub joined: Option<IdempotencyKey>,
+    /// The send that had joined and is withdrawn: the same one again is a new one.
+    pub forgotten: Option<IdempotencyKey>,
 }
 
 /// A change to an ask, made in the same step as the events that tell of it.

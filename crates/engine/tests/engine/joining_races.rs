@@ -169,3 +169,25 @@ async fn the_session_that_a_message_names_counts_for_its_delivery() {
     soon(turn.joined()).await;
     assert_eq!(soon(sent).await.unwrap().unwrap(), turn.request.task);
 }
+
+#[tokio::test]
+async fn a_steered_message_that_did_not_arrive_can_be_sent_again() {
+    let mut h = start();
+    let first = h.send("c", "m1").await;
+    let mut turn = h.turn().await;
+    let steered = || {
+        let mut command = message("c", "m2");
+        command.wishes.delivery = Delivery::Steer;
+        command
+    };
+    let sent = send(&h, steered());
+    let Steering { expected, go, sent: told, .. } = turn.steering.recv().await.unwrap();
+    expected.send(()).unwrap();
+    go.await.unwrap();
+    told.send(Err(away())).unwrap();
+    soon(sent).await.unwrap().unwrap_err();
+    let again = send(&h, steered());
+    soon(turn.joined()).await;
+    assert_eq!(soon(again).await.unwrap().unwrap(), first.task);
+    assert_eq!(h.task(&first.task).await.history.len(), 2);
+}

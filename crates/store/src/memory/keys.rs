@@ -28,6 +28,14 @@ impl Keys {
         self.by_age.insert((at, digest));
     }
 
+    /// Forgets the key, if it stands for this task.
+    pub(super) fn remove(&mut self, digest: &Digest, task: &TaskId) {
+        if let Some((_, at)) = self.tasks.get(digest).filter(|(known, _)| known == task).cloned() {
+            self.tasks.remove(digest);
+            self.by_age.remove(&(at, *digest));
+        }
+    }
+
     /// Drops the oldest keys from before `valid_since`, at most `limit`.
     pub(super) fn drop_expired(&mut self, valid_since: Timestamp, limit: u32) {
         for _ in 0..limit {

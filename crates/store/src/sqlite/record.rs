@@ -63,6 +63,7 @@ pub(super) struct Batch {
     pub(super) turn: Option<TurnText>,
     pub(super) asks: Vec<AskText>,
     pub(super) joined: Option<IdempotencyKey>,
+    pub(super) forgotten: Option<IdempotencyKey>,
 }
 
 impl Batch {
@@ -83,6 +84,7 @@ impl Batch {
             turn: append.turn.map(TurnText::of).transpose()?,
             asks: asks?,
             joined: append.joined,
+            forgotten: append.forgotten,
         })
     }
 

@@ -99,6 +99,16 @@ pub(super) fn append(db: &Connection, batch: &Batch) -> Outcome<Appended> {
     if let Some(snapshot) = &batch.snapshot {
         put_snapshot(db, ordinal, new_head, snapshot)?;
     }
+    if let Some(key) = &batch.forgotten {
+        db.prepare_cached(
+            "DELETE FROM idempotency WHERE owner = :owner AND digest = :digest AND task = :task",
+        )?
+        .execute(named_params! {
+            ":owner": task.owner.as_str(),
+            ":digest": key.digest,
+            ":task": ordinal,
+        })?;
+    }
     if let Some(key) = &batch.joined {
         put_key(db, &task.owner, key, ordinal, batch.at)?;
     }

@@ -62,9 +62,17 @@ pub(super) async fn a_send_that_joined_a_task_leads_to_it(fixture: &dyn Fixture)
         let found = store.earlier_send(&owner(owner_name), &key).await.expect("a read");
         assert_eq!(found, expected.map(task_id), "{key:?} {owner_name}");
     }
+    // A withdrawal from another task leaves it alone.
+    made(&store, create_in("other", "c", 6)).await;
+    let elsewhere = Append { forgotten: Some(key(9, 0)), ..append("other", 1, vec![chunk("z")]) };
+    appended(&store, elsewhere).await;
+    assert_eq!(store.earlier_send(&ada(), &key(9, 0)).await.expect("a read"), Some(task_id("task")));
     // The same send, made a task of by somebody who did not look, leads there too.
     let again = Create { idempotency: Some(key(9, 0)), ..create_in("twin", "c", 6) };
     assert_eq!(store.create(again).await.expect("a send may come twice"), existing("task"));
+    let withdrawn = Append { forgotten: Some(key(9, 0)), ..append("task", 2, vec![chunk("w")]) };
+    appended(&store, withdrawn).await;
+    assert_eq!(store.earlier_send(&ada(), &key(9, 0)).await.expect("a read"), None);
 }
 
 pub(super) async fn what_is_no_send_has_no_key(fixture: &dyn Fixture) {

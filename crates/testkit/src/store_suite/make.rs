@@ -145,6 +145,7 @@ pub fn append(task: &str, expected: u64, events: Vec<TaskEvent>) -> Append {
         turn: None,
         asks: Vec::new(),
         joined: None,
+        forgotten: None,
     }
 }
 

@@ -119,6 +119,7 @@ pub async fn replay(fixture: &dyn Fixture, script: Script) {
             turn: batch.turn,
             asks: batch.asks,
             joined: None,
+            forgotten: None,
         };
         appended(&store, append).await;
         expected.check(&store).await;
