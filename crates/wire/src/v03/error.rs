@@ -75,12 +75,14 @@ pub fn jsonrpc(id: &Id, error: &Error) -> Bytes {
     })
 }
 
-/// The body of a failed REST request. Old clients look for the text under one of two names, by who they think wrote it.
+/// The body of a failed REST request. Old clients look for the text under one of two names, by who they think wrote it;
+/// those for JavaScript know an error by its JSON-RPC code alone.
 pub fn rest_body(error: &Error) -> Bytes {
     let mut out = Vec::with_capacity(320);
     let mut body = ObjectWriter::begin(&mut out);
     body.text("message", error.message());
     body.text("error", error.message());
+    body.number("code", row(error.kind()).code);
     write_facts(&mut body, error);
     body.end();
     out.into()

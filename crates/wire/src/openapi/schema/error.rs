@@ -82,7 +82,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
             "description": "Why a request of 0.3 failed. The text stands under both names, since clients look for either.",
             "allOf": [
                 reference("V03ErrorFacts"),
-                {"type": "object", "required": ["message", "error"], "properties": {"message": text, "error": text}},
+                {"type": "object", "required": ["message", "error", "code"], "properties": {"message": text, "error": text, "code": {"type": "integer"}}},
             ],
         }),
     );
