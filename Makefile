@@ -16,6 +16,7 @@ ARGS ?=
 TOOLS := $(CURDIR)/.tools
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 VENV_PYTHON := $(TOOLS)/venv/bin/python
+VENV03_PYTHON := $(TOOLS)/venv03/bin/python
 CARGO_DENY_VERSION := 0.20.2
 # One that is installed on the machine is used; otherwise it is built once, under .tools/.
 CARGO_DENY := $(or $(shell command -v cargo-deny 2>/dev/null),$(TOOLS)/cargo/bin/cargo-deny)
@@ -104,11 +105,16 @@ else
 endif
 
 .PHONY: interop
-interop: opencode python ## Run the tests with the official A2A client for Python.
-	$(call say,Interop tests with the official Python client)
+interop: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore
+interop: opencode python node-clients ## Run the tests with the official A2A clients of both lines: Python, JavaScript.
 	@# As the tests above build it: `cargo build` would choose other features and compile everything again.
 	cargo test --workspace --locked --no-run --quiet
-	LONGSHORE_BIN='$(abspath $(TARGET))/debug/longshore' $(VENV_PYTHON) -m pytest interop/python
+	$(call say,Interop tests with the JavaScript clients of A2A 1.0 and 0.3)
+	node --test --test-reporter=spec interop/js/operations.test.mjs
+	$(call say,Interop tests with the Python client of A2A 0.3)
+	$(VENV03_PYTHON) -m pytest interop/python03
+	$(call say,Interop tests with the Python client of A2A 1.0)
+	$(VENV_PYTHON) -m pytest interop/python
 
 .PHONY: docs
 docs: ## Write docs/configuration.md anew from the table of settings.
@@ -120,8 +126,12 @@ opencode: ## Install the pinned OpenCode and its rg under .tools/.
 	@tools/install-opencode.sh
 
 .PHONY: python
-python: ## Install the official A2A client for Python and pytest under .tools/.
+python: ## Install the official A2A clients for Python and pytest under .tools/.
 	@tools/install-python.sh
+
+.PHONY: node-clients
+node-clients: ## Install the official A2A clients for JavaScript under .tools/.
+	@tools/install-node-clients.sh
 
 $(TOOLS)/cargo/bin/cargo-deny:
 	$(call say,Installing cargo-deny $(CARGO_DENY_VERSION) under .tools/ once (about three minutes))

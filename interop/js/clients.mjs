@@ -1,0 +1,143 @@
+// The official clients of both lines behind one set of words, so that one table of tests serves both.
+//
+// What a client gives is shown as plain JSON in the words of its own line; `state`, `texts` and `kind` read it.
+
+import { randomUUID } from 'node:crypto';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+
+import { ROOT } from './gateway.mjs';
+
+const require = createRequire(join(ROOT, '.tools', 'node-clients', 'package.json'));
+
+export const BINDINGS = ['JSONRPC', 'HTTP+JSON'];
+
+// A client that has nothing but the URL of the gateway and a token: the rest it has from the public card.
+async function connect(sdk, gateway, binding, { token = gateway.token, path, legacy, ...clientConfig } = {}) {
+  const fetchImpl = (url, options = {}) => {
+    const headers = new Headers(options.headers);
+    headers.set('Authorization', `Bearer ${token}`);
+    return fetch(url, { ...options, headers });
+  };
+  const legacyCompat = legacy ? { enabled: true } : undefined;
+  const Transport = binding === 'JSONRPC' ? sdk.JsonRpcTransportFactory : sdk.RestTransportFactory;
+  const factory = new sdk.ClientFactory({
+    transports: [new Transport({ fetchImpl, legacyCompat })],
+    preferredTransports: [binding],
+    clientConfig,
+    // The public card needs no credential.
+    cardResolver: new sdk.DefaultAgentCardResolver({ legacyCompat }),
+  });
+  return factory.createFromUrl(gateway.url, path);
+}
+
+async function* map(stream, change) {
+  for await (const event of stream) yield change(event);
+}
+
+// Over REST of 0.3 both clients read `append` and then leave it out of what they give: each update looks whole.
+const losesAppend = (binding) => binding === 'HTTP+JSON';
+
+function version1() {
+  const types = require('a2a-v1');
+  const errors = require('a2a-v1/errors');
+  const sdk = require('a2a-v1/client');
+  const request = (text, ids) =>
+    types.SendMessageRequest.fromJSON({
+      message: { messageId: randomUUID(), role: 'ROLE_USER', parts: [{ text }], ...ids },
+    });
+  // The client's own default decides whether to wait.
+  const message = (text, ids) => ({ ...request(text, ids), configuration: undefined });
+  const event = (value) => types.StreamResponse.toJSON(value);
+  const task = (value) => types.Task.toJSON(value);
+  return {
+    name: '@a2a-js/sdk 1.x',
+    final: false,
+    lists: true,
+    losesAppend: () => false,
+    connect: (...about) => connect(sdk, ...about),
+    card: (client) => client.getAgentCard(),
+    send: async (client, text, ids) => task(await client.sendMessage(message(text, ids))),
+    stream: (client, text, ids) => map(client.sendMessageStream(message(text, ids)), event),
+    get: async (client, id, historyLength) => task(await client.getTask({ tenant: '', id, historyLength })),
+    cancel: async (client, id) => task(await client.cancelTask({ tenant: '', id, metadata: undefined })),
+    resubscribe: (client, id) => map(client.resubscribeTask({ tenant: '', id }), event),
+    list: async (client, filter) =>
+      types.ListTasksResponse.toJSON(await client.listTasks(types.ListTasksRequest.fromJSON(filter))),
+    state: (status) => status.state.replace('TASK_STATE_', '').toLowerCase().replace('_', '-'),
+    kind: (said) => Object.keys(said)[0],
+    value: (said) => Object.values(said)[0],
+    refused: (name) => (error) => error instanceof errors[name],
+  };
+}
+
+// The same client as one of 0.3: what its legacy mode gives has the shapes of 1.0.
+function version1Legacy() {
+  const line = version1();
+  const path = '/a2a/0.3/.well-known/agent-card.json';
+  return {
+    ...line,
+    name: '@a2a-js/sdk 1.x in its legacy mode',
+    old: true,
+    lists: false,
+    losesAppend,
+    connect: (gateway, binding, options) => line.connect(gateway, binding, { ...options, path, legacy: true }),
+  };
+}
+
+function version03() {
+  const sdk = require('a2a-v03/client');
+  const message = (text, ids) => ({
+    message: { kind: 'message', messageId: randomUUID(), role: 'user', parts: [{ kind: 'text', text }], ...ids },
+  });
+  const kinds = { task: 'task', 'status-update': 'statusUpdate', 'artifact-update': 'artifactUpdate' };
+  return {
+    name: '@a2a-js/sdk 0.3.x',
+    old: true,
+    final: true,
+    lists: false,
+    losesAppend,
+    connect: (...about) => connect(sdk, ...about),
+    card: (client) => client.getAgentCard(),
+    send: (client, text, ids) => client.sendMessage(message(text, ids)),
+    stream: (client, text, ids) => client.sendMessageStream(message(text, ids)),
+    get: (client, id, historyLength) => client.getTask({ id, historyLength }),
+    cancel: (client, id) => client.cancelTask({ id }),
+    resubscribe: (client, id) => client.resubscribeTask({ id }),
+    state: (status) => status.state,
+    kind: (said) => kinds[said.kind],
+    value: (said) => said,
+    refused: (name) => (error) => error instanceof sdk[name],
+    // It looks for a stream before it looks for an error in the body.
+    streamRefused: (binding) => binding === 'JSONRPC' && /Expected 'text\/event-stream'/,
+  };
+}
+
+export const LINES = [version1(), version1Legacy(), version03()];
+
+export const textOf = (parts) => parts.map((part) => part.text ?? '').join('');
+
+// The text of each artifact of a task.
+export const texts = (task) => (task.artifacts ?? []).map((artifact) => textOf(artifact.parts));
+
+// The task that a reader of the events ends with, by the rules of the protocol.
+export function fold(line, binding, events) {
+  const [first, ...updates] = events;
+  if (line.kind(first) !== 'task') throw new Error(`expected a task first, got ${JSON.stringify(first)}`);
+  const task = structuredClone(line.value(first));
+  task.artifacts ??= [];
+  for (const said of updates) {
+    const update = line.value(said);
+    if (line.kind(said) === 'statusUpdate') {
+      task.status = update.status;
+      continue;
+    }
+    if (line.kind(said) !== 'artifactUpdate') throw new Error(`expected an update, got ${JSON.stringify(said)}`);
+    const { artifact, append } = update;
+    const at = task.artifacts.findIndex((known) => known.artifactId === artifact.artifactId);
+    if (at < 0) task.artifacts.push(structuredClone(artifact));
+    else if (append || line.losesAppend(binding)) task.artifacts[at].parts.push(...artifact.parts);
+    else task.artifacts[at] = structuredClone(artifact);
+  }
+  return task;
+}
