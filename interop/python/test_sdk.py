@@ -12,6 +12,7 @@ from a2a.client.client_factory import ClientFactory
 from a2a.client.errors import A2AClientError
 from a2a.types import (
     CancelTaskRequest,
+    GetExtendedAgentCardRequest,
     GetTaskRequest,
     ListTasksRequest,
     Role,
@@ -33,12 +34,19 @@ async def test_the_card_names_both_bindings_and_what_opens_them(card):
     assert card.name
     assert card.capabilities.streaming
     assert not card.capabilities.push_notifications
-    assert {interface.protocol_binding for interface in card.supported_interfaces} == {'JSONRPC', 'HTTP+JSON'}
-    assert {interface.protocol_version for interface in card.supported_interfaces} == {'1.0'}
+    interfaces = {(interface.protocol_binding, interface.protocol_version) for interface in card.supported_interfaces}
+    assert interfaces == {(binding, version) for binding in ('JSONRPC', 'HTTP+JSON') for version in ('1.0', '0.3')}
     assert card.skills and all(skill.id and skill.description and skill.tags for skill in card.skills)
     schemes = [scheme.http_auth_security_scheme.scheme.lower() for scheme in card.security_schemes.values()]
     assert schemes == ['bearer']
     assert card.security_requirements
+
+
+async def test_the_extended_card_is_the_public_one_and_more(connect, card):
+    extended = await connect().get_extended_agent_card(GetExtendedAgentCardRequest())
+    assert extended.name == card.name
+    assert {skill.id for skill in extended.skills} >= {skill.id for skill in card.skills}
+    assert extended.ByteSize() > card.ByteSize()
 
 
 async def test_send_waits_for_the_end_and_get_gives_the_same_task(connect):
