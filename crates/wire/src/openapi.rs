@@ -10,6 +10,7 @@ use longshore_model::card::AuthScheme;
 use serde_json::{Map, Value, json};
 
 use crate::contract::{Audience, Deployment};
+use crate::surface::Line;
 use crate::v1::card::API_KEY_HEADER;
 
 mod example;
@@ -31,14 +32,14 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
         "openapi": "3.1.0",
         "info": info(deployment),
         "servers": [{"url": deployment.public_url.trim_end_matches('/')}],
-        "tags": path::tags(deployment, audience),
+        "tags": path::tags(audience),
         "paths": paths,
     });
     let mut components = Map::new();
     // Responses hold schemas, so they are looked through for names too.
-    let mut responses = response::all(deployment);
+    let mut responses = response::all();
     keep_used(&mut responses, "responses", &[&document["paths"]]);
-    let mut schemas = schema::all(&deployment.lines);
+    let mut schemas = schema::all(&Line::ALL);
     let named = Value::Object(responses.clone());
     keep_used(&mut schemas, "schemas", &[&document["paths"], &named]);
     components.insert("schemas".to_owned(), Value::Object(schemas));
@@ -52,9 +53,8 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
 }
 
 fn info(deployment: &Deployment) -> Value {
-    let versions: Vec<&str> = deployment.lines.iter().map(|line| line.version()).collect();
-    let bases = deployment.lines.iter().map(|line| format!("only {} under {}", line.version(), line.base()));
-    let bases: Vec<String> = bases.collect();
+    let versions = Line::ALL.map(Line::version);
+    let bases = Line::ALL.map(|line| format!("only {} under {}", line.version(), line.base()));
     let description =
         format!("{} A2A {}; {}.", deployment.description, versions.join(" and "), bases.join(", "));
     json!({"title": deployment.title, "version": deployment.version, "description": description})

@@ -13,7 +13,7 @@ use crate::v1::extension::METHODS;
 pub fn compatibility_profile(deployment: &Deployment, line: Line) -> Value {
     let mut document = profile(deployment, line);
     document["default_protocol_version"] = json!(deployment.default_line(line).version());
-    document["supported_protocol_versions"] = json!(versions(deployment));
+    document["supported_protocol_versions"] = json!(versions());
     document["protocol_compatibility"] = protocol_compatibility(deployment, line);
     document["core"] = core(line);
     document["extension_retention"] = Value::Object(extension_retention(deployment, line));
@@ -23,8 +23,8 @@ pub fn compatibility_profile(deployment: &Deployment, line: Line) -> Value {
     document
 }
 
-pub(super) fn versions(deployment: &Deployment) -> Vec<&'static str> {
-    deployment.lines.iter().map(|line| line.version()).collect()
+pub(super) fn versions() -> [&'static str; 2] {
+    Line::ALL.map(Line::version)
 }
 
 pub(super) fn core(line: Line) -> Value {
@@ -34,11 +34,11 @@ pub(super) fn core(line: Line) -> Value {
 
 pub(super) fn protocol_compatibility(deployment: &Deployment, line: Line) -> Value {
     let default = deployment.default_line(line);
-    let entry = |line: &Line| {
-        let (features, gaps) = told(*line);
+    let entry = |line: Line| {
+        let (features, gaps) = told(line);
         let value = json!({
             "enabled": true,
-            "default": *line == default,
+            "default": line == default,
             "status": "supported",
             "supported_features": features,
             "known_gaps": gaps,
@@ -47,12 +47,12 @@ pub(super) fn protocol_compatibility(deployment: &Deployment, line: Line) -> Val
     };
     json!({
         "default_protocol_version": default.version(),
-        "supported_protocol_versions": versions(deployment),
+        "supported_protocol_versions": versions(),
         "missing_version": match deployment.missing_version {
             MissingVersion::ByRequest => "line_of_method_or_path",
             MissingVersion::V03 => "0.3",
         },
-        "versions": deployment.lines.iter().map(entry).collect::<Map<_, _>>(),
+        "versions": Line::ALL.map(entry).into_iter().collect::<Map<_, _>>(),
     })
 }
 

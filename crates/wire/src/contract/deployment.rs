@@ -16,8 +16,6 @@ pub struct Deployment {
     /// Where clients reach the gateway, without a slash at the end.
     pub public_url: String,
     pub documentation_url: Option<String>,
-    /// The lines that are served, at least one.
-    pub lines: Vec<Line>,
     pub missing_version: MissingVersion,
     /// What credentials are taken, in any order and as often as they come.
     pub schemes: Vec<AuthScheme>,
@@ -85,7 +83,6 @@ impl Default for Deployment {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             public_url: "http://127.0.0.1:8000".to_owned(),
             documentation_url: None,
-            lines: Line::ALL.to_vec(),
             missing_version: MissingVersion::default(),
             schemes: vec![AuthScheme::Bearer],
             more_input_modes: Vec::new(),

@@ -21,7 +21,6 @@ pub(crate) fn full() -> Deployment {
         version: "3.2.1".to_owned(),
         public_url: "https://agent.example.com/a/".to_owned(),
         documentation_url: Some("https://example.com/agent".to_owned()),
-        lines: Line::ALL.to_vec(),
         missing_version: MissingVersion::V03,
         schemes: vec![AuthScheme::ApiKey, AuthScheme::Basic, AuthScheme::Bearer, AuthScheme::Bearer],
         more_input_modes: vec!["application/x-log".to_owned(), "text/plain".to_owned()],

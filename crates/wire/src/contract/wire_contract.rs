@@ -26,7 +26,7 @@ pub fn wire_contract(deployment: &Deployment, line: Line) -> Value {
     json!({
         "protocol_version": line.version(),
         "default_protocol_version": deployment.default_line(line).version(),
-        "supported_protocol_versions": versions(deployment),
+        "supported_protocol_versions": versions(),
         "protocol_compatibility": protocol_compatibility(deployment, line),
         "profile": profile::summary(deployment, line),
         "preferred_transport": preferred,

@@ -3,7 +3,6 @@
 use serde_json::{Map, Value, json};
 
 use super::schema::Dialect;
-use crate::contract::Deployment;
 use crate::surface::{Line, OPERATIONS};
 use crate::v1::method::Method;
 
@@ -43,9 +42,9 @@ fn text_message(dialect: Dialect, id: &str, text: &str) -> Value {
 }
 
 /// Bodies of calls.
-pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
+pub(super) fn calls() -> Map<String, Value> {
     let mut examples = Map::new();
-    for line in &deployment.lines {
+    for line in Line::ALL {
         let (dialect, word) = match line {
             Line::V1 => (Dialect::V1, "v1"),
             Line::V03 => (Dialect::V03Rpc, "v03"),
@@ -60,7 +59,7 @@ pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
                 Method::ListTasks => json!({"pageSize": 20}),
                 _ => continue,
             };
-            let value = call(operation.jsonrpc(*line), &params);
+            let value = call(operation.jsonrpc(line), &params);
             let name = format!("{word}_{}", operation.method.as_str());
             examples.extend([entry(&name, operation.summary, &value)]);
         }

@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use super::schema::{self, Dialect, list_fields, reference};
-use crate::contract::Deployment;
 use crate::extension::HEADER;
 use crate::surface::Line;
 
@@ -19,8 +18,8 @@ pub(super) fn of_line(line: Line) -> Vec<Value> {
     vec![version(&[line]), extensions()]
 }
 
-pub(super) fn of_rpc(deployment: &Deployment) -> Vec<Value> {
-    vec![version(&deployment.lines), extensions(), last_event_id()]
+pub(super) fn of_rpc() -> Vec<Value> {
+    vec![version(&Line::ALL), extensions(), last_event_id()]
 }
 
 pub(super) fn of_list(dialect: Dialect) -> Vec<Value> {

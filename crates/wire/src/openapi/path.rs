@@ -15,23 +15,22 @@ pub(super) fn all(deployment: &Deployment, audience: Audience) -> Map<String, Va
     let mut paths = Map::new();
     for route in &ROUTES {
         let is_seen = route.access == Access::Anybody || audience == Audience::Authenticated;
-        let is_served = route.line.is_none_or(|line| deployment.lines.contains(&line));
-        if is_seen && is_served {
+        if is_seen {
             for verb in route.verbs {
                 let operation = of_route(deployment, route, *verb);
                 add(&mut paths, Endpoint { verb: *verb, path: route.path }, operation);
             }
-            paths[route.path]["servers"] = servers(deployment, lines_of(deployment, route));
+            paths[route.path]["servers"] = servers(deployment, lines_of(route));
         }
     }
     if audience == Audience::Anonymous {
         return paths;
     }
-    for line in &deployment.lines {
+    for line in Line::ALL {
         for operation in &OPERATIONS {
-            for endpoint in operation.rest(*line) {
-                add(&mut paths, *endpoint, of_operation(operation, *line, *endpoint));
-                paths[endpoint.path]["servers"] = servers(deployment, &[*line]);
+            for endpoint in operation.rest(line) {
+                add(&mut paths, *endpoint, of_operation(operation, line, *endpoint));
+                paths[endpoint.path]["servers"] = servers(deployment, &[line]);
             }
         }
     }
@@ -55,21 +54,21 @@ fn servers(deployment: &Deployment, lines: &[Line]) -> Value {
 }
 
 /// The lines under whose bases a route is served too.
-fn lines_of<'a>(deployment: &'a Deployment, route: &'a Route) -> &'a [Line] {
+fn lines_of(route: &Route) -> &[Line] {
     match (route.served, &route.line) {
         (Served::Rpc | Served::Card, Some(line)) => std::slice::from_ref(line),
-        (Served::Rpc | Served::Card, None) => &deployment.lines,
+        (Served::Rpc | Served::Card, None) => &Line::ALL,
         _ => &[],
     }
 }
 
-pub(super) fn tags(deployment: &Deployment, audience: Audience) -> Vec<Value> {
+pub(super) fn tags(audience: Audience) -> Vec<Value> {
     let mut tags = vec![json!({"name": DISCOVERY, "description": "What can be learnt about this gateway."})];
     if audience == Audience::Authenticated {
         tags.push(json!({"name": RPC, "description": "All operations of both lines, and the methods of extensions."}));
-        for line in &deployment.lines {
+        for line in Line::ALL {
             let version = line.version();
-            tags.push(json!({"name": tag(*line), "description": format!("The HTTP+JSON binding of A2A {version}.")}));
+            tags.push(json!({"name": tag(line), "description": format!("The HTTP+JSON binding of A2A {version}.")}));
         }
     }
     tags
@@ -191,21 +190,21 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
     let responses = match route.served {
         Served::Rpc => {
             entry["tags"] = json!([RPC]);
-            entry["parameters"] = json!(parameter::of_rpc(deployment));
+            entry["parameters"] = json!(parameter::of_rpc());
             entry["requestBody"] = json!({
                 "required": true,
                 "content": {
                     "application/json": {
                         "schema": reference("JsonRpcRequest"),
-                        "examples": example::calls(deployment),
+                        "examples": example::calls(),
                     },
                 },
             });
             entry["x-a2a-extension-contracts"] = Value::Object(extension::contracts(deployment));
-            response::rpc(deployment)
+            response::rpc()
         }
         Served::Card => {
-            entry["parameters"] = json!([parameter::version(&deployment.lines), parameter::if_none_match()]);
+            entry["parameters"] = json!([parameter::version(&Line::ALL), parameter::if_none_match()]);
             let both = json!({"anyOf": [reference("AgentCard"), reference("V03AgentCard")]});
             card(&both, verb)
         }

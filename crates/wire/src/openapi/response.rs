@@ -6,22 +6,21 @@ use longshore_model::ErrorKind;
 use serde_json::{Map, Value, json};
 
 use super::schema::reference;
-use crate::contract::Deployment;
 use crate::surface::{Line, Verb};
 use crate::{v1, v03};
 
 /// The shared answers: the errors of each line by their status.
-pub(super) fn all(deployment: &Deployment) -> Map<String, Value> {
+pub(super) fn all() -> Map<String, Value> {
     let mut responses = Map::new();
-    for line in &deployment.lines {
-        for (status, words) in rows(*line) {
+    for line in Line::ALL {
+        for (status, words) in rows(line) {
             let description = format!("One of {}.", words.join(", "));
-            let mut response = json(*line, &reference(schema(*line)));
+            let mut response = json(line, &reference(schema(line)));
             response["description"] = json!(description);
             if status == 401 {
                 response["headers"] = challenge();
             }
-            responses.insert(name(*line, status), response);
+            responses.insert(name(line, status), response);
         }
     }
     let mut rpc = plain_json(&reference("JsonRpcError"));
@@ -107,10 +106,10 @@ fn stream(schema: &Value) -> Value {
     })
 }
 
-pub(super) fn rpc(deployment: &Deployment) -> Map<String, Value> {
+pub(super) fn rpc() -> Map<String, Value> {
     let mut content = plain_json(&reference("JsonRpcResponse"));
     let mut data: Vec<Value> = Vec::new();
-    for line in &deployment.lines {
+    for line in Line::ALL {
         let name = match line {
             Line::V1 => "StreamResponse",
             Line::V03 => "V03StreamResponse",

@@ -103,13 +103,6 @@ fn strangers_see_where_the_cards_are_and_nothing_else() {
 }
 
 #[test]
-fn a_line_that_is_not_served_is_not_told() {
-    let deployment = Deployment { lines: vec![Line::V1], ..Deployment::default() };
-    let text = value(&deployment, Audience::Authenticated)["paths"].to_string();
-    assert!(!text.contains("/v1/") && !text.contains("message/send") && !text.contains("agent.json"));
-}
-
-#[test]
 fn examples_can_be_sent_as_they_stand() {
     let document = whole();
     let values = |path: &str| -> Vec<String> {
