@@ -113,6 +113,11 @@ impl FakeOpenCode {
         self.shared.change(|state| state.scripts.push_back(Script::Written(turn)));
     }
 
+    /// What prompts do for which nothing is queued: these turns, one after the other, over and over.
+    pub fn otherwise(&self, turns: Vec<Turn>) {
+        self.shared.change(|state| state.otherwise = turns.into());
+    }
+
     /// Everything that was asked so far.
     pub fn log(&self) -> Vec<LoggedRequest> {
         self.shared.lock().log.clone()

@@ -55,6 +55,8 @@ pub(super) struct State {
     pub(super) log: Vec<LoggedRequest>,
     pub(super) rules: Vec<Rule>,
     pub(super) scripts: VecDeque<Script>,
+    /// What prompts do that nothing was queued for, one after the other and then from the start again.
+    pub(super) otherwise: VecDeque<Turn>,
     /// What the next `POST /session` answers: the sessions of the recordings that will be played.
     pub(super) sessions: VecDeque<Value>,
     pub(super) renamed: HashMap<String, String>,
@@ -77,6 +79,7 @@ impl Shared {
             log: Vec::new(),
             rules: Vec::new(),
             scripts: VecDeque::new(),
+            otherwise: VecDeque::from([Turn::new().text("unscripted", 1)]),
             sessions: VecDeque::new(),
             renamed: HashMap::new(),
             turns: HashMap::new(),
@@ -151,8 +154,12 @@ impl Shared {
 }
 
 impl State {
-    /// What the next prompt does: what the test queued, else a short reply.
+    /// What the next prompt does: what the test queued, else the next of the others.
     pub(super) fn next_script(&mut self) -> Script {
-        self.scripts.pop_front().unwrap_or_else(|| Script::Written(Turn::new().text("unscripted", 1)))
+        self.scripts.pop_front().unwrap_or_else(|| {
+            let turn = self.otherwise.front().cloned().unwrap_or_default();
+            self.otherwise.rotate_left(1.min(self.otherwise.len()));
+            Script::Written(turn)
+        })
     }
 }

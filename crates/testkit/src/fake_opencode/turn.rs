@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::gate::Gate;
@@ -50,11 +52,14 @@ pub struct Tool {
     pub(super) input: Value,
     pub(super) title: String,
     pub(super) result: Result<String, String>,
+    /// What a call that succeeds hands back beside its text, as the real one shows it.
+    pub(super) attachments: Vec<Value>,
 }
 
 impl Tool {
     pub fn new(name: &str, input: Value, output: &str) -> Self {
-        Self { name: name.to_owned(), input, title: name.to_owned(), result: Ok(output.to_owned()) }
+        let (name, title) = (name.to_owned(), name.to_owned());
+        Self { name, input, title, result: Ok(output.to_owned()), attachments: Vec::new() }
     }
 
     pub fn bash(command: &str, output: &str) -> Self {
@@ -62,6 +67,14 @@ impl Tool {
             Self::new("bash", json!({"command": command, "description": "Scripted command"}), output);
         command.clone_into(&mut tool.title);
         tool
+    }
+
+    /// The call hands back a file too.
+    #[must_use]
+    pub fn handing(mut self, filename: &str, media_type: &str, bytes: &[u8]) -> Self {
+        let url = format!("data:{media_type};base64,{}", STANDARD.encode(bytes));
+        self.attachments.push(json!({"type": "file", "mime": media_type, "filename": filename, "url": url}));
+        self
     }
 
     /// The call fails with this text.

@@ -143,6 +143,9 @@ impl<'a> Writer<'a> {
             }),
             Err(error) => json!({"status": "error", "input": tool.input, "error": error, "time": time}),
         };
+        if tool.result.is_ok() && !tool.attachments.is_empty() {
+            part["state"]["attachments"] = tool.attachments.clone().into();
+        }
         self.part_updated(part);
         self.finish_step("tool-calls");
         self.status(json!({"type": "busy"}));
