@@ -165,11 +165,12 @@ fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme], lines: 
     }
 }
 
-fn scheme_name(scheme: AuthScheme) -> &'static str {
+/// What documents call the scheme.
+pub(crate) fn scheme_name(scheme: AuthScheme) -> &'static str {
     match scheme {
-        AuthScheme::Bearer => "bearer",
-        AuthScheme::Basic => "basic",
-        AuthScheme::ApiKey => "apiKey",
+        AuthScheme::Bearer => "bearerAuth",
+        AuthScheme::Basic => "basicAuth",
+        AuthScheme::ApiKey => "apiKeyAuth",
     }
 }
 
@@ -185,12 +186,14 @@ fn write_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
 }
 
 fn write_old_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
+    // In lower case: that is how clients of the line compare it, and the standard has it in either.
+    let mut http = |word| {
+        object.text("type", "http");
+        object.text("scheme", word);
+    };
     match scheme {
-        AuthScheme::Bearer | AuthScheme::Basic => {
-            object.text("type", "http");
-            // In lower case: that is how clients of the line compare it, and the standard has it in either.
-            object.text("scheme", scheme_name(scheme));
-        }
+        AuthScheme::Bearer => http("bearer"),
+        AuthScheme::Basic => http("basic"),
         AuthScheme::ApiKey => {
             object.text("type", "apiKey");
             object.text("in", "header");

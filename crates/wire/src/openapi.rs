@@ -9,6 +9,7 @@ use bytes::Bytes;
 use longshore_model::card::AuthScheme;
 use serde_json::{Map, Value, json};
 
+use crate::card::scheme_name;
 use crate::contract::{Audience, Deployment};
 use crate::surface::Line;
 use crate::v1::card::API_KEY_HEADER;
@@ -67,7 +68,8 @@ fn used(deployment: &Deployment) -> BTreeSet<AuthScheme> {
 
 fn schemes(deployment: &Deployment) -> Map<String, Value> {
     let scheme = |scheme: AuthScheme| match scheme {
-        AuthScheme::Bearer | AuthScheme::Basic => json!({"type": "http", "scheme": scheme_name(scheme)}),
+        AuthScheme::Bearer => json!({"type": "http", "scheme": "bearer"}),
+        AuthScheme::Basic => json!({"type": "http", "scheme": "basic"}),
         AuthScheme::ApiKey => json!({"type": "apiKey", "in": "header", "name": API_KEY_HEADER}),
     };
     used(deployment).into_iter().map(|used| (scheme_name(used).to_owned(), scheme(used))).collect()
@@ -76,14 +78,6 @@ fn schemes(deployment: &Deployment) -> Map<String, Value> {
 /// Any one of the schemes lets a caller in.
 fn security(deployment: &Deployment) -> Vec<Value> {
     used(deployment).into_iter().map(|scheme| json!({scheme_name(scheme): []})).collect()
-}
-
-fn scheme_name(scheme: AuthScheme) -> &'static str {
-    match scheme {
-        AuthScheme::Bearer => "bearer",
-        AuthScheme::Basic => "basic",
-        AuthScheme::ApiKey => "apiKey",
-    }
 }
 
 /// Drops the components of a kind that nothing refers to, from these places or from each other.

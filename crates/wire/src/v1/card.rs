@@ -64,11 +64,12 @@ mod tests {
         assert_eq!(theirs.default_output_modes, ["text/plain", "application/json"]);
         assert_eq!((theirs.skills.len(), theirs.skills[0].examples.len()), (1, 1));
 
-        let Some(Scheme::HttpAuthSecurityScheme(bearer)) = &theirs.security_schemes["bearer"].scheme else {
+        let Some(Scheme::HttpAuthSecurityScheme(bearer)) = &theirs.security_schemes["bearerAuth"].scheme
+        else {
             panic!("{:?}", theirs.security_schemes)
         };
         assert_eq!(bearer.scheme, "Bearer");
-        let Some(Scheme::ApiKeySecurityScheme(key)) = &theirs.security_schemes["apiKey"].scheme else {
+        let Some(Scheme::ApiKeySecurityScheme(key)) = &theirs.security_schemes["apiKeyAuth"].scheme else {
             panic!("{:?}", theirs.security_schemes)
         };
         assert_eq!((key.location.as_str(), key.name.as_str()), ("header", API_KEY_HEADER));
