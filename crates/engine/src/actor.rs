@@ -32,6 +32,7 @@ use crate::live::LiveLog;
 use crate::port::{Agent, Clock, Prompting, Session, Store, StoredTask, TurnRecord};
 use crate::registry::{Registration, Registry};
 use crate::service::Snapshot;
+use crate::simulation::Flaw;
 use crate::tasks::Tasks;
 use crate::writer::Writer;
 
@@ -366,7 +367,7 @@ async fn on_inbox(
             let snapshot = Snapshot { task: writer.task().clone(), seq: writer.head() };
             // The caller may have gone; the task is canceled all the same.
             let _ = reply.send(Ok(snapshot));
-            Err(Stop::Over)
+            if writer.has(Flaw::NoTerminalGuard) { Ok(()) } else { Err(Stop::Over) }
         }
         Err(error) => {
             let stop = left(writer, &error);

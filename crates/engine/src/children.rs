@@ -1,6 +1,6 @@
 //! The sub-agents of a turn, seen from the owner of the root task: which there are, and who writes their logs.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longshore_model::{
@@ -26,7 +26,8 @@ const MAX_PROMPT_CHARS: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Children {
-    by_session: HashMap<SessionId, Child>,
+    /// In an order, so that they end in the same one each time.
+    by_session: BTreeMap<SessionId, Child>,
 }
 
 #[derive(Debug)]

@@ -27,6 +27,7 @@ mod reader;
 mod recover;
 mod registry;
 mod service;
+pub mod simulation;
 pub mod tasks;
 mod writer;
 

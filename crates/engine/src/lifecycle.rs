@@ -12,10 +12,6 @@ use crate::port::FileFacts;
 
 /// The event that this report of output becomes in the log of `task`. `None` when it changes nothing.
 pub(crate) fn apply(task: &Task, report: AgentEvent, now: Timestamp) -> Option<TaskEvent> {
-    if task.status.state.is_terminal() {
-        // The first terminal state stands; what the agent says after it is late.
-        return None;
-    }
     Some(match report {
         AgentEvent::Text { block, text } => {
             let append = task.artifact(block.id.as_str()).is_some();

@@ -10,6 +10,7 @@ use longshore_model::{
 use crate::lifecycle;
 use crate::live::{self, LiveLog};
 use crate::port::{Append, Appended, AskChange, Clock, IdempotencyKey, Store, TurnRecord};
+use crate::simulation::Flaw;
 use crate::tasks::Tasks;
 
 /// A snapshot is written when this many events have come since the last one, or half as many as the log holds,
@@ -96,9 +97,17 @@ impl Writer {
 
     /// Takes a report of the agent. It is not in the log before [`Writer::flush`].
     pub(crate) fn take(&mut self, report: AgentEvent) {
+        if self.is_over() && !self.has(Flaw::NoTerminalGuard) {
+            // The first terminal state stands; what the agent says after it is late.
+            return;
+        }
         if let Some(event) = lifecycle::apply(&self.task, report, self.now()) {
             self.push(event);
         }
+    }
+
+    pub(crate) fn has(&self, flaw: Flaw) -> bool {
+        self.tasks.hooks().has(flaw)
     }
 
     /// What the turn has used so far. It is told with the end of the turn.
@@ -177,10 +186,15 @@ impl Writer {
             joined: self.pending_join.take(),
             forgotten: self.pending_withdrawal.take(),
         };
-        self.append(append).await?;
         let first = self.head.next();
+        if self.has(Flaw::PublishBeforeCommit) {
+            self.live.publish(first, events.clone());
+        }
+        self.append(append).await?;
         self.head = head;
-        self.live.publish(first, events);
+        if !self.has(Flaw::PublishBeforeCommit) {
+            self.live.publish(first, events);
+        }
         Ok(())
     }
 
@@ -210,10 +224,11 @@ impl Writer {
                     tracing::warn!(task = %append.task, error = ?error, "the store is away; will try again");
                     may_be_there = true;
                     tokio::select! {
-                        () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
+                        biased;
                         () = self.tasks.stopping().cancelled() => {
                             return Err(Error::new(ErrorKind::Unavailable, "The gateway is shutting down."));
                         }
+                        () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
                     }
                 }
                 Err(error) => return Err(error),

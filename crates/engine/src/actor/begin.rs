@@ -12,6 +12,7 @@ use crate::lanes::{LaneKey, Ticket};
 use crate::port::{
     Admission, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord, TurnRequest,
 };
+use crate::simulation::Flaw;
 use crate::{intake, lifecycle};
 
 impl Actor {
@@ -42,6 +43,7 @@ impl Actor {
                 children: resumed.clone(),
                 open_asks: self.asks.requests(),
             };
+            let resume = if self.writer.has(Flaw::NoReconcile) { Resume::default() } else { resume };
             match self.start_turn(&record, Vec::new(), Some(resume), running.clone()).await? {
                 Ok(turn) => return Ok(turn),
                 Err(error) if error.retry() == Retry::Later => {

@@ -295,6 +295,7 @@ async fn answer_for_nobody(
             Ok(()) => return,
             Err(error) if error.retry() == Retry::Later => {
                 tokio::select! {
+                    biased;
                     () = around.tasks.stopping().cancelled() => return,
                     () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
                 }

@@ -6,7 +6,6 @@ use longshore_model::{
     ContextId, Delivery, Error, ErrorKind, Message, Principal, Result, SendMessage, Seq, SessionId, Task,
     TaskEvent, TaskId, Terms, Timestamp, Wishes,
 };
-use uuid::Uuid;
 
 use super::following::JoinRequest;
 use super::{Engine, Opening, Sent, Snapshot};
@@ -63,7 +62,7 @@ impl Engine {
         };
         let session = self.wished_session(&caller, &place, command.wishes.session.as_ref()).await?;
         let admitted = self.admit(&command.message, &command.wishes, &place).await?;
-        let context = command.message.context_id.clone().unwrap_or_else(new_context_id);
+        let context = command.message.context_id.clone().unwrap_or_else(|| self.new_context_id());
         let lane = LaneKey::Context(caller.clone(), context.clone());
         if command.wishes.delivery == Delivery::Steer
             && let Some((running, context)) =
@@ -87,7 +86,7 @@ impl Engine {
     async fn make(&self, ready: Ready) -> Result<Sent> {
         let Ready { caller, command, context, lane, session, admitted, key } = ready;
         let now = self.around.clock.now();
-        let task_id = new_task_id();
+        let task_id = self.new_task_id();
         let SendMessage { mut message, config, wishes, may_claim, .. } = command;
         self.check_room(&caller, &lane)?;
         // The place is taken and the log made known before the store is asked: the order of messages is the order
@@ -292,6 +291,14 @@ impl Engine {
         let valid_since = Timestamp(self.around.clock.now().0.saturating_sub(window));
         IdempotencyKey { digest: idempotency::digest(command), valid_since }
     }
+
+    fn new_task_id(&self) -> TaskId {
+        TaskId::parse(&self.around.tasks.hooks().new_id()).expect("a UUID is an id")
+    }
+
+    fn new_context_id(&self) -> ContextId {
+        ContextId::parse(&self.around.tasks.hooks().new_id()).expect("a UUID is an id")
+    }
 }
 
 /// Why the store made no task.
@@ -316,12 +323,4 @@ pub(super) fn busy() -> Error {
     let text = "The session is busy, and the message asks not to wait (delivery: reject). Send it again later, or \
                 without that wish.";
     Error::new(ErrorKind::SessionBusy, text)
-}
-
-fn new_task_id() -> TaskId {
-    TaskId::parse(&Uuid::now_v7().to_string()).expect("a UUID is an id")
-}
-
-fn new_context_id() -> ContextId {
-    ContextId::parse(&Uuid::now_v7().to_string()).expect("a UUID is an id")
 }
