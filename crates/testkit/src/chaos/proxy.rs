@@ -264,9 +264,8 @@ async fn converse(shared: &Shared, mut client: TcpStream, target: SocketAddr, fa
                 else => break End::Own,
             };
             match (end, is_answer) {
-                (End::Cut { .. }, _) => break end,
                 // Without a server there is nobody to talk to.
-                (End::Own, true) => break end,
+                (End::Cut { .. }, _) | (End::Own, true) => break end,
                 (End::Own | End::Half, false) => is_up = false,
                 (End::Half, true) => is_down = false,
             }
