@@ -4,6 +4,7 @@
 //! it was asked, and breaks where the test wants it to. A prompt takes the next script that was queued.
 
 mod fault;
+mod garble;
 mod gate;
 mod ids;
 mod player;
@@ -32,6 +33,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 pub use fault::{Cut, CutKind, Delivery, Fault};
+pub use garble::{Garble, GarbleKind};
 pub use gate::Gate;
 pub use project::{Agent, Model, PROVIDER_KEY, Project};
 pub use recording::{Line, RecordedAnswer, Recording};
@@ -50,11 +52,13 @@ pub struct Setup {
     pub password: Option<(String, String)>,
     /// How often an idle `/event` stream says so.
     pub heartbeat: Duration,
+    /// Which OpenCode it says that it is.
+    pub version: String,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { password: None, heartbeat: Duration::from_secs(10) }
+        Self { password: None, heartbeat: Duration::from_secs(10), version: "1.18.33".to_owned() }
     }
 }
 
@@ -79,6 +83,7 @@ impl FakeOpenCode {
             .map(|(user, password)| format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))));
         let directory = directory.to_string_lossy().into_owned();
         let shared = Arc::new(Shared::new(directory, authorization, setup.heartbeat));
+        shared.change(|state| state.version = setup.version);
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = server::bind(any_port).expect("loopback has a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
@@ -186,6 +191,11 @@ impl FakeOpenCode {
         self.shared.change(|state| state.streams.delivery = delivery);
     }
 
+    /// Events become unreadable on their way to the readers of `/event`.
+    pub fn garble(&self, garble: Garble) {
+        self.shared.change(|state| state.streams.garbling.add(garble));
+    }
+
     /// The process is gone: nobody listens, all connections are closed, what ran is forgotten.
     pub async fn kill(&self) {
         self.shared.change(|state| {
@@ -204,6 +214,12 @@ impl FakeOpenCode {
     pub fn come_back(&self) {
         let listener = server::bind(self.address).expect("nobody else takes a port that was just ours");
         server::serve(&self.shared, listener);
+    }
+
+    /// The same, as another version.
+    pub fn come_back_as(&self, version: &str) {
+        self.shared.change(|state| version.clone_into(&mut state.version));
+        self.come_back();
     }
 
     /// Somebody disposes the instance: its turns are aborted and its streams end.

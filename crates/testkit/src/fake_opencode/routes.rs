@@ -37,7 +37,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: LoggedRequest) -> Answ
     let (directory, body, query) = (request.directory.clone(), request.body.clone(), request.query.clone());
     let position = log(shared, request, &segments);
     match (method.as_str(), segments.as_slice()) {
-        ("GET", ["global", "health"]) => ok(json!({"healthy": true, "version": "1.18.33"})),
+        ("GET", ["global", "health"]) => ok(json!({"healthy": true, "version": shared.lock().version})),
         ("GET", ["event"]) => Answer::Events(shared.connect(&directory).await),
         ("GET", ["path"]) => ok(json!({"directory": directory, "worktree": directory})),
         ("GET", ["session"]) => ok(shared.lock().world.sessions()),
@@ -143,13 +143,13 @@ fn log(shared: &Shared, mut request: LoggedRequest, segments: &[&str]) -> usize 
 }
 
 async fn make_session(shared: &Shared, directory: &str, body: &Value) -> Value {
-    let recorded = shared.lock().sessions.pop_front();
+    let (recorded, version) = shared.change(|state| (state.sessions.pop_front(), state.version.clone()));
     let mut info = recorded.unwrap_or_else(|| {
         let now = now_ms();
         json!({
             "id": fresh("ses"), "slug": "quiet-harbor", "projectID": "global", "directory": directory, "path": "",
             "cost": 0, "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
-            "title": "New session", "version": "1.18.33", "time": {"created": now, "updated": now},
+            "title": "New session", "version": version, "time": {"created": now, "updated": now},
         })
     });
     info["directory"] = directory.into();

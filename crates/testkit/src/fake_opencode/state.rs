@@ -51,6 +51,7 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) world: World,
     pub(super) project: Project,
+    pub(super) version: String,
     pub(super) streams: Streams,
     pub(super) log: Vec<LoggedRequest>,
     pub(super) rules: Vec<Rule>,
@@ -75,6 +76,7 @@ impl Shared {
         let state = State {
             world: World::default(),
             project: Project::default(),
+            version: String::new(),
             streams: Streams::default(),
             log: Vec::new(),
             rules: Vec::new(),
