@@ -223,20 +223,26 @@ impl Readers {
                     column = cause.column(),
                     "an event that is no event of OpenCode was skipped"
                 );
+                // By the rules of event streams an empty one is none.
+                if !body.is_empty() {
+                    reader.routes().missed();
+                }
                 return Noted::Nothing;
             }
         };
+        let mut noted = Noted::Nothing;
+        // Any event will do, in case the first one could not be read.
+        if head.kind == "server.connected" || !reader.is_connected() {
+            reader.routes().reconnected();
+            reader.link.send_modify(|link| *link = Link { connected: true, ..Link::default() });
+            noted = Noted::Connected;
+        }
         match head.kind.as_ref() {
             "server.connected" | "server.heartbeat" => {
                 if let Some(id) = &head.id {
                     self.server_clock.learn(&id.0, self.clock.now());
                 }
-                if head.kind != "server.connected" {
-                    return Noted::Nothing;
-                }
-                reader.routes().reconnected();
-                reader.link.send_modify(|link| *link = Link { connected: true, ..Link::default() });
-                return Noted::Connected;
+                return noted;
             }
             "session.created" | "session.updated" => {
                 let parent = head.properties.info.as_ref().and_then(|info| info.parent.as_ref());
@@ -246,15 +252,20 @@ impl Readers {
             }
             _ => {}
         }
-        if let (Some(kind), Some(session)) = (EventKind::parse(&head.kind), &head.properties.session) {
-            // The head borrows the body, so the session is looked up first.
-            let target = reader.routes().find(&session.0);
-            drop(head);
-            if let Some((route, child)) = target {
-                route.send(child, kind, body);
+        match (EventKind::parse(&head.kind), &head.properties.session) {
+            (Some(kind), Some(session)) => {
+                // The head borrows the body, so the session is looked up first.
+                let target = reader.routes().find(&session.0);
+                drop(head);
+                if let Some((route, child)) = target {
+                    route.send(child, kind, body);
+                }
             }
+            // Errors can be of no session. Everything else that a turn looks at is of one.
+            (None | Some(EventKind::Error), None) | (None, Some(_)) => {}
+            (Some(_), None) => reader.routes().missed(),
         }
-        Noted::Nothing
+        noted
     }
 
     /// Takes a reader out of service if nobody uses it. A reader that was retired is never handed out again.

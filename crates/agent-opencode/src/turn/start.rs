@@ -13,6 +13,7 @@ use super::Driver;
 use super::family::{Family, Live, State};
 use super::joins::{Joiner, Joins};
 use super::member::Member;
+use super::missed::Missed;
 use super::watchdog::{Silence, Watchdog};
 use crate::api::EventKind;
 use crate::client::{CallError, Client};
@@ -100,6 +101,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         joins,
         joins_seen: 0,
         must_read: (!accepted).then_some(Depth::Everything),
+        missed: Missed::default(),
         watchdog: with.watchdog,
         silence: Silence::new(with.watchdog.silence),
         given_up: None,

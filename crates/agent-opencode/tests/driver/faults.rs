@@ -348,9 +348,8 @@ async fn a_session_that_is_gone_fails_a_turn_that_is_taken_up_again() {
     let prompt = bench.agent.new_prompt();
     let turn =
         bench.agent.start_turn(request(&session, &prompt, "go", Some(Resume::default()))).await.unwrap();
-    assert_eq!(
-        outcome(&all(turn).await),
-        "failed: OpenCode no longer knows this session. Start a new context."
-    );
+    let end = outcome(&all(turn).await);
+    assert!(end.starts_with("failed: OpenCode no longer knows this session. Start a new context."), "{end}");
+    assert!(end.ends_with("may be missing."), "what was said before the restart is not known: {end}");
     bench.stop().await;
 }
