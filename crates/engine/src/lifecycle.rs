@@ -157,6 +157,19 @@ pub(crate) fn working(now: Timestamp) -> TaskEvent {
     status(TaskState::Working, now, None, None)
 }
 
+/// The task stays as it is for now, and this is why.
+pub(crate) fn waiting(task: &Task, why: String) -> TaskEvent {
+    let message = explanation(task, task.status.state, why);
+    let status = TaskStatus { message: Some(message), ..task.status.clone() };
+    TaskEvent::Status(Box::new(StatusUpdate::new(status)))
+}
+
+/// The task goes on.
+pub(crate) fn waited(task: &Task) -> TaskEvent {
+    let status = TaskStatus { message: None, ..task.status.clone() };
+    TaskEvent::Status(Box::new(StatusUpdate::new(status)))
+}
+
 /// The owner of the task asked to end it.
 pub(crate) fn canceled(now: Timestamp) -> TaskEvent {
     status(TaskState::Canceled, now, None, None)

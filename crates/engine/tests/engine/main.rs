@@ -10,6 +10,7 @@ mod races;
 mod readers;
 mod recovery;
 mod sends;
+mod starting;
 mod sub_agent_faults;
 mod sub_agents;
 mod turns;
