@@ -7,6 +7,7 @@ use longshore_model::{Error, ErrorKind};
 use serde_json::value::RawValue;
 
 use crate::json::{Object, ObjectWriter, is_null, text_of, text_of_list, write_text};
+use crate::surface::Line;
 use crate::v1;
 
 #[cfg(test)]
@@ -65,21 +66,27 @@ pub fn error(id: &Id, error: &Error) -> Bytes {
     answer(id, 320, |object| object.object("error", |object| v1::error::write_jsonrpc(object, error)))
 }
 
-/// A method that nobody serves, on the line of this version. `supported`: all that are served there.
+/// A method that nobody serves on this line. `supported`: all that are served there.
 pub fn unknown_method<'a>(
     name: &str,
     supported: impl IntoIterator<Item = &'a str> + Clone,
-    version: &str,
+    line: Line,
 ) -> Error {
     // The caller's own word, short enough for a message.
     const LONGEST: usize = 64;
     let shown: String = name.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
-    let served = supported.clone().into_iter().collect::<Vec<_>>().join(", ");
-    let text = format!("Unsupported method: {shown}. A2A {version} has these here: {served}.");
+    let mut text = format!("Unsupported method: {shown}");
+    // Clients of 0.3 know the text as it is, and find the list in the data.
+    if line == Line::V1 {
+        let served = supported.clone().into_iter().collect::<Vec<_>>().join(", ");
+        text.push_str(". A2A 1.0 has these here: ");
+        text.push_str(&served);
+        text.push('.');
+    }
     Error::new(ErrorKind::MethodNotFound, text)
         .detail("method", shown)
         .detail("supportedMethods", text_of_list(supported))
-        .detail("protocolVersion", version)
+        .detail("protocolVersion", line.version())
 }
 
 pub(crate) fn answer(id: &Id, size: usize, write: impl FnOnce(&mut ObjectWriter<'_>)) -> Bytes {

@@ -137,15 +137,17 @@ fn written(bytes: Bytes) -> String {
 
 #[test]
 fn a_method_that_nobody_serves_is_answered_with_those_that_are() {
-    let error = unknown_method("no\n/such", ["message/send", "tasks/get"], "0.3");
-    assert_eq!(error.kind(), ErrorKind::MethodNotFound);
-    let text = "Unsupported method: no/such. A2A 0.3 has these here: message/send, tasks/get.";
-    assert_eq!(error.message(), text);
-    let expected = [
-        ("method", "no/such"),
-        ("supportedMethods", r#"["message/send","tasks/get"]"#),
-        ("protocolVersion", "0.3"),
-    ];
-    assert_eq!(error.details(), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    assert!(unknown_method(&"x".repeat(9999), [], "0.3").message().len() < 200);
+    let long = "Unsupported method: no/such. A2A 1.0 has these here: message/send, tasks/get.";
+    for (line, text) in [(Line::V1, long), (Line::V03, "Unsupported method: no/such")] {
+        let error = unknown_method("no\n/such", ["message/send", "tasks/get"], line);
+        assert_eq!(error.kind(), ErrorKind::MethodNotFound);
+        assert_eq!(error.message(), text);
+        let expected = [
+            ("method", "no/such"),
+            ("supportedMethods", r#"["message/send","tasks/get"]"#),
+            ("protocolVersion", line.version()),
+        ];
+        assert_eq!(error.details(), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert!(unknown_method(&"x".repeat(9999), [], line).message().len() < 200);
+    }
 }

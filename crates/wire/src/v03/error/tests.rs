@@ -41,7 +41,7 @@ fn both_shapes_byte_for_byte() {
         .detail("supportedProtocolVersions", r#"["0.3","1.0"]"#)
         .detail("defaultProtocolVersion", "0.3");
     let large = Error::new(ErrorKind::BodyTooLarge, "Too large.").detail("maxBytes", "1024");
-    let method = jsonrpc::unknown_method("tasks/nope", ["message/send"], "0.3");
+    let method = jsonrpc::unknown_method("tasks/nope", ["message/send"], crate::surface::Line::V03);
     let field = Error::invalid("pageSize", "must be from 1 to 100");
     let not_there = Error::task_not_found("17");
     for (name, error) in
