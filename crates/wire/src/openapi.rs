@@ -9,10 +9,9 @@ use bytes::Bytes;
 use longshore_model::card::AuthScheme;
 use serde_json::{Map, Value, json};
 
-use crate::card::scheme_name;
+use crate::card::{scheme_fields, scheme_name};
 use crate::contract::{Audience, Deployment};
 use crate::surface::Line;
-use crate::v1::card::API_KEY_HEADER;
 
 mod example;
 mod extension;
@@ -67,12 +66,10 @@ fn used(deployment: &Deployment) -> BTreeSet<AuthScheme> {
 }
 
 fn schemes(deployment: &Deployment) -> Map<String, Value> {
-    let scheme = |scheme: AuthScheme| match scheme {
-        AuthScheme::Bearer => json!({"type": "http", "scheme": "bearer"}),
-        AuthScheme::Basic => json!({"type": "http", "scheme": "basic"}),
-        AuthScheme::ApiKey => json!({"type": "apiKey", "in": "header", "name": API_KEY_HEADER}),
+    let scheme = |scheme: AuthScheme| -> Map<String, Value> {
+        scheme_fields(scheme).iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
     };
-    used(deployment).into_iter().map(|used| (scheme_name(used).to_owned(), scheme(used))).collect()
+    used(deployment).into_iter().map(|used| (scheme_name(used).to_owned(), json!(scheme(used)))).collect()
 }
 
 /// Any one of the schemes lets a caller in.

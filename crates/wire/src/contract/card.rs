@@ -6,8 +6,8 @@ use longshore_model::Json;
 use longshore_model::card::{Card, CardExtension, Interface, OUTPUT_MODES};
 
 use super::deployment::Deployment;
-use super::wire_contract::BINDINGS;
 use super::{params, skill};
+use crate::card::bindings;
 use crate::extension::{Activated, Exposure, Extension, declared};
 use crate::surface::Line;
 
@@ -39,7 +39,7 @@ pub fn card(deployment: &Deployment, line: Line, audience: Audience, base: Base)
         description: description(deployment, audience),
         version: deployment.version.clone(),
         documentation_url: deployment.documentation_url.clone(),
-        interfaces: BINDINGS.map(|binding| Interface { url: url.clone(), binding }).to_vec(),
+        interfaces: bindings(line).map(|binding| Interface { url: url.clone(), binding }).to_vec(),
         streaming: true,
         extended: true,
         extensions: extensions(deployment, line, audience),

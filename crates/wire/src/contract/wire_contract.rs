@@ -8,15 +8,13 @@ use super::card::{declared_extensions, uri};
 use super::compatibility::{core, protocol_compatibility, versions};
 use super::deployment::Deployment;
 use super::{method, profile, service_behaviors};
+use crate::card::bindings;
 use crate::extension::Extension;
 use crate::jsonrpc;
 use crate::surface::{self, Line};
 
-/// The bindings in the order of the card. The first is preferred.
-pub(super) const BINDINGS: [Binding; 2] = [Binding::JsonRpc, Binding::Rest];
-
 pub fn wire_contract(deployment: &Deployment, line: Line) -> Value {
-    let [preferred, additional @ ..] = BINDINGS.map(transport);
+    let [preferred, additional @ ..] = bindings(line).map(|binding| transport(line, binding));
     let declared = declared_extensions(deployment);
     let uris: Vec<_> = declared
         .into_iter()
@@ -44,10 +42,11 @@ pub fn wire_contract(deployment: &Deployment, line: Line) -> Value {
     })
 }
 
-fn transport(binding: Binding) -> &'static str {
-    match binding {
-        Binding::JsonRpc => "JSONRPC",
-        Binding::Rest => "HTTP+JSON",
+fn transport(line: Line, binding: Binding) -> &'static str {
+    match (binding, line) {
+        (Binding::JsonRpc, Line::V1) => "JSONRPC",
+        (Binding::JsonRpc, Line::V03) => "JSON-RPC",
+        (Binding::Rest, _) => "HTTP+JSON",
     }
 }
 
@@ -62,5 +61,5 @@ fn unsupported_method_error(line: Line) -> Value {
 
 /// What a caller is told who names a method that the line does not have.
 pub fn unsupported_method(line: Line, name: &str) -> Error {
-    jsonrpc::unknown_method(name, surface::supported_methods(line), line.version())
+    jsonrpc::unknown_method(name, surface::supported_methods(line), line)
 }

@@ -68,7 +68,9 @@ pub(super) fn tags(audience: Audience) -> Vec<Value> {
         tags.push(json!({"name": RPC, "description": "All operations of both lines, and the methods of extensions."}));
         for line in Line::ALL {
             let version = line.version();
-            tags.push(json!({"name": tag(line), "description": format!("The HTTP+JSON binding of A2A {version}.")}));
+            tags.push(
+                json!({"name": tag(line), "description": format!("The HTTP+JSON binding of A2A {version}.")}),
+            );
         }
     }
     tags
