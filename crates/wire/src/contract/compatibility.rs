@@ -136,19 +136,18 @@ fn add_scope(row: &mut Value, extension: Extension) {
     }
 }
 
-const GUIDANCE: [&str; 11] = [
+const GUIDANCE: [&str; 10] = [
     "Send A2A-Version with every request. Without it the method or the path decides, unless this deployment says otherwise.",
     "On 1.0, name the extensions that you use in A2A-Extensions: their methods and fields are refused, and their answers \
      left out, without it. On 0.3 nothing is gated.",
     "Keep the id of a task before you do anything else: with it every stream can be taken up again.",
     "After a cut, subscribe with the Last-Event-ID of the last event that you saw.",
-    "Send a message again with the same messageId when you do not know whether it arrived: it is answered by the task that \
-     exists.",
+    "Send a message again as it was, with the same messageId, when you do not know whether it arrived: within the time of \
+     turns.idempotency_window it is answered by the task that exists.",
     "A task in the state input required waits for you: answer with a message that has its taskId, or with the methods of the \
      interactive interrupt extension.",
     "Look at the reason, or the type, of an error and not at its code: the codes of extensions overlap those of A2A.",
     "Treat session ids, artifact ids and page tokens as texts without a meaning.",
     "All callers work on the same files; only tasks, contexts and sessions are kept apart.",
     "What is said of sandbox, network, approval and write access is declared by the operator, and not enforced by the gateway.",
-    "Methods that are listed as conditionally available exist after their switch is turned on; until then they are unknown.",
 ];

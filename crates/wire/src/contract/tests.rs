@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use a2a_pb::protojson::AgentCard;
 use longshore_model::ErrorKind;
 use longshore_model::card::AuthScheme;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::extension::{Activated, Exposure, Extension};
@@ -80,9 +80,14 @@ fn the_cards() {
             let of = |line| card(&deployment, line, audience, Base::Root);
             let new = v1::card::encode(&of(Line::V1));
             let merged = v03::card::merged(&merged_card(&deployment, audience));
-            let old = v03::card::encode(&of(Line::V03), v03::Dialect::Rpc);
-            for (lines, bytes) in [("1.0", &new), ("0.3", &old), ("merged", &merged)] {
-                let value: Value = serde_json::from_slice(bytes).unwrap();
+            let old = |dialect| v03::card::encode(&of(Line::V03), dialect);
+            // The public card is served in a form for both lines, the extended one by 0.3 in two spellings.
+            let third = match audience {
+                Audience::Anonymous => ("merged", merged.clone()),
+                Audience::Authenticated => ("0.3_rest", old(v03::Dialect::Rest)),
+            };
+            for (lines, bytes) in [("1.0", new.clone()), ("0.3", old(v03::Dialect::Rpc)), third] {
+                let value: Value = serde_json::from_slice(&bytes).unwrap();
                 insta::assert_snapshot!(format!("{name}_{lines}_{word}_card"), pretty(&value));
             }
             // The official types take both, and see each extension once.
@@ -190,10 +195,14 @@ fn what_would_write_is_off_where_nothing_can_be_written() {
         (read_only(Environment { sandbox_mode: SandboxMode::ReadOnly, ..Environment::default() }), false),
         (read_only(Environment { write_scope: WriteScope::None, ..Environment::default() }), false),
     ] {
+        assert_eq!(deployment.has_session_shell(), is_on);
+        assert_eq!(deployment.has_workspace_mutations(), is_on);
+        // A switch for what this version does not have switches nothing on, and is not offered.
         let features = &profile(&deployment, Line::V1)["runtime_features"];
-        assert_eq!(features["session_shell"]["enabled"], is_on);
-        assert_eq!(features["workspace_mutations"]["enabled"], is_on);
-        assert_eq!(features["service_features"]["metrics_endpoint"]["availability"], "enabled");
+        let metrics = &features["service_features"]["metrics_endpoint"];
+        for feature in [&features["session_shell"], &features["workspace_mutations"], metrics] {
+            assert_eq!(*feature, json!({"enabled": false, "availability": "not_available"}));
+        }
     }
 }
 
@@ -230,6 +239,46 @@ fn every_method_of_the_contract_is_read() {
     for line in Line::ALL {
         for entry in extensions(&full(), line, Audience::Authenticated) {
             assert_ne!(Activated::of_header([entry.uri.as_str()]), Activated::NONE, "{}", entry.uri);
+        }
+    }
+}
+
+#[test]
+fn only_callers_of_the_line_that_is_gated_must_activate_what_is_required() {
+    let required = |line, audience| -> Vec<Extension> {
+        let entries = extensions(&full(), line, audience).into_iter().filter(|entry| entry.required);
+        entries.map(|entry| Extension::parse(&entry.uri).unwrap()).collect()
+    };
+    for audience in [Audience::Anonymous, Audience::Authenticated] {
+        assert_eq!(required(Line::V1, audience), [Extension::StreamHints]);
+        assert_eq!(required(Line::V03, audience), []);
+    }
+    let merged: Value =
+        serde_json::from_slice(&v03::card::merged(&merged_card(&full(), Audience::Anonymous))).unwrap();
+    let entries = merged["capabilities"]["extensions"].as_array().unwrap();
+    let required: Vec<&Value> =
+        entries.iter().filter(|entry| entry["required"] == true).map(|entry| &entry["uri"]).collect();
+    assert_eq!(required, [Extension::StreamHints.uri()]);
+}
+
+#[test]
+fn nothing_is_promised_that_callers_do_not_see() {
+    for (raw_thinking, tool_trace) in [(true, true), (true, false), (false, true), (false, false)] {
+        let deployment =
+            Deployment { exposure: Exposure { raw_thinking, tool_trace }, ..Deployment::default() };
+        for audience in [Audience::Anonymous, Audience::Authenticated] {
+            let card = card(&deployment, Line::V1, audience, Base::Root);
+            let mut texts = vec![card.description, card.skills[0].description.clone()];
+            let exposure = Extension::ThinkingExposure.uri();
+            texts.extend(
+                card.extensions
+                    .into_iter()
+                    .filter(|entry| entry.uri == exposure)
+                    .map(|entry| entry.description),
+            );
+            let text = texts.join(" ");
+            assert_eq!(text.contains("reasoning"), raw_thinking, "{text}");
+            assert_eq!(text.contains("tool calls"), tool_trace, "{text}");
         }
     }
 }
