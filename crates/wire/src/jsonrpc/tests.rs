@@ -136,6 +136,24 @@ fn written(bytes: Bytes) -> String {
 }
 
 #[test]
+fn whoever_calls_a_method_of_the_other_line_is_told_so() {
+    let old = unknown_method("GetTask", ["tasks/get"], Line::V03);
+    // The text is what clients of that line know.
+    assert_eq!(old.message(), "Unsupported method: GetTask");
+    let hint =
+        "It is a method of A2A 1.0: send A2A-Version: 1.0, and not under /a2a/0.3, where only 0.3 is served.";
+    assert_eq!(old.details().last(), Some(&("hint".to_owned(), hint.to_owned())));
+
+    let new = unknown_method("message/send", ["SendMessage"], Line::V1);
+    assert_eq!(
+        new.message(),
+        "Unsupported method: message/send. It is a method of A2A 0.3: send A2A-Version: 0.3, and not under /a2a/1.0, \
+         where only 1.0 is served. A2A 1.0 has these here: SendMessage."
+    );
+    assert!(new.details().iter().all(|(name, _)| name != "hint"));
+}
+
+#[test]
 fn a_method_that_nobody_serves_is_answered_with_those_that_are() {
     let long = "Unsupported method: no/such. A2A 1.0 has these here: message/send, tasks/get.";
     for (line, text) in [(Line::V1, long), (Line::V03, "Unsupported method: no/such")] {
