@@ -129,7 +129,7 @@ impl Dispatcher {
         };
         let mut response = answered.unwrap_or_else(|error| refused(incoming, &error));
         if let Some(named) = incoming.echoed(activated) {
-            extensions::echo(&mut response, named);
+            extensions::echo(&mut response, &incoming.parts.headers, named);
         }
         response
     }
@@ -189,11 +189,12 @@ impl Dispatcher {
         let (line, route) = incoming.served()?;
         incoming.check_verb(route)?;
         let caller = caller.ok_or_else(|| Error::internal("an operation without a caller"))?;
-        self.check_required(Shape::rest(line).rules().activated(&incoming.parts.headers))?;
+        // The card is where callers learn what they must know.
         if let Route::ExtendedCard(dialect) = route {
             let asked = incoming.asked(Some(caller), Some(line), *dialect);
             return Ok(self.documents.extended_card(&asked));
         }
+        self.check_required(Shape::rest(line).rules().activated(&incoming.parts.headers))?;
         self.rest(caller, route, incoming, line, body).await
     }
 

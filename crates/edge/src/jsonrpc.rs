@@ -94,7 +94,7 @@ impl Dispatcher {
                 None => silent(&error),
             },
         };
-        extensions::echo(&mut response, named);
+        extensions::echo(&mut response, headers, named);
         reply::of_line(&mut response, shape.line);
         response
     }
@@ -115,8 +115,12 @@ impl Dispatcher {
         }
         let params = call.params.map_or("{}", |params| params.get());
         let activated = shape.rules().activated(headers);
-        let wanted =
-            self.check_required(activated).and_then(|()| wanted(shape.line, &call.method, params, activated));
+        // The extended card is where callers learn what they must know.
+        let required = match known(shape.line, &call.method) {
+            Some(Method::GetExtendedAgentCard) => Ok(()),
+            _ => self.check_required(activated),
+        };
+        let wanted = required.and_then(|()| wanted(shape.line, &call.method, params, activated));
         let Some(id) = call.id else {
             return match wanted {
                 Ok(Wanted::ExtendedCard) => reply::empty(StatusCode::NO_CONTENT),
