@@ -56,6 +56,14 @@ pub fn parse(body: &[u8]) -> Result<Request<'_>, Rejected> {
     Ok(Request { id, method, params })
 }
 
+/// Whether this is a request of JSON-RPC, right or wrong in all else.
+pub fn is_request(body: &str) -> bool {
+    let Ok(envelope) = Object::parse(body, &["jsonrpc", "method"]) else { return false };
+    ["jsonrpc", "method"]
+        .iter()
+        .all(|name| envelope.raw(name).is_some_and(|raw| text_of(raw.get()).is_some()))
+}
+
 /// The answer to a request. `result` is JSON already.
 pub fn result(id: &Id, result: &[u8]) -> Bytes {
     answer(id, result.len(), |object| object.key("result").extend_from_slice(result))

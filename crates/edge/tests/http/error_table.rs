@@ -78,9 +78,16 @@ fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) 
         }
     } else {
         let prefix = if speaker.line == Line::V1 { "" } else { "/v1" };
+        let envelope = |method| {
+            let params = speaker.send_body(&message, true);
+            let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params});
+            speaker.call(gateway, method, "", &body)
+        };
         mistakes.extend([
             (ErrorKind::RouteNotFound, named(gateway.call("GET", &format!("{prefix}/nope")))),
             (ErrorKind::VerbNotAllowed, named(gateway.call("DELETE", &format!("{prefix}/tasks/t")))),
+            (ErrorKind::WrongBinding, envelope(Method::SendMessage)),
+            (ErrorKind::WrongBinding, envelope(Method::SendStreamingMessage)),
         ]);
     }
     if speaker.line == Line::V1 {

@@ -73,6 +73,23 @@ fn what_is_no_request_is_refused_with_the_id_that_it_has() {
 }
 
 #[test]
+fn a_request_is_known_by_its_envelope() {
+    for (body, expected) in [
+        (r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{}}"#, true),
+        (r#"{"jsonrpc":"1.0","method":""}"#, true),
+        (r#"{"message":{"messageId":"m"},"metadata":{"jsonrpc":"2.0","method":"a"}}"#, false),
+        (r#"{"jsonrpc":"2.0"}"#, false),
+        (r#"{"method":"a"}"#, false),
+        (r#"{"jsonrpc":2.0,"method":"a"}"#, false),
+        (r#"[{"jsonrpc":"2.0","method":"a"}]"#, false),
+        ("{", false),
+        ("", false),
+    ] {
+        assert_eq!(is_request(body), expected, "{body}");
+    }
+}
+
+#[test]
 fn a_batch_is_told_what_to_do_instead() {
     let rejected = parse(b" [] ").unwrap_err();
     assert!(rejected.error.message().contains("one request at a time"), "{}", rejected.error);

@@ -49,6 +49,7 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::PermissionDenied => (-32007, 403, "AUTHORIZATION_FORBIDDEN"),
         ErrorKind::RouteNotFound => (-32053, 404, "ROUTE_NOT_FOUND"),
         ErrorKind::VerbNotAllowed => (-32054, 405, "METHOD_NOT_ALLOWED"),
+        ErrorKind::WrongBinding => (-32061, 400, "INVALID_HTTP_JSON_PAYLOAD"),
         ErrorKind::BodyTooLarge => (-32055, 413, "REQUEST_BODY_TOO_LARGE"),
         ErrorKind::TooManyRequests => (-32056, 429, "TOO_MANY_REQUESTS"),
         ErrorKind::Unavailable => (-32057, 503, "UNAVAILABLE"),
