@@ -19,22 +19,32 @@ pub enum Audience {
     Authenticated,
 }
 
-/// Where a card is served, and so which URL it names.
+/// Where a document is served, and so which URL and which lines it names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Base {
     /// Where all lines are served.
     Root,
-    /// Where only the line of the card is served.
+    /// Where only the line of the document is served.
     Line,
+}
+
+impl Base {
+    /// The lines that are served there, for a document of `line`.
+    pub(super) fn lines(self, line: Line) -> Vec<Line> {
+        match self {
+            Self::Root => Line::ALL.to_vec(),
+            Self::Line => vec![line],
+        }
+    }
 }
 
 /// The card of one line. It has no spelling yet: see `v1::card`.
 pub fn card(deployment: &Deployment, line: Line, audience: Audience, base: Base) -> Card {
-    let base = match base {
+    let path = match base {
         Base::Root => "",
         Base::Line => line.base(),
     };
-    let url = format!("{}{base}", deployment.url());
+    let url = format!("{}{path}", deployment.url());
     Card {
         name: deployment.title.clone(),
         description: description(deployment, audience),
@@ -43,7 +53,7 @@ pub fn card(deployment: &Deployment, line: Line, audience: Audience, base: Base)
         interfaces: bindings(line).map(|binding| Interface { url: url.clone(), binding }).to_vec(),
         streaming: true,
         extended: true,
-        extensions: extensions(deployment, line, audience),
+        extensions: extensions(deployment, line, audience, base),
         schemes: deployment.schemes.clone(),
         input_modes: deployment.input_modes(),
         output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),
@@ -55,7 +65,7 @@ pub fn card(deployment: &Deployment, line: Line, audience: Audience, base: Base)
 /// own. See `v03::card::merged`.
 pub fn merged_card(deployment: &Deployment, audience: Audience) -> Card {
     let mut merged = card(deployment, Line::V1, audience, Base::Root);
-    for entry in extensions(deployment, Line::V03, audience) {
+    for entry in extensions(deployment, Line::V03, audience, Base::Root) {
         // What has one name only is listed once.
         if merged.extensions.iter().all(|known| known.uri != entry.uri) {
             merged.extensions.push(entry);
@@ -85,7 +95,7 @@ fn description(deployment: &Deployment, audience: Audience) -> String {
 
 /// The extensions that are served, in the order of the card, under the URIs and with the names of a line. The public ones
 /// have the short parameters for everybody, and all have the full ones for callers with a credential.
-pub fn extensions(deployment: &Deployment, line: Line, audience: Audience) -> Vec<CardExtension> {
+pub fn extensions(deployment: &Deployment, line: Line, audience: Audience, base: Base) -> Vec<CardExtension> {
     let required = &deployment.required_extensions;
     let is_seen = |extension: &Extension| audience == Audience::Authenticated || is_public(*extension);
     let entry = |extension| {
@@ -93,7 +103,7 @@ pub fn extensions(deployment: &Deployment, line: Line, audience: Audience) -> Ve
         // On the older line all count as activated, so there is nothing to require.
         entry.required = line == Line::V1 && required.contains(&extension);
         if audience == Audience::Authenticated {
-            entry.params = params::full(deployment, line, extension).map(|params| Json::of(&params));
+            entry.params = params::full(deployment, line, base, extension).map(|params| Json::of(&params));
         }
         Some(entry)
     };

@@ -2,6 +2,7 @@
 
 use longshore_model::card::{AuthScheme, INPUT_MODES};
 
+use super::card::Base;
 use super::environment::Environment;
 use crate::extension::{Exposure, Extension};
 use crate::surface::Line;
@@ -56,10 +57,10 @@ impl Deployment {
     }
 
     /// The line that is meant when a request says nothing, as a client of `line` has to know it.
-    pub(super) fn default_line(&self, line: Line) -> Line {
-        match self.missing_version {
-            MissingVersion::ByRequest => line,
-            MissingVersion::V03 => Line::V03,
+    pub(super) fn default_line(&self, line: Line, base: Base) -> Line {
+        match (base, self.missing_version) {
+            (Base::Line, _) | (Base::Root, MissingVersion::ByRequest) => line,
+            (Base::Root, MissingVersion::V03) => Line::V03,
         }
     }
 

@@ -6,6 +6,7 @@ use longshore_model::card::CardExtension;
 use longshore_model::{Delivery, ErrorKind, PermissionReply};
 use serde_json::{Map, Value, json};
 
+use super::card::Base;
 use super::compatibility::compatibility_profile;
 use super::deployment::Deployment;
 use super::wire_contract::wire_contract;
@@ -34,15 +35,15 @@ pub(super) fn declaration(
     })
 }
 
-pub(super) fn full(deployment: &Deployment, line: Line, extension: Extension) -> Option<Value> {
+pub(super) fn full(deployment: &Deployment, line: Line, base: Base, extension: Extension) -> Option<Value> {
     let own = match extension {
         Extension::SessionBinding => session_binding(deployment),
         Extension::ModelSelection => model_selection(),
         Extension::StreamHints => stream_hints(line),
         Extension::InteractiveInterrupt => interactive_interrupt(line),
         Extension::InterruptRecovery => interrupt_recovery(line),
-        Extension::CompatibilityProfile => return Some(compatibility_profile(deployment, line)),
-        Extension::WireContract => return Some(wire_contract(deployment, line)),
+        Extension::CompatibilityProfile => return Some(compatibility_profile(deployment, line, base)),
+        Extension::WireContract => return Some(wire_contract(deployment, line, base)),
         Extension::ArtifactMetadata => artifact_metadata(),
         // Nothing more is to be said of one, and the others are not served.
         Extension::ThinkingExposure

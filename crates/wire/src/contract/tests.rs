@@ -63,8 +63,8 @@ fn the_documents_of_every_line() {
             let version = line.version();
             let documents = [
                 ("profile", profile(&deployment, line)),
-                ("compatibility", compatibility_profile(&deployment, line)),
-                ("wire_contract", wire_contract(&deployment, line)),
+                ("compatibility", compatibility_profile(&deployment, line, Base::Root)),
+                ("wire_contract", wire_contract(&deployment, line, Base::Root)),
             ];
             for (document, value) in documents {
                 insta::assert_snapshot!(format!("{name}_{version}_{document}"), pretty(&value));
@@ -129,10 +129,46 @@ fn a_card_under_a_base_names_the_base() {
     }
 }
 
+/// The deployment is strict at the root, which says nothing about a base.
+#[test]
+fn the_contracts_under_a_base_know_one_line_only() {
+    let deployment = full();
+    for line in Line::ALL {
+        let version = line.version();
+        let documents = [
+            ("compatibility", compatibility_profile(&deployment, line, Base::Line)),
+            ("wire_contract", wire_contract(&deployment, line, Base::Line)),
+        ];
+        for (document, value) in documents {
+            insta::assert_snapshot!(format!("full_{version}_base_{document}"), pretty(&value));
+        }
+        // And so do the cards that hold them.
+        for deployment in [&deployment, &Deployment::default()] {
+            let card = card(deployment, line, Audience::Authenticated, Base::Line);
+            let params = card.extensions.iter().filter_map(|entry| Some(entry.params.as_ref()?.to_value()));
+            let told: Vec<Value> =
+                params.filter(|params| params.get("supported_protocol_versions").is_some()).collect();
+            assert_eq!(told.len(), 2);
+            for params in told {
+                let both = [&params, &params["protocol_compatibility"]];
+                for place in both {
+                    assert_eq!(place["supported_protocol_versions"], serde_json::json!([version]));
+                    assert_eq!(place["default_protocol_version"], version);
+                }
+                let compatibility = &params["protocol_compatibility"];
+                assert_eq!(compatibility["missing_version"], version);
+                let versions: Vec<&String> = compatibility["versions"].as_object().unwrap().keys().collect();
+                assert_eq!(versions, [version]);
+                assert_eq!(compatibility["versions"][version]["default"], true);
+            }
+        }
+    }
+}
+
 #[test]
 fn both_lines_declare_the_same_extensions() {
     let [one, other] = Line::ALL.map(|line| {
-        let entries = extensions(&full(), line, Audience::Authenticated);
+        let entries = extensions(&full(), line, Audience::Authenticated, Base::Root);
         entries.into_iter().map(|entry| Extension::parse(&entry.uri).unwrap()).collect::<Vec<_>>()
     });
     assert_eq!(one, other);
@@ -142,8 +178,8 @@ fn both_lines_declare_the_same_extensions() {
 fn the_public_says_nothing_that_the_extended_takes_back() {
     for (_, deployment) in both() {
         for line in Line::ALL {
-            let extended = extensions(&deployment, line, Audience::Authenticated);
-            for public in extensions(&deployment, line, Audience::Anonymous) {
+            let extended = extensions(&deployment, line, Audience::Authenticated, Base::Root);
+            for public in extensions(&deployment, line, Audience::Anonymous, Base::Root) {
                 let full = extended.iter().find(|entry| entry.uri == public.uri).unwrap();
                 let Some(slim) = &public.params else { continue };
                 assert!(
@@ -169,7 +205,9 @@ fn contains(all: &Value, some: &Value) -> bool {
 fn numbers_are_integers_and_nobody_learns_the_root_who_is_not_to() {
     let hidden = Deployment { workspace_root: None, ..full() };
     for line in Line::ALL {
-        for document in [compatibility_profile(&hidden, line), wire_contract(&hidden, line)] {
+        for document in
+            [compatibility_profile(&hidden, line, Base::Root), wire_contract(&hidden, line, Base::Root)]
+        {
             let text = document.to_string();
             assert!(!text.contains("/srv/harbour"), "{text}");
             assert!(is_whole(&document), "{text}");
@@ -229,7 +267,7 @@ fn an_unknown_method_is_told_what_there_is() {
 
 #[test]
 fn every_method_of_the_contract_is_read() {
-    let contract = wire_contract(&Deployment::default(), Line::V1);
+    let contract = wire_contract(&Deployment::default(), Line::V1, Base::Root);
     for name in contract["all_jsonrpc_methods"].as_array().unwrap() {
         let name = name.as_str().unwrap();
         let is_core = v1::method::Method::parse(name).is_some();
@@ -237,7 +275,7 @@ fn every_method_of_the_contract_is_read() {
     }
     // And what an extension declares can be activated by the URI under which it is declared.
     for line in Line::ALL {
-        for entry in extensions(&full(), line, Audience::Authenticated) {
+        for entry in extensions(&full(), line, Audience::Authenticated, Base::Root) {
             assert_ne!(Activated::of_header([entry.uri.as_str()]), Activated::NONE, "{}", entry.uri);
         }
     }
@@ -246,7 +284,8 @@ fn every_method_of_the_contract_is_read() {
 #[test]
 fn only_callers_of_the_line_that_is_gated_must_activate_what_is_required() {
     let required = |line, audience| -> Vec<Extension> {
-        let entries = extensions(&full(), line, audience).into_iter().filter(|entry| entry.required);
+        let entries =
+            extensions(&full(), line, audience, Base::Root).into_iter().filter(|entry| entry.required);
         entries.map(|entry| Extension::parse(&entry.uri).unwrap()).collect()
     };
     for audience in [Audience::Anonymous, Audience::Authenticated] {

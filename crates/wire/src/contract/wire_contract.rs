@@ -4,7 +4,7 @@ use longshore_model::card::Binding;
 use longshore_model::{Error, ErrorKind};
 use serde_json::{Value, json};
 
-use super::card::{declared_extensions, uri};
+use super::card::{Base, declared_extensions, uri};
 use super::compatibility::{core, protocol_compatibility, versions};
 use super::deployment::Deployment;
 use super::{method, profile, service_behaviors};
@@ -13,7 +13,7 @@ use crate::extension::Extension;
 use crate::jsonrpc;
 use crate::surface::{self, Line};
 
-pub fn wire_contract(deployment: &Deployment, line: Line) -> Value {
+pub fn wire_contract(deployment: &Deployment, line: Line, base: Base) -> Value {
     let [preferred, additional @ ..] = bindings(line).map(|binding| transport(line, binding));
     let declared = declared_extensions(deployment);
     let uris: Vec<_> = declared
@@ -23,9 +23,9 @@ pub fn wire_contract(deployment: &Deployment, line: Line) -> Value {
         .collect();
     json!({
         "protocol_version": line.version(),
-        "default_protocol_version": deployment.default_line(line).version(),
-        "supported_protocol_versions": versions(),
-        "protocol_compatibility": protocol_compatibility(deployment, line),
+        "default_protocol_version": deployment.default_line(line, base).version(),
+        "supported_protocol_versions": versions(line, base),
+        "protocol_compatibility": protocol_compatibility(deployment, line, base),
         "profile": profile::summary(deployment, line),
         "preferred_transport": preferred,
         "additional_transports": additional,
