@@ -458,3 +458,40 @@ async fn where_the_log_is_not_kept_whole_a_reader_of_0_3_gets_the_task_anew() {
     }
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn a_reader_of_0_3_takes_the_log_from_the_start_only_once() {
+    let store = FaultyStore::over(longshore_store::memory());
+    let mut gateway = Gateway::manual_on(store.clone()).await;
+    let replace = async |turn: &StartedTurn, text: &str| {
+        let replaced = AgentEvent::TextReplaced { block: text_block("prt_3"), text: text.to_owned() };
+        turn.report(replaced).await;
+    };
+    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.line == Line::V03) {
+        let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
+        let mut events = speaker.stream(&gateway, &message).stream().await;
+        let turn = gateway.turns.recv().await.unwrap();
+        let id = turn.request.task.to_string();
+        first_half(&turn).await;
+        replace(&turn, "One. ").await;
+        let mut frames = vec![events.next().await.unwrap()];
+        while !frames.last().unwrap().raw.contains("One. ") {
+            frames.push(events.next().await.unwrap());
+        }
+        // What would have to be read again is gone.
+        store.forget_before(3);
+        turn.say("prt_3", "Two. ").await;
+        for text in ["Three. ", "Four. "] {
+            replace(&turn, text).await;
+            turn.say("prt_3", "And more. ").await;
+        }
+        second_half(turn).await;
+        let told = events.rest().await;
+        assert!(told.iter().all(|frame| !matches!(speaker.event(frame), StreamEvent::Task(_))), "{told:?}");
+        frames.extend(told);
+        let end = speaker.task(&speaker.on(&gateway, Method::GetTask, &id).send().await);
+        assert_eq!(Seen::of(&speaker.fold(None, &frames).unwrap()), Seen::of(&end), "{}", speaker.name());
+        store.forget_before(1);
+    }
+    gateway.stop().await;
+}

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use longshore_model::{Artifact, BlockKind, Task};
 
-use self::artifact::{has_stream, write_stream};
+use self::artifact::{Kinds, has_stream, write_stream};
 use super::Dialect;
 use crate::extension::Activated;
 use crate::json::ObjectWriter;
@@ -78,7 +78,10 @@ fn write_task(out: &mut Vec<u8>, task: &Task, view: View, dialect: Dialect, gap:
     write_task_head(&mut object, task, spelling);
     if view.artifacts {
         object.some_array("artifacts", artifacts(task, view), |out, shown| match shown {
-            Shown::Stream => write_stream(out, task, view, dialect, &Shared::default()),
+            Shown::Stream => {
+                let kinds = Kinds::of(task, view, dialect);
+                write_stream(out, task, view, dialect, kinds, &Shared::default());
+            }
             Shown::File(file) => {
                 write_artifact(out, file, &Shared::default(), &task.terms.output, spelling);
             }

@@ -151,11 +151,17 @@ impl Speaker {
         .unwrap_or_else(|error| panic!("{} {error:?}: {text}", self.name()))
     }
 
-    /// Adds the frames to what the client knows of the task.
+    /// Adds the frames to what the client knows of the task. A client of 0.3 drops what is to be added to an artifact that
+    /// it does not have.
     pub(crate) fn fold(self, known: Option<Task>, frames: &[Frame]) -> Option<Task> {
         frames.iter().fold(known, |known, frame| match (self.event(frame), known) {
             (StreamEvent::Task(task), _) => Some(task),
             (event, Some(mut task)) => {
+                if let StreamEvent::Artifact { update, .. } = &event {
+                    let id = &update.artifact.id;
+                    let is_known = task.artifacts.iter().any(|artifact| artifact.id == *id);
+                    assert!(!update.append || is_known, "{} has no {id} to add to", self.name());
+                }
                 task.apply(&event.into_event().unwrap());
                 Some(task)
             }
