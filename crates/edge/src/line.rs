@@ -12,7 +12,7 @@ use http::HeaderMap;
 use http::request::Parts;
 use longshore_model::{Error, ErrorKind, Result};
 use longshore_wire::contract::MissingVersion;
-use longshore_wire::extension::{HEADER, OLD_HEADER};
+use longshore_wire::extension::HEADER;
 pub(crate) use longshore_wire::surface::Line;
 
 use crate::query;
@@ -111,8 +111,11 @@ impl Head {
 
 /// The line that a method is of when the request does not say: by how the name is written, also when nobody serves it.
 pub(crate) fn of_method(name: &str, headers: &HeaderMap) -> Option<Line> {
-    let activates = headers.contains_key(HEADER) || headers.contains_key(OLD_HEADER);
-    if name.contains('/') || (name.contains('.') && !activates) { Some(Line::V03) } else { None }
+    if name.contains('/') || (name.contains('.') && !headers.contains_key(HEADER)) {
+        Some(Line::V03)
+    } else {
+        None
+    }
 }
 
 fn named(headers: &HeaderMap, query: &[(String, String)]) -> Named {
@@ -162,6 +165,8 @@ fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use http::Request;
+
+    use longshore_wire::extension::OLD_HEADER;
 
     use super::*;
 
@@ -295,6 +300,7 @@ mod tests {
         let (mut new, mut old) = (HeaderMap::new(), HeaderMap::new());
         new.insert(HEADER, "urn:x".parse().unwrap());
         old.insert(OLD_HEADER, "urn:x".parse().unwrap());
+        // Whoever activates under the header of 0.3 is of 0.3.
         for (name, bare, activating) in [
             ("SendMessage", None, None),
             ("message/send", Some(Line::V03), Some(Line::V03)),
@@ -304,10 +310,10 @@ mod tests {
             ("nonsense", None, None),
             ("", None, None),
         ] {
-            assert_eq!(of_method(name, &HeaderMap::new()), bare, "{name}");
-            for headers in [&new, &old] {
-                assert_eq!(of_method(name, headers), activating, "{name}");
+            for headers in [&HeaderMap::new(), &old] {
+                assert_eq!(of_method(name, headers), bare, "{name}");
             }
+            assert_eq!(of_method(name, &new), activating, "{name}");
         }
     }
 }
