@@ -111,12 +111,13 @@ pub(crate) fn rest_error(errors: &Errors, error: &Error, media: Media) -> Respon
 }
 
 /// An error as JSON-RPC tells it: on status 200, except for what is refused below JSON-RPC, where proxies and HTTP
-/// clients look at the status. Those are told before the body is read, so their id is null.
+/// clients look at the status. Those are told before the body is read, so their id is null: whoever is answered by id is
+/// answered on 200.
 pub(crate) fn rpc_error(errors: &Errors, id: &Id, error: &Error) -> Response {
-    let status = match error.kind() {
-        ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
-        ErrorKind::PermissionDenied => StatusCode::FORBIDDEN,
-        ErrorKind::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+    let status = match (id, error.kind()) {
+        (Id::Null, ErrorKind::Unauthenticated) => StatusCode::UNAUTHORIZED,
+        (Id::Null, ErrorKind::PermissionDenied) => StatusCode::FORBIDDEN,
+        (Id::Null, ErrorKind::BodyTooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
         _ => StatusCode::OK,
     };
     json(status, Media::Json, (errors.rpc)(id, error))
