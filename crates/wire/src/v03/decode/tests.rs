@@ -316,6 +316,8 @@ fn lists_take_the_states_of_every_line() {
         assert_eq!((listed.include_artifacts, listed.history_length), (expected, Some(0)), "{flag}");
     }
     assert_eq!(list_tasks("{}").unwrap(), list_tasks_query(&query("status=&pageToken=")).unwrap());
+    // A list is of tasks, and not of all that was said and sent in them, unless it is asked for.
+    assert_eq!(list_tasks("{}").unwrap().history_length, Some(0));
     for (text, path) in
         [("status=done", "status"), ("pageSize=0", "pageSize"), ("contextId=a/b", "contextId")]
     {
