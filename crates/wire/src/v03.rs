@@ -8,7 +8,6 @@ pub mod card;
 pub mod decode;
 pub mod encode;
 pub mod error;
-pub mod extension;
 pub mod method;
 mod names;
 mod part;
