@@ -134,7 +134,7 @@ impl Speaker {
         let text = self.result(answer);
         match self.line {
             Line::V1 => v1::decode::task_page(&text).unwrap(),
-            Line::V03 => v03::decode::task_page(self.dialect, &text).unwrap(),
+            Line::V03 => v03::decode::task_page(Dialect::Rpc, &text).unwrap(),
         }
     }
 
