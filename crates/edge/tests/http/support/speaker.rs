@@ -226,7 +226,11 @@ impl Seen {
             id: task.id.to_string(),
             context: task.context_id.to_string(),
             state: task.status.state,
-            said_at_the_end: task.status.message.as_ref().map(texts).unwrap_or_default(),
+            // On 0.3 an answer, and no frame, repeats here what the agent said.
+            said_at_the_end: match task.status.state {
+                TaskState::Completed => String::new(),
+                _ => task.status.message.as_ref().map(texts).unwrap_or_default(),
+            },
             history: task
                 .history
                 .iter()
