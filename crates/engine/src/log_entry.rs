@@ -12,7 +12,7 @@ pub struct Form(pub u8);
 #[derive(Debug)]
 pub struct LogEntry {
     pub entry: Entry,
-    forms: [OnceLock<Bytes>; LogEntry::KEPT_FORMS],
+    forms: [OnceLock<Bytes>; Self::KEPT_FORMS],
 }
 
 impl LogEntry {

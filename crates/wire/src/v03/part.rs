@@ -30,11 +30,13 @@ pub(super) fn write_rest(out: &mut Vec<u8>, part: PartView<'_>) {
 }
 
 fn read(raw: &RawValue, dialect: Dialect) -> Read<Part> {
-    let known = &["kind", "text", "file", "data", "raw", "url", "metadata", "filename", "mediaType"];
+    let known = &["kind", "type", "text", "file", "data", "raw", "url", "metadata", "filename", "mediaType"];
     let object = Object::read(raw, known)?;
     let metadata = object.optional("metadata", carried_metadata)?;
     let part = content(&object, dialect)?;
-    object.optional("kind", |raw| {
+    // `type` is what it was called before 0.3.
+    let kind = if object.has("kind") { "kind" } else { "type" };
+    object.optional(kind, |raw| {
         let (said, kind) = (text(raw)?, kind_of(&part.content));
         if said == kind {
             return Ok(());
@@ -156,9 +158,8 @@ impl Sort {
     fn of(media_type: &str) -> Self {
         let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match essence.split_once('/') {
-            Some(("image" | "audio" | "video" | "font", _)) | Some(("application", "pdf")) => Self::Media,
-            Some(("text", _)) => Self::Text,
-            Some((_, "json" | "xml" | "yaml" | "toml" | "javascript")) => Self::Text,
+            Some(("image" | "audio" | "video" | "font", _) | ("application", "pdf")) => Self::Media,
+            Some(("text", _) | (_, "json" | "xml" | "yaml" | "toml" | "javascript")) => Self::Text,
             Some((_, subtype)) if subtype.ends_with("+json") || subtype.ends_with("+xml") => Self::Text,
             _ => Self::Unclear,
         }

@@ -5,8 +5,8 @@
 //! blocks stand around it, the whole artifact has to be told again: then the task itself is needed. So it is once for a
 //! reader that comes back in the middle: clients drop what is to be added to an artifact that they do not have.
 //!
-//! The artifact never says that a chunk is its last one. The end of a block is not its end, which comes with that of the
-//! task; and what ends a task says nothing that could be such a chunk.
+//! No chunk of the artifact is called its last one. The end of a block is not its end, which comes with that of the task;
+//! and the event that ends a task is one frame, that of its status. A reader knows it by `final`.
 
 use std::collections::HashSet;
 

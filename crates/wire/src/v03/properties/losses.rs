@@ -13,7 +13,9 @@ struct Loss {
 }
 
 /// In the order in which they take effect.
-const LOSSES: [(&str, Loss); 6] = [
+const LOSSES: [(&str, Loss); 7] = [
+    // Of a stream, which has no place in a task.
+    ("no chunk of the blocks is the last", Loss { dialects: &Dialect::ALL, apply: |_| {} }),
     ("data is an object", Loss { dialects: &Dialect::ALL, apply: |task| each_part(task, wrap_data) }),
     (
         "only a file has a media type and a name",
