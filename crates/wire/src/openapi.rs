@@ -27,7 +27,12 @@ pub fn document(deployment: &Deployment, audience: Audience) -> Bytes {
 }
 
 fn value(deployment: &Deployment, audience: Audience) -> Value {
-    let paths = path::all(deployment, audience);
+    let mut paths = path::all(deployment, audience);
+    for item in paths.values_mut().filter_map(Value::as_object_mut) {
+        for answers in item.values_mut().filter_map(|operation| operation.get_mut("responses")) {
+            response::say_line(answers);
+        }
+    }
     let mut document = json!({
         "openapi": "3.1.0",
         "info": info(deployment),
@@ -40,9 +45,13 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
     let mut responses = response::all();
     keep_used(&mut responses, "responses", &[&document["paths"]]);
     let mut schemas = schema::all(&Line::ALL);
-    let named = Value::Object(responses.clone());
+    let mut named = Value::Object(responses);
+    response::say_line(&mut named);
     keep_used(&mut schemas, "schemas", &[&document["paths"], &named]);
     components.insert("schemas".to_owned(), Value::Object(schemas));
+    let mut headers = response::all_headers();
+    keep_used(&mut headers, "headers", &[&document["paths"], &named]);
+    components.insert("headers".to_owned(), Value::Object(headers));
     if audience == Audience::Authenticated {
         components.insert("responses".to_owned(), named);
         components.insert("securitySchemes".to_owned(), Value::Object(schemes(deployment)));

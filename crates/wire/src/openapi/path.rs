@@ -162,9 +162,7 @@ fn ok(response: Value) -> Map<String, Value> {
 }
 
 fn card(schema: &Value, verb: Verb) -> Map<String, Value> {
-    let mut responses = ok(response::cached(schema, verb));
-    responses.insert("304".to_owned(), json!({"description": "The caller has the newest one."}));
-    responses
+    response::cached("The card.", schema, verb)
 }
 
 fn body(operation: &Operation, dialect: Dialect, verb: Verb) -> Option<Value> {
@@ -214,10 +212,11 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
             entry["parameters"] = json!([parameter::if_none_match(), parameter::range()]);
             response::file(verb)
         }
-        Served::Health => response::health(),
+        Served::Health => response::health(verb),
         Served::OpenApi => {
+            entry["parameters"] = json!([parameter::if_none_match()]);
             let document = json!({"type": "object", "additionalProperties": true});
-            let mut responses = ok(response::plain_json(&document));
+            let mut responses = response::cached("The document.", &document, verb);
             responses.insert("401".to_owned(), response::error(Line::V1, 401));
             responses
         }

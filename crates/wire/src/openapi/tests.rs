@@ -76,7 +76,7 @@ fn every_reference_leads_somewhere_and_nothing_is_left_over() {
     for deployment in [Deployment::default(), full_deployment()] {
         for audience in [Audience::Anonymous, Audience::Authenticated] {
             let document = value(&deployment, audience);
-            for kind in ["schemas", "responses"] {
+            for kind in ["schemas", "responses", "headers"] {
                 let mut names = Vec::new();
                 references(&document, &format!("#/components/{kind}/"), &mut names);
                 let names: BTreeSet<String> = names.into_iter().collect();
