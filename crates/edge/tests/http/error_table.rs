@@ -10,7 +10,7 @@ use longshore_wire::v1::method::Method;
 use longshore_wire::v03::Dialect;
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Call, Gateway, Speaker, shown};
+use crate::support::{Call, Gateway, Speaker, shown};
 
 /// What only the agent or the gateway's own parts can bring about: a scripted agent says so when it is asked to admit a wish.
 const FROM_WITHIN: [ErrorKind; 9] = [
@@ -51,18 +51,6 @@ const EXCEPTIONS: [Exception; 5] = [
         "it takes an ask: see `asks` for 1.0 and below for 0.3",
     ),
 ];
-
-/// The word by which an answer says what it is.
-fn word(speaker: Speaker, answer: &Answer) -> String {
-    let body = answer.json();
-    let word = match (speaker.line, speaker.dialect) {
-        (Line::V1, Dialect::Rpc) => &body["error"]["data"][0]["reason"],
-        (Line::V1, Dialect::Rest) => &body["error"]["details"][0]["reason"],
-        (Line::V03, Dialect::Rpc) => &body["error"]["data"]["type"],
-        (Line::V03, Dialect::Rest) => &body["type"],
-    };
-    word.as_str().unwrap_or_else(|| panic!("{} {body}", speaker.name())).to_owned()
-}
 
 /// Mistakes of a caller, as one client can make them.
 fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) -> Vec<(ErrorKind, Call)> {
@@ -161,7 +149,7 @@ async fn every_kind_of_error_has_the_shape_of_its_line_and_binding() {
                 Line::V1 => longshore_wire::v1::error::row(kind).reason,
                 Line::V03 => longshore_wire::v03::error::row(kind).word,
             };
-            let told = word(speaker, &answer);
+            let told = speaker.reason(&answer);
             let is_field = kind == ErrorKind::InvalidParams && told.ends_with("_FIELD");
             assert!(told == expected || is_field, "{kind:?} {} {told}", speaker.name());
             assert_eq!(answer.header("a2a-version"), speaker.line.version(), "{kind:?}");

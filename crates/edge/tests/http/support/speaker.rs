@@ -41,6 +41,18 @@ impl Speaker {
         }
     }
 
+    /// The word by which an answer says what it refuses.
+    pub(crate) fn reason(self, answer: &Answer) -> String {
+        let body = answer.json();
+        let word = match (self.line, self.dialect) {
+            (Line::V1, Dialect::Rpc) => &body["error"]["data"][0]["reason"],
+            (Line::V1, Dialect::Rest) => &body["error"]["details"][0]["reason"],
+            (Line::V03, Dialect::Rpc) => &body["error"]["data"]["type"],
+            (Line::V03, Dialect::Rest) => &body["type"],
+        };
+        word.as_str().unwrap_or_else(|| panic!("{} {body}", self.name())).to_owned()
+    }
+
     /// With a configuration that says in the words of the line whether to wait.
     pub(crate) fn send_body(self, message: &Value, waits: bool) -> Value {
         let configuration = match self.line {
