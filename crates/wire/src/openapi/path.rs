@@ -143,6 +143,10 @@ fn answer(operation: &Operation, line: Line, dialect: Dialect, verb: Verb) -> Ma
     }
     let name = match operation.method {
         Method::SendMessage => "SendMessageResponse",
+        // The proto file of 0.3 has no list, so its REST writes tasks as its JSON-RPC does.
+        Method::ListTasks if line == Line::V03 => {
+            return ok(response::json(line, &Dialect::V03Rpc.reference("TaskPage")));
+        }
         Method::ListTasks => "TaskPage",
         Method::GetExtendedAgentCard => return card(&dialect_card(line), verb),
         _ => "Task",
