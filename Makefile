@@ -116,6 +116,14 @@ interop: opencode python node-clients ## Run the tests with the official A2A cli
 	$(call say,Interop tests with the Python client of A2A 1.0)
 	$(VENV_PYTHON) -m pytest interop/python
 
+.PHONY: conformance
+conformance: ## Run the public A2A conformance kits in KIT=folder (docs/conformance.md). Not part of `make test`.
+	@test -n '$(KIT)' || { echo 'make conformance KIT=folder: say where a2aproject/a2a-tck is checked out' >&2; exit 2; }
+	@tools/install-conformance.sh
+	cargo test --workspace --locked --no-run --quiet
+	$(call say,The public conformance kits)
+	$(TOOLS)/venv-conformance/bin/python tools/conformance/run.py '$(KIT)'
+
 .PHONY: docs
 docs: ## Write docs/configuration.md anew from the table of settings.
 	cargo run --quiet --locked --package longshore -- settings > docs/configuration.md.new

@@ -67,7 +67,7 @@ async def refused(call, *, code, http, binding, stream=False):
 
 async def test_the_card_names_both_bindings_and_what_opens_them(card):
     assert card.protocol_version.startswith('0.3')
-    assert card.preferred_transport == 'JSONRPC'
+    assert card.preferred_transport == 'HTTP+JSON'
     interfaces = {interface.transport for interface in card.additional_interfaces}
     assert interfaces | {card.preferred_transport} == {'JSONRPC', 'HTTP+JSON'}
     assert card.capabilities.streaming

@@ -50,24 +50,13 @@ impl Gate {
     async fn place(&self, wishes: &Admission<'_>) -> Result<String> {
         let named =
             |wish: Option<&'_ str>| wish.map(str::trim).filter(|wish| !wish.is_empty()).map(str::to_owned);
-        match (named(wishes.directory), named(wishes.workspace)) {
-            (None, None) => Ok(wishes.current.unwrap_or(&self.root).to_owned()),
-            (Some(directory), None) => self.directory(&directory).await,
-            (None, Some(workspace)) => self.workspace(&workspace).await,
-            (Some(directory), Some(workspace)) => {
-                let found = self.workspace(&workspace).await?;
-                let same = !is_unspeakable(&directory)
-                    && resolved(&Path::new(&self.root).join(&directory))
-                        .await
-                        .is_some_and(|path| path == Path::new(&found));
-                if same {
-                    return Ok(found);
-                }
-                Err(Error::invalid(
-                    DIRECTORY,
-                    "This is not the directory of the workspace that the message names; leave one of them out.",
-                ))
-            }
+        // A workspace is looked at first, and then a directory is not.
+        if let Some(workspace) = named(wishes.workspace) {
+            return self.workspace(&workspace).await;
+        }
+        match named(wishes.directory) {
+            Some(directory) => self.directory(&directory).await,
+            None => Ok(wishes.current.unwrap_or(&self.root).to_owned()),
         }
     }
 

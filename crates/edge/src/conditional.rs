@@ -1,11 +1,12 @@
-//! How much a request asks for of something that it may have already: `If-None-Match` or `If-Modified-Since`, then `Range`
-//! with its `If-Range`.
+//! How much a request asks for of something that it may have already: `If-None-Match`, then `Range` with its `If-Range`.
+//!
+//! `If-Modified-Since` is not looked at: whoever has the date that we gave has the tag too.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
-use http::header::{HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
+use http::header::{HeaderName, IF_NONE_MATCH, IF_RANGE, RANGE};
 use http::{HeaderMap, Method};
 use longshore_model::Timestamp;
 
@@ -24,7 +25,7 @@ pub(crate) enum Selection {
     Unsatisfiable,
 }
 
-/// What a file or a document is known by, as the answer says it.
+/// What a file is known by, as the answer says it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validators<'a> {
     /// With its quotes.
@@ -62,17 +63,8 @@ pub(crate) fn http_date(at: Timestamp) -> String {
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
-/// Whether the client has what these stand for. A date counts only where no tag is given, and only if it is the very date
-/// that we gave: another one is that of another gateway, before or behind this one.
-pub(crate) fn is_unchanged(headers: &HeaderMap, document: Validators<'_>) -> bool {
-    if headers.contains_key(IF_NONE_MATCH) {
-        return is_known(headers, document.tag);
-    }
-    single(headers, &IF_MODIFIED_SINCE) == Some(document.last_modified)
-}
-
 /// Whether the client has what this tag names. Compared weakly: the mark of weakness does not count.
-fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+pub(crate) fn is_known(headers: &HeaderMap, tag: &str) -> bool {
     let ours = opaque(tag);
     let given = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     given.flat_map(|value| value.split(',')).map(str::trim).any(|tag| tag == "*" || opaque(tag) == ours)
@@ -140,8 +132,7 @@ mod tests {
 
     #[test]
     fn what_a_client_has_already() {
-        const DATE: &str = FILE.last_modified;
-        let cases: [(&[(HeaderName, &str)], bool); 17] = [
+        let cases: [(&[(HeaderName, &str)], bool); 12] = [
             (&[], false),
             (&[(IF_NONE_MATCH, "\"abc\"")], true),
             (&[(IF_NONE_MATCH, "W/\"abc\"")], true),
@@ -154,20 +145,13 @@ mod tests {
             (&[(IF_NONE_MATCH, "w/\"abc\"")], false),
             (&[(IF_NONE_MATCH, "\"ab\", \"abcd\"")], false),
             (&[(IF_NONE_MATCH, "")], false),
-            (&[(IF_MODIFIED_SINCE, DATE)], true),
-            // Later than ours, and still of something else.
-            (&[(IF_MODIFIED_SINCE, "Mon, 07 Nov 1994 08:49:37 GMT")], false),
-            (&[(IF_MODIFIED_SINCE, "Sat, 05 Nov 1994 08:49:37 GMT")], false),
-            // Where there is a tag, a date does not count.
-            (&[(IF_NONE_MATCH, "\"x\""), (IF_MODIFIED_SINCE, DATE)], false),
-            (&[(IF_NONE_MATCH, "\"abc\""), (IF_MODIFIED_SINCE, "nonsense")], true),
         ];
         for (pairs, expected) in cases {
             let mut headers = HeaderMap::new();
             for (name, value) in pairs {
                 headers.append(name, value.parse().unwrap());
             }
-            assert_eq!(is_unchanged(&headers, FILE), expected, "{pairs:?}");
+            assert_eq!(is_known(&headers, FILE.tag), expected, "{pairs:?}");
         }
     }
 

@@ -18,6 +18,7 @@ use longshore_wire::contract::MissingVersion;
 use longshore_wire::extension::{self, Activated, Extension};
 use longshore_wire::jsonrpc::Id;
 use longshore_wire::surface::Access;
+use longshore_wire::v1::card::API_KEY_HEADER;
 use longshore_wire::v03::Dialect;
 use tokio_util::sync::CancellationToken;
 
@@ -97,7 +98,11 @@ impl Dispatcher {
             response
         });
         reply::of_line(&mut response, incoming.shape().line);
-        compress::answer(response, &parts.headers, self.gzip_minimum).await
+        let mut response = compress::answer(response, &parts.headers, self.gzip_minimum).await;
+        if parts.method == Method::HEAD {
+            reply::without_body(&mut response);
+        }
+        response
     }
 
     async fn dispatch<B>(&self, incoming: &Incoming<'_>, body: B) -> Response
@@ -124,7 +129,7 @@ impl Dispatcher {
         };
         let mut response = answered.unwrap_or_else(|error| refused(incoming, &error));
         if let Some(named) = incoming.echoed(activated) {
-            extensions::echo(&mut response, named);
+            extensions::echo(&mut response, &incoming.parts.headers, named);
         }
         response
     }
@@ -133,7 +138,7 @@ impl Dispatcher {
     fn caller(&self, incoming: &Incoming<'_>) -> Result<Option<Arc<Caller>>> {
         let headers = &incoming.parts.headers;
         let access = incoming.route().map_or(Access::Credential, Route::access);
-        let shows_none = || !headers.contains_key(AUTHORIZATION) && !headers.contains_key("x-api-key");
+        let shows_none = || !headers.contains_key(AUTHORIZATION) && !headers.contains_key(API_KEY_HEADER);
         match access {
             Access::Anybody => Ok(None),
             // Whoever shows a credential is told when it is a wrong one.
@@ -161,7 +166,8 @@ impl Dispatcher {
         Some(Ok(match (route, caller) {
             (Route::Card, _) => self.documents.card(&asked),
             (Route::OpenApi, _) => self.documents.openapi(&asked),
-            (Route::Health, _) => self.documents.health(&asked).await,
+            // It is always of one line: that which the answer says.
+            (Route::Health, _) => self.documents.health(incoming.shape().line).await,
             (Route::File(id), Some(caller)) => {
                 return Some(file::answer(&self.operations.engine, caller, id, incoming.parts).await);
             }
@@ -183,11 +189,12 @@ impl Dispatcher {
         let (line, route) = incoming.served()?;
         incoming.check_verb(route)?;
         let caller = caller.ok_or_else(|| Error::internal("an operation without a caller"))?;
-        self.check_required(Shape::rest(line).rules().activated(&incoming.parts.headers))?;
+        // The card is where callers learn what they must know.
         if let Route::ExtendedCard(dialect) = route {
             let asked = incoming.asked(Some(caller), Some(line), *dialect);
             return Ok(self.documents.extended_card(&asked));
         }
+        self.check_required(Shape::rest(line).rules().activated(&incoming.parts.headers))?;
         self.rest(caller, route, incoming, line, body).await
     }
 
@@ -200,7 +207,10 @@ impl Dispatcher {
 impl Incoming<'_> {
     /// How it is answered as long as only the head is known.
     pub(crate) fn shape(&self) -> Shape {
-        let line = self.head.shape(self.target.line);
+        let line = match self.target.resolved {
+            Resolved::Route(_) => self.head.shape(self.target.line),
+            Resolved::UnknownTenant(_) | Resolved::Unknown => self.head.shape_of_unknown(self.target.line),
+        };
         if self.is_rpc() { Shape::rpc(line) } else { Shape::rest(line) }
     }
 
@@ -264,10 +274,11 @@ impl Incoming<'_> {
         ))
     }
 
-    /// The extensions that the answer names, of those that were asked for. The extended card has all of them.
+    /// The extensions that the answer names, of those that were asked for. The extended card has all of them. What others
+    /// may keep names none: it is the same for everybody.
     fn echoed(&self, activated: Activated) -> Option<Activated> {
         match self.route()? {
-            Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => None,
+            Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => None,
             Route::ExtendedCard(_) => Some(activated),
             _ => Some(extensions::public(activated)),
         }

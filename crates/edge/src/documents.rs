@@ -111,8 +111,8 @@ impl Documents {
         document.answer(asked.parts)
     }
 
-    pub(crate) async fn health(&self, asked: &Asked<'_>) -> Response {
-        self.health.answer(asked.base.or(asked.line).unwrap_or(Line::V1)).await
+    pub(crate) async fn health(&self, line: Line) -> Response {
+        self.health.answer(line).await
     }
 }
 

@@ -8,8 +8,12 @@ use crate::reply::Response;
 
 /// From the header of both lines, however often it is there. A value that is no text names nothing.
 pub(crate) fn activated(headers: &HeaderMap) -> Activated {
+    Activated::of_header(values(headers))
+}
+
+fn values(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(HEADER).iter().chain(headers.get_all(OLD_HEADER));
-    Activated::of_header(values.filter_map(|value| value.to_str().ok()))
+    values.filter_map(|value| value.to_str().ok())
 }
 
 /// What the answer to a JSON-RPC call names: for a method of an extension that extension, for all others those of the
@@ -25,10 +29,10 @@ pub(crate) fn public(activated: Activated) -> Activated {
     activated.among(&Extension::PUBLIC)
 }
 
-/// Names the extensions in the answer. One that HTTP calls an error has activated none.
-pub(crate) fn echo(response: &mut Response, activated: Activated) {
+/// Names the extensions in the answer, as the headers of the request did. One that HTTP calls an error has activated none.
+pub(crate) fn echo(response: &mut Response, asked: &HeaderMap, activated: Activated) {
     let is_success = response.status().is_success() || response.status().is_redirection();
-    if let Some(uris) = activated.to_header().filter(|_| is_success) {
+    if let Some(uris) = activated.to_header(values(asked)).filter(|_| is_success) {
         let value = HeaderValue::try_from(uris).expect("the URIs may stand in a header");
         response.headers_mut().insert(HEADER, value);
     }
@@ -68,13 +72,15 @@ mod tests {
 
     #[test]
     fn an_answer_names_what_counted_for_it() {
-        let all: Activated = Activated::of_header([
-            HINTS,
-            INTERRUPT,
-            RECOVERY,
-            "urn:a2a:session-binding,urn:a2a:wire-contract",
+        let asked = headers(&[
+            ("a2a-extensions", HINTS),
+            ("x-a2a-extensions", INTERRUPT),
+            ("a2a-extensions", RECOVERY),
+            ("a2a-extensions", "urn:a2a:session-binding,urn:a2a:wire-contract"),
         ]);
-        let core = format!("urn:opencode-a2a:extension:session-binding:v1,{HINTS},{INTERRUPT}");
+        let all = activated(&asked);
+        // Each by the name that the caller used.
+        let core = format!("urn:a2a:session-binding,{HINTS},{INTERRUPT}");
         for (method, status, expected) in [
             ("SendMessage", 200, core.as_str()),
             ("SendMessage", 204, &core),
@@ -87,12 +93,12 @@ mod tests {
             ("opencode.questions.list", 413, ""),
         ] {
             let mut response = reply::empty(StatusCode::from_u16(status).unwrap());
-            echo(&mut response, of_method(method, all));
+            echo(&mut response, &asked, of_method(method, all));
             let named = response.headers().get(HEADER).map_or("", |value| value.to_str().unwrap());
             assert_eq!(named, expected, "{method} {status}");
         }
         let mut response = reply::empty(StatusCode::OK);
-        echo(&mut response, Activated::NONE);
-        assert!(response.headers().is_empty());
+        echo(&mut response, &asked, Activated::NONE);
+        assert!(!response.headers().contains_key(HEADER));
     }
 }

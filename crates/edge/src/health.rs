@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use http::header::{CACHE_CONTROL, HeaderValue};
 use longshore_engine::Engine;
 use longshore_model::Result;
 use longshore_wire::contract::{self, Deployment, HealthFacts, Part};
@@ -47,9 +46,7 @@ impl Health {
         let Found { opencode, store, .. } = self.found().await;
         let facts = HealthFacts { opencode, store, stopping: self.closing.is_cancelled() };
         let status = if facts.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        let mut response = reply::json(status, Media::Json, contract::health(&self.deployment, line, &facts));
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        response
+        reply::json(status, Media::Json, contract::health(&self.deployment, line, &facts))
     }
 
     async fn found(&self) -> Found {
@@ -97,6 +94,7 @@ fn part(name: &'static str, said: Option<Result<()>>, was_down: bool) -> Part {
 mod tests {
     use std::sync::Arc;
 
+    use http::header::CACHE_CONTROL;
     use http_body_util::BodyExt;
     use longshore_engine::port::{Store, SystemClock};
     use longshore_engine::{EngineConfig, EngineParts, Tasks};

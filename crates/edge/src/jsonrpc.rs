@@ -5,7 +5,9 @@
 //! operations want an id, nothing is done for one without.
 
 use http::StatusCode;
-use longshore_model::{CancelTask, Error, GetTask, ListTasks, Result, SendMessage, SubscribeToTask};
+use longshore_model::{
+    CancelTask, Error, ErrorKind, GetTask, ListTasks, Result, SendMessage, SubscribeToTask,
+};
 use longshore_wire::extension::Activated;
 use longshore_wire::jsonrpc::{self as envelope, Id};
 use longshore_wire::v1::method::Method;
@@ -92,7 +94,7 @@ impl Dispatcher {
                 None => silent(&error),
             },
         };
-        extensions::echo(&mut response, named);
+        extensions::echo(&mut response, headers, named);
         reply::of_line(&mut response, shape.line);
         response
     }
@@ -109,12 +111,16 @@ impl Dispatcher {
             && !shape.rules().notifies_operations
             && known(shape.line, &call.method).is_some()
         {
-            return shape.refuse(&Id::Null, headers, &Error::invalid("id", "is required"));
+            return shape.refuse(&Id::Null, headers, &without_id());
         }
         let params = call.params.map_or("{}", |params| params.get());
         let activated = shape.rules().activated(headers);
-        let wanted =
-            self.check_required(activated).and_then(|()| wanted(shape.line, &call.method, params, activated));
+        // The extended card is where callers learn what they must know.
+        let required = match known(shape.line, &call.method) {
+            Some(Method::GetExtendedAgentCard) => Ok(()),
+            _ => self.check_required(activated),
+        };
+        let wanted = required.and_then(|()| wanted(shape.line, &call.method, params, activated));
         let Some(id) = call.id else {
             return match wanted {
                 Ok(Wanted::ExtendedCard) => reply::empty(StatusCode::NO_CONTENT),
@@ -192,6 +198,17 @@ fn echoed(line: Line, method: &str, activated: Activated) -> Activated {
         Some(Method::GetExtendedAgentCard) => activated,
         _ => extensions::of_method(method, activated),
     }
+}
+
+/// Names no field: that would be one of the parameters.
+fn without_id() -> Error {
+    let version = Line::V03.version();
+    Error::new(
+        ErrorKind::InvalidParams,
+        format!(
+            "The request has no id, and A2A {version} has no operations without one; add \"id\" beside \"method\"."
+        ),
+    )
 }
 
 fn silent(error: &Error) -> Response {

@@ -1,16 +1,18 @@
 //! Which protocol line a request is of. The only place that decides it.
 //!
-//! `A2A-Version` says it: the header, else the query parameter of the same name, by major and minor number. Else the path
-//! does, where it is under the base of one line. Else the method or path that only one line has: slash methods and paths
-//! under `/v1` are of 0.3, Pascal-case methods and REST paths at the root are of 1.0. The methods of the extensions have
-//! the same names on both; without a version they are of 0.3, whose callers never activated anything, unless the caller
-//! does. Whoever wants to be strict takes every request without a version for 0.3.
+//! `A2A-Version` says it: the header, else the query parameter of the same name, by major and minor number; more than once if
+//! it is always the same. Else the path does, where it is under the base of one line. Else the method or path that only one
+//! line has: slash methods and paths under `/v1` are of 0.3, Pascal-case methods and REST paths at the root are of 1.0. The
+//! methods of the extensions have the same names on both; without a version they are of 0.3, whose callers never activated
+//! anything, unless the caller does. Whoever wants to be strict takes every request without a version for 0.3.
+
+use std::borrow::Cow;
 
 use http::HeaderMap;
 use http::request::Parts;
 use longshore_model::{Error, ErrorKind, Result};
 use longshore_wire::contract::MissingVersion;
-use longshore_wire::extension::{HEADER, OLD_HEADER};
+use longshore_wire::extension::HEADER;
 pub(crate) use longshore_wire::surface::Line;
 
 use crate::query;
@@ -32,6 +34,8 @@ enum Named {
     Line(Line),
     /// Not served, by the caller's own word.
     Other(String),
+    /// Both of the lines, by the caller's own words: nobody could say which is meant.
+    Several(String),
 }
 
 impl Head {
@@ -46,19 +50,26 @@ impl Head {
             Named::Line(line) if self.base.is_none_or(|base| base == *line) => Ok(*line),
             Named::Line(line) => Err(self.not_supported(line.version(), own)),
             Named::Other(word) => Err(self.not_supported(word, own)),
+            Named::Several(words) => Err(self.contradictory(words, own)),
         }
     }
 
     /// The line in whose shape the request is answered, also one that is of no line that is served.
     pub(crate) fn shape(&self, own: Option<Line>) -> Line {
-        self.line(own).unwrap_or_else(|_| self.unless_named(own))
+        self.line(own).unwrap_or_else(|_| self.shape_of_unknown(own))
+    }
+
+    /// The shape of an answer to what nobody serves. What a request without a version is taken for does not count: there is
+    /// nothing to be taken for something.
+    pub(crate) fn shape_of_unknown(&self, own: Option<Line>) -> Line {
+        self.wanted().or(own).unwrap_or(Line::V1)
     }
 
     /// What a document is to be about: the line that is named, whatever else there is. `None`: all of them.
     pub(crate) fn wanted(&self) -> Option<Line> {
         match self.named {
             Named::Line(line) => self.base.or(Some(line)),
-            Named::Nothing | Named::Other(_) => self.base,
+            Named::Nothing | Named::Other(_) | Named::Several(_) => self.base,
         }
     }
 
@@ -71,37 +82,61 @@ impl Head {
     }
 
     fn not_supported(&self, word: &str, own: Option<Line>) -> Error {
-        let (place, served) = match &self.base {
-            Some(base) => (format!(" under {}", base.base()), std::slice::from_ref(base)),
-            None => (String::new(), &Line::ALL[..]),
-        };
-        let served: Vec<&str> = served.iter().map(|line| line.version()).collect();
-        let text = format!("A2A version {word} is not supported{place}; supported: {}.", served.join(", "));
+        let place = self.base.map(|base| format!(" under {}", base.base())).unwrap_or_default();
+        let served = self.served().join(", ");
+        let text = format!("A2A version {word} is not supported{place}; supported: {served}.");
+        self.refusal(text, word, own)
+    }
+
+    fn contradictory(&self, words: &str, own: Option<Line>) -> Error {
+        let served = self.served().join(", ");
+        let text = format!("The request names more than one A2A version: {words}; name one of {served}.");
+        self.refusal(text, words, own)
+    }
+
+    fn refusal(&self, text: String, word: &str, own: Option<Line>) -> Error {
+        let served = self.served();
         Error::new(ErrorKind::VersionNotSupported, text)
             .detail("requestedVersion", word)
             .detail("supportedProtocolVersions", format!("[\"{}\"]", served.join("\",\"")))
             .detail("defaultProtocolVersion", self.unless_named(own).version())
     }
+
+    /// The versions that are served where the request went.
+    fn served(&self) -> Vec<&'static str> {
+        let lines = self.base.as_ref().map_or(&Line::ALL[..], std::slice::from_ref);
+        lines.iter().map(|line| line.version()).collect()
+    }
 }
 
 /// The line that a method is of when the request does not say: by how the name is written, also when nobody serves it.
 pub(crate) fn of_method(name: &str, headers: &HeaderMap) -> Option<Line> {
-    let activates = headers.contains_key(HEADER) || headers.contains_key(OLD_HEADER);
-    if name.contains('/') || (name.contains('.') && !activates) { Some(Line::V03) } else { None }
+    if name.contains('/') || (name.contains('.') && !headers.contains_key(HEADER)) {
+        Some(Line::V03)
+    } else {
+        None
+    }
 }
 
 fn named(headers: &HeaderMap, query: &[(String, String)]) -> Named {
     let in_header =
         headers.get_all(VERSION_HEADER).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
-    let in_header = in_header.filter(|text| !text.trim().is_empty()).map(|text| parse(&text));
     let in_query = query.iter().filter(|(name, _)| name.eq_ignore_ascii_case(VERSION_HEADER));
-    let in_query = in_query.filter(|(_, value)| !value.trim().is_empty()).map(|(_, value)| parse(value));
-    // Of several, one that is not served is told; else the last counts.
-    let chosen = |before: Option<Named>, next| match before {
-        Some(Named::Other(word)) => Some(Named::Other(word)),
-        _ => Some(next),
-    };
-    in_header.fold(None, chosen).or_else(|| in_query.fold(None, chosen)).unwrap_or(Named::Nothing)
+    let in_query = in_query.map(|(_, value)| Cow::Borrowed(value.as_str()));
+    chosen(in_header).or_else(|| chosen(in_query)).unwrap_or(Named::Nothing)
+}
+
+/// What all values name together. Proxies join headers of one name with commas, so that one value may be several.
+fn chosen<'a>(values: impl Iterator<Item = Cow<'a, str>>) -> Option<Named> {
+    let values: Vec<_> = values.collect();
+    let words = values.iter().flat_map(|value| value.split(',')).map(str::trim);
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let named: Vec<Named> = words.iter().map(|word| parse(word)).collect();
+    // Of several, one that is not served is told.
+    let other = named.iter().find(|named| matches!(named, Named::Other(_)));
+    let chosen = other.or(named.first())?;
+    let is_one = other.is_some() || named.iter().all(|named| named == chosen);
+    Some(if is_one { chosen.clone() } else { Named::Several(shown(&words.join(", "))) })
 }
 
 fn parse(text: &str) -> Named {
@@ -130,6 +165,8 @@ fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use http::Request;
+
+    use longshore_wire::extension::OLD_HEADER;
 
     use super::*;
 
@@ -189,6 +226,48 @@ mod tests {
     }
 
     #[test]
+    fn a_version_may_be_named_twice_and_two_versions_may_not() {
+        // In headers of their own, in one, and in the query.
+        let ways = |values: [&str; 2]| {
+            let apart = Request::get("/").header(VERSION_HEADER, values[0]).header(VERSION_HEADER, values[1]);
+            let joined = Request::get("/").header(VERSION_HEADER, values.join(", "));
+            let query = Request::get(format!("/?A2A-Version={}&A2A-Version={}", values[0], values[1]));
+            [apart, joined, query].map(|request| {
+                let parts = request.body(()).unwrap().into_parts().0;
+                Head::of(&parts, None, MissingVersion::ByRequest)
+            })
+        };
+        for values in [["1.0", "1.0"], ["1.0", "1.0.1"], ["", "1.0"]] {
+            for head in ways(values) {
+                assert_eq!(head.line(Some(Line::V03)).ok(), Some(Line::V1), "{values:?}");
+            }
+        }
+        for values in [["1.0", "0.3"], ["0.3", "1.0"]] {
+            for head in ways(values) {
+                let refused = head.line(None).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::VersionNotSupported);
+                let [one, other] = values;
+                assert_eq!(
+                    refused.message(),
+                    format!(
+                        "The request names more than one A2A version: {one}, {other}; name one of 1.0, 0.3."
+                    )
+                );
+                assert_eq!(head.shape(Some(Line::V03)), Line::V03);
+                assert_eq!(head.shape(None), Line::V1);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_refused_for_its_version_has_not_a_missing_one() {
+        for (own, shape) in [(None, Line::V1), (Some(Line::V1), Line::V1), (Some(Line::V03), Line::V03)] {
+            let head = head(Some("9"), None, None, MissingVersion::V03);
+            assert_eq!(head.shape(own), shape, "{own:?}");
+        }
+    }
+
+    #[test]
     fn a_base_has_one_line_and_whoever_is_strict_has_one_default() {
         use MissingVersion::{ByRequest, V03};
 
@@ -221,6 +300,7 @@ mod tests {
         let (mut new, mut old) = (HeaderMap::new(), HeaderMap::new());
         new.insert(HEADER, "urn:x".parse().unwrap());
         old.insert(OLD_HEADER, "urn:x".parse().unwrap());
+        // Whoever activates under the header of 0.3 is of 0.3.
         for (name, bare, activating) in [
             ("SendMessage", None, None),
             ("message/send", Some(Line::V03), Some(Line::V03)),
@@ -230,10 +310,10 @@ mod tests {
             ("nonsense", None, None),
             ("", None, None),
         ] {
-            assert_eq!(of_method(name, &HeaderMap::new()), bare, "{name}");
-            for headers in [&new, &old] {
-                assert_eq!(of_method(name, headers), activating, "{name}");
+            for headers in [&HeaderMap::new(), &old] {
+                assert_eq!(of_method(name, headers), bare, "{name}");
             }
+            assert_eq!(of_method(name, &new), activating, "{name}");
         }
     }
 }

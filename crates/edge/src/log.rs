@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use longshore_engine::{Engine, Form, LogEntry, Opening, TaskReader};
-use longshore_model::{Principal, Result, Seq};
+use longshore_model::{Principal, Result, Seq, Task};
 use longshore_wire::v1::encode::{self, View};
 use longshore_wire::v03::encode::{Step, Stream};
 
@@ -25,6 +25,9 @@ pub(crate) struct Log {
     view: View,
     /// What a reader of the 0.3 line has been told.
     told: Option<Stream>,
+    /// The task as the events so far make it, from the first one on that cannot be told without. Kept, so that the log is
+    /// read from its start no more than once.
+    folded: Option<Task>,
     /// Events up to here are part of a snapshot that the reader got.
     known: Seq,
     /// What was read, and not yet made into events.
@@ -54,8 +57,8 @@ impl Log {
                 Some(Stream::from_snapshot(&now.task, view, dialect))
             }
         };
-        let (waiting, ready) = (VecDeque::new(), Vec::new());
-        Self { engine, caller, reader, shape, view, told, known: Seq::START, waiting, ready }
+        let (folded, waiting, ready) = (None, VecDeque::new(), Vec::new());
+        Self { engine, caller, reader, shape, view, told, folded, known: Seq::START, waiting, ready }
     }
 
     /// The 1.0 stream response, without an envelope, as readers with this view see it. JSON-RPC and REST share it. `None`:
@@ -69,6 +72,7 @@ impl Log {
         (!json.is_empty()).then_some(json)
     }
 
+    /// Nothing is changed before the last wait, so that a wait that is given up can be taken up again.
     async fn event(&mut self, logged: &LogEntry) -> Result<Event> {
         let entry = &logged.entry;
         let (task, context) = (self.reader.task_id(), self.reader.context_id());
@@ -86,11 +90,17 @@ impl Log {
                 let encode = |entry: &_| frame.encode(task, context, entry, output);
                 Some(logged.encoded(Form(frame.form()), encode))
             }
-            Step::NeedsTask => match self.engine.task_before(&self.caller, task, entry.seq).await? {
-                Some(before) => told.recall(before, entry),
-                None => return self.anew().await,
-            },
+            Step::NeedsTask => {
+                if self.folded.is_none() {
+                    self.folded = self.engine.task_before(&self.caller, task, entry.seq).await?;
+                }
+                let Some(folded) = &mut self.folded else { return self.anew().await };
+                return Ok(Event { seq: entry.seq, json: told.recall(folded, entry), standing });
+            }
         };
+        if let Some(folded) = &mut self.folded {
+            folded.apply(&entry.event);
+        }
         Ok(Event { seq: entry.seq, json, standing })
     }
 
@@ -101,6 +111,7 @@ impl Log {
         self.known = now.seq;
         let json = self.shape.snapshot(&now.task, self.view, None);
         let standing = Standing::of(now.task.status.state);
+        self.folded = Some(now.task);
         Ok(Event { seq: now.seq, json: Some(json), standing: Some(standing) })
     }
 }
@@ -122,5 +133,18 @@ impl Source for Log {
     async fn is_at_head(&mut self) -> Result<bool> {
         let now = self.engine.get(&self.caller, self.reader.task_id()).await?;
         Ok(self.reader.cursor() >= now.seq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_wire::v03::encode::FORMS;
+
+    use super::*;
+
+    #[test]
+    fn every_form_of_a_frame_is_kept() {
+        assert_eq!(FORMS.start, encode::HIDDEN + 1, "the lines share no form");
+        assert_eq!(usize::from(FORMS.end), LogEntry::KEPT_FORMS);
     }
 }

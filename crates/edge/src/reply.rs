@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use http_body::{Frame, SizeHint};
 use longshore_model::{Error, ErrorKind, Origin};
@@ -67,6 +67,16 @@ pub(crate) fn of_line(response: &mut Response, line: Line) {
     response.headers_mut().entry(VERSION_HEADER).or_insert(version);
 }
 
+/// Leaves of the answer to a HEAD what a GET would be told about its body.
+pub(crate) fn without_body(response: &mut Response) {
+    if let Body::Full(body) = response.body_mut() {
+        let length = std::mem::take(body).len();
+        if length > 0 {
+            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
+    }
+}
+
 pub(crate) fn empty(status: StatusCode) -> Response {
     with_status(status, Body::Full(Bytes::new()))
 }
@@ -81,7 +91,6 @@ pub(crate) fn events(events: BoxStream<'static, Bytes>) -> Response {
     let mut response = with_status(StatusCode::OK, Body::Events(events));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // nginx and its like would otherwise hold events back until a buffer is full.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
@@ -102,12 +111,13 @@ pub(crate) fn rest_error(errors: &Errors, error: &Error, media: Media) -> Respon
 }
 
 /// An error as JSON-RPC tells it: on status 200, except for what is refused below JSON-RPC, where proxies and HTTP
-/// clients look at the status. Those are told before the body is read, so their id is null.
+/// clients look at the status. Those are told before the body is read, so their id is null: whoever is answered by id is
+/// answered on 200.
 pub(crate) fn rpc_error(errors: &Errors, id: &Id, error: &Error) -> Response {
-    let status = match error.kind() {
-        ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
-        ErrorKind::PermissionDenied => StatusCode::FORBIDDEN,
-        ErrorKind::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+    let status = match (id, error.kind()) {
+        (Id::Null, ErrorKind::Unauthenticated) => StatusCode::UNAUTHORIZED,
+        (Id::Null, ErrorKind::PermissionDenied) => StatusCode::FORBIDDEN,
+        (Id::Null, ErrorKind::BodyTooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
         _ => StatusCode::OK,
     };
     json(status, Media::Json, (errors.rpc)(id, error))
@@ -140,5 +150,8 @@ fn chain(cause: &(dyn std::error::Error + Send + Sync)) -> String {
 fn with_status(status: StatusCode, body: Body) -> Response {
     let mut response = http::Response::new(body);
     *response.status_mut() = status;
+    // What is not for everybody must not be kept for anybody: caches know `Authorization`, and do not know our other ways
+    // to show a credential. What may be kept says so itself.
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

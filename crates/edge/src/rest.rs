@@ -10,7 +10,7 @@ use longshore_model::{
     CancelTask, Error, ErrorKind, GetTask, ListTasks, Result, SendMessage, SubscribeToTask,
 };
 use longshore_wire::v03::Dialect;
-use longshore_wire::{v1, v03};
+use longshore_wire::{jsonrpc, v1, v03};
 
 use crate::auth::Caller;
 use crate::dispatch::{Dispatcher, Incoming};
@@ -97,9 +97,10 @@ fn named_operation(route: &Route, parts: &Parts, line: Line, text: &str) -> Resu
         Line::V1 => V1,
         Line::V03 => V03,
     };
+    let send = || (decoders.send)(&query, text).map_err(|error| wrong_binding(parts, text).unwrap_or(error));
     Ok(match route {
-        Route::SendMessage => Operation::Send((decoders.send)(&query, text)?),
-        Route::StreamMessage => Operation::Stream((decoders.send)(&query, text)?),
+        Route::SendMessage => Operation::Send(send()?),
+        Route::StreamMessage => Operation::Stream(send()?),
         Route::Tasks => Operation::List((decoders.list)(&query)?),
         Route::Task(id) => Operation::Get((decoders.get)(id, &query)?),
         Route::CancelTask(id) => Operation::Cancel((decoders.cancel)(id, &query, text)?),
@@ -113,5 +114,18 @@ fn named_operation(route: &Route, parts: &Parts, line: Line, text: &str) -> Resu
         | Route::Health
         | Route::Livez
         | Route::File(_) => return Err(Error::internal("a route without a REST operation")),
+    })
+}
+
+/// What to say of a body that is no message because it is a request of the other binding.
+fn wrong_binding(parts: &Parts, text: &str) -> Option<Error> {
+    let path = parts.uri.path();
+    jsonrpc::is_request(text).then(|| {
+        Error::new(
+            ErrorKind::WrongBinding,
+            "The body is a JSON-RPC request, and this path is of HTTP+JSON; send here what it has in \"params\", or send \
+             all of it to the URL of the JSON-RPC interface.",
+        )
+        .detail("path", path)
     })
 }

@@ -64,9 +64,14 @@ impl Route {
     /// The verbs of the path, in the order in which `Allow` lists them.
     pub(crate) fn verbs(&self) -> &'static [Method] {
         match self {
-            Self::Card | Self::ExtendedCard(_) | Self::Livez | Self::File(_) => &[Method::GET, Method::HEAD],
+            Self::Card
+            | Self::ExtendedCard(_)
+            | Self::OpenApi
+            | Self::Health
+            | Self::Livez
+            | Self::File(_) => &[Method::GET, Method::HEAD],
             Self::Rpc | Self::SendMessage | Self::StreamMessage | Self::CancelTask(_) => &[Method::POST],
-            Self::Tasks | Self::Task(_) | Self::OpenApi | Self::Health => &[Method::GET],
+            Self::Tasks | Self::Task(_) => &[Method::GET],
             Self::SubscribeToTask(_) | Self::PushConfigs => &[Method::GET, Method::POST],
             Self::PushConfig => &[Method::GET, Method::DELETE],
         }
@@ -217,8 +222,8 @@ mod tests {
             ("/message:stream", Route::StreamMessage, "POST"),
             ("/message%3Astream", Route::StreamMessage, "POST"),
             ("/extendedAgentCard", Route::ExtendedCard(Dialect::Rest), "GET, HEAD"),
-            ("/openapi.json", Route::OpenApi, "GET"),
-            ("/health", Route::Health, "GET"),
+            ("/openapi.json", Route::OpenApi, "GET, HEAD"),
+            ("/health", Route::Health, "GET, HEAD"),
             ("/tasks", Route::Tasks, "GET"),
             ("/tasks/", Route::Task(id("")), "GET"),
             ("/tasks/t1", Route::Task(id("t1")), "GET"),

@@ -9,16 +9,16 @@ use longshore_model::Entry;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Form(pub u8);
 
-/// How many forms of one entry are kept. A form beyond them is encoded anew for each reader.
-const KEPT_FORMS: usize = 13;
-
 #[derive(Debug)]
 pub struct LogEntry {
     pub entry: Entry,
-    forms: [OnceLock<Bytes>; KEPT_FORMS],
+    forms: [OnceLock<Bytes>; Self::KEPT_FORMS],
 }
 
 impl LogEntry {
+    /// How many forms of one entry are kept. A form beyond them is encoded anew for each reader.
+    pub const KEPT_FORMS: usize = 13;
+
     pub(crate) fn new(entry: Entry) -> Self {
         Self { entry, forms: Default::default() }
     }

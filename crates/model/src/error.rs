@@ -33,6 +33,8 @@ pub enum ErrorKind {
     RouteNotFound,
     /// The path exists, the verb does not.
     VerbNotAllowed,
+    /// A request of JSON-RPC at a path of REST.
+    WrongBinding,
     BodyTooLarge,
     TooManyRequests,
     /// The gateway or its store cannot serve this now.
@@ -54,7 +56,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Parse,
         Self::InvalidRequest,
         Self::MethodNotFound,
@@ -73,6 +75,7 @@ impl ErrorKind {
         Self::PermissionDenied,
         Self::RouteNotFound,
         Self::VerbNotAllowed,
+        Self::WrongBinding,
         Self::BodyTooLarge,
         Self::TooManyRequests,
         Self::Unavailable,
@@ -106,6 +109,7 @@ impl ErrorKind {
             Self::PermissionDenied => "PERMISSION_DENIED",
             Self::RouteNotFound => "ROUTE_NOT_FOUND",
             Self::VerbNotAllowed => "VERB_NOT_ALLOWED",
+            Self::WrongBinding => "WRONG_BINDING",
             Self::BodyTooLarge => "BODY_TOO_LARGE",
             Self::TooManyRequests => "TOO_MANY_REQUESTS",
             Self::Unavailable => "UNAVAILABLE",

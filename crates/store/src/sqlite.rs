@@ -200,11 +200,11 @@ impl Store for SqliteStore {
         Box::pin(self.whole.run(move |db| files::read(db, &id, offset, length)))
     }
 
-    /// The writer is asked too: it waits where a write would wait, and takes the lock that a write takes.
+    /// The writer is asked to write: a full disk or a file that is read-only can be read as well as ever.
     fn check(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.quick.run(read::anything).await?;
-            self.writer.run(read::anything).await
+            self.writer.run(write::probe).await
         })
     }
 }

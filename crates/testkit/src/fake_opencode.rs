@@ -3,6 +3,7 @@
 //! It listens on loopback, answers the endpoints that a gateway uses in the real one's shapes, keeps a log of what
 //! it was asked, and breaks where the test wants it to. A prompt takes the next script that was queued.
 
+mod decision;
 mod fault;
 mod garble;
 mod gate;
@@ -32,6 +33,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+pub use decision::{Decision, Scene};
 pub use fault::{Cut, CutKind, Delivery, Fault};
 pub use garble::{Garble, GarbleKind};
 pub use gate::Gate;

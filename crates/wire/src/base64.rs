@@ -11,6 +11,11 @@ pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     engine.decode(text).ok()
 }
 
+/// Reads what [`write`] would write, and nothing else.
+pub(crate) fn decode_strict(text: &str) -> Option<Vec<u8>> {
+    STRICT_STANDARD.decode(text).ok()
+}
+
 /// Writes the standard alphabet, padded.
 pub(crate) fn write(out: &mut Vec<u8>, bytes: &[u8]) {
     let start = out.len();
@@ -23,6 +28,7 @@ pub(crate) fn write(out: &mut Vec<u8>, bytes: &[u8]) {
 
 const LENIENT: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+const STRICT_STANDARD: GeneralPurpose = GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new());
 const LENIENT_STANDARD: GeneralPurpose = GeneralPurpose::new(&STANDARD, LENIENT);
 const LENIENT_URL_SAFE: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, LENIENT);
 
@@ -44,6 +50,14 @@ mod tests {
             ("é", None),
         ] {
             assert_eq!(decode(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn strictly_only_as_it_is_written() {
+        assert_eq!(decode_strict("+/8="), Some(vec![0xfb, 0xff]));
+        for text in ["+/8", "-_8=", "+/9=", "+/8==", " +/8="] {
+            assert_eq!(decode_strict(text), None, "{text}");
         }
     }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use longshore_model::card::{AuthScheme, Binding, Card, CardExtension, Skill};
+use longshore_model::card::{AuthScheme, Binding, Card, CardExtension, Interface, Skill};
 
 use crate::extension::as_of_v03;
 use crate::json::ObjectWriter;
+use crate::surface::Line;
 use crate::v1::card::API_KEY_HEADER;
 
 /// Whose fields a card has.
@@ -66,14 +67,28 @@ pub(crate) fn encode(card: &Card, lines: Lines) -> Bytes {
     out.into()
 }
 
+/// The bindings of a line, the preferred one first: as clients of each line know it from its first servers.
+pub(crate) fn bindings(line: Line) -> [Binding; 2] {
+    match line {
+        Line::V1 => [Binding::JsonRpc, Binding::Rest],
+        Line::V03 => [Binding::Rest, Binding::JsonRpc],
+    }
+}
+
+/// The interfaces of a card in the order of a line.
+fn interfaces(card: &Card, line: Line) -> impl Iterator<Item = &Interface> {
+    let of = |binding| card.interfaces.iter().filter(move |interface| interface.binding == binding);
+    bindings(line).into_iter().flat_map(of)
+}
+
 /// Where 0.3 is served, the preferred place first.
 fn write_transports(object: &mut ObjectWriter<'_>, card: &Card) {
     object.text("protocolVersion", "0.3.0");
-    if let Some(preferred) = card.interfaces.first() {
+    if let Some(preferred) = interfaces(card, Line::V03).next() {
         object.text("url", &preferred.url);
         object.text("preferredTransport", binding_name(preferred.binding));
     }
-    object.array("additionalInterfaces", &card.interfaces, |out, interface| {
+    object.array("additionalInterfaces", interfaces(card, Line::V03), |out, interface| {
         let mut object = ObjectWriter::begin(out);
         object.text("url", &interface.url);
         object.text("transport", binding_name(interface.binding));
@@ -83,10 +98,9 @@ fn write_transports(object: &mut ObjectWriter<'_>, card: &Card) {
 
 /// Where a 1.0 client finds which line. It takes the first entry that it can speak, so its own line comes first.
 fn write_interfaces(object: &mut ObjectWriter<'_>, card: &Card, lines: Lines) {
-    let versions: &[&str] = if lines.has_v03() { &["1.0", "0.3"] } else { &["1.0"] };
-    let all = versions
-        .iter()
-        .flat_map(|version| card.interfaces.iter().map(move |interface| (interface, *version)));
+    let told: &[Line] = if lines.has_v03() { &[Line::V1, Line::V03] } else { &[Line::V1] };
+    let all =
+        told.iter().flat_map(|line| interfaces(card, *line).map(|interface| (interface, line.version())));
     object.array("supportedInterfaces", all, |out, (interface, version)| {
         let mut object = ObjectWriter::begin(out);
         object.text("url", &interface.url);
@@ -174,32 +188,53 @@ pub(crate) fn scheme_name(scheme: AuthScheme) -> &'static str {
     }
 }
 
-fn write_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
+/// The fields of a scheme in 0.3, which are those of `OpenAPI`.
+pub(crate) fn scheme_fields(scheme: AuthScheme) -> &'static [(&'static str, &'static str)] {
+    // In lower case: that is how clients of the line compare it, and the standard has it in either.
     match scheme {
-        AuthScheme::Bearer => object.object("httpAuthSecurityScheme", |http| http.text("scheme", "Bearer")),
-        AuthScheme::Basic => object.object("httpAuthSecurityScheme", |http| http.text("scheme", "Basic")),
-        AuthScheme::ApiKey => object.object("apiKeySecurityScheme", |key| {
-            key.text("location", "header");
-            key.text("name", API_KEY_HEADER);
-        }),
+        AuthScheme::Bearer => &[
+            ("type", "http"),
+            ("scheme", "bearer"),
+            ("bearerFormat", "opaque"),
+            ("description", "A token that the operator of this agent gave you, in the header Authorization."),
+        ],
+        AuthScheme::Basic => &[
+            ("type", "http"),
+            ("scheme", "basic"),
+            ("description", "A user name and a password that the operator of this agent gave you."),
+        ],
+        AuthScheme::ApiKey => &[
+            ("type", "apiKey"),
+            ("in", "header"),
+            ("name", API_KEY_HEADER),
+            ("description", "A key that the operator of this agent gave you."),
+        ],
     }
 }
 
 fn write_old_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
-    // In lower case: that is how clients of the line compare it, and the standard has it in either.
-    let mut http = |word| {
-        object.text("type", "http");
-        object.text("scheme", word);
-    };
-    match scheme {
-        AuthScheme::Bearer => http("bearer"),
-        AuthScheme::Basic => http("basic"),
-        AuthScheme::ApiKey => {
-            object.text("type", "apiKey");
-            object.text("in", "header");
-            object.text("name", API_KEY_HEADER);
-        }
+    for (name, value) in scheme_fields(scheme) {
+        object.text(name, value);
     }
+}
+
+/// As 1.0 has it: the kind names the object, and some fields have other names.
+fn write_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
+    let kind = match scheme {
+        AuthScheme::Bearer | AuthScheme::Basic => "httpAuthSecurityScheme",
+        AuthScheme::ApiKey => "apiKeySecurityScheme",
+    };
+    object.object(kind, |object| {
+        for (name, value) in scheme_fields(scheme) {
+            match (*name, scheme) {
+                ("type", _) => {}
+                ("scheme", AuthScheme::Bearer) => object.text("scheme", "Bearer"),
+                ("scheme", AuthScheme::Basic) => object.text("scheme", "Basic"),
+                ("in", _) => object.text("location", value),
+                _ => object.text(name, value),
+            }
+        }
+    });
 }
 
 fn write_skill(out: &mut Vec<u8>, skill: &Skill) {
@@ -221,8 +256,6 @@ fn write_skill(out: &mut Vec<u8>, skill: &Skill) {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use longshore_model::card::Interface;
-
     use super::*;
     use crate::extension::{Extension, declared};
 

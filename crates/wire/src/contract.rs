@@ -21,7 +21,7 @@ mod wire_contract;
 pub use behavior::service_behaviors;
 pub use card::{Audience, Base, card, extensions, merged_card};
 pub use compatibility::compatibility_profile;
-pub use deployment::{Deployment, MissingVersion};
+pub use deployment::{DEFAULT_DESCRIPTION, DEFAULT_TITLE, Deployment, MissingVersion};
 pub use environment::{
     ApprovalPolicy, Environment, EscalationBehavior, FilesystemScope, NetworkAccess, OutsideWorkspace,
     SandboxMode, WriteScope,

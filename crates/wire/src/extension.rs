@@ -1,7 +1,7 @@
 //! The extensions of A2A that are spoken here: their URIs, and which of them a caller has activated.
 //!
-//! Both lines of A2A use the same extensions under different URIs. Every URI that was ever in use is understood;
-//! answers name the one of the 1.0 line, the card those of the lines that it is for.
+//! Both lines of A2A use the same extensions under different URIs. Every URI that was ever in use is understood; answers
+//! name the one that the caller used, errors the one of the 1.0 line, the card those of the lines that it is for.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -175,13 +175,17 @@ impl Activated {
     /// From the values of the header: lists with commas, in as many headers as the caller likes. What is unknown is
     /// ignored, as the specification asks.
     pub fn of_header<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
-        let uris = values.into_iter().flat_map(|value| value.split(','));
-        uris.filter_map(|uri| Extension::parse(uri.trim())).collect()
+        named(values).map(|(extension, _)| extension).collect()
     }
 
-    /// As a value of the header, in the order of the card. `None`: there is nothing to say.
-    pub fn to_header(self) -> Option<String> {
-        let uris: Vec<&str> = self.iter().map(Extension::uri).collect();
+    /// As a value of the header, in the order of the card, each by the name that the caller used first in these values of
+    /// the same header. `None`: there is nothing to say.
+    pub fn to_header<'a>(self, asked: impl IntoIterator<Item = &'a str>) -> Option<String> {
+        let asked: Vec<(Extension, &str)> = named(asked).collect();
+        let name = |extension: Extension| {
+            asked.iter().find(|(named, _)| *named == extension).map_or(extension.uri(), |(_, uri)| uri)
+        };
+        let uris: Vec<&str> = self.iter().map(name).collect();
         (!uris.is_empty()).then(|| uris.join(","))
     }
 
@@ -213,6 +217,12 @@ impl Activated {
     pub(crate) fn iter(self) -> impl Iterator<Item = Extension> {
         TABLE.iter().map(|row| row.extension).filter(move |extension| self.contains(*extension))
     }
+}
+
+/// The extensions in values of the header, each with its URI there.
+fn named<'a>(values: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = (Extension, &'a str)> {
+    let uris = values.into_iter().flat_map(|value| value.split(',')).map(str::trim);
+    uris.filter_map(|uri| Some((Extension::parse(uri)?, uri)))
 }
 
 impl FromIterator<Extension> for Activated {

@@ -7,6 +7,7 @@ use longshore_model::{Error, ErrorKind};
 use serde_json::value::RawValue;
 
 use crate::json::{Object, ObjectWriter, is_null, text_of, text_of_list, write_text};
+use crate::surface::{self, Line};
 use crate::v1;
 
 #[cfg(test)]
@@ -55,6 +56,14 @@ pub fn parse(body: &[u8]) -> Result<Request<'_>, Rejected> {
     Ok(Request { id, method, params })
 }
 
+/// Whether this is a request of JSON-RPC, right or wrong in all else.
+pub fn is_request(body: &str) -> bool {
+    let Ok(envelope) = Object::parse(body, &["jsonrpc", "method"]) else { return false };
+    ["jsonrpc", "method"]
+        .iter()
+        .all(|name| envelope.raw(name).is_some_and(|raw| text_of(raw.get()).is_some()))
+}
+
 /// The answer to a request. `result` is JSON already.
 pub fn result(id: &Id, result: &[u8]) -> Bytes {
     answer(id, result.len(), |object| object.key("result").extend_from_slice(result))
@@ -65,21 +74,47 @@ pub fn error(id: &Id, error: &Error) -> Bytes {
     answer(id, 320, |object| object.object("error", |object| v1::error::write_jsonrpc(object, error)))
 }
 
-/// A method that nobody serves, on the line of this version. `supported`: all that are served there.
+/// A method that nobody serves on this line. `supported`: all that are served there.
 pub fn unknown_method<'a>(
     name: &str,
     supported: impl IntoIterator<Item = &'a str> + Clone,
-    version: &str,
+    line: Line,
 ) -> Error {
     // The caller's own word, short enough for a message.
     const LONGEST: usize = 64;
     let shown: String = name.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
-    let served = supported.clone().into_iter().collect::<Vec<_>>().join(", ");
-    let text = format!("Unsupported method: {shown}. A2A {version} has these here: {served}.");
-    Error::new(ErrorKind::MethodNotFound, text)
+    let hint = hint_at_other_line(name, line);
+    let mut text = format!("Unsupported method: {shown}");
+    // Clients of 0.3 know the text as it is, and find the rest in the data.
+    if line == Line::V1 {
+        let served = supported.clone().into_iter().collect::<Vec<_>>().join(", ");
+        text.push_str(". ");
+        if let Some(hint) = &hint {
+            text.push_str(hint);
+            text.push(' ');
+        }
+        text.push_str("A2A 1.0 has these here: ");
+        text.push_str(&served);
+        text.push('.');
+    }
+    let error = Error::new(ErrorKind::MethodNotFound, text)
         .detail("method", shown)
         .detail("supportedMethods", text_of_list(supported))
-        .detail("protocolVersion", version)
+        .detail("protocolVersion", line.version());
+    match hint {
+        Some(hint) if line == Line::V03 => error.detail("hint", hint),
+        _ => error,
+    }
+}
+
+/// What to do for a method that another line has than that of the request.
+fn hint_at_other_line(name: &str, line: Line) -> Option<String> {
+    let mut others = Line::ALL.into_iter().filter(|other| *other != line);
+    let other = others.find(|other| surface::core_methods(*other).contains(&name))?;
+    let (own, base, other) = (line.version(), line.base(), other.version());
+    Some(format!(
+        "It is a method of A2A {other}: send A2A-Version: {other}, and not under {base}, where only {own} is served."
+    ))
 }
 
 pub(crate) fn answer(id: &Id, size: usize, write: impl FnOnce(&mut ObjectWriter<'_>)) -> Bytes {

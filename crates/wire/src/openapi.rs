@@ -9,10 +9,9 @@ use bytes::Bytes;
 use longshore_model::card::AuthScheme;
 use serde_json::{Map, Value, json};
 
-use crate::card::scheme_name;
+use crate::card::{scheme_fields, scheme_name};
 use crate::contract::{Audience, Deployment};
 use crate::surface::Line;
-use crate::v1::card::API_KEY_HEADER;
 
 mod example;
 mod extension;
@@ -28,7 +27,12 @@ pub fn document(deployment: &Deployment, audience: Audience) -> Bytes {
 }
 
 fn value(deployment: &Deployment, audience: Audience) -> Value {
-    let paths = path::all(deployment, audience);
+    let mut paths = path::all(deployment, audience);
+    for item in paths.values_mut().filter_map(Value::as_object_mut) {
+        for answers in item.values_mut().filter_map(|operation| operation.get_mut("responses")) {
+            response::say_line(answers);
+        }
+    }
     let mut document = json!({
         "openapi": "3.1.0",
         "info": info(deployment),
@@ -41,9 +45,13 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
     let mut responses = response::all();
     keep_used(&mut responses, "responses", &[&document["paths"]]);
     let mut schemas = schema::all(&Line::ALL);
-    let named = Value::Object(responses.clone());
+    let mut named = Value::Object(responses);
+    response::say_line(&mut named);
     keep_used(&mut schemas, "schemas", &[&document["paths"], &named]);
     components.insert("schemas".to_owned(), Value::Object(schemas));
+    let mut headers = response::all_headers();
+    keep_used(&mut headers, "headers", &[&document["paths"], &named]);
+    components.insert("headers".to_owned(), Value::Object(headers));
     if audience == Audience::Authenticated {
         components.insert("responses".to_owned(), named);
         components.insert("securitySchemes".to_owned(), Value::Object(schemes(deployment)));
@@ -67,12 +75,10 @@ fn used(deployment: &Deployment) -> BTreeSet<AuthScheme> {
 }
 
 fn schemes(deployment: &Deployment) -> Map<String, Value> {
-    let scheme = |scheme: AuthScheme| match scheme {
-        AuthScheme::Bearer => json!({"type": "http", "scheme": "bearer"}),
-        AuthScheme::Basic => json!({"type": "http", "scheme": "basic"}),
-        AuthScheme::ApiKey => json!({"type": "apiKey", "in": "header", "name": API_KEY_HEADER}),
+    let scheme = |scheme: AuthScheme| -> Map<String, Value> {
+        scheme_fields(scheme).iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
     };
-    used(deployment).into_iter().map(|used| (scheme_name(used).to_owned(), scheme(used))).collect()
+    used(deployment).into_iter().map(|used| (scheme_name(used).to_owned(), json!(scheme(used)))).collect()
 }
 
 /// Any one of the schemes lets a caller in.

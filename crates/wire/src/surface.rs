@@ -284,7 +284,7 @@ pub const ROUTES: [Route; 7] = [
     },
     Route {
         path: "/health",
-        verbs: &[Verb::Get],
+        verbs: &[Verb::Get, Verb::Head],
         access: Access::Credential,
         line: None,
         served: Served::Health,
@@ -292,7 +292,7 @@ pub const ROUTES: [Route; 7] = [
     },
     Route {
         path: "/openapi.json",
-        verbs: &[Verb::Get],
+        verbs: &[Verb::Get, Verb::Head],
         access: Access::Graded,
         line: None,
         served: Served::OpenApi,

@@ -2,13 +2,13 @@
 //! dialect as a parameter.
 //!
 //! What 0.3 cannot say is lost on the way out, and only that: a task has one stream artifact for all blocks, of a tool
-//! call the last state is told, data is an object, and only files have a media type and a name.
+//! call the last state is told, data is an object, and only files have a media type and a name. No chunk of the stream
+//! artifact is called its last one: the last is known to be so only when the task is over, and then nothing is left to say.
 
 pub mod card;
 pub mod decode;
 pub mod encode;
 pub mod error;
-pub mod extension;
 pub mod method;
 mod names;
 mod part;

@@ -21,6 +21,7 @@ mod harness;
 mod memory;
 mod model_log;
 mod resume;
+mod seeds;
 mod shutdown;
 mod silence;
 mod steering;

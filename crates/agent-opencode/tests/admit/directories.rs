@@ -173,12 +173,12 @@ async fn a_workspace_of_opencode_is_found_by_its_name() {
     assert_eq!(bench.asked(&mut seen), <[&str; 0]>::default());
     assert_eq!(bench.admit(None, Some(" wrk_1 "), &none).await.unwrap(), place);
     assert_eq!(bench.admit(Some(&place), Some("wrk_1"), &none).await.unwrap(), place);
+    // A directory beside it is not looked at.
     for other in [".", "/etc", "nowhere", "%41", bench.fake.directory()] {
-        let (field, _) = refusal(&bench, bench.admit(Some(other), Some("wrk_1"), &none).await);
-        assert_eq!(field, "metadata.opencode.directory", "{other}");
+        assert_eq!(bench.admit(Some(other), Some("wrk_1"), &none).await.unwrap(), place, "{other}");
     }
-    for unknown in ["wrk_2", "wrk_3"] {
-        let (field, _) = refusal(&bench, bench.admit(None, Some(unknown), &none).await);
+    for (unknown, beside) in [("wrk_2", None), ("wrk_3", None), ("wrk_3", Some("."))] {
+        let (field, _) = refusal(&bench, bench.admit(beside, Some(unknown), &none).await);
         assert_eq!(field, "metadata.opencode.workspace.id", "{unknown}");
     }
     assert_eq!(bench.asked(&mut seen), ["/experimental/workspace"]);

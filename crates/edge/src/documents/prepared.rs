@@ -1,14 +1,14 @@
 //! A document that is the same for the whole life of the process, with its validators.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, LAST_MODIFIED, VARY};
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, ETAG, LAST_MODIFIED, VARY};
 use http::request::Parts;
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderValue, StatusCode};
 use longshore_model::Timestamp;
 use sha2::{Digest, Sha256};
 
 use crate::compress;
-use crate::conditional::{self, Validators};
+use crate::conditional;
 use crate::media::Media;
 use crate::reply::{self, Response};
 
@@ -76,8 +76,9 @@ impl Prepared {
 
     /// Answers a GET or a HEAD.
     pub(super) fn answer(&self, parts: &Parts) -> Response {
-        let validators = Validators { tag: &self.tag, last_modified: &self.last_modified };
-        let mut response = if conditional::is_unchanged(&parts.headers, validators) {
+        // Only the tag counts. All documents are of one date, so it cannot tell the form that a client has from the one that
+        // it would get.
+        let mut response = if conditional::is_known(&parts.headers, &self.tag) {
             reply::empty(StatusCode::NOT_MODIFIED)
         } else {
             self.content(parts)
@@ -95,12 +96,7 @@ impl Prepared {
     fn content(&self, parts: &Parts) -> Response {
         let compressed = self.gzip.as_ref().filter(|_| compress::is_accepted(&parts.headers));
         let body = compressed.unwrap_or(&self.plain);
-        let is_head = parts.method == Method::HEAD;
-        let sent = if is_head { Bytes::new() } else { body.clone() };
-        let mut response = reply::json(StatusCode::OK, Media::Json, sent);
-        if is_head {
-            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        }
+        let mut response = reply::json(StatusCode::OK, Media::Json, body.clone());
         if compressed.is_some() {
             response.headers_mut().insert(CONTENT_ENCODING, compress::GZIP);
         }

@@ -68,12 +68,12 @@ fn every_path_of_the_documents_is_served_and_every_route_is_in_the_documents() {
     }
 }
 
-/// HEAD is answered where the table says so and nowhere else, so documents that have validators have it.
+/// HEAD is answered where the table says so and nowhere else: for documents, files and health.
 #[test]
-fn cards_and_files_have_head() {
+fn what_is_no_operation_has_head() {
     for (path, _, verbs, _) in every_path() {
-        let is_kept = path.contains("ard") || path.contains("agent.json") || path.starts_with("/artifacts");
+        let is_one = path.contains("ard") || path.contains(".json") || path.starts_with("/artifacts");
         let has_head = verbs.contains(Verb::Head.as_str());
-        assert_eq!(has_head, is_kept || path == "/livez", "{path}");
+        assert_eq!(has_head, is_one || ["/livez", "/health"].contains(&path), "{path}");
     }
 }

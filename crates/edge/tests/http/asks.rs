@@ -103,6 +103,7 @@ async fn a_streamed_send_of_a_client_that_knows_asks_stays_open_as_a_subscriptio
         json!({"ok": true, "request_id": "per_1"})
     );
     let rejecting = gateway.rpc("a2a.interrupt.question.reject", &json!({"request_id": "que_1"}));
+    let rejecting = rejecting.header("a2a-version", "1.0");
     let rejected = rejecting.header("x-a2a-extensions", "urn:a2a:interactive-interrupt").send().await;
     assert_eq!(rejected.json()["result"], json!({"ok": true, "request_id": "que_1"}));
     turn.complete().await;

@@ -1,37 +1,21 @@
-//! Cards and the `OpenAPI` document: which form is where, who may keep it, and that nobody gets it twice for nothing.
+//! Cards and the `OpenAPI` document: which form is where, and what it tells to whom.
 
 use std::collections::HashSet;
-use std::io::Write as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
-use longshore_edge::contract::{Environment, SandboxMode};
 use longshore_wire::surface::{self, Access, Line, ROUTES};
 use serde_json::{Value, json};
 
-use crate::support::{ADA, Answer, BOB, Gateway, message};
+use crate::support::{ADA, Answer, Gateway};
 
-const CARD: &str = "/.well-known/agent-card.json";
-const EXTENDED: &str = "/extendedAgentCard";
+pub(crate) const CARD: &str = "/.well-known/agent-card.json";
+pub(crate) const EXTENDED: &str = "/extendedAgentCard";
 
-/// Every document, with who asks for it.
-const DOCUMENTS: [(&str, &str); 13] = [
-    (CARD, ""),
-    ("/.well-known/agent.json", ""),
-    ("/a2a/1.0/.well-known/agent-card.json", ""),
-    ("/a2a/0.3/.well-known/agent-card.json", ""),
-    ("/a2a/0.3/.well-known/agent.json", ""),
-    (EXTENDED, ADA),
-    ("/a2a/1.0/extendedAgentCard", ADA),
-    ("/v1/card", ADA),
-    ("/a2a/0.3/v1/card", ADA),
-    ("/agent/authenticatedExtendedCard", ADA),
-    ("/a2a/0.3/agent/authenticatedExtendedCard", ADA),
-    ("/openapi.json", ""),
-    ("/openapi.json", ADA),
-];
-
-async fn get(gateway: &Gateway, path: &str, authorization: &str, more: &[(&'static str, &str)]) -> Answer {
+pub(crate) async fn get(
+    gateway: &Gateway,
+    path: &str,
+    authorization: &str,
+    more: &[(&'static str, &str)],
+) -> Answer {
     let mut call = gateway.call("GET", path).header("authorization", authorization);
     for (name, value) in more {
         call = call.header(name, value);
@@ -111,201 +95,9 @@ async fn the_methods_give_the_extended_card_of_their_line() {
             assert_eq!(by_method[field], by_path[field], "{method} {field}");
         }
         assert_eq!(form(by_method), form(by_path));
-        assert_eq!((answer.header("etag"), answer.header("cache-control")), ("", ""));
+        assert_eq!((answer.header("etag"), answer.header("cache-control")), ("", "no-store"));
     }
     gateway.stop().await;
-}
-
-#[tokio::test]
-async fn what_is_for_callers_is_kept_by_no_cache_that_others_use() {
-    let gateway = Gateway::echoing().await;
-    for (path, authorization) in DOCUMENTS {
-        let answer = get(&gateway, path, authorization, &[]).await;
-        let is_public = authorization.is_empty();
-        let expected = if is_public { "public, max-age=300" } else { "private, max-age=300" };
-        assert_eq!(answer.header("cache-control"), expected, "{path}");
-        let varies: HashSet<&str> = answer.header("vary").split(", ").collect();
-        let depends_on_caller = !is_public || path == "/openapi.json";
-        for (name, expected) in [
-            ("Accept-Encoding", true),
-            ("A2A-Version", true),
-            ("Authorization", depends_on_caller),
-            ("X-API-Key", depends_on_caller),
-        ] {
-            assert_eq!(varies.contains(name), expected, "{path}: {varies:?}");
-        }
-        // Also in the answer that only says that nothing has changed.
-        let same = get(&gateway, path, authorization, &[("if-none-match", "*")]).await;
-        assert_eq!(same.status.as_u16(), 304);
-        assert_eq!(same.header("cache-control"), answer.header("cache-control"), "{path}");
-        assert_eq!(same.header("vary"), answer.header("vary"), "{path}");
-    }
-    // A tag opens nothing: who has no credential learns not even that the card is the same.
-    let tag = get(&gateway, EXTENDED, ADA, &[]).await.header("etag").to_owned();
-    let stranger = get(&gateway, EXTENDED, "", &[("if-none-match", &tag)]).await;
-    assert_eq!(stranger.status.as_u16(), 401);
-    assert_eq!((stranger.header("etag"), stranger.header("cache-control")), ("", ""));
-    assert_eq!(get(&gateway, EXTENDED, BOB, &[("if-none-match", &tag)]).await.status.as_u16(), 304);
-    gateway.stop().await;
-}
-
-#[tokio::test]
-async fn a_document_that_the_client_has_is_not_sent_again() {
-    let gateway = Gateway::echoing().await;
-    for (path, authorization) in DOCUMENTS {
-        let first = get(&gateway, path, authorization, &[]).await;
-        let (tag, date) = (first.header("etag").to_owned(), first.header("last-modified").to_owned());
-        let hexadecimal = tag.strip_prefix("W/\"").and_then(|tag| tag.strip_suffix('"')).unwrap();
-        assert!(hexadecimal.len() == 64 && hexadecimal.bytes().all(|b| b.is_ascii_hexdigit()), "{tag}");
-        assert!(date.ends_with(" GMT"), "{date}");
-        let strong = tag.strip_prefix("W/").unwrap().to_owned();
-        let cases = [
-            ("if-none-match", tag.clone(), 304),
-            ("if-none-match", strong, 304),
-            ("if-none-match", format!("\"x\", {tag}, W/\"y\""), 304),
-            ("if-none-match", "*".to_owned(), 304),
-            ("if-none-match", "\"x\"".to_owned(), 200),
-            ("if-none-match", "W/\"x\", \"y\"".to_owned(), 200),
-            ("if-modified-since", date.clone(), 304),
-            ("if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT".to_owned(), 200),
-        ];
-        for (name, value, status) in cases {
-            let again = get(&gateway, path, authorization, &[(name, &value)]).await;
-            assert_eq!(again.status.as_u16(), status, "{path} {name}: {value}");
-            assert_eq!(again.header("etag"), tag);
-            assert_eq!(again.header("last-modified"), date);
-            let (body, kind) =
-                if status == 200 { (first.body.clone(), "application/json") } else { Default::default() };
-            assert_eq!((again.body.clone(), again.header("content-type")), (body, kind));
-        }
-    }
-    gateway.stop().await;
-}
-
-#[tokio::test]
-async fn head_says_what_get_would_say() {
-    let gateway = Gateway::echoing().await;
-    let documents = DOCUMENTS.into_iter().filter(|(path, _)| *path != "/openapi.json");
-    for (path, authorization) in documents {
-        for encoding in ["", "gzip"] {
-            let ask = |verb| {
-                let call = gateway.call(verb, path).header("authorization", authorization);
-                call.header("accept-encoding", encoding).send()
-            };
-            let (get, head) = (ask("GET").await, ask("HEAD").await);
-            assert_eq!((head.status, head.body.len()), (get.status, 0), "{path}");
-            assert_eq!(head.header("content-length"), get.body.len().to_string(), "{path} {encoding}");
-            for name in ["etag", "last-modified", "cache-control", "vary", "content-type", "content-encoding"]
-            {
-                assert_eq!(head.header(name), get.header(name), "{path} {encoding} {name}");
-            }
-        }
-        let unchanged = gateway.call("HEAD", path).header("authorization", authorization);
-        assert_eq!(unchanged.header("if-none-match", "*").send().await.status.as_u16(), 304, "{path}");
-    }
-    gateway.stop().await;
-}
-
-#[tokio::test]
-async fn another_configuration_is_another_document() {
-    let tags = async |configure: fn(&mut longshore_edge::EdgeConfig)| {
-        let gateway = Gateway::manual_with(configure).await;
-        let mut tags = Vec::new();
-        for (path, authorization) in
-            [(CARD, ""), (EXTENDED, ADA), ("/openapi.json", ""), ("/openapi.json", ADA)]
-        {
-            tags.push(get(&gateway, path, authorization, &[]).await.header("etag").to_owned());
-        }
-        gateway.stop().await;
-        tags
-    };
-    let first = tags(|_| {}).await;
-    // The same configuration gives the same documents after a restart.
-    assert_eq!(tags(|_| {}).await, first);
-    let changed = tags(|config| config.deployment.title = "Another".to_owned()).await;
-    assert!(changed.iter().zip(&first).all(|(new, old)| new != old));
-    // What only callers may know changes only what they see.
-    let private = tags(|config| {
-        config.deployment.environment =
-            Environment { sandbox_mode: SandboxMode::ReadOnly, ..Environment::default() };
-    })
-    .await;
-    assert_eq!((&private[0], &private[2]), (&first[0], &first[2]));
-    assert_ne!(private[1], first[1]);
-}
-
-/// By the program of that name.
-fn unzip(compressed: &[u8]) -> Vec<u8> {
-    let program = Command::new("gzip").arg("-dc").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let mut program = program.unwrap();
-    let mut input = program.stdin.take().unwrap();
-    let output = std::thread::scope(|scope| {
-        scope.spawn(move || input.write_all(compressed).unwrap());
-        program.wait_with_output().unwrap()
-    });
-    assert!(output.status.success());
-    output.stdout
-}
-
-#[tokio::test]
-async fn long_answers_are_compressed_for_those_who_take_it() {
-    let gateway = Gateway::echoing().await;
-    for (path, authorization) in DOCUMENTS {
-        let plain = get(&gateway, path, authorization, &[]).await;
-        assert_eq!(plain.header("content-encoding"), "");
-        let compressed = get(&gateway, path, authorization, &[("accept-encoding", "br, gzip;q=0.8")]).await;
-        let is_long = plain.body.len() >= 8192;
-        assert_eq!(compressed.header("content-encoding"), if is_long { "gzip" } else { "" }, "{path}");
-        assert_eq!(compressed.header("etag"), plain.header("etag"));
-        assert_eq!(compressed.header("vary"), plain.header("vary"));
-        if is_long {
-            assert!(compressed.body.len() * 2 < plain.body.len(), "{path}: {}", compressed.body.len());
-            assert_eq!(unzip(&compressed.body), plain.body, "{path}");
-        }
-        let not_wanted = get(&gateway, path, authorization, &[("accept-encoding", "gzip;q=0")]).await;
-        assert_eq!((not_wanted.header("content-encoding"), &not_wanted.body), ("", &plain.body));
-        let tag = plain.header("etag");
-        let known = [("accept-encoding", "gzip"), ("if-none-match", tag)];
-        let unchanged = get(&gateway, path, authorization, &known).await;
-        assert_eq!((unchanged.status.as_u16(), unchanged.header("content-encoding")), (304, ""), "{path}");
-    }
-
-    // Operations, in both bindings; and an error is an answer too.
-    let long = "word ".repeat(20) + &"x".repeat(20_000);
-    let params = json!({"message": message("m1", &long)});
-    for call in [gateway.rpc("SendMessage", &params), gateway.call("POST", "/message:send").json(&params)] {
-        let answer = call.clone().header("accept-encoding", "gzip").send().await;
-        assert_eq!((answer.status.as_u16(), answer.header("content-encoding")), (200, "gzip"));
-        assert_eq!(answer.header("vary"), "Accept-Encoding");
-        assert!(answer.body.len() < 5000);
-        let unzipped: Value = serde_json::from_slice(&unzip(&answer.body)).unwrap();
-        assert!(unzipped.to_string().contains(&"x".repeat(20_000)));
-        let plain = call.header("accept-encoding", "").send().await;
-        assert_eq!((plain.header("content-encoding"), plain.header("vary")), ("", "Accept-Encoding"));
-    }
-    // A stream is as it is.
-    let (head, mut pieces) = gateway
-        .rpc("SendStreamingMessage", &json!({"message": message("m2", &long)}))
-        .header("accept-encoding", "gzip")
-        .pieces()
-        .await;
-    assert!(!head.headers.contains_key("content-encoding") && !head.headers.contains_key("vary"));
-    assert!(pieces.next().await.unwrap().unwrap().starts_with(b"id: "));
-    drop(pieces);
-    gateway.stop().await;
-}
-
-#[tokio::test]
-async fn the_length_from_which_on_answers_are_compressed_can_be_set() {
-    for (minimum, expected) in [(0, "gzip"), (1000, "gzip"), (1_000_000, "")] {
-        let gateway = Gateway::manual_with(|config| config.gzip_minimum = minimum).await;
-        let card = get(&gateway, CARD, "", &[("accept-encoding", "gzip")]).await;
-        assert_eq!(card.header("content-encoding"), expected, "{minimum}");
-        // One that would not get shorter is left as it is.
-        let health = get(&gateway, "/livez", "", &[("accept-encoding", "gzip")]).await;
-        assert_eq!((health.status.as_u16(), health.header("content-encoding")), (200, ""));
-        gateway.stop().await;
-    }
 }
 
 /// The texts of a document.
@@ -387,54 +179,4 @@ async fn every_method_of_the_contract_is_answered_and_no_other() {
         }
     }
     gateway.stop().await;
-}
-
-/// Runs curl in a directory and gives the status, with what it wrote to `out`.
-async fn curl(gateway: &Gateway, directory: &Path, path: &str, arguments: &[&str]) -> (String, Vec<u8>) {
-    let out = directory.join("out");
-    let _ = std::fs::remove_file(&out);
-    let output = tokio::process::Command::new("curl")
-        .current_dir(directory)
-        .args(["--silent", "--show-error", "--output", "out", "--write-out", "%{http_code}"])
-        .args(arguments)
-        .arg(format!("http://{}{path}", gateway.address))
-        .output()
-        .await
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    (String::from_utf8(output.stdout).unwrap(), std::fs::read(out).unwrap_or_default())
-}
-
-#[tokio::test]
-async fn curl_keeps_a_card_until_it_changes() {
-    let directory = tempfile::tempdir().unwrap();
-    let directory = directory.path();
-    let authorization = format!("authorization: {ADA}");
-    let first = Gateway::echoing().await;
-    let changed = Gateway::manual_with(|config| config.deployment.title = "Another".to_owned()).await;
-    for (path, arguments) in [(CARD, vec![]), (EXTENDED, vec!["--header", authorization.as_str()])] {
-        let with = |more: &[&'static str]| -> Vec<&str> {
-            arguments.iter().copied().chain(more.iter().copied()).collect()
-        };
-        let plain = get(&first, path, ADA, &[]).await.body;
-        let fetched = curl(&first, directory, path, &with(&["--etag-save", "tag"])).await;
-        assert_eq!(fetched, ("200".to_owned(), plain.to_vec()));
-        let again = curl(&first, directory, path, &with(&["--etag-compare", "tag"])).await;
-        assert_eq!(again, ("304".to_owned(), Vec::new()));
-        let elsewhere = curl(&changed, directory, path, &with(&["--etag-compare", "tag"])).await;
-        assert_eq!(elsewhere.0, "200");
-        assert_ne!(elsewhere.1, plain);
-        // By its date: curl gives the file the date of the card, and asks by the date of the file.
-        let dated = curl(&first, directory, path, &with(&["--remote-time"])).await;
-        assert_eq!(dated.0, "200");
-        std::fs::rename(directory.join("out"), directory.join("kept")).unwrap();
-        assert_eq!(curl(&first, directory, path, &with(&["--time-cond", "kept"])).await.0, "304");
-        let unzipped = curl(&first, directory, path, &with(&["--compressed"])).await;
-        assert_eq!(unzipped, ("200".to_owned(), plain.to_vec()));
-        let (status, head) = curl(&first, directory, path, &with(&["--head"])).await;
-        assert_eq!(status, "200");
-        assert!(String::from_utf8(head).unwrap().to_lowercase().contains("etag: w/\""));
-    }
-    first.stop().await;
-    changed.stop().await;
 }

@@ -1,5 +1,6 @@
 //! Extensions: what each reader is told, and what its answer names.
 
+use longshore_edge::Extension;
 use longshore_model::{
     AgentEvent, BlockKind, BlockRef, Cost, Json, MessageId, Progress, ProgressKind, SessionNote, ToolCall,
     ToolStatus, Usage,
@@ -140,13 +141,19 @@ async fn every_answer_with_a_task_tells_the_notes() {
 async fn an_answer_names_the_extensions_that_counted() {
     let gateway = Gateway::echoing().await;
     let body = json!({"message": message("m1", "hi")});
-    let core = format!("{SESSION},{HINTS}");
-    let asked = format!(" {HINTS} , urn:x,{RECOVERY}, urn:a2a:session-binding");
+    // Each by the name that it was asked for with.
+    let session = Extension::SessionBinding.uri_v03();
+    let core = format!("{session},{HINTS}");
+    let all_asked = format!("{session},{HINTS},{RECOVERY}");
+    let asked = format!(" {HINTS} , urn:x,{RECOVERY}, {session}");
     let cases = [
-        (gateway.call("GET", "/.well-known/agent-card.json"), core.as_str()),
-        (gateway.call("HEAD", "/.well-known/agent-card.json"), &core),
+        // What caches keep for everybody does not depend on what one client asks for.
+        (gateway.call("GET", "/.well-known/agent-card.json"), ""),
+        (gateway.call("HEAD", "/.well-known/agent-card.json"), ""),
+        (gateway.call("GET", "/openapi.json").header("authorization", ""), ""),
         (gateway.call("GET", "/livez"), ""),
-        (gateway.call("POST", "/message:send").json(&body), &core),
+        (gateway.call("GET", "/extendedAgentCard"), all_asked.as_str()),
+        (gateway.call("POST", "/message:send").json(&body), core.as_str()),
         (gateway.call("POST", "/message:stream").json(&body), &core),
         (gateway.rpc("SendMessage", &body), &core),
         (gateway.rpc("SendStreamingMessage", &body), &core),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use longshore_edge::contract::MissingVersion;
 use longshore_testkit::faulty_store::FaultyStore;
 use serde_json::Value;
 
@@ -22,6 +23,25 @@ async fn health_is_for_callers_and_tells_the_profile_of_the_line() {
         assert_eq!(health["profile"]["protocol_version"], expected, "{version}");
     }
     gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_header_and_the_profile_are_of_one_line() {
+    let strict = Gateway::manual_with(|config| config.deployment.missing_version = MissingVersion::V03).await;
+    let free = Gateway::echoing().await;
+    for (gateway, version, expected) in [
+        (&strict, "", "0.3"),
+        (&strict, "1.0", "1.0"),
+        (&strict, "9.9", "1.0"),
+        (&free, "", "1.0"),
+        (&free, "9.9", "1.0"),
+    ] {
+        let answer = gateway.call("GET", "/health").header("a2a-version", version).send().await;
+        assert_eq!(answer.header("a2a-version"), expected, "{version}");
+        assert_eq!(answer.json()["profile"]["protocol_version"], expected, "{version}");
+    }
+    strict.stop().await;
+    free.stop().await;
 }
 
 #[tokio::test]

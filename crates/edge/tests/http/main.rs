@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod asks;
+mod caching;
 mod connections;
+mod crossing;
 mod documents;
 mod error_table;
 mod errors;
@@ -13,6 +15,7 @@ mod lines;
 mod negotiation;
 mod operations;
 mod public;
+mod refusals;
 mod rights;
 mod streams;
 mod support;

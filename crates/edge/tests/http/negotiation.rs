@@ -114,7 +114,9 @@ async fn the_methods_of_extensions_are_of_0_3_unless_the_caller_activates_any() 
         (&[("a2a-version", "0.3")], "0.3", "ok"),
         (&[("a2a-version", "1.0")], "1.0", "-32004"),
         (&[("a2a-extensions", RECOVERY)], "1.0", "ok"),
-        (&[("x-a2a-extensions", RECOVERY)], "1.0", "ok"),
+        (&[("x-a2a-extensions", RECOVERY)], "0.3", "ok"),
+        (&[("x-a2a-extensions", "urn:unknown")], "0.3", "ok"),
+        (&[("x-a2a-extensions", RECOVERY), ("a2a-version", "1.0")], "1.0", "ok"),
         (&[("a2a-extensions", INTERRUPT)], "1.0", "-32004"),
         (&[("a2a-extensions", "urn:unknown")], "1.0", "-32004"),
         (&[("a2a-extensions", INTERRUPT), ("a2a-version", "0.3")], "0.3", "ok"),
@@ -140,9 +142,21 @@ async fn whoever_is_strict_takes_no_version_for_0_3() {
         ("/tasks/nope", "", "0.3", "ROUTE_NOT_FOUND"),
         ("/tasks/nope", "1.0", "1.0", "TASK_NOT_FOUND"),
         ("/v1/tasks/nope", "", "0.3", "TASK_NOT_FOUND"),
+        // What nobody has is of no line.
+        ("/nope", "", "1.0", "ROUTE_NOT_FOUND"),
+        ("/v1/nope", "", "0.3", "ROUTE_NOT_FOUND"),
+        ("/acme/tasks", "", "1.0", "ROUTE_NOT_FOUND"),
     ] {
         let call = gateway.call("GET", path).header("a2a-version", version);
         assert_eq!(came(call).await, (line.to_owned(), 404, told.to_owned()), "{path} {version}");
+    }
+    // A version that nobody has is not a missing one.
+    for (call, line) in [
+        (gateway.call("POST", "/message:send").json(&json!({})), "1.0"),
+        (gateway.call("POST", "/v1/message:send").json(&json!({})), "0.3"),
+    ] {
+        let expected = (line.to_owned(), 400, "VERSION_NOT_SUPPORTED".to_owned());
+        assert_eq!(came(call.header("a2a-version", "9")).await, expected);
     }
     gateway.stop().await;
 }
@@ -209,7 +223,10 @@ async fn notifications_of_0_3() {
         let body = if answer.body.is_empty() { Value::Null } else { answer.json() };
         assert_eq!((answer.status.as_u16(), body["error"]["code"].clone()), expected, "{body}");
         assert_eq!(answer.header("a2a-version"), "0.3");
-        assert!(body.is_null() || (body["id"].is_null() && body["error"]["data"]["field"] == "id"), "{body}");
+        // The envelope is wrong, and no parameter is.
+        let text = body["error"]["message"].as_str().unwrap_or_default();
+        let is_told = text.starts_with("The request has no id") && body["error"]["data"]["field"].is_null();
+        assert!(body.is_null() || (body["id"].is_null() && is_told), "{body}");
     }
     assert!(gateway.agent.log().prompted.is_empty() && gateway.turns.try_recv().is_err());
     gateway.stop().await;

@@ -150,7 +150,6 @@ fn every_operation(gateway: &Gateway) -> Vec<Call> {
         gateway.call("POST", "/tasks/t:subscribe"),
         gateway.call("GET", "/tasks/t/pushNotificationConfigs"),
         gateway.call("DELETE", "/tasks/t/pushNotificationConfigs/c"),
-        gateway.call("GET", "/extendedAgentCard"),
     ];
     for method in [
         "SendMessage",
@@ -160,7 +159,6 @@ fn every_operation(gateway: &Gateway) -> Vec<Call> {
         "CancelTask",
         "SubscribeToTask",
         "CreateTaskPushNotificationConfig",
-        "GetExtendedAgentCard",
         "opencode.permissions.list",
         "a2a.interrupt.permission.reply",
         "nonsense",
@@ -204,10 +202,22 @@ async fn every_operation_must_activate_what_is_required() {
     assert_eq!(broken.json()["error"]["code"], -32700);
     assert!(gateway.agent.log().prompted.is_empty() && gateway.agent.log().opened.is_empty());
 
-    // What is no operation asks for nothing.
-    for (path, status) in [("/.well-known/agent-card.json", 200), ("/livez", 200), ("/artifacts/x", 404)] {
+    // What is no operation asks for nothing, nor do the cards, which say what is required.
+    for (path, status) in [
+        ("/.well-known/agent-card.json", 200),
+        ("/extendedAgentCard", 200),
+        ("/v1/card", 200),
+        ("/agent/authenticatedExtendedCard", 200),
+        ("/livez", 200),
+        ("/artifacts/x", 404),
+    ] {
         assert_eq!(gateway.call("GET", path).send().await.status.as_u16(), status, "{path}");
     }
+    let extended = gateway.rpc("GetExtendedAgentCard", &json!({})).send().await.json();
+    let entries = extended["result"]["capabilities"]["extensions"].as_array().unwrap();
+    let marked: Vec<&Value> =
+        entries.iter().filter(|entry| entry["required"] == true).map(|entry| &entry["uri"]).collect();
+    assert_eq!(marked, [SESSION, HINTS]);
     // With all of them, by either header, it goes on.
     let both = format!("{HINTS}, {SESSION}");
     let body = json!({"message": message("m1", "go"), "configuration": {"returnImmediately": true}});

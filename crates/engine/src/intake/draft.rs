@@ -146,7 +146,7 @@ impl Reading<'_> {
             "http" | "https" => self.remote(url),
             _ => Err(self.invalid(
                 "the URL is of a kind that is not taken; send a data: URL, the file:// URL of a file in the workspace, or the \
-                 file itself as raw",
+                 file itself in the part",
             )),
         }
     }

@@ -17,7 +17,7 @@ pub(super) fn not_readable(field: &str) -> Error {
     Error::invalid(
         field,
         "the file:// URL names no file of the workspace that can be read; name a regular file inside it, or send the \
-         file itself as raw",
+         file itself in the part",
     )
 }
 

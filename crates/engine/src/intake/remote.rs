@@ -16,7 +16,7 @@ pub(super) fn admit(written: &str, hosts: &[String]) -> Result<String, &'static 
     if !known {
         return Err(
             "the gateway does not fetch URLs, and this host is none whose URLs it hands on; send the file \
-                    itself as raw or as a data: URL, or put it in the workspace and send its file:// URL",
+                    itself, in the part or as a data: URL, or put it in the workspace and send its file:// URL",
         );
     }
     Ok(url.into())

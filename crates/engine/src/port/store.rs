@@ -99,7 +99,7 @@ pub trait Store: Send + Sync + Debug {
         length: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>>>;
 
-    /// Whether the store could be read and written now. It is really asked, by something that changes nothing.
+    /// Whether the store could be read and written now. It is really asked, by a write of which nothing stays.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
 }
 

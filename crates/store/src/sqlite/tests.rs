@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod health;
+
 const FILE: &str = "store.db";
 
 struct Bench {
@@ -363,22 +365,4 @@ async fn the_head_tells_from_where_the_log_can_be_read() {
     // An append does not bring it back.
     bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap();
     assert_eq!(first().await, Seq(3));
-}
-
-#[tokio::test]
-async fn it_says_when_it_cannot_be_written_or_read() {
-    let bench = Bench::new().await;
-    bench.pragma("PRAGMA busy_timeout = 0").await;
-    bench.store.check().await.unwrap();
-
-    let intruder = bench.intruder();
-    intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let refused = bench.store.check().await.unwrap_err();
-    bench.check_public(&refused, ErrorKind::Unavailable, "in use by another program");
-    intruder.execute_batch("ROLLBACK").unwrap();
-    bench.store.check().await.unwrap();
-
-    intruder.execute_batch("PRAGMA foreign_keys = OFF; DROP TABLE tasks").unwrap();
-    let refused = bench.store.check().await.unwrap_err();
-    bench.check_public(&refused, ErrorKind::Unavailable, "failed");
 }

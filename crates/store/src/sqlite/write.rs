@@ -11,6 +11,9 @@ use super::record::{Batch, EventText, NewTask, SnapshotText, TurnText};
 use super::{from_sql, to_sql};
 use crate::rules::{self, Root};
 
+/// A probe is longer than a page of SQLite, so that it needs room as large events do.
+const PROBE_BYTES: i64 = 8 * 1024;
+
 pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
     if let Some(key) = &new.idempotency
         && let Some(existing) = earlier_send(db, &new.owner, key)?
@@ -114,6 +117,14 @@ pub(super) fn append(db: &Connection, batch: &Batch) -> Outcome<Appended> {
     }
     asks::change(db, &task, batch)?;
     Ok(Appended::Head(new_head))
+}
+
+/// Writes something, and takes it away again, to see whether anything can be written. The commit carries the pages that
+/// this has touched, as it would for an event.
+pub(super) fn probe(db: &Connection) -> Outcome<()> {
+    db.prepare_cached("INSERT INTO probes (body) VALUES (zeroblob(?))")?.execute([PROBE_BYTES])?;
+    db.prepare_cached("DELETE FROM probes")?.execute([])?;
+    Ok(())
 }
 
 /// The task and context of an earlier send that counts.

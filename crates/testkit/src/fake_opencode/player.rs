@@ -43,6 +43,13 @@ async fn play_steps(shared: &Shared, prompt: &Prompt, mut steps: VecDeque<Step>)
         if !expects_abort && find(&shared.lock().log, since, is_abort).is_some() {
             return abort(shared, prompt).await;
         }
+        if let Step::Decide { decision, calls } = &step {
+            tokio::select! {
+                turn = decision.make(prompt) => steps = turn.further_steps(prompt, *calls).into(),
+                _ = requested(shared, since, is_abort) => return abort(shared, prompt).await,
+            }
+            continue;
+        }
         let waited_from = since;
         let doing = async {
             match &step {
@@ -53,6 +60,7 @@ async fn play_steps(shared: &Shared, prompt: &Prompt, mut steps: VecDeque<Step>)
                 }
                 Step::Hold(gate) => gate.pass().await,
                 Step::Pause(duration) => tokio::time::sleep(*duration).await,
+                Step::Decide { .. } => {}
             }
         };
         if expects_abort || matches!(step, Step::Emit(_)) {

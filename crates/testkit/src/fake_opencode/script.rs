@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::decision::Decision;
 use super::gate::Gate;
 use super::ids;
 use super::recording::{Line, Recording, bare};
@@ -21,6 +22,11 @@ pub(super) enum Step {
     AwaitReply(String),
     Hold(Gate),
     Pause(Duration),
+    /// What follows is decided here. `calls`: how many tool calls the turn has made.
+    Decide {
+        decision: Decision,
+        calls: usize,
+    },
 }
 
 /// A prompt as the fake took it.

@@ -44,6 +44,7 @@ fn a_written_turn_has_the_keys_of_the_recorded_ones() {
         .finish("stop");
     let failing = Turn::new().error("APIError", &json!({"message": "no"}));
     let asking = Turn::new().guarded_tool(Tool::bash("rm x", ""));
+    let questioning = Turn::new().question("Which colour?");
     let recordings = [
         "text",
         "reasoning",
@@ -52,6 +53,7 @@ fn a_written_turn_has_the_keys_of_the_recorded_ones() {
         "cut_fin_partial",
         "error_400",
         "permission_once",
+        "question_answer",
         "bad_json",
     ];
     let mut recorded: BTreeMap<String, BTreeSet<BTreeSet<String>>> = BTreeMap::new();
@@ -60,7 +62,7 @@ fn a_written_turn_has_the_keys_of_the_recorded_ones() {
             recorded.entry(variant(event)).or_default().insert(keys(event));
         }
     }
-    for event in [turn, failing, asking].iter().flat_map(events_of) {
+    for event in [turn, failing, asking, questioning].iter().flat_map(events_of) {
         let variant = variant(&event);
         let shapes =
             recorded.get(&variant).unwrap_or_else(|| panic!("nothing recorded like {variant}: {event}"));
@@ -98,6 +100,31 @@ async fn a_recording_is_played_after_the_prompt_with_ids_that_fit_it() {
     let list = fake.messages(session["id"].as_str().expect("an id"));
     assert_eq!(list[1]["parts"][1]["text"], texts.as_str());
     assert_eq!(fake.prompts()[0].body["parts"][0]["text"], "hello");
+}
+
+#[tokio::test]
+async fn what_follows_an_answer_is_decided_when_it_comes() {
+    let fake = FakeOpenCode::start();
+    let decision = Decision::new(|scene: Scene| {
+        Box::pin(async move { Turn::new().text(&format!("you asked: {}", scene.text), 1) })
+    });
+    fake.queue(Turn::new().question("Which colour?").then(decision));
+    let mut stream = subscribe(&fake).await;
+    let session = post(&fake, "/session", json!({})).await.1;
+    let id = session["id"].as_str().expect("an id");
+    let body = json!({"parts": [{"type": "text", "text": "paint it"}]});
+    assert_eq!(post(&fake, &format!("/session/{id}/prompt_async"), body).await.0, 204);
+    let asked = until(&mut stream, "question.asked").await;
+    let question = asked[asked.len() - 1]["properties"]["id"].as_str().expect("an id").to_owned();
+    assert_eq!(fake.open_asks(), [question.clone()]);
+    let reply = post(&fake, &format!("/question/{question}/reply"), json!({"answers": [["Red"]]})).await;
+    assert_eq!(reply.0, 200);
+    until(&mut stream, "session.idle").await;
+    let messages = fake.messages(id);
+    let texts = messages.iter().flat_map(|message| message["parts"].as_array().expect("parts"));
+    let texts: Vec<&Value> = texts.map(|part| &part["text"]).filter(|text| !text.is_null()).collect();
+    assert_eq!(texts, ["paint it", "you asked: paint it"]);
+    assert_eq!(fake.open_asks(), [""; 0]);
 }
 
 #[tokio::test]

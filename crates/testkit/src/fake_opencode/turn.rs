@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use super::decision::Decision;
 use super::gate::Gate;
 use super::script::{Prompt, Step};
 use super::writer::Writer;
@@ -36,6 +37,8 @@ pub(super) enum Item {
     Permission {
         tool: Tool,
     },
+    Question(String),
+    Then(Decision),
     Step(String),
     Finish(String),
     Error(Value),
@@ -125,6 +128,18 @@ impl Turn {
         self.with(Item::Permission { tool })
     }
 
+    /// Asks a question that is answered in words, and waits for the answer.
+    #[must_use]
+    pub fn question(self, question: &str) -> Self {
+        self.with(Item::Question(question.to_owned()))
+    }
+
+    /// What follows is decided when the turn is here. Nothing comes behind it.
+    #[must_use]
+    pub fn then(self, decision: Decision) -> Self {
+        self.with(Item::Then(decision))
+    }
+
     /// Ends the step with this reason; what follows belongs to another message.
     #[must_use]
     pub fn step(self, reason: &str) -> Self {
@@ -167,7 +182,15 @@ impl Turn {
     }
 
     pub(super) fn steps(&self, prompt: &Prompt) -> Vec<Step> {
-        let mut writer = Writer::begin(prompt);
+        self.write(Writer::begin(prompt))
+    }
+
+    /// The steps with which a turn goes on that has made so many calls already.
+    pub(super) fn further_steps(&self, prompt: &Prompt, calls: usize) -> Vec<Step> {
+        self.write(Writer::go_on(prompt, calls))
+    }
+
+    fn write(&self, mut writer: Writer<'_>) -> Vec<Step> {
         for item in &self.items {
             writer.item(item);
         }

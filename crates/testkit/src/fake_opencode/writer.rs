@@ -21,12 +21,17 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn begin(prompt: &'a Prompt) -> Self {
+    /// Writes on where a turn was left to a decision.
+    pub(super) fn go_on(prompt: &'a Prompt, calls: usize) -> Self {
         let user = json!({
             "id": prompt.message, "role": "user", "sessionID": prompt.session, "time": {"created": now_ms()},
             "agent": "build", "model": {"providerID": "scripted", "modelID": "scripted"},
         });
-        let mut writer = Self { prompt, user, steps: Vec::new(), message: None, calls: 0, over: false };
+        Self { prompt, user, steps: Vec::new(), message: None, calls, over: false }
+    }
+
+    pub(super) fn begin(prompt: &'a Prompt) -> Self {
+        let mut writer = Self::go_on(prompt, 0);
         writer.message_updated(writer.user.clone());
         for part in prompt.parts.as_array().into_iter().flatten() {
             let mut part = part.clone();
@@ -55,6 +60,11 @@ impl<'a> Writer<'a> {
             }
             Item::Tool(tool) => self.tool(tool, false),
             Item::Permission { tool } => self.tool(tool, true),
+            Item::Question(question) => self.question(question),
+            Item::Then(decision) => {
+                self.steps.push(Step::Decide { decision: decision.clone(), calls: self.calls });
+                self.over = true;
+            }
             Item::Step(reason) => {
                 self.message_id();
                 self.finish_step(reason);
@@ -146,6 +156,39 @@ impl<'a> Writer<'a> {
         if tool.result.is_ok() && !tool.attachments.is_empty() {
             part["state"]["attachments"] = tool.attachments.clone().into();
         }
+        self.part_updated(part);
+        self.finish_step("tool-calls");
+        self.status(json!({"type": "busy"}));
+    }
+
+    fn question(&mut self, question: &str) {
+        let message = self.message_id();
+        self.calls += 1;
+        let call = format!("call_{}", self.calls);
+        let questions = json!([{"question": question, "header": "Question", "options": []}]);
+        let (id, start) = (fresh("que"), now_ms());
+        let mut part = json!({
+            "id": fresh("prt"), "messageID": message, "sessionID": self.prompt.session, "type": "tool",
+            "tool": "question", "callID": call, "state": {"status": "pending", "input": {}, "raw": ""},
+        });
+        self.part_updated(part.clone());
+        self.emit(
+            "question.asked",
+            json!({
+                "id": id, "sessionID": self.prompt.session, "questions": questions,
+                "tool": {"messageID": message, "callID": call},
+            }),
+        );
+        part["state"] =
+            json!({"status": "running", "input": {"questions": questions}, "time": {"start": start}});
+        self.part_updated(part.clone());
+        self.steps.push(Step::AwaitReply(id.clone()));
+        let replied = json!({"sessionID": self.prompt.session, "requestID": id, "answers": [["as given"]]});
+        self.emit("question.replied", replied);
+        part["state"] = json!({
+            "status": "completed", "input": {"questions": questions}, "output": "User has answered your questions.",
+            "title": "Asked 1 question", "metadata": {"truncated": false}, "time": {"start": start, "end": now_ms()},
+        });
         self.part_updated(part);
         self.finish_step("tool-calls");
         self.status(json!({"type": "busy"}));

@@ -4,11 +4,12 @@ use longshore_model::ErrorKind;
 use serde_json::{Value, json};
 
 use super::method;
-use crate::surface::Line;
+use crate::surface::{Line, OPERATIONS};
+use crate::v1::method::Method;
 
-/// How an operation behaves on a task that is over already.
+/// How an operation behaves when it is repeated, after a cut, and on a task that is over already.
 pub fn service_behaviors(line: Line) -> Value {
-    let methods = match line {
+    let mut methods = match line {
         Line::V03 => json!({
             "tasks/cancel": {
                 "baseline": "core",
@@ -24,6 +25,7 @@ pub fn service_behaviors(line: Line) -> Value {
             "tasks/resubscribe": {
                 "baseline": "core",
                 "retention": "stable",
+                "resume": resume(),
                 "terminal_state_behavior": {
                     "behavior": "replay_terminal_task_once_then_close",
                     "delivery": "single_task_snapshot",
@@ -46,6 +48,7 @@ pub fn service_behaviors(line: Line) -> Value {
             "SubscribeToTask": {
                 "baseline": "core",
                 "retention": "stable",
+                "resume": resume(),
                 "terminal_state_behavior": {
                     "behavior": "reject",
                     "error": method::error(line, ErrorKind::UnsupportedOperation),
@@ -58,5 +61,24 @@ pub fn service_behaviors(line: Line) -> Value {
             },
         }),
     };
+    let is_send = |method| matches!(method, Method::SendMessage | Method::SendStreamingMessage);
+    for operation in OPERATIONS.iter().filter(|operation| is_send(operation.method)) {
+        methods[operation.jsonrpc(line)] = json!({
+            "baseline": "core",
+            "retention": "stable",
+            "idempotency": {
+                "same_message_id": {
+                    "behavior": "return_existing_task",
+                    "condition": "same_caller_and_equal_message",
+                    "window": "turns.idempotency_window",
+                },
+            },
+        });
+    }
     json!({"classification": "service-level-semantic-enhancement", "methods": methods})
+}
+
+/// How a reader goes on where it was cut.
+fn resume() -> Value {
+    json!({"header": "Last-Event-ID", "behavior": "replay_missed_events_then_follow"})
 }

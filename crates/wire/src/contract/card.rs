@@ -1,14 +1,15 @@
 //! The facts of the cards: what everybody sees, and what callers with a credential see.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use longshore_model::Json;
 use longshore_model::card::{Card, CardExtension, Interface, OUTPUT_MODES};
 
 use super::deployment::Deployment;
-use super::wire_contract::BINDINGS;
 use super::{params, skill};
-use crate::extension::{Activated, Exposure, Extension, declared};
+use crate::card::bindings;
+use crate::extension::{Activated, Exposure, Extension};
 use crate::surface::Line;
 
 /// Who reads a document.
@@ -18,31 +19,41 @@ pub enum Audience {
     Authenticated,
 }
 
-/// Where a card is served, and so which URL it names.
+/// Where a document is served, and so which URL and which lines it names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Base {
     /// Where all lines are served.
     Root,
-    /// Where only the line of the card is served.
+    /// Where only the line of the document is served.
     Line,
+}
+
+impl Base {
+    /// The lines that are served there, for a document of `line`.
+    pub(super) fn lines(self, line: Line) -> Vec<Line> {
+        match self {
+            Self::Root => Line::ALL.to_vec(),
+            Self::Line => vec![line],
+        }
+    }
 }
 
 /// The card of one line. It has no spelling yet: see `v1::card`.
 pub fn card(deployment: &Deployment, line: Line, audience: Audience, base: Base) -> Card {
-    let base = match base {
+    let path = match base {
         Base::Root => "",
         Base::Line => line.base(),
     };
-    let url = format!("{}{base}", deployment.url());
+    let url = format!("{}{path}", deployment.url());
     Card {
         name: deployment.title.clone(),
         description: description(deployment, audience),
         version: deployment.version.clone(),
         documentation_url: deployment.documentation_url.clone(),
-        interfaces: BINDINGS.map(|binding| Interface { url: url.clone(), binding }).to_vec(),
+        interfaces: bindings(line).map(|binding| Interface { url: url.clone(), binding }).to_vec(),
         streaming: true,
         extended: true,
-        extensions: extensions(deployment, line, audience),
+        extensions: extensions(deployment, line, audience, base),
         schemes: deployment.schemes.clone(),
         input_modes: deployment.input_modes(),
         output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),
@@ -54,7 +65,7 @@ pub fn card(deployment: &Deployment, line: Line, audience: Audience, base: Base)
 /// own. See `v03::card::merged`.
 pub fn merged_card(deployment: &Deployment, audience: Audience) -> Card {
     let mut merged = card(deployment, Line::V1, audience, Base::Root);
-    for entry in extensions(deployment, Line::V03, audience) {
+    for entry in extensions(deployment, Line::V03, audience, Base::Root) {
         // What has one name only is listed once.
         if merged.extensions.iter().all(|known| known.uri != entry.uri) {
             merged.extensions.push(entry);
@@ -66,10 +77,12 @@ pub fn merged_card(deployment: &Deployment, audience: Audience) -> Card {
 fn description(deployment: &Deployment, audience: Audience) -> String {
     let mut text = deployment.description.clone();
     if audience == Audience::Authenticated {
-        text.push_str(
-            " Messages are turns of OpenCode sessions. They are streamed with text, reasoning and tool calls, can be resumed \
-             after a cut and canceled, and ask for permissions and answers, which callers give by a message or a method. All \
-             callers share one workspace; tasks, contexts and sessions belong to who made them.",
+        let _ = write!(
+            text,
+            " Messages are turns of OpenCode sessions. They are streamed with {}, can be resumed after a cut and canceled, and \
+             ask for permissions and answers, which callers give by a message or a method. All callers share one workspace; \
+             tasks, contexts and sessions belong to who made them.",
+            deployment.streamed(),
         );
     }
     if let Some(project) = &deployment.project {
@@ -82,23 +95,19 @@ fn description(deployment: &Deployment, audience: Audience) -> String {
 
 /// The extensions that are served, in the order of the card, under the URIs and with the names of a line. The public ones
 /// have the short parameters for everybody, and all have the full ones for callers with a credential.
-pub fn extensions(deployment: &Deployment, line: Line, audience: Audience) -> Vec<CardExtension> {
+pub fn extensions(deployment: &Deployment, line: Line, audience: Audience, base: Base) -> Vec<CardExtension> {
     let required = &deployment.required_extensions;
-    let is_seen = |extension: &Extension| {
-        audience == Audience::Authenticated || is_public(*extension) || required.contains(extension)
+    let is_seen = |extension: &Extension| audience == Audience::Authenticated || is_public(*extension);
+    let entry = |extension| {
+        let mut entry = params::declaration(deployment, line, extension)?;
+        // On the older line all count as activated, so there is nothing to require.
+        entry.required = line == Line::V1 && required.contains(&extension);
+        if audience == Audience::Authenticated {
+            entry.params = params::full(deployment, line, base, extension).map(|params| Json::of(&params));
+        }
+        Some(entry)
     };
-    let seen: Vec<Extension> = declared_extensions(deployment).into_iter().filter(is_seen).collect();
-    let mut entries = declared(&seen);
-    for (entry, extension) in entries.iter_mut().zip(seen) {
-        let params = match audience {
-            Audience::Anonymous => params::slim(deployment, line, extension),
-            Audience::Authenticated => params::full(deployment, line, extension),
-        };
-        entry.uri = uri(extension, line).into_owned();
-        entry.required = required.contains(&extension);
-        entry.params = params.map(|params| Json::of(&params));
-    }
-    entries
+    declared_extensions(deployment).into_iter().filter(is_seen).filter_map(entry).collect()
 }
 
 fn is_public(extension: Extension) -> bool {
@@ -114,7 +123,7 @@ pub(super) fn uri(extension: Extension, line: Line) -> Cow<'static, str> {
     }
 }
 
-/// Those that are served, in the order of the card. One that is required is declared, served or not.
+/// Those that are served, in the order of the card. No other can be required: the configuration refuses that.
 pub(super) fn declared_extensions(deployment: &Deployment) -> Vec<Extension> {
     let nothing = Exposure { raw_thinking: false, tool_trace: false };
     let is_served = |extension: Extension| match extension {
@@ -129,7 +138,5 @@ pub(super) fn declared_extensions(deployment: &Deployment) -> Vec<Extension> {
         Extension::ThinkingExposure => deployment.exposure != nothing,
         Extension::SessionManagement | Extension::ProviderDiscovery | Extension::WorkspaceControl => false,
     };
-    let is_declared =
-        |extension: &Extension| is_served(*extension) || deployment.required_extensions.contains(extension);
-    Activated::ALL.iter().filter(is_declared).collect()
+    Activated::ALL.iter().filter(|extension| is_served(*extension)).collect()
 }

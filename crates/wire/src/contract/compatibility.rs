@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::card::{declared_extensions, uri};
+use super::card::{Base, declared_extensions, uri};
 use super::deployment::{Deployment, MissingVersion};
 use super::method;
 use super::{profile, service_behaviors};
@@ -10,21 +10,21 @@ use crate::extension::Extension;
 use crate::surface::{self, Line, OPERATIONS};
 use crate::v1::extension::METHODS;
 
-pub fn compatibility_profile(deployment: &Deployment, line: Line) -> Value {
+pub fn compatibility_profile(deployment: &Deployment, line: Line, base: Base) -> Value {
     let mut document = profile(deployment, line);
-    document["default_protocol_version"] = json!(deployment.default_line(line).version());
-    document["supported_protocol_versions"] = json!(versions());
-    document["protocol_compatibility"] = protocol_compatibility(deployment, line);
+    document["default_protocol_version"] = json!(deployment.default_line(line, base).version());
+    document["supported_protocol_versions"] = json!(versions(line, base));
+    document["protocol_compatibility"] = protocol_compatibility(deployment, line, base);
     document["core"] = core(line);
     document["extension_retention"] = Value::Object(extension_retention(deployment, line));
     document["method_retention"] = Value::Object(method_retention(line));
     document["service_behaviors"] = service_behaviors(line);
-    document["consumer_guidance"] = json!(GUIDANCE);
+    document["consumer_guidance"] = json!(guidance(line, base));
     document
 }
 
-pub(super) fn versions() -> [&'static str; 2] {
-    Line::ALL.map(Line::version)
+pub(super) fn versions(line: Line, base: Base) -> Vec<&'static str> {
+    base.lines(line).into_iter().map(Line::version).collect()
 }
 
 pub(super) fn core(line: Line) -> Value {
@@ -32,8 +32,8 @@ pub(super) fn core(line: Line) -> Value {
     json!({"jsonrpc_methods": surface::core_methods(line), "http_endpoints": endpoints})
 }
 
-pub(super) fn protocol_compatibility(deployment: &Deployment, line: Line) -> Value {
-    let default = deployment.default_line(line);
+pub(super) fn protocol_compatibility(deployment: &Deployment, line: Line, base: Base) -> Value {
+    let default = deployment.default_line(line, base);
     let entry = |line: Line| {
         let (features, gaps) = told(line);
         let value = json!({
@@ -47,12 +47,12 @@ pub(super) fn protocol_compatibility(deployment: &Deployment, line: Line) -> Val
     };
     json!({
         "default_protocol_version": default.version(),
-        "supported_protocol_versions": versions(),
-        "missing_version": match deployment.missing_version {
-            MissingVersion::ByRequest => "line_of_method_or_path",
-            MissingVersion::V03 => "0.3",
+        "supported_protocol_versions": versions(line, base),
+        "missing_version": match (base, deployment.missing_version) {
+            (Base::Root, MissingVersion::ByRequest) => "line_of_method_or_path",
+            _ => default.version(),
         },
-        "versions": Line::ALL.map(entry).into_iter().collect::<Map<_, _>>(),
+        "versions": base.lines(line).into_iter().map(entry).collect::<Map<_, _>>(),
     })
 }
 
@@ -136,19 +136,32 @@ fn add_scope(row: &mut Value, extension: Extension) {
     }
 }
 
-const GUIDANCE: [&str; 11] = [
-    "Send A2A-Version with every request. Without it the method or the path decides, unless this deployment says otherwise.",
+fn guidance(line: Line, base: Base) -> Vec<String> {
+    let on_version = match base {
+        Base::Root => {
+            "Send A2A-Version with every request. Without it the method or the path decides, unless this deployment says \
+             otherwise."
+                .to_owned()
+        }
+        Base::Line => {
+            let version = line.version();
+            format!("Only A2A {version} is served here; a request that names another version is refused.")
+        }
+    };
+    std::iter::once(on_version).chain(GUIDANCE.map(str::to_owned)).collect()
+}
+
+const GUIDANCE: [&str; 9] = [
     "On 1.0, name the extensions that you use in A2A-Extensions: their methods and fields are refused, and their answers \
      left out, without it. On 0.3 nothing is gated.",
     "Keep the id of a task before you do anything else: with it every stream can be taken up again.",
     "After a cut, subscribe with the Last-Event-ID of the last event that you saw.",
-    "Send a message again with the same messageId when you do not know whether it arrived: it is answered by the task that \
-     exists.",
+    "Send a message again as it was, with the same messageId, when you do not know whether it arrived: within the time of \
+     turns.idempotency_window it is answered by the task that exists.",
     "A task in the state input required waits for you: answer with a message that has its taskId, or with the methods of the \
      interactive interrupt extension.",
     "Look at the reason, or the type, of an error and not at its code: the codes of extensions overlap those of A2A.",
     "Treat session ids, artifact ids and page tokens as texts without a meaning.",
     "All callers work on the same files; only tasks, contexts and sessions are kept apart.",
     "What is said of sandbox, network, approval and write access is declared by the operator, and not enforced by the gateway.",
-    "Methods that are listed as conditionally available exist after their switch is turned on; until then they are unknown.",
 ];

@@ -2,9 +2,14 @@
 
 use longshore_model::card::{AuthScheme, INPUT_MODES};
 
+use super::card::Base;
 use super::environment::Environment;
 use crate::extension::{Exposure, Extension};
 use crate::surface::Line;
+
+/// The name and the words of an agent whose operator gave it none.
+pub const DEFAULT_TITLE: &str = "Longshore";
+pub const DEFAULT_DESCRIPTION: &str = "A coding agent (OpenCode) that works in one directory.";
 
 /// What was configured, as far as callers may know it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,11 +32,11 @@ pub struct Deployment {
     pub required_extensions: Vec<Extension>,
     /// Callers may choose a directory below the root of the workspace.
     pub directory_override: bool,
-    /// There are no methods for it yet, so this must stay off: it is declared only.
+    /// As long as there are no methods for it, this says nothing.
     pub session_shell: bool,
-    /// There are no methods for it yet, so this must stay off: it is declared only.
+    /// As long as there are no methods for it, this says nothing.
     pub workspace_mutations: bool,
-    /// Nothing serves them yet, so this must stay off: it is declared only.
+    /// As long as nothing serves them, this says nothing.
     pub metrics: bool,
     pub environment: Environment,
     pub project: Option<String>,
@@ -52,10 +57,20 @@ impl Deployment {
     }
 
     /// The line that is meant when a request says nothing, as a client of `line` has to know it.
-    pub(super) fn default_line(&self, line: Line) -> Line {
-        match self.missing_version {
-            MissingVersion::ByRequest => line,
-            MissingVersion::V03 => Line::V03,
+    pub(super) fn default_line(&self, line: Line, base: Base) -> Line {
+        match (base, self.missing_version) {
+            (Base::Line, _) | (Base::Root, MissingVersion::ByRequest) => line,
+            (Base::Root, MissingVersion::V03) => Line::V03,
+        }
+    }
+
+    /// What streams hold, in words.
+    pub(super) fn streamed(&self) -> &'static str {
+        match (self.exposure.raw_thinking, self.exposure.tool_trace) {
+            (true, true) => "text, reasoning and tool calls",
+            (true, false) => "text and reasoning",
+            (false, true) => "text and tool calls",
+            (false, false) => "text",
         }
     }
 
@@ -78,8 +93,8 @@ impl Deployment {
 impl Default for Deployment {
     fn default() -> Self {
         Self {
-            title: "Longshore".to_owned(),
-            description: "A coding agent.".to_owned(),
+            title: DEFAULT_TITLE.to_owned(),
+            description: DEFAULT_DESCRIPTION.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             public_url: "http://127.0.0.1:8000".to_owned(),
             documentation_url: None,

@@ -11,8 +11,6 @@ use crate::surface::Line;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
     Up,
-    /// It works, but not as it should; in words that callers may read.
-    Degraded(String),
     /// It does not work, in words that callers may read: no path, no secret.
     Down(String),
 }
@@ -29,24 +27,14 @@ pub struct HealthFacts {
 impl HealthFacts {
     /// New work can be taken.
     pub fn is_ready(&self) -> bool {
-        !self.stopping && [&self.opencode, &self.store].iter().all(|part| !matches!(part, Part::Down(_)))
-    }
-
-    fn status(&self) -> &'static str {
-        if !self.is_ready() {
-            "unavailable"
-        } else if self.opencode == Part::Up && self.store == Part::Up {
-            "ok"
-        } else {
-            "degraded"
-        }
+        !self.stopping && self.opencode == Part::Up && self.store == Part::Up
     }
 }
 
 /// The answer of `/health`.
 pub fn health(deployment: &Deployment, line: Line, facts: &HealthFacts) -> Bytes {
     let document = json!({
-        "status": facts.status(),
+        "status": if facts.is_ready() { "ok" } else { "unavailable" },
         "service": "longshore",
         "version": deployment.version,
         // Who can answer this lives.
@@ -62,7 +50,6 @@ pub fn health(deployment: &Deployment, line: Line, facts: &HealthFacts) -> Bytes
 fn part(part: &Part) -> Value {
     match part {
         Part::Up => json!({"status": "up"}),
-        Part::Degraded(why) => json!({"status": "degraded", "message": why}),
         Part::Down(why) => json!({"status": "down", "message": why}),
     }
 }
@@ -74,12 +61,10 @@ mod tests {
     #[test]
     fn it_says_what_is_down() {
         let down = || Part::Down("It does not answer.".to_owned());
-        let slow = || Part::Degraded("Its event stream is not open.".to_owned());
         for (opencode, store, stopping, status, ready) in [
             (Part::Up, Part::Up, false, "ok", true),
-            (slow(), Part::Up, false, "degraded", true),
             (down(), Part::Up, false, "unavailable", false),
-            (slow(), down(), false, "unavailable", false),
+            (Part::Up, down(), false, "unavailable", false),
             (Part::Up, Part::Up, true, "unavailable", false),
         ] {
             let facts = HealthFacts { opencode, store, stopping };

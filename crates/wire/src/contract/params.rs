@@ -2,9 +2,11 @@
 //!
 //! The public card has the short ones of [`crate::extension::declared`]; what stands here goes on from those.
 
-use longshore_model::{ErrorKind, PermissionReply};
+use longshore_model::card::CardExtension;
+use longshore_model::{Delivery, ErrorKind, PermissionReply};
 use serde_json::{Map, Value, json};
 
+use super::card::Base;
 use super::compatibility::compatibility_profile;
 use super::deployment::Deployment;
 use super::wire_contract::wire_contract;
@@ -14,26 +16,34 @@ use crate::surface::Line;
 
 /// What stands on the public card too, in the names of the line. `None`: nothing.
 pub(super) fn slim(deployment: &Deployment, line: Line, extension: Extension) -> Option<Value> {
+    declaration(deployment, line, extension)?.params.map(|params| params.to_value())
+}
+
+/// The entry of the public card, in the names of the line. `None`: there is nothing to declare.
+pub(super) fn declaration(
+    deployment: &Deployment,
+    line: Line,
+    extension: Extension,
+) -> Option<CardExtension> {
     let entry = match extension {
         Extension::ThinkingExposure => declared_exposure(deployment.exposure)?,
         _ => declared(&[extension]).pop()?,
     };
-    let entry = match line {
+    Some(match line {
         Line::V1 => entry,
         Line::V03 => as_of_v03(&entry),
-    };
-    entry.params.map(|params| params.to_value())
+    })
 }
 
-pub(super) fn full(deployment: &Deployment, line: Line, extension: Extension) -> Option<Value> {
+pub(super) fn full(deployment: &Deployment, line: Line, base: Base, extension: Extension) -> Option<Value> {
     let own = match extension {
-        Extension::SessionBinding => session_binding(),
+        Extension::SessionBinding => session_binding(deployment),
         Extension::ModelSelection => model_selection(),
         Extension::StreamHints => stream_hints(line),
         Extension::InteractiveInterrupt => interactive_interrupt(line),
         Extension::InterruptRecovery => interrupt_recovery(line),
-        Extension::CompatibilityProfile => return Some(compatibility_profile(deployment, line)),
-        Extension::WireContract => return Some(wire_contract(deployment, line)),
+        Extension::CompatibilityProfile => return Some(compatibility_profile(deployment, line, base)),
+        Extension::WireContract => return Some(wire_contract(deployment, line, base)),
         Extension::ArtifactMetadata => artifact_metadata(),
         // Nothing more is to be said of one, and the others are not served.
         Extension::ThinkingExposure
@@ -72,25 +82,37 @@ fn fields(place: &str, names: &[&str]) -> Map<String, Value> {
     names.iter().map(|name| ((*name).to_owned(), json!(format!("{place}.{name}")))).collect()
 }
 
-fn session_binding() -> Value {
+fn session_binding(deployment: &Deployment) -> Value {
+    let place = if deployment.directory_override {
+        "metadata.opencode.workspace.id counts before metadata.opencode.directory. A directory must be the root of the \
+         workspace, below it, or a worktree of the project."
+    } else {
+        "All work in the root of the workspace: metadata.opencode.directory can name no other place, and \
+         metadata.opencode.workspace.id none at all."
+    };
     json!({
         "session_fields": fields("metadata.shared.session", &["title"]),
+        "message_fields": {"delivery": "metadata.shared.delivery", "cwd": "metadata.iac_code.cwd"},
+        "delivery_values": Delivery::ALL.map(Delivery::as_str),
         "notes": [
             "A message with metadata.shared.session.id goes on with that OpenCode session; without it the context \
              decides, and a new context has a new session.",
             "A session belongs to the caller that it was made for. One that belongs to nobody can be claimed with the \
              capability session_claim.",
-            "metadata.opencode.workspace.id counts before metadata.opencode.directory. A directory must be the root of \
-             the workspace, below it, or a worktree of the project.",
+            place,
+            "message_fields need no activation. delivery says what becomes of a message for a busy session, queue if \
+             nothing is said; cwd is another name of opencode.directory.",
         ],
     })
 }
 
 fn model_selection() -> Value {
     json!({
+        "message_fields": fields("metadata.opencode", &["agent", "variant", "system"]),
         "notes": [
             "A model is named by providerID and modelID together: one without the other is refused.",
             "The choice is for one message. Without one OpenCode goes on with the model of the session, or its default.",
+            "message_fields need no activation. They choose the agent, the variant of the model, and further instructions.",
         ],
     })
 }
@@ -119,6 +141,9 @@ fn stream_hints(line: Line) -> Value {
             "cache_tokens": fields("metadata.shared.usage.cache_tokens", &["read_tokens", "write_tokens"]),
         },
         "parent_fields": fields("metadata.shared.parent", &["task_id", "call_id", "depth"]),
+        // In the task that a stream begins with, when events that its reader missed are not kept any more.
+        "gap_metadata_field": "metadata.longshore.gap",
+        "gap_fields": fields("metadata.longshore.gap", &["requested", "first", "head"]),
     });
     if line == Line::V03 {
         // Clients of that line look for it here.
@@ -129,18 +154,35 @@ fn stream_hints(line: Line) -> Value {
 
 const INTERRUPT_FIELDS: [&str; 6] = ["request_id", "type", "phase", "details", "resolution", "outcome"];
 
-/// The errors that answers to asks can end in, beside bad parameters.
-const INTERRUPT_ERRORS: [ErrorKind; 4] = [
+/// The errors that answers to asks can end in, beside those of every method.
+const INTERRUPT_ERRORS: [ErrorKind; 5] = [
     ErrorKind::InterruptNotFound,
     ErrorKind::InterruptExpired,
     ErrorKind::InterruptTypeMismatch,
     ErrorKind::AgentUnavailable,
+    ErrorKind::InvalidAgentResponse,
 ];
 
+/// What a method can end in, beside bad parameters: these kinds, that the gateway stops or its store is down, and on the
+/// line where methods are gated that their extension was not activated.
 fn errors(line: Line, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
+    let mut kinds = [kinds, &[ErrorKind::Unavailable]].concat();
+    let mut data_fields = data_fields.to_vec();
+    match line {
+        Line::V1 => {
+            kinds.push(ErrorKind::ExtensionNotActivated);
+            data_fields.insert(0, "reason");
+            data_fields.extend([
+                "metadata.method",
+                "metadata.requiredExtensions",
+                "metadata.requestedExtensions",
+            ]);
+        }
+        Line::V03 => data_fields.insert(0, "type"),
+    }
     let words: Vec<&str> = kinds.iter().map(|kind| method::code(line, *kind).1).collect();
     json!({
-        "business_codes": method::codes(line, kinds),
+        "business_codes": method::codes(line, &kinds),
         "error_types": words,
         "error_data_fields": data_fields,
         "invalid_params_data_fields": match line {
@@ -153,13 +195,8 @@ fn errors(line: Line, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
 fn interactive_interrupt(line: Line) -> Value {
     let metadata = ["opencode.directory", "opencode.workspace.id"];
     let data_fields: &[&str] = match line {
-        Line::V1 => &[
-            "reason",
-            "metadata.requestId",
-            "metadata.expectedInterruptType",
-            "metadata.actualInterruptType",
-        ],
-        Line::V03 => &["type", "request_id", "expected_interrupt_type", "actual_interrupt_type"],
+        Line::V1 => &["metadata.requestId", "metadata.expectedInterruptType", "metadata.actualInterruptType"],
+        Line::V03 => &["request_id", "expected_interrupt_type", "actual_interrupt_type"],
     };
     let replies = PermissionReply::ALL.map(PermissionReply::as_str);
     json!({
@@ -177,6 +214,7 @@ fn interactive_interrupt(line: Line) -> Value {
         },
         "success_result_fields": ["ok", "request_id"],
         "errors": errors(line, &INTERRUPT_ERRORS, data_fields),
+        "notes": ["The metadata is accepted and not needed: an ask is found by its request_id alone."],
     })
 }
 

@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::deployment::Deployment;
 use super::environment::Environment;
-use crate::surface::Line;
+use crate::surface::{Line, ROUTES};
+use crate::v1::extension::Method;
 
 /// With `protocol_version`, as health and the contracts have it.
 pub fn profile(deployment: &Deployment, line: Line) -> Value {
@@ -20,13 +21,11 @@ pub(super) fn summary(deployment: &Deployment, line: Line) -> Value {
         "health_endpoint": {"enabled": true, "availability": "always"},
     });
     if line == Line::V1 {
-        services["metrics_endpoint"] = json!({
-            "enabled": deployment.metrics,
-            "availability": availability(deployment.metrics),
-            "path": "/metrics",
-            "authentication": "required",
-            "toggle": "A2A_METRICS_ENABLED",
-        });
+        let mut metrics = switched(deployment.metrics, "A2A_METRICS_ENABLED");
+        metrics["path"] = json!(METRICS);
+        metrics["authentication"] = json!("required");
+        let is_built = ROUTES.iter().any(|route| route.path == METRICS);
+        services["metrics_endpoint"] = if is_built { metrics } else { not_available() };
     }
     let scope =
         if deployment.directory_override { "workspace_root_or_descendant" } else { "workspace_root_only" };
@@ -46,14 +45,15 @@ pub(super) fn summary(deployment: &Deployment, line: Line) -> Value {
                 "metadata_field": "metadata.opencode.directory",
             },
             "workspace_binding": {
-                "enabled": true,
+                "enabled": deployment.directory_override,
                 "metadata_field": "metadata.opencode.workspace.id",
-                "upstream_query_param": "workspace",
+                // The id is resolved here.
+                "upstream_query_param": "directory",
                 "precedence": "prefer_workspace_else_directory",
             },
-            "session_shell": switched(deployment.has_session_shell(), "A2A_ENABLE_SESSION_SHELL"),
+            "session_shell": method("opencode.sessions.shell", switched(deployment.has_session_shell(), "A2A_ENABLE_SESSION_SHELL")),
             "workspace_mutations":
-                switched(deployment.has_workspace_mutations(), "A2A_ENABLE_WORKSPACE_MUTATIONS"),
+                method("opencode.workspaces.create", switched(deployment.has_workspace_mutations(), "A2A_ENABLE_WORKSPACE_MUTATIONS")),
             "execution_environment": environment(&deployment.environment),
             "service_features": services,
         },
@@ -65,12 +65,21 @@ pub(super) fn summary(deployment: &Deployment, line: Line) -> Value {
     profile
 }
 
+const METRICS: &str = "/metrics";
+
 fn switched(is_on: bool, toggle: &str) -> Value {
-    json!({"enabled": is_on, "availability": availability(is_on), "toggle": toggle})
+    let availability = if is_on { "enabled" } else { "disabled" };
+    json!({"enabled": is_on, "availability": availability, "toggle": toggle})
 }
 
-pub(super) fn availability(is_on: bool) -> &'static str {
-    if is_on { "enabled" } else { "disabled" }
+/// What a switch says, where the method that it is for exists.
+fn method(name: &str, switched: Value) -> Value {
+    if Method::find(name).is_some() { switched } else { not_available() }
+}
+
+/// This version does not have it: there is nothing to switch on.
+fn not_available() -> Value {
+    json!({"enabled": false, "availability": "not_available"})
 }
 
 fn environment(environment: &Environment) -> Value {

@@ -1,5 +1,7 @@
 //! The skills of the card.
 
+use std::fmt::Write as _;
+
 use longshore_model::card::Skill;
 
 use super::card::Audience;
@@ -23,8 +25,8 @@ const TABLE: [Row; 3] = [
     Row {
         id: CHAT,
         name: "OpenCode Chat",
-        description: "Reads, explains, writes and runs code in its workspace with the tools of OpenCode. Text, reasoning and \
-                      tool calls are streamed as artifacts. Messages with the same context continue one conversation.",
+        description: "Reads, explains, writes and runs code in its workspace with the tools of OpenCode. Messages with the same \
+                      context continue one conversation.",
         tags: &["assistant", "coding", "opencode", "core-a2a", "portable"],
         input_modes: &[],
         output_modes: &[],
@@ -77,10 +79,14 @@ pub(super) fn skills(deployment: &Deployment, audience: Audience) -> Vec<Skill> 
             let project = deployment.project.as_ref().filter(|_| row.id == CHAT);
             examples.extend(project.map(|project| format!("Say where to begin in the project {project}.")));
         }
+        let mut description = row.description.to_owned();
+        if row.id == CHAT {
+            let _ = write!(description, " Answers are streamed as artifacts: {}.", deployment.streamed());
+        }
         Skill {
             id: row.id.to_owned(),
             name: row.name.to_owned(),
-            description: row.description.to_owned(),
+            description,
             tags: owned(row.tags),
             examples,
             input_modes: owned(row.input_modes),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use a2a_pb::protojson::AgentCard;
 use longshore_model::ErrorKind;
 use longshore_model::card::AuthScheme;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::extension::{Activated, Exposure, Extension};
@@ -63,8 +63,8 @@ fn the_documents_of_every_line() {
             let version = line.version();
             let documents = [
                 ("profile", profile(&deployment, line)),
-                ("compatibility", compatibility_profile(&deployment, line)),
-                ("wire_contract", wire_contract(&deployment, line)),
+                ("compatibility", compatibility_profile(&deployment, line, Base::Root)),
+                ("wire_contract", wire_contract(&deployment, line, Base::Root)),
             ];
             for (document, value) in documents {
                 insta::assert_snapshot!(format!("{name}_{version}_{document}"), pretty(&value));
@@ -80,9 +80,14 @@ fn the_cards() {
             let of = |line| card(&deployment, line, audience, Base::Root);
             let new = v1::card::encode(&of(Line::V1));
             let merged = v03::card::merged(&merged_card(&deployment, audience));
-            let old = v03::card::encode(&of(Line::V03), v03::Dialect::Rpc);
-            for (lines, bytes) in [("1.0", &new), ("0.3", &old), ("merged", &merged)] {
-                let value: Value = serde_json::from_slice(bytes).unwrap();
+            let old = |dialect| v03::card::encode(&of(Line::V03), dialect);
+            // The public card is served in a form for both lines, the extended one by 0.3 in two spellings.
+            let third = match audience {
+                Audience::Anonymous => ("merged", merged.clone()),
+                Audience::Authenticated => ("0.3_rest", old(v03::Dialect::Rest)),
+            };
+            for (lines, bytes) in [("1.0", new.clone()), ("0.3", old(v03::Dialect::Rpc)), third] {
+                let value: Value = serde_json::from_slice(&bytes).unwrap();
                 insta::assert_snapshot!(format!("{name}_{lines}_{word}_card"), pretty(&value));
             }
             // The official types take both, and see each extension once.
@@ -124,10 +129,46 @@ fn a_card_under_a_base_names_the_base() {
     }
 }
 
+/// The deployment is strict at the root, which says nothing about a base.
+#[test]
+fn the_contracts_under_a_base_know_one_line_only() {
+    let deployment = full();
+    for line in Line::ALL {
+        let version = line.version();
+        let documents = [
+            ("compatibility", compatibility_profile(&deployment, line, Base::Line)),
+            ("wire_contract", wire_contract(&deployment, line, Base::Line)),
+        ];
+        for (document, value) in documents {
+            insta::assert_snapshot!(format!("full_{version}_base_{document}"), pretty(&value));
+        }
+        // And so do the cards that hold them.
+        for deployment in [&deployment, &Deployment::default()] {
+            let card = card(deployment, line, Audience::Authenticated, Base::Line);
+            let params = card.extensions.iter().filter_map(|entry| Some(entry.params.as_ref()?.to_value()));
+            let told: Vec<Value> =
+                params.filter(|params| params.get("supported_protocol_versions").is_some()).collect();
+            assert_eq!(told.len(), 2);
+            for params in told {
+                let both = [&params, &params["protocol_compatibility"]];
+                for place in both {
+                    assert_eq!(place["supported_protocol_versions"], serde_json::json!([version]));
+                    assert_eq!(place["default_protocol_version"], version);
+                }
+                let compatibility = &params["protocol_compatibility"];
+                assert_eq!(compatibility["missing_version"], version);
+                let versions: Vec<&String> = compatibility["versions"].as_object().unwrap().keys().collect();
+                assert_eq!(versions, [version]);
+                assert_eq!(compatibility["versions"][version]["default"], true);
+            }
+        }
+    }
+}
+
 #[test]
 fn both_lines_declare_the_same_extensions() {
     let [one, other] = Line::ALL.map(|line| {
-        let entries = extensions(&full(), line, Audience::Authenticated);
+        let entries = extensions(&full(), line, Audience::Authenticated, Base::Root);
         entries.into_iter().map(|entry| Extension::parse(&entry.uri).unwrap()).collect::<Vec<_>>()
     });
     assert_eq!(one, other);
@@ -137,8 +178,8 @@ fn both_lines_declare_the_same_extensions() {
 fn the_public_says_nothing_that_the_extended_takes_back() {
     for (_, deployment) in both() {
         for line in Line::ALL {
-            let extended = extensions(&deployment, line, Audience::Authenticated);
-            for public in extensions(&deployment, line, Audience::Anonymous) {
+            let extended = extensions(&deployment, line, Audience::Authenticated, Base::Root);
+            for public in extensions(&deployment, line, Audience::Anonymous, Base::Root) {
                 let full = extended.iter().find(|entry| entry.uri == public.uri).unwrap();
                 let Some(slim) = &public.params else { continue };
                 assert!(
@@ -164,7 +205,9 @@ fn contains(all: &Value, some: &Value) -> bool {
 fn numbers_are_integers_and_nobody_learns_the_root_who_is_not_to() {
     let hidden = Deployment { workspace_root: None, ..full() };
     for line in Line::ALL {
-        for document in [compatibility_profile(&hidden, line), wire_contract(&hidden, line)] {
+        for document in
+            [compatibility_profile(&hidden, line, Base::Root), wire_contract(&hidden, line, Base::Root)]
+        {
             let text = document.to_string();
             assert!(!text.contains("/srv/harbour"), "{text}");
             assert!(is_whole(&document), "{text}");
@@ -190,10 +233,14 @@ fn what_would_write_is_off_where_nothing_can_be_written() {
         (read_only(Environment { sandbox_mode: SandboxMode::ReadOnly, ..Environment::default() }), false),
         (read_only(Environment { write_scope: WriteScope::None, ..Environment::default() }), false),
     ] {
+        assert_eq!(deployment.has_session_shell(), is_on);
+        assert_eq!(deployment.has_workspace_mutations(), is_on);
+        // A switch for what this version does not have switches nothing on, and is not offered.
         let features = &profile(&deployment, Line::V1)["runtime_features"];
-        assert_eq!(features["session_shell"]["enabled"], is_on);
-        assert_eq!(features["workspace_mutations"]["enabled"], is_on);
-        assert_eq!(features["service_features"]["metrics_endpoint"]["availability"], "enabled");
+        let metrics = &features["service_features"]["metrics_endpoint"];
+        for feature in [&features["session_shell"], &features["workspace_mutations"], metrics] {
+            assert_eq!(*feature, json!({"enabled": false, "availability": "not_available"}));
+        }
     }
 }
 
@@ -220,7 +267,7 @@ fn an_unknown_method_is_told_what_there_is() {
 
 #[test]
 fn every_method_of_the_contract_is_read() {
-    let contract = wire_contract(&Deployment::default(), Line::V1);
+    let contract = wire_contract(&Deployment::default(), Line::V1, Base::Root);
     for name in contract["all_jsonrpc_methods"].as_array().unwrap() {
         let name = name.as_str().unwrap();
         let is_core = v1::method::Method::parse(name).is_some();
@@ -228,8 +275,49 @@ fn every_method_of_the_contract_is_read() {
     }
     // And what an extension declares can be activated by the URI under which it is declared.
     for line in Line::ALL {
-        for entry in extensions(&full(), line, Audience::Authenticated) {
+        for entry in extensions(&full(), line, Audience::Authenticated, Base::Root) {
             assert_ne!(Activated::of_header([entry.uri.as_str()]), Activated::NONE, "{}", entry.uri);
+        }
+    }
+}
+
+#[test]
+fn only_callers_of_the_line_that_is_gated_must_activate_what_is_required() {
+    let required = |line, audience| -> Vec<Extension> {
+        let entries =
+            extensions(&full(), line, audience, Base::Root).into_iter().filter(|entry| entry.required);
+        entries.map(|entry| Extension::parse(&entry.uri).unwrap()).collect()
+    };
+    for audience in [Audience::Anonymous, Audience::Authenticated] {
+        assert_eq!(required(Line::V1, audience), [Extension::StreamHints]);
+        assert_eq!(required(Line::V03, audience), []);
+    }
+    let merged: Value =
+        serde_json::from_slice(&v03::card::merged(&merged_card(&full(), Audience::Anonymous))).unwrap();
+    let entries = merged["capabilities"]["extensions"].as_array().unwrap();
+    let required: Vec<&Value> =
+        entries.iter().filter(|entry| entry["required"] == true).map(|entry| &entry["uri"]).collect();
+    assert_eq!(required, [Extension::StreamHints.uri()]);
+}
+
+#[test]
+fn nothing_is_promised_that_callers_do_not_see() {
+    for (raw_thinking, tool_trace) in [(true, true), (true, false), (false, true), (false, false)] {
+        let deployment =
+            Deployment { exposure: Exposure { raw_thinking, tool_trace }, ..Deployment::default() };
+        for audience in [Audience::Anonymous, Audience::Authenticated] {
+            let card = card(&deployment, Line::V1, audience, Base::Root);
+            let mut texts = vec![card.description, card.skills[0].description.clone()];
+            let exposure = Extension::ThinkingExposure.uri();
+            texts.extend(
+                card.extensions
+                    .into_iter()
+                    .filter(|entry| entry.uri == exposure)
+                    .map(|entry| entry.description),
+            );
+            let text = texts.join(" ");
+            assert_eq!(text.contains("reasoning"), raw_thinking, "{text}");
+            assert_eq!(text.contains("tool calls"), tool_trace, "{text}");
         }
     }
 }

@@ -4,19 +4,17 @@ use longshore_model::card::Binding;
 use longshore_model::{Error, ErrorKind};
 use serde_json::{Value, json};
 
-use super::card::{declared_extensions, uri};
+use super::card::{Base, declared_extensions, uri};
 use super::compatibility::{core, protocol_compatibility, versions};
 use super::deployment::Deployment;
 use super::{method, profile, service_behaviors};
+use crate::card::bindings;
 use crate::extension::Extension;
 use crate::jsonrpc;
 use crate::surface::{self, Line};
 
-/// The bindings in the order of the card. The first is preferred.
-pub(super) const BINDINGS: [Binding; 2] = [Binding::JsonRpc, Binding::Rest];
-
-pub fn wire_contract(deployment: &Deployment, line: Line) -> Value {
-    let [preferred, additional @ ..] = BINDINGS.map(transport);
+pub fn wire_contract(deployment: &Deployment, line: Line, base: Base) -> Value {
+    let [preferred, additional @ ..] = bindings(line).map(|binding| transport(line, binding));
     let declared = declared_extensions(deployment);
     let uris: Vec<_> = declared
         .into_iter()
@@ -25,9 +23,9 @@ pub fn wire_contract(deployment: &Deployment, line: Line) -> Value {
         .collect();
     json!({
         "protocol_version": line.version(),
-        "default_protocol_version": deployment.default_line(line).version(),
-        "supported_protocol_versions": versions(),
-        "protocol_compatibility": protocol_compatibility(deployment, line),
+        "default_protocol_version": deployment.default_line(line, base).version(),
+        "supported_protocol_versions": versions(line, base),
+        "protocol_compatibility": protocol_compatibility(deployment, line, base),
         "profile": profile::summary(deployment, line),
         "preferred_transport": preferred,
         "additional_transports": additional,
@@ -44,10 +42,11 @@ pub fn wire_contract(deployment: &Deployment, line: Line) -> Value {
     })
 }
 
-fn transport(binding: Binding) -> &'static str {
-    match binding {
-        Binding::JsonRpc => "JSONRPC",
-        Binding::Rest => "HTTP+JSON",
+fn transport(line: Line, binding: Binding) -> &'static str {
+    match (binding, line) {
+        (Binding::JsonRpc, Line::V1) => "JSONRPC",
+        (Binding::JsonRpc, Line::V03) => "JSON-RPC",
+        (Binding::Rest, _) => "HTTP+JSON",
     }
 }
 
@@ -62,5 +61,5 @@ fn unsupported_method_error(line: Line) -> Value {
 
 /// What a caller is told who names a method that the line does not have.
 pub fn unsupported_method(line: Line, name: &str) -> Error {
-    jsonrpc::unknown_method(name, surface::supported_methods(line), line.version())
+    jsonrpc::unknown_method(name, surface::supported_methods(line), line)
 }

@@ -37,6 +37,11 @@ pub fn declared_exposure(exposure: Exposure) -> Option<CardExtension> {
     }
     let mut entry = declared(&[Extension::ThinkingExposure]).pop()?;
     entry.params = written(|params| params.texts("enabledTypes", &enabled));
+    entry.description = match (exposure.raw_thinking, exposure.tool_trace) {
+        (true, false) => "Shows the agent's reasoning.".to_owned(),
+        (false, true) => "Shows the agent's tool calls.".to_owned(),
+        _ => entry.description,
+    };
     Some(entry)
 }
 
@@ -44,6 +49,8 @@ pub fn declared_exposure(exposure: Exposure) -> Option<CardExtension> {
 pub(crate) fn as_of_v03(entry: &CardExtension) -> CardExtension {
     let mut entry = entry.clone();
     let Some(extension) = Extension::parse(&entry.uri) else { return entry };
+    // There all count as activated.
+    entry.required = false;
     if entry.uri == extension.uri_v03() {
         return entry;
     }
@@ -122,7 +129,7 @@ fn stream_hints(params: &mut ObjectWriter<'_>) {
     params.text("parent_metadata_field", "metadata.shared.parent");
     params.texts("block_types", ["text", "reasoning", "tool_call"]);
     write_fields(params, "stream_fields", "metadata.shared.stream", &["block_type", "sequence"]);
-    write_fields(params, "progress_fields", "metadata.shared.progress", &["type", "status"]);
+    write_fields(params, "progress_fields", "metadata.shared.progress", &["type"]);
     let tokens = ["input_tokens", "output_tokens", "total_tokens"];
     write_fields(params, "usage_fields", "metadata.shared.usage", &tokens);
 }

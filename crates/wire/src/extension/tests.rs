@@ -48,10 +48,25 @@ fn headers_are_lists_in_lists() {
     for (values, expected) in cases {
         let activated = Activated::of_header(values.iter().copied());
         assert_eq!(activated, expected.iter().copied().collect(), "{values:?}");
-        // In the order of the card, each once, by the name of the 1.0 line.
+        // In the order of the card, each once, by the name of the 1.0 line where nobody used another.
         let echoed: Vec<&str> = expected.iter().map(|extension| extension.uri()).collect();
-        assert_eq!(activated.to_header().unwrap_or_default(), echoed.join(","), "{values:?}");
+        assert_eq!(activated.to_header([]).unwrap_or_default(), echoed.join(","), "{values:?}");
     }
+}
+
+#[test]
+fn an_answer_names_an_extension_as_its_caller_did() {
+    let documented = format!("{DOCUMENT}#shared-session-binding-v1");
+    let both: Activated = [Extension::SessionBinding, Extension::StreamHints].into_iter().collect();
+    for (values, expected) in [
+        (vec![HINTS, BINDING], format!("{BINDING},{HINTS}")),
+        (vec!["urn:a2a:stream-hints, urn:x", &documented], format!("{documented},urn:a2a:stream-hints")),
+        // By the first of two names.
+        (vec![&documented, HINTS, BINDING], format!("{documented},{HINTS}")),
+    ] {
+        assert_eq!(both.to_header(values), Some(expected));
+    }
+    assert_eq!(Activated::NONE.to_header([HINTS]), None);
 }
 
 #[test]

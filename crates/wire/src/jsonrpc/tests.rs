@@ -73,6 +73,23 @@ fn what_is_no_request_is_refused_with_the_id_that_it_has() {
 }
 
 #[test]
+fn a_request_is_known_by_its_envelope() {
+    for (body, expected) in [
+        (r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{}}"#, true),
+        (r#"{"jsonrpc":"1.0","method":""}"#, true),
+        (r#"{"message":{"messageId":"m"},"metadata":{"jsonrpc":"2.0","method":"a"}}"#, false),
+        (r#"{"jsonrpc":"2.0"}"#, false),
+        (r#"{"method":"a"}"#, false),
+        (r#"{"jsonrpc":2.0,"method":"a"}"#, false),
+        (r#"[{"jsonrpc":"2.0","method":"a"}]"#, false),
+        ("{", false),
+        ("", false),
+    ] {
+        assert_eq!(is_request(body), expected, "{body}");
+    }
+}
+
+#[test]
 fn a_batch_is_told_what_to_do_instead() {
     let rejected = parse(b" [] ").unwrap_err();
     assert!(rejected.error.message().contains("one request at a time"), "{}", rejected.error);
@@ -136,16 +153,36 @@ fn written(bytes: Bytes) -> String {
 }
 
 #[test]
+fn whoever_calls_a_method_of_the_other_line_is_told_so() {
+    let old = unknown_method("GetTask", ["tasks/get"], Line::V03);
+    // The text is what clients of that line know.
+    assert_eq!(old.message(), "Unsupported method: GetTask");
+    let hint =
+        "It is a method of A2A 1.0: send A2A-Version: 1.0, and not under /a2a/0.3, where only 0.3 is served.";
+    assert_eq!(old.details().last(), Some(&("hint".to_owned(), hint.to_owned())));
+
+    let new = unknown_method("message/send", ["SendMessage"], Line::V1);
+    assert_eq!(
+        new.message(),
+        "Unsupported method: message/send. It is a method of A2A 0.3: send A2A-Version: 0.3, and not under /a2a/1.0, \
+         where only 1.0 is served. A2A 1.0 has these here: SendMessage."
+    );
+    assert!(new.details().iter().all(|(name, _)| name != "hint"));
+}
+
+#[test]
 fn a_method_that_nobody_serves_is_answered_with_those_that_are() {
-    let error = unknown_method("no\n/such", ["message/send", "tasks/get"], "0.3");
-    assert_eq!(error.kind(), ErrorKind::MethodNotFound);
-    let text = "Unsupported method: no/such. A2A 0.3 has these here: message/send, tasks/get.";
-    assert_eq!(error.message(), text);
-    let expected = [
-        ("method", "no/such"),
-        ("supportedMethods", r#"["message/send","tasks/get"]"#),
-        ("protocolVersion", "0.3"),
-    ];
-    assert_eq!(error.details(), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    assert!(unknown_method(&"x".repeat(9999), [], "0.3").message().len() < 200);
+    let long = "Unsupported method: no/such. A2A 1.0 has these here: message/send, tasks/get.";
+    for (line, text) in [(Line::V1, long), (Line::V03, "Unsupported method: no/such")] {
+        let error = unknown_method("no\n/such", ["message/send", "tasks/get"], line);
+        assert_eq!(error.kind(), ErrorKind::MethodNotFound);
+        assert_eq!(error.message(), text);
+        let expected = [
+            ("method", "no/such"),
+            ("supportedMethods", r#"["message/send","tasks/get"]"#),
+            ("protocolVersion", line.version()),
+        ];
+        assert_eq!(error.details(), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert!(unknown_method(&"x".repeat(9999), [], line).message().len() < 200);
+    }
 }

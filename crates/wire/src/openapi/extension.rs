@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::contract::{Audience, Deployment, extensions};
+use crate::contract::{Audience, Base, Deployment, extensions};
 use crate::extension::Extension;
 use crate::surface::Line;
 
 /// By the names that clients of the document know. Of what the public card shows, what it shows; of all others everything.
 pub(super) fn contracts(deployment: &Deployment) -> Map<String, Value> {
-    let mut entries = extensions(deployment, Line::V1, Audience::Anonymous);
-    for entry in extensions(deployment, Line::V1, Audience::Authenticated) {
+    let mut entries = extensions(deployment, Line::V1, Audience::Anonymous, Base::Root);
+    for entry in extensions(deployment, Line::V1, Audience::Authenticated, Base::Root) {
         if entries.iter().all(|known| known.uri != entry.uri) {
             entries.push(entry);
         }

@@ -68,7 +68,9 @@ pub(super) fn tags(audience: Audience) -> Vec<Value> {
         tags.push(json!({"name": RPC, "description": "All operations of both lines, and the methods of extensions."}));
         for line in Line::ALL {
             let version = line.version();
-            tags.push(json!({"name": tag(line), "description": format!("The HTTP+JSON binding of A2A {version}.")}));
+            tags.push(
+                json!({"name": tag(line), "description": format!("The HTTP+JSON binding of A2A {version}.")}),
+            );
         }
     }
     tags
@@ -141,6 +143,10 @@ fn answer(operation: &Operation, line: Line, dialect: Dialect, verb: Verb) -> Ma
     }
     let name = match operation.method {
         Method::SendMessage => "SendMessageResponse",
+        // The proto file of 0.3 has no list, so its REST writes tasks as its JSON-RPC does.
+        Method::ListTasks if line == Line::V03 => {
+            return ok(response::json(line, &Dialect::V03Rpc.reference("TaskPage")));
+        }
         Method::ListTasks => "TaskPage",
         Method::GetExtendedAgentCard => return card(&dialect_card(line), verb),
         _ => "Task",
@@ -160,9 +166,7 @@ fn ok(response: Value) -> Map<String, Value> {
 }
 
 fn card(schema: &Value, verb: Verb) -> Map<String, Value> {
-    let mut responses = ok(response::cached(schema, verb));
-    responses.insert("304".to_owned(), json!({"description": "The caller has the newest one."}));
-    responses
+    response::cached("The card.", schema, verb)
 }
 
 fn body(operation: &Operation, dialect: Dialect, verb: Verb) -> Option<Value> {
@@ -212,10 +216,11 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
             entry["parameters"] = json!([parameter::if_none_match(), parameter::range()]);
             response::file(verb)
         }
-        Served::Health => response::health(),
+        Served::Health => response::health(verb),
         Served::OpenApi => {
+            entry["parameters"] = json!([parameter::if_none_match()]);
             let document = json!({"type": "object", "additionalProperties": true});
-            let mut responses = ok(response::plain_json(&document));
+            let mut responses = response::cached("The document.", &document, verb);
             responses.insert("401".to_owned(), response::error(Line::V1, 401));
             responses
         }

@@ -9,16 +9,24 @@ use super::schema::reference;
 use crate::surface::{Line, Verb};
 use crate::{v1, v03};
 
+/// What can be answered before it is settled that path and request are of one line, or where the path is of none. The
+/// request decides the shape then.
+const OF_EITHER_LINE: [u16; 4] = [401, 404, 500, 503];
+
 /// The shared answers: the errors of each line by their status.
 pub(super) fn all() -> Map<String, Value> {
     let mut responses = Map::new();
     for line in Line::ALL {
         for (status, words) in rows(line) {
-            let description = format!("One of {}.", words.join(", "));
+            let mut description = format!("One of {}.", words.join(", "));
             let mut response = json(line, &reference(schema(line)));
+            if OF_EITHER_LINE.contains(&status) {
+                description.push_str(" In the shape of the line that the request names.");
+                response = of_either_line();
+            }
             response["description"] = json!(description);
             if status == 401 {
-                response["headers"] = challenge();
+                response["headers"] = headers(&[CHALLENGE]);
             }
             responses.insert(name(line, status), response);
         }
@@ -26,10 +34,17 @@ pub(super) fn all() -> Map<String, Value> {
     let mut rpc = plain_json(&reference("JsonRpcError"));
     rpc["description"] = json!("HTTP itself refuses, or a handler broke.");
     let mut unauthenticated = rpc.clone();
-    unauthenticated["headers"] = challenge();
+    unauthenticated["headers"] = headers(&[CHALLENGE]);
     responses.insert("RpcError".to_owned(), rpc);
     responses.insert("RpcError401".to_owned(), unauthenticated);
     responses
+}
+
+fn of_either_line() -> Value {
+    let mut response = json(Line::V1, &reference(schema(Line::V1)));
+    response["content"]["application/json"]["schema"] =
+        json!({"anyOf": Line::ALL.map(|line| reference(schema(line)))});
+    response
 }
 
 /// The errors that an operation of a line can end in.
@@ -72,8 +87,49 @@ fn schema(line: Line) -> &'static str {
     }
 }
 
-fn challenge() -> Value {
-    json!({"WWW-Authenticate": {"description": "The schemes that are taken.", "schema": {"type": "string"}}})
+const LINE: &str = "A2A-Version";
+const CHALLENGE: &str = "WWW-Authenticate";
+const ETAG: &str = "ETag";
+const LAST_MODIFIED: &str = "Last-Modified";
+const CACHE_CONTROL: &str = "Cache-Control";
+const ACCEPT_RANGES: &str = "Accept-Ranges";
+const CONTENT_RANGE: &str = "Content-Range";
+const CONTENT_DISPOSITION: &str = "Content-Disposition";
+
+/// The shared headers. Where an answer has one, it always has it.
+pub(super) fn all_headers() -> Map<String, Value> {
+    let described = [
+        (LINE, "The line of A2A in whose shape this is."),
+        (CHALLENGE, "The schemes that are taken."),
+        (ETAG, "The tag of this version, for If-None-Match."),
+        (LAST_MODIFIED, "Since when there is this version."),
+        (CACHE_CONTROL, "Who may keep it, and for how long."),
+        (ACCEPT_RANGES, "Parts can be asked for."),
+        (CONTENT_RANGE, "Which part this is, and of how much."),
+        (CONTENT_DISPOSITION, "The name to save it under."),
+    ];
+    let header = |(name, description): (&str, &str)| {
+        let mut schema = json!({"type": "string"});
+        if name == LINE {
+            schema["enum"] = json!(Line::ALL.map(Line::version));
+        }
+        (name.to_owned(), json!({"description": description, "required": true, "schema": schema}))
+    };
+    described.into_iter().map(header).collect()
+}
+
+fn headers(names: &[&str]) -> Value {
+    let header = |name: &&str| ((*name).to_owned(), json!({"$ref": format!("#/components/headers/{name}")}));
+    Value::Object(names.iter().map(header).collect())
+}
+
+/// Adds the header that every answer has, but for answers by reference: what they refer to has it.
+pub(super) fn say_line(answers: &mut Value) {
+    for answer in answers.as_object_mut().into_iter().flat_map(Map::values_mut) {
+        if answer.get("$ref").is_none() {
+            answer["headers"][LINE] = headers(&[LINE])[LINE].take();
+        }
+    }
 }
 
 /// JSON of a line, under the media types that it has.
@@ -138,41 +194,56 @@ pub(super) fn rpc() -> Map<String, Value> {
     responses
 }
 
-/// With validators.
-pub(super) fn cached(schema: &Value, verb: Verb) -> Value {
-    let text = json!({"schema": {"type": "string"}});
-    let mut response = json!({
-        "description": "The card.",
-        "headers": {"ETag": text, "Cache-Control": text, "Last-Modified": text},
-    });
+/// A document with validators, and what is said to those who have it.
+pub(super) fn cached(description: &str, schema: &Value, verb: Verb) -> Map<String, Value> {
+    let headers = headers(&[ETAG, LAST_MODIFIED, CACHE_CONTROL]);
+    let mut response = json!({"description": description, "headers": headers});
     if verb != Verb::Head {
         response["content"] = json!({"application/json": {"schema": schema}});
     }
-    response
+    let unchanged = json!({"description": "The caller has the newest one.", "headers": headers});
+    Map::from_iter([("200".to_owned(), response), ("304".to_owned(), unchanged)])
 }
 
 pub(super) fn file(verb: Verb) -> Map<String, Value> {
-    let content = |description: &str| {
-        let mut response = json!({"description": description});
+    let version = [ETAG, LAST_MODIFIED, CACHE_CONTROL, ACCEPT_RANGES];
+    let content = |description: &str, more: &[&str]| {
+        let named = [&version[..], &[CONTENT_DISPOSITION], more].concat();
+        let mut response = json!({"description": description, "headers": headers(&named)});
         if verb != Verb::Head {
             response["content"] = json!({"*/*": {}});
         }
         response
     };
     let mut responses = Map::new();
-    responses.insert("200".to_owned(), content("The file."));
-    responses.insert("206".to_owned(), content("A part of the file."));
-    responses.insert("304".to_owned(), json!({"description": "The caller has the file."}));
-    responses.insert("416".to_owned(), json!({"description": "The file has no such part."}));
-    responses.extend(errors(Line::V1));
+    responses.insert("200".to_owned(), content("The file.", &[]));
+    if verb != Verb::Head {
+        responses.insert("206".to_owned(), content("A part of the file.", &[CONTENT_RANGE]));
+        let outside =
+            json!({"description": "The file has no such part.", "headers": headers(&[CONTENT_RANGE])});
+        responses.insert("416".to_owned(), outside);
+    }
+    let unchanged = json!({"description": "The caller has the file.", "headers": headers(&version)});
+    responses.insert("304".to_owned(), unchanged);
+    for status in OF_EITHER_LINE {
+        responses.insert(status.to_string(), error(Line::V1, status));
+    }
     responses
 }
 
-pub(super) fn health() -> Map<String, Value> {
-    let mut responses = errors(Line::V1);
-    responses.insert("200".to_owned(), plain_json(&reference("Health")));
-    let mut unavailable = plain_json(&json!({"anyOf": [reference("Health"), reference("RestError")]}));
-    unavailable["description"] = json!("Something that is needed is down.");
-    responses.insert("503".to_owned(), unavailable);
+pub(super) fn health(verb: Verb) -> Map<String, Value> {
+    let told = |description: &str| {
+        let mut response = json!({"description": description});
+        if verb != Verb::Head {
+            response["content"] = json!({"application/json": {"schema": reference("Health")}});
+        }
+        response
+    };
+    let mut responses = Map::new();
+    responses.insert("200".to_owned(), told("New work can be taken."));
+    for status in [401, 500] {
+        responses.insert(status.to_string(), error(Line::V1, status));
+    }
+    responses.insert("503".to_owned(), told("Something that is needed is down."));
     responses
 }

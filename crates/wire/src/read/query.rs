@@ -4,7 +4,7 @@ use longshore_model::{
     CancelTask, ContextId, GetTask, ListTasks, Result, SubscribeToTask, TaskId, TaskState,
 };
 
-use super::request::{self, DEFAULT_PAGE_SIZE, moment, no_tenant, page_size};
+use super::request::{self, DEFAULT_PAGE_SIZE, LISTED_HISTORY, moment, no_tenant, page_size};
 use super::{id, some_id};
 use crate::json::{Fault, Read, count, flag_from_text, int32_from_text, text};
 use crate::spelling::Spelling;
@@ -44,7 +44,9 @@ pub(crate) fn list_tasks(query: &[(String, String)], spelling: &Spelling) -> Res
             status_after: query.get(&["statusTimestampAfter", "status_timestamp_after"], moment)?,
             page_size: page_size.unwrap_or(DEFAULT_PAGE_SIZE),
             page_token: page_token.filter(|token| !token.is_empty()),
-            history_length: query.get(&["historyLength", "history_length"], history_length)?,
+            history_length: query
+                .get(&["historyLength", "history_length"], history_length)?
+                .or(LISTED_HISTORY),
             include_artifacts: query
                 .get(&["includeArtifacts", "include_artifacts"], flag_from_text)?
                 .unwrap_or(false),

@@ -16,6 +16,8 @@ use crate::time;
 
 /// What a page holds when the caller does not say.
 pub(super) const DEFAULT_PAGE_SIZE: u32 = 50;
+/// How many messages each task of a page has when the caller does not say: none, since they may hold whole files.
+pub(super) const LISTED_HISTORY: Option<u32> = Some(0);
 /// The specification's limit; more is refused, not cut.
 const MAX_PAGE_SIZE: u32 = 100;
 /// Every event of the task repeats the accepted modes, so more of them, or longer ones, are refused.
@@ -88,7 +90,7 @@ pub(crate) fn list_tasks(json: &str, spelling: &Spelling) -> Result<ListTasks> {
             status_after: params.optional("statusTimestampAfter", |raw| moment(&text(raw)?))?,
             page_size: page_size.unwrap_or(DEFAULT_PAGE_SIZE),
             page_token: params.optional("pageToken", some_text)?.flatten(),
-            history_length: params.optional("historyLength", history_length)?,
+            history_length: params.optional("historyLength", history_length)?.or(LISTED_HISTORY),
             include_artifacts: params.optional("includeArtifacts", boolean)?.unwrap_or(false),
         })
     })

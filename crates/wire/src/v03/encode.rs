@@ -1,15 +1,16 @@
 //! Answers and stream events of 0.3, on one line. Nothing of `metadata.shared` has to be activated here.
 
 use bytes::Bytes;
-use longshore_model::{Artifact, BlockKind, Task};
+use longshore_model::{Artifact, BlockKind, Message, MessageId, Part, Role, Task, TaskState, TaskStatus};
 
-use self::artifact::{has_stream, write_stream};
+use self::artifact::{Kinds, has_stream, write_stream};
 use super::Dialect;
 use crate::extension::Activated;
 use crate::json::ObjectWriter;
 use crate::write::shared::Shared;
 use crate::write::{
-    seen_artifacts, size_of_task, write_artifact, write_kind, write_page, write_task_head, write_task_tail,
+    seen_artifacts, seen_parts, size_of_task, write_artifact, write_kind, write_names, write_page,
+    write_state, write_task_head, write_task_tail,
 };
 
 mod artifact;
@@ -24,13 +25,13 @@ pub use crate::write::{Gap, View};
 pub fn task(task: &Task, view: View, dialect: Dialect) -> Bytes {
     let view = ungated(view);
     let mut out = Vec::with_capacity(size_of_task(task, view));
-    write_task(&mut out, task, view, dialect, None);
+    write_task(&mut out, task, view, dialect, Status::Answer, None);
     out.into()
 }
 
 /// The answer to a send: on JSON-RPC the task itself, on REST `{"task": …}`.
 pub fn send_response(task: &Task, view: View, dialect: Dialect) -> Bytes {
-    stream_task(task, view, dialect, None)
+    named_task(task, view, dialect, Status::Answer, None)
 }
 
 /// A page of a list, with the same four fields in both dialects.
@@ -46,20 +47,24 @@ pub fn list_response(
     let size = tasks.iter().map(|task| size_of_task(task, view)).sum::<usize>();
     let mut out = Vec::with_capacity(size + 160);
     write_page(&mut out, tasks, next_page_token, page_size, total, |out, task| {
-        write_task(out, task, view, dialect, None);
+        write_task(out, task, view, dialect, Status::AsItIs, None);
     });
     out.into()
 }
 
 /// A snapshot as the frame of a stream. With a gap, the task's metadata says what the reader missed.
 pub fn stream_task(task: &Task, view: View, dialect: Dialect, gap: Option<Gap>) -> Bytes {
+    named_task(task, view, dialect, Status::AsItIs, gap)
+}
+
+fn named_task(task: &Task, view: View, dialect: Dialect, status: Status, gap: Option<Gap>) -> Bytes {
     let view = ungated(view);
     let mut out = Vec::with_capacity(size_of_task(task, view) + 16);
     match dialect {
-        Dialect::Rpc => write_task(&mut out, task, view, dialect, gap),
+        Dialect::Rpc => write_task(&mut out, task, view, dialect, status, gap),
         Dialect::Rest => {
             let mut response = ObjectWriter::begin(&mut out);
-            write_task(response.key("task"), task, view, dialect, gap);
+            write_task(response.key("task"), task, view, dialect, status, gap);
             response.end();
         }
     }
@@ -71,14 +76,41 @@ fn ungated(view: View) -> View {
     View { activated: Activated::ALL, ..view }
 }
 
-fn write_task(out: &mut Vec<u8>, task: &Task, view: View, dialect: Dialect, gap: Option<Gap>) {
+/// What the status of a task says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Status {
+    AsItIs,
+    /// Also the agent's answer, where there is one and nothing else is said: clients of this line look for it there.
+    Answer,
+}
+
+fn write_task(
+    out: &mut Vec<u8>,
+    task: &Task,
+    view: View,
+    dialect: Dialect,
+    status: Status,
+    gap: Option<Gap>,
+) {
     let spelling = dialect.spelling();
     let mut object = ObjectWriter::begin(out);
     write_kind(&mut object, "task", spelling);
-    write_task_head(&mut object, task, spelling);
+    match (status == Status::Answer).then(|| answer(task, view)).flatten() {
+        None => write_task_head(&mut object, task, spelling),
+        Some(answer) => {
+            let TaskStatus { state, at, .. } = task.status;
+            write_names(&mut object, ["id", "contextId"], &task.id, &task.context_id);
+            object.object("status", |object| {
+                write_state(object, state, at, Some(&answer), &task.terms.output, spelling);
+            });
+        }
+    }
     if view.artifacts {
         object.some_array("artifacts", artifacts(task, view), |out, shown| match shown {
-            Shown::Stream => write_stream(out, task, view, dialect, &Shared::default()),
+            Shown::Stream => {
+                let kinds = Kinds::of(task, view, dialect);
+                write_stream(out, task, view, dialect, kinds, &Shared::default());
+            }
             Shown::File(file) => {
                 write_artifact(out, file, &Shared::default(), &task.terms.output, spelling);
             }
@@ -86,6 +118,25 @@ fn write_task(out: &mut Vec<u8>, task: &Task, view: View, dialect: Dialect, gap:
     }
     write_task_tail(&mut object, task, view, gap, spelling);
     object.end();
+}
+
+/// All that the agent said in a task that is completed, as one message.
+fn answer(task: &Task, view: View) -> Option<Message> {
+    if task.status.state != TaskState::Completed || task.status.message.is_some() {
+        return None;
+    }
+    let spoken = || seen_artifacts(task, view).filter(|block| block.kind == BlockKind::Text);
+    let parts = spoken().flat_map(|block| seen_parts(&block.parts, &task.terms.output));
+    let text: String = parts.filter_map(|(part, _)| part.as_text()).collect();
+    let text = Some(text.trim()).filter(|text| !text.is_empty())?;
+    let source = spoken().filter_map(|block| block.source_message.clone()).last();
+    let nameless = || MessageId::parse(&format!("{}:{}:assistant", task.id, task.context_id)).ok();
+    let id = source.or_else(nameless).or_else(|| MessageId::parse(task.id.as_str()).ok())?;
+    Some(Message {
+        task_id: Some(task.id.clone()),
+        context_id: Some(task.context_id.clone()),
+        ..Message::new(id, Role::Agent, vec![Part::text(text)])
+    })
 }
 
 /// An artifact of 0.3.

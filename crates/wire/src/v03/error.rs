@@ -3,10 +3,13 @@
 //! The numbers of HTTP are those that the line had when it ended. The words and numbers of what A2A does not name are those
 //! of `opencode-a2a`, whose clients look at the word: several share the number of another error.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use longshore_model::{Error, ErrorKind};
 use serde_json::value::RawValue;
 
+use super::Dialect;
 use crate::json::{ObjectWriter, on_one_line, write_text};
 use crate::jsonrpc::{self, Id};
 
@@ -49,6 +52,7 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::PermissionDenied => (-32007, 403, "AUTHORIZATION_FORBIDDEN"),
         ErrorKind::RouteNotFound => (-32053, 404, "ROUTE_NOT_FOUND"),
         ErrorKind::VerbNotAllowed => (-32054, 405, "METHOD_NOT_ALLOWED"),
+        ErrorKind::WrongBinding => (-32061, 400, "INVALID_HTTP_JSON_PAYLOAD"),
         ErrorKind::BodyTooLarge => (-32055, 413, "REQUEST_BODY_TOO_LARGE"),
         ErrorKind::TooManyRequests => (-32056, 429, "TOO_MANY_REQUESTS"),
         ErrorKind::Unavailable => (-32057, 503, "UNAVAILABLE"),
@@ -70,7 +74,7 @@ pub fn jsonrpc(id: &Id, error: &Error) -> Bytes {
         object.object("error", |object| {
             object.number("code", row(error.kind()).code);
             object.text("message", error.message());
-            object.object("data", |data| write_facts(data, error));
+            object.object("data", |data| write_facts(data, error, Dialect::Rpc));
         });
     })
 }
@@ -80,22 +84,23 @@ pub fn jsonrpc(id: &Id, error: &Error) -> Bytes {
 pub fn rest_body(error: &Error) -> Bytes {
     let mut out = Vec::with_capacity(320);
     let mut body = ObjectWriter::begin(&mut out);
-    body.text("message", error.message());
-    body.text("error", error.message());
+    let text = respelled(error.message(), Dialect::Rest);
+    body.text("message", &text);
+    body.text("error", &text);
     body.number("code", row(error.kind()).code);
-    write_facts(&mut body, error);
+    write_facts(&mut body, error, Dialect::Rest);
     body.end();
     out.into()
 }
 
 /// The word of an error, and what else there is for machines.
-fn write_facts(object: &mut ObjectWriter<'_>, error: &Error) {
+fn write_facts(object: &mut ObjectWriter<'_>, error: &Error, dialect: Dialect) {
     object.text("type", word(error));
     let violations = error.violations();
     match violations {
         [] => {}
-        [violation] => object.text("field", &violation.field),
-        _ => object.texts("fields", violations.iter().map(|violation| &violation.field)),
+        [violation] => object.text("field", &respelled(&violation.field, dialect)),
+        _ => object.texts("fields", violations.iter().map(|violation| respelled(&violation.field, dialect))),
     }
     let details = error.details();
     for (index, (name, value)) in details.iter().enumerate() {
@@ -104,8 +109,20 @@ fn write_facts(object: &mut ObjectWriter<'_>, error: &Error) {
         let is_taken = matches!(name.as_str(), "type" | "message" | "error" | "code")
             || (!violations.is_empty() && matches!(name.as_str(), "field" | "fields"));
         if !is_replaced && !is_taken {
-            write_fact(object.foreign_key(&snake_case(name)), name, value);
+            let value = if name == "field" { respelled(value, dialect) } else { value.into() };
+            write_fact(object.foreign_key(&snake_case(name)), name, &value);
         }
+    }
+}
+
+/// A text that begins with the name of a field. The engine knows the parts of a message by the name that they have nearly
+/// everywhere, and that is not the one under which a caller of REST wrote them.
+fn respelled(text: &str, dialect: Dialect) -> Cow<'_, str> {
+    match text.strip_prefix("message.parts") {
+        Some(rest) if dialect == Dialect::Rest && !rest.starts_with(|c: char| c.is_alphanumeric()) => {
+            format!("message.{}{rest}", dialect.spelling().parts[0]).into()
+        }
+        _ => text.into(),
     }
 }
 
@@ -121,9 +138,21 @@ fn word(error: &Error) -> &'static str {
 /// Facts that are numbers. All facts are kept as text, since 1.0 has no others; an id may be digits only, and stays text.
 const NUMBERS: [&str; 3] = ["maxBytes", "actualSize", "upstreamStatus"];
 
+/// Facts that are lists. What a caller sent may look like one, and stays text.
+const LISTS: [&str; 8] = [
+    "acceptedOutputModes",
+    "fields",
+    "requestedExtensions",
+    "requiredExtensions",
+    "requiredOutputModes",
+    "supportedMethods",
+    "supportedOutputModes",
+    "supportedProtocolVersions",
+];
+
 fn write_fact(out: &mut Vec<u8>, name: &str, value: &str) {
     let is_number = NUMBERS.contains(&name) && value.parse::<u64>().is_ok();
-    let is_list = value.starts_with('[') && serde_json::from_str::<Vec<&RawValue>>(value).is_ok();
+    let is_list = LISTS.contains(&name) && serde_json::from_str::<Vec<&RawValue>>(value).is_ok();
     if is_number || is_list {
         out.extend_from_slice(on_one_line(value).as_bytes());
     } else {

@@ -1,4 +1,7 @@
 //! The operations of 0.3, by their JSON-RPC names.
+//!
+//! `tasks/list` is ours. A2A 0.3 lists tasks by a REST path only, and its SDKs by none; but a caller of JSON-RPC that wants a
+//! list has no other way to it, the name is the only one that it could have, and nobody who does not call it is concerned.
 
 pub use crate::v1::method::Method;
 
@@ -12,7 +15,6 @@ pub fn name(method: Method) -> &'static str {
         Method::SendMessage => "message/send",
         Method::SendStreamingMessage => "message/stream",
         Method::GetTask => "tasks/get",
-        // 0.3 has it as a REST path only; this is what its JSON-RPC name would be.
         Method::ListTasks => "tasks/list",
         Method::CancelTask => "tasks/cancel",
         Method::SubscribeToTask => "tasks/resubscribe",

@@ -30,11 +30,13 @@ pub(super) fn write_rest(out: &mut Vec<u8>, part: PartView<'_>) {
 }
 
 fn read(raw: &RawValue, dialect: Dialect) -> Read<Part> {
-    let known = &["kind", "text", "file", "data", "raw", "url", "metadata", "filename", "mediaType"];
+    let known = &["kind", "type", "text", "file", "data", "raw", "url", "metadata", "filename", "mediaType"];
     let object = Object::read(raw, known)?;
     let metadata = object.optional("metadata", carried_metadata)?;
     let part = content(&object, dialect)?;
-    object.optional("kind", |raw| {
+    // `type` is what it was called before 0.3.
+    let kind = if object.has("kind") { "kind" } else { "type" };
+    object.optional(kind, |raw| {
         let (said, kind) = (text(raw)?, kind_of(&part.content));
         if said == kind {
             return Ok(());
@@ -126,19 +128,59 @@ fn bytes(raw: &RawValue) -> Read<Vec<u8>> {
 }
 
 /// The official Python client of 0.3 puts base64 where the bytes belong, and then encodes that once more; the JavaScript
-/// one does not. Nothing on the wire tells them apart but the bytes: base64 throughout, where the media type says
-/// something else, or where text comes out. Text that happens to be base64 gives no text when it is decoded.
+/// one does not, and nothing else on the wire tells them apart: the header that names the program is the application's own.
+/// So the bytes decide. They were encoded twice when they are base64 just as an encoder writes it, and either text comes
+/// out, or the media type is never that of base64, or it does not tell and they look like base64 and not like a word.
+///
+/// What is lost: a client that encodes once cannot send a file that is itself the base64 of a text, and the other one
+/// no text that is not UTF-8, nor so few bytes of unknown sort that a word is as likely.
 fn encoded_twice(bytes: &[u8], media_type: Option<&str>) -> Option<Vec<u8>> {
-    let inner = str::from_utf8(bytes).ok().filter(|text| !text.is_empty() && text.len() % 4 == 0)?;
-    let inner = base64::decode(inner)?;
-    let kind = media_type.unwrap_or_default().split(['/', ';']).next().unwrap_or_default();
-    let is_never_base64 =
-        matches!(kind, "image" | "audio" | "video") || media_type == Some("application/pdf");
-    let is_text = || {
-        let is_layout = |c| matches!(c, '\n' | '\r' | '\t');
-        str::from_utf8(&inner).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !is_layout(c)))
-    };
-    (is_never_base64 || is_text()).then_some(inner)
+    let outer = str::from_utf8(bytes).ok().filter(|text| !text.is_empty())?;
+    let inner = base64::decode_strict(outer)?;
+    let is_twice = is_text(&inner)
+        || match Sort::of(media_type.unwrap_or_default()) {
+            Sort::Text => false,
+            Sort::Media => true,
+            Sort::Unclear => looks_encoded(outer),
+        };
+    is_twice.then_some(inner)
+}
+
+/// What a media type says about bytes that could be base64.
+enum Sort {
+    Text,
+    /// No such file is base64 throughout.
+    Media,
+    Unclear,
+}
+
+impl Sort {
+    fn of(media_type: &str) -> Self {
+        let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match essence.split_once('/') {
+            Some(("image" | "audio" | "video" | "font", _) | ("application", "pdf")) => Self::Media,
+            Some(("text", _) | (_, "json" | "xml" | "yaml" | "toml" | "javascript")) => Self::Text,
+            Some((_, subtype)) if subtype.ends_with("+json") || subtype.ends_with("+xml") => Self::Text,
+            _ => Self::Unclear,
+        }
+    }
+}
+
+fn is_text(bytes: &[u8]) -> bool {
+    let is_layout = |c| matches!(c, '\n' | '\r' | '\t');
+    str::from_utf8(bytes).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !is_layout(c)))
+}
+
+/// Whether this is base64 rather than a word, a number or a hash: these have no signs, nor capitals, small letters and
+/// digits at once over some length.
+fn looks_encoded(text: &str) -> bool {
+    const MIXED: usize = 16;
+    let has = |is: fn(&u8) -> bool| text.as_bytes().iter().any(is);
+    has(|byte| b"+/=".contains(byte))
+        || text.len() >= MIXED
+            && has(u8::is_ascii_uppercase)
+            && has(u8::is_ascii_lowercase)
+            && has(u8::is_ascii_digit)
 }
 
 /// Bytes as a URL that holds them. `fileWithBytes` is no way to send any: the official Python client of 0.3 fails on bytes

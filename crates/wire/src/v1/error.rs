@@ -54,6 +54,7 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::RouteNotFound => (-32053, 404, "NOT_FOUND", "ROUTE_NOT_FOUND"),
         // No canonical name has 405 as its own; this one says "not here", which is what it means.
         ErrorKind::VerbNotAllowed => (-32054, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED"),
+        ErrorKind::WrongBinding => (-32061, 400, "INVALID_ARGUMENT", "INVALID_HTTP_JSON_PAYLOAD"),
         ErrorKind::BodyTooLarge => (-32055, 413, "RESOURCE_EXHAUSTED", "REQUEST_BODY_TOO_LARGE"),
         ErrorKind::TooManyRequests => (-32056, 429, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS"),
         ErrorKind::Unavailable => (-32057, 503, "UNAVAILABLE", "UNAVAILABLE"),

@@ -72,7 +72,8 @@ pub const REQUIRED_EXTENSIONS: Setting = Setting {
     group: Group::Listener,
     kind: Kind::List,
     fallback: Nothing,
-    help: "Extensions that every caller must activate, by URI. A call without them is refused, and the card says so.",
+    help: "Extensions that every caller of A2A 1.0 must activate, by URI. A call without them is refused, and the card says so. On \
+           0.3 nothing has to be activated.",
 };
 
 pub const BEARER_TOKEN: Setting = Setting {

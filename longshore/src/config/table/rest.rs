@@ -1,5 +1,7 @@
 //! Where data is kept, what the card says, and what is logged.
 
+use longshore_edge::contract::{DEFAULT_DESCRIPTION, DEFAULT_TITLE};
+
 use super::super::setting::Fallback::{Computed, Nothing, Value};
 use super::super::setting::{Group, Kind, Setting};
 
@@ -53,7 +55,7 @@ pub const TITLE: Setting = Setting {
     env: Some("A2A_TITLE"),
     group: Group::Card,
     kind: Kind::Text,
-    fallback: Value("Longshore"),
+    fallback: Value(DEFAULT_TITLE),
     help: "The name on the agent card.",
 };
 
@@ -63,7 +65,7 @@ pub const DESCRIPTION: Setting = Setting {
     env: Some("A2A_DESCRIPTION"),
     group: Group::Card,
     kind: Kind::Text,
-    fallback: Value("A coding agent (OpenCode) that works in one directory."),
+    fallback: Value(DEFAULT_DESCRIPTION),
     help: "The description on the agent card.",
 };
 

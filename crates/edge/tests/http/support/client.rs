@@ -175,7 +175,7 @@ impl Events {
         let (parts, body) = answer.into_parts();
         assert_eq!(parts.status, StatusCode::OK);
         assert_eq!(parts.headers["content-type"], "text/event-stream");
-        assert_eq!(parts.headers["cache-control"], "no-cache");
+        assert_eq!(parts.headers["cache-control"], "no-store");
         assert_eq!(parts.headers["x-accel-buffering"], "no");
         Self { body, text: String::new() }
     }

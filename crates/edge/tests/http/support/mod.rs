@@ -3,6 +3,8 @@
 mod client;
 mod shown;
 mod speaker;
+mod transcript;
+mod turn;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,6 +23,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use client::{Answer, Call, Events, Frame, Http2, Pieces};
 pub(crate) use shown::{redacted, shown};
 pub(crate) use speaker::{Seen, Speaker};
+pub(crate) use transcript::{Case, case, transcript};
+pub(crate) use turn::{TEXT, first_half, second_half};
 
 pub(crate) const ADA: &str = "Bearer tok-ada";
 pub(crate) const BOB: &str = "Bearer tok-bob";

@@ -7,8 +7,10 @@ use serde_json::Value;
 use super::Answer;
 
 /// The headers that are part of the contract.
-const HEADERS: [&str; 6] =
-    ["content-type", "www-authenticate", "allow", "etag", "cache-control", "a2a-extensions"];
+const HEADERS: [&str; 5] = ["content-type", "www-authenticate", "allow", "etag", "a2a-extensions"];
+
+/// What most answers say, and is shown only where it is something else.
+const USUAL: [(&str, &str); 2] = [("cache-control", "no-store"), ("a2a-version", "1.0")];
 
 pub(crate) fn shown(answer: &Answer) -> String {
     let mut text = answer.status.as_u16().to_string();
@@ -17,9 +19,10 @@ pub(crate) fn shown(answer: &Answer) -> String {
             write!(text, " [{name}: {}]", answer.header(name)).unwrap();
         }
     }
-    match answer.header("a2a-version") {
-        "1.0" => {}
-        other => write!(text, " [a2a-version: {other}]").unwrap(),
+    for (name, usual) in USUAL {
+        if answer.header(name) != usual {
+            write!(text, " [{name}: {}]", answer.header(name)).unwrap();
+        }
     }
     if !answer.body.is_empty() {
         let mut body = answer.json();

@@ -41,6 +41,18 @@ impl Speaker {
         }
     }
 
+    /// The word by which an answer says what it refuses.
+    pub(crate) fn reason(self, answer: &Answer) -> String {
+        let body = answer.json();
+        let word = match (self.line, self.dialect) {
+            (Line::V1, Dialect::Rpc) => &body["error"]["data"][0]["reason"],
+            (Line::V1, Dialect::Rest) => &body["error"]["details"][0]["reason"],
+            (Line::V03, Dialect::Rpc) => &body["error"]["data"]["type"],
+            (Line::V03, Dialect::Rest) => &body["type"],
+        };
+        word.as_str().unwrap_or_else(|| panic!("{} {body}", self.name())).to_owned()
+    }
+
     /// With a configuration that says in the words of the line whether to wait.
     pub(crate) fn send_body(self, message: &Value, waits: bool) -> Value {
         let configuration = match self.line {
@@ -134,7 +146,7 @@ impl Speaker {
         let text = self.result(answer);
         match self.line {
             Line::V1 => v1::decode::task_page(&text).unwrap(),
-            Line::V03 => v03::decode::task_page(self.dialect, &text).unwrap(),
+            Line::V03 => v03::decode::task_page(Dialect::Rpc, &text).unwrap(),
         }
     }
 
@@ -151,11 +163,17 @@ impl Speaker {
         .unwrap_or_else(|error| panic!("{} {error:?}: {text}", self.name()))
     }
 
-    /// Adds the frames to what the client knows of the task.
+    /// Adds the frames to what the client knows of the task. A client of 0.3 drops what is to be added to an artifact that
+    /// it does not have.
     pub(crate) fn fold(self, known: Option<Task>, frames: &[Frame]) -> Option<Task> {
         frames.iter().fold(known, |known, frame| match (self.event(frame), known) {
             (StreamEvent::Task(task), _) => Some(task),
             (event, Some(mut task)) => {
+                if let StreamEvent::Artifact { update, .. } = &event {
+                    let id = &update.artifact.id;
+                    let is_known = task.artifacts.iter().any(|artifact| artifact.id == *id);
+                    assert!(!update.append || is_known, "{} has no {id} to add to", self.name());
+                }
                 task.apply(&event.into_event().unwrap());
                 Some(task)
             }
@@ -220,7 +238,11 @@ impl Seen {
             id: task.id.to_string(),
             context: task.context_id.to_string(),
             state: task.status.state,
-            said_at_the_end: task.status.message.as_ref().map(texts).unwrap_or_default(),
+            // On 0.3 an answer, and no frame, repeats here what the agent said.
+            said_at_the_end: match task.status.state {
+                TaskState::Completed => String::new(),
+                _ => task.status.message.as_ref().map(texts).unwrap_or_default(),
+            },
             history: task
                 .history
                 .iter()

@@ -114,10 +114,18 @@ fn scheme() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "httpAuthSecurityScheme": {"type": "object", "properties": {"scheme": text}},
-            "apiKeySecurityScheme": {"type": "object", "properties": {"location": text, "name": text}},
+            "httpAuthSecurityScheme": {
+                "type": "object",
+                "properties": {"scheme": text, "bearerFormat": text, "description": text},
+            },
+            "apiKeySecurityScheme": {
+                "type": "object",
+                "properties": {"location": text, "name": text, "description": text},
+            },
             "type": {"enum": ["http", "apiKey"]},
             "scheme": text,
+            "bearerFormat": text,
+            "description": text,
             "in": text,
             "name": text,
         },

@@ -131,17 +131,36 @@ fn a_part_says_what_it_is_by_its_kind_or_by_its_content() {
 #[test]
 fn bytes_that_were_encoded_twice_are_decoded_twice() {
     let png = b"\x89PNG\r\n\x1a\n";
+    let octets = Some("application/octet-stream");
     for (twice, media_type, expected) in [
-        // As the Python client sends a text, and an image; as the JavaScript one does.
+        // As the Python client sends a text, an image, and bytes of no known sort; as the JavaScript one does.
         ("YUdWc2JHOGdkMjl5YkdRPQ==", Some("text/plain"), &b"hello world"[..]),
         ("YUdWc2JHOGdkMjl5YkdRPQ==", None, b"hello world"),
         ("aVZCT1J3MEtHZ289", Some("image/png"), png),
+        ("aVZCT1J3MEtHZ289", Some("Image/PNG; q=1"), png),
+        ("aVZCT1J3MEtHZ289", octets, png),
+        ("L3dDQg==", None, b"\xff\x00\x81"),
+        ("L3dDQg==", octets, b"\xff\x00\x81"),
+        ("Z29HQ2c0U0ZoZ1VWTlE9PQ==", None, b"\x82\x81\x82\x83\x84\x85\x86\x05\x15\x35"),
+        // No padding, and neither `+` nor `/`: it is long and of all sorts of letters.
+        ("Z0lHQ2c0U0Zob2VJaVlxTA==", octets, b"\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8b"),
         ("iVBORw0KGgo=", Some("image/png"), png),
         ("aGVsbG8gd29ybGQ=", Some("text/plain"), b"hello world"),
-        // Short words, and hashes, are base64 too.
+        // Short words, numbers and hashes are base64 too.
         ("dGVzdA==", Some("text/plain"), b"test"),
+        ("dGVzdA==", octets, b"test"),
+        ("SGVsbG8xMjM=", None, b"Hello123"),
         ("ZDQxZDhjZDk4ZjAwYjIwNGU5ODAwOTk4ZWNmODQyN2U=", None, b"d41d8cd98f00b204e9800998ecf8427e"),
+        ("YS9iYytkZWY=", Some("text/x-list"), b"a/bc+def"),
+        ("Z29HQ2c0U0ZoZ1VWTlE9PQ==", Some("text/plain"), b"goGCg4SFhgUVNQ=="),
+        // Not as an encoder writes it: the last letter says more than there is room for.
+        ("L3dDQi93Rj0=", octets, b"/wCB/wF="),
         ("", Some("image/png"), b""),
+        // Named losses. A file that is base64 of a text is that text to the one client, and this file to the other; three
+        // bytes, or zeros only, may be a word; a text that is not UTF-8 may be a text in base64, as two rows above.
+        ("ZEdocGN5QnBjeUJoSUhObFkzSmxkQT09", Some("text/plain"), b"this is a secret"),
+        ("Z0lHQw==", octets, b"gIGC"),
+        ("QUFBQUFBQUE=", octets, b"AAAAAAAA"),
     ] {
         let media_type =
             media_type.map(|media_type| format!(r#","mimeType":"{media_type}""#)).unwrap_or_default();
@@ -297,6 +316,8 @@ fn lists_take_the_states_of_every_line() {
         assert_eq!((listed.include_artifacts, listed.history_length), (expected, Some(0)), "{flag}");
     }
     assert_eq!(list_tasks("{}").unwrap(), list_tasks_query(&query("status=&pageToken=")).unwrap());
+    // A list is of tasks, and not of all that was said and sent in them, unless it is asked for.
+    assert_eq!(list_tasks("{}").unwrap().history_length, Some(0));
     for (text, path) in
         [("status=done", "status"), ("pageSize=0", "pageSize"), ("contextId=a/b", "contextId")]
     {

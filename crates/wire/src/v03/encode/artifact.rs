@@ -1,4 +1,9 @@
 //! The one stream artifact of a task: all its blocks but files, in the order in which they began.
+//!
+//! Its parts say of what kind of block they are, since they may be of several. On REST they do so only where nothing else
+//! does: before its version 0.3.5 the Python client refuses whole answers and frames in which a part has metadata. It reads
+//! updates, which say it once for the artifact, and the tasks of agents that only speak; not those with tool calls or
+//! thoughts, which are hidden from a credential that does not expose them.
 
 use longshore_model::{Artifact, BlockKind, OutputModes, Part, Task, TaskId};
 
@@ -24,12 +29,45 @@ pub(super) fn says_any(parts: &[Part], output: &OutputModes) -> bool {
     says(parts, output).next().is_some()
 }
 
+/// Whether the parts have to say what they are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kinds {
+    Told,
+    Known,
+}
+
+impl Kinds {
+    /// In a whole artifact. What says nothing is text.
+    pub(super) fn of(task: &Task, view: View, dialect: Dialect) -> Self {
+        let is_text = || blocks(task, view).all(|block| block.kind == BlockKind::Text);
+        if dialect == Dialect::Rest && is_text() { Self::Known } else { Self::Told }
+    }
+
+    /// The same, in an artifact that says that it is about this block.
+    pub(super) fn or_of(self, block: &Artifact) -> Self {
+        if block.kind == BlockKind::Text { self } else { Self::Told }
+    }
+
+    /// In an update, which is of one block.
+    pub(super) fn of_update(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Rpc => Self::Told,
+            Dialect::Rest => Self::Known,
+        }
+    }
+
+    pub(super) fn told(self, kind: BlockKind) -> Option<BlockKind> {
+        (self == Self::Told).then_some(kind)
+    }
+}
+
 /// The whole artifact.
 pub(super) fn write_stream(
     out: &mut Vec<u8>,
     task: &Task,
     view: View,
     dialect: Dialect,
+    kinds: Kinds,
     shared: &Shared<'_>,
 ) {
     let output = &task.terms.output;
@@ -40,7 +78,7 @@ pub(super) fn write_stream(
             BlockKind::Text | BlockKind::Reasoning | BlockKind::File => 0,
         };
         let seen = says(&block.parts, output).skip(skipped);
-        seen.map(|(part, as_text)| PartView { part, as_text, block: Some(block.kind) })
+        seen.map(|(part, as_text)| PartView { part, as_text, block: kinds.told(block.kind) })
     });
     write_artifact(out, &task.id, parts, dialect, |object| shared.write(object, None));
 }

@@ -2,7 +2,11 @@
 //!
 //! All blocks are one artifact, to which nearly every update appends. Whether one does depends on what came before it, so a
 //! stream keeps the names of the blocks that its reader has seen. Only where the text of a block is replaced, and other
-//! blocks stand around it, the whole artifact has to be told again: then, and only then, the task itself is needed.
+//! blocks stand around it, the whole artifact has to be told again: then the task itself is needed. So it is once for a
+//! reader that comes back in the middle: clients drop what is to be added to an artifact that they do not have.
+//!
+//! No chunk of the artifact is called its last one. The end of a block is not its end, which comes with that of the task;
+//! and the event that ends a task is one frame, that of its status. A reader knows it by `final`.
 
 use std::collections::HashSet;
 
@@ -12,11 +16,12 @@ use longshore_model::{
     TaskEvent, TaskId,
 };
 
-use super::artifact::{blocks, says_any, write_artifact, write_stream};
+use super::artifact::{Kinds, blocks, says_any, write_artifact, write_stream};
 use super::{Dialect, View, ungated};
 use crate::extension::Activated;
 use crate::json::ObjectWriter;
 use crate::spelling::PartView;
+use crate::v1;
 use crate::write::hides_first_message;
 use crate::write::shared::{Place, Shared};
 use crate::write::{
@@ -24,14 +29,14 @@ use crate::write::{
 };
 
 /// The numbers under which frames are shared by readers. They follow those of 1.0.
-pub const FORMS: std::ops::Range<u8> = 9..13;
+pub const FORMS: std::ops::Range<u8> = v1::encode::HIDDEN + 1..v1::encode::HIDDEN + 5;
 
 /// What one reader of a task has been told, as far as it decides how to go on.
 #[derive(Clone, Debug)]
 pub struct Stream {
     dialect: Dialect,
     view: View,
-    /// The blocks of which the reader has something. `None`: it comes back in the middle, and knows more than we do.
+    /// The blocks of which the reader has something. `None`: it comes back in the middle, and what it has is not known yet.
     known: Option<HashSet<ArtifactId>>,
 }
 
@@ -83,7 +88,7 @@ impl Stream {
             TaskEvent::Artifact(update) => match self.placed(update, output) {
                 Placed::Nothing => return Step::Hidden,
                 Placed::Begins => false,
-                Placed::Goes => true,
+                Placed::Appends => true,
                 Placed::Unclear => return Step::NeedsTask,
             },
         };
@@ -91,17 +96,18 @@ impl Stream {
         Step::Frame(Frame { dialect: self.dialect, is_cut, append })
     }
 
-    /// The frame of an event for which [`Self::step`] needed the task as it was before it. `None`: it is not to be seen.
-    pub fn recall(&mut self, mut before: Task, entry: &Entry) -> Option<Bytes> {
-        self.know(&before);
-        let output = before.terms.output.clone();
-        match self.step(&entry.event, &output) {
+    /// The frame of an event for which [`Self::step`] needed the task, which is as it was before the event and then as it is
+    /// after it. `None`: it is not to be seen.
+    pub fn recall(&mut self, task: &mut Task, entry: &Entry) -> Option<Bytes> {
+        self.know(task);
+        let step = self.step(&entry.event, &task.terms.output);
+        task.apply(&entry.event);
+        match step {
             Step::Hidden => None,
-            Step::Frame(frame) => Some(frame.encode(&before.id, &before.context_id, entry, &output)),
+            Step::Frame(frame) => Some(frame.encode(&task.id, &task.context_id, entry, &task.terms.output)),
             Step::NeedsTask => {
-                before.apply(&entry.event);
-                self.know(&before);
-                Some(self.retold(&before, entry))
+                self.know(task);
+                Some(self.retold(task, entry))
             }
         }
     }
@@ -115,11 +121,8 @@ impl Stream {
         let says_any = says_any(&update.artifact.parts, output);
         let id = &update.artifact.id;
         let Some(known) = &mut self.known else {
-            return match (update.append, says_any) {
-                (true, true) => Placed::Goes,
-                (true, false) => Placed::Nothing,
-                (false, _) => Placed::Unclear,
-            };
+            let is_nothing = update.append && !says_any;
+            return if is_nothing { Placed::Nothing } else { Placed::Unclear };
         };
         // A state of a tool call is one more part, whether or not it makes the one before it obsolete.
         let replaces = !update.append && update.artifact.kind != BlockKind::ToolCall && known.contains(id);
@@ -136,7 +139,7 @@ impl Stream {
         if !says_any {
             return Placed::Nothing;
         }
-        let placed = if known.is_empty() { Placed::Begins } else { Placed::Goes };
+        let placed = if known.is_empty() { Placed::Begins } else { Placed::Appends };
         if !known.contains(id) {
             known.insert(id.clone());
         }
@@ -151,7 +154,8 @@ impl Stream {
         write_event(&mut out, "artifact-update", "artifactUpdate", self.dialect, |object| {
             write_names(object, ["taskId", "contextId"], place.task, place.context);
             let shared = Shared::of_block(&update.artifact, Some(place), Activated::ALL);
-            write_stream(object.key("artifact"), task, self.view, self.dialect, &shared);
+            let kinds = Kinds::of(task, self.view, self.dialect).or_of(&update.artifact);
+            write_stream(object.key("artifact"), task, self.view, self.dialect, kinds, &shared);
             write_chunk(object, false, false, update, &task.terms.output);
         });
         out.into()
@@ -165,7 +169,7 @@ enum Placed {
     /// The artifact begins with it, anew where there was one.
     Begins,
     /// It goes on with the artifact.
-    Goes,
+    Appends,
     /// It takes the task to say.
     Unclear,
 }
@@ -254,12 +258,12 @@ fn write_artifact_update(
         return write_chunk(object, append, update.last_chunk, update, output);
     }
     let parts = seen_parts(&block.parts, output);
-    let parts = parts.map(|(part, as_text)| PartView { part, as_text, block: Some(block.kind) });
+    let kinds = Kinds::of_update(dialect);
+    let parts = parts.map(|(part, as_text)| PartView { part, as_text, block: kinds.told(block.kind) });
     write_artifact(out, place.task, parts, dialect, |object| {
         let shared = Shared::of_block(block, Some(place), Activated::ALL);
         shared.write(object, block.metadata.as_ref().map(Metadata::get));
     });
-    // The end of a block is not the end of the artifact, which comes with that of the task.
     write_chunk(object, append, false, update, output);
 }
 

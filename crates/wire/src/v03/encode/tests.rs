@@ -209,3 +209,56 @@ fn only_the_last_status_is_final() {
         assert!(json.contains(&format!(r#""final":{}"#, state.is_terminal())), "{json}");
     }
 }
+
+/// The message of a task's status, as its id and its text.
+fn said(json: &Value) -> Option<(String, String)> {
+    let message = json["status"].get("message")?;
+    let parts = message.get("parts").or(message.get("content"))?.as_array()?;
+    let texts = parts.iter().map(|part| part["text"].as_str().unwrap());
+    Some((message["messageId"].as_str()?.to_owned(), texts.collect()))
+}
+
+#[test]
+fn the_status_of_a_completed_task_repeats_what_the_agent_said() {
+    let completed = |blocks: Vec<Artifact>| {
+        let status = TaskStatus { state: TaskState::Completed, ..bare_task().status };
+        Task { status, artifacts: blocks, ..bare_task() }
+    };
+    let said_by = |text: &str| block("prt_1", BlockKind::Text, vec![Part::text(text)]);
+    let thought = block("prt_2", BlockKind::Reasoning, vec![Part::text("Hm")]);
+    let call = block("prt_3", BlockKind::ToolCall, vec![data("[1]")]);
+    let mut latest = block("prt_4", BlockKind::Text, vec![Part::text("world.\n"), data("[2]")]);
+    latest.source_message = Some(MessageId::parse("msg_2").unwrap());
+    let nameless = Artifact { source_message: None, ..said_by("Hi") };
+    let everything = completed(vec![said_by("Hello "), thought.clone(), call, latest, file()]);
+    let with_message = Task {
+        status: TaskStatus {
+            message: Some(message("m9", Role::Agent, "All done.")),
+            ..everything.status.clone()
+        },
+        ..everything.clone()
+    };
+    let working = Task { status: bare_task().status, ..everything.clone() };
+    for (task, expected) in [
+        (&everything, Some(("msg_2", "Hello world."))),
+        (&completed(vec![nameless]), Some(("t1:c1:assistant", "Hi"))),
+        (&completed(vec![thought, said_by(" \n")]), None),
+        (&with_message, Some(("m9", "All done."))),
+        (&working, None),
+    ] {
+        let expected = expected.map(|(id, text)| (id.to_owned(), text.to_owned()));
+        let view = View { history_length: Some(0), ..View::default() };
+        for dialect in Dialect::ALL {
+            let json = |bytes: Bytes| serde_json::from_slice::<Value>(&bytes).unwrap();
+            assert_eq!(said(&json(super::task(task, view, dialect))), expected, "{dialect:?}");
+            let sent = json(send_response(task, view, dialect));
+            assert_eq!(said(sent.get("task").unwrap_or(&sent)), expected, "{dialect:?}");
+            // A reader of a stream has been told.
+            let own = expected.clone().filter(|(id, _)| id == "m9");
+            let frame = json(stream_task(task, view, dialect, None));
+            assert_eq!(said(frame.get("task").unwrap_or(&frame)), own, "{dialect:?}");
+            let page = json(list_response(std::slice::from_ref(task), view, dialect, "", 1, 1));
+            assert_eq!(said(&page["tasks"][0]), own);
+        }
+    }
+}

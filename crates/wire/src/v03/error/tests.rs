@@ -2,6 +2,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::*;
+use crate::extension::Activated;
 use crate::v1;
 
 fn facts(error: &Error) -> String {
@@ -41,7 +42,7 @@ fn both_shapes_byte_for_byte() {
         .detail("supportedProtocolVersions", r#"["0.3","1.0"]"#)
         .detail("defaultProtocolVersion", "0.3");
     let large = Error::new(ErrorKind::BodyTooLarge, "Too large.").detail("maxBytes", "1024");
-    let method = jsonrpc::unknown_method("tasks/nope", ["message/send"], "0.3");
+    let method = jsonrpc::unknown_method("tasks/nope", ["message/send"], crate::surface::Line::V03);
     let field = Error::invalid("pageSize", "must be from 1 to 100");
     let not_there = Error::task_not_found("17");
     for (name, error) in
@@ -66,7 +67,12 @@ fn facts_are_in_snake_case_and_of_their_own_type() {
         (&[("expectedInterruptType", "permission")], r#","expected_interrupt_type":"permission""#),
         (&[("a", "1"), ("a", "2")], r#","a":"2""#),
         (&[("maxBytes", "many"), ("actualSize", "7")], r#","max_bytes":"many","actual_size":7"#),
-        (&[("fields", r#"["a\"b"]"#), ("x", "[no list")], r#","fields":["a\"b"],"x":"[no list""#),
+        (
+            &[("fields", r#"["a\"b"]"#), ("supportedMethods", "[no")],
+            r#","fields":["a\"b"],"supported_methods":"[no""#,
+        ),
+        // A caller's own word is a word.
+        (&[("method", r#"["a","b"]"#)], r#","method":"[\"a\",\"b\"]""#),
         // Nothing that a caller sent can stand for what the gateway says.
         (&[("type", "X"), ("message", "X"), ("error", "X"), ("code", "X")], ""),
     ] {
@@ -80,4 +86,48 @@ fn the_private_cause_stays_private() {
     let error = Error::internal("disk /var/x is full");
     assert!(!str::from_utf8(&rest_body(&error)).unwrap().contains("disk"));
     assert!(!facts(&error).contains("disk"));
+}
+
+#[test]
+fn the_parts_of_a_message_have_the_name_that_the_binding_gives_them() {
+    let elsewhere =
+        Error::new(ErrorKind::ContentTypeNotSupported, "message.parts[1]: is no text, see message.parts")
+            .detail("field", "message.parts[1]");
+    for (error, text, field) in [
+        (
+            Error::invalid("message.parts[1].data", "is odd"),
+            "message.content[1].data: is odd",
+            "message.content[1].data",
+        ),
+        (Error::invalid("message.parts", "is odd"), "message.content: is odd", "message.content"),
+        (Error::invalid("message.partsy", "is odd"), "message.partsy: is odd", "message.partsy"),
+        (elsewhere, "message.content[1]: is no text, see message.parts", "message.content[1]"),
+    ] {
+        let rest: serde_json::Value = serde_json::from_slice(&rest_body(&error)).unwrap();
+        assert_eq!(
+            (&rest["message"], &rest["error"], &rest["field"]),
+            (&text.into(), &text.into(), &field.into())
+        );
+        let rpc: serde_json::Value = serde_json::from_slice(&jsonrpc(&Id::Null, &error)).unwrap();
+        assert_eq!(rpc["error"]["message"], error.message());
+        assert_eq!(rpc["error"]["data"]["field"], field.replace("message.content", "message.parts"));
+    }
+    let two = Error::invalid("message.parts[0]", "a").detail("x", "message.parts");
+    assert!(
+        str::from_utf8(&rest_body(&two)).unwrap().contains(r#""x":"message.parts""#),
+        "only names of fields"
+    );
+}
+
+#[test]
+fn a_method_of_an_extension_is_refused_in_the_shape_of_this_line() {
+    let method = &v1::extension::METHODS[0];
+    for (params, expected) in [
+        (r#"{"reply":"once"}"#, r#"{"type":"MISSING_FIELD","field":"request_id"}"#),
+        (r#"{"request_id":"p","reply":"maybe"}"#, r#"{"type":"INVALID_FIELD","field":"reply"}"#),
+        (r#"{"request_id":"p","reply":"once","x":1}"#, r#"{"type":"INVALID_FIELD","field":"x"}"#),
+        ("[]", r#"{"type":"INVALID_PARAMS"}"#),
+    ] {
+        assert_eq!(facts(&method.read(params, Activated::ALL).unwrap_err()), expected, "{params}");
+    }
 }

@@ -13,7 +13,9 @@ struct Loss {
 }
 
 /// In the order in which they take effect.
-const LOSSES: [(&str, Loss); 6] = [
+const LOSSES: [(&str, Loss); 7] = [
+    // Of a stream, which has no place in a task.
+    ("no chunk of the blocks is the last", Loss { dialects: &Dialect::ALL, apply: |_| {} }),
     ("data is an object", Loss { dialects: &Dialect::ALL, apply: |task| each_part(task, wrap_data) }),
     (
         "only a file has a media type and a name",
@@ -24,6 +26,26 @@ const LOSSES: [(&str, Loss); 6] = [
     ("all blocks are one artifact", Loss { dialects: &Dialect::ALL, apply: one_artifact }),
     ("a message names no other tasks", Loss { dialects: &[Dialect::Rest], apply: forget_references }),
 ];
+
+/// What an answer, other than a frame or a page, has besides: the status of a task that is completed says what the agent
+/// said.
+pub(super) fn answered(task: &Task) -> Task {
+    let mut task = task.clone();
+    let spoken: Vec<&Artifact> =
+        task.artifacts.iter().filter(|artifact| artifact.kind == BlockKind::Text).collect();
+    let text: String =
+        spoken.iter().flat_map(|block| &block.parts).filter_map(|part| part.as_text()).collect();
+    let source = spoken.iter().rev().find_map(|block| block.source_message.clone());
+    let is_silent = task.status.message.is_none() && !text.trim().is_empty();
+    if task.status.state == longshore_model::TaskState::Completed && is_silent {
+        let name = format!("{}:{}:assistant", task.id, task.context_id);
+        let id = source.unwrap_or_else(|| longshore_model::MessageId::parse(&name).unwrap());
+        let mut message = Message::new(id, Role::Agent, vec![Part::text(text.trim())]);
+        (message.task_id, message.context_id) = (Some(task.id.clone()), Some(task.context_id.clone()));
+        task.status.message = Some(message);
+    }
+    task
+}
 
 /// What is left of a task on the way out.
 pub(super) fn lossy(task: &Task, dialect: Dialect) -> Task {

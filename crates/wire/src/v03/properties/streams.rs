@@ -1,6 +1,6 @@
 //! Whoever reads a stream ends with the task that others get, wherever it began, and readers can share their frames.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use longshore_model::{Artifact, ArtifactUpdate, Part, PartContent};
 
@@ -48,7 +48,7 @@ proptest! {
                 Step::Frame(frame) => Some((frame.form(), frame.encode(&task.id, &task.context_id, &entry, &output))),
                 Step::Hidden => None,
                 Step::NeedsTask => {
-                    stream.recall(task.clone(), &entry);
+                    stream.recall(&mut task.clone(), &entry);
                     None
                 }
             });
@@ -68,7 +68,13 @@ fn told(stream: &mut Stream, before: &Task, entry: &Entry) -> Option<String> {
     let bytes = match stream.step(&entry.event, &anything) {
         Step::Hidden => None,
         Step::Frame(frame) => Some(frame.encode(&before.id, &before.context_id, entry, &anything)),
-        Step::NeedsTask => stream.recall(before.clone(), entry),
+        Step::NeedsTask => {
+            let (mut recalled, mut after) = (before.clone(), before.clone());
+            let bytes = stream.recall(&mut recalled, entry);
+            after.apply(&entry.event);
+            assert_eq!(recalled, after, "the event is applied once");
+            bytes
+        }
     };
     bytes.map(|bytes| text(&bytes))
 }
@@ -77,30 +83,30 @@ fn artifacts(task: &Task, view: View, dialect: Dialect) -> Vec<Artifact> {
     decode::task(dialect, &text(&encode::task(task, view, dialect))).unwrap().artifacts
 }
 
-/// As clients of 0.3 fold an update: add the parts, or replace the artifact.
+/// As clients of 0.3 fold an update: add the parts, or replace the artifact. What is to be added to an artifact that a
+/// client does not have, it drops.
 fn hold(held: &mut Vec<Artifact>, update: ArtifactUpdate) {
     match held.iter_mut().find(|artifact| artifact.id == update.artifact.id) {
         Some(artifact) if update.append => artifact.parts.extend(update.artifact.parts),
         Some(artifact) => *artifact = update.artifact,
-        None => held.push(update.artifact),
+        None => {
+            assert!(!update.append, "the reader has no {} to add to", update.artifact.id);
+            held.push(update.artifact);
+        }
     }
 }
 
-/// What is in the artifacts, by kind of block: all text, and of each tool the last state. The order of blocks is that of
-/// the stream for the one, and of their beginning for the other.
-fn contents(artifacts: &[Artifact]) -> HashMap<String, String> {
-    let mut found = HashMap::new();
+/// What is in the artifacts, block by block: the text in its order, and of each tool the last state. Only the order of
+/// blocks among each other may differ: it is that of the stream for the one, and of their beginning for the other.
+fn contents(artifacts: &[Artifact]) -> BTreeMap<String, String> {
+    let mut found: BTreeMap<String, String> = BTreeMap::new();
     for part in artifacts.iter().flat_map(|artifact| &artifact.parts) {
         match &part.content {
+            // Each block has letters of its own.
             PartContent::Text(text) => {
-                let mut letters: Vec<char> = text.chars().collect();
-                let kind = part.metadata.as_ref().map_or("", |metadata| {
-                    if metadata.get().contains("reasoning") { "reasoning" } else { "text" }
-                });
-                let all: &mut String = found.entry(kind.to_owned()).or_default();
-                letters.extend(all.chars());
-                letters.sort_unstable();
-                *all = letters.into_iter().collect();
+                for letter in text.chars() {
+                    found.entry(block_of(letter).to_owned()).or_default().push(letter);
+                }
             }
             PartContent::Data(data) => {
                 let state = data.to_value();
@@ -112,8 +118,15 @@ fn contents(artifacts: &[Artifact]) -> HashMap<String, String> {
             PartContent::Raw(_) => {}
         }
     }
-    found.retain(|kind, text| kind.starts_with("file") || !text.is_empty());
     found
+}
+
+fn block_of(letter: char) -> &'static str {
+    match letter {
+        'a'..='z' => "a",
+        'A'..='Z' => "b",
+        _ => "r",
+    }
 }
 
 /// An update as the gateway makes them: few blocks, each of one kind, so that they meet again.
@@ -126,10 +139,13 @@ fn update() -> impl Strategy<Value = TaskEvent> {
         ("u", BlockKind::ToolCall),
         ("f", BlockKind::File),
     ];
-    (prop::sample::select(kinds), "[a-z]{0,2}", any::<bool>(), any::<bool>(), 0..99_u8).prop_map(
-        |((id, kind), text, append, last_chunk, state)| {
+    let texts = ("[a-z]{0,2}", "[A-Z]{0,2}", "[0-9]{0,2}");
+    (prop::sample::select(kinds), texts, any::<bool>(), any::<bool>(), 0..99_u8).prop_map(
+        |((id, kind), (small, large, digits), append, last_chunk, state)| {
             let part = match kind {
-                BlockKind::Text | BlockKind::Reasoning => Part::text(text),
+                BlockKind::Text if id == "a" => Part::text(small),
+                BlockKind::Text => Part::text(large),
+                BlockKind::Reasoning => Part::text(digits),
                 BlockKind::ToolCall => {
                     Part::data(longshore_model::Json::of(&serde_json::json!({ "call": id, "state": state })))
                 }

@@ -269,7 +269,7 @@ const NO_FILTER: ListTasks = ListTasks {
     status_after: None,
     page_size: 50,
     page_token: None,
-    history_length: None,
+    history_length: Some(0),
     include_artifacts: false,
 };
 

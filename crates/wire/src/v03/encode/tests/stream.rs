@@ -29,7 +29,7 @@ fn told(stream: &mut Stream, before: &Task, event: &TaskEvent) -> String {
     let (recalled, bytes) = match stream.step(event, &anything) {
         Step::Hidden => return "nothing".to_owned(),
         Step::Frame(frame) => ("", Some(frame.encode(&before.id, &before.context_id, &entry, &anything))),
-        Step::NeedsTask => ("recalled ", stream.recall(before.clone(), &entry)),
+        Step::NeedsTask => ("recalled ", stream.recall(&mut before.clone(), &entry)),
     };
     let Some(bytes) = bytes else { return format!("{recalled}nothing") };
     let json: Value = serde_json::from_slice(&bytes).unwrap();
@@ -123,16 +123,23 @@ fn a_reader_that_comes_back_needs_the_task_once() {
         task.apply(&event);
     }
     for (event, expected) in [
-        (text("a", "llo", true), "+ \"llo\""),
         (text("a", "", true), "nothing"),
-        (text("b", "x", false), "recalled + \"x\""),
+        (text("a", "llo", true), "recalled + \"llo\""),
+        (text("b", "x", false), "+ \"x\""),
         (tool("t", "running", false), "+ \"running\""),
         (text("c", "y", false), "+ \"y\""),
     ] {
         assert_eq!(told(&mut stream, &task, &event), expected);
         task.apply(&event);
     }
-    // It may also have been cut before there was anything.
+    // It may also have been cut before there was anything, if only anything that it sees.
+    for (kind, hidden) in [(BlockKind::Text, ""), (BlockKind::Reasoning, "Hm")] {
+        let exposure = Exposure { raw_thinking: false, ..Exposure::default() };
+        let mut early = Stream::resumed(View { exposure, ..View::default() }, Dialect::Rpc);
+        let mut task = bare_task();
+        task.apply(&update("a", kind, vec![Part::text(hidden)], false));
+        assert_eq!(told(&mut early, &task, &text("b", "x", true)), "recalled = \"x\"", "{kind:?}");
+    }
     let mut early = Stream::resumed(View::default(), Dialect::Rpc);
     assert_eq!(told(&mut early, &bare_task(), &text("a", "x", false)), "recalled = \"x\"");
     assert_eq!(told(&mut early, &bare_task(), &text("a", "y", true)), "+ \"y\"");
@@ -162,5 +169,38 @@ fn a_whole_artifact_that_is_told_again_byte_for_byte() {
     let mut stream = Stream::from_snapshot(&task, View::default(), Dialect::Rpc);
     let entry = Entry { seq: Seq(9), event: text("prt_4", "Over.", false) };
     assert_eq!(stream.step(&entry.event, &task.terms.output), Step::NeedsTask);
-    insta::assert_snapshot!("told_again", written(stream.recall(task, &entry).unwrap()));
+    insta::assert_snapshot!("told_again", written(stream.recall(&mut task, &entry).unwrap()));
+}
+
+#[test]
+fn parts_of_rest_say_what_they_are_only_where_nothing_else_does() {
+    let steps = [
+        (text("a", "He", false), false),
+        (text("b", "Bye", false), false),
+        // The whole artifact, of one kind and then of two.
+        (text("a", "She", false), false),
+        (thought("r", "Hm"), false),
+        (text("a", "It", false), true),
+        // Nothing but text is left, but it is told with the thought that is withdrawn.
+        (thought("r", ""), true),
+        (text("a", "They", false), false),
+    ];
+    for dialect in Dialect::ALL {
+        let (mut task, mut stream) = (bare_task(), Stream::from_start(View::default(), dialect));
+        for (index, (event, is_told)) in steps.iter().enumerate() {
+            let entry = Entry { seq: Seq(7), event: event.clone() };
+            let anything = OutputModes::default();
+            let bytes = match stream.step(event, &anything) {
+                Step::Frame(frame) => frame.encode(&task.id, &task.context_id, &entry, &anything),
+                Step::NeedsTask => stream.recall(&mut task.clone(), &entry).unwrap(),
+                Step::Hidden => panic!("step {index}"),
+            };
+            let frame: Value = serde_json::from_slice(&bytes).unwrap();
+            let update = frame.get("artifactUpdate").unwrap_or(&frame);
+            let says = update["artifact"]["parts"][0].get("metadata").is_some();
+            assert_eq!(says, *is_told || dialect == Dialect::Rpc, "step {index} {dialect:?}");
+            assert!(update["artifact"]["metadata"]["shared"]["stream"]["block_type"].is_string());
+            task.apply(event);
+        }
+    }
 }

@@ -1,0 +1,251 @@
+//! A task that is made on one line and used on the other, and what only readers of 0.3 see.
+
+use longshore_model::{AgentEvent, TaskState};
+use longshore_testkit::faulty_store::FaultyStore;
+use longshore_testkit::scripted_agent::{StartedTurn, text_block};
+use longshore_wire::surface::Line;
+use longshore_wire::v1::decode::StreamEvent;
+use longshore_wire::v1::method::Method;
+use longshore_wire::v03::Dialect;
+use serde_json::json;
+
+use crate::support::{ADA_BLIND, Call, Frame, Gateway, Seen, Speaker, TEXT, first_half, second_half};
+
+fn pairs() -> impl Iterator<Item = (Speaker, Speaker)> {
+    let all = Speaker::ALL.into_iter();
+    all.flat_map(|maker| Speaker::ALL.into_iter().map(move |user| (maker, user)))
+        .filter(|(maker, user)| maker.line != user.line)
+}
+
+#[tokio::test]
+async fn a_task_of_one_line_is_read_streamed_and_resumed_on_the_other() {
+    let mut gateway = Gateway::manual().await;
+    for (maker, user) in pairs() {
+        let about = format!("{} then {}", maker.name(), user.name());
+        let message = maker.message(&about.replace(' ', "-"), "go");
+        let mut whole = maker.stream(&gateway, &message).stream().await;
+        let turn = gateway.turns.recv().await.unwrap();
+        let id = turn.request.task.to_string();
+        first_half(&turn).await;
+        let mut frames = maker.until(&mut whole, TaskState::Working).await;
+        while !frames.last().unwrap().raw.contains("words. ") {
+            frames.push(whole.next().await.unwrap());
+        }
+        let known = maker.fold(None, &frames).unwrap();
+        let read = user.task(&user.on(&gateway, Method::GetTask, &id).send().await);
+        assert_eq!(Seen::of(&read), Seen::of(&known), "{about}");
+
+        let mut joined = user.on(&gateway, Method::SubscribeToTask, &id).stream().await;
+        let snapshot = joined.next().await.unwrap();
+        assert_eq!(snapshot.id, frames.last().unwrap().id, "{about}");
+        // The other line goes on where this one was cut.
+        let cut = frames.last().unwrap().id.unwrap();
+        let resumed =
+            user.on(&gateway, Method::SubscribeToTask, &id).header("last-event-id", &cut.to_string());
+        let mut resumed = resumed.stream().await;
+        second_half(turn).await;
+        frames.extend(whole.rest().await);
+        let end = Seen::of(&maker.fold(None, &frames).unwrap());
+        assert_eq!((end.state, &*end.text), (TaskState::Completed, TEXT), "{about}");
+
+        let mut seen = vec![snapshot];
+        seen.extend(joined.rest().await);
+        assert_eq!(Seen::of(&user.fold(None, &seen).unwrap()), end, "{about}");
+        let missed = resumed.rest().await;
+        assert!(missed.iter().all(|frame| frame.id.unwrap() > cut), "{about}");
+        assert_eq!(Seen::of(&user.fold(Some(read), &missed).unwrap()), end, "{about}");
+
+        // And from every event, after the end.
+        for after in &frames {
+            let after = after.id.unwrap();
+            let before: Vec<Frame> =
+                frames.iter().filter(|frame| frame.id.unwrap() <= after).cloned().collect();
+            let resumed =
+                maker.on(&gateway, Method::SubscribeToTask, &id).header("last-event-id", &after.to_string());
+            let tail = resumed.stream().await.rest().await;
+            let folded = maker.fold(maker.fold(None, &before), &tail).unwrap();
+            assert_eq!(Seen::of(&folded), end, "{about} after {after}");
+        }
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_of_one_line_is_canceled_and_continued_on_the_other() {
+    let mut gateway = Gateway::manual().await;
+    for (maker, user) in pairs() {
+        let about = format!("{} then {}", maker.name(), user.name());
+        let message = maker.message(&about.replace(' ', "-"), "go");
+        let mut events = maker.stream(&gateway, &message).stream().await;
+        let mut turn = gateway.turns.recv().await.unwrap();
+        let id = turn.request.task.to_string();
+        let mut more = user.message(&format!("more-{}", about.replace(' ', "-")), "and more");
+        more["taskId"] = json!(id);
+        let (answer, _) = tokio::join!(user.send(&gateway, &more, false).send(), turn.joined());
+        assert_eq!(user.sent(&answer).history.len(), 2, "{about}");
+
+        let canceled = user.task(&user.on(&gateway, Method::CancelTask, &id).send().await);
+        assert_eq!(canceled.status.state, TaskState::Canceled, "{about}");
+        let told = maker.until(&mut events, TaskState::Canceled).await;
+        assert_eq!(events.rest().await, [], "{about}");
+        if maker.line == Line::V03 {
+            let last = told.last().unwrap().data.to_string();
+            assert!(last.contains("\"final\":true"), "{last}");
+        }
+        drop(turn);
+        // Again: the lines differ, by their rules and not by who made the task.
+        for speaker in [maker, user] {
+            let again = speaker.on(&gateway, Method::CancelTask, &id).send().await;
+            match speaker.line {
+                Line::V1 => assert_eq!(speaker.reason(&again), "TASK_NOT_CANCELABLE", "{about}"),
+                Line::V03 => assert_eq!(Seen::of(&speaker.task(&again)), Seen::of(&canceled), "{about}"),
+            }
+            let ended = speaker.on(&gateway, Method::SubscribeToTask, &id);
+            match speaker.line {
+                Line::V1 => {
+                    assert_eq!(speaker.reason(&ended.send().await), "UNSUPPORTED_OPERATION", "{about}");
+                }
+                Line::V03 => {
+                    let frames = ended.stream().await.rest().await;
+                    assert_eq!(frames.len(), 1, "{about}");
+                    let seen = Seen::of(&speaker.fold(None, &frames).unwrap());
+                    assert_eq!(seen, Seen::of(&canceled), "{about}");
+                }
+            }
+        }
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_of_0_3_stays_open_at_an_ask_which_any_line_answers() {
+    let mut gateway = Gateway::manual().await;
+    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.line == Line::V03) {
+        let unique = speaker.name().replace(' ', "-");
+        let mut events = speaker.stream(&gateway, &speaker.message(&unique, "go")).stream().await;
+        let turn = gateway.turns.recv().await.unwrap();
+        let request = format!("per_{:?}", speaker.dialect);
+        turn.ask(&request).await;
+        let asked = speaker.until(&mut events, TaskState::InputRequired).await;
+        // Nobody had to activate anything to be told.
+        let told = asked.last().unwrap().data.to_string();
+        assert!(told.contains(&request) && told.contains("\"final\":false"), "{told}");
+        let params = json!({"request_id": request, "reply": "once"});
+        let answered = gateway.rpc("a2a.interrupt.permission.reply", &params).send().await;
+        assert_eq!(answered.json()["result"], json!({"ok": true, "request_id": request}));
+        assert_eq!(answered.header("a2a-version"), "0.3");
+        turn.say("b", "thanks").await;
+        turn.complete().await;
+        let rest = events.rest().await;
+        assert!(rest.last().unwrap().data.to_string().contains("\"final\":true"), "{rest:?}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_send_by_0_3_rest_does_not_wait_unless_it_says_so() {
+    let mut gateway = Gateway::manual().await;
+    for speaker in Speaker::ALL {
+        let waits = !(speaker.line == Line::V03 && speaker.dialect == Dialect::Rest);
+        let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
+        let call = speaker.call(&gateway, Method::SendMessage, "", &json!({"message": message}));
+        let (answer, ()) = tokio::join!(call.send(), async {
+            let turn = gateway.turns.recv().await.unwrap();
+            if waits {
+                turn.complete().await;
+            }
+        });
+        let state = speaker.sent(&answer).status.state;
+        assert_eq!(state == TaskState::Completed, waits, "{} {state}", speaker.name());
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_hidden_from_a_reader_is_hidden_on_every_line() {
+    let mut gateway = Gateway::manual().await;
+    for speaker in Speaker::ALL {
+        let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
+        let blind = |call: Call| call.header("authorization", ADA_BLIND);
+        let mut sent = blind(speaker.stream(&gateway, &message)).stream().await;
+        let turn = gateway.turns.recv().await.unwrap();
+        let id = turn.request.task.to_string();
+        first_half(&turn).await;
+        let mut joined = blind(speaker.on(&gateway, Method::SubscribeToTask, &id)).stream().await;
+        second_half(turn).await;
+        let (sent, joined) = (sent.rest().await, joined.rest().await);
+        let read = blind(speaker.on(&gateway, Method::GetTask, &id)).send().await;
+        for frames in [&sent, &joined] {
+            assert!(frames.iter().all(|frame| !frame.raw.contains("Hm") && !frame.raw.contains("call_1")));
+            let seen = Seen::of(&speaker.fold(None, frames).unwrap());
+            assert_eq!(seen.text, "Better words. Done.", "{}", speaker.name());
+            assert_eq!(seen, Seen::of(&speaker.task(&read)), "{}", speaker.name());
+        }
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn where_the_log_is_not_kept_whole_a_reader_of_0_3_gets_the_task_anew() {
+    let store = FaultyStore::over(longshore_store::memory());
+    let mut gateway = Gateway::manual_on(store.clone()).await;
+    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.line == Line::V03) {
+        let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
+        let mut events = speaker.stream(&gateway, &message).stream().await;
+        let turn = gateway.turns.recv().await.unwrap();
+        let id = turn.request.task.to_string();
+        first_half(&turn).await;
+        let mut frames = vec![events.next().await.unwrap()];
+        while !frames.last().unwrap().raw.contains("words. ") {
+            frames.push(events.next().await.unwrap());
+        }
+        store.forget_before(3);
+        second_half(turn).await;
+        let told = events.rest().await;
+        let anew = told.iter().filter(|frame| matches!(speaker.event(frame), StreamEvent::Task(_))).count();
+        assert_eq!(anew, 1, "{told:?}");
+        assert!(told.is_sorted_by_key(|frame| frame.id), "{told:?}");
+        frames.extend(told);
+        let end = speaker.task(&speaker.on(&gateway, Method::GetTask, &id).send().await);
+        assert_eq!(Seen::of(&speaker.fold(None, &frames).unwrap()), Seen::of(&end), "{}", speaker.name());
+        store.forget_before(1);
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_reader_of_0_3_takes_the_log_from_the_start_only_once() {
+    let store = FaultyStore::over(longshore_store::memory());
+    let mut gateway = Gateway::manual_on(store.clone()).await;
+    let replace = async |turn: &StartedTurn, text: &str| {
+        let replaced = AgentEvent::TextReplaced { block: text_block("prt_3"), text: text.to_owned() };
+        turn.report(replaced).await;
+    };
+    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.line == Line::V03) {
+        let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
+        let mut events = speaker.stream(&gateway, &message).stream().await;
+        let turn = gateway.turns.recv().await.unwrap();
+        let id = turn.request.task.to_string();
+        first_half(&turn).await;
+        replace(&turn, "One. ").await;
+        let mut frames = vec![events.next().await.unwrap()];
+        while !frames.last().unwrap().raw.contains("One. ") {
+            frames.push(events.next().await.unwrap());
+        }
+        // What would have to be read again is gone.
+        store.forget_before(3);
+        turn.say("prt_3", "Two. ").await;
+        for text in ["Three. ", "Four. "] {
+            replace(&turn, text).await;
+            turn.say("prt_3", "And more. ").await;
+        }
+        second_half(turn).await;
+        let told = events.rest().await;
+        assert!(told.iter().all(|frame| !matches!(speaker.event(frame), StreamEvent::Task(_))), "{told:?}");
+        frames.extend(told);
+        let end = speaker.task(&speaker.on(&gateway, Method::GetTask, &id).send().await);
+        assert_eq!(Seen::of(&speaker.fold(None, &frames).unwrap()), Seen::of(&end), "{}", speaker.name());
+        store.forget_before(1);
+    }
+    gateway.stop().await;
+}

@@ -1,0 +1,179 @@
+//! An agent that acts out the scenarios of the public A2A conformance kits, behind the OpenCode interface.
+//!
+//! The kits name a scenario in the id of the message that they send. An OpenCode never learns that id, so this one asks
+//! the gateway for the task, as any client could: the gateway itself knows nothing of the kits.
+//!
+//! It says `directory` and `url` on standard output, reads the gateway's URL from standard input, one line, as soon as
+//! there is one, and ends when standard input does. `LONGSHORE_TOKEN` is the credential of the kit.
+
+use std::collections::HashSet;
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use longshore_testkit::fake_opencode::{Decision, FakeOpenCode, Scene, Tool, Turn};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::sync::watch;
+
+/// How long the kits want a task to run that they subscribe to: twice their default `TCK_STREAMING_TIMEOUT`, and a bit.
+const LONG: Duration = Duration::from_secs(5);
+
+/// A message that the gateway does not show by then will not come.
+const PATIENCE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(10);
+
+/// What the agent does for messages whose id starts so. The first that fits counts.
+const SCENARIOS: &[(&str, fn() -> Turn)] = &[
+    ("tck-complete-task", || Turn::new().text("Hello from TCK", 1)),
+    ("tck-artifact-text", || Turn::new().text("Generated text content", 1)),
+    ("tck-artifact-file", file),
+    ("tck-artifact-data", || Turn::new().text(r#"{"key": "value", "count": 42}"#, 1)),
+    ("tck-message-response", || Turn::new().text("Direct message response", 1)),
+    ("tck-input-required", || Turn::new().question("What else is needed?")),
+    ("tck-reject-task", || Turn::new().error("UnknownError", &json!({"message": "rejected"}))),
+    ("tck-stream-artifact-file", file),
+    ("tck-stream-artifact-chunked", || Turn::new().deltas(["chunk-1 ".to_owned(), "chunk-2".to_owned()])),
+    ("tck-stream", || Turn::new().text("Stream hello from TCK", 2)),
+    ("test-resubscribe-message-id", || Turn::new().text("Still at it. ", 1).pause(LONG).text("Done.", 1)),
+];
+
+/// The scenarios that end with a question: the message that answers it names the next one.
+const ASKING: &[&str] = &["tck-input-required"];
+
+fn file() -> Turn {
+    let read = Tool::new("read", json!({"filePath": "output.txt"}), "Read it.");
+    Turn::new().tool(read.handing("output.txt", "text/plain", b"Generated file content"))
+}
+
+/// The gateway as this agent sees it: where the tasks are.
+#[derive(Debug)]
+struct Gateway {
+    url: watch::Receiver<Option<String>>,
+    token: String,
+    http: reqwest::Client,
+    /// The tasks that were found for a prompt. No other prompt is for them.
+    taken: Mutex<HashSet<String>>,
+}
+
+impl Gateway {
+    /// The task that a prompt is for: the oldest that is not over and whose message has the prompt's text.
+    async fn task_of(&self, scene: &Scene) -> Option<Value> {
+        let found = self.until(|| async {
+            let listed = self.get("/tasks?pageSize=100&historyLength=100").await?;
+            let tasks = listed["tasks"].as_array()?.iter().rev().filter(|task| !is_over(task));
+            let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut free = tasks.filter(|task| !taken.contains(text(&task["id"])));
+            let of_prompt = |task: &&Value| {
+                let last = messages(task).next_back();
+                last.is_some_and(|message| message["parts"][0]["text"] == scene.text.as_str())
+            };
+            let task = free.find(of_prompt)?.clone();
+            taken.insert(text(&task["id"]).to_owned());
+            Some(task)
+        });
+        found.await
+    }
+
+    /// The task once it has more than `known` messages of its user.
+    async fn task_with_more(&self, id: &str, known: usize) -> Option<Value> {
+        let path = format!("/tasks/{id}");
+        let found = self.until(|| async {
+            let task = self.get(&path).await?;
+            (messages(&task).count() > known).then_some(task)
+        });
+        found.await
+    }
+
+    async fn until<F: Future<Output = Option<Value>>>(&self, look: impl Fn() -> F) -> Option<Value> {
+        let looking = async {
+            loop {
+                if let Some(found) = look().await {
+                    return found;
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, looking).await.ok()
+    }
+
+    async fn get(&self, path: &str) -> Option<Value> {
+        let url = self.url.borrow().clone()?;
+        let request =
+            self.http.get(format!("{url}{path}")).bearer_auth(&self.token).header("A2A-Version", "1.0");
+        request.send().await.ok()?.json().await.ok()
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn is_over(task: &Value) -> bool {
+    let state = text(&task["status"]["state"]);
+    ["COMPLETED", "FAILED", "CANCELED", "REJECTED"].iter().any(|over| state.ends_with(over))
+}
+
+/// What the user said on a task, oldest first.
+fn messages(task: &Value) -> impl DoubleEndedIterator<Item = &Value> {
+    let history = task["history"].as_array().map(Vec::as_slice).unwrap_or_default();
+    history.iter().filter(|message| message["role"] == "ROLE_USER")
+}
+
+/// What the agent does when a prompt comes.
+fn begin(gateway: &Arc<Gateway>) -> Decision {
+    let gateway = Arc::clone(gateway);
+    Decision::new(move |scene| {
+        let gateway = Arc::clone(&gateway);
+        Box::pin(async move {
+            let task = gateway.task_of(&scene).await;
+            act(&gateway, task)
+        })
+    })
+}
+
+/// What it does when what it asked was answered.
+fn go_on(gateway: &Arc<Gateway>, task: String, known: usize) -> Decision {
+    let gateway = Arc::clone(gateway);
+    Decision::new(move |_| {
+        let (gateway, task) = (Arc::clone(&gateway), task.clone());
+        Box::pin(async move {
+            let task = gateway.task_with_more(&task, known).await;
+            act(&gateway, task)
+        })
+    })
+}
+
+/// The scenario that the last message on the task names.
+fn act(gateway: &Arc<Gateway>, task: Option<Value>) -> Turn {
+    let Some(task) = task else {
+        let error = json!({"message": "The gateway shows no task with the message that was sent."});
+        return Turn::new().error("UnknownError", &error);
+    };
+    let message = messages(&task).next_back().map(|message| text(&message["messageId"])).unwrap_or_default();
+    let scenario = SCENARIOS.iter().find(|(prefix, _)| message.starts_with(prefix));
+    let turn = scenario.map_or_else(|| Turn::new().text("Done.", 1), |(_, play)| play());
+    if scenario.is_some_and(|(prefix, _)| ASKING.contains(prefix)) {
+        return turn.then(go_on(gateway, text(&task["id"]).to_owned(), messages(&task).count()));
+    }
+    turn
+}
+
+// One thread, as in the tests: an answer to an ask is taken in before the turn that waits for it goes on.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> std::io::Result<()> {
+    let (tell, url) = watch::channel(None);
+    let token = std::env::var("LONGSHORE_TOKEN").unwrap_or_default();
+    let gateway = Arc::new(Gateway { url, token, http: reqwest::Client::new(), taken: Mutex::default() });
+    let fake = FakeOpenCode::start();
+    fake.otherwise(vec![Turn::new().then(begin(&gateway))]);
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "directory {}", fake.directory())?;
+    writeln!(stdout, "url {}", fake.url())?;
+    stdout.flush()?;
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = lines.next_line().await? {
+        tell.send_replace(Some(line));
+    }
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! The examples of the two seeds that describe a server, played as they are written.
+//!
+//! One table has a row for every example, in the order of the text: what must come of it, or why it is not played.
+//! An example without a row, and a row without its example, is a failure. What the seeds say in sentences only, and is
+//! of the same kind, is in a second table, by the heading that it stands under.
+
+mod document;
+mod guide;
+mod reference;
+mod stage;
+mod start;
+
+use serde_json::{Value, json};
+
+use self::document::{Example, Seed, examples};
+use self::stage::Stage;
+use crate::harness::Harness;
+
+/// What becomes of an example.
+#[derive(Clone, Copy, Debug)]
+enum Verdict {
+    /// It is played, and this holds then.
+    Played(fn(&mut Stage, &Example)),
+    /// Its method is not there yet: it is played, and refused as the guide has it for every such method.
+    Later,
+    /// It is about how to start, which `start` plays.
+    Start,
+    /// Nothing is played, and why.
+    Not(&'static str),
+}
+
+use Seed::{Guide, Reference};
+use Verdict::{Later, Not, Played, Start};
+
+/// Seed, heading, what the example calls, what becomes of it.
+const TABLE: &[(Seed, &str, &str, Verdict)] = &[
+    (Guide, "Client Initialization Facade (Preview)", "opencode", Start),
+    (
+        Guide,
+        "Client Initialization Facade (Preview)",
+        "$schema",
+        Not("OpenCode's own file; every example runs with it"),
+    ),
+    (Guide, "Client Initialization Facade (Preview)", "OPENCODE_BASE_URL", Start),
+    (Guide, "Client Initialization Facade (Preview)", "OPENCODE_BASE_URL", Start),
+    (Guide, "Client Initialization Facade (Preview)", "A2A_TASK_STORE_BACKEND", Start),
+    (Guide, "Wire Contract", "GET /v1/tasks", Played(guide::tasks_are_listed)),
+    (Guide, "Multipart Input Example", "message/send", Played(guide::a_file_is_sent)),
+    (Guide, "Shared Session Binding Contract", "/v1/message:send", Played(guide::a_session_goes_on)),
+    (Guide, "Shared Model Selection Contract", "/v1/message:send", Played(guide::a_model_is_chosen)),
+    (Guide, "Session Status (opencode.sessions.status)", "opencode.sessions.status", Later),
+    (Guide, "Session List (opencode.sessions.list)", "opencode.sessions.list", Later),
+    (Guide, "Session Messages (opencode.sessions.messages.list)", "opencode.sessions.messages.list", Later),
+    (Guide, "Session Get / Children / Todo / Diff / Message Get", "opencode.sessions.messages.get", Later),
+    (Guide, "Session Prompt Async (opencode.sessions.prompt_async)", "opencode.sessions.prompt_async", Later),
+    (Guide, "Session Prompt Async (opencode.sessions.prompt_async)", "opencode.sessions.prompt_async", Later),
+    (Guide, "Session Command (opencode.sessions.command)", "opencode.sessions.command", Later),
+    (Guide, "Session Fork / Share / Unshare", "opencode.sessions.fork", Later),
+    (Guide, "Session Summarize / Revert / Unrevert", "opencode.sessions.summarize", Later),
+    (Guide, "Session Summarize / Revert / Unrevert", "opencode.sessions.revert", Later),
+    (Guide, "Session Summarize / Revert / Unrevert", "opencode.sessions.share", Later),
+    (Guide, "Session Shell (opencode.sessions.shell)", "opencode.sessions.shell", Later),
+    (Guide, "Provider List (opencode.providers.list)", "opencode.providers.list", Later),
+    (Guide, "Model List (opencode.models.list)", "opencode.models.list", Later),
+    (
+        Guide,
+        "Project Discovery (opencode.projects.list, opencode.projects.current)",
+        "opencode.projects.current",
+        Later,
+    ),
+    (Guide, "Workspace Discovery and Mutation", "opencode.workspaces.create", Later),
+    (Guide, "Worktree Discovery and Mutation", "opencode.worktrees.reset", Later),
+    (
+        Guide,
+        "Shared Interrupt Callback (A2A Extension)",
+        "a2a.interrupt.permission.reply",
+        Played(guide::a_permission_is_given),
+    ),
+    (Guide, "Authentication Example (curl)", "/v1/message:send", Played(guide::a_token_opens)),
+    (Guide, "JSON-RPC Send Example (curl)", "message/send", Played(guide::a_send_waits)),
+    (
+        Guide,
+        "Streaming Re-Subscription (subscribe)",
+        "GET /v1/tasks/{task_id}:subscribe",
+        Played(guide::a_task_is_followed_again),
+    ),
+    (
+        Guide,
+        "Cancellation Semantics (tasks/cancel)",
+        "POST /session/{sessionID}/abort",
+        Not("a request of the gateway to OpenCode, not of a client"),
+    ),
+    (Reference, "Lifecycle Overview", "GET Agent", Not("a picture of the examples that follow")),
+    (Reference, "Agent Card", "GET /.well-known/agent-card.json", Played(reference::the_card_is_found)),
+    (
+        Reference,
+        "Phase 1 Client and Transport Notes",
+        "GET /.well-known/agent-card.json",
+        Not("the request of the row above, as what a client does first"),
+    ),
+    (
+        Reference,
+        "Push Notification Delivery Backends",
+        "push-notifications",
+        Not("settings of push notifications, which are not there yet"),
+    ),
+    (Reference, "SendMessage", "SendMessage", Played(reference::a_message_is_sent)),
+    (Reference, "SendStreamingMessage", "SendStreamingMessage", Played(reference::a_message_is_streamed)),
+    (Reference, "GetTask", "GetTask", Played(reference::a_task_is_read)),
+    (Reference, "ListTasks", "ListTasks", Played(reference::tasks_are_listed)),
+    (Reference, "CancelTask", "CancelTask", Played(reference::a_task_is_canceled)),
+    (Reference, "SubscribeToTask", "SubscribeToTask", Played(reference::a_task_is_subscribed_to)),
+    (
+        Reference,
+        "Push Notification Config Methods",
+        "CreateTaskPushNotificationConfig",
+        Played(reference::push_is_refused),
+    ),
+    (
+        Reference,
+        "GetExtendedAgentCard",
+        "GetExtendedAgentCard",
+        Played(reference::the_extended_card_is_given),
+    ),
+    (Reference, "Streaming Updates", "statusUpdate", Played(reference::updates_have_the_shape)),
+    (
+        Reference,
+        "Extensions",
+        "urn:iac-code:a2a:artifact-metadata:v1",
+        Played(reference::the_card_has_the_extension),
+    ),
+    (
+        Reference,
+        "Extensions",
+        "urn:iac-code:a2a:thinking-exposure:v1",
+        Played(reference::the_card_has_the_extension),
+    ),
+];
+
+type Check = fn(&mut Stage);
+
+/// What is said in sentences, by its heading.
+const SAID: &[(Seed, &str, Check)] = &[
+    (Guide, "Transport Contracts", guide::cards_are_where_they_should_be),
+    (Guide, "Streaming Contract", guide::a_stream_has_chunks_and_an_end),
+    (Guide, "Auth, Limits, and Failure Contract", guide::only_cards_are_public),
+    (Guide, "Protocol Version Negotiation", guide::versions_are_negotiated),
+    (Guide, "Compatibility Profile", guide::health_has_the_profile),
+    (Guide, "Cancellation Semantics (tasks/cancel)", guide::canceling_again_gives_the_task),
+    (Reference, "Routes", reference::health_is_served),
+    (Reference, "Task and Context Behavior", reference::a_context_keeps_its_conversation),
+    (Reference, "Error Handling", reference::what_is_wrong_is_refused),
+];
+
+/// Where the outcome is not the seed's, and why. The checks hold what is in the second place.
+const OTHERWISE: &[(Seed, &str, &str, &str)] = &[
+    (
+        Guide,
+        "Compatibility Profile",
+        "the availability of the session shell has a third value",
+        "the shell is neither on nor off while its method is not there",
+    ),
+    (
+        Reference,
+        "Agent Card",
+        "a card may be kept for 300 s, has our name, skills and URL without a slash, and names JSON as output too",
+        "as the guide's server has it; tool calls are JSON",
+    ),
+    (Reference, "Routes", "health says `ok`", "the word of the guide's server"),
+    (
+        Reference,
+        "Task States",
+        "a turn that is over is COMPLETED",
+        "INPUT_REQUIRED means that something is asked",
+    ),
+    (
+        Reference,
+        "SubscribeToTask",
+        "subscribing to a task that is over is an unsupported operation",
+        "the specification of 1.0",
+    ),
+    (
+        Reference,
+        "Streaming Updates",
+        "text comes as artifacts, not as messages of a status",
+        "the specification has results in artifacts, and the guide has them there",
+    ),
+    (
+        Reference,
+        "Error Handling",
+        "a bad message is refused and makes no failed task; 401 has the error of the line",
+        "nothing is kept of what is refused, and clients read one shape of errors",
+    ),
+];
+
+#[test]
+fn every_example_has_its_row() {
+    for seed in [Guide, Reference] {
+        let Some(lines) = seed.lines() else { return };
+        let rows = || TABLE.iter().filter(|row| row.0 == seed);
+        let headings: Vec<&str> = rows().map(|row| row.1).collect();
+        let found = examples(&lines);
+        let found: Vec<(&str, &str)> = found
+            .iter()
+            .map(|example| (example.heading(&lines, &headings), example.calls.as_str()))
+            .collect();
+        let expected: Vec<(&str, &str)> = rows().map(|row| (row.1, row.2)).collect();
+        assert_eq!(found, expected, "{seed:?}");
+        for (_, heading, _, verdict) in rows() {
+            assert!(!matches!(verdict, Not("")), "{heading}: why is it not played?");
+        }
+        let said = SAID.iter().filter(|row| row.0 == seed).map(|row| row.1);
+        let otherwise = OTHERWISE.iter().filter(|row| row.0 == seed);
+        let otherwise =
+            otherwise.inspect(|row| assert!(!row.2.is_empty() && !row.3.is_empty())).map(|row| row.1);
+        for heading in said.chain(otherwise) {
+            assert!(lines.iter().any(|line| line == heading), "{seed:?} has no heading {heading}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_examples_give_what_the_seeds_say() {
+    let (Some(guide), Some(reference)) = (Guide.lines(), Reference.lines()) else { return };
+    let found: Vec<Example> = examples(&guide).into_iter().chain(examples(&reference)).collect();
+    assert_eq!(found.len(), TABLE.len(), "an example has no row");
+    let own_file = found.iter().find(|example| example.calls == "$schema").expect("OpenCode's own file");
+    let (harness, model) = Harness::configured(&[], |configuration| {
+        use_models_of_the_guide(configuration, &own_file.body());
+    })
+    .await;
+    let workspace = harness.gateway.workspace().canonicalize().expect("the workspace exists");
+    std::fs::write(workspace.join("report.pdf"), "%PDF-1.4\n%%EOF\n").expect("a file can be written");
+    let mut stage = Stage::new(harness.gateway.url(), workspace, model);
+    for ((_, _, _, verdict), example) in TABLE.iter().zip(&found) {
+        match verdict {
+            Played(check) => check(&mut stage, example),
+            Later => guide::is_refused_as_unsupported(&stage, example),
+            Start | Not(_) => {}
+        }
+    }
+    for (_, _, check) in SAID {
+        check(&mut stage);
+    }
+}
+
+/// The models that the guide names, behind which stands the demo model.
+fn use_models_of_the_guide(configuration: &mut Value, own_file: &Value) {
+    let mut provider = configuration["provider"]["demo"].clone();
+    let mut model = provider["models"]["demo"].clone();
+    model["modalities"] = json!({"input": ["text", "pdf"], "output": ["text"]});
+    provider["models"] = json!({"gemini-3-pro": model, "gemini-2.5-flash": model});
+    configuration["provider"]["google"] = provider;
+    configuration["enabled_providers"] = json!(["demo", "google"]);
+    let own_file = own_file.as_object().expect("a configuration is an object");
+    configuration.as_object_mut().expect("a configuration is an object").extend(own_file.clone());
+}

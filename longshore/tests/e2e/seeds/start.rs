@@ -1,0 +1,157 @@
+//! How the guide starts everything: OpenCode by itself, and then the gateway beside it, with all that it needs from the
+//! environment.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use longshore_demo_model::DemoModel;
+use longshore_demo_model::home::demo_home;
+use longshore_engine::Tasks;
+use longshore_testkit::gateway::path_with_tools;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+use super::document::{Example, Seed, examples};
+use super::stage::Shell;
+use super::{TABLE, Verdict};
+use crate::client::within;
+use crate::harness::LONGSHORE;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gateway_starts_as_the_guide_says() {
+    let Some(lines) = Seed::Guide.lines() else { return };
+    let found = examples(&lines);
+    let rows = TABLE.iter().zip(&found);
+    let starts: Vec<&Example> =
+        rows.filter(|(row, _)| matches!(row.3, Verdict::Start)).map(|(_, example)| example).collect();
+    let [upstream, plain, database, memory] = starts.as_slice() else { panic!("four examples: {starts:#?}") };
+    let send = found.iter().rfind(|example| example.calls == "message/send").expect("an example that sends");
+
+    let place = Place::new().await;
+    let opencode = place.start(&upstream.text.replace("--port 4096", "--port 0"), "listening on ").await;
+    let fill = |text: &str| {
+        let workspace = place.workspace().display().to_string();
+        let filled = text.replace("/abs/path/to/workspace", &workspace).replace("8000", &place.port);
+        filled.replace("http://127.0.0.1:4096", &opencode.url)
+    };
+    let shell = Shell::new();
+    // The id of the task that the example of a send makes, or finds, there.
+    let task_of = async |script: &str| -> String {
+        let gateway = place.start(script, "url ").await;
+        let fill = |token: &str| {
+            send.text.replace("http://127.0.0.1:8000", &gateway.url).replace("<your-token>", token)
+        };
+        assert_eq!(shell.run(&fill("another")).status, 401);
+        let task = shell.run(&fill("dev-token")).result();
+        assert_eq!(task["status"]["state"], "completed", "{task:#}");
+        let card = shell.run(&format!("curl -sS {}/.well-known/agent-card.json", gateway.url)).json();
+        assert_eq!(card["url"], gateway.url, "{card:#}");
+        gateway.end().await;
+        task["id"].as_str().expect("a task has an id").to_owned()
+    };
+
+    // A start after the other: what was kept is found again, and the message is not answered twice.
+    let plain = fill(&plain.text);
+    assert_eq!(task_of(&plain).await, task_of(&plain).await, "by default tasks are kept");
+    let database = fill(&database.text);
+    assert_eq!(task_of(&database).await, task_of(&database).await, "tasks are kept in the database");
+    assert!(place.workspace().join("opencode-a2a.db").is_file(), "the database is not where it should be");
+    let memory = format!("export {}\n{plain}", memory.text);
+    assert_ne!(task_of(&memory).await, task_of(&memory).await, "tasks are kept in memory only");
+    opencode.end().await;
+}
+
+/// A home, a workspace, and the name under which the guide knows the gateway.
+#[derive(Debug)]
+struct Place {
+    root: TempDir,
+    environment: BTreeMap<OsString, OsString>,
+    /// Of the gateway.
+    port: String,
+    _model: DemoModel,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let model = DemoModel::start(SocketAddr::from(([127, 0, 0, 1], 0)), &Tasks::new()).await;
+        let model = model.expect("a free port on loopback");
+        let root = tempfile::tempdir().expect("a test can make a temporary directory");
+        let (bin, workspace) = (root.path().join("bin"), root.path().join("workspace"));
+        std::fs::create_dir(&bin).expect("a directory can be made");
+        std::fs::create_dir(workspace).expect("a directory can be made");
+        let program = bin.join("opencode-a2a");
+        std::fs::write(&program, format!("#!/bin/sh\nexec '{LONGSHORE}' serve\n"))
+            .expect("a file can be written");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
+            .expect("a mode can be set");
+        let mut path = bin.into_os_string();
+        path.push(":");
+        path.push(path_with_tools());
+        let environment = demo_home(&root.path().join("home"), &model.base_url(), &path);
+        let mut environment = environment.expect("a home can be made");
+        // The examples say the port in the public URL too, so it has to be known before.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let port = free.expect("a free port on loopback").port().to_string();
+        // One of them leaves it at the port that everybody has.
+        environment.insert("A2A_PORT".into(), (&port).into());
+        Self { root, environment, port, _model: model }
+    }
+
+    fn workspace(&self) -> PathBuf {
+        self.root.path().join("workspace")
+    }
+
+    /// Runs the script until it says a line with these words, behind which a URL stands.
+    async fn start(&self, script: &str, words: &str) -> Running {
+        let mut command = Command::new("bash");
+        command.args(["--norc", "-c", script]).current_dir(self.workspace());
+        command.env_clear().envs(&self.environment).process_group(0);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("bash can be run");
+        let lines = BufReader::new(child.stdout.take().expect("standard output is piped")).lines();
+        let mut running = Running { child, lines, url: String::new() };
+        while running.url.is_empty() {
+            let line = within(words, running.lines.next_line()).await.expect("what it says is text");
+            let line = line.unwrap_or_else(|| panic!("it ended before it said {words:?}:\n{script}"));
+            let url = line.split_once(words).map(|(_, rest)| rest.trim().trim_end_matches('/'));
+            running.url = url.filter(|url| url.starts_with("http")).unwrap_or_default().to_owned();
+        }
+        running
+    }
+}
+
+/// What a script started. Dropping it ends it.
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    /// Held, so that what it says has somewhere to go.
+    lines: Lines<BufReader<ChildStdout>>,
+    url: String,
+}
+
+impl Running {
+    async fn end(mut self) {
+        self.signal(Signal::TERM);
+        let status = within("an end after SIGTERM", self.child.wait()).await;
+        status.expect("a child can be waited for");
+    }
+
+    fn signal(&self, signal: Signal) {
+        // None once it has been waited for.
+        let pid = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(group) = pid {
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
