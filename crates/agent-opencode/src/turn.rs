@@ -18,7 +18,7 @@ use std::time::Duration;
 use longshore_engine::port::Session;
 use longshore_model::{AgentEvent, Outcome, SessionId};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::family::Family;
@@ -28,6 +28,7 @@ pub(crate) use self::start::{PATIENCE, Starter, start};
 use self::watchdog::Silence;
 pub use self::watchdog::Watchdog;
 use crate::api::EventKind;
+use crate::clear;
 use crate::client::Client;
 use crate::outcome;
 use crate::reader::{Lease, Routed};
@@ -313,6 +314,9 @@ impl Driver {
     async fn end(&mut self, outcome: Outcome) -> Result<(), Unheard> {
         self.is_stopped |= matches!(outcome, Outcome::Canceled { .. });
         self.finish_all().await?;
+        if self.is_stopped {
+            self.clear_asks().await;
+        }
         let root = &mut self.family.root.translator;
         let outcome = if root.may_lack_text() { outcome::lacking_text(outcome) } else { outcome };
         root.close();
@@ -320,6 +324,16 @@ impl Driver {
         self.flush().await?;
         self.hand_over(None, written).await?;
         self.send(None, AgentEvent::Ended(outcome)).await
+    }
+
+    /// Whoever stopped the turn left its asks in OpenCode's lists. They are rejected before the end is told, which lets the
+    /// next turn begin.
+    async fn clear_asks(&self) {
+        let known = self.family.children.iter().map(|child| child.session.as_str().to_owned());
+        let clearing = clear::asks(&self.client, &self.session, known.collect());
+        if timeout(LAST_WORDS, clearing).await.is_err() {
+            tracing::debug!(session = %self.session.id, "asks of a stopped turn may be left in OpenCode");
+        }
     }
 }
 
