@@ -23,9 +23,6 @@ use crate::client::{CallError, Client};
 use crate::id::ServerClock;
 use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
 
-/// OpenCode sends a heartbeat every 10 s. After this silence the connection is taken for dead and made anew.
-const SILENCE: Duration = Duration::from_secs(30);
-
 /// A reader that nobody uses stays this long, so that the next turn finds it attached. Then it stops.
 const LINGER: Duration = Duration::from_mins(2);
 
@@ -45,6 +42,8 @@ pub(crate) struct Readers {
     clock: Arc<dyn Clock>,
     server_clock: Arc<ServerClock>,
     tasks: Tasks,
+    /// After this silence a connection is taken for dead and made anew.
+    silence: Duration,
     by_directory: Mutex<HashMap<String, Arc<Reader>>>,
 }
 
@@ -93,8 +92,9 @@ impl Readers {
         clock: Arc<dyn Clock>,
         server_clock: Arc<ServerClock>,
         tasks: Tasks,
+        silence: Duration,
     ) -> Arc<Self> {
-        Arc::new(Self { client, clock, server_clock, tasks, by_directory: Mutex::default() })
+        Arc::new(Self { client, clock, server_clock, tasks, silence, by_directory: Mutex::default() })
     }
 
     /// Registers the turn of a session with the reader of its directory, and starts the reader if need be.
@@ -187,7 +187,7 @@ impl Readers {
         };
         let (mut decoder, mut items) = (Decoder::new(MAX_EVENT_BYTES), Vec::new());
         loop {
-            let chunk = match timeout(SILENCE, response.chunk()).await {
+            let chunk = match timeout(self.silence, response.chunk()).await {
                 Err(_) => return End::Silent,
                 Ok(Err(cause)) => return End::Failed(cause.into()),
                 Ok(Ok(None)) => return End::Closed,
@@ -314,7 +314,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn jittered(pause: Duration) -> Duration {
+/// A pause, shortened by up to a half at random.
+pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(rand::random_range(0.5..=1.0))
 }
 

@@ -48,6 +48,27 @@ async fn garbage_in_the_stream_is_skipped() {
     bench.stop().await;
 }
 
+/// Nothing comes on the connection, and it does not end either.
+#[tokio::test]
+async fn a_stream_that_stalls_is_made_anew_after_the_silence_that_was_set() {
+    let silence = Duration::from_millis(200);
+    let bench = Bench::with(FakeOpenCode::start(), None, Duration::from_secs(5), |config| {
+        config.stream_silence = silence;
+    });
+    let gate = Gate::new();
+    bench.fake.queue(Script::new().text("alpha ", 1).hold(&gate).text("bravo", 1));
+    let session = bench.session().await;
+    let (_, turn) = bench.start(&session, "go").await.unwrap();
+    gate.reached().await;
+    bench.fake.stall_streams();
+    let since = std::time::Instant::now();
+    gate.open();
+    let events = all(turn).await;
+    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "alpha bravo"));
+    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    bench.stop().await;
+}
+
 #[tokio::test]
 async fn a_kill_in_mid_turn_fails_it_and_keeps_the_text() {
     let bench = Bench::new();

@@ -63,6 +63,7 @@ impl Bench {
             },
             directory: PathBuf::from(fake.directory()),
             control_timeout,
+            stream_silence: Duration::from_secs(30),
             defaults: PromptOptions::default(),
             allow_directory_override: true,
             watchdog: Watchdog::default(),
