@@ -150,6 +150,13 @@ async fn whoever_is_strict_takes_no_version_for_0_3() {
         let call = gateway.call("GET", path).header("a2a-version", version);
         assert_eq!(came(call).await, (line.to_owned(), 404, told.to_owned()), "{path} {version}");
     }
+    // Who wrote for 1.0 and names no version is told what to do, in words that 0.3 leaves free.
+    for version in ["", "0.3"] {
+        let told = rpc(&gateway, "/", "GetTask").header("a2a-version", version).send().await.json();
+        assert_eq!(told["error"]["message"], "Unsupported method: GetTask");
+        let hint = told["error"]["data"]["hint"].as_str().unwrap();
+        assert!(hint.contains("send A2A-Version: 1.0"), "{hint}");
+    }
     // A version that nobody has is not a missing one.
     for (call, line) in [
         (gateway.call("POST", "/message:send").json(&json!({})), "1.0"),

@@ -35,7 +35,7 @@ fn read(raw: &RawValue, dialect: Dialect) -> Read<Part> {
     let metadata = object.optional("metadata", carried_metadata)?;
     let part = content(&object, dialect)?;
     // `type` is what it was called before 0.3.
-    let kind = if object.has("kind") { "kind" } else { "type" };
+    let kind = if object.raw("kind").is_some() { "kind" } else { "type" };
     object.optional(kind, |raw| {
         let (said, kind) = (text(raw)?, kind_of(&part.content));
         if said == kind {
