@@ -6,10 +6,10 @@ use longshore_model::{Result, TaskState};
 
 use crate::actor::{Begun, Ownership};
 use crate::child::News;
-use crate::children;
 use crate::lanes::LaneKey;
 use crate::port::{StoredTask, TurnRecord};
 use crate::service::Engine;
+use crate::{children, fail_point};
 
 impl Engine {
     /// Gives every unfinished task an owner again, in the order in which they were made, and says how many there
@@ -36,6 +36,7 @@ impl Engine {
                 children = self.around().store.children(&stored.task.id).await?;
             }
             owners.push(self.take_up(stored, children));
+            fail_point::hit("recover.each");
         }
         // Every place in every lane is taken now, so it does not matter which owner runs first.
         for ownership in owners {
@@ -46,6 +47,7 @@ impl Engine {
                 self.end_orphan(child).await?;
             }
         }
+        fail_point::hit("recover.done");
         Ok(count)
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_engine::Tasks;
 use longshore_engine::port::{
     MAX_STEERING, Prompting, Resume, ResumedChildState, Session, Turn, TurnRequest,
 };
+use longshore_engine::{Tasks, fail_point};
 use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, PromptId, Result};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -170,7 +170,10 @@ async fn wait_until_idle(with: &Starter, session: &Session, lease: &mut Lease) -
 }
 
 async fn send(with: &Starter, session: &Session, body: String, prompting: &Prompting) -> Result<Sent> {
-    match with.client.prompt(&session.directory, session.id.as_str(), body).await {
+    fail_point::hit("prompt.before");
+    let answered = with.client.prompt(&session.directory, session.id.as_str(), body).await;
+    fail_point::hit("prompt.after");
+    match answered {
         Ok(()) => Ok(Sent::Accepted),
         Err(CallError::Refused { status, message }) if status < 500 => {
             Ok(Sent::Refused(outcome::refused(status, &message)))

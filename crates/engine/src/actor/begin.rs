@@ -16,7 +16,7 @@ use crate::port::{
     Admission, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord, TurnRequest,
 };
 use crate::simulation::Flaw;
-use crate::{intake, lifecycle};
+use crate::{fail_point, intake, lifecycle};
 
 impl Actor {
     /// Takes up a turn that an earlier run began. An agent that is away is waited for: its turn may still run.
@@ -94,6 +94,7 @@ impl Actor {
             let working = lifecycle::working(self.writer.now());
             self.writer.push(working);
             self.flush(Some(record.clone())).await?;
+            fail_point::hit("turn.recorded");
             self.is_running = true;
             let running = Prompting::default();
             *prompted = Some(Prompted { record: record.clone(), running: running.clone(), _place: place });
@@ -175,6 +176,7 @@ impl Actor {
                 Err(error) => return Err(self.fail(&error).await),
             }
         };
+        fail_point::hit("session.made");
         let binding = Binding {
             owner: self.owner.clone(),
             context: self.writer.task().context_id.clone(),

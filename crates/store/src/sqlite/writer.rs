@@ -4,6 +4,7 @@
 //! goes at once; under load many share one commit. A savepoint around each request keeps the failure of one
 //! from its neighbours.
 
+use longshore_engine::fail_point;
 use longshore_model::{Error, Result};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -49,7 +50,10 @@ fn serve(db: &Connection, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
 /// Runs and commits all requests. An error here means that none of them is written.
 fn commit_group(db: &Connection, group: &mut [Box<dyn Job>]) -> Result<()> {
     command(db, "BEGIN IMMEDIATE")?;
-    let committed = group.iter_mut().try_for_each(|job| job.run(db)).and_then(|()| command(db, "COMMIT"));
+    let done = group.iter_mut().try_for_each(|job| job.run(db));
+    fail_point::hit("commit.before");
+    let committed = done.and_then(|()| command(db, "COMMIT"));
+    fail_point::hit("commit.after");
     // A failure ends some transactions by itself; the next group must find none open.
     if committed.is_err()
         && !db.is_autocommit()
