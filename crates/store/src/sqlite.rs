@@ -1,6 +1,7 @@
 //! A store in one file, for one gateway.
 
 mod asks;
+mod backup;
 mod contexts;
 mod fault;
 mod files;
@@ -24,6 +25,7 @@ use longshore_model::{
     AskKind, ContextId, Entry, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId, TaskId,
 };
 
+pub use self::backup::{Backup, backup};
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
 use self::writer::Writer;

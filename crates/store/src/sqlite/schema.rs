@@ -42,6 +42,14 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection> {
     Ok(prepare_reader(path)?)
 }
 
+/// Whether this program knows what the file holds, and it holds something.
+pub(super) fn check_kept(db: &Connection) -> Result<()> {
+    if check_ours(db, MIGRATIONS.len())? == 0 {
+        return Err(Error::new(ErrorKind::Unavailable, "The store is empty: no gateway has used it yet."));
+    }
+    Ok(())
+}
+
 fn prepare_writer(path: &Path, durability: Durability) -> Outcome<Connection> {
     let mut db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     // Before anything is written: a file that is refused stays as it is.
@@ -77,7 +85,7 @@ fn connect(path: &Path, access: OpenFlags) -> Outcome<Connection> {
 }
 
 /// What the owner may do with the files. Others may do nothing: the files hold what people wrote.
-const PRIVATE: u32 = 0o600;
+pub(super) const PRIVATE: u32 = 0o600;
 
 /// Makes the file, if it is not there, for its owner only. SQLite gives `-wal` and `-shm` the mode of the file.
 fn create_private(path: &Path) -> Result<()> {
