@@ -1,3 +1,16 @@
-//! Breaking things on purpose, and judging what clients saw of it.
+//! Everything that breaks at once, and whoever finds out what was lost: a proxy that cuts, clients that come back, a
+//! world whose parts are killed, and a checker that holds what was seen against the log and against the agent itself.
 
+pub mod checker;
+pub mod client;
 pub mod proxy;
+mod record;
+pub mod round;
+mod script;
+mod speaker;
+mod wire;
+mod world;
+
+pub use record::{Errand, Frame, Record, Returns};
+pub use speaker::{Answering, Speaker};
+pub use world::World;

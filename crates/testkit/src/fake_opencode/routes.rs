@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::ids::{fresh, now_ms};
 use super::player;
+use super::request_log::LoggedRequest;
 use super::script::Prompt;
-use super::state::{LoggedRequest, Shared};
+use super::state::Shared;
 use super::streams::Connection;
 use super::world::{event, text};
 
@@ -137,8 +138,7 @@ fn log(shared: &Shared, mut request: LoggedRequest, segments: &[&str]) -> usize 
         {
             request.while_busy = state.turns.get(*id).is_some_and(|turns| *turns > 0);
         }
-        state.log.push(request);
-        state.log.len()
+        state.log.push(request)
     })
 }
 
@@ -201,6 +201,7 @@ async fn prompt(
     let (script, directory) = {
         let mut state = shared.lock();
         let directory = state.world.directory(session).unwrap_or_default().to_owned();
+        state.truth.prompted(session, &message, parts);
         (state.next_script(), directory)
     };
     let prompt = Prompt {
