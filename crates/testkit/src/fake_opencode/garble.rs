@@ -39,7 +39,7 @@ impl Garbling {
         match garble.how {
             GarbleKind::Torn => {
                 let text = event.to_string();
-                let half = (text.len() / 2..).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+                let half = (0..text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
                 Bytes::from(format!("data: {}\n\n", &text[..half]))
             }
             GarbleKind::Misshapen => {
