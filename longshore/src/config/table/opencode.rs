@@ -67,7 +67,7 @@ pub const WORKSPACE: Setting = Setting {
 
 pub const STREAM_SILENCE: Setting = Setting {
     key: "opencode.stream_silence",
-    flag: None,
+    flag: Some("stream-silence"),
     env: Some("LONGSHORE_STREAM_SILENCE"),
     group: Group::OpenCode,
     kind: Kind::Seconds,
