@@ -29,7 +29,7 @@ use crate::joins::{Joining, Joins};
 use crate::lanes::{LaneKey, Lanes, Ticket};
 use crate::lifecycle;
 use crate::live::LiveLog;
-use crate::port::{Agent, Clock, Prompting, Session, Store, StoredTask, TurnRecord};
+use crate::port::{Agent, Clock, Prompting, ResumedChild, Session, Store, TurnRecord};
 use crate::registry::{Registration, Registry};
 use crate::service::Snapshot;
 use crate::simulation::Flaw;
@@ -48,8 +48,8 @@ pub(crate) enum Inbox {
 pub(crate) const INBOX: usize = 8;
 
 /// First and longest pause before an agent or a store that is away is asked again.
-const RETRY_FIRST: Duration = Duration::from_millis(100);
-const RETRY_LONGEST: Duration = Duration::from_secs(5);
+pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(100);
+pub(crate) const RETRY_LONGEST: Duration = Duration::from_secs(5);
 
 /// What every actor of an engine shares.
 #[derive(Clone, Debug)]
@@ -87,8 +87,10 @@ pub(crate) struct Ownership {
 pub(crate) struct Begun {
     pub(crate) record: TurnRecord,
     pub(crate) place: Ticket,
-    /// The tasks of its sub-agents, over or not.
-    pub(crate) children: Vec<StoredTask>,
+    /// Its sub-agents, over or not, as the driver has to know them.
+    pub(crate) resumed: Vec<ResumedChild>,
+    /// The same, with their owners.
+    pub(crate) children: Children,
 }
 
 #[derive(Debug)]
@@ -129,7 +131,9 @@ struct Prompted {
 
 impl Actor {
     pub(crate) fn new(around: Surroundings, ownership: Ownership) -> Self {
-        let Ownership { owner, registration, inbox, live, task, head, place, begun, open_asks } = ownership;
+        let Ownership { owner, registration, inbox, live, task, head, place, mut begun, open_asks } =
+            ownership;
+        let children = begun.as_mut().map(|begun| std::mem::take(&mut begun.children)).unwrap_or_default();
         let asks = Asks::new(around.config.asks, open_asks);
         let writer = Writer::new(
             Arc::clone(&around.store),
@@ -149,7 +153,7 @@ impl Actor {
             begun,
             asks,
             joins: Joins::default(),
-            children: Children::default(),
+            children,
             parked: VecDeque::new(),
             is_running: false,
         }

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use longshore_model::{Result, TaskState};
 
 use crate::actor::{Begun, Ownership};
+use crate::asks::AskNews;
 use crate::child::News;
+use crate::children::Children;
 use crate::lanes::LaneKey;
 use crate::port::{StoredTask, TurnRecord};
 use crate::service::Engine;
@@ -30,12 +32,16 @@ impl Engine {
         });
         let (mut owners, mut followed) = (Vec::new(), HashSet::new());
         for stored in roots {
-            let mut children = Vec::new();
+            let (mut children, mut missed) = (Vec::new(), Vec::new());
             if has_running_turn(&stored) {
                 followed.insert(stored.task.id.clone());
-                children = self.around().store.children(&stored.task.id).await?;
+                let store = &self.around().store;
+                children = store.children(&stored.task.id).await?;
+                for child in &children {
+                    missed.extend(children::missed_asks(&**store, &stored.open_asks, &child.task).await?);
+                }
             }
-            owners.push(self.take_up(stored, children));
+            owners.push(self.take_up(stored, children, missed).await);
             fail_point::hit("recover.each");
         }
         // Every place in every lane is taken now, so it does not matter which owner runs first.
@@ -51,8 +57,14 @@ impl Engine {
         Ok(count)
     }
 
-    /// Makes an unfinished task ready to be owned again: all its places in the lanes are taken.
-    fn take_up(&self, stored: StoredTask, children: Vec<StoredTask>) -> Ownership {
+    /// Makes an unfinished task ready to be owned again: all its places in the lanes are taken, and its sub-agents' tasks,
+    /// which `missed` some asks, have their owners.
+    async fn take_up(
+        &self,
+        stored: StoredTask,
+        children: Vec<StoredTask>,
+        missed: Vec<AskNews>,
+    ) -> Ownership {
         let StoredTask { owner, task, seq: head, turn, open_asks } = stored;
         let state = task.status.state;
         tracing::info!(task = %task.id, %state, "taking up a task");
@@ -60,10 +72,17 @@ impl Engine {
         let runs = has_running_turn_in(state, turn.as_ref());
         let place = (state != TaskState::AuthRequired)
             .then(|| lanes.enter(LaneKey::Context(owner.clone(), task.context_id.clone()), task.id.clone()));
-        let begun = turn.filter(|_| runs).map(|record| {
+        let mut begun = turn.filter(|_| runs).map(|record| {
             let key = LaneKey::Session(record.session.id.clone());
-            Begun { place: lanes.enter(key, task.id.clone()), record, children }
+            let resumed = children::resumed(&children);
+            Begun { place: lanes.enter(key, task.id.clone()), record, resumed, children: Children::default() }
         });
+        if let Some(begun) = &mut begun {
+            begun.children.take_up(self.around(), &begun.record.session, children);
+            for news in missed {
+                begun.children.tell_of_ask(news).await;
+            }
+        }
         let (registration, live, inbox) = self.register(owner.clone(), task.id.clone(), head);
         Ownership { owner, registration, inbox, live, task, head, place, begun, open_asks }
     }

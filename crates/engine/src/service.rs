@@ -288,6 +288,13 @@ impl Engine {
         TaskReader::new(store, registry, task, head.context.clone(), head.output.clone(), cursor)
     }
 
+    /// A reader of a task that is at hand.
+    fn reader_of(&self, task: &Task, cursor: Seq) -> TaskReader {
+        let (store, registry) = (Arc::clone(&self.around.store), Arc::clone(&self.around.registry));
+        let (context, output) = (task.context_id.clone(), task.terms.output.clone());
+        TaskReader::new(store, registry, task.id.clone(), context, output, cursor)
+    }
+
     /// What is known of a file that the gateway keeps.
     pub async fn file(&self, caller: &Principal, id: &FileId) -> Result<FileFacts> {
         // Another's file and one that never was look the same from outside.

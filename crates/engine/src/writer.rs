@@ -7,11 +7,11 @@ use longshore_model::{
     AgentEvent, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
 };
 
-use crate::lifecycle;
 use crate::live::{self, LiveLog};
 use crate::port::{Append, Appended, AskChange, Clock, IdempotencyKey, Store, TurnRecord};
 use crate::simulation::Flaw;
 use crate::tasks::Tasks;
+use crate::{fail_point, lifecycle};
 
 /// A snapshot is written when this many events have come since the last one, or half as many as the log holds,
 /// whichever is more: then all snapshots of a task together cost as much as a few of its last one.
@@ -190,11 +190,14 @@ impl Writer {
         if self.has(Flaw::PublishBeforeCommit) {
             self.live.publish(first, events.clone());
         }
+        fail_point::hit("append.before");
         self.append(append).await?;
+        fail_point::hit("append.after");
         self.head = head;
         if !self.has(Flaw::PublishBeforeCommit) {
             self.live.publish(first, events);
         }
+        fail_point::hit("publish.after");
         Ok(())
     }
 
@@ -206,6 +209,7 @@ impl Writer {
     async fn append(&self, append: Append) -> Result<()> {
         let (mut pause, mut may_be_there) = (RETRY_FIRST, false);
         let written = append.expected.plus(append.events.len());
+        let ends_the_task = append.events.last().is_some_and(TaskEvent::is_terminal);
         loop {
             match self.store.append(append.clone()).await {
                 Ok(Appended::Head(_)) => return Ok(()),
@@ -217,6 +221,8 @@ impl Writer {
                         append.task, append.expected
                     )));
                 }
+                // The same, and with it the task is over.
+                Ok(Appended::Terminal) if may_be_there && ends_the_task => return Ok(()),
                 Ok(Appended::Terminal) => {
                     return Err(Error::internal(format!("{} is over in the store", append.task)));
                 }

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 
 use self::patience::Patience;
 use super::{Actor, Begun, Prompted, RETRY_FIRST, RETRY_LONGEST, Stop};
-use crate::children;
 use crate::lanes::{LaneKey, Ticket};
 use crate::port::{
     Admission, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord, TurnRequest,
@@ -25,9 +24,7 @@ impl Actor {
         begun: Begun,
         prompted: &mut Option<Prompted>,
     ) -> Result<Turn, Stop> {
-        let Begun { record, mut place, children: stored } = begun;
-        let resumed = children::resumed(&stored);
-        self.children.take_up(&self.around, &record.session, stored);
+        let Begun { record, mut place, resumed, .. } = begun;
         self.asks.run_in(&record.session.id);
         let running = Prompting::default();
         running.mark();

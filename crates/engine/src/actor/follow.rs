@@ -35,6 +35,9 @@ enum Aside {
     Child(SessionId, ChildEvent),
     /// One ask too many, and its answer.
     TooMany(Ask, Answer),
+    /// The turn is about to end, and what its sub-agents' owners were told comes first: once the turn is over, nobody
+    /// would tell them again.
+    LastOfChildren,
 }
 
 /// What a batch of reports came to.
@@ -158,6 +161,10 @@ impl Actor {
                 AgentEvent::Ended(outcome) if self.asks.is_answering() || !self.joins.is_empty() => {
                     return Taken { held: Some(AgentEvent::Ended(outcome)), ..Taken::default() };
                 }
+                AgentEvent::Ended(outcome) if self.children.are_behind() => {
+                    let held = Some(AgentEvent::Ended(outcome));
+                    return Taken { held, aside: Some(Aside::LastOfChildren), ..Taken::default() };
+                }
                 AgentEvent::Ended(outcome) => {
                     let needs_credentials = matches!(outcome, Outcome::AuthRequired(_));
                     self.writer.take(AgentEvent::Ended(outcome));
@@ -188,6 +195,10 @@ impl Actor {
                 Ok(())
             }
             Aside::Child(child, event) => self.take_child(child, event, session).await,
+            Aside::LastOfChildren => {
+                let caught_up = self.children.caught_up();
+                self.unless_stopped(caught_up).await
+            }
             Aside::TooMany(ask, answer) => {
                 self.answer_for_nobody(session, ask, answer);
                 Ok(())

@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use longshore_model::{
-    ContextId, Delivery, Error, ErrorKind, Message, Principal, Result, SendMessage, Seq, SessionId, Task,
-    TaskEvent, TaskId, Terms, Timestamp, Wishes,
+    ContextId, Delivery, Error, ErrorKind, Message, Principal, Result, Retry, SendMessage, Seq, SessionId,
+    Task, TaskEvent, TaskId, Terms, Timestamp, Wishes,
 };
 
 use super::following::JoinRequest;
 use super::{Engine, Opening, Sent, Snapshot};
-use crate::actor::Ownership;
+use crate::actor::{Ownership, RETRY_FIRST, RETRY_LONGEST};
 use crate::lanes::{LaneKey, Ticket};
 use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session};
-use crate::{idempotency, intake};
+use crate::{fail_point, idempotency, intake};
 
 /// Where a caller names a session, and a directory.
 const SESSION_FIELD: &str = "metadata.shared.session.id";
@@ -102,11 +102,16 @@ impl Engine {
             terms: Box::new(terms),
             parent: None,
         };
+        let task = Task::begin(task_id.clone(), &first)
+            .ok_or_else(|| Error::internal("a first event that makes no task"))?;
         let (registration, live, inbox) = self.register(caller.clone(), task_id.clone(), Seq::START);
+        // The reader is made before the actor runs, so that it cannot miss the live log of a very short task, and before
+        // the task: nothing can fail any more once that is there.
+        let reader = self.reader_of(&task, Seq::START);
         let create = Create {
             owner: caller.clone(),
             task: task_id.clone(),
-            context: context.clone(),
+            context,
             first: first.clone(),
             at: now,
             idempotency: Some(key),
@@ -115,29 +120,61 @@ impl Engine {
             session: wishes.session,
             claim: None,
         };
-        match self.create(create, may_claim).await? {
-            Created::New => {}
-            Created::Existing { task, .. } => return self.sent(&caller, task).await,
-            refused => return Err(refusal(&refused)),
-        }
-        let task = Task::begin(task_id.clone(), &first)
-            .ok_or_else(|| Error::internal("a first event that makes no task"))?;
-        let head = Seq::START.next();
-        live.publish(head, vec![first]);
-        // The reader is made before the actor runs, so that it cannot miss the live log of a very short task.
-        let sent = self.sent(&caller, task_id).await?;
-        self.own(Ownership {
-            owner: caller,
+        let new = Ownership {
+            owner: caller.clone(),
             registration,
             inbox,
             live,
             task,
-            head,
+            head: Seq::START.next(),
             place: Some(ticket),
             begun: None,
             open_asks: Vec::new(),
-        });
-        Ok(sent)
+        };
+        match self.create(create, may_claim).await {
+            Ok(Created::New) => {
+                self.begin(new, first);
+                Ok(Sent { task: task_id, opening: Opening::Tail, reader })
+            }
+            Ok(Created::Existing { task, .. }) => self.sent(&caller, task).await,
+            Ok(refused) => Err(refusal(&refused)),
+            Err(error) => {
+                if error.retry() == Retry::Later {
+                    let engine = self.clone();
+                    self.around
+                        .tasks
+                        .spawn("unsure-send", async move { engine.begin_if_made(new, first).await });
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The task is there: shows its readers so, and gives it an owner.
+    fn begin(&self, new: Ownership, first: TaskEvent) {
+        new.live.publish(new.head, vec![first]);
+        self.own(new);
+    }
+
+    /// A task that was said not to be made may be there after all. Then it needs an owner, and whoever sends the message
+    /// again is led to it.
+    async fn begin_if_made(&self, new: Ownership, first: TaskEvent) {
+        let mut pause = RETRY_FIRST;
+        loop {
+            match self.around.store.head(&new.owner, &new.task.id).await {
+                Ok(Some(_)) => return self.begin(new, first),
+                Ok(None) => return,
+                Err(error) if error.retry() == Retry::Later => tokio::select! {
+                    biased;
+                    () = self.around.tasks.stopping().cancelled() => return,
+                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
+                },
+                Err(error) => {
+                    tracing::error!(task = %new.task.id, error = ?error, "it is not known whether a task was made");
+                    return;
+                }
+            }
+        }
     }
 
     /// Looks at everything that the caller asks for, before anything is kept or done.
@@ -166,7 +203,9 @@ impl Engine {
     }
 
     async fn create(&self, create: Create, may_claim: bool) -> Result<Created> {
+        fail_point::hit("create.before");
         let created = self.around.store.create(create.clone()).await?;
+        fail_point::hit("create.after");
         let (Created::UnknownSession, true, Some(id)) = (&created, may_claim, &create.session) else {
             return Ok(created);
         };

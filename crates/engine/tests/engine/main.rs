@@ -6,6 +6,7 @@ mod files;
 mod harness;
 mod joining;
 mod joining_races;
+mod lost_answers;
 mod races;
 mod readers;
 mod recovery;
