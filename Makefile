@@ -95,6 +95,13 @@ else
 	cargo test --workspace --locked --lib --bins $(addprefix --test ,$(UNREAL))
 endif
 
+.PHONY: seed
+seed: export LONGSHORE_SEED := $(SEED)
+seed: export LONGSHORE_SEEDS := $(SEEDS)
+seed: ## Play SEED=number of the simulation again, and SEEDS=count from there on if more are wanted.
+	$(call say,Simulation of seed $(or $(SEED),0))
+	cargo test --quiet --package longshore-engine --locked --test simulation -- --nocapture the_seed_of_the_environment
+
 .PHONY: e2e
 e2e: opencode ## Run the end-to-end tests with the real OpenCode.
 	$(call say,End-to-end tests with the real OpenCode)

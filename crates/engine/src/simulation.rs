@@ -7,7 +7,7 @@
 //! [`Tasks::simulated`]: crate::Tasks::simulated
 
 #[cfg(feature = "simulation")]
-use std::{future::Future, pin::Pin, sync::Arc, task::Context, task::Poll};
+use std::{future::Future, pin::Pin, sync::Arc, task::Context, task::Poll, task::Waker};
 
 /// A mistake that an engine can be made to make, to show that it would be found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,14 +23,20 @@ pub enum Flaw {
 /// Decides what chance decides outside a simulation.
 #[cfg(feature = "simulation")]
 pub trait Simulation: Send + Sync + std::fmt::Debug {
-    /// How often a task that was woken lets others go first.
-    fn gives_way(&self) -> u32;
+    /// A number for a task that is about to be spawned.
+    fn new_task(&self) -> u64;
+
+    /// Whether a task that was woken may take a step. If not, it waits for the waker.
+    fn may_run(&self, task: u64, waker: &Waker) -> bool;
+
+    /// A task has ended, or was aborted.
+    fn has_ended(&self, task: u64);
 
     /// A task was spawned. Whoever aborts them all at once does to the engine what a kill does to its process, but for
     /// destructors, which run.
     fn spawned(&self, task: tokio::task::AbortHandle);
 
-    /// A fresh name for a task or a context.
+    /// A fresh name for a task or a context of the protocol.
     fn new_id(&self) -> String;
 
     fn has(&self, flaw: Flaw) -> bool;
@@ -76,34 +82,42 @@ impl Hooks {
         }
     }
 
-    /// The future, run when the simulation wants it.
-    pub(crate) fn shuffled<F: Future>(&self, future: F) -> Shuffled<F> {
-        Shuffled { future: Box::pin(future), simulation: self.simulation.clone(), left: None }
+    /// The future, which takes its steps when the simulation lets it.
+    pub(crate) fn conducted<F: Future>(&self, future: F) -> Conducted<F> {
+        let part = self.simulation.clone().map(|simulation| Part { task: simulation.new_task(), simulation });
+        Conducted { future: Box::pin(future), part }
     }
 }
 
-/// Lets others go first before each time that it runs.
 #[cfg(feature = "simulation")]
-pub(crate) struct Shuffled<F> {
+pub(crate) struct Conducted<F> {
     future: Pin<Box<F>>,
-    simulation: Option<Arc<dyn Simulation>>,
-    /// How often it still gives way. `None`: it has run since it was woken.
-    left: Option<u32>,
+    part: Option<Part>,
+}
+
+/// The place of a task in a simulation.
+#[cfg(feature = "simulation")]
+struct Part {
+    task: u64,
+    simulation: Arc<dyn Simulation>,
 }
 
 #[cfg(feature = "simulation")]
-impl<F: Future> Future for Shuffled<F> {
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.simulation.has_ended(self.task);
+    }
+}
+
+#[cfg(feature = "simulation")]
+impl<F: Future> Future for Conducted<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        if let Some(simulation) = &self.simulation {
-            let left = self.left.unwrap_or_else(|| simulation.gives_way());
-            if left > 0 {
-                self.left = Some(left - 1);
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            self.left = None;
+        if let Some(Part { task, simulation }) = &self.part
+            && !simulation.may_run(*task, context.waker())
+        {
+            return Poll::Pending;
         }
         self.future.as_mut().poll(context)
     }

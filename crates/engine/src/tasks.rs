@@ -39,7 +39,7 @@ impl Tasks {
         let span = tracing::info_span!(parent: None, "task", name);
         let future = self.tracker.track_future(future.instrument(span));
         #[cfg(feature = "simulation")]
-        let future = self.hooks.shuffled(future);
+        let future = self.hooks.conducted(future);
         let spawned = tokio::spawn(future);
         #[cfg(feature = "simulation")]
         self.hooks.spawned(spawned.abort_handle());
