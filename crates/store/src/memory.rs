@@ -11,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, PageCursor, Session, Store, StoredTask, TaskPage, TurnRecord,
+    IdempotencyKey, ListQuery, NewFile, NotedSends, PageCursor, Session, Store, StoredTask, TaskPage,
+    TurnRecord,
 };
 use longshore_model::{
     AskKind, ContextId, Entry, Error, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId, Task,
@@ -60,6 +61,10 @@ impl Store for MemoryStore {
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move { self.kept().create(create) })
+    }
+
+    fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.kept().note_sends(noted) })
     }
 
     fn earlier_send<'a>(
@@ -250,6 +255,19 @@ impl Kept {
             keys.insert(key.digest, create.task, create.at);
         }
         Ok(Created::New)
+    }
+
+    fn note_sends(&mut self, noted: NotedSends) -> Result<()> {
+        let NotedSends { owner, task, keys: new, at } = noted;
+        if self.tasks.get(&task).is_none_or(|row| row.owner != owner) {
+            return Err(Error::task_not_found(task.as_str()));
+        }
+        let keys = self.keys.entry(owner).or_default();
+        for key in new {
+            keys.drop_expired(key.valid_since, rules::EXPIRED_KEYS);
+            keys.insert(key.digest, task.clone(), at);
+        }
+        Ok(())
     }
 
     fn earlier_send(&self, create: &Create) -> Option<Created> {

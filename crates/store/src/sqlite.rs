@@ -19,7 +19,7 @@ use std::path::Path;
 
 use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, Session, Store, StoredTask, TaskPage,
+    IdempotencyKey, ListQuery, NewFile, NotedSends, Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
     AskKind, ContextId, Entry, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId, TaskId,
@@ -92,6 +92,10 @@ impl Store for SqliteStore {
             let new = NewTask::prepare(create)?;
             self.writer.run(move |db| write::create(db, &new)).await
         })
+    }
+
+    fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.writer.run(move |db| write::note_sends(db, &noted)))
     }
 
     fn earlier_send<'a>(

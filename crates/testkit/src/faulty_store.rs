@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, Session, Store, StoredTask, TaskPage,
+    IdempotencyKey, ListQuery, NewFile, NotedSends, Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
     AskKind, ContextId, Entry, Error, ErrorKind, FileId, Interrupt, Principal, RequestId, Result, Seq,
@@ -175,6 +175,10 @@ impl Store for FaultyStore {
             }
             made
         })
+    }
+
+    fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
+        self.inner.note_sends(noted)
     }
 
     fn earlier_send<'a>(

@@ -24,7 +24,10 @@ pub trait Store: Send + Sync + Debug {
     /// bound to the context in the same step.
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>>;
 
-    /// The task that the same send made or joined before.
+    /// Remembers that these sends went to this task, before anything is done with them.
+    fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>>;
+
+    /// The task that the same send made or joined before, or that it was noted to have gone to.
     fn earlier_send<'a>(
         &'a self,
         owner: &'a Principal,
@@ -128,6 +131,15 @@ pub struct ContextPlace {
     /// Fixed by its first task. `None`: it has had none.
     pub directory: Option<String>,
     pub bound: Option<Bound>,
+}
+
+/// Sends that went to a task that was there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotedSends {
+    pub owner: Principal,
+    pub task: TaskId,
+    pub keys: Vec<IdempotencyKey>,
+    pub at: Timestamp,
 }
 
 /// A new task.

@@ -11,7 +11,7 @@ use super::{Engine, Sent, Snapshot};
 use crate::actor::Inbox;
 use crate::answer;
 use crate::joins::Joining;
-use crate::port::{Created, IdempotencyKey, Input, StoredTask};
+use crate::port::{Created, IdempotencyKey, Input, NotedSends, StoredTask};
 
 /// A message that wants to join a task.
 pub(super) struct JoinRequest {
@@ -43,19 +43,33 @@ impl Engine {
         message.context_id = Some(context);
         // The same message again, because its answer got lost: it was taken, and the caller is attached.
         if stored.task.history.contains(&message) {
-            return self.attached(&caller, task, Snapshot { task: stored.task, seq: stored.seq }).await;
+            return self.attached(&caller, task, now(stored)).await;
         }
         if stored.task.parent.is_some() {
             return self.answer_of_sub_agent(caller, stored, message).await;
         }
+        let given_before = self.around.store.earlier_send(&caller, &key).await?.as_ref() == Some(&task);
         let snapshot = match stored.task.status.state {
             TaskState::InputRequired
                 if !stored.open_asks.is_empty() && wishes.delivery != Delivery::Steer =>
             {
-                let open: Vec<&Ask> = stored.open_asks.iter().map(|open| &open.ask).collect();
+                let mut open: Vec<&Ask> = stored.open_asks.iter().map(|open| &open.ask).collect();
+                if given_before {
+                    let Some(same) = self.asked_before(&caller, &key, &open).await? else {
+                        return self.attached(&caller, task, now(stored)).await;
+                    };
+                    open = vec![same];
+                }
                 let (request, answer) = answer::read(&message, &open)?;
+                // Before the agent has it: the gateway may die in between, and the same message again must not become
+                // a prompt, or the answer to something else.
+                let keys = vec![key.of_answer(&request), key];
+                let (owner, at) = (caller.clone(), self.around.clock.now());
+                self.around.store.note_sends(NotedSends { owner, task: task.clone(), keys, at }).await?;
                 self.deliver(&caller, &task, request, answer, Some(message)).await?
             }
+            // It was an answer, to something that is not asked any more.
+            _ if given_before => now(stored),
             TaskState::Working | TaskState::InputRequired if wishes.delivery == Delivery::Reject => {
                 return Err(busy());
             }
@@ -72,6 +86,22 @@ impl Engine {
             _ => return Err(takes_no_message(&stored.task)),
         };
         self.attached(&caller, task, snapshot).await
+    }
+
+    /// The ask that this message was an answer to, if it is still open.
+    async fn asked_before<'a>(
+        &self,
+        caller: &Principal,
+        key: &IdempotencyKey,
+        open: &[&'a Ask],
+    ) -> Result<Option<&'a Ask>> {
+        for ask in open {
+            let key = key.of_answer(&ask.request_id);
+            if self.around.store.earlier_send(caller, &key).await?.is_some() {
+                return Ok(Some(ask));
+            }
+        }
+        Ok(None)
     }
 
     /// A message on the task of a sub-agent can only answer what that one asks.
@@ -134,6 +164,10 @@ impl Engine {
         let Snapshot { task, seq } = self.get(caller, task).await?;
         Ok(task.history.contains(&message).then_some(Snapshot { task, seq }))
     }
+}
+
+fn now(stored: StoredTask) -> Snapshot {
+    Snapshot { task: stored.task, seq: stored.seq }
 }
 
 fn check_session(stored: &StoredTask, named: Option<&SessionId>) -> Result<()> {

@@ -273,6 +273,65 @@ async fn the_same_answer_again_is_attached_and_not_given_twice() {
     assert_eq!(h.agent.log().replied.len(), 1);
 }
 
+/// A gateway that died when the agent had the answer to `per_1` and the log did not, and the next one on the same store.
+async fn dead_at_the_answer(answer: fn(&TaskId) -> SendMessage) -> (Harness, TaskId, StartedTurn) {
+    let mut h = start();
+    let (task, _turn) = asking(&mut h).await;
+    h.agent.replies.hold();
+    let (engine, given) = (h.engine.clone(), answer(&task));
+    let giving = h.tasks.spawn("giving", async move { engine.send(&alice(), given).await.map(drop) });
+    while h.agent.log().replied.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let store = h.stop().await;
+    giving.abort();
+    let mut h = start_with(store, EngineConfig::default());
+    h.engine.recover().await.unwrap();
+    let turn = h.turn().await;
+    (h, task, turn)
+}
+
+#[tokio::test]
+async fn an_answer_that_the_agent_took_before_the_gateway_died_is_no_prompt_when_it_is_sent_again() {
+    let answer = |task: &TaskId| on(task, "answer", Part::text("once"));
+    let (h, task, turn) = dead_at_the_answer(answer).await;
+    turn.report(AgentEvent::AskClosed { request_id: request("per_1"), resolution: Resolution::Elsewhere })
+        .await;
+    while h.task(&task).await.status.state != TaskState::Working {
+        tokio::task::yield_now().await;
+    }
+    let again = h.engine.send(&alice(), answer(&task)).await.unwrap();
+    turn.complete().await;
+    let done = h.engine.settled(&alice(), again.reader).await.unwrap();
+    assert_eq!(done.task.status.state, TaskState::Completed);
+    assert_eq!(done.task.history.len(), 1, "the answer joined as a prompt");
+    assert_eq!(h.agent.log().replied.len(), 0);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_sent_again_answers_nothing_but_what_it_answered() {
+    let answer = |task: &TaskId| on(task, "answer", Part::text("once"));
+    let (h, task, turn) = dead_at_the_answer(answer).await;
+    turn.report(AgentEvent::AskClosed { request_id: request("per_1"), resolution: Resolution::Elsewhere })
+        .await;
+    turn.ask("per_2").await;
+    while h.engine.open_asks(&alice(), AskKind::Permission).await.unwrap()[0].ask.request_id
+        != request("per_2")
+    {
+        tokio::task::yield_now().await;
+    }
+    h.engine.send(&alice(), answer(&task)).await.unwrap();
+    assert_eq!(h.agent.log().replied.len(), 0);
+    // One that the agent never got is given again, also where something else is asked besides.
+    let (h, task, turn) = dead_at_the_answer(answer).await;
+    turn.ask("per_2").await;
+    while h.engine.open_asks(&alice(), AskKind::Permission).await.unwrap().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    h.engine.send(&alice(), answer(&task)).await.unwrap();
+    assert_eq!(h.agent.log().replied, [(request("per_1"), once())]);
+}
+
 #[tokio::test]
 async fn what_a_turn_used_is_told_with_its_end_also_when_it_is_canceled() {
     let used = Usage { input: 7, output: 3, total: 10, ..Usage::default() };

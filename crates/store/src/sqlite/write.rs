@@ -1,6 +1,6 @@
 //! What the writer thread does for each kind of request. The guards come first, then the rows.
 
-use longshore_engine::port::{Appended, Created, IdempotencyKey};
+use longshore_engine::port::{Appended, Created, IdempotencyKey, NotedSends};
 use longshore_model::{ContextId, Error, Principal, Seq, TaskId, TaskState, Timestamp};
 use rusqlite::{Connection, named_params};
 
@@ -124,6 +124,15 @@ pub(super) fn append(db: &Connection, batch: &Batch) -> Outcome<Appended> {
 pub(super) fn probe(db: &Connection) -> Outcome<()> {
     db.prepare_cached("INSERT INTO probes (body) VALUES (zeroblob(?))")?.execute([PROBE_BYTES])?;
     db.prepare_cached("DELETE FROM probes")?.execute([])?;
+    Ok(())
+}
+
+pub(super) fn note_sends(db: &Connection, noted: &NotedSends) -> Outcome<()> {
+    let task = standing(db, noted.task.as_str())?.filter(|task| task.owner == noted.owner);
+    let Some(task) = task else { return Err(Error::task_not_found(noted.task.as_str()).into()) };
+    for key in &noted.keys {
+        put_key(db, &noted.owner, key, task.ordinal, noted.at)?;
+    }
     Ok(())
 }
 
