@@ -30,7 +30,7 @@ pub struct Way {
 pub async fn run(errand: Errand, way: &Way) -> Record {
     let wire = Wire::new(&way.base, &way.token, errand.speaker, errand.answering);
     let rng = StdRng::seed_from_u64(errand.seed);
-    let session = Session { wire, rng, answered: None, record: Record::new(errand), ask: None };
+    let session = Session { wire, rng, state: None, record: Record::new(errand), ask: None };
     session.run(way.deadline).await
 }
 
@@ -63,8 +63,8 @@ struct Session {
     record: Record,
     /// The place of the ask that waits for this client's answer, and its request, if it is shown.
     ask: Option<(u64, Option<String>)>,
-    /// The place of the last ask that was answered.
-    answered: Option<u64>,
+    /// The last state that was told.
+    state: Option<TaskState>,
 }
 
 impl Session {
@@ -141,12 +141,9 @@ impl Session {
                     self.take(frame);
                 }
                 Next::End { told_to_return } => {
-                    if !self.record.ended && self.ask.is_none() && !told_to_return {
-                        // An ask that was answered meanwhile may be what closed it.
-                        let at_ask = self.record.frames.last().and_then(Frame::seq) == self.answered;
-                        if !at_ask {
-                            self.surprise("a stream that ends before the task does".to_owned());
-                        }
+                    let asks = self.state == Some(TaskState::InputRequired);
+                    if !self.record.ended && !asks && !told_to_return {
+                        self.surprise("a stream that ends before the task does".to_owned());
                     }
                     return Ok(());
                 }
@@ -183,7 +180,10 @@ impl Session {
                 self.surprise(what);
             }
         }
-        match speaker::state(&event) {
+        let state = speaker::state(&event);
+        match state {
+            // Other news of a task that asks, such as a new title, tell the same state again.
+            Some(TaskState::InputRequired) if self.state == state => {}
             Some(TaskState::InputRequired) => {
                 self.record.asked += 1;
                 self.ask = Some((frame.seq().unwrap_or_default(), request(&frame.json)));
@@ -194,6 +194,7 @@ impl Session {
             }
             None => {}
         }
+        self.state = state.or(self.state);
         self.record.frames.push(frame);
     }
 
@@ -228,7 +229,6 @@ impl Session {
             }
         };
         if done {
-            self.answered = Some(place);
             self.ask = None;
         }
         done

@@ -50,7 +50,7 @@ impl Plan {
 
     /// Nothing but deaths at one fail point.
     pub fn at_point(seed: u64, point: &'static str) -> Self {
-        let (storm, points) = (Duration::from_secs(3), vec![point]);
+        let (storm, points) = (Duration::from_secs(4), vec![point]);
         Self { seed, storm, lanes: 3, breaks: false, points, kills_at_random: false, agent_kills: 0 }
     }
 
@@ -98,6 +98,8 @@ pub struct Report {
     pub agent_side: Counts,
     pub records: Vec<Record>,
     pub verdict: Verdict,
+    /// Everything that is known, where something was found.
+    pub evidence: Option<String>,
     pub took: Duration,
 }
 
@@ -123,7 +125,13 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     for record in records {
         testimonies.push(testimony(record, &direct).await);
     }
-    let verdict = checker::check(&testimonies, &world.upstream(&testimonies).await?);
+    let upstream = world.upstream(&testimonies).await?;
+    let verdict = checker::check(&testimonies, &upstream);
+    let evidence = (!verdict.findings.is_empty()).then(|| {
+        let findings: Vec<String> = verdict.findings.iter().map(ToString::to_string).collect();
+        let log = world.log();
+        format!("{findings:#?}\n\n{upstream:#?}\n\n{testimonies:#?}\n\n{log}")
+    });
     let (client_side, agent_side) = world.counts();
     world.end().await?;
     Ok(Report {
@@ -135,6 +143,7 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
         agent_side,
         records: testimonies.into_iter().map(|testimony| testimony.record).collect(),
         verdict,
+        evidence,
         took: began.elapsed(),
     })
 }
