@@ -12,6 +12,7 @@ mod asks;
 mod child;
 mod children;
 mod config;
+mod damaged;
 pub mod fail_point;
 mod files;
 mod idempotency;

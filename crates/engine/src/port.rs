@@ -10,7 +10,7 @@ pub use agent::{
 };
 pub use clock::{Clock, SystemClock};
 pub use store::{
-    Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, FileFacts, Head,
+    Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, EndTask, FileFacts, Head,
     IdempotencyKey, ListQuery, NewFile, NotedSends, PageCursor, READ_BYTES, Store, StoredTask, TaskPage,
     TurnRecord,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use longshore_model::{Result, TaskState};
+use longshore_model::{ErrorKind, Result, TaskState};
 
 use crate::actor::{Begun, Ownership};
 use crate::asks::AskNews;
@@ -20,6 +20,7 @@ impl Engine {
     /// A task that was waiting goes on waiting. A task whose prompt may have been sent is looked up at the agent
     /// and goes on from where its log ends; it is never prompted again.
     pub async fn recover(&self) -> Result<usize> {
+        self.end_damaged().await;
         let unfinished = self.around().store.unfinished().await?;
         let count = unfinished.len();
         let (mut roots, below): (Vec<_>, Vec<_>) =
@@ -90,7 +91,11 @@ impl Engine {
     /// The gateway stopped between the end of a turn and that of its sub-agent.
     async fn end_orphan(&self, child: StoredTask) -> Result<()> {
         let Some(parent) = child.task.parent.clone() else { return Ok(()) };
-        let root = self.around().store.get(&child.owner, &parent.root).await?;
+        let root = match self.around().store.get(&child.owner, &parent.root).await {
+            // It is damaged, and could not be ended above. One task must not keep the gateway from starting.
+            Err(error) if error.kind() == ErrorKind::Internal => None,
+            root => root?,
+        };
         let state = root.map_or(TaskState::Failed, |root| root.task.status.state);
         if let Some(news) = children::own(self.around(), "", child) {
             // The queue is new, and its reader ends with this.

@@ -9,6 +9,7 @@ mod list;
 mod read;
 mod reader;
 mod record;
+mod salvage;
 mod schema;
 mod worker;
 mod write;
@@ -18,11 +19,12 @@ use std::fmt;
 use std::path::Path;
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
+    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, FileFacts, Head,
     IdempotencyKey, ListQuery, NewFile, NotedSends, Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
     AskKind, ContextId, Entry, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId, TaskId,
+    Timestamp,
 };
 
 pub use self::backup::{Backup, backup};
@@ -185,6 +187,17 @@ impl Store for SqliteStore {
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
         Box::pin(self.whole.run(read::unfinished))
+    }
+
+    fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {
+        Box::pin(async move {
+            // Nearly always there is none, and then nothing is written.
+            let damaged = self.whole.run(|db| Ok(read::unreadable(db)?.len())).await?;
+            if damaged == 0 {
+                return Ok(Vec::new());
+            }
+            self.writer.run(move |db| salvage::end_damaged(db, at, &end)).await
+        })
     }
 
     fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {

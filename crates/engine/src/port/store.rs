@@ -88,6 +88,13 @@ pub trait Store: Send + Sync + Debug {
     /// gateway.
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>>;
 
+    /// Ends every task that [`Store::unfinished`] leaves out because it is damaged, and gives which: `end` makes the last
+    /// event for what is left of one. For the start of the gateway. Not for a store that cannot be damaged.
+    fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {
+        let _ = (at, end);
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
     /// Keeps a file for a task. One of the same id, which is the same file, changes nothing.
     fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>>;
 
@@ -105,6 +112,9 @@ pub trait Store: Send + Sync + Debug {
     /// Whether the store could be read and written now. It is really asked, by a write of which nothing stays.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
 }
+
+/// Makes the event that ends a task.
+pub type EndTask = Box<dyn Fn(&Task) -> TaskEvent + Send + Sync>;
 
 /// A file to be kept.
 #[derive(Clone, Debug)]

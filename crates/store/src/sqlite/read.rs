@@ -71,6 +71,49 @@ pub(super) fn unfinished(db: &Connection) -> Outcome<Vec<StoredTask>> {
     whole_ones(db, statement.query([])?)
 }
 
+/// An unfinished task that cannot be read.
+pub(super) struct Unreadable {
+    pub(super) ordinal: i64,
+    pub(super) id: String,
+    pub(super) context: String,
+    pub(super) head: i64,
+    pub(super) snapshot_seq: i64,
+    summary: Vec<u8>,
+    artifacts: Vec<u8>,
+}
+
+impl Unreadable {
+    /// The task as of its snapshot, if that is sound.
+    pub(super) fn snapshot(&self) -> Option<Task> {
+        let mut task: Task = serde_json::from_slice(&self.summary).ok()?;
+        task.artifacts = serde_json::from_slice(&self.artifacts).ok()?;
+        Some(task)
+    }
+}
+
+/// Every unfinished task that [`unfinished`] leaves out.
+pub(super) fn unreadable(db: &Connection) -> Outcome<Vec<Unreadable>> {
+    let mut statement = db.prepare_cached(&select_unfinished())?;
+    let mut context = db.prepare_cached("SELECT context FROM tasks WHERE ordinal = ?")?;
+    let (mut rows, mut found) = (statement.query([])?, Vec::new());
+    while let Some(row) = rows.next()? {
+        match stored(db, row) {
+            Ok(_) => {}
+            Err(Fault(error)) if error.kind() == ErrorKind::Internal => found.push(Unreadable {
+                ordinal: row.get(0)?,
+                id: row.get(1)?,
+                context: context.query_row([row.get::<_, i64>(0)?], |row| row.get(0))?,
+                head: row.get(3)?,
+                snapshot_seq: row.get(8)?,
+                summary: row.get_ref(9)?.as_bytes()?.to_owned(),
+                artifacts: row.get_ref(10)?.as_bytes()?.to_owned(),
+            }),
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(found)
+}
+
 /// One damaged task must not keep its root from going on.
 pub(super) fn children(db: &Connection, root: &TaskId) -> Outcome<Vec<StoredTask>> {
     let mut statement = db.prepare_cached(&select_children())?;

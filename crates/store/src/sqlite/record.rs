@@ -101,7 +101,7 @@ pub(super) struct EventText {
 }
 
 impl EventText {
-    fn of(event: &TaskEvent) -> Result<Self> {
+    pub(super) fn of(event: &TaskEvent) -> Result<Self> {
         let kind = match event {
             TaskEvent::Submitted { .. } => "submitted",
             TaskEvent::Status(_) => "status",
@@ -152,7 +152,7 @@ pub(super) struct SnapshotText {
 }
 
 impl SnapshotText {
-    fn of(task: &Task) -> Result<Self> {
+    pub(super) fn of(task: &Task) -> Result<Self> {
         let Task {
             id,
             context_id,

@@ -224,7 +224,13 @@ fn standing(db: &Connection, id: &str) -> Outcome<Option<Standing>> {
     }))
 }
 
-fn insert_event(db: &Connection, task: i64, seq: Seq, at: Timestamp, event: &EventText) -> Outcome<()> {
+pub(super) fn insert_event(
+    db: &Connection,
+    task: i64,
+    seq: Seq,
+    at: Timestamp,
+    event: &EventText,
+) -> Outcome<()> {
     db.prepare_cached(
         "INSERT INTO events (task, seq, at, kind, body) VALUES (:task, :seq, :at, :kind, :body)",
     )?
@@ -238,7 +244,7 @@ fn insert_event(db: &Connection, task: i64, seq: Seq, at: Timestamp, event: &Eve
     Ok(())
 }
 
-fn put_snapshot(db: &Connection, task: i64, seq: Seq, snapshot: &SnapshotText) -> Outcome<()> {
+pub(super) fn put_snapshot(db: &Connection, task: i64, seq: Seq, snapshot: &SnapshotText) -> Outcome<()> {
     db.prepare_cached(
         "INSERT OR REPLACE INTO snapshots (task, seq, summary, artifacts) VALUES (:task, :seq, :summary, :artifacts)",
     )?
