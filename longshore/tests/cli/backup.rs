@@ -1,5 +1,7 @@
 //! `longshore backup` as a user meets it. What a copy holds that is taken while turns stream is shown in `store_faults`.
 
+#![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
+
 use std::path::Path;
 
 use rustix::process::Signal;

@@ -1,6 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
+use longshore_engine::Tasks;
 use longshore_engine::port::{Append, Appended, Store};
 use longshore_model::{Seq, TaskEvent, TaskState};
 use longshore_testkit::store_suite::make::{
@@ -26,7 +27,7 @@ impl Bench {
         let working = append("t", 1, vec![status(TaskState::Working, 2), chunk("x")]);
         store.append(Append { turn: Some(turn("ses", "msg")), ..working }).await.unwrap();
         store.append(asking("t", 3, vec![opens(&interrupt("t", "r"))])).await.unwrap();
-        store.put_file(file("t", "f", &[7; 600_000])).await.unwrap();
+        store.put_file(file("t", "f", &vec![7; 600_000])).await.unwrap();
         Self { directory, store: Arc::new(store) }
     }
 
@@ -83,8 +84,8 @@ async fn a_backup_holds_everything_and_is_a_store() {
 async fn a_backup_has_what_was_written_before_it_began_and_no_half_of_anything() {
     let bench = Bench::new().await;
     let store = bench.store.clone();
-    let (told, mut heard) = tokio::sync::watch::channel(4_u64);
-    let writing = tokio::spawn(async move {
+    let (told, mut acknowledged) = tokio::sync::watch::channel(4_u64);
+    let writing = Tasks::new().spawn("writing", async move {
         // In pairs: one without the other would be half of an append.
         for place in 0.. {
             let head = 4 + place * 2;
@@ -97,15 +98,15 @@ async fn a_backup_has_what_was_written_before_it_began_and_no_half_of_anything()
     let mut heads = Vec::new();
     for place in 0..12 {
         // Something is written between any two.
-        heard.changed().await.unwrap();
-        let acknowledged = *heard.borrow_and_update();
+        acknowledged.changed().await.unwrap();
+        let before = *acknowledged.borrow_and_update();
         let (from, to) = (bench.from(), bench.to(&format!("copy-{place}.db")));
         let facts = tokio::task::spawn_blocking({
             let to = to.clone();
             move || backup(&from, &to).unwrap()
         });
         let facts = facts.await.unwrap();
-        assert!(facts.events >= acknowledged, "{facts:?} lacks some of {acknowledged}");
+        assert!(facts.events >= before, "{facts:?} lacks some of {before}");
 
         let copy: Arc<dyn Store> = Arc::new(SqliteStore::open(&to, Durability::Process).unwrap());
         let events = log(&copy).await;
@@ -115,7 +116,7 @@ async fn a_backup_has_what_was_written_before_it_began_and_no_half_of_anything()
         assert_eq!((stored.seq.0, stored.task), (facts.events, folded(&task_id("t"), &events)));
         heads.push(events);
     }
-    drop(heard);
+    drop(acknowledged);
     writing.await.unwrap();
     let whole = log(&bench.store).await;
     for events in heads {

@@ -1,6 +1,6 @@
 use longshore_engine::port::{Appended, Bound, ContextPlace, Create, Created, ListQuery, Store};
 use longshore_model::{
-    AskKind, BlockKind, Closed, OutputModes, PartContent, Resolution, Seq, TaskState, Timestamp,
+    AskKind, BlockKind, Closed, OutputModes, PartContent, PromptId, Resolution, Seq, TaskState, Timestamp,
 };
 use longshore_testkit::store_suite::make::{
     ada, asking, child, closes, context_id, create, create_in, everything, file, folded, interrupt, opens,
@@ -334,14 +334,14 @@ async fn a_file_of_the_third_schema_is_taken_over_with_what_it_holds() {
     let store = SqliteStore::open(&path, Durability::Process).unwrap();
     let unfinished = store.unfinished().await.unwrap();
     let [works, below] = unfinished.as_slice() else { panic!("{unfinished:?}") };
-    let joined = works.turn.as_ref().map(|turn| turn.joined.iter().map(|prompt| prompt.as_str()).collect());
+    let joined = works.turn.as_ref().map(|turn| turn.joined.iter().map(PromptId::as_str).collect());
     assert_eq!(
         (works.seq, works.task.status.state, joined),
         (Seq(2), TaskState::Working, Some(vec!["more"]))
     );
     let parent = below.task.parent.as_ref().map(|parent| parent.root.as_str());
     assert_eq!((below.task.id.as_str(), parent), ("below", Some("works")));
-    assert_eq!(store.children(&task_id("works")).await.unwrap(), [below.clone()]);
+    assert_eq!(store.children(&task_id("works")).await.unwrap(), std::slice::from_ref(below));
     let head = store.head(&ada(), &task_id("works")).await.unwrap().unwrap();
     assert!(!head.output.is_unrestricted());
     let bytes = async |id: &str| store.read_file(&file("works", id, b"").id, 0, 9).await.unwrap();
