@@ -11,6 +11,7 @@ mod reader;
 mod record;
 mod salvage;
 mod schema;
+mod switch;
 mod worker;
 mod write;
 mod writer;
@@ -79,6 +80,12 @@ impl SqliteStore {
         let whole = Reader::start("store-whole", schema::open_reader(path)?)?;
         let lists = Reader::start("store-lists", schema::open_reader(path)?)?;
         Ok(Self { quick, whole, lists, writer })
+    }
+
+    /// From now on SQLite refuses what is to be written, as it does for a file that is read-only; or no longer.
+    #[cfg(feature = "simulation")]
+    pub fn turn_read_only(&self, is_read_only: bool) {
+        self.writer.switch.turn(is_read_only);
     }
 }
 

@@ -10,16 +10,26 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::fault::{self, Outcome};
+use super::switch::Switch;
 use super::worker::Worker;
 
 /// Requests in one transaction. What is beyond waits for the next one, so that no answer waits for a long group.
 const GROUP: usize = 256;
 
-pub(super) struct Writer(Worker<Box<dyn Job>>);
+pub(super) struct Writer {
+    worker: Worker<Box<dyn Job>>,
+    #[cfg(feature = "simulation")]
+    pub(super) switch: Switch,
+}
 
 impl Writer {
     pub(super) fn start(db: Connection) -> Result<Self> {
-        Ok(Self(Worker::start("store-writer", move |waiting| serve(&db, waiting))?))
+        let switch = Switch::default();
+        Ok(Self {
+            #[cfg(feature = "simulation")]
+            switch: switch.clone(),
+            worker: Worker::start("store-writer", move |waiting| serve(&db, &switch, waiting))?,
+        })
     }
 
     /// Runs `work` on the thread and returns when it is durable.
@@ -33,13 +43,14 @@ impl Writer {
     {
         let (answer, answered) = oneshot::channel();
         let job = Request { work: Some(work), outcome: None, answer };
-        self.0.ask(Box::new(job), answered).await
+        self.worker.ask(Box::new(job), answered).await
     }
 }
 
-fn serve(db: &Connection, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
+fn serve(db: &Connection, switch: &Switch, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
     let mut group = Vec::with_capacity(GROUP);
     while waiting.blocking_recv_many(&mut group, GROUP) > 0 {
+        switch.apply(db);
         let fate = commit_group(db, &mut group);
         for job in group.drain(..) {
             job.answer(fate.as_ref().err());
