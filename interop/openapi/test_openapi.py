@@ -151,7 +151,7 @@ def test_nor_do_callers_of_a_deployment_with_everything_configured(full, tmp_pat
         certain=open_asks(full, told),
         waiting=WAITING,
         phases='examples,fuzzing',
-        examples=8,
+        examples=6,
     )
     seen = generator.run(tmp_path, wanted)
     given = {answer['method'] for answer in seen if answer['is_result']}
