@@ -26,8 +26,11 @@ const AT_WORK: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
 
-/// What the agent does for messages whose id starts so. The first that fits counts; other messages are answered at once.
-const SCENARIOS: &[(&str, fn() -> Act)] = &[
+/// How the id of a message starts, and what the agent does for it.
+type Scenario = (&'static str, fn() -> Act);
+
+/// The first that fits counts; other messages are answered at once.
+const SCENARIOS: &[Scenario] = &[
     // The kit for 1.0 documents its scenarios.
     ("tck-complete-task", || Act::End(Turn::new().text("Hello from TCK", 1))),
     ("tck-artifact-text", || Act::End(Turn::new().text("Generated text content", 1))),
