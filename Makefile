@@ -17,6 +17,7 @@ TOOLS := $(CURDIR)/.tools
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 VENV_PYTHON := $(TOOLS)/venv/bin/python
 VENV03_PYTHON := $(TOOLS)/venv03/bin/python
+VENV_OPENAPI_PYTHON := $(TOOLS)/venv-openapi/bin/python
 CARGO_DENY_VERSION := 0.20.2
 # One that is installed on the machine is used; otherwise it is built once, under .tools/.
 CARGO_DENY := $(or $(shell command -v cargo-deny 2>/dev/null),$(TOOLS)/cargo/bin/cargo-deny)
@@ -48,11 +49,12 @@ run: opencode ## Build, install the pinned OpenCode, and serve a demo agent for 
 
 # The runner whose summary CI reads comes last.
 .PHONY: test
-test: ## Install what the tests need and run all of them: lint, deny, rust-test, interop.
+test: ## Install what the tests need and run all of them: lint, deny, rust-test, openapi, interop.
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory deny
 	@$(MAKE) --no-print-directory doc-test
 	@$(MAKE) --no-print-directory rust-test
+	@$(MAKE) --no-print-directory openapi
 	@$(MAKE) --no-print-directory interop
 
 .PHONY: lint
@@ -111,6 +113,13 @@ else
 	cargo test --workspace --locked --test 'e2e*' --test 'interop*' -- --test-threads=2
 endif
 
+.PHONY: openapi
+openapi: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore
+openapi: python ## Validate the OpenAPI document, and look for answers outside of it with generated requests.
+	cargo test --workspace --locked --no-run --quiet
+	$(call say,The OpenAPI document and requests that are generated from it)
+	$(VENV_OPENAPI_PYTHON) -m pytest interop/openapi
+
 .PHONY: interop
 interop: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore
 interop: opencode python node-clients ## Run the tests with the official A2A clients of both lines: Python, JavaScript.
@@ -141,7 +150,7 @@ opencode: ## Install the pinned OpenCode and its rg under .tools/.
 	@tools/install-opencode.sh
 
 .PHONY: python
-python: ## Install the official A2A clients for Python and pytest under .tools/.
+python: ## Install the official A2A clients for Python, schemathesis and pytest under .tools/.
 	@tools/install-python.sh
 
 .PHONY: node-clients

@@ -1,11 +1,13 @@
 #!/bin/sh
-# Makes the Python environments of the interop tests: an official A2A SDK and pytest, pinned, under .tools/.
+# Makes the Python environments of the tests: the official A2A SDKs, what reads the OpenAPI document, and pytest, pinned,
+# under .tools/.
 #
 #   tools/install-python.sh           called by `make test`, from anywhere; no arguments
 #
-# Afterwards .tools/venv/bin/python has what tools/python/requirements-interop.txt names, and .tools/venv03/bin/python
-# what requirements-interop03.txt names: the SDKs of A2A 1.0 and 0.3 do not fit into one environment. What is already
-# exactly that is left alone, without a word. PYTHON chooses the interpreter (python3 otherwise).
+# Afterwards .tools/venv/bin/python has what tools/python/requirements-interop.txt names, .tools/venv03/bin/python
+# what requirements-interop03.txt names (the SDKs of A2A 1.0 and 0.3 do not fit into one environment), and
+# .tools/venv-openapi/bin/python what requirements-openapi.txt names. What is already exactly that is left alone, without
+# a word. PYTHON chooses the interpreter (python3 otherwise).
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -16,7 +18,7 @@ fail() {
     exit 1
 }
 
-# install name-under-.tools name-under-tools/python
+# install name-under-.tools name-under-tools/python package-that-it-is-for
 install() {
     venv=$root/.tools/$1
     requirements=$root/tools/python/$2
@@ -27,10 +29,10 @@ install() {
     fi
 
     command -v "$python" >/dev/null 2>&1 || fail "$python is not on the PATH; the interop tests need Python 3.10 or newer (set PYTHON to its name)"
-    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail "$python is older than 3.10, which the A2A SDK needs (set PYTHON to a newer one)"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail "$python is older than 3.10, which the A2A SDKs need (set PYTHON to a newer one)"
 
-    sdk=$(sed -n 's/^a2a-sdk[^=]*==\([^ ]*\).*/\1/p' "$requirements")
-    echo "installing the A2A SDK $sdk for Python and pytest under .tools/$1 ($("$python" --version 2>&1)) ..."
+    version=$(sed -n "s/^$3[^=]*==\([^ ]*\).*/\1/p" "$requirements")
+    echo "installing $3 $version for Python and pytest under .tools/$1 ($("$python" --version 2>&1)) ..."
     rm -rf "$venv"
     mkdir -p "$root/.tools"
     "$python" -m venv "$venv" || fail "cannot make a virtual environment (on Debian: install python3-venv)"
@@ -42,5 +44,6 @@ install() {
     cp "$requirements" "$stamp"
 }
 
-install venv requirements-interop.txt
-install venv03 requirements-interop03.txt
+install venv requirements-interop.txt a2a-sdk
+install venv03 requirements-interop03.txt a2a-sdk
+install venv-openapi requirements-openapi.txt schemathesis

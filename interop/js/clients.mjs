@@ -38,6 +38,9 @@ async function* map(stream, change) {
 // Over REST of 0.3 both clients read `append` and then leave it out of what they give: each update looks whole.
 const losesAppend = (binding) => binding === 'HTTP+JSON';
 
+// Over JSON-RPC of 0.3 both clients put what a stream refuses into an error of their own.
+const streamRefused = (binding) => binding === 'JSONRPC' && /SSE event contained an error: .* \(Code: -32001\)/;
+
 function version1() {
   const types = require('a2a-v1');
   const errors = require('a2a-v1/errors');
@@ -81,6 +84,7 @@ function version1Legacy() {
     old: true,
     lists: false,
     losesAppend,
+    streamRefused,
     connect: (gateway, binding, options) => line.connect(gateway, binding, { ...options, path, legacy: true }),
   };
 }
@@ -108,8 +112,7 @@ function version03() {
     kind: (said) => kinds[said.kind],
     value: (said) => said,
     refused: (name) => (error) => error instanceof sdk[name],
-    // It looks for a stream before it looks for an error in the body.
-    streamRefused: (binding) => binding === 'JSONRPC' && /Expected 'text\/event-stream'/,
+    streamRefused,
   };
 }
 

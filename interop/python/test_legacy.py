@@ -48,7 +48,9 @@ async def test_a_stream_folds_into_the_task(connect):
     folded = fold(await gather(client.send_message(ask('scn:reason rn=2 n=2 text="thought through"'))))
     stored = await client.get_task(GetTaskRequest(id=folded.id))
     assert [text for _, text in texts(stored)] == ['Thought 1 of 2. Thought 2 of 2. thought through']
-    assert (texts(folded), folded.status) == (texts(stored), stored.status)
+    assert (texts(folded), folded.status.state) == (texts(stored), stored.status.state)
+    # Clients of 0.3 look for the answer in the status of the task. The stream has told it.
+    assert [part.text for part in stored.status.message.parts] == ['thought through']
 
 
 async def test_an_ask_is_answered_by_a_plain_message(connect):

@@ -150,9 +150,16 @@ impl Dispatcher {
             Ok(Outcome::Events(opened)) => {
                 reply::events(sse::frames(*opened, Envelope::rpc(shape.line, id), self.streams.clone()))
             }
+            Err(error) if shape.rules().refuses_in_stream && streams(shape.line, &call.method) => {
+                reply::events(sse::refused(&Envelope::rpc(shape.line, id), &error))
+            }
             Err(error) => shape.refuse(&id, headers, &error),
         }
     }
+}
+
+fn streams(line: Line, method: &str) -> bool {
+    matches!(known(line, method), Some(Method::SendStreamingMessage | Method::SubscribeToTask))
 }
 
 fn wanted(line: Line, method: &str, params: &str, activated: Activated) -> Result<Wanted> {

@@ -31,6 +31,9 @@ pub(crate) struct Rules {
     pub(crate) closes_at_ask: bool,
     /// Operations may be called without an id, and are then done in silence. Else only methods of extensions may.
     pub(crate) notifies_operations: bool,
+    /// A JSON-RPC method that streams tells why it cannot begin as the one event of its stream: clients look for a stream
+    /// before they look for an error. Else that is told as any other error.
+    pub(crate) refuses_in_stream: bool,
     /// How a REST answer is labelled.
     pub(crate) media: fn(&HeaderMap) -> Media,
     pub(crate) errors: Errors,
@@ -51,6 +54,7 @@ const V1: Rules = Rules {
     cancels_again: false,
     closes_at_ask: true,
     notifies_operations: true,
+    refuses_in_stream: false,
     media: Media::of_answer,
     errors: Errors {
         status: |kind| v1::error::row(kind).http,
@@ -65,6 +69,7 @@ const V03: Rules = Rules {
     cancels_again: true,
     closes_at_ask: false,
     notifies_operations: false,
+    refuses_in_stream: true,
     media: |_| Media::Json,
     errors: Errors {
         status: |kind| v03::error::row(kind).http,

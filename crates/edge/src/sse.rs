@@ -110,6 +110,21 @@ impl Envelope {
         let after = before.split_off(before.len() - 1);
         Self { errors: &Rules::of(line).errors, around: Around::Rpc { id, before, after } }
     }
+
+    /// The last event of a stream that fails. It has no id, so a client that comes back goes on from the event before.
+    fn failure(&self, error: &Error) -> Bytes {
+        reply::log(error, "stream");
+        let (event, json) = match &self.around {
+            Around::Nothing => (&b"event: error\n"[..], (self.errors.rest)(error)),
+            Around::Rpc { id, .. } => (&b""[..], (self.errors.rpc)(id, error)),
+        };
+        let mut frame = BytesMut::new();
+        debug_assert!(is_one_line(&json), "{json:?}");
+        for piece in [event, b"data: ", &json, b"\n\n"] {
+            frame.put_slice(piece);
+        }
+        frame.freeze()
+    }
 }
 
 /// What all streams of a gateway have in common.
@@ -119,6 +134,11 @@ pub(crate) struct StreamSettings {
     pub(crate) keep_alive: Duration,
     /// The gateway stops: streams end, and their clients come back to its successor.
     pub(crate) closing: CancellationToken,
+}
+
+/// A stream that cannot begin.
+pub(crate) fn refused(envelope: &Envelope, error: &Error) -> BoxStream<'static, Bytes> {
+    stream::iter([envelope.failure(error)]).boxed()
 }
 
 pub(crate) fn frames<S: Source>(
@@ -170,7 +190,7 @@ impl<S: Source> Streaming<S> {
             match self.is_done().await {
                 Ok(false) => {}
                 Ok(true) => return None,
-                Err(error) => return Some((self.failure(&error), false)),
+                Err(error) => return Some((self.envelope.failure(&error), false)),
             }
             if self.settings.closing.is_cancelled() {
                 return Some((Bytes::from_static(COME_BACK), false));
@@ -185,7 +205,7 @@ impl<S: Source> Streaming<S> {
                 pulled = self.source.next() => match pulled {
                     Ok(Some(events)) => self.take(events),
                     Ok(None) => return None,
-                    Err(error) => return Some((self.failure(&error), false)),
+                    Err(error) => return Some((self.envelope.failure(&error), false)),
                 },
                 () = self.settings.closing.cancelled() => {}
                 () = silence.as_mut() => {}
@@ -220,22 +240,6 @@ impl<S: Source> Streaming<S> {
             self.pending.pop_front();
         }
         batch.freeze()
-    }
-
-    /// A failure after the stream began. It has no id, so a client that comes back goes on from the last event.
-    fn failure(&self, error: &Error) -> Bytes {
-        reply::log(error, "stream");
-        let Envelope { errors, around } = &self.envelope;
-        let (event, json) = match around {
-            Around::Nothing => (&b"event: error\n"[..], (errors.rest)(error)),
-            Around::Rpc { id, .. } => (&b""[..], (errors.rpc)(id, error)),
-        };
-        let mut frame = BytesMut::new();
-        debug_assert!(is_one_line(&json), "{json:?}");
-        for piece in [event, b"data: ", &json, b"\n\n"] {
-            frame.put_slice(piece);
-        }
-        frame.freeze()
     }
 }
 

@@ -19,27 +19,58 @@ use tokio::sync::watch;
 /// How long the kits want a task to run that they subscribe to: twice their default `TCK_STREAMING_TIMEOUT`, and a bit.
 const LONG: Duration = Duration::from_secs(5);
 
+/// Long enough that a kit which has sent a message without waiting for its end sees the task at work.
+const AT_WORK: Duration = Duration::from_secs(1);
+
 /// A message that the gateway does not show by then will not come.
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
 
-/// What the agent does for messages whose id starts so. The first that fits counts.
-const SCENARIOS: &[(&str, fn() -> Turn)] = &[
-    ("tck-complete-task", || Turn::new().text("Hello from TCK", 1)),
-    ("tck-artifact-text", || Turn::new().text("Generated text content", 1)),
-    ("tck-artifact-file", file),
-    ("tck-artifact-data", || Turn::new().text(r#"{"key": "value", "count": 42}"#, 1)),
-    ("tck-message-response", || Turn::new().text("Direct message response", 1)),
-    ("tck-input-required", || Turn::new().question("What else is needed?")),
-    ("tck-reject-task", || Turn::new().error("UnknownError", &json!({"message": "rejected"}))),
-    ("tck-stream-artifact-file", file),
-    ("tck-stream-artifact-chunked", || Turn::new().deltas(["chunk-1 ".to_owned(), "chunk-2".to_owned()])),
-    ("tck-stream", || Turn::new().text("Stream hello from TCK", 2)),
-    ("test-resubscribe-message-id", || Turn::new().text("Still at it. ", 1).pause(LONG).text("Done.", 1)),
+/// How the id of a message starts, and what the agent does for it.
+type Scenario = (&'static str, fn() -> Act);
+
+/// The first that fits counts; other messages are answered at once.
+const SCENARIOS: &[Scenario] = &[
+    // The kit for 1.0 documents its scenarios.
+    ("tck-complete-task", || Act::End(Turn::new().text("Hello from TCK", 1))),
+    ("tck-artifact-text", || Act::End(Turn::new().text("Generated text content", 1))),
+    ("tck-artifact-file", || Act::End(file())),
+    ("tck-artifact-data", || Act::End(Turn::new().text(r#"{"key": "value", "count": 42}"#, 1))),
+    ("tck-message-response", || Act::End(Turn::new().text("Direct message response", 1))),
+    ("tck-input-required", || Act::Ask(Turn::new())),
+    ("tck-reject-task", || Act::End(Turn::new().error("UnknownError", &json!({"message": "rejected"})))),
+    ("tck-stream-artifact-file", || Act::End(file())),
+    ("tck-stream-artifact-chunked", || {
+        Act::End(Turn::new().deltas(["chunk-1 ".to_owned(), "chunk-2".to_owned()]))
+    }),
+    ("tck-stream", || Act::End(Turn::new().text("Stream hello from TCK", 2))),
+    // Both kits.
+    ("test-resubscribe-message-id", || {
+        Act::End(Turn::new().text("Still at it. ", 1).pause(LONG).text("Done.", 1))
+    }),
+    // The kit for 0.3 documents only that one. These tasks it wants to find at work, to continue, or to cancel.
+    ("test-state-message-id", || Act::Ask(Turn::new().pause(AT_WORK))),
+    ("test-message-id", || Act::Ask(Turn::new())),
+    ("text-message-id", || Act::Ask(Turn::new())),
+    ("test-history", || Act::Ask(Turn::new())),
+    ("test-update", || Act::Ask(Turn::new())),
+    ("test-resilience-message-id", || Act::Ask(Turn::new())),
+    ("test-sdk-message-id", || Act::Ask(Turn::new())),
+    ("sdk-test-msg", || Act::Ask(Turn::new())),
+    ("test-cancel", || Act::Ask(Turn::new())),
+    ("cancel-test", || Act::Ask(Turn::new())),
+    ("mapping-test", || Act::Ask(Turn::new())),
+    ("equivalence", || Act::Ask(Turn::new())),
 ];
 
-/// The scenarios that end with a question: the message that answers it names the next one.
-const ASKING: &[&str] = &["tck-input-required"];
+/// How a scenario ends.
+#[derive(Debug)]
+enum Act {
+    /// With the turn.
+    End(Turn),
+    /// With a question. The message that answers it names the next scenario.
+    Ask(Turn),
+}
 
 fn file() -> Turn {
     let read = Tool::new("read", json!({"filePath": "output.txt"}), "Read it.");
@@ -152,11 +183,15 @@ fn act(gateway: &Arc<Gateway>, task: Option<Value>) -> Turn {
     };
     let message = messages(&task).next_back().map(|message| text(&message["messageId"])).unwrap_or_default();
     let scenario = SCENARIOS.iter().find(|(prefix, _)| message.starts_with(prefix));
-    let turn = scenario.map_or_else(|| Turn::new().text("Done.", 1), |(_, play)| play());
-    if scenario.is_some_and(|(prefix, _)| ASKING.contains(prefix)) {
-        return turn.then(go_on(gateway, text(&task["id"]).to_owned(), messages(&task).count()));
+    match scenario.map(|(_, act)| act()) {
+        None => Turn::new().text("Done.", 1),
+        Some(Act::End(turn)) => turn,
+        Some(Act::Ask(turn)) => turn.question("What else is needed?").then(go_on(
+            gateway,
+            text(&task["id"]).to_owned(),
+            messages(&task).count(),
+        )),
     }
-    turn
 }
 
 // One thread, as in the tests: an answer to an ask is taken in before the turn that waits for it goes on.

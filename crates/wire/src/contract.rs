@@ -10,7 +10,7 @@ mod compatibility;
 mod deployment;
 mod environment;
 mod health;
-mod method;
+pub(crate) mod method;
 mod params;
 mod profile;
 mod skill;

@@ -1,7 +1,8 @@
 //! The `OpenAPI` 3.1 document: every path and every shape of this deployment, made from [`crate::surface`] and the tables of
 //! errors and extensions.
 //!
-//! Who has no credential gets the part that the public card shows: where the cards are, and whether the gateway lives.
+//! Who has no credential gets the part that the public card shows: where the cards are, whether the gateway lives, how to show
+//! a credential, and the public extensions.
 
 use std::collections::BTreeSet;
 
@@ -52,10 +53,13 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
     let mut headers = response::all_headers();
     keep_used(&mut headers, "headers", &[&document["paths"], &named]);
     components.insert("headers".to_owned(), Value::Object(headers));
-    if audience == Audience::Authenticated {
-        components.insert("responses".to_owned(), named);
-        components.insert("securitySchemes".to_owned(), Value::Object(schemes(deployment)));
-        document["security"] = json!(security(deployment));
+    components.insert("responses".to_owned(), named);
+    components.insert("securitySchemes".to_owned(), Value::Object(schemes(deployment)));
+    document["security"] = json!(security(deployment));
+    if audience == Audience::Anonymous {
+        // Callers find all of them at the path of JSON-RPC, which is not in this part.
+        let contracts = extension::contracts(deployment, audience);
+        document["x-a2a-extension-contracts"] = Value::Object(contracts);
     }
     document["components"] = Value::Object(components);
     document

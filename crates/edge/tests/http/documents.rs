@@ -162,19 +162,22 @@ async fn every_method_of_the_contract_is_answered_and_no_other() {
         let base = line.base();
         let call = async |method: &str| {
             let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}});
-            gateway.call("POST", &format!("{base}/")).json(&body).send().await.json()
+            let answer = gateway.call("POST", &format!("{base}/")).json(&body).send().await;
+            // Methods that stream may refuse in a stream.
+            String::from_utf8(answer.body.to_vec()).unwrap()
         };
         let supported = surface::supported_methods(line);
         for method in &supported {
             let answer = call(method).await;
-            assert_ne!(answer["error"]["code"], -32601, "{base} {method}: {answer}");
+            let is_unknown = answer.contains(r#""error":{"code":-32601"#);
+            assert!(!is_unknown, "{base} {method}: {answer}");
         }
         let other = Line::ALL.into_iter().find(|other| *other != line).unwrap();
         let foreign = surface::core_methods(other);
         for method in foreign.into_iter().chain(["opencode.sessions.list", "tasks/unknown", ""]) {
-            let answer = call(method).await;
+            let told = call(method).await;
+            let answer: Value = serde_json::from_str(&told).unwrap();
             assert_eq!(answer["error"]["code"], -32601, "{base} {method}: {answer}");
-            let told = answer.to_string();
             assert!(supported.iter().all(|method| told.contains(method)), "{told}");
         }
     }

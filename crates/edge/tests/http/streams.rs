@@ -230,6 +230,32 @@ async fn a_log_that_cannot_be_read_is_a_plain_error_and_no_stream() {
     gateway.stop().await;
 }
 
+/// Clients of 0.3 look for a stream before they look for an error: they would not see it in any other answer.
+#[tokio::test]
+async fn a_stream_of_0_3_that_cannot_begin_tells_why_as_its_one_event() {
+    let gateway = Gateway::echoing().await;
+    let nameless = json!({"message": {"kind": "message", "role": "user", "parts": []}});
+    for (method, params, code) in [
+        ("tasks/resubscribe", json!({"id": "nope"}), -32001),
+        ("tasks/resubscribe", json!({}), -32602),
+        ("message/stream", nameless, -32602),
+    ] {
+        let call = json!({"jsonrpc": "2.0", "id": "s", "method": method, "params": params});
+        let frames = gateway.call("POST", "/").json(&call).stream().await.rest().await;
+        let [told] = frames.as_slice() else { panic!("{method}: {frames:?}") };
+        assert_eq!((&told.data["id"], &told.data["error"]["code"]), (&json!("s"), &json!(code)), "{told:?}");
+        assert_eq!(told.id, None, "it is no event of a task");
+    }
+    // Whatever is wrong below the method is no matter of its stream.
+    let unknown = json!({"jsonrpc": "2.0", "id": 1, "method": "tasks/stream", "params": {}});
+    let answer = gateway.call("POST", "/").header("A2A-Version", "0.3").json(&unknown).send().await;
+    assert_eq!(
+        (answer.header("content-type"), &answer.json()["error"]["code"]),
+        ("application/json", &json!(-32601))
+    );
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn a_streamed_send_shows_as_much_history_as_was_asked_for() {
     let gateway = Gateway::echoing().await;

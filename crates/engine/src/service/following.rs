@@ -1,5 +1,7 @@
 //! Messages on a task that exists: each answers what it asks, joins what runs, or tries again what lacked credentials.
 
+use std::time::Duration;
+
 use longshore_model::{
     Ask, Delivery, Error, ErrorKind, Message, Principal, PromptOptions, RequestId, Result, SendMessage,
     SessionId, Task, TaskId, TaskState,
@@ -11,7 +13,11 @@ use super::{Engine, Sent, Snapshot};
 use crate::actor::Inbox;
 use crate::answer;
 use crate::joins::Joining;
+use crate::lanes::LaneKey;
 use crate::port::{Created, IdempotencyKey, Input, NotedSends, StoredTask};
+
+/// How long a message waits for the task that it is for to begin. Then it is told that the task has not.
+const BEGINNING: Duration = Duration::from_secs(5);
 
 /// A message that wants to join a task.
 pub(super) struct JoinRequest {
@@ -48,6 +54,7 @@ impl Engine {
         if stored.task.parent.is_some() {
             return self.answer_of_sub_agent(caller, stored, message).await;
         }
+        let stored = self.once_begun(&caller, stored).await?;
         let given_before = self.around.store.earlier_send(&caller, &key).await?.as_ref() == Some(&task);
         let snapshot = match stored.task.status.state {
             TaskState::InputRequired
@@ -102,6 +109,26 @@ impl Engine {
             }
         }
         Ok(None)
+    }
+
+    /// A task whose turn it is begins in a moment: a message that comes meanwhile is not too early. For a task that
+    /// waits behind others it is, and that is told at once.
+    async fn once_begun(&self, caller: &Principal, stored: StoredTask) -> Result<StoredTask> {
+        let task = stored.task.id.clone();
+        let lane = LaneKey::Context(caller.clone(), stored.task.context_id.clone());
+        if stored.task.status.state != TaskState::Submitted
+            || self.around.lanes.holder(&lane) != Some(task.clone())
+        {
+            return Ok(stored);
+        }
+        let head = self.head(caller, &task).await?;
+        let mut reader = self.reader(task.clone(), &head, stored.seq);
+        // The first event of a turn is that it begins, or that it cannot.
+        if let Ok(read) = tokio::time::timeout(BEGINNING, reader.next()).await {
+            read?;
+        }
+        let stored = self.around.store.get(caller, &task).await?;
+        stored.ok_or_else(|| Error::task_not_found(&task))
     }
 
     /// A message on the task of a sub-agent can only answer what that one asks.

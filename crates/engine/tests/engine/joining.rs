@@ -52,6 +52,32 @@ async fn a_message_joins_the_task_that_runs_by_its_id_or_by_steering() {
 }
 
 #[tokio::test]
+async fn a_message_that_comes_before_the_turn_has_begun_joins_it() {
+    let mut h = start();
+    h.agent.opens.hold();
+    let first = h.send("c", "m1").await;
+    let sent = send(&h, on(&first.task, "m2"));
+    tokio::task::yield_now().await;
+    assert_eq!(h.task(&first.task).await.status.state, TaskState::Submitted);
+    h.agent.opens.release(1);
+    let mut turn = h.turn().await;
+    assert_eq!(turn.joined().await.1, [input("m2")]);
+    assert_eq!(sent.await.unwrap().unwrap(), first.task);
+    turn.complete().await;
+    let task = h.reaches(&first.task, TaskState::Completed).await;
+    assert_eq!(texts_of_history(&task), ["m1", "m2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_does_not_begin_takes_no_message() {
+    let h = start();
+    h.agent.opens.hold();
+    let first = h.send("c", "m1").await;
+    let error = h.engine.send(&alice(), on(&first.task, "m2")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedOperation, "{error:?}");
+}
+
+#[tokio::test]
 async fn a_joining_message_is_durable_before_it_is_sent_and_joins_once() {
     let mut h = start();
     let first = h.send("c", "m1").await;

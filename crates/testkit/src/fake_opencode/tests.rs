@@ -116,7 +116,7 @@ async fn what_follows_an_answer_is_decided_when_it_comes() {
     assert_eq!(post(&fake, &format!("/session/{id}/prompt_async"), body).await.0, 204);
     let asked = until(&mut stream, "question.asked").await;
     let question = asked[asked.len() - 1]["properties"]["id"].as_str().expect("an id").to_owned();
-    assert_eq!(fake.open_asks(), [question.clone()]);
+    assert_eq!(fake.open_asks(), [question.as_str()]);
     let reply = post(&fake, &format!("/question/{question}/reply"), json!({"answers": [["Red"]]})).await;
     assert_eq!(reply.0, 200);
     until(&mut stream, "session.idle").await;

@@ -1,4 +1,4 @@
-//! The contracts of the extensions, beside the methods that they belong to.
+//! The contracts of the extensions.
 
 use serde_json::{Map, Value, json};
 
@@ -6,17 +6,18 @@ use crate::contract::{Audience, Base, Deployment, extensions};
 use crate::extension::Extension;
 use crate::surface::Line;
 
-/// By the names that clients of the document know. Of what the public card shows, what it shows; of all others everything.
-pub(super) fn contracts(deployment: &Deployment) -> Map<String, Value> {
+/// By the names that clients of the document know. Of what the public card shows, what it shows; of all others everything,
+/// for callers with a credential.
+pub(super) fn contracts(deployment: &Deployment, audience: Audience) -> Map<String, Value> {
     let mut entries = extensions(deployment, Line::V1, Audience::Anonymous, Base::Root);
-    for entry in extensions(deployment, Line::V1, Audience::Authenticated, Base::Root) {
+    for entry in extensions(deployment, Line::V1, audience, Base::Root) {
         if entries.iter().all(|known| known.uri != entry.uri) {
             entries.push(entry);
         }
     }
     let named = entries.into_iter().filter_map(|entry| {
         let extension = Extension::parse(&entry.uri)?;
-        let mut contract = json!({"extension_uri": entry.uri});
+        let mut contract = json!({"extension_uri": entry.uri, "required": entry.required});
         if let (Some(contract), Some(Value::Object(params))) =
             (contract.as_object_mut(), entry.params.map(|params| params.to_value()))
         {

@@ -3,8 +3,10 @@
 use serde_json::{Value, json};
 
 use super::schema::{self, Dialect, list_fields, reference};
+use crate::contract::{Deployment, MissingVersion};
 use crate::extension::HEADER;
 use crate::surface::Line;
+use crate::v1::method::Method;
 
 /// What stands in braces.
 pub(super) fn of_path(path: &str) -> Vec<Value> {
@@ -14,8 +16,18 @@ pub(super) fn of_path(path: &str) -> Vec<Value> {
         .collect()
 }
 
-pub(super) fn of_line(line: Line) -> Vec<Value> {
-    vec![version(&[line]), extensions()]
+/// What every operation of a line by REST takes. A caller must send what a request is refused without.
+pub(super) fn of_operation(deployment: &Deployment, method: Method, line: Line) -> Vec<Value> {
+    let (mut version, mut extensions) = (version(&[line]), extensions());
+    if line == Line::V1 {
+        if deployment.missing_version == MissingVersion::V03 {
+            version["required"] = json!(true);
+        }
+        if !deployment.required_extensions.is_empty() && method != Method::GetExtendedAgentCard {
+            extensions["required"] = json!(true);
+        }
+    }
+    vec![version, extensions]
 }
 
 pub(super) fn of_rpc() -> Vec<Value> {

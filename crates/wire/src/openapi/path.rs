@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::schema::{Dialect, reference};
 use super::{example, extension, parameter, response, security};
-use crate::contract::{Audience, Deployment};
+use crate::contract::{Audience, Deployment, method};
 use crate::surface::{Access, Endpoint, Line, OPERATIONS, Operation, ROUTES, Route, Served, Verb};
 use crate::v1::method::Method;
 
@@ -14,7 +14,7 @@ const RPC: &str = "JSON-RPC";
 pub(super) fn all(deployment: &Deployment, audience: Audience) -> Map<String, Value> {
     let mut paths = Map::new();
     for route in &ROUTES {
-        let is_seen = route.access == Access::Anybody || audience == Audience::Authenticated;
+        let is_seen = route.access != Access::Credential || audience == Audience::Authenticated;
         if is_seen {
             for verb in route.verbs {
                 let operation = of_route(deployment, route, *verb);
@@ -29,7 +29,7 @@ pub(super) fn all(deployment: &Deployment, audience: Audience) -> Map<String, Va
     for line in Line::ALL {
         for operation in &OPERATIONS {
             for endpoint in operation.rest(line) {
-                add(&mut paths, *endpoint, of_operation(operation, line, *endpoint));
+                add(&mut paths, *endpoint, of_operation(deployment, operation, line, *endpoint));
                 paths[endpoint.path]["servers"] = servers(deployment, &[line]);
             }
         }
@@ -80,12 +80,12 @@ fn tag(line: Line) -> String {
     format!("REST {}", line.version())
 }
 
-fn of_operation(operation: &Operation, line: Line, endpoint: Endpoint) -> Value {
+fn of_operation(deployment: &Deployment, operation: &Operation, line: Line, endpoint: Endpoint) -> Value {
     let dialect = match line {
         Line::V1 => Dialect::V1,
         Line::V03 => Dialect::V03Rest,
     };
-    let mut parameters = parameter::of_line(line);
+    let mut parameters = parameter::of_operation(deployment, operation.method, line);
     if operation.method == Method::ListTasks {
         parameters.extend(parameter::of_list(dialect));
     }
@@ -107,8 +107,11 @@ fn of_operation(operation: &Operation, line: Line, endpoint: Endpoint) -> Value 
         "parameters": parameters,
     });
     if let Some(kind) = operation.refused {
-        let word = kind.label();
+        let (_, word) = method::code(line, kind);
         entry["description"] = json!(format!("Not supported yet: every call is refused ({word})."));
+    }
+    if (operation.method, line) == (Method::SendMessage, Line::V03) {
+        entry["description"] = json!("The answer comes at once, unless configuration.blocking is true.");
     }
     if let Some(body) = body(operation, dialect, endpoint.verb) {
         entry["requestBody"] = body;
@@ -204,7 +207,8 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
                     },
                 },
             });
-            entry["x-a2a-extension-contracts"] = Value::Object(extension::contracts(deployment));
+            let contracts = extension::contracts(deployment, Audience::Authenticated);
+            entry["x-a2a-extension-contracts"] = Value::Object(contracts);
             response::rpc()
         }
         Served::Card => {

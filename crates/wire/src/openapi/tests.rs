@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::schema::Dialect;
 use super::*;
-use crate::contract::{Base, HealthFacts, Part, card, full_deployment, health, merged_card};
+use crate::contract::{self, Base, HealthFacts, Part, card, full_deployment, health, merged_card};
 use crate::extension::Activated;
 use crate::jsonrpc::{self, Id};
 use crate::surface::{Endpoint, Line, OPERATIONS, ROUTES};
@@ -90,14 +90,17 @@ fn every_reference_leads_somewhere_and_nothing_is_left_over() {
 }
 
 #[test]
-fn strangers_see_where_the_cards_are_and_nothing_else() {
+fn strangers_see_what_the_public_card_shows_and_nothing_else() {
     let document = value(&full_deployment(), Audience::Anonymous);
     let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
-    assert_eq!(paths, ["/.well-known/agent-card.json", "/.well-known/agent.json", "/livez"]);
-    let schemas: Vec<&String> = document["components"]["schemas"].as_object().unwrap().keys().collect();
-    assert_eq!(schemas, ["AgentExtension", "AgentSkill", "AgentCard", "V03AgentCard"]);
-    assert!(document["components"].get("securitySchemes").is_none());
-    for word in ["tasks", "message", "harbour\"", "/srv", "health", "jsonrpc"] {
+    assert_eq!(paths, ["/.well-known/agent-card.json", "/.well-known/agent.json", "/openapi.json", "/livez"]);
+    let schemes: Vec<&String> =
+        document["components"]["securitySchemes"].as_object().unwrap().keys().collect();
+    assert_eq!(schemes, ["bearerAuth", "basicAuth", "apiKeyAuth"]);
+    let contracts = document["x-a2a-extension-contracts"].as_object().unwrap();
+    let public = contract::extensions(&full_deployment(), Line::V1, Audience::Anonymous, Base::Root);
+    assert_eq!(contracts.len(), public.len());
+    for word in ["/tasks", "/message", "harbour\"", "/srv", "health", "JsonRpc"] {
         assert!(!document.to_string().contains(word), "{word}");
     }
 }

@@ -31,7 +31,7 @@ pub fn task(task: &Task, view: View, dialect: Dialect) -> Bytes {
 
 /// The answer to a send: on JSON-RPC the task itself, on REST `{"task": …}`.
 pub fn send_response(task: &Task, view: View, dialect: Dialect) -> Bytes {
-    named_task(task, view, dialect, Status::Answer, None)
+    stream_task(task, view, dialect, None)
 }
 
 /// A page of a list, with the same four fields in both dialects.
@@ -54,17 +54,13 @@ pub fn list_response(
 
 /// A snapshot as the frame of a stream. With a gap, the task's metadata says what the reader missed.
 pub fn stream_task(task: &Task, view: View, dialect: Dialect, gap: Option<Gap>) -> Bytes {
-    named_task(task, view, dialect, Status::AsItIs, gap)
-}
-
-fn named_task(task: &Task, view: View, dialect: Dialect, status: Status, gap: Option<Gap>) -> Bytes {
     let view = ungated(view);
     let mut out = Vec::with_capacity(size_of_task(task, view) + 16);
     match dialect {
-        Dialect::Rpc => write_task(&mut out, task, view, dialect, status, gap),
+        Dialect::Rpc => write_task(&mut out, task, view, dialect, Status::Answer, gap),
         Dialect::Rest => {
             let mut response = ObjectWriter::begin(&mut out);
-            write_task(response.key("task"), task, view, dialect, status, gap);
+            write_task(response.key("task"), task, view, dialect, Status::Answer, gap);
             response.end();
         }
     }

@@ -27,8 +27,7 @@ const LOSSES: [(&str, Loss); 7] = [
     ("a message names no other tasks", Loss { dialects: &[Dialect::Rest], apply: forget_references }),
 ];
 
-/// What an answer, other than a frame or a page, has besides: the status of a task that is completed says what the agent
-/// said.
+/// What a task has besides, but not in a page: its status says what the agent said, once it is completed.
 pub(super) fn answered(task: &Task) -> Task {
     let mut task = task.clone();
     let spoken: Vec<&Artifact> =
