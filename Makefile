@@ -113,6 +113,14 @@ else
 	cargo test --workspace --locked --test 'e2e*' --test 'interop*' -- --test-threads=2
 endif
 
+.PHONY: chaos
+chaos: opencode ## Kill and cut everything for up to half an hour, check that nothing is lost, and write docs/reliability.md.
+	@# As the tests build it: with debug assertions, and with the places where it can be made to die.
+	cargo test --workspace --locked --no-run --quiet
+	$(call say,Chaos: storms over the gateway with a fake and with the real OpenCode)
+	'$(TARGET)/debug/examples/chaos' --gateway '$(TARGET)/debug/longshore' --evidence '$(TARGET)/chaos' \
+		--report docs/reliability.md --date "$$(date -u +%F)" --commit "$$(git rev-parse --short HEAD)" $(ARGS)
+
 .PHONY: openapi
 openapi: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore
 openapi: python ## Validate the OpenAPI document, and look for answers outside of it with generated requests.

@@ -4,6 +4,7 @@
 pub mod campaign;
 pub mod checker;
 pub mod client;
+mod opencode;
 pub mod proxy;
 mod record;
 pub mod report;
@@ -13,6 +14,7 @@ mod speaker;
 mod wire;
 mod world;
 
+pub use opencode::Program;
 pub use record::{Errand, Frame, Record, Returns};
 pub use speaker::{Answering, Speaker};
-pub use world::World;
+pub use world::{Kind, World};

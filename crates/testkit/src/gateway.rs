@@ -18,6 +18,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
+pub(crate) use log::keep_reading;
 pub use opencode::{OpenCodeApi, Record};
 pub use process::{is_alive, kill, resident_kilobytes, until};
 
@@ -223,7 +224,7 @@ impl Gateway {
             ));
         };
         self.url = url;
-        log::keep_reading(lines);
+        keep_reading(lines);
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use super::checker::Fault;
 use super::proxy::Counts;
 use super::round::Report;
 use super::speaker::Speaker;
+use super::world::Kind;
 
 /// What the clients of one line and binding went through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,11 +25,11 @@ pub struct Spoken {
 /// The sum of the rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    pub rounds: BTreeMap<&'static str, Vec<u64>>,
+    pub rounds: BTreeMap<Kind, Vec<u64>>,
     pub kills_at_random: u64,
     pub kills_at_points: BTreeMap<&'static str, u64>,
     /// By kind of world.
-    pub agent_kills: BTreeMap<&'static str, u64>,
+    pub agent_kills: BTreeMap<Kind, u64>,
     pub client_side: Counts,
     pub agent_side: Counts,
     pub spoken: BTreeMap<&'static str, Spoken>,
@@ -96,7 +97,7 @@ impl Totals {
     }
 
     pub fn real_agent_kills(&self) -> u64 {
-        self.agent_kills.iter().filter(|(world, _)| world.starts_with("real")).map(|(_, kills)| kills).sum()
+        self.agent_kills.iter().filter(|(world, _)| world.is_real()).map(|(_, kills)| kills).sum()
     }
 
     pub fn all_spoken(&self) -> Spoken {

@@ -125,11 +125,11 @@ fn sections(
     for (world, seeds) in &totals.rounds {
         let kills = totals.agent_kills.get(world).copied().unwrap_or_default();
         let seeds: Vec<String> = seeds.iter().map(ToString::to_string).collect();
-        writeln!(out, "| {world} | {kills} | {} |", seeds.join(", "))?;
+        writeln!(out, "| {} | {kills} | {} |", world.name(), seeds.join(", "))?;
     }
     writeln!(
         out,
-        "\nA round again: `make chaos ARGS='--round SEED'`, with `--world` and the name of its world. A seed decides what is \
+        "\nA round again: `make chaos ARGS='--world fake --round 17'`. A seed decides what is \
          sent, what is broken, after how many bytes and milliseconds, and which way each client comes back. It does not decide \
          how real processes run beside each other, so a round that is played again breaks in the same places, but not at the \
          same instructions. The deterministic simulation (`make seed`) does that for the engine."

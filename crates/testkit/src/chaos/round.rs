@@ -1,6 +1,7 @@
 //! One round: a world is made, a storm goes over it, it calms down, and what is left is checked.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -8,13 +9,15 @@ use longshore_engine::fail_point;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng};
 use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::checker::{self, Testimony, Verdict};
 use super::client::{self, Way};
 use super::proxy::{Counts, Plan as Breaks};
 use super::record::{Errand, Record};
+use super::script;
 use super::speaker::{Answering, Speaker};
-use super::world::World;
+use super::world::{Kind, World};
 use crate::gateway::TOKEN;
 
 /// How long the clients may take when nothing is broken any more. A turn whose agent died is given up after some seconds.
@@ -28,30 +31,74 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
+    pub world: Kind,
     /// How long things break.
     pub storm: Duration,
+    /// How long the clients may take when nothing is broken any more.
+    pub calm: Duration,
     /// Clients that send at the same time, one message after the other.
     pub lanes: usize,
+    /// Of a hundred messages, those that make the agent ask.
+    pub asking_of_100: u32,
     /// Connections are cut, stalled and slowed.
     pub breaks: bool,
-    /// Where gateways die besides anywhere.
+    /// How long a gateway lives, in milliseconds.
+    pub life: Range<u64>,
+    /// Where gateways die besides anywhere. Half of them do.
     pub points: Vec<&'static str>,
-    /// The gateway is killed at a random time, over and over.
-    pub kills_at_random: bool,
+    /// Only there, and only so often.
+    pub deaths_at_points: Option<u64>,
     pub agent_kills: usize,
 }
 
 impl Plan {
     /// Everything at once.
     pub fn storm(seed: u64, storm: Duration) -> Self {
-        let points = fail_point::POINTS.to_vec();
-        Self { seed, storm, lanes: 8, breaks: true, points, kills_at_random: true, agent_kills: 2 }
+        Self {
+            seed,
+            world: Kind::Fake,
+            storm,
+            calm: CALM,
+            lanes: 8,
+            asking_of_100: 26,
+            breaks: true,
+            life: 250..900,
+            points: fail_point::POINTS.to_vec(),
+            deaths_at_points: None,
+            agent_kills: 3,
+        }
+    }
+
+    /// The same with the real OpenCode, which needs seconds where the fake needs none.
+    pub fn real_storm(seed: u64, world: Kind) -> Self {
+        let mut points = fail_point::POINTS.to_vec();
+        if world == Kind::Managed {
+            points.extend(fail_point::MANAGED_POINTS.iter().cycle().take(12));
+        }
+        Self {
+            world,
+            calm: CALM * 2,
+            lanes: 4,
+            // Fewer tasks, of which a fifth must ask all the same.
+            asking_of_100: 40,
+            life: 1_000..4_000,
+            points,
+            ..Self::storm(seed, Duration::from_secs(24))
+        }
     }
 
     /// Nothing but deaths at one fail point.
     pub fn at_point(seed: u64, point: &'static str) -> Self {
-        let (storm, points) = (Duration::from_secs(4), vec![point]);
-        Self { seed, storm, lanes: 3, breaks: false, points, kills_at_random: false, agent_kills: 0 }
+        Self {
+            lanes: 3,
+            asking_of_100: 60,
+            breaks: false,
+            life: 4_000..4_001,
+            points: vec![point],
+            deaths_at_points: Some(2),
+            agent_kills: 0,
+            ..Self::storm(seed, Duration::from_secs(20))
+        }
     }
 
     fn rng(&self, what: u64) -> StdRng {
@@ -67,7 +114,13 @@ impl Plan {
         let answering = if rng.random_bool(0.5) { Answering::ByMessage } else { Answering::ByCall };
         // The last two lanes share a context, so that one always waits for the other.
         let context = (lane + 2 >= self.lanes && lane > 0).then(|| format!("shared-{:x}", self.seed));
-        Errand { words: format!("errand {id}"), id, speaker, answering, context, seed: rng.random() }
+        let asks = rng.random_range(0..100) < self.asking_of_100;
+        let words = if self.world.is_real() {
+            script::directives(&id, asks, &mut rng)
+        } else {
+            script::words(&id, asks)
+        };
+        Errand { words, id, speaker, answering, context, seed: rng.random() }
     }
 }
 
@@ -81,6 +134,14 @@ pub struct Deaths {
 }
 
 impl Deaths {
+    fn at(&mut self, point: &'static str) {
+        *self.at_points.entry(point).or_default() += 1;
+    }
+
+    fn are_fewer_than(&self, limit: Option<u64>) -> bool {
+        limit.is_none_or(|limit| self.at_points.values().sum::<u64>() < limit)
+    }
+
     pub fn all(&self) -> u64 {
         self.at_random + self.at_points.values().sum::<u64>()
     }
@@ -90,7 +151,7 @@ impl Deaths {
 #[derive(Clone, Debug)]
 pub struct Report {
     pub seed: u64,
-    pub world: &'static str,
+    pub world: Kind,
     pub gateway: Deaths,
     pub agent_kills: u64,
     /// Between the clients and the gateway, and between the gateway and the agent.
@@ -107,16 +168,18 @@ pub struct Report {
 pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     let began = Instant::now();
     let storm_end = began + plan.storm;
-    let way = Way { base: world.client_url(), token: TOKEN.to_owned(), deadline: storm_end + CALM };
+    let way = Way { base: world.client_url(), token: TOKEN.to_owned(), deadline: storm_end + plan.calm };
     if plan.breaks {
         world.set_breaks(&Breaks::storm());
     }
-    let clients = join_all((0..plan.lanes).map(|lane| visit(plan, lane, &way, storm_end)));
+    let over = CancellationToken::new();
+    let clients = join_all((0..plan.lanes).map(|lane| visit(plan, lane, &way, &over)));
     let mut gateway = Deaths::default();
     let (records, stormed) = tokio::join!(clients, async {
-        let killed = storm(plan, &mut world, &mut gateway, storm_end).await?;
+        let killed = storm(plan, &mut world, &mut gateway, storm_end).await;
+        over.cancel();
         world.set_breaks(&Breaks::calm());
-        Ok::<u64, String>(killed)
+        killed
     });
     let agent_kills = stormed?;
     let records: Vec<Record> = records.into_iter().flatten().collect();
@@ -125,7 +188,7 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     for record in records {
         testimonies.push(testimony(record, &direct).await);
     }
-    let upstream = world.upstream(&testimonies).await?;
+    let upstream = world.upstream().await?;
     let verdict = checker::check(&testimonies, &upstream);
     let evidence = (!verdict.findings.is_empty()).then(|| {
         let findings: Vec<String> = verdict.findings.iter().map(ToString::to_string).collect();
@@ -136,7 +199,7 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     world.end().await?;
     Ok(Report {
         seed: plan.seed,
-        world: world.name(),
+        world: world.kind(),
         gateway,
         agent_kills,
         client_side,
@@ -149,9 +212,9 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
 }
 
 /// The messages of one lane.
-async fn visit(plan: &Plan, lane: usize, way: &Way, storm_end: Instant) -> Vec<Record> {
+async fn visit(plan: &Plan, lane: usize, way: &Way, over: &CancellationToken) -> Vec<Record> {
     let mut records = Vec::new();
-    while Instant::now() < storm_end {
+    while !over.is_cancelled() {
         let record = client::run(plan.errand(lane, records.len()), way).await;
         let gave_up = !record.ended;
         records.push(record);
@@ -180,55 +243,68 @@ async fn storm(
     storm_end: Instant,
 ) -> Result<u64, String> {
     let mut rng = plan.rng(1);
-    let mut agent_rng = plan.rng(2);
-    let began = Instant::now();
-    // When the agent dies, the first one last.
-    let mut agent_deaths: Vec<Instant> = (0..plan.agent_kills)
-        .map(|_| began + plan.storm.mul_f64(agent_rng.random_range(0.05..0.9)))
-        .collect();
-    agent_deaths.sort_by(|one, other| other.cmp(one));
-    let mut killed = 0;
-    let mut next_point =
-        plan.points.iter().copied().cycle().skip(rng.random_range(0..plan.points.len().max(1)));
-    while Instant::now() < storm_end {
-        if agent_deaths.last().is_some_and(|death| *death <= Instant::now()) {
-            agent_deaths.pop();
-            world.kill_agent().await?;
-            killed += 1;
-            sleep(Duration::from_millis(agent_rng.random_range(20..800))).await;
-            world.revive_agent().await?;
-        }
-        let point = match (plan.kills_at_random, rng.random_bool(0.5)) {
-            (false, _) | (true, false) => next_point.next(),
-            (true, true) => None,
-        };
-        let life = Duration::from_millis(rng.random_range(250..900));
-        match point {
-            None => {
-                sleep_until((Instant::now() + life).min(storm_end)).await;
-                world.kill_gateway();
-                deaths.at_random += 1;
-                world.start_gateway(None).await?;
-            }
-            Some(point) => {
-                let count = rng.random_range(1..if plan.kills_at_random { 6 } else { 3 });
-                let armed = format!("{point}:{count}");
-                world.kill_gateway();
-                deaths.at_random += 1;
-                let started = world.start_gateway(Some(&armed)).await?;
-                let died = !started || dies(world, ARMED).await;
-                if died {
-                    *deaths.at_points.entry(point).or_default() += 1;
-                    world.start_gateway(None).await?;
+    let mut agent = AgentDeaths::of(plan);
+    let mut points = plan.points.iter().copied().cycle().skip(rng.random_range(0..plan.points.len().max(1)));
+    let mut armed: Option<&'static str> = None;
+    while Instant::now() < storm_end && deaths.are_fewer_than(plan.deaths_at_points) {
+        agent.come(world).await?;
+        let life = Duration::from_millis(rng.random_range(plan.life.clone()));
+        match armed {
+            Some(point) if dies(world, life.max(ARMED)).await => deaths.at(point),
+            _ => {
+                if armed.is_none() && plan.deaths_at_points.is_none() {
+                    sleep_until((Instant::now() + life).min(storm_end)).await;
                 }
+                world.kill_gateway();
+                deaths.at_random += 1;
             }
+        }
+        let at_point = plan.deaths_at_points.is_some() || rng.random_bool(0.5);
+        armed = points.next().filter(|_| at_point);
+        let count = rng.random_range(1..if plan.deaths_at_points.is_some() { 3 } else { 6 });
+        let variable = armed.map(|point| format!("{point}:{count}"));
+        if !world.start_gateway(variable.as_deref()).await? {
+            armed.take().into_iter().for_each(|point| deaths.at(point));
+            world.start_gateway(None).await?;
         }
     }
-    // Nobody is left with a fail point, or without an agent.
-    world.kill_gateway();
-    deaths.at_random += 1;
-    world.start_gateway(None).await?;
-    Ok(killed)
+    // Nobody is left with a fail point.
+    if armed.is_some() {
+        world.kill_gateway();
+        deaths.at_random += 1;
+        world.start_gateway(None).await?;
+    }
+    Ok(agent.killed)
+}
+
+/// When the agent dies.
+struct AgentDeaths {
+    rng: StdRng,
+    /// The first one last.
+    due: Vec<Instant>,
+    killed: u64,
+}
+
+impl AgentDeaths {
+    fn of(plan: &Plan) -> Self {
+        let mut rng = plan.rng(2);
+        let began = Instant::now();
+        let moment = |_| began + plan.storm.mul_f64(rng.random_range(0.05..0.9));
+        let mut due: Vec<Instant> = (0..plan.agent_kills).map(moment).collect();
+        due.sort_by(|one, other| other.cmp(one));
+        Self { rng, due, killed: 0 }
+    }
+
+    /// Kills it, and starts it again after a while, if its time has come.
+    async fn come(&mut self, world: &mut World) -> Result<(), String> {
+        if self.due.last().is_none_or(|due| *due > Instant::now()) || !world.kill_agent().await {
+            return Ok(());
+        }
+        self.due.pop();
+        self.killed += 1;
+        sleep(Duration::from_millis(self.rng.random_range(20..800))).await;
+        world.revive_agent().await
+    }
 }
 
 async fn dies(world: &mut World, within: Duration) -> bool {

@@ -7,13 +7,26 @@ use rand::{RngExt as _, SeedableRng};
 
 use crate::fake_opencode::{Tool, Turn};
 
-/// In a quarter of the turns the agent asks, so that every long run has a fifth of them.
-const ASKS_OF_100: u32 = 25;
+/// Words that end so make the agent ask.
+const ASKS: &str = " and ask";
+
+/// What is said to the fake.
+pub(super) fn words(id: &str, asks: bool) -> String {
+    format!("errand {id}{}", if asks { ASKS } else { "" })
+}
+
+/// The same to the real one with the demo model, whose directives stand in the prompt.
+pub(super) fn directives(id: &str, asks: bool, rng: &mut StdRng) -> String {
+    let (pieces, delay) = (rng.random_range(20..60), rng.random_range(15..50));
+    let text = format!("scn:text n={pieces} delay={delay} size=9");
+    let asking = if asks { format!("scn:bash cmd=\"echo {id}\" ") } else { String::new() };
+    format!("errand {id} {asking}{text}")
+}
 
 /// A turn of the fake: thoughts, words, calls and asks, at the pace of a model.
 pub(super) fn turn(words: &str) -> Turn {
     let mut rng = StdRng::seed_from_u64(digest(words));
-    let asks = rng.random_range(0..100) < ASKS_OF_100;
+    let asks = words.ends_with(ASKS);
     let mut turn = Turn::new();
     if rng.random_bool(0.3) {
         turn = block(turn, "reasoning", words, &mut rng);

@@ -1,42 +1,118 @@
 //! An agent, a gateway, and the proxies before and behind it, all of which can be killed and broken.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
-use super::checker::{Testimony, Upstream};
+use super::checker::Upstream;
+use super::opencode::{Api, OpenCode, Program};
 use super::proxy::{ChaosProxy, Counts, Plan as Breaks};
 use super::script;
 use crate::fake_opencode::{self, FakeOpenCode};
-use crate::gateway::{Gateway, Setup};
+use crate::gateway::{self, Gateway, Record, Setup};
 
 /// The newest requests are enough for the scripts of the fake.
 const KEPT_REQUESTS: usize = 2_000;
+const PASSWORD: &str = "a-password-for-tests-only";
+/// How often, and how long in between, an OpenCode that was just started is asked.
+const LOOKS: u32 = 60;
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A gateway that is attached to a fake OpenCode.
+/// A gateway with its surroundings.
 #[derive(Debug)]
 pub struct World {
-    fake: FakeOpenCode,
-    to_agent: ChaosProxy,
+    agent: Agent,
     to_gateway: ChaosProxy,
     gateway: Gateway,
 }
 
+#[derive(Debug)]
+enum Agent {
+    Fake {
+        fake: FakeOpenCode,
+        proxy: ChaosProxy,
+    },
+    /// The real one, which the runner starts and kills.
+    Attached {
+        opencode: OpenCode,
+        proxy: ChaosProxy,
+    },
+    /// The real one, which the gateway starts, and starts again. Its port is its own, so no proxy is before it.
+    Managed,
+}
+
+/// Which world.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    Fake,
+    Attached,
+    Managed,
+}
+
+impl Kind {
+    pub const ALL: [Self; 3] = [Self::Fake, Self::Attached, Self::Managed];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fake => "fake",
+            Self::Attached => "real-attached",
+            Self::Managed => "real-managed",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    pub fn is_real(self) -> bool {
+        self != Self::Fake
+    }
+}
+
 impl World {
-    /// A calm one. `binary`: the gateway.
+    /// A gateway that is attached to a fake OpenCode. `binary`: the gateway.
     pub async fn with_fake(binary: &Path, seed: u64) -> Result<Self, String> {
         let setup = fake_opencode::Setup { keep_log: KEPT_REQUESTS, ..fake_opencode::Setup::default() };
         let fake = FakeOpenCode::start_with(setup);
         fake.answering(script::turn);
-        let to_agent = ChaosProxy::start(fake.address(), seed ^ 1).await.map_err(told("a proxy"))?;
-        let root = tempfile::tempdir().map_err(told("a directory"))?;
-        let setup = Setup::attached(binary, &to_agent.url());
-        let gateway = Gateway::try_start_in(root, setup).await?;
-        let to_gateway = ChaosProxy::start(address(&gateway)?, seed).await.map_err(told("a proxy"))?;
-        Ok(Self { fake, to_agent, to_gateway, gateway })
+        let proxy = ChaosProxy::start(fake.address(), seed ^ 1).await.map_err(told("a proxy"))?;
+        let setup = Setup::attached(binary, &proxy.url());
+        Self::start(tempfile::tempdir(), setup, Agent::Fake { fake, proxy }, seed).await
     }
 
-    pub fn name(&self) -> &'static str {
-        "fake OpenCode"
+    /// One that is attached to the real one.
+    pub async fn with_attached(binary: &Path, program: Program, seed: u64) -> Result<Self, String> {
+        let root = tempfile::tempdir().map_err(told("a directory"))?;
+        let opencode = OpenCode::start(program, root.path(), PASSWORD).await?;
+        let proxy = ChaosProxy::start(local(opencode.port), seed ^ 1).await.map_err(told("a proxy"))?;
+        let setup = Setup::attached(binary, &proxy.url()).env("OPENCODE_AUTH_PASSWORD", PASSWORD);
+        Self::start(Ok(root), setup, Agent::Attached { opencode, proxy }, seed).await
+    }
+
+    /// One that runs the real one itself.
+    pub async fn with_managed(binary: &Path, program: Program, seed: u64) -> Result<Self, String> {
+        let setup = Setup::managed(binary, program.environment);
+        Self::start(tempfile::tempdir(), setup, Agent::Managed, seed).await
+    }
+
+    async fn start(
+        root: std::io::Result<tempfile::TempDir>,
+        setup: Setup,
+        agent: Agent,
+        seed: u64,
+    ) -> Result<Self, String> {
+        let root = root.map_err(told("a directory"))?;
+        let gateway = Gateway::try_start_in(root, setup).await?;
+        let to_gateway = ChaosProxy::start(address(&gateway)?, seed).await.map_err(told("a proxy"))?;
+        Ok(Self { agent, to_gateway, gateway })
+    }
+
+    pub fn kind(&self) -> Kind {
+        match self.agent {
+            Agent::Fake { .. } => Kind::Fake,
+            Agent::Attached { .. } => Kind::Attached,
+            Agent::Managed => Kind::Managed,
+        }
     }
 
     /// Where clients go: through the proxy.
@@ -51,14 +127,22 @@ impl World {
 
     /// What connections meet from now on. Those that are open end.
     pub(super) fn set_breaks(&self, breaks: &Breaks) {
-        for proxy in [&self.to_agent, &self.to_gateway] {
+        for proxy in [Some(&self.to_gateway), self.to_agent()].into_iter().flatten() {
             proxy.set_plan(breaks.clone());
             proxy.cut_now();
         }
     }
 
+    fn to_agent(&self) -> Option<&ChaosProxy> {
+        match &self.agent {
+            Agent::Fake { proxy, .. } | Agent::Attached { proxy, .. } => Some(proxy),
+            Agent::Managed => None,
+        }
+    }
+
+    /// What the proxies did: between clients and gateway, and between gateway and agent.
     pub(super) fn counts(&self) -> (Counts, Counts) {
-        (self.to_gateway.counts(), self.to_agent.counts())
+        (self.to_gateway.counts(), self.to_agent().map(ChaosProxy::counts).unwrap_or_default())
     }
 
     pub(super) fn kill_gateway(&mut self) {
@@ -84,20 +168,59 @@ impl World {
         }
     }
 
-    pub(super) async fn kill_agent(&self) -> Result<(), String> {
-        self.fake.kill().await;
-        Ok(())
+    /// False: there was none to kill.
+    pub(super) async fn kill_agent(&mut self) -> bool {
+        match &mut self.agent {
+            Agent::Fake { fake, .. } => fake.kill().await,
+            Agent::Attached { opencode, .. } => opencode.kill().await,
+            Agent::Managed => {
+                let record = Record::read(&self.gateway.data_dir());
+                let Some(record) = record.filter(|record| gateway::is_alive(record.pid)) else {
+                    return false;
+                };
+                gateway::kill(record.pid);
+            }
+        }
+        true
     }
 
-    pub(super) async fn revive_agent(&self) -> Result<(), String> {
-        let address = self.fake.come_back_somewhere().map_err(told("the fake"))?;
-        self.to_agent.retarget(address);
+    /// A managed one is the gateway's to start again.
+    pub(super) async fn revive_agent(&mut self) -> Result<(), String> {
+        match &mut self.agent {
+            Agent::Fake { fake, proxy } => {
+                proxy.retarget(fake.come_back_somewhere().map_err(told("the fake"))?);
+            }
+            Agent::Attached { opencode, proxy } => {
+                opencode.revive().await?;
+                proxy.retarget(local(opencode.port));
+            }
+            Agent::Managed => {}
+        }
         Ok(())
     }
 
     /// What the agent knows of the prompts.
-    pub(super) async fn upstream(&self, _testimonies: &[Testimony]) -> Result<Vec<Upstream>, String> {
-        Ok(self.fake.truth().into_iter().map(Upstream::from).collect())
+    pub(super) async fn upstream(&self) -> Result<Vec<Upstream>, String> {
+        let directory = self.gateway.workspace().canonicalize().map_err(told("the workspace"))?;
+        match &self.agent {
+            Agent::Fake { fake, .. } => Ok(fake.truth().into_iter().map(Upstream::from).collect()),
+            Agent::Attached { opencode, .. } => opencode.api(&directory).prompts().await,
+            Agent::Managed => {
+                let mut problem = String::new();
+                for _ in 0..LOOKS {
+                    if let Some(record) = Record::read(&self.gateway.data_dir()) {
+                        let api =
+                            Api { port: record.port, password: &record.password, directory: &directory };
+                        match api.prompts().await {
+                            Ok(prompts) => return Ok(prompts),
+                            Err(other) => problem = other,
+                        }
+                    }
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
+                Err(problem)
+            }
+        }
     }
 
     /// Ends the gateway in the orderly way, which must work.
@@ -110,6 +233,10 @@ impl World {
     pub fn log(&self) -> String {
         self.gateway.log()
     }
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
 fn address(gateway: &Gateway) -> Result<SocketAddr, String> {
