@@ -46,6 +46,9 @@ const NOT_IN: &[(&str, &[&str])] = &[
 /// Only tests may use these: the test kit, and the official SDK, which is an oracle and an interop client.
 const TESTS_ONLY: &[&str] = &["longshore-testkit", "a2a-lf", "a2a-pb", "a2a-client-lf", "insta", "tempfile"];
 
+/// Features that only tests may ask for.
+const TEST_FEATURES: &[&str] = &["simulation", "fail-points"];
+
 /// The longest that a source file may be. At the bound, take one idea out into a file of its own.
 const MAX_LINES: usize = 800;
 
@@ -87,6 +90,25 @@ fn what_is_for_tests_is_used_by_tests_only() {
     }
     let used = workspace.packages.iter().any(|package| package.dev.contains("longshore-testkit"));
     assert!(used, "nobody uses the test kit, so this test looks at the wrong names");
+}
+
+#[test]
+fn no_switch_for_tests_is_in_the_binary() {
+    let tree = |edges: &str| {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "--locked", "--package", "longshore", "--edges", edges])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let used = tree("normal,build,features");
+    for feature in TEST_FEATURES {
+        assert!(!used.contains(&format!("feature \"{feature}\"")), "the binary has {feature}");
+    }
+    let own = used.contains("longshore-engine feature \"default\"");
+    assert!(own, "the tree has another form, so this test looks at the wrong words: {used}");
 }
 
 #[test]

@@ -192,16 +192,15 @@ impl SimAgent {
         words: String,
         goes_on: Option<&PromptId>,
     ) {
-        let stage = &self.stage;
-        stage.note(format_args!("agent: {session} takes {id} ({words})"));
+        self.stage.note(format_args!("agent: {session} takes {id} ({words})"));
         let mut state = self.state();
         if state.prompted.contains(&words) {
-            stage.find(format_args!("{words:?} is prompted twice"));
+            self.stage.find(format_args!("{words:?} is prompted twice"));
         }
         state.prompted.push(words.clone());
         let conversation = state.sessions.entry(session.clone()).or_default();
         if conversation.turns.iter().flat_map(|turn| &turn.prompts).any(|known| known.id == *id) {
-            stage.find(format_args!("the prompt {id} is used twice"));
+            self.stage.find(format_args!("the prompt {id} is used twice"));
         }
         let prompt = Prompt { id: id.clone(), words, is_answered: false };
         let place = goes_on.and_then(|first| conversation.place(first));
@@ -217,7 +216,7 @@ impl SimAgent {
             }
         } else {
             if is_running {
-                stage.find(format_args!("{id} is prompted while {session} is at work"));
+                self.stage.find(format_args!("{id} is prompted while {session} is at work"));
             }
             conversation.turns.push(AgentTurn::new(prompt));
             Some(conversation.turns.len() - 1)

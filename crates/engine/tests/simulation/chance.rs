@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The generator known as SplitMix64.
+/// The generator known as `SplitMix64`.
 #[derive(Debug)]
 pub(crate) struct Chance(u64);
 

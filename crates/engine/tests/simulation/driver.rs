@@ -347,7 +347,10 @@ impl Told {
         match turn.fate {
             Fate::Completed | Fate::Running => Outcome::Completed { remark },
             Fate::Failed => failed("The model failed."),
-            Fate::NoCredentials => Outcome::AuthRequired(Failure::new("The agent has no credentials.")),
+            Fate::NoCredentials => {
+                let text = format!("The agent has no credentials. {}", remark.unwrap_or_default());
+                Outcome::AuthRequired(Failure::new(text))
+            }
             Fate::Aborted => Outcome::Canceled { reason: "The turn was stopped.".to_owned() },
             Fate::Killed => failed("The agent stopped in the middle of the turn."),
         }

@@ -2,6 +2,8 @@
 //!
 //! A seed decides everything: who does what, when each task runs, what breaks. Play one again with `make seed SEED=n`.
 
+#![expect(clippy::print_stderr, reason = "a seed that failed has a story to tell")]
+
 mod agent;
 mod chance;
 mod driver;
@@ -65,6 +67,46 @@ fn the_seed_of_the_environment() {
     let first = number("LONGSHORE_SEED").unwrap_or(0);
     let count = number("LONGSHORE_SEEDS").unwrap_or(1);
     play_all(first..first + count);
+}
+
+/// What must happen in some of the first seeds, by the words that the trace has for it. Without it they would prove little.
+const HAPPENS: &[&str] = &[
+    "gateway: killed",
+    "gateway: stops",
+    "gateway: does not come up",
+    "driver: msg_",
+    "agent: killed",
+    "is forgotten",
+    "agent: asks",
+    "is answered",
+    "agent: calls",
+    "is aborted",
+    "store: away",
+    "the answer to append is lost",
+    "the answer to create is lost",
+    "input_required",
+    "auth_required",
+    "submitted",
+    "completed",
+    "failed",
+    "is canceled",
+    "no answer",
+    "is refused: SessionBusy",
+    "is refused: UnsupportedOperation",
+    "joins",
+    "expired",
+    "dropped",
+    "elsewhere",
+];
+
+#[test]
+fn the_seeds_come_to_everything_that_can_happen() {
+    let mut missing = HAPPENS.to_vec();
+    for seed in 0..200 {
+        let trace = play(seed, None).trace.join("\n");
+        missing.retain(|words| !trace.contains(words));
+    }
+    assert!(missing.is_empty(), "this never happens: {missing:?}");
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub(crate) struct Oracle {
 struct Promised {
     /// Where each message is.
     messages: BTreeMap<MessageId, TaskId>,
+    /// Those of them that were to answer an ask. They stand in the task only if they did: somebody may have been faster.
+    answers: BTreeSet<MessageId>,
     made: Vec<Made>,
     wants_to_cancel: BTreeSet<TaskId>,
     canceled: BTreeSet<TaskId>,
@@ -65,6 +67,10 @@ impl Oracle {
         }
     }
 
+    pub(crate) fn is_answer(&self, message: &MessageId) {
+        self.promised().answers.insert(message.clone());
+    }
+
     pub(crate) fn made(&self, stage: &Stage, context: &str, words: &str, task: &TaskId, began: u64) {
         let (context, words, task) = (context.to_owned(), words.to_owned(), task.clone());
         self.promised().made.push(Made { context, words, task, began, told: stage.tick() });
@@ -76,59 +82,11 @@ impl Oracle {
 
     pub(crate) fn canceled(&self, world: &World, task: &TaskId, snapshot: &Snapshot) {
         self.promised().canceled.insert(task.clone());
-        self.check_snapshot(world, task, snapshot);
+        world.check_snapshot(task, snapshot);
         if snapshot.task.status.state != TaskState::Canceled {
             world
                 .stage
                 .find(format_args!("{task} is said to be canceled and is {}", snapshot.task.status.state));
-        }
-    }
-
-    pub(crate) fn answered(&self, world: &World, request: &RequestId) {
-        if world.store.interrupt_of(request).is_none_or(|ask| ask.is_open()) {
-            world.stage.find(format_args!("{request} is said to be answered and is open"));
-        }
-    }
-
-    /// One event that a reader gets behind its cursor.
-    pub(crate) fn check_entry(&self, world: &World, task: &TaskId, cursor: Seq, entry: &Entry) {
-        if entry.seq != cursor.next() {
-            world.stage.find(format_args!("a reader of {task} gets {} behind {cursor}", entry.seq));
-        }
-        match world.store.entry(task, entry.seq) {
-            None => world.stage.find(format_args!("{task} {} is seen before it is kept", entry.seq)),
-            Some(kept) if kept != *entry => {
-                world
-                    .stage
-                    .find(format_args!("{task} {} is not what was seen: {entry:?}, {kept:?}", entry.seq));
-            }
-            Some(_) => {}
-        }
-    }
-
-    /// A task as it was at some event.
-    pub(crate) fn check_snapshot(&self, world: &World, task: &TaskId, snapshot: &Snapshot) {
-        let log = world.store.log(task);
-        if log.last().is_none_or(|last| last.seq < snapshot.seq) {
-            world.stage.find(format_args!("{task} is shown at {}, which is not kept", snapshot.seq));
-        } else if folded(task, &log, snapshot.seq).as_ref() != Some(&snapshot.task) {
-            world.stage.find(format_args!("{task} is not shown as its log has it at {}", snapshot.seq));
-        }
-    }
-
-    /// A reader was told that the task is over.
-    pub(crate) fn check_end(&self, world: &World, task: &TaskId, cursor: Seq) {
-        let log = world.store.log(task);
-        let last = log.last().map(|last| (last.seq, last.event.is_terminal()));
-        if last != Some((cursor, true)) {
-            world.stage.find(format_args!("a reader of {task} ends at {cursor}, and its log at {last:?}"));
-        }
-    }
-
-    pub(crate) fn check_over(&self, world: &World, task: &TaskId) {
-        let state = world.store.task(&owner(), task).map(|stored| stored.task.status.state);
-        if !state.is_some_and(TaskState::is_terminal) {
-            world.stage.find(format_args!("{task} is said to be over and is {state:?}"));
         }
     }
 
@@ -163,6 +121,56 @@ impl Oracle {
     }
 }
 
+/// What must be true the moment that somebody sees it.
+impl World {
+    pub(crate) fn check_answered(&self, request: &RequestId) {
+        if self.store.interrupt_of(request).is_none_or(|ask| ask.is_open()) {
+            self.stage.find(format_args!("{request} is said to be answered and is open"));
+        }
+    }
+
+    /// One event that a reader gets behind its cursor.
+    pub(crate) fn check_entry(&self, task: &TaskId, cursor: Seq, entry: &Entry) {
+        if entry.seq != cursor.next() {
+            self.stage.find(format_args!("a reader of {task} gets {} behind {cursor}", entry.seq));
+        }
+        match self.store.entry(task, entry.seq) {
+            None => self.stage.find(format_args!("{task} {} is seen before it is kept", entry.seq)),
+            Some(kept) if kept != *entry => {
+                self.stage
+                    .find(format_args!("{task} {} is not what was seen: {entry:?}, {kept:?}", entry.seq));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// A task as it was at some event.
+    pub(crate) fn check_snapshot(&self, task: &TaskId, snapshot: &Snapshot) {
+        let log = self.store.log(task);
+        if log.last().is_none_or(|last| last.seq < snapshot.seq) {
+            self.stage.find(format_args!("{task} is shown at {}, which is not kept", snapshot.seq));
+        } else if folded(task, &log, snapshot.seq).as_ref() != Some(&snapshot.task) {
+            self.stage.find(format_args!("{task} is not shown as its log has it at {}", snapshot.seq));
+        }
+    }
+
+    /// A reader was told that the task is over.
+    pub(crate) fn check_end(&self, task: &TaskId, cursor: Seq) {
+        let log = self.store.log(task);
+        let last = log.last().map(|last| (last.seq, last.event.is_terminal()));
+        if last != Some((cursor, true)) {
+            self.stage.find(format_args!("a reader of {task} ends at {cursor}, and its log at {last:?}"));
+        }
+    }
+
+    pub(crate) fn check_over(&self, task: &TaskId) {
+        let state = self.store.task(&owner(), task).map(|stored| stored.task.status.state);
+        if !state.is_some_and(TaskState::is_terminal) {
+            self.stage.find(format_args!("{task} is said to be over and is {state:?}"));
+        }
+    }
+}
+
 /// A log is whole, and ends once.
 fn check_log(stage: &Stage, task: &TaskId, log: &[Entry]) {
     for (entry, number) in log.iter().zip(1..) {
@@ -171,8 +179,8 @@ fn check_log(stage: &Stage, task: &TaskId, log: &[Entry]) {
         }
         let is_last = usize::try_from(number).is_ok_and(|number| number == log.len());
         if entry.event.is_terminal() != is_last {
-            let state = entry.event.status().map(|status| status.state);
-            stage.find(format_args!("{task} has {state:?} as event {number} of {}", log.len()));
+            let as_state = entry.event.status().map(|status| status.state);
+            stage.find(format_args!("{task} has {as_state:?} as event {number} of {}", log.len()));
         }
     }
 }
@@ -236,7 +244,10 @@ impl Promised {
         }
         let parts: Vec<&TextPart> = turns.iter().flatten().flat_map(|(turn, _)| &turn.parts).collect();
         check_text(stage, task, &parts);
-        if status.state != TaskState::Completed || reason.contains(UNREAD) {
+        let told = log.iter().filter_map(|entry| entry.event.status()?.message.as_ref());
+        if status.state != TaskState::Completed
+            || told.filter_map(words_of).any(|words| words.contains(UNREAD))
+        {
             return;
         }
         for message in joined.iter().filter(|message| task.history.contains(message)) {
@@ -276,7 +287,7 @@ impl Promised {
 
     /// What somebody was told of a message is so.
     fn check_messages(&self, stage: &Stage, tasks: &BTreeMap<TaskId, Task>) {
-        for (message, task) in &self.messages {
+        for (message, task) in self.messages.iter().filter(|(message, _)| !self.answers.contains(message)) {
             let has_it = |task: &Task| task.history.iter().any(|known| known.id == *message);
             if !tasks.get(task).is_some_and(has_it) {
                 stage.find(format_args!("{message} was taken by {task}, and is not there"));
@@ -344,7 +355,7 @@ impl Messages {
                         messages.began.extend(words_of(message));
                     }
                     Some(message) if update.notes.interrupt.is_none() => {
-                        messages.joined.push(message.clone())
+                        messages.joined.push(message.clone());
                     }
                     _ => {}
                 },
@@ -358,7 +369,7 @@ impl Messages {
 /// What a message says to the agent.
 fn words_of(message: &Message) -> Option<String> {
     match &message.parts.first()?.content {
-        PartContent::Text(text) => Some(text.to_string()),
+        PartContent::Text(text) => Some(text.clone()),
         PartContent::Data(data) => Some(data.get().to_owned()),
         _ => None,
     }

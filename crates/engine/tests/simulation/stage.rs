@@ -232,6 +232,10 @@ impl Stage {
         ))
     }
 
+    pub(crate) fn trace(&self) -> Vec<String> {
+        self.lock().trace.iter().cloned().collect()
+    }
+
     pub(crate) fn digest(&self) -> u64 {
         self.lock().digest
     }
@@ -337,9 +341,9 @@ pub(crate) async fn conduct(stage: Arc<Stage>) {
             waker.wake();
             context.waker().wake_by_ref();
         }
-        Poll::Pending
+        Poll::<()>::Pending
     })
-    .await
+    .await;
 }
 
 impl Kept {

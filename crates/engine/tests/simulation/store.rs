@@ -9,8 +9,8 @@ use longshore_engine::port::{
 };
 use longshore_engine::simulation::Flaw;
 use longshore_model::{
-    AskKind, ContextId, Entry, ErrorKind, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId,
-    Task, TaskId,
+    AskKind, ContextId, Entry, ErrorKind, FileId, Interrupt, InterruptPhase, Principal, RequestId, Result,
+    Seq, SessionId, Task, TaskEvent, TaskId,
 };
 use longshore_store::MemoryStore;
 
@@ -108,6 +108,20 @@ pub(crate) fn folded(task: &TaskId, log: &[Entry], upto: Seq) -> Option<Task> {
     Some(folded)
 }
 
+/// What an append holds, for the trace: how many events, the state that they lead to, and what became of asks.
+fn outline(append: &Append) -> String {
+    let statuses = append.events.iter().filter_map(|event| match event {
+        TaskEvent::Status(update) => Some(update),
+        _ => None,
+    });
+    let state = statuses.clone().next_back().map_or("output", |update| update.status.state.as_str());
+    let closed = statuses.filter_map(|update| match &update.notes.interrupt.as_ref()?.phase {
+        InterruptPhase::Resolved(resolution) => Some(format!(" {}", resolution.as_str())),
+        InterruptPhase::Asked => None,
+    });
+    format!("+{} {state}{}", append.events.len(), closed.collect::<String>())
+}
+
 impl Store for SimStore {
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(self.change("create", async move {
@@ -123,13 +137,9 @@ impl Store for SimStore {
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
         Box::pin(self.change("append", async move {
-            let (task, from) = (append.task.clone(), append.expected);
-            let count = append.events.len();
-            let state =
-                append.events.iter().rev().find_map(|event| event.status()).map(|status| status.state);
+            let (task, from, what) = (append.task.clone(), append.expected, outline(&append));
             let appended = self.inner.append(append).await?;
-            let state = state.map_or("output", |state| state.as_str());
-            self.stage.note(format_args!("store: {task} {from}+{count} {state}: {appended:?}"));
+            self.stage.note(format_args!("store: {task} {from}{what}: {appended:?}"));
             Ok(appended)
         }))
     }

@@ -25,13 +25,16 @@ struct Line {
     is_gone: CancellationToken,
 }
 
+/// The task that a message made or went to.
+struct Place {
+    task: TaskId,
+    opening: Opening,
+    line: Line,
+}
+
 /// What became of a message.
 enum Told {
-    Sent {
-        task: TaskId,
-        opening: Opening,
-        line: Line,
-    },
+    Sent(Box<Place>),
     /// Not now, or not any more.
     Refused,
     /// The user lost patience and does not know.
@@ -136,7 +139,8 @@ impl User {
             message.context_id = Some(ContextId::parse(context).expect("letters and digits"));
         });
         let began = self.world.stage.tick();
-        let Told::Sent { task, opening, line } = self.send(&command).await else { return };
+        let Told::Sent(place) = self.send(&command).await else { return };
+        let Place { task, opening, line } = *place;
         if matches!(opening, Opening::Tail) {
             self.world.oracle.made(&self.world.stage, context, &words, &task, began);
         }
@@ -161,7 +165,7 @@ impl User {
                 Ok((Ok(Sent { task, opening, reader }), is_gone)) => {
                     self.note(format_args!("{words} is with {task}"));
                     self.world.oracle.told(&self.world.stage, &words, &task);
-                    return Told::Sent { task, opening, line: Line { reader, is_gone } };
+                    return Told::Sent(Box::new(Place { task, opening, line: Line { reader, is_gone } }));
                 }
                 Ok((Err(error), _)) if is_for_later(&error) => {
                     self.note(format_args!("{words}: {:?}", error.kind()));
@@ -198,7 +202,8 @@ impl User {
         match opening {
             Opening::Tail => Seq::START,
             Opening::Snapshot(snapshot) => {
-                self.world.oracle.check_snapshot(&self.world, task, &snapshot);
+                self.note(format_args!("joins {task} at {}", snapshot.seq));
+                self.world.check_snapshot(task, &snapshot);
                 snapshot.seq
             }
             Opening::Gap(snapshot, bounds) => {
@@ -234,17 +239,12 @@ impl User {
                     }
                     Ok(Ok(None)) => {
                         self.note(format_args!("{} is over for me", following.task));
-                        self.world.oracle.check_end(&self.world, &following.task, following.cursor);
+                        self.world.check_end(&following.task, following.cursor);
                         return;
                     }
                     Ok(Ok(Some(entries))) => {
                         for entry in entries {
-                            self.world.oracle.check_entry(
-                                &self.world,
-                                &following.task,
-                                following.cursor,
-                                &entry.entry,
-                            );
+                            self.world.check_entry(&following.task, following.cursor, &entry.entry);
                             following.cursor = entry.entry.seq;
                             if !following.is_watching {
                                 Box::pin(self.react(&following.task, &entry.entry.event)).await;
@@ -266,7 +266,8 @@ impl User {
         let task = following.task.clone();
         match (self.draw_between(0, 5), &following.command) {
             (0, Some(command)) => {
-                let Told::Sent { opening, line, .. } = self.send(&command.clone()).await else { return None };
+                let Told::Sent(place) = self.send(&command.clone()).await else { return None };
+                let Place { opening, line, .. } = *place;
                 following.cursor = self.opened(&task, opening);
                 Some(line)
             }
@@ -303,7 +304,7 @@ impl User {
             .await;
         match got {
             Ok(Ok(snapshot)) => {
-                self.world.oracle.check_snapshot(&self.world, task, &snapshot);
+                self.world.check_snapshot(task, &snapshot);
                 Some(snapshot)
             }
             Ok(Err(error)) => {
@@ -378,8 +379,8 @@ impl User {
         let command = command(&words, vec![Part::text(words.clone())], Delivery::Queue, |message| {
             message.task_id = Some(task.clone());
         });
-        if let Told::Sent { opening, .. } = self.send(&command).await {
-            self.opened(task, opening);
+        if let Told::Sent(place) = self.send(&command).await {
+            self.opened(task, place.opening);
         }
     }
 
@@ -404,7 +405,7 @@ impl User {
         };
         match settled {
             Ok(snapshot) if snapshot.task.status.state.is_settled() => {
-                self.world.oracle.check_snapshot(&self.world, task, &snapshot);
+                self.world.check_snapshot(task, &snapshot);
             }
             Ok(snapshot) => {
                 self.find(format_args!("{task} has settled, and is {}", snapshot.task.status.state));
@@ -426,8 +427,9 @@ impl User {
             let command = command(&id, vec![data], Delivery::Queue, |message| {
                 message.task_id = Some(task.clone());
             });
-            if let Told::Sent { opening, .. } = self.send(&command).await {
-                self.opened(task, opening);
+            self.world.oracle.is_answer(&command.message.id);
+            if let Told::Sent(place) = self.send(&command).await {
+                self.opened(task, place.opening);
             }
             return;
         }
@@ -442,7 +444,7 @@ impl User {
             match answered {
                 Ok(Ok(())) => {
                     self.note(format_args!("{request} is answered"));
-                    self.world.oracle.answered(&self.world, request);
+                    self.world.check_answered(request);
                     return;
                 }
                 Ok(Err(error)) if is_for_later(&error) => {}
@@ -474,7 +476,7 @@ impl User {
                     return;
                 }
                 Ok(Err(error)) if error.kind() == ErrorKind::TaskNotCancelable => {
-                    self.world.oracle.check_over(&self.world, task);
+                    self.world.check_over(task);
                     return;
                 }
                 Ok(Err(error)) => self.expect(&error, &[ErrorKind::Unavailable]),

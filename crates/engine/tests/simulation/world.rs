@@ -44,6 +44,8 @@ pub(crate) struct Ending {
     /// What was wrong, if anything, and how it came to that.
     pub(crate) report: Option<String>,
     pub(crate) digest: u64,
+    /// What happened, as far as it is kept.
+    pub(crate) trace: Vec<String>,
 }
 
 /// Plays one seed.
@@ -67,7 +69,7 @@ pub(crate) fn play(seed: u64, flaw: Option<Flaw>) -> Ending {
             },
         }
         conductor.abort();
-        Ending { report: stage.report(), digest: stage.digest() }
+        Ending { report: stage.report(), digest: stage.digest(), trace: stage.trace() }
     })
 }
 
