@@ -1,6 +1,7 @@
 //! The disk is full: new work is refused in words, what runs waits, what was told stays, and all goes on when there is room.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
 use longshore_testkit::raw::{self, Frame, Frames};
@@ -11,6 +12,9 @@ use crate::sends::SPEAKERS;
 
 const HEARD: &str = "heard before the disk was full. ";
 const LATER: &str = "said while nothing could be written. ";
+
+/// Bytes that were written to a socket of this machine are there long before.
+const MOMENT: Duration = Duration::from_millis(250);
 
 /// A gateway whose disk is full in the middle of a turn, and everything that it has acknowledged.
 struct Full {
@@ -77,6 +81,11 @@ impl Full {
         assert_eq!(task["status"]["state"], "TASK_STATE_WORKING");
         let text = task["artifacts"][0]["parts"][0]["text"].as_str().unwrap_or_default();
         assert_eq!(text.trim_end(), HEARD.trim_end(), "text that is not durable was shown");
+        // Whoever has the stream open has no more than that either: what is on its way arrives within a moment.
+        while let Ok(Some(frame)) = tokio::time::timeout(MOMENT, self.stream.next()).await {
+            self.seen.push(frame);
+        }
+        assert_eq!(text_of(&self.seen).trim_end(), HEARD.trim_end(), "text that is not durable was streamed");
         self.gateway.check_alive();
     }
 

@@ -1,5 +1,7 @@
 //! Another program holds the store's file.
 
+use std::collections::BTreeMap;
+
 use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
 use longshore_testkit::raw;
 use rusqlite::Connection;
@@ -43,18 +45,20 @@ async fn a_store_that_another_program_holds_is_told_and_comes_back() {
     check_numbers(&seen);
     let expected = ("before and behind the lock".to_owned(), "TASK_STATE_COMPLETED");
     assert_eq!((text_of(&seen), end_of(&seen)), expected);
-    let mut tasks = [task_of(&seen)].into_iter().collect::<std::collections::BTreeSet<_>>();
+    let mut logs = BTreeMap::from([(task_of(&seen), seen)]);
     for speaker in SPEAKERS {
         let task = speaker.send(&gateway, &format!("refused-{speaker:?}"), "one more").await;
-        tasks.insert(task.unwrap_or_else(|refusal| panic!("nobody holds the store: {refusal:?}")));
+        let task = task.unwrap_or_else(|refusal| panic!("nobody holds the store: {refusal:?}"));
+        let log = gateway.log_of(&task).await;
+        assert_eq!(end_of(&log), "TASK_STATE_COMPLETED");
+        logs.insert(task, log);
     }
 
     gateway.kill().await;
     let gateway = Gateway::start(&place, &fake).await;
-    assert_eq!(gateway.listed().await, tasks);
-    assert_eq!(gateway.log_of(&task_of(&seen)).await, seen);
-    for task in tasks {
-        assert_eq!(end_of(&gateway.log_of(&task).await), "TASK_STATE_COMPLETED");
+    assert_eq!(gateway.listed().await, logs.keys().cloned().collect());
+    for (task, log) in logs {
+        assert_eq!(gateway.log_of(&task).await, log, "another log after a crash");
     }
     assert_eq!(fake.prompts().len(), 1 + SPEAKERS.len(), "a turn was prompted twice");
 }
