@@ -242,12 +242,11 @@ fn check_truth(
     };
     match state {
         TaskState::Completed if !is_complete => {
-            report(Fault::Untrue, "the agent did not complete it".to_owned())
+            report(Fault::Untrue, "the agent did not complete it".to_owned());
         }
         TaskState::Completed if told != text => {
             report(Fault::Lost, format!("the agent wrote {text:?}, and the client has {told:?}"));
         }
-        TaskState::Completed => {}
         TaskState::Failed if is_complete => {
             let reason = task.status.message.as_ref().map(|message| format!("{:?}", message.parts));
             report(Fault::Untrue, format!("the agent completed it, and the task failed: {reason:?}"));
@@ -259,7 +258,7 @@ fn check_truth(
         TaskState::Failed if told != text && !names_loss => {
             report(Fault::Lost, format!("nobody says that text is missing: of {text:?} there is {told:?}"));
         }
-        TaskState::Failed => {}
+        TaskState::Completed | TaskState::Failed => {}
         other => report(Fault::Untrue, format!("nobody made it {other}")),
     }
 }

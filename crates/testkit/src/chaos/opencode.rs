@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 use super::checker::Upstream;
 
 /// A cold start takes seconds, on a busy machine many.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_mins(1);
 const CALL: Duration = Duration::from_secs(20);
 /// What it says when it listens, before its address.
 const LISTENS: &str = "listening on ";

@@ -21,7 +21,7 @@ use super::world::{Kind, World};
 use crate::gateway::TOKEN;
 
 /// How long the clients may take when nothing is broken any more. A turn whose agent died is given up after some seconds.
-const CALM: Duration = Duration::from_secs(60);
+const CALM: Duration = Duration::from_mins(1);
 /// A gateway that is armed and does not come to its fail point is killed after this.
 const ARMED: Duration = Duration::from_millis(900);
 /// Nothing outside tells when a process ends, so it is looked for this often.
@@ -60,7 +60,8 @@ impl Plan {
             storm,
             calm: CALM,
             lanes: 8,
-            asking_of_100: 26,
+            // More than a fifth, since many a turn dies before it asks.
+            asking_of_100: 36,
             breaks: true,
             life: 250..900,
             points: fail_point::POINTS.to_vec(),
@@ -80,10 +81,11 @@ impl Plan {
             calm: CALM * 2,
             lanes: 4,
             // Fewer tasks, of which a fifth must ask all the same.
-            asking_of_100: 40,
+            asking_of_100: 50,
             life: 1_000..4_000,
             points,
-            ..Self::storm(seed, Duration::from_secs(24))
+            agent_kills: 2,
+            ..Self::storm(seed, Duration::from_secs(28))
         }
     }
 

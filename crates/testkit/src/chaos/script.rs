@@ -19,7 +19,7 @@ pub(super) fn words(id: &str, asks: bool) -> String {
 pub(super) fn directives(id: &str, asks: bool, rng: &mut StdRng) -> String {
     let (pieces, delay) = (rng.random_range(20..60), rng.random_range(15..50));
     let text = format!("scn:text n={pieces} delay={delay} size=9");
-    let asking = if asks { format!("scn:bash cmd=\"echo {id}\" ") } else { String::new() };
+    let asking = if asks { format!("scn:bash cmd=\"touch {id}\" ") } else { String::new() };
     format!("errand {id} {asking}{text}")
 }
 
@@ -48,8 +48,9 @@ pub(super) fn turn(words: &str) -> Turn {
 fn block(turn: Turn, kind: &'static str, words: &str, rng: &mut StdRng) -> Turn {
     let (pieces, pace) = (rng.random_range(3..30), Duration::from_millis(rng.random_range(5..60)));
     let part: u16 = rng.random();
-    let text: String = (0..pieces).map(|piece| format!("[{part:04x} {piece} of {words}] ")).collect();
-    turn.paced(kind, &text, pieces, pace)
+    let pieces_of: Vec<String> =
+        (0..pieces).map(|piece| format!("[{part:04x} {piece} of {words}] ")).collect();
+    turn.paced(kind, &pieces_of.concat(), pieces, pace)
 }
 
 /// FNV-1a: the same for the same words, everywhere and always.

@@ -34,7 +34,7 @@ enum Agent {
     },
     /// The real one, which the runner starts and kills.
     Attached {
-        opencode: OpenCode,
+        opencode: Box<OpenCode>,
         proxy: ChaosProxy,
     },
     /// The real one, which the gateway starts, and starts again. Its port is its own, so no proxy is before it.
@@ -83,7 +83,7 @@ impl World {
     /// One that is attached to the real one.
     pub async fn with_attached(binary: &Path, program: Program, seed: u64) -> Result<Self, String> {
         let root = tempfile::tempdir().map_err(told("a directory"))?;
-        let opencode = OpenCode::start(program, root.path(), PASSWORD).await?;
+        let opencode = Box::new(OpenCode::start(program, root.path(), PASSWORD).await?);
         let proxy = ChaosProxy::start(local(opencode.port), seed ^ 1).await.map_err(told("a proxy"))?;
         let setup = Setup::attached(binary, &proxy.url()).env("OPENCODE_AUTH_PASSWORD", PASSWORD);
         Self::start(Ok(root), setup, Agent::Attached { opencode, proxy }, seed).await
