@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use longshore_model::{
-    Error, Failure, Interrupt, Json, Metadata, Principal, RequestId, Result, Retry, Seq, Task, TaskState,
+    Epoch, Error, Failure, Interrupt, Json, Metadata, Principal, RequestId, Result, Retry, Seq, Task,
+    TaskState,
 };
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
@@ -73,6 +74,8 @@ pub(crate) struct Ownership {
     pub(crate) task: Task,
     /// The event that `task` reflects.
     pub(crate) head: Seq,
+    /// Under which that event was written.
+    pub(crate) epoch: Epoch,
     /// Its place among the messages of the context. `None` for a task that waits for credentials.
     pub(crate) place: Option<Ticket>,
     /// Set when the gateway was restarted during the turn.
@@ -131,7 +134,7 @@ struct Prompted {
 
 impl Actor {
     pub(crate) fn new(around: Surroundings, ownership: Ownership) -> Self {
-        let Ownership { owner, registration, inbox, live, task, head, place, mut begun, open_asks } =
+        let Ownership { owner, registration, inbox, live, task, head, epoch, place, mut begun, open_asks } =
             ownership;
         let children = begun.as_mut().map(|begun| std::mem::take(&mut begun.children)).unwrap_or_default();
         let asks = Asks::new(around.config.asks, open_asks);
@@ -140,8 +143,7 @@ impl Actor {
             Arc::clone(&around.clock),
             around.tasks.clone(),
             live,
-            task,
-            head,
+            Snapshot { task, seq: head, epoch },
         );
         Self {
             around,
@@ -233,7 +235,7 @@ impl Actor {
                 () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
                 message = self.inbox.recv() => match message {
                     Some(Inbox::Join(joining)) => {
-                        let now = self.snapshot();
+                        let now = self.writer.snapshot();
                         if let Some(joining) = self.joins.look_at(*joining, || now) {
                             return self.submit_again(joining).await;
                         }
@@ -257,7 +259,7 @@ impl Actor {
         self.writer.push_join(again, send);
         self.flush(None).await?;
         // The giver may have gone; the message stands.
-        let _ = reply.send(Ok(self.snapshot()));
+        let _ = reply.send(Ok(self.writer.snapshot()));
         Ok(())
     }
 
@@ -312,10 +314,6 @@ impl Actor {
         }
     }
 
-    fn snapshot(&self) -> Snapshot {
-        Snapshot { task: self.writer.task().clone(), seq: self.writer.head() }
-    }
-
     async fn fail(&mut self, error: &Error) -> Stop {
         tracing::warn!(task = %self.writer.task().id, error = ?error, "the turn could not be run");
         self.fail_with(failure_of(error)).await
@@ -368,9 +366,8 @@ async fn on_inbox(
     writer.push(canceled);
     match writer.flush(None).await {
         Ok(()) => {
-            let snapshot = Snapshot { task: writer.task().clone(), seq: writer.head() };
             // The caller may have gone; the task is canceled all the same.
-            let _ = reply.send(Ok(snapshot));
+            let _ = reply.send(Ok(writer.snapshot()));
             if writer.has(Flaw::NoTerminalGuard) { Ok(()) } else { Err(Stop::Over) }
         }
         Err(error) => {

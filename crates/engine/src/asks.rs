@@ -246,7 +246,7 @@ impl Verdict {
     pub(crate) fn tell(self, writer: &Writer) {
         let answer = match self.refusal {
             Some(error) => Err(error),
-            None => Ok(Snapshot { task: writer.task().clone(), seq: writer.head() }),
+            None => Ok(writer.snapshot()),
         };
         // The giver may have gone; the answer stands all the same.
         let _ = self.reply.send(answer);

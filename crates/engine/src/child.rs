@@ -15,7 +15,6 @@ use crate::files::Keeper;
 use crate::lifecycle;
 use crate::port::{Session, TurnRecord};
 use crate::registry::Registration;
-use crate::service::Snapshot;
 use crate::writer::Writer;
 
 /// What the owner of the root task tells.
@@ -76,9 +75,8 @@ impl ChildActor {
                         let canceled = lifecycle::canceled(self.writer.now());
                         self.writer.push(canceled);
                         self.writer.flush(None).await?;
-                        let snapshot = Snapshot { task: self.writer.task().clone(), seq: self.writer.head() };
                         // The caller may have gone; the task is canceled all the same.
-                        let _ = reply.send(Ok(snapshot));
+                        let _ = reply.send(Ok(self.writer.snapshot()));
                         return Ok(true);
                     }
                     // Answers and messages go to the owner of the root task.

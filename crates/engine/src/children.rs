@@ -16,6 +16,7 @@ use crate::live::LiveLog;
 use crate::names;
 use crate::port::{Create, ResumedChild, ResumedChildState, Session, Store, StoredTask};
 use crate::registry::Registration;
+use crate::service::Snapshot;
 use crate::writer::Writer;
 
 /// News that may wait for the owner of a sub-agent's task. At the bound the turn waits: the store is slow for all.
@@ -140,7 +141,10 @@ impl Children {
         let begun = Task::begin(task.clone(), &first)
             .ok_or_else(|| Error::internal("a first event that makes no task"))?;
         // Registered before the store is asked: whoever finds the task there finds its owner too.
-        let place = Place::register(around, begun, Seq::START.next());
+        let place = Place::register(
+            around,
+            Snapshot { task: begun, seq: Seq::START.next(), epoch: around.store.epoch() },
+        );
         let news = match around.store.create(create).await {
             Ok(_) => {
                 let own_session = Session { id: session.clone(), directory: root.session.directory.clone() };
@@ -217,7 +221,8 @@ pub(crate) async fn missed_asks(store: &dyn Store, root: &[Interrupt], child: &T
 pub(crate) fn own(around: &Surroundings, directory: &str, stored: StoredTask) -> Option<mpsc::Sender<News>> {
     let id = stored.task.parent.as_ref()?.session.clone();
     let session = Session { id, directory: directory.to_owned() };
-    Some(Place::register(around, stored.task, stored.seq).own(around, &stored.owner, session))
+    let StoredTask { owner, task, seq, epoch, .. } = stored;
+    Some(Place::register(around, Snapshot { task, seq, epoch }).own(around, &owner, session))
 }
 
 /// A task that has a place among those that are owned, and no owner yet.
@@ -228,8 +233,8 @@ struct Place {
 }
 
 impl Place {
-    fn register(around: &Surroundings, task: Task, head: Seq) -> Self {
-        let live = Arc::new(LiveLog::new(task.id.clone(), head));
+    fn register(around: &Surroundings, from: Snapshot) -> Self {
+        let live = Arc::new(LiveLog::new(from.task.id.clone(), from.seq));
         let (sender, inbox) = mpsc::channel(INBOX);
         let registration = around.registry.insert(None, Arc::clone(&live), sender);
         let writer = Writer::new(
@@ -237,8 +242,7 @@ impl Place {
             Arc::clone(&around.clock),
             around.tasks.clone(),
             live,
-            task,
-            head,
+            from,
         );
         Self { registration, inbox, writer }
     }

@@ -66,7 +66,7 @@ impl Engine {
         children: Vec<StoredTask>,
         missed: Vec<AskNews>,
     ) -> Ownership {
-        let StoredTask { owner, task, seq: head, turn, open_asks } = stored;
+        let StoredTask { owner, task, seq: head, epoch, turn, open_asks } = stored;
         let state = task.status.state;
         tracing::info!(task = %task.id, %state, "taking up a task");
         let lanes = &self.around().lanes;
@@ -85,7 +85,7 @@ impl Engine {
             }
         }
         let (registration, live, inbox) = self.register(owner.clone(), task.id.clone(), head);
-        Ownership { owner, registration, inbox, live, task, head, place, begun, open_asks }
+        Ownership { owner, registration, inbox, live, task, head, epoch, place, begun, open_asks }
     }
 
     /// The gateway stopped between the end of a turn and that of its sub-agent.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_model::{
-    AgentEvent, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
+    AgentEvent, Epoch, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
 };
 
 use crate::live::{self, LiveLog};
 use crate::port::{Append, Appended, AskChange, Clock, IdempotencyKey, Store, TurnRecord};
+use crate::service::Snapshot;
 use crate::simulation::Flaw;
 use crate::tasks::Tasks;
 use crate::{fail_point, lifecycle};
@@ -33,6 +34,8 @@ pub(crate) struct Writer {
     live: Arc<LiveLog>,
     task: Task,
     head: Seq,
+    /// Under which the newest event was written.
+    epoch: Epoch,
     snapshot_at: Seq,
     /// Folded into `task`, and not yet in the store.
     pending: Vec<TaskEvent>,
@@ -51,9 +54,9 @@ impl Writer {
         clock: Arc<dyn Clock>,
         tasks: Tasks,
         live: Arc<LiveLog>,
-        task: Task,
-        head: Seq,
+        from: Snapshot,
     ) -> Self {
+        let Snapshot { task, seq: head, epoch } = from;
         let usage_before = task.usage.unwrap_or_default();
         Self {
             store,
@@ -62,6 +65,7 @@ impl Writer {
             live,
             task,
             head,
+            epoch,
             snapshot_at: head,
             pending: Vec::new(),
             pending_bytes: 0,
@@ -77,8 +81,9 @@ impl Writer {
         &self.task
     }
 
-    pub(crate) fn head(&self) -> Seq {
-        self.head
+    /// The task as it is in the log.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot { task: self.task.clone(), seq: self.head, epoch: self.epoch }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -186,16 +191,16 @@ impl Writer {
             joined: self.pending_join.take(),
             forgotten: self.pending_withdrawal.take(),
         };
-        let first = self.head.next();
+        let (first, epoch) = (self.head.next(), self.store.epoch());
         if self.has(Flaw::PublishBeforeCommit) {
-            self.live.publish(first, events.clone());
+            self.live.publish(first, epoch, events.clone());
         }
         fail_point::hit("append.before");
         self.append(append).await?;
         fail_point::hit("append.after");
-        self.head = head;
+        (self.head, self.epoch) = (head, epoch);
         if !self.has(Flaw::PublishBeforeCommit) {
-            self.live.publish(first, events);
+            self.live.publish(first, epoch, events);
         }
         fail_point::hit("publish.after");
         Ok(())

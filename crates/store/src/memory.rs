@@ -15,14 +15,17 @@ use longshore_engine::port::{
     TurnRecord,
 };
 use longshore_model::{
-    AskKind, ContextId, Entry, Error, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId, Task,
-    TaskId, TaskState,
+    AskKind, ContextId, Entry, Epoch, Error, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId,
+    Task, TaskId, TaskState,
 };
 
 use self::asks::Asks;
 use self::files::Files;
 use self::keys::Keys;
 use crate::rules::{self, OwnedSession, Root, Wanted};
+
+/// It is opened once.
+const EPOCH: Epoch = Epoch(1);
 
 /// Everything behind one mutex, which is never held across an await.
 ///
@@ -55,6 +58,10 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn epoch(&self) -> Epoch {
+        EPOCH
+    }
+
     fn check(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async { Ok(()) })
     }
@@ -201,6 +208,7 @@ impl Row {
         Head {
             context: self.task.context_id.clone(),
             seq: self.seq(),
+            epoch: EPOCH,
             first: Seq::START.next(),
             state: self.state(),
             output: self.task.terms.output.clone(),
@@ -237,7 +245,7 @@ impl Kept {
             return Err(rules::duplicate_task());
         };
 
-        let log = vec![Entry { seq: Seq::START.next(), event: create.first }];
+        let log = vec![Entry { seq: Seq::START.next(), epoch: EPOCH, event: create.first }];
         row.insert(Row { owner: create.owner.clone(), task, log, turn: None });
         self.created.push(create.task.clone());
         if let Some(session) = placement.claims {
@@ -300,7 +308,7 @@ impl Kept {
         self.asks.check(&append.asks, &row.owner, &row.task.context_id)?;
         for event in append.events {
             row.task.apply(&event);
-            row.log.push(Entry { seq: Seq::START.plus(row.log.len()).next(), event });
+            row.log.push(Entry { seq: Seq::START.plus(row.log.len()).next(), epoch: EPOCH, event });
         }
         if append.turn.is_some() {
             row.turn = append.turn;
@@ -342,6 +350,7 @@ impl Kept {
             owner: row.owner.clone(),
             task: row.task.clone(),
             seq: row.seq(),
+            epoch: EPOCH,
             turn: row.turn.clone(),
             open_asks: self.asks.open_of_task(&row.task.id),
         }

@@ -3,6 +3,7 @@
 mod asks;
 mod backup;
 mod contexts;
+mod epoch;
 mod fault;
 mod files;
 mod list;
@@ -24,11 +25,12 @@ use longshore_engine::port::{
     IdempotencyKey, ListQuery, NewFile, NotedSends, Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
-    AskKind, ContextId, Entry, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId, TaskId,
-    Timestamp,
+    AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId,
+    TaskId, Timestamp,
 };
 
 pub use self::backup::{Backup, backup};
+use self::epoch::Claim;
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
 use self::writer::Writer;
@@ -68,6 +70,7 @@ pub struct SqliteStore {
     /// For lists: nobody who wants one task waits for somebody's hundred.
     lists: Reader,
     writer: Writer,
+    epoch: Epoch,
 }
 
 impl SqliteStore {
@@ -75,11 +78,14 @@ impl SqliteStore {
     ///
     /// It does not keep a second gateway from the same file; the binary locks the data directory for that.
     pub fn open(path: &Path, durability: Durability) -> Result<Self> {
-        let writer = Writer::start(schema::open_writer(path, durability)?)?;
+        let db = schema::open_writer(path, durability)?;
+        let claim = Claim::new(&db, durability)?;
+        let epoch = claim.epoch;
+        let writer = Writer::start(db, claim)?;
         let quick = Reader::start("store-quick", schema::open_reader(path)?)?;
         let whole = Reader::start("store-whole", schema::open_reader(path)?)?;
         let lists = Reader::start("store-lists", schema::open_reader(path)?)?;
-        Ok(Self { quick, whole, lists, writer })
+        Ok(Self { quick, whole, lists, writer, epoch })
     }
 
     /// From now on SQLite refuses what is to be written, as it does for a file that is read-only; or no longer.
@@ -96,9 +102,13 @@ impl fmt::Debug for SqliteStore {
 }
 
 impl Store for SqliteStore {
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move {
-            let new = NewTask::prepare(create)?;
+            let new = NewTask::prepare(create, self.epoch)?;
             self.writer.run(move |db| write::create(db, &new)).await
         })
     }
@@ -132,7 +142,7 @@ impl Store for SqliteStore {
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
         Box::pin(async move {
-            let batch = Batch::prepare(append)?;
+            let batch = Batch::prepare(append, self.epoch)?;
             self.writer.run(move |db| write::append(db, &batch)).await
         })
     }
@@ -203,7 +213,8 @@ impl Store for SqliteStore {
             if damaged == 0 {
                 return Ok(Vec::new());
             }
-            self.writer.run(move |db| salvage::end_damaged(db, at, &end)).await
+            let epoch = self.epoch;
+            self.writer.run(move |db| salvage::end_damaged(db, epoch, at, &end)).await
         })
     }
 

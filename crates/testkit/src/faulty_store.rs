@@ -8,7 +8,7 @@ use longshore_engine::port::{
     IdempotencyKey, ListQuery, NewFile, NotedSends, Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
-    AskKind, ContextId, Entry, Error, ErrorKind, FileId, Interrupt, Principal, RequestId, Result, Seq,
+    AskKind, ContextId, Entry, Epoch, Error, ErrorKind, FileId, Interrupt, Principal, RequestId, Result, Seq,
     SessionId, TaskId,
 };
 
@@ -113,6 +113,10 @@ fn check(is_broken: &AtomicBool) -> Result<()> {
 }
 
 impl Store for FaultyStore {
+    fn epoch(&self) -> Epoch {
+        self.inner.epoch()
+    }
+
     fn check(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             check(&self.logs_are_broken)?;

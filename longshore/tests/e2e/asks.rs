@@ -88,7 +88,7 @@ async fn readers_with_and_without_extensions_get_the_same_events() {
         assert!(told.contains(&format!("\"{note}\":{{")), "no shared.{note} in {told}");
     }
     let without: Vec<Frame> =
-        with.iter().map(|frame| Frame { id: frame.id, json: without_shared(&frame.json) }).collect();
+        with.iter().map(|frame| Frame { json: without_shared(&frame.json), ..frame.clone() }).collect();
     for (binding, extended, reader) in readers {
         let frames = reader.rest().await;
         let expected = if extended { &with } else { &without };

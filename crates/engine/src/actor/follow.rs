@@ -16,7 +16,6 @@ use crate::files::Keeper;
 use crate::joins::Step;
 use crate::lifecycle;
 use crate::port::{Session, Turn, TurnRecord};
-use crate::service::Snapshot;
 
 /// How a turn ended that nobody stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,8 +114,7 @@ impl Actor {
         match message {
             Some(Inbox::Answer(given)) => self.asks.answer(&self.around.agent, session, *given),
             Some(Inbox::Join(joining)) => {
-                let now = || Snapshot { task: self.writer.task().clone(), seq: self.writer.head() };
-                if let Some(joining) = self.joins.look_at(*joining, now) {
+                if let Some(joining) = self.joins.look_at(*joining, || self.writer.snapshot()) {
                     self.joins.begin(&turn.steering, self.around.agent.new_prompt(), joining);
                 }
             }
@@ -245,7 +243,7 @@ impl Actor {
             Step::Sent(prompt, outcome) => {
                 let Some(arrived) = self.joins.arrived(&prompt) else { return Ok(()) };
                 let outcome = match outcome {
-                    Ok(()) => Ok(self.snapshot()),
+                    Ok(()) => Ok(self.writer.snapshot()),
                     Err(error) => {
                         let withdrawn = lifecycle::withdrawn(self.writer.task(), arrived.message.id.clone());
                         record.joined.retain(|joined| *joined != prompt);

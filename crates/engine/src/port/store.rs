@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use longshore_model::{
-    AskKind, Closed, ContextId, Entry, FileId, Interrupt, OutputModes, Principal, PromptId, RequestId,
+    AskKind, Closed, ContextId, Entry, Epoch, FileId, Interrupt, OutputModes, Principal, PromptId, RequestId,
     Result, Seq, SessionId, Task, TaskEvent, TaskId, TaskState, Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,12 @@ pub const READ_BYTES: usize = 256 * 1024;
 ///
 /// Every write is atomic and durable when its future returns. A failed store answers with `Unavailable`.
 pub trait Store: Send + Sync + Debug {
+    /// Under which everything is written that is written from now on. Greater than that of every event that was ever
+    /// there before this store was opened, also of those that are lost. The same for as long as the store is open.
+    fn epoch(&self) -> Epoch {
+        Epoch(1)
+    }
+
     /// Makes a task with its first event, unless the same request already made one. A session that the caller named is
     /// bound to the context in the same step.
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>>;
@@ -254,6 +260,8 @@ pub struct StoredTask {
     pub task: Task,
     /// The event that `task` reflects.
     pub seq: Seq,
+    /// Under which that event was written.
+    pub epoch: Epoch,
     pub turn: Option<TurnRecord>,
     /// The asks that are open, oldest first.
     pub open_asks: Vec<Interrupt>,
@@ -263,6 +271,8 @@ pub struct StoredTask {
 pub struct Head {
     pub context: ContextId,
     pub seq: Seq,
+    /// Under which the newest event was written.
+    pub epoch: Epoch,
     /// The oldest event that can still be read. 1 until retention has folded some away.
     pub first: Seq,
     pub state: TaskState,

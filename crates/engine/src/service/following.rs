@@ -188,13 +188,13 @@ impl Engine {
             return told.map(Some);
         }
         // Nobody said what became of it. The log does.
-        let Snapshot { task, seq } = self.get(caller, task).await?;
-        Ok(task.history.contains(&message).then_some(Snapshot { task, seq }))
+        let now = self.get(caller, task).await?;
+        Ok(now.task.history.contains(&message).then_some(now))
     }
 }
 
 fn now(stored: StoredTask) -> Snapshot {
-    Snapshot { task: stored.task, seq: stored.seq }
+    Snapshot { task: stored.task, seq: stored.seq, epoch: stored.epoch }
 }
 
 fn check_session(stored: &StoredTask, named: Option<&SessionId>) -> Result<()> {

@@ -8,7 +8,7 @@ use longshore_model::{
 };
 
 use super::following::JoinRequest;
-use super::{Engine, Opening, Sent, Snapshot};
+use super::{Engine, Opening, Sent, Snapshot, Subscription};
 use crate::actor::{Ownership, RETRY_FIRST, RETRY_LONGEST};
 use crate::lanes::{LaneKey, Ticket};
 use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session};
@@ -127,6 +127,7 @@ impl Engine {
             live,
             task,
             head: Seq::START.next(),
+            epoch: self.around.store.epoch(),
             place: Some(ticket),
             begun: None,
             open_asks: Vec::new(),
@@ -152,7 +153,7 @@ impl Engine {
 
     /// The task is there: shows its readers so, and gives it an owner.
     fn begin(&self, new: Ownership, first: TaskEvent) {
-        new.live.publish(new.head, vec![first]);
+        new.live.publish(new.head, new.epoch, vec![first]);
         self.own(new);
     }
 
@@ -308,8 +309,9 @@ impl Engine {
     }
 
     async fn sent(&self, caller: &Principal, task: TaskId) -> Result<Sent> {
-        let head = self.head(caller, &task).await?;
-        Ok(Sent { reader: self.reader(task.clone(), &head, Seq::START), opening: Opening::Tail, task })
+        let Subscription { opening, reader, .. } =
+            self.subscribe(caller, &task, Some(Seq::START.into())).await?;
+        Ok(Sent { task, opening, reader })
     }
 
     /// The caller's message went to a task that was there: it goes on from here.

@@ -48,7 +48,7 @@ async fn asking(h: &mut Harness) -> (TaskId, StartedTurn) {
 async fn told(h: &Harness, task: &TaskId) -> Vec<(TaskState, InterruptPhase)> {
     let reader = h
         .engine
-        .subscribe(&alice(), task, Some(longshore_model::Seq::START))
+        .subscribe(&alice(), task, Some(longshore_model::Seq::START.into()))
         .await
         .expect("it can be read")
         .reader;

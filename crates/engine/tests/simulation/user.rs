@@ -335,7 +335,7 @@ impl User {
         let subscribed = self
             .call_by_name(|engine| {
                 let task = task.clone();
-                async move { engine.subscribe(&owner(), &task, after).await }
+                async move { engine.subscribe(&owner(), &task, after.map(Into::into)).await }
             })
             .await;
         match subscribed {

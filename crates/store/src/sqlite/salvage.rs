@@ -1,7 +1,7 @@
 //! Unfinished tasks that are damaged: nobody can go on with them, so they end, with what is left of them.
 
 use longshore_engine::port::EndTask;
-use longshore_model::{ContextId, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp};
+use longshore_model::{ContextId, Epoch, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp};
 use rusqlite::{Connection, named_params};
 
 use super::fault::Outcome;
@@ -11,13 +11,18 @@ use super::{asks, from_sql, to_sql, write};
 use crate::rules;
 
 /// Ends them all. Gives those that have a name.
-pub(super) fn end_damaged(db: &Connection, at: Timestamp, end: &EndTask) -> Outcome<Vec<TaskId>> {
+pub(super) fn end_damaged(
+    db: &Connection,
+    epoch: Epoch,
+    at: Timestamp,
+    end: &EndTask,
+) -> Outcome<Vec<TaskId>> {
     let mut ended = Vec::new();
     for damaged in read::unreadable(db)? {
         asks::close(db, damaged.ordinal, None, &rules::dropped(at))?;
         match rest(db, &damaged)? {
             Some(task) => {
-                write_end(db, &damaged, task, at, end)?;
+                write_end(db, &damaged, task, (epoch, at), end)?;
                 ended.extend(TaskId::parse(&damaged.id));
             }
             // Nobody can ask for it, since it has no name. Then it is enough that nobody counts it among those that work.
@@ -84,16 +89,18 @@ fn write_end(
     db: &Connection,
     damaged: &Unreadable,
     mut task: Task,
-    at: Timestamp,
+    (epoch, at): (Epoch, Timestamp),
     end: &EndTask,
 ) -> Outcome<()> {
     let event = end(&task);
     task.apply(&event);
     let seq = from_sql(damaged.head).next();
-    write::insert_event(db, damaged.ordinal, seq, at, &EventText::of(&event)?)?;
+    write::insert_event(db, damaged.ordinal, (seq, epoch), at, &EventText::of(&event)?)?;
     write::put_snapshot(db, damaged.ordinal, seq, &SnapshotText::of(&task)?)?;
-    db.prepare_cached("UPDATE tasks SET head = :seq, summary_seq = :seq WHERE ordinal = :task")?
-        .execute(named_params! { ":seq": to_sql(seq), ":task": damaged.ordinal })?;
+    db.prepare_cached(
+        "UPDATE tasks SET head = :seq, summary_seq = :seq, epoch = :epoch WHERE ordinal = :task",
+    )?
+    .execute(named_params! { ":seq": to_sql(seq), ":epoch": epoch.0, ":task": damaged.ordinal })?;
     set_state(db, damaged, at)
 }
 

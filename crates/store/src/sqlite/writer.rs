@@ -9,6 +9,7 @@ use longshore_model::{Error, Result};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
+use super::epoch::Claim;
 use super::fault::{self, Outcome};
 use super::switch::Switch;
 use super::worker::Worker;
@@ -23,12 +24,12 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(db: Connection) -> Result<Self> {
+    pub(super) fn start(db: Connection, mut claim: Claim) -> Result<Self> {
         let switch = Switch::default();
         Ok(Self {
             #[cfg(feature = "simulation")]
             switch: switch.clone(),
-            worker: Worker::start("store-writer", move |waiting| serve(&db, &switch, waiting))?,
+            worker: Worker::start("store-writer", move |waiting| serve(&db, &mut claim, &switch, waiting))?,
         })
     }
 
@@ -47,11 +48,12 @@ impl Writer {
     }
 }
 
-fn serve(db: &Connection, switch: &Switch, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
+fn serve(db: &Connection, claim: &mut Claim, switch: &Switch, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
     let mut group = Vec::with_capacity(GROUP);
     while waiting.blocking_recv_many(&mut group, GROUP) > 0 {
         switch.apply(db);
-        let fate = commit_group(db, &mut group);
+        let held = claim.hold(db).map_err(Error::from);
+        let fate = held.and_then(|()| commit_group(db, &mut group));
         for job in group.drain(..) {
             job.answer(fate.as_ref().err());
         }

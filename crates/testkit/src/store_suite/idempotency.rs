@@ -50,7 +50,7 @@ pub(super) async fn a_send_that_was_noted_leads_to_its_task(fixture: &dyn Fixtur
     store.note_sends(noted.clone()).await.expect("a send can be noted twice");
     for noted in [
         NotedSends { owner: owner("bob"), keys: vec![key(6)], ..noted.clone() },
-        NotedSends { task: task_id("nobody's"), keys: vec![key(6)], ..noted },
+        NotedSends { task: task_id("nobodys"), keys: vec![key(6)], ..noted },
     ] {
         let refused = store.note_sends(noted).await.expect_err("it is nobody's task");
         assert_eq!(refused.kind(), ErrorKind::TaskNotFound);

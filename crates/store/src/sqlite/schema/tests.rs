@@ -1,6 +1,7 @@
 use longshore_engine::port::{Appended, Bound, ContextPlace, Create, Created, ListQuery, Store};
 use longshore_model::{
-    AskKind, BlockKind, Closed, OutputModes, PartContent, PromptId, Resolution, Seq, TaskState, Timestamp,
+    AskKind, BlockKind, Closed, Epoch, OutputModes, PartContent, PromptId, Resolution, Seq, TaskState,
+    Timestamp,
 };
 use longshore_testkit::store_suite::make::{
     ada, asking, child, closes, context_id, create, create_in, everything, file, folded, interrupt, opens,
