@@ -87,7 +87,12 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match run(&options).await {
+    // Whoever is told to end ends what it started first.
+    let ended = tokio::select! {
+        ended = run(&options) => ended,
+        _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
+    };
+    match ended {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(problem) => {

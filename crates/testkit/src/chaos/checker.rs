@@ -11,6 +11,7 @@ use std::fmt;
 use longshore_model::{Task, TaskState};
 use serde_json::Value;
 
+use super::client::ANSWER;
 use super::record::{Frame, Record};
 use super::speaker::{self, Speaker};
 use crate::fake_opencode::Prompted;
@@ -85,6 +86,7 @@ pub struct Testimony {
 /// What the agent knows of a prompt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Upstream {
+    pub session: String,
     pub words: String,
     pub times: usize,
     /// Everything that it wrote, thoughts and words, in order.
@@ -96,8 +98,8 @@ pub struct Upstream {
 
 impl From<Prompted> for Upstream {
     fn from(prompt: Prompted) -> Self {
-        let Prompted { words, times, text, is_complete, .. } = prompt;
-        Self { words, times, text, is_complete, is_what_was_kept: false }
+        let Prompted { session, words, times, text, is_complete, .. } = prompt;
+        Self { session, words, times, text, is_complete, is_what_was_kept: false }
     }
 }
 
@@ -109,10 +111,15 @@ pub struct Verdict {
     pub outcomes: BTreeMap<&'static str, u64>,
     /// Tasks that say that text is missing which the agent wrote and forgot. They are no findings.
     pub forgotten: u64,
+    /// Answers that came when nothing was asked any more. A plain message on a task that works is one more word to the
+    /// agent, so that is what became of them.
+    pub late_answers: u64,
 }
 
+/// `upstream`: the prompts of each session in the order in which they came.
 pub fn check(testimonies: &[Testimony], upstream: &[Upstream]) -> Verdict {
     let mut verdict = Verdict::default();
+    let upstream = &with_late_answers(upstream, &mut verdict);
     for testimony in testimonies {
         let record = &testimony.record;
         let whose =
@@ -168,6 +175,23 @@ pub fn check(testimonies: &[Testimony], upstream: &[Upstream]) -> Verdict {
         }
     }
     verdict
+}
+
+/// Joins each late answer, and what the agent said to it, to the prompt before it.
+fn with_late_answers(upstream: &[Upstream], verdict: &mut Verdict) -> Vec<Upstream> {
+    let mut joined: Vec<Upstream> = Vec::new();
+    for prompt in upstream {
+        let before = joined.iter_mut().rfind(|before| before.session == prompt.session);
+        match before {
+            Some(before) if prompt.words == ANSWER && prompt.times == 1 => {
+                verdict.late_answers += 1;
+                before.text.push_str(&prompt.text);
+                before.is_complete = prompt.is_complete;
+            }
+            _ => joined.push(prompt.clone()),
+        }
+    }
+    joined
 }
 
 fn check_order(frames: &[Frame], report: &mut impl FnMut(Fault, String)) {
@@ -244,7 +268,7 @@ fn check_truth(
         TaskState::Completed if !is_complete => {
             report(Fault::Untrue, "the agent did not complete it".to_owned());
         }
-        TaskState::Completed if told != text => {
+        TaskState::Completed if told != text && !names_loss => {
             report(Fault::Lost, format!("the agent wrote {text:?}, and the client has {told:?}"));
         }
         TaskState::Failed if is_complete => {

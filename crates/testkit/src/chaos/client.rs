@@ -13,6 +13,9 @@ use super::record::{Errand, Frame, Record};
 use super::speaker::{self, Answering, Speaker};
 use super::wire::{Frames, Next, Trouble, Wire};
 
+/// What is answered to every ask.
+pub(super) const ANSWER: &str = "once";
+
 /// A client that has met so many things which no client should see gives up.
 const SURPRISES: usize = 5;
 
@@ -206,7 +209,7 @@ impl Session {
             (Answering::ByCall, Some(request), _) => Speaker::reply(&request),
             (_, _, Some(task)) => {
                 let id = format!("{id}-answer-{place}");
-                speaker.send(&speaker.message(&id, "once", Some(task), None))
+                speaker.send(&speaker.message(&id, ANSWER, Some(task), None))
             }
             (_, _, None) => return true,
         };

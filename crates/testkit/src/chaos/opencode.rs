@@ -158,6 +158,7 @@ fn of_session(messages: &[Value]) -> Vec<Upstream> {
             let spoken = parts.filter(|part| part["type"] == "text" || part["type"] == "reasoning");
             let words = user["parts"].as_array().into_iter().flatten().find_map(|part| part["text"].as_str());
             Upstream {
+                session: user["info"]["sessionID"].as_str().unwrap_or_default().to_owned(),
                 words: words.unwrap_or_default().to_owned(),
                 times: 1,
                 text: spoken.filter_map(|part| part["text"].as_str()).collect(),

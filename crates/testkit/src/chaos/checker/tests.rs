@@ -63,6 +63,7 @@ fn completed() -> Testimony {
 
 fn upstream(text: &str, is_complete: bool) -> Upstream {
     Upstream {
+        session: "s".to_owned(),
         words: WORDS.to_owned(),
         times: 1,
         text: text.to_owned(),
@@ -131,8 +132,20 @@ fn prompts_that_came_twice_or_from_nowhere_are_found() {
     assert_eq!(faults(&completed(), &[twice]), [Fault::DoublePrompt]);
     let again = [upstream("one two three", true), upstream("", false)];
     assert_eq!(faults(&completed(), &again), [Fault::DoublePrompt]);
-    let stray = Upstream { words: "once".to_owned(), ..upstream("", false) };
+    let stray = Upstream { words: "made up".to_owned(), ..upstream("", false) };
     assert_eq!(faults(&completed(), &[upstream("one two three", true), stray]), [Fault::Untrue]);
+}
+
+#[test]
+fn an_answer_that_comes_late_is_one_more_word_to_the_agent() {
+    let late = |text: &str, is_complete| Upstream { words: "once".to_owned(), ..upstream(text, is_complete) };
+    let verdict = check(&[completed()], &[upstream("one two ", false), late("three", true)]);
+    assert_eq!((verdict.findings.len(), verdict.late_answers), (0, 1), "{verdict:?}");
+    assert_eq!(faults(&completed(), &[upstream("one two ", false), late("three", false)]), [Fault::Untrue]);
+    let twice = Upstream { times: 2, ..late("three", true) };
+    assert!(!faults(&completed(), &[upstream("one two ", false), twice]).is_empty());
+    let elsewhere = Upstream { session: "other".to_owned(), ..late("", true) };
+    assert_eq!(faults(&completed(), &[upstream("one two three", true), elsewhere]), [Fault::Untrue]);
 }
 
 #[test]
