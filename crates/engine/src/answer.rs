@@ -24,6 +24,19 @@ pub(crate) fn read(message: &Message, open: &[&Ask]) -> Result<(RequestId, Answe
     Ok((ask.request_id.clone(), from_words(ask, words.join("\n").trim())?))
 }
 
+/// Whether a message is an answer and nothing else, whatever is asked: one of the three words by itself, or a data part that
+/// names an ask. Then the name, if it has one.
+pub(crate) fn is_answer(message: &Message) -> Option<Option<RequestId>> {
+    let [part] = message.parts.as_slice() else { return None };
+    if let PartContent::Data(data) = &part.content {
+        let written: Written = serde_json::from_str(data.get()).ok()?;
+        let answers = written.reply.is_some() || written.answers.is_some();
+        let named = RequestId::parse(&written.request_id?).ok()?;
+        return answers.then_some(Some(named));
+    }
+    PermissionReply::parse(part.as_text()?.trim()).map(|_| None)
+}
+
 #[derive(Deserialize)]
 struct Written {
     request_id: Option<String>,

@@ -12,6 +12,7 @@ use super::sending::{Admitted, busy, refusal};
 use super::{Engine, Sent, Snapshot};
 use crate::actor::Inbox;
 use crate::answer;
+use crate::asks;
 use crate::joins::Joining;
 use crate::lanes::LaneKey;
 use crate::port::{Created, IdempotencyKey, Input, NotedSends, StoredTask};
@@ -80,6 +81,11 @@ impl Engine {
             TaskState::Working | TaskState::InputRequired if wishes.delivery == Delivery::Reject => {
                 return Err(busy());
             }
+            TaskState::Working
+                if wishes.delivery != Delivery::Steer && answer::is_answer(&message).is_some() =>
+            {
+                return Err(self.too_late_to_answer(&caller, &message).await?);
+            }
             TaskState::Working | TaskState::InputRequired | TaskState::AuthRequired => {
                 check_session(&stored, wishes.session.as_ref())?;
                 let place = self.around.store.place(&caller, &stored.task.context_id).await?;
@@ -93,6 +99,23 @@ impl Engine {
             _ => return Err(takes_no_message(&stored.task)),
         };
         self.attached(&caller, task, snapshot).await
+    }
+
+    /// Why an answer cannot be given to a task that works: what was asked is closed. As a message to the agent it would
+    /// make no sense.
+    async fn too_late_to_answer(&self, caller: &Principal, message: &Message) -> Result<Error> {
+        if let Some(Some(request)) = answer::is_answer(message) {
+            let known = self.around.store.interrupt(&request).await?;
+            let closed = known.filter(|known| known.owner == *caller).and_then(|known| known.closed);
+            return Ok(
+                closed.map_or_else(|| asks::not_open(&request), |closed| self.too_late(&request, &closed))
+            );
+        }
+        Ok(Error::new(
+            ErrorKind::InterruptNotFound,
+            "This task asks nothing at the moment, so this answer came too late; get the task to see how it went on. To tell \
+             the agent just this word, send it with metadata shared.delivery = steer.",
+        ))
     }
 
     /// The ask that this message was an answer to, if it is still open.

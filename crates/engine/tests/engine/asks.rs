@@ -198,6 +198,26 @@ async fn an_ask_that_the_agent_forgot_is_closed() {
     assert_eq!(h.task(&task).await.status.state, TaskState::Working);
 }
 
+#[tokio::test]
+async fn an_answer_to_what_is_not_asked_any_more_is_told_and_no_prompt() {
+    let mut h = start();
+    let (task, mut turn) = asking(&mut h).await;
+    h.agent.refuse_next(Error::new(ErrorKind::InterruptNotFound, "unknown"));
+    assert_eq!(refused(&h, "alice", "per_1", once()).await, ErrorKind::InterruptNotFound);
+    let named = Json::of(&serde_json::json!({"request_id": "per_1", "reply": "once"}));
+    let late = [Part::text(" Once "), Part::text("reject"), Part::data(named)];
+    for (part, id) in late.into_iter().zip(["late-1", "late-2", "late-3"]) {
+        let refused = h.engine.send(&alice(), on(&task, id, part)).await.expect_err("it is too late");
+        assert_eq!(refused.kind(), ErrorKind::InterruptNotFound, "{id}: {refused:?}");
+    }
+    // Who says more than an answer says it to the agent, and that is the first that the agent hears.
+    let more = on(&task, "more", Part::text("once more, with feeling"));
+    let caller = alice();
+    let (sent, (_, heard)) = tokio::join!(h.engine.send(&caller, more), turn.joined());
+    sent.expect("it joins");
+    assert!(format!("{heard:?}").contains("with feeling"), "{heard:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn at_the_deadline_the_policy_answers_and_late_answers_are_told() {
     for (policy, expected) in [(AtDeadline::Reject, reject()), (AtDeadline::Once, once())] {
