@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig};
 use longshore_engine::port::{Agent, Clock, Store, SystemClock};
 use longshore_engine::{
-    AskConfig, AtDeadline, Engine, EngineConfig, EngineParts, FileRules, IntakeRules, Tasks,
+    AskConfig, AtDeadline, Engine, EngineConfig, EngineParts, FileRules, IntakeRules, RetentionRules, Tasks,
 };
 use longshore_store::Durability;
 use secrecy::SecretString;
@@ -92,6 +92,10 @@ impl Ground {
                 asks: ask_config(&plan.turns.asks),
                 intake: intake_rules(plan),
                 files: file_rules(plan, &self.addresses.public),
+                retention: RetentionRules {
+                    fold_after: plan.retention.fold_after,
+                    keep_tasks: plan.retention.keep_tasks,
+                },
                 ..EngineConfig::default()
             },
         });
@@ -99,6 +103,7 @@ impl Ground {
         if recovered > 0 {
             tracing::info!(tasks = recovered, "took up unfinished tasks");
         }
+        engine.keep_tidy();
         let deployment = deployment::deployment(plan, &self.addresses.public);
         let mut config = EdgeConfig::new(deployment, self.credentials);
         config.max_body_bytes = plan.listen.max_body_bytes;

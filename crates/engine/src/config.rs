@@ -21,6 +21,22 @@ pub struct EngineConfig {
     pub asks: AskConfig,
     pub intake: IntakeRules,
     pub files: FileRules,
+    pub retention: RetentionRules,
+}
+
+/// How long what is over is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct RetentionRules {
+    /// After this long the log of a task that is over is folded to its last event. The task itself stays. `None`: never.
+    pub fold_after: Option<Duration>,
+    /// After this long a task that is over goes, with all that belongs to it. `None`: never.
+    pub keep_tasks: Option<Duration>,
+}
+
+impl Default for RetentionRules {
+    fn default() -> Self {
+        Self { fold_after: Some(Duration::from_hours(7 * 24)), keep_tasks: None }
+    }
 }
 
 /// What a message may hold.
@@ -118,6 +134,7 @@ impl Default for EngineConfig {
             asks: AskConfig::default(),
             intake: IntakeRules::default(),
             files: FileRules::default(),
+            retention: RetentionRules::default(),
         }
     }
 }

@@ -28,12 +28,13 @@ pub mod port;
 mod reader;
 mod recover;
 mod registry;
+mod retention;
 mod service;
 pub mod simulation;
 pub mod tasks;
 mod writer;
 
-pub use config::{AskConfig, AtDeadline, EngineConfig, FileRules, IntakeRules};
+pub use config::{AskConfig, AtDeadline, EngineConfig, FileRules, IntakeRules, RetentionRules};
 pub use log_entry::{Form, LogEntry};
 pub use reader::TaskReader;
 pub use service::{Engine, EngineParts, GapBounds, Listing, Opening, Sent, Snapshot, Subscription};

@@ -11,8 +11,8 @@ pub use agent::{
 pub use clock::{Clock, SystemClock};
 pub use store::{
     Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, EndTask, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, NotedSends, PageCursor, READ_BYTES, Store, StoredTask, TaskPage,
-    TurnRecord,
+    IdempotencyKey, ListQuery, NewFile, NotedSends, PageCursor, READ_BYTES, Retained, Retention, Store,
+    StoredTask, TaskPage, TurnRecord,
 };
 
 /// A future behind a trait object.

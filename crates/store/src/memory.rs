@@ -3,6 +3,7 @@
 mod asks;
 mod files;
 mod keys;
+mod retain;
 
 use std::collections::HashMap;
 use std::collections::hash_map;
@@ -11,8 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, NotedSends, PageCursor, Session, Store, StoredTask, TaskPage,
-    TurnRecord,
+    IdempotencyKey, ListQuery, NewFile, NotedSends, PageCursor, Retained, Retention, Session, Store,
+    StoredTask, TaskPage, TurnRecord,
 };
 use longshore_model::{
     AskKind, ContextId, Entry, Epoch, Error, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId,
@@ -64,6 +65,10 @@ impl Store for MemoryStore {
 
     fn check(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async { Ok(()) })
+    }
+
+    fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {
+        Box::pin(async move { Ok(self.kept().retain(&retention)) })
     }
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
@@ -200,6 +205,8 @@ struct Row {
     /// Folded to the head of the log.
     task: Task,
     log: Vec<Entry>,
+    /// The oldest event that the log still has.
+    first: Seq,
     turn: Option<TurnRecord>,
 }
 
@@ -209,14 +216,14 @@ impl Row {
             context: self.task.context_id.clone(),
             seq: self.seq(),
             epoch: EPOCH,
-            first: Seq::START.next(),
+            first: self.first,
             state: self.state(),
             output: self.task.terms.output.clone(),
         }
     }
 
     fn seq(&self) -> Seq {
-        Seq::START.plus(self.log.len())
+        Seq(self.first.0 - 1).plus(self.log.len())
     }
 
     fn state(&self) -> TaskState {
@@ -245,8 +252,9 @@ impl Kept {
             return Err(rules::duplicate_task());
         };
 
-        let log = vec![Entry { seq: Seq::START.next(), epoch: EPOCH, event: create.first }];
-        row.insert(Row { owner: create.owner.clone(), task, log, turn: None });
+        let first = Seq::START.next();
+        let log = vec![Entry { seq: first, epoch: EPOCH, event: create.first }];
+        row.insert(Row { owner: create.owner.clone(), task, log, first, turn: None });
         self.created.push(create.task.clone());
         if let Some(session) = placement.claims {
             let owner = create.owner.clone();
@@ -308,7 +316,7 @@ impl Kept {
         self.asks.check(&append.asks, &row.owner, &row.task.context_id)?;
         for event in append.events {
             row.task.apply(&event);
-            row.log.push(Entry { seq: Seq::START.plus(row.log.len()).next(), epoch: EPOCH, event });
+            row.log.push(Entry { seq: row.seq().next(), epoch: EPOCH, event });
         }
         if append.turn.is_some() {
             row.turn = append.turn;
@@ -333,7 +341,7 @@ impl Kept {
     fn read(&self, task: &TaskId, after: Seq, limit: usize) -> Result<Vec<Entry>> {
         let row = self.tasks.get(task).ok_or_else(|| Error::task_not_found(task.as_str()))?;
         // A cursor behind the head, however far, is at the head.
-        let skip = usize::try_from(after.0).unwrap_or(usize::MAX);
+        let skip = usize::try_from(after.0.saturating_sub(row.first.0 - 1)).unwrap_or(usize::MAX);
         Ok(row.log.iter().skip(skip).take(limit).cloned().collect())
     }
 

@@ -10,6 +10,7 @@ mod list;
 mod read;
 mod reader;
 mod record;
+mod retain;
 mod salvage;
 mod schema;
 mod switch;
@@ -22,7 +23,8 @@ use std::path::Path;
 
 use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, NotedSends, Session, Store, StoredTask, TaskPage,
+    IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store, StoredTask,
+    TaskPage,
 };
 use longshore_model::{
     AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId,
@@ -235,6 +237,10 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
         let id = id.clone();
         Box::pin(self.whole.run(move |db| files::read(db, &id, offset, length)))
+    }
+
+    fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {
+        Box::pin(retain::retain(&self.lists, &self.writer, retention))
     }
 
     /// The writer is asked to write: a full disk or a file that is read-only can be read as well as ever.

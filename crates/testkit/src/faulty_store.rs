@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, NotedSends, Session, Store, StoredTask, TaskPage,
+    IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store, StoredTask,
+    TaskPage,
 };
 use longshore_model::{
     AskKind, ContextId, Entry, Epoch, Error, ErrorKind, FileId, Interrupt, Principal, RequestId, Result, Seq,
@@ -124,6 +125,10 @@ impl Store for FaultyStore {
         })
     }
 
+    fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {
+        self.inner.retain(retention)
+    }
+
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
         Box::pin(async move {
             self.appends.pass().await;
@@ -154,7 +159,7 @@ impl Store for FaultyStore {
     fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>> {
         Box::pin(async move {
             let head = self.inner.head(owner, task).await?;
-            Ok(head.map(|head| Head { first: self.first(), ..head }))
+            Ok(head.map(|head| Head { first: head.first.max(self.first()), ..head }))
         })
     }
 

@@ -24,6 +24,7 @@ pub mod make;
 mod places;
 mod property;
 mod restart;
+mod retention;
 mod sessions;
 mod task;
 
@@ -115,6 +116,13 @@ macro_rules! for_each_store_check {
             restart:
                 unfinished_tasks_come_in_the_order_of_creation,
                 everything_is_there_after_a_restart;
+            retention:
+                a_log_that_is_folded_leaves_the_task_as_it_was,
+                a_long_log_is_folded_in_steps_that_leave_it_whole,
+                what_is_not_over_is_neither_folded_nor_removed,
+                what_goes_takes_all_that_belongs_to_it,
+                sub_agents_go_with_their_root_when_all_are_old,
+                keys_and_asks_go_when_nobody_can_ask_for_them;
         }
     };
 }

@@ -34,6 +34,7 @@ pub struct Plan {
     pub missing_version: MissingVersion,
     pub data_dir: PathBuf,
     pub store: StorePlan,
+    pub retention: Retention,
     pub card: CardTexts,
     /// What callers are told about where the agent works.
     pub environment: Environment,
@@ -116,6 +117,15 @@ pub struct Asks {
     pub grants_at_deadline: bool,
 }
 
+/// How long what is over is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retention {
+    /// The events of a task. `None`: for ever.
+    pub fold_after: Option<Duration>,
+    /// The task itself. `None`: for ever.
+    pub keep_tasks: Option<Duration>,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StorePlan {
     Memory,
@@ -176,6 +186,10 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
     let demo = matches!(agent, Some(AgentPlan::Demo { .. }));
     let data_dir = data_dir(reader, surroundings, workspace.as_deref(), demo);
     let store = store(reader, &surroundings.directory, data_dir.as_deref());
+    let retention = Retention {
+        fold_after: reader.seconds_or_off(&table::FOLD_AFTER),
+        keep_tasks: reader.seconds_or_off(&table::KEEP_TASKS),
+    };
     let card = card(reader);
     let environment = declared::read(reader, &surroundings.directory, workspace.as_deref());
     let log = log(reader);
@@ -194,6 +208,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
         missing_version: missing_version?,
         data_dir: data_dir?,
         store: store?,
+        retention,
         card: card?,
         environment: environment?,
         log: log?,

@@ -62,6 +62,8 @@ pub const ALL: &[&Setting] = &[
     &STORE,
     &DATABASE,
     &DURABILITY,
+    &FOLD_AFTER,
+    &KEEP_TASKS,
     &TITLE,
     &DESCRIPTION,
     &CARD_VERSION,

@@ -71,6 +71,8 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
     assert_eq!(plan.turns.idempotency_window, Duration::from_mins(10));
     let path = plan.data_dir.join("longshore.db");
     assert_eq!(plan.store, StorePlan::Sqlite { path, survives_power_loss: false });
+    let kept = (plan.retention.fold_after, plan.retention.keep_tasks);
+    assert_eq!(kept, (Some(Duration::from_hours(7 * 24)), None));
     assert_eq!(plan.log.level, LogLevel::Warning);
     assert_eq!(plan.card.version, env!("CARGO_PKG_VERSION"));
 }
@@ -316,6 +318,14 @@ fn the_peers_store_settings_work() {
     ];
     let plan = Given { variables: given, ..Given::default() }.plan();
     assert_eq!(plan.store, StorePlan::Sqlite { path: "/d/x.db".into(), survives_power_loss: false });
+}
+
+#[test]
+fn what_is_over_is_kept_as_long_as_it_says() {
+    let given = &[("LONGSHORE_FOLD_AFTER", "0"), ("LONGSHORE_KEEP_TASKS", "86400")];
+    let plan = Given { variables: given, ..Given::default() }.plan();
+    let kept = (plan.retention.fold_after, plan.retention.keep_tasks);
+    assert_eq!(kept, (None, Some(Duration::from_hours(24))));
 }
 
 #[test]

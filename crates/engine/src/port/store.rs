@@ -115,8 +115,40 @@ pub trait Store: Send + Sync + Debug {
         length: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>>>;
 
+    /// Folds and removes some of what is old, little enough that nobody who writes meanwhile waits for it. Nothing that is
+    /// not over is touched. For the background.
+    fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {
+        let _ = retention;
+        Box::pin(std::future::ready(Ok(Retained::default())))
+    }
+
     /// Whether the store could be read and written now. It is really asked, by a write of which nothing stays.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
+}
+
+/// What is old.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retention {
+    pub now: Timestamp,
+    /// The logs of tasks that ended before this moment are folded to their last event: [`Store::get`] gives the same as
+    /// before, and [`Head::first`] tells. `None`: none is.
+    pub fold_before: Option<Timestamp>,
+    /// Tasks that ended before this moment go, with their asks, files and keys. One that has sub-agents goes when the last
+    /// of them ended before, and they go with it. A context of which no task is left is forgotten, with its binding;
+    /// whose its session is stays known. `None`: none goes.
+    pub drop_before: Option<Timestamp>,
+    /// Keys of sends from before this moment do not count any more.
+    pub keys_before: Timestamp,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Retained {
+    /// Logs that are folded now.
+    pub folded: usize,
+    /// Tasks that are gone.
+    pub dropped: usize,
+    /// There may be more to do at once.
+    pub more: bool,
 }
 
 /// Makes the event that ends a task.

@@ -110,8 +110,19 @@ impl Asks {
         }
     }
 
+    /// The task is gone, and with it all of its asks.
+    pub(super) fn forget_task(&mut self, task: &TaskId) {
+        let known = self.known.extract_if(|_, interrupt| interrupt.task == *task);
+        for (request, interrupt) in known {
+            if let Some(closed) = interrupt.closed {
+                self.by_age.remove(&(closed.at, request));
+            }
+        }
+        self.open.remove(task);
+    }
+
     /// Drops the oldest closed asks from before `kept_since`, at most `limit`.
-    fn forget_old(&mut self, kept_since: Timestamp, limit: u32) {
+    pub(super) fn forget_old(&mut self, kept_since: Timestamp, limit: u32) {
         for _ in 0..limit {
             let Some((_, request)) = self.by_age.first().filter(|(at, _)| *at < kept_since) else { return };
             self.known.remove(request);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use longshore_engine::port::{FileFacts, NewFile};
-use longshore_model::{FileId, Principal, Result};
+use longshore_model::{FileId, Principal, Result, TaskId};
 
 use crate::rules::{self, FileIdentity};
 
@@ -21,6 +21,10 @@ impl Files {
         rules::check_file_task(&file, task)?;
         self.0.insert(file.id.clone(), file);
         Ok(())
+    }
+
+    pub(super) fn forget_task(&mut self, task: &TaskId) {
+        self.0.retain(|_, file| file.task != *task);
     }
 
     pub(super) fn facts(&self, owner: &Principal, id: &FileId) -> Option<FileFacts> {

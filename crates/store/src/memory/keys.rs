@@ -36,6 +36,17 @@ impl Keys {
         }
     }
 
+    /// The task is gone, and with it all of its keys.
+    pub(super) fn forget_task(&mut self, task: &TaskId) {
+        for (digest, (_, at)) in self.tasks.extract_if(|_, (known, _)| known == task) {
+            self.by_age.remove(&(at, digest));
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
     /// Drops the oldest keys from before `valid_since`, at most `limit`.
     pub(super) fn drop_expired(&mut self, valid_since: Timestamp, limit: u32) {
         for _ in 0..limit {

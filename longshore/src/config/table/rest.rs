@@ -49,6 +49,28 @@ pub const DURABILITY: Setting = Setting {
            (slower: each write waits for the disk).",
 };
 
+pub const FOLD_AFTER: Setting = Setting {
+    key: "data.fold_after",
+    flag: Some("fold-after"),
+    env: Some("LONGSHORE_FOLD_AFTER"),
+    group: Group::Data,
+    kind: Kind::SecondsOrOff,
+    fallback: Value("604800"),
+    help: "How long after its end the events of a task are kept. Then only the last one is: the task can still be read, and \
+           whoever comes back with an older Last-Event-ID gets it whole, marked as a gap.",
+};
+
+pub const KEEP_TASKS: Setting = Setting {
+    key: "data.keep_tasks",
+    flag: Some("keep-tasks"),
+    env: Some("LONGSHORE_KEEP_TASKS"),
+    group: Group::Data,
+    kind: Kind::SecondsOrOff,
+    fallback: Value("0"),
+    help: "How long after its end a task is kept. Then it goes, with its files and those of its sub-agents, and a context of \
+           which no task is left is forgotten.",
+};
+
 pub const TITLE: Setting = Setting {
     key: "card.title",
     flag: Some("title"),
