@@ -258,7 +258,7 @@ fn write_artifact_update(
         return write_chunk(object, append, update.last_chunk, update, output);
     }
     let parts = seen_parts(&block.parts, output);
-    let kinds = Kinds::of_update(dialect);
+    let kinds = Kinds::of_update(block, dialect);
     let parts = parts.map(|(part, as_text)| PartView { part, as_text, block: kinds.told(block.kind) });
     write_artifact(out, place.task, parts, dialect, |object| {
         let shared = Shared::of_block(block, Some(place), Activated::ALL);

@@ -173,17 +173,18 @@ fn a_whole_artifact_that_is_told_again_byte_for_byte() {
 }
 
 #[test]
-fn parts_of_rest_say_what_they_are_only_where_nothing_else_does() {
+fn parts_of_rest_say_what_they_are_unless_they_are_of_the_answer_alone() {
     let steps = [
         (text("a", "He", false), false),
         (text("b", "Bye", false), false),
         // The whole artifact, of one kind and then of two.
         (text("a", "She", false), false),
-        (thought("r", "Hm"), false),
+        // Clients keep the parts, and what the first update said of the artifact.
+        (thought("r", "Hm"), true),
+        (tool("t", "running", false), true),
+        (text("c", "So", false), false),
         (text("a", "It", false), true),
-        // Nothing but text is left, but it is told with the thought that is withdrawn.
         (thought("r", ""), true),
-        (text("a", "They", false), false),
     ];
     for dialect in Dialect::ALL {
         let (mut task, mut stream) = (bare_task(), Stream::from_start(View::default(), dialect));
