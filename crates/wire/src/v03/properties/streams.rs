@@ -70,7 +70,7 @@ fn told(stream: &mut Stream, before: &Task, entry: &Entry) -> Option<String> {
         Step::Frame(frame) => Some(frame.encode(&before.id, &before.context_id, entry, &anything)),
         Step::NeedsTask => {
             let (mut recalled, mut after) = (before.clone(), before.clone());
-            let bytes = stream.recall(&mut recalled, entry);
+            let bytes = stream.recall(&mut recalled, entry).frame;
             after.apply(&entry.event);
             assert_eq!(recalled, after, "the event is applied once");
             bytes
