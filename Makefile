@@ -101,6 +101,13 @@ else
 	cargo test --workspace --locked --lib --bins $(addprefix --test ,$(UNREAL))
 endif
 
+.PHONY: seed
+seed: export LONGSHORE_SEED := $(SEED)
+seed: export LONGSHORE_SEEDS := $(SEEDS)
+seed: ## Play SEED=number of the simulation again, and SEEDS=count from there on if more are wanted.
+	$(call say,Simulation of seed $(or $(SEED),0))
+	cargo test --quiet --package longshore-engine --locked --test simulation -- --nocapture the_seed_of_the_environment
+
 .PHONY: e2e
 e2e: opencode ## Run the end-to-end tests with the real OpenCode.
 	$(call say,End-to-end tests with the real OpenCode)
@@ -109,6 +116,14 @@ ifeq ($(HAS_NEXTEST),yes)
 else
 	cargo test --workspace --locked --test 'e2e*' --test 'interop*' -- --test-threads=2 $(NO_SEEDS)
 endif
+
+.PHONY: chaos
+chaos: opencode ## Kill and cut everything for up to half an hour, check that nothing is lost, and write docs/reliability.md.
+	@# As the tests build it: with debug assertions, and with the places where it can be made to die.
+	cargo test --workspace --locked --no-run --quiet
+	$(call say,Chaos: storms over the gateway with a fake and with the real OpenCode)
+	'$(TARGET)/debug/examples/chaos' --gateway '$(TARGET)/debug/longshore' --evidence '$(TARGET)/chaos' \
+		--report docs/reliability.md --date "$$(date -u +%F)" --commit "$$(git rev-parse --short HEAD)" $(ARGS)
 
 .PHONY: openapi
 openapi: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore

@@ -59,6 +59,12 @@ pub enum Subcommands {
     Stop(Place),
     /// Show the token that Longshore made for a directory, making it first if need be.
     Token(Place),
+    /// Copy the tasks of a directory to a new place, also while they are served.
+    ///
+    /// TARGET becomes a directory with a copy of the store as of one moment, checked, and with the token: everything that a
+    /// client was told before the command began is in it. `longshore serve --data-dir TARGET` serves the copy. The
+    /// sessions of OpenCode are OpenCode's, and are not in it.
+    Backup(Backup),
     /// Print the reference of all settings, as Markdown.
     Settings,
 }
@@ -77,6 +83,16 @@ pub struct Place {
     pub config: ConfigFile,
     #[command(flatten)]
     pub settings: PlaceFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct Backup {
+    /// Where the copy goes. Nothing may be there yet.
+    pub target: PathBuf,
+    #[command(flatten)]
+    pub config: ConfigFile,
+    #[command(flatten)]
+    pub settings: StoreFlags,
 }
 
 #[derive(Debug, Args)]
@@ -103,6 +119,12 @@ pub struct SettingFlags(pub Flags);
 /// A flag for each setting that says which data directory is meant.
 #[derive(Debug, Default)]
 pub struct PlaceFlags(pub Flags);
+
+/// A flag for each setting that says which store is meant.
+#[derive(Debug, Default)]
+pub struct StoreFlags(pub Flags);
+
+const STORE: &[&Setting] = &[&table::DATA_DIR, &table::WORKSPACE, &table::DEMO, &table::DATABASE];
 
 macro_rules! flags_from_table {
     ($name:ident, $settings:expr) => {
@@ -131,6 +153,7 @@ macro_rules! flags_from_table {
 
 flags_from_table!(SettingFlags, table::ALL);
 flags_from_table!(PlaceFlags, table::PLACE);
+flags_from_table!(StoreFlags, STORE);
 
 fn augment(command: Command, settings: &[&Setting]) -> Command {
     settings.iter().filter_map(|setting| argument(setting)).fold(command, Command::arg)

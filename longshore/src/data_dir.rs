@@ -49,11 +49,12 @@ impl DataDir {
             );
         }
         if old_kind.is_none() {
-            write_private(&kind_file, kind)?;
+            write_private(&kind_file, kind).with_context(|| cannot_write(&kind_file))?;
         }
         if old_workspace.is_none() {
             // The plan has only workspaces whose path is UTF-8, so nothing is lost.
-            write_private(&workspace_file, &workspace.to_string_lossy())?;
+            write_private(&workspace_file, &workspace.to_string_lossy())
+                .with_context(|| cannot_write(&workspace_file))?;
         }
         Ok(taken)
     }
@@ -68,7 +69,7 @@ impl DataDir {
             .truncate(false)
             .mode(0o600)
             .open(path.join("lock"))
-            .with_context(|| format!("cannot open the lock in {}", path.display()))?;
+            .with_context(|| cannot_write(&path.join("lock")))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => bail!(
@@ -79,9 +80,13 @@ impl DataDir {
             Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
         }
         // Who holds it is told to whoever finds it locked; the lock itself does not depend on this text.
-        file.set_len(0)
+        let told = file
+            .set_len(0)
             .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", std::process::id()))?;
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
+        if let Err(error) = told {
+            tracing::warn!(%error, "the lock of the data directory does not say who holds it");
+        }
         Ok(Self { path: path.to_owned(), _lock: file })
     }
 
@@ -102,8 +107,27 @@ pub(crate) fn token(path: &Path) -> anyhow::Result<SecretString> {
         _ => {}
     }
     let token = Alphanumeric.sample_string(&mut rand::rng(), TOKEN_LENGTH);
-    write_private(&file, &token).with_context(|| format!("cannot write {}", file.display()))?;
+    write_private(&file, &token).with_context(|| cannot_write(&file))?;
     Ok(token.into())
+}
+
+/// Copies to a new directory what says whose a data directory is, and who may call. What is not there is left out.
+pub(crate) fn copy_marks(from: &Path, to: &Path) -> anyhow::Result<()> {
+    for name in ["kind", "workspace", "token"] {
+        if let Some(text) = read(&from.join(name))? {
+            let file = to.join(name);
+            write_private(&file, &text).with_context(|| cannot_write(&file))?;
+        }
+    }
+    Ok(())
+}
+
+fn cannot_write(file: &Path) -> String {
+    format!(
+        "cannot write {}; the gateway needs a data directory that it owns, on a disk that has room and is not read-only \
+         (--data-dir chooses another one)",
+        file.display()
+    )
 }
 
 fn make(path: &Path) -> anyhow::Result<()> {

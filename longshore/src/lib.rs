@@ -5,6 +5,7 @@
 pub mod cli;
 pub mod config;
 
+mod backup;
 mod banner;
 mod commands;
 mod data_dir;
@@ -52,6 +53,14 @@ fn run(command: Subcommands) -> anyhow::Result<()> {
             runtime()?.block_on(commands::stop(&plan))
         }
         Subcommands::Token(options) => commands::token(&plan(&options.settings.0, &options.config)?),
+        Subcommands::Backup(options) => {
+            let plan = plan(&options.settings.0, &options.config)?;
+            // In the runtime, which catches signals.
+            runtime()?.block_on(async {
+                signals::survive_file_limit().context("cannot catch signals")?;
+                backup::backup(&plan, &options.target)
+            })
+        }
         Subcommands::Settings => {
             output::say(config::reference::markdown().trim_end());
             Ok(())

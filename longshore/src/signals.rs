@@ -1,6 +1,14 @@
 //! How the process is told to end.
 
+use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Makes a limit on the size of files a failure of the write that meets it. By itself it would end the process.
+pub(crate) fn survive_file_limit() -> std::io::Result<()> {
+    // Caught and not ignored: what is ignored stays so in the processes that this one starts. It stays caught when the
+    // listener is dropped.
+    signal(SignalKind::from_raw(Number::XFSZ.as_raw())).map(drop)
+}
 
 /// Who asked, which decides what becomes of a managed OpenCode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +29,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn catch() -> std::io::Result<Self> {
+        survive_file_limit()?;
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,

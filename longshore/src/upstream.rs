@@ -75,6 +75,7 @@ impl Upstream {
             endpoint: found.endpoint,
             directory: plan.workspace.clone(),
             control_timeout: plan.turns.control_timeout,
+            stream_silence: plan.stream_silence,
             defaults: defaults(&plan.prompt),
             allow_directory_override: plan.allow_directory_override,
             watchdog: Watchdog { silence: plan.turns.silence, max_steps: plan.turns.max_steps },

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use longshore_engine::fail_point;
 use serde_json::Value;
 
 /// Which crate may use which. A crate that is not here has no place in the picture yet: put it there first.
@@ -45,6 +46,9 @@ const NOT_IN: &[(&str, &[&str])] = &[
 
 /// Only tests may use these: the test kit, and the official SDK, which is an oracle and an interop client.
 const TESTS_ONLY: &[&str] = &["longshore-testkit", "a2a-lf", "a2a-pb", "a2a-client-lf", "insta", "tempfile"];
+
+/// Features that only tests may ask for.
+const TEST_FEATURES: &[&str] = &["simulation", "fail-points"];
 
 /// The longest that a source file may be. At the bound, take one idea out into a file of its own.
 const MAX_LINES: usize = 800;
@@ -87,6 +91,48 @@ fn what_is_for_tests_is_used_by_tests_only() {
     }
     let used = workspace.packages.iter().any(|package| package.dev.contains("longshore-testkit"));
     assert!(used, "nobody uses the test kit, so this test looks at the wrong names");
+}
+
+#[test]
+fn no_switch_for_tests_is_in_the_binary() {
+    let tree = |edges: &str| {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "--locked", "--package", "longshore", "--edges", edges])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let used = tree("normal,build,features");
+    for feature in TEST_FEATURES {
+        assert!(!used.contains(&format!("feature \"{feature}\"")), "the binary has {feature}");
+    }
+    let own = used.contains("longshore-engine feature \"default\"");
+    assert!(own, "the tree has another form, so this test looks at the wrong words: {used}");
+}
+
+#[test]
+fn what_makes_the_engine_die_or_err_is_asked_for_by_tests_only() {
+    for file in committed().into_iter().filter(|file| file.ends_with("Cargo.toml")) {
+        let text = std::fs::read_to_string(root().join(&file)).unwrap();
+        let normal = text.split("[dev-dependencies]").next().unwrap_or_default();
+        let normal = normal.split("[dependencies]").nth(1).unwrap_or_default();
+        for feature in ["fail-points", "simulation"] {
+            let may = file.ends_with("testkit/Cargo.toml") && feature == "fail-points";
+            assert!(may || !normal.contains(feature), "{} asks for {feature}", file.display());
+        }
+    }
+}
+
+#[test]
+fn every_fail_point_is_a_place_in_the_code() {
+    let sources = sources();
+    for point in fail_point::POINTS.iter().chain(&fail_point::MANAGED_POINTS) {
+        let hit = format!("fail_point::hit(\"{point}\")");
+        let places = sources.iter().filter(|file| file.text.contains(&hit)).count();
+        assert_eq!(places, 1, "{point} is in so many files");
+    }
 }
 
 #[test]

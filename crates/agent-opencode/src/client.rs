@@ -295,7 +295,11 @@ async fn refusal(response: Response) -> CallError {
     }
     // OpenCode gives its reasons in JSON. Anything else is the page of something on the way to it, and nobody's business.
     let json = content_type(response.headers()).starts_with("application/json");
-    let body = read(response, MAX_BODY_BYTES).await.ok().filter(|_| json);
+    let body = match read(response, MAX_BODY_BYTES).await {
+        // Which of the two it is stands in the words that did not come.
+        Err(cause @ CallError::Cut(_)) if status == StatusCode::NOT_FOUND => return cause,
+        body => body.ok().filter(|_| json),
+    };
     let body: ErrorBody = body.and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default();
     if status == StatusCode::NOT_FOUND {
         return if says_not_found(&body) { CallError::NotFound } else { foreign_not_found() };

@@ -116,6 +116,13 @@ fn time_of(id: &str) -> Option<i64> {
     i64::try_from(value >> 12).ok()
 }
 
+/// Whether an id was made before this moment (milliseconds of OpenCode's clock). One that tells no time was not.
+pub(crate) fn is_older(id: &str, than: f64) -> bool {
+    #[expect(clippy::cast_possible_truncation, reason = "a moment has no fraction that matters here")]
+    let moment = than as i64;
+    time_of(id).is_some_and(|time| wrapped_difference(time, moment) < 0)
+}
+
 /// `theirs - ours`, where `theirs` is known modulo 2^36 only: the smallest difference that fits.
 fn wrapped_difference(theirs: i64, ours: i64) -> i64 {
     let modulus = 1_i64 << TIME_BITS;

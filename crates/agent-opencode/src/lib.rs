@@ -56,6 +56,9 @@ pub struct OpenCodeConfig {
     pub directory: PathBuf,
     /// How long one call may take, and how long a turn waits for a busy session.
     pub control_timeout: Duration,
+    /// How long the event stream may be silent before it is taken for dead and made anew. OpenCode sends a heartbeat every
+    /// 10 s.
+    pub stream_silence: Duration,
     /// What every prompt asks for where its sender is silent. `None`: OpenCode's own choice.
     pub defaults: PromptOptions,
     /// Callers may work in directories below the root, and in worktrees and workspaces of its project.
@@ -102,8 +105,13 @@ impl OpenCode {
         })?;
         let client = Client::new(config.endpoint, config.control_timeout)?;
         let server_clock = Arc::new(ServerClock::default());
-        let readers =
-            Readers::new(client.clone(), Arc::clone(&clock), Arc::clone(&server_clock), tasks.clone());
+        let readers = Readers::new(
+            client.clone(),
+            Arc::clone(&clock),
+            Arc::clone(&server_clock),
+            tasks.clone(),
+            config.stream_silence,
+        );
         let catalog = Arc::new(Catalog::new(client.clone(), root.clone()));
         let prompts = Prompts { catalog: Arc::clone(&catalog), defaults: config.defaults.clone() };
         Ok(Self {

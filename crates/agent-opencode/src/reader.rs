@@ -23,9 +23,6 @@ use crate::client::{CallError, Client};
 use crate::id::ServerClock;
 use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
 
-/// OpenCode sends a heartbeat every 10 s. After this silence the connection is taken for dead and made anew.
-const SILENCE: Duration = Duration::from_secs(30);
-
 /// A reader that nobody uses stays this long, so that the next turn finds it attached. Then it stops.
 const LINGER: Duration = Duration::from_mins(2);
 
@@ -45,6 +42,8 @@ pub(crate) struct Readers {
     clock: Arc<dyn Clock>,
     server_clock: Arc<ServerClock>,
     tasks: Tasks,
+    /// After this silence a connection is taken for dead and made anew.
+    silence: Duration,
     by_directory: Mutex<HashMap<String, Arc<Reader>>>,
 }
 
@@ -93,8 +92,9 @@ impl Readers {
         clock: Arc<dyn Clock>,
         server_clock: Arc<ServerClock>,
         tasks: Tasks,
+        silence: Duration,
     ) -> Arc<Self> {
-        Arc::new(Self { client, clock, server_clock, tasks, by_directory: Mutex::default() })
+        Arc::new(Self { client, clock, server_clock, tasks, silence, by_directory: Mutex::default() })
     }
 
     /// Registers the turn of a session with the reader of its directory, and starts the reader if need be.
@@ -187,7 +187,7 @@ impl Readers {
         };
         let (mut decoder, mut items) = (Decoder::new(MAX_EVENT_BYTES), Vec::new());
         loop {
-            let chunk = match timeout(SILENCE, response.chunk()).await {
+            let chunk = match timeout(self.silence, response.chunk()).await {
                 Err(_) => return End::Silent,
                 Ok(Err(cause)) => return End::Failed(cause.into()),
                 Ok(Ok(None)) => return End::Closed,
@@ -223,20 +223,26 @@ impl Readers {
                     column = cause.column(),
                     "an event that is no event of OpenCode was skipped"
                 );
+                // By the rules of event streams an empty one is none.
+                if !body.is_empty() {
+                    reader.routes().missed();
+                }
                 return Noted::Nothing;
             }
         };
+        let mut noted = Noted::Nothing;
+        // Any event will do, in case the first one could not be read.
+        if head.kind == "server.connected" || !reader.is_connected() {
+            reader.routes().reconnected();
+            reader.link.send_modify(|link| *link = Link { connected: true, ..Link::default() });
+            noted = Noted::Connected;
+        }
         match head.kind.as_ref() {
             "server.connected" | "server.heartbeat" => {
                 if let Some(id) = &head.id {
                     self.server_clock.learn(&id.0, self.clock.now());
                 }
-                if head.kind != "server.connected" {
-                    return Noted::Nothing;
-                }
-                reader.routes().reconnected();
-                reader.link.send_modify(|link| *link = Link { connected: true, ..Link::default() });
-                return Noted::Connected;
+                return noted;
             }
             "session.created" | "session.updated" => {
                 let parent = head.properties.info.as_ref().and_then(|info| info.parent.as_ref());
@@ -246,15 +252,20 @@ impl Readers {
             }
             _ => {}
         }
-        if let (Some(kind), Some(session)) = (EventKind::parse(&head.kind), &head.properties.session) {
-            // The head borrows the body, so the session is looked up first.
-            let target = reader.routes().find(&session.0);
-            drop(head);
-            if let Some((route, child)) = target {
-                route.send(child, kind, body);
+        match (EventKind::parse(&head.kind), &head.properties.session) {
+            (Some(kind), Some(session)) => {
+                // The head borrows the body, so the session is looked up first.
+                let target = reader.routes().find(&session.0);
+                drop(head);
+                if let Some((route, child)) = target {
+                    route.send(child, kind, body);
+                }
             }
+            // Errors can be of no session. Everything else that a turn looks at is of one.
+            (None | Some(EventKind::Error), None) | (None, Some(_)) => {}
+            (Some(_), None) => reader.routes().missed(),
         }
-        Noted::Nothing
+        noted
     }
 
     /// Takes a reader out of service if nobody uses it. A reader that was retired is never handed out again.
@@ -303,7 +314,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn jittered(pause: Duration) -> Duration {
+/// A pause, shortened by up to a half at random.
+pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(rand::random_range(0.5..=1.0))
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use longshore_engine::fail_point;
 use longshore_engine::port::Session;
 
 use crate::api::{self, Status, Statuses, StoredMessage};
@@ -87,6 +88,7 @@ async fn try_read(
     depth: Depth,
     followed: &[String],
 ) -> Result<Vec<Found>, CallError> {
+    fail_point::hit("reconcile.before");
     let (directory, root) = (session.directory.as_str(), session.id.as_str());
     // The activity first: when it says idle, the messages that are read after it are the final ones.
     let statuses = client.statuses(directory).await?;
@@ -127,6 +129,7 @@ async fn try_read(
         let questions = client.questions(directory).await?;
         translator.open_asks(&permissions, &questions, &at_work);
     }
+    fail_point::hit("reconcile.after");
     Ok(found)
 }
 

@@ -7,6 +7,7 @@ mod children;
 mod family;
 mod joins;
 mod member;
+mod missed;
 mod start;
 mod watchdog;
 mod written;
@@ -17,15 +18,17 @@ use std::time::Duration;
 use longshore_engine::port::Session;
 use longshore_model::{AgentEvent, Outcome, SessionId};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::family::Family;
 use self::joins::{Joiner, Joins};
+use self::missed::Missed;
 pub(crate) use self::start::{PATIENCE, Starter, start};
 use self::watchdog::Silence;
 pub use self::watchdog::Watchdog;
 use crate::api::EventKind;
+use crate::clear;
 use crate::client::Client;
 use crate::outcome;
 use crate::reader::{Lease, Routed};
@@ -51,6 +54,7 @@ struct Driver {
     joins_seen: u64,
     /// What is to be read before anything is said about the end.
     must_read: Option<Depth>,
+    missed: Missed,
     watchdog: Watchdog,
     silence: Silence,
     given_up: Option<GivenUp>,
@@ -83,12 +87,18 @@ impl Driver {
 
     async fn drive(&mut self) -> Result<(), Unheard> {
         loop {
+            if self.missed.take_due() {
+                self.family.must_read_all();
+                self.want(Depth::Everything);
+            }
             let outcome = match self.catch_up().await? {
                 Some(outcome) => {
                     // What is on its way to OpenCode is known before the end is told.
                     self.joins.shut().await;
                     Some(outcome)
                 }
+                // What could not be read may belong before the end.
+                None if self.missed.due().is_some() && self.given_up.is_none() => None,
                 None => self.judge().await?,
             };
             if let Some(outcome) = outcome {
@@ -105,6 +115,7 @@ impl Driver {
     async fn step(&mut self) {
         let given_up = self.given_up.as_ref().map(|given_up| given_up.until);
         let (due, silent) = (self.family.due(), given_up.or(self.silence.due()));
+        let missed = self.missed.due();
         tokio::select! {
             biased;
             routed = self.lease.next() => {
@@ -112,6 +123,7 @@ impl Driver {
                 self.take(routed);
             }
             () = self.joins.changed() => {}
+            () = sleep_until(missed.unwrap_or_else(Instant::now)), if missed.is_some() => {}
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 if self.family.read_due() {
                     self.want(Depth::Messages);
@@ -134,16 +146,21 @@ impl Driver {
                 self.joins.tell(&mut self.joins_seen, root);
                 if let Err(cause) = root.event(kind, &body) {
                     skipped(&self.session.id, kind, &cause);
+                    self.miss();
                 }
             }
             Routed::Event { child: Some(child), kind, body } => {
                 if let Err(cause) = self.family.event(&child, kind, body) {
                     skipped(&child.session, kind, &cause);
+                    self.miss();
                 }
             }
+            Routed::Missed => self.miss(),
             Routed::Reconnected => {
                 self.family.gap();
+                self.family.must_read_all();
                 self.want(Depth::Everything);
+                self.missed.asked();
             }
         }
         if self.family.root.translator.must_ask() {
@@ -151,6 +168,12 @@ impl Driver {
         } else if self.family.root.translator.must_reread() {
             self.want(Depth::Messages);
         }
+    }
+
+    /// An event could not be read. What comes after it is not taken for what follows on what was told.
+    fn miss(&mut self) {
+        self.family.gap();
+        self.missed.note();
     }
 
     fn want(&mut self, depth: Depth) {
@@ -291,12 +314,26 @@ impl Driver {
     async fn end(&mut self, outcome: Outcome) -> Result<(), Unheard> {
         self.is_stopped |= matches!(outcome, Outcome::Canceled { .. });
         self.finish_all().await?;
+        if self.is_stopped {
+            self.clear_asks().await;
+        }
         let root = &mut self.family.root.translator;
+        let outcome = if root.may_lack_text() { outcome::lacking_text(outcome) } else { outcome };
         root.close();
         let written = root.take_written();
         self.flush().await?;
         self.hand_over(None, written).await?;
         self.send(None, AgentEvent::Ended(outcome)).await
+    }
+
+    /// Whoever stopped the turn left its asks in OpenCode's lists. They are rejected before the end is told, which lets the
+    /// next turn begin.
+    async fn clear_asks(&self) {
+        let known = self.family.children.iter().map(|child| child.session.as_str().to_owned());
+        let clearing = clear::asks(&self.client, &self.session, known.collect());
+        if timeout(LAST_WORDS, clearing).await.is_err() {
+            tracing::debug!(session = %self.session.id, "asks of a stopped turn may be left in OpenCode");
+        }
     }
 }
 

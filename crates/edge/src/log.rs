@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use longshore_engine::{Engine, Form, LogEntry, Opening, TaskReader};
 use longshore_model::{Principal, Result, Seq, Task, TaskEvent, TaskStatus};
-use longshore_wire::v1::encode::{self, View};
+use longshore_wire::v1::encode::{self, Gap, View};
 use longshore_wire::v03::encode::{Recalled, Step, Stream};
 
 use crate::line::Line;
@@ -79,10 +79,10 @@ impl Log {
         let (task, context) = (self.reader.task_id(), self.reader.context_id());
         let standing = entry.event.status().map(|status| Standing::of(status.state));
         let Some(told) = &mut self.told else {
-            return Ok(Event { seq: entry.seq, json: self.shown(logged), standing });
+            return Ok(Event { id: entry.id(), json: self.shown(logged), standing });
         };
         if entry.seq <= self.known {
-            return Ok(Event { seq: entry.seq, json: None, standing: None });
+            return Ok(Event { id: entry.id(), json: None, standing: None });
         }
         let output = self.reader.output();
         let json = match told.step(&entry.event, output) {
@@ -95,32 +95,35 @@ impl Log {
                 if self.folded.is_none() {
                     self.folded = self.engine.task_before(&self.caller, task, entry.seq).await?;
                 }
-                let Some(folded) = &mut self.folded else { return self.anew().await };
+                let Some(folded) = &mut self.folded else { return self.anew(entry.seq).await };
                 let Recalled { frame, is_retold } = told.recall(folded, entry);
                 if !is_retold {
                     // It was only to find the reader's place, and most readers never need it again.
                     self.folded = None;
                 }
-                return Ok(Event { seq: entry.seq, json: frame, standing });
+                return Ok(Event { id: entry.id(), json: frame, standing });
             }
         };
         // A status brings nothing that is looked at, but perhaps one more message.
         if let (Some(folded), TaskEvent::Artifact(_)) = (&mut self.folded, &entry.event) {
             folded.apply(&entry.event);
         }
-        Ok(Event { seq: entry.seq, json, standing })
+        Ok(Event { id: entry.id(), json, standing })
     }
 
-    /// The task as it is now, in place of events that cannot be told without those before them, which are gone.
-    async fn anew(&mut self) -> Result<Event> {
+    /// The task as it is now, in place of an event and those behind it that cannot be told without what was before them,
+    /// which is gone. The reader is told that it has not seen them.
+    async fn anew(&mut self, unseen: Seq) -> Result<Event> {
         let now = self.engine.get(&self.caller, self.reader.task_id()).await?;
+        let id = now.id();
+        let gap = Gap { requested: Seq(unseen.0 - 1).into(), first: unseen, head: id };
         self.told = Some(Stream::from_snapshot(&now.task, self.view, self.shape.dialect));
         self.known = now.seq;
-        let json = self.shape.snapshot(&now.task, self.view, None);
+        let json = self.shape.snapshot(&now.task, self.view, Some(gap));
         let standing = Standing::of(now.task.status.state);
         let status = TaskStatus { message: None, ..now.task.status };
         self.folded = Some(Task { status, history: Vec::new(), ..now.task });
-        Ok(Event { seq: now.seq, json: Some(json), standing: Some(standing) })
+        Ok(Event { id, json: Some(json), standing: Some(standing) })
     }
 }
 

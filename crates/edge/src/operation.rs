@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use longshore_engine::{Engine, Opening, Snapshot, Subscription};
 use longshore_model::{
-    CancelTask, Error, ErrorKind, GetTask, ListTasks, Principal, Result, SendConfig, SendMessage, Seq,
+    CancelTask, Error, ErrorKind, EventId, GetTask, ListTasks, Principal, Result, SendConfig, SendMessage,
     SubscribeToTask, TaskId, TaskState,
 };
 use longshore_wire::extension::{Activated, Exposure, Extension};
@@ -153,7 +153,7 @@ impl Operations {
         &self,
         caller: &Principal,
         task: &TaskId,
-        after: Option<Seq>,
+        after: Option<EventId>,
         rules: &Rules,
     ) -> Result<Subscription> {
         match self.engine.subscribe(caller, task, after).await {
@@ -162,7 +162,7 @@ impl Operations {
         }
         // It is over, so what is found now stays as it is.
         let ended = self.engine.get(caller, task).await?;
-        let behind = self.engine.subscribe(caller, task, Some(ended.seq)).await?;
+        let behind = self.engine.subscribe(caller, task, Some(ended.id())).await?;
         Ok(Subscription { opening: Opening::Snapshot(ended), is_behind: false, ..behind })
     }
 
@@ -232,22 +232,19 @@ impl Operations {
 }
 
 /// Where the client's last stream ended, from its header.
-fn last_event_id(headers: &HeaderMap) -> Result<Option<Seq>> {
+fn last_event_id(headers: &HeaderMap) -> Result<Option<EventId>> {
     let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
-    let digits = value.as_bytes().trim_ascii();
-    if digits.is_empty() {
+    let text = value.as_bytes().trim_ascii();
+    if text.is_empty() {
         return Ok(None);
     }
-    // Digits only: a sign, which the parser would take, is no event id.
-    let seq = str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let seq = seq.and_then(|text| text.parse().ok());
-    let problem = || Error::invalid(LAST_EVENT_ID, "must be the id of an event: a decimal number");
-    seq.map(|seq| Some(Seq(seq))).ok_or_else(problem)
+    let problem = || Error::invalid(LAST_EVENT_ID, "must be the id of an event, such as 17.3, or its number");
+    str::from_utf8(text).ok().and_then(EventId::parse).map(Some).ok_or_else(problem)
 }
 
 fn task_frame(now: &Snapshot, shape: Shape, view: View, gap: Option<Gap>) -> Event {
     Event {
-        seq: now.seq,
+        id: now.id(),
         json: Some(shape.snapshot(&now.task, view, gap)),
         standing: Some(Standing::of(now.task.status.state)),
     }
@@ -284,19 +281,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cursor_is_a_decimal_number() {
-        type Cursor = std::result::Result<Option<u64>, ()>;
+    fn the_cursor_is_an_event_id_or_a_number() {
+        type Cursor = std::result::Result<Option<&'static str>, ()>;
 
-        let cases: [(Option<&str>, Cursor); 10] = [
+        let cases: [(Option<&str>, Cursor); 12] = [
             (None, Ok(None)),
             (Some(""), Ok(None)),
-            (Some("0"), Ok(Some(0))),
-            (Some(" 17 "), Ok(Some(17))),
-            (Some("18446744073709551615"), Ok(Some(u64::MAX))),
+            (Some("0"), Ok(Some("0"))),
+            (Some(" 17 "), Ok(Some("17"))),
+            (Some("17.3"), Ok(Some("17.3"))),
+            (Some("18446744073709551615"), Ok(Some("18446744073709551615"))),
             (Some("18446744073709551616"), Err(())),
             (Some("-1"), Err(())),
             (Some("+1"), Err(())),
-            (Some("1.5"), Err(())),
+            (Some("1."), Err(())),
+            (Some("1.5.1"), Err(())),
             (Some("abc"), Err(())),
         ];
         for (value, expected) in cases {
@@ -308,7 +307,8 @@ mod tests {
             if let Err(error) = &found {
                 assert_eq!(error.violations()[0].field, "Last-Event-ID");
             }
-            assert_eq!(found.map(|seq| seq.map(|seq| seq.0)).map_err(drop), expected, "{value:?}");
+            let expected = expected.map(|id| id.map(str::to_owned));
+            assert_eq!(found.map(|id| id.map(|id| id.to_string())).map_err(drop), expected, "{value:?}");
         }
     }
 }

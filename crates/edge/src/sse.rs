@@ -5,13 +5,14 @@
 //! the caller's id, is written for each.
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream::{self, BoxStream, StreamExt};
-use longshore_model::{Error, Result, Seq, TaskState};
+use longshore_model::{Error, EventId, Result, TaskState};
 use longshore_wire::jsonrpc::{self, Id};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +32,7 @@ const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 /// One event, ready to be framed.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    pub(crate) seq: Seq,
+    pub(crate) id: EventId,
     /// One line: a line break would end the `data:` field. The wire writes nothing else. `None`: nothing is written for
     /// this event, which is not for this reader.
     pub(crate) json: Option<Bytes>,
@@ -167,7 +168,7 @@ struct Streaming<S> {
     source: S,
     until: Until,
     /// What is to be written.
-    pending: VecDeque<(Seq, Bytes)>,
+    pending: VecDeque<(EventId, Bytes)>,
     /// What the newest event said that said anything. The end of a batch means nothing.
     standing: Standing,
     envelope: Envelope,
@@ -216,7 +217,7 @@ impl<S: Source> Streaming<S> {
     fn take(&mut self, events: Vec<Event>) {
         let newest = events.iter().rev().find_map(|event| event.standing);
         self.standing = newest.unwrap_or(self.standing);
-        self.pending.extend(events.into_iter().filter_map(|event| Some((event.seq, event.json?))));
+        self.pending.extend(events.into_iter().filter_map(|event| Some((event.id, event.json?))));
     }
 
     /// Whether the stream closes here, with everything written that was read.
@@ -232,25 +233,25 @@ impl<S: Source> Streaming<S> {
     /// As many pending events as fit into one write, at least one.
     fn batch(&mut self) -> Bytes {
         let mut batch = BytesMut::new();
-        while let Some((seq, json)) = self.pending.front() {
+        while let Some((id, json)) = self.pending.front() {
             if !batch.is_empty() && batch.len() + json.len() > BATCH_BYTES {
                 break;
             }
-            write_event(&mut batch, *seq, json, &self.envelope);
+            write_event(&mut batch, *id, json, &self.envelope);
             self.pending.pop_front();
         }
         batch.freeze()
     }
 }
 
-fn write_event(buffer: &mut BytesMut, seq: Seq, json: &[u8], envelope: &Envelope) {
+fn write_event(buffer: &mut BytesMut, id: EventId, json: &[u8], envelope: &Envelope) {
     debug_assert!(is_one_line(json), "{:?}", String::from_utf8_lossy(json));
-    let seq = seq.to_string();
     let (before, after): (&[u8], &[u8]) = match &envelope.around {
         Around::Nothing => (b"", b""),
         Around::Rpc { before, after, .. } => (before, after),
     };
-    for piece in [b"id: ", seq.as_bytes(), b"\ndata: ", before, json, after, b"\n\n"] {
+    write!(buffer, "id: {id}").expect("memory can be written");
+    for piece in [b"\ndata: ", before, json, after, b"\n\n"] {
         buffer.put_slice(piece);
     }
 }

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use longshore_model::{
-    Error, Failure, Interrupt, Json, Metadata, Principal, RequestId, Result, Retry, Seq, Task, TaskState,
+    Epoch, Error, Failure, Interrupt, Json, Metadata, Principal, RequestId, Result, Retry, Seq, Task,
+    TaskState,
 };
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
@@ -29,9 +30,10 @@ use crate::joins::{Joining, Joins};
 use crate::lanes::{LaneKey, Lanes, Ticket};
 use crate::lifecycle;
 use crate::live::LiveLog;
-use crate::port::{Agent, Clock, Prompting, Session, Store, StoredTask, TurnRecord};
+use crate::port::{Agent, Clock, Prompting, ResumedChild, Session, Store, TurnRecord};
 use crate::registry::{Registration, Registry};
 use crate::service::Snapshot;
+use crate::simulation::Flaw;
 use crate::tasks::Tasks;
 use crate::writer::Writer;
 
@@ -47,8 +49,8 @@ pub(crate) enum Inbox {
 pub(crate) const INBOX: usize = 8;
 
 /// First and longest pause before an agent or a store that is away is asked again.
-const RETRY_FIRST: Duration = Duration::from_millis(100);
-const RETRY_LONGEST: Duration = Duration::from_secs(5);
+pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(100);
+pub(crate) const RETRY_LONGEST: Duration = Duration::from_secs(5);
 
 /// What every actor of an engine shares.
 #[derive(Clone, Debug)]
@@ -72,6 +74,8 @@ pub(crate) struct Ownership {
     pub(crate) task: Task,
     /// The event that `task` reflects.
     pub(crate) head: Seq,
+    /// Under which that event was written.
+    pub(crate) epoch: Epoch,
     /// Its place among the messages of the context. `None` for a task that waits for credentials.
     pub(crate) place: Option<Ticket>,
     /// Set when the gateway was restarted during the turn.
@@ -86,8 +90,10 @@ pub(crate) struct Ownership {
 pub(crate) struct Begun {
     pub(crate) record: TurnRecord,
     pub(crate) place: Ticket,
-    /// The tasks of its sub-agents, over or not.
-    pub(crate) children: Vec<StoredTask>,
+    /// Its sub-agents, over or not, as the driver has to know them.
+    pub(crate) resumed: Vec<ResumedChild>,
+    /// The same, with their owners.
+    pub(crate) children: Children,
 }
 
 #[derive(Debug)]
@@ -128,15 +134,16 @@ struct Prompted {
 
 impl Actor {
     pub(crate) fn new(around: Surroundings, ownership: Ownership) -> Self {
-        let Ownership { owner, registration, inbox, live, task, head, place, begun, open_asks } = ownership;
+        let Ownership { owner, registration, inbox, live, task, head, epoch, place, mut begun, open_asks } =
+            ownership;
+        let children = begun.as_mut().map(|begun| std::mem::take(&mut begun.children)).unwrap_or_default();
         let asks = Asks::new(around.config.asks, open_asks);
         let writer = Writer::new(
             Arc::clone(&around.store),
             Arc::clone(&around.clock),
             around.tasks.clone(),
             live,
-            task,
-            head,
+            Snapshot { task, seq: head, epoch },
         );
         Self {
             around,
@@ -148,7 +155,7 @@ impl Actor {
             begun,
             asks,
             joins: Joins::default(),
-            children: Children::default(),
+            children,
             parked: VecDeque::new(),
             is_running: false,
         }
@@ -228,7 +235,7 @@ impl Actor {
                 () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
                 message = self.inbox.recv() => match message {
                     Some(Inbox::Join(joining)) => {
-                        let now = self.snapshot();
+                        let now = self.writer.snapshot();
                         if let Some(joining) = self.joins.look_at(*joining, || now) {
                             return self.submit_again(joining).await;
                         }
@@ -252,7 +259,7 @@ impl Actor {
         self.writer.push_join(again, send);
         self.flush(None).await?;
         // The giver may have gone; the message stands.
-        let _ = reply.send(Ok(self.snapshot()));
+        let _ = reply.send(Ok(self.writer.snapshot()));
         Ok(())
     }
 
@@ -307,10 +314,6 @@ impl Actor {
         }
     }
 
-    fn snapshot(&self) -> Snapshot {
-        Snapshot { task: self.writer.task().clone(), seq: self.writer.head() }
-    }
-
     async fn fail(&mut self, error: &Error) -> Stop {
         tracing::warn!(task = %self.writer.task().id, error = ?error, "the turn could not be run");
         self.fail_with(failure_of(error)).await
@@ -363,10 +366,9 @@ async fn on_inbox(
     writer.push(canceled);
     match writer.flush(None).await {
         Ok(()) => {
-            let snapshot = Snapshot { task: writer.task().clone(), seq: writer.head() };
             // The caller may have gone; the task is canceled all the same.
-            let _ = reply.send(Ok(snapshot));
-            Err(Stop::Over)
+            let _ = reply.send(Ok(writer.snapshot()));
+            if writer.has(Flaw::NoTerminalGuard) { Ok(()) } else { Err(Stop::Over) }
         }
         Err(error) => {
             let stop = left(writer, &error);

@@ -24,6 +24,25 @@ pub(crate) fn read(message: &Message, open: &[&Ask]) -> Result<(RequestId, Answe
     Ok((ask.request_id.clone(), from_words(ask, words.join("\n").trim())?))
 }
 
+/// Whether a message is an answer and nothing else, whatever is asked: one of the three words by itself, or a data part that
+/// names an ask.
+pub(crate) fn is_answer(message: &Message) -> bool {
+    let is_word = |text: &str| PermissionReply::parse(text.trim()).is_some();
+    match message.parts.as_slice() {
+        [part] => part.as_text().is_some_and(is_word) || answered(message).is_some(),
+        _ => false,
+    }
+}
+
+/// The ask that a message names and answers in a data part.
+pub(crate) fn answered(message: &Message) -> Option<RequestId> {
+    let [part] = message.parts.as_slice() else { return None };
+    let PartContent::Data(data) = &part.content else { return None };
+    let written: Written = serde_json::from_str(data.get()).ok()?;
+    let answers = written.reply.is_some() || written.answers.is_some();
+    RequestId::parse(&written.request_id?).ok().filter(|_| answers)
+}
+
 #[derive(Deserialize)]
 struct Written {
     request_id: Option<String>,

@@ -13,10 +13,10 @@ use longshore_model::{
 use tokio::sync::oneshot;
 
 use crate::config::{AskConfig, AtDeadline};
-use crate::lifecycle;
 use crate::port::{Agent, AskChange, BoxFuture, Session};
 use crate::service::Snapshot;
 use crate::writer::Writer;
+use crate::{fail_point, lifecycle};
 
 /// Somebody answers an ask.
 #[derive(Debug)]
@@ -152,7 +152,9 @@ impl Asks {
         }
         let (agent, session, ask) = (Arc::clone(agent), session.clone(), open.ask.clone());
         self.deliveries.push(Box::pin(async move {
+            fail_point::hit("reply.before");
             let outcome = agent.reply(&session, &ask, &given.answer).await;
+            fail_point::hit("reply.after");
             Delivered { given, outcome }
         }));
     }
@@ -244,7 +246,7 @@ impl Verdict {
     pub(crate) fn tell(self, writer: &Writer) {
         let answer = match self.refusal {
             Some(error) => Err(error),
-            None => Ok(Snapshot { task: writer.task().clone(), seq: writer.head() }),
+            None => Ok(writer.snapshot()),
         };
         // The giver may have gone; the answer stands all the same.
         let _ = self.reply.send(answer);

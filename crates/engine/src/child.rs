@@ -7,7 +7,7 @@ use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt as _;
 use longshore_model::{AgentEvent, Failure, Outcome, Principal, PromptId, Result, TaskState};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::actor::{self, Inbox, Surroundings};
 use crate::asks::AskNews;
@@ -15,7 +15,6 @@ use crate::files::Keeper;
 use crate::lifecycle;
 use crate::port::{Session, TurnRecord};
 use crate::registry::Registration;
-use crate::service::Snapshot;
 use crate::writer::Writer;
 
 /// What the owner of the root task tells.
@@ -24,6 +23,8 @@ pub(crate) enum News {
     Working(PromptId),
     Report(AgentEvent),
     Ask(AskNews),
+    /// To be answered once everything before it is in the log.
+    Write(oneshot::Sender<()>),
     /// The root task is over, in this state.
     RootOver(TaskState),
 }
@@ -74,9 +75,8 @@ impl ChildActor {
                         let canceled = lifecycle::canceled(self.writer.now());
                         self.writer.push(canceled);
                         self.writer.flush(None).await?;
-                        let snapshot = Snapshot { task: self.writer.task().clone(), seq: self.writer.head() };
                         // The caller may have gone; the task is canceled all the same.
-                        let _ = reply.send(Ok(snapshot));
+                        let _ = reply.send(Ok(self.writer.snapshot()));
                         return Ok(true);
                     }
                     // Answers and messages go to the owner of the root task.
@@ -96,7 +96,7 @@ impl ChildActor {
 
     /// Takes one piece of news and whatever else waits, then writes it all.
     async fn take_all(&mut self, first: News) -> Result<()> {
-        let mut next = Some(first);
+        let (mut next, mut waiting) = (Some(first), Vec::new());
         while let Some(news) = next {
             match news {
                 News::Working(prompt) => {
@@ -110,6 +110,7 @@ impl ChildActor {
                         self.writer.push(event);
                     }
                 }
+                News::Write(written) => waiting.push(written),
                 news => self.take(news),
             }
             if self.writer.is_over() || self.writer.is_full() {
@@ -117,7 +118,12 @@ impl ChildActor {
             }
             next = self.news.try_recv().ok();
         }
-        self.writer.flush(None).await
+        self.writer.flush(None).await?;
+        for written in waiting {
+            // The owner of the root task may have gone.
+            let _ = written.send(());
+        }
+        Ok(())
     }
 
     fn take(&mut self, news: News) {
@@ -147,7 +153,7 @@ impl ChildActor {
                 let event = lifecycle::failed(self.writer.task(), now, Failure::new(text));
                 self.writer.push(event);
             }
-            News::Working(_) => {}
+            News::Working(_) | News::Write(_) => {}
         }
     }
 }

@@ -1,21 +1,22 @@
 //! The sub-agents of a turn, seen from the owner of the root task: which there are, and who writes their logs.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longshore_model::{
-    AgentEvent, ChildEvent, ChildStart, Error, Failure, Message, MessageId, Outcome, Parent, Part, Principal,
-    Result, Role, Seq, SessionId, Task, TaskEvent, TaskId, TaskState, Terms,
+    AgentEvent, Ask, ChildEvent, ChildStart, Error, Failure, Interrupt, Message, MessageId, Outcome, Parent,
+    Part, Principal, Result, Role, Seq, SessionId, Task, TaskEvent, TaskId, TaskState, Terms,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::actor::{INBOX, Inbox, Surroundings};
 use crate::asks::AskNews;
 use crate::child::{ChildActor, News};
 use crate::live::LiveLog;
 use crate::names;
-use crate::port::{Create, ResumedChild, ResumedChildState, Session, StoredTask};
+use crate::port::{Create, ResumedChild, ResumedChildState, Session, Store, StoredTask};
 use crate::registry::Registration;
+use crate::service::Snapshot;
 use crate::writer::Writer;
 
 /// News that may wait for the owner of a sub-agent's task. At the bound the turn waits: the store is slow for all.
@@ -26,7 +27,9 @@ const MAX_PROMPT_CHARS: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Children {
-    by_session: HashMap<SessionId, Child>,
+    /// In an order, so that they end in the same one each time.
+    by_session: BTreeMap<SessionId, Child>,
+    are_behind: bool,
 }
 
 #[derive(Debug)]
@@ -53,6 +56,26 @@ impl Children {
             let is_over = child.task.status.state.is_terminal();
             let news = if is_over { None } else { own(around, &session.directory, child) };
             self.by_session.insert(parent.session, Child { task, depth, news });
+        }
+    }
+
+    /// Their owners have not said yet that everything they were told is in their logs.
+    pub(crate) fn are_behind(&self) -> bool {
+        self.are_behind
+    }
+
+    /// Waits until everything that they were told is in their logs. Dropping this does not make it so.
+    pub(crate) fn caught_up(&mut self) -> impl Future<Output = ()> + use<> {
+        self.are_behind = false;
+        let all: Vec<_> = self.by_session.values().filter_map(|child| child.news.clone()).collect();
+        async move {
+            for news in all {
+                let (written, is_written) = oneshot::channel();
+                // One whose task is over does not listen any more, and has written everything.
+                if news.send(News::Write(written)).await.is_ok() {
+                    let _ = is_written.await;
+                }
+            }
         }
     }
 
@@ -118,7 +141,10 @@ impl Children {
         let begun = Task::begin(task.clone(), &first)
             .ok_or_else(|| Error::internal("a first event that makes no task"))?;
         // Registered before the store is asked: whoever finds the task there finds its owner too.
-        let place = Place::register(around, begun, Seq::START.next());
+        let place = Place::register(
+            around,
+            Snapshot { task: begun, seq: Seq::START.next(), epoch: around.store.epoch() },
+        );
         let news = match around.store.create(create).await {
             Ok(_) => {
                 let own_session = Session { id: session.clone(), directory: root.session.directory.clone() };
@@ -147,6 +173,7 @@ impl Children {
             return;
         };
         let Some(sender) = &child.news else { return };
+        self.are_behind = true;
         if sender.send(news).await.is_err() {
             // Canceled by its owner, or over.
             child.news = None;
@@ -169,12 +196,33 @@ pub(crate) fn resumed(stored: &[StoredTask]) -> Vec<ResumedChild> {
     stored.iter().filter_map(child).collect()
 }
 
+/// What the log of a sub-agent's task lacks of the asks that the root task owns: the gateway ended in between.
+pub(crate) async fn missed_asks(store: &dyn Store, root: &[Interrupt], child: &Task) -> Result<Vec<AskNews>> {
+    let Some(parent) = child.parent.as_ref().filter(|_| !child.status.state.is_terminal()) else {
+        return Ok(Vec::new());
+    };
+    let knows = |ask: &Ask| child.open_asks.iter().any(|open| open.request_id == ask.request_id);
+    let asks = root.iter().map(|open| &open.ask);
+    let opened = asks.filter(|ask| ask.session == parent.session && !knows(ask));
+    let mut missed: Vec<_> = opened.cloned().map(AskNews::Asked).collect();
+    for open in &child.open_asks {
+        if root.iter().any(|known| known.ask.request_id == open.request_id) {
+            continue;
+        }
+        if let Some(Interrupt { ask, closed: Some(closed), .. }) = store.interrupt(&open.request_id).await? {
+            missed.push(AskNews::Closed(ask, closed.resolution));
+        }
+    }
+    Ok(missed)
+}
+
 /// Makes somebody the owner of a sub-agent's task that was left unfinished, and gives the way to tell them. The turn
 /// works in `directory`.
 pub(crate) fn own(around: &Surroundings, directory: &str, stored: StoredTask) -> Option<mpsc::Sender<News>> {
     let id = stored.task.parent.as_ref()?.session.clone();
     let session = Session { id, directory: directory.to_owned() };
-    Some(Place::register(around, stored.task, stored.seq).own(around, &stored.owner, session))
+    let StoredTask { owner, task, seq, epoch, .. } = stored;
+    Some(Place::register(around, Snapshot { task, seq, epoch }).own(around, &owner, session))
 }
 
 /// A task that has a place among those that are owned, and no owner yet.
@@ -185,8 +233,8 @@ struct Place {
 }
 
 impl Place {
-    fn register(around: &Surroundings, task: Task, head: Seq) -> Self {
-        let live = Arc::new(LiveLog::new(task.id.clone(), head));
+    fn register(around: &Surroundings, from: Snapshot) -> Self {
+        let live = Arc::new(LiveLog::new(from.task.id.clone(), from.seq));
         let (sender, inbox) = mpsc::channel(INBOX);
         let registration = around.registry.insert(None, Arc::clone(&live), sender);
         let writer = Writer::new(
@@ -194,8 +242,7 @@ impl Place {
             Arc::clone(&around.clock),
             around.tasks.clone(),
             live,
-            task,
-            head,
+            from,
         );
         Self { registration, inbox, writer }
     }

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct EngineConfig {
     /// How long a turn may run before it is aborted and its task fails. `None`: for ever.
     pub turn_timeout: Option<Duration>,
+    /// How long an agent that cannot be reached is waited for before a turn fails that it was not prompted for.
+    pub start_patience: Duration,
     /// How long the abort of a turn that has ended here is waited for.
     pub cancel_abort_timeout: Duration,
     /// For how long the same send is known to be the same.
@@ -108,6 +110,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             turn_timeout: Some(Duration::from_mins(15)),
+            start_patience: Duration::from_mins(1),
             cancel_abort_timeout: Duration::from_secs(2),
             idempotency_window: Duration::from_mins(10),
             max_unfinished_per_context: 100,

@@ -70,6 +70,7 @@ impl Keeper {
                 Err(error) if error.retry() == Retry::Later && attempt < TRIES => {
                     tracing::warn!(task = %self.task, error = ?error, "a file cannot be kept now; will try again");
                     tokio::select! {
+                        biased;
                         () = around.tasks.stopping().cancelled() => return None,
                         () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
                     }

@@ -1,7 +1,17 @@
 //! What makes two sends the same send.
 
-use longshore_model::{Message, SendMessage};
+use longshore_model::{Message, RequestId, SendMessage};
 use sha2::{Digest, Sha256};
+
+use crate::port::IdempotencyKey;
+
+impl IdempotencyKey {
+    /// Under which the same send is known as the answer to this ask.
+    pub(crate) fn of_answer(&self, request: &RequestId) -> Self {
+        let digest = Sha256::new().chain_update(self.digest).chain_update(request.as_str()).finalize().into();
+        Self { digest, valid_since: self.valid_since }
+    }
+}
 
 /// A digest of the message id, its target and its content. Configuration does not count: a client that lost the
 /// answer of a blocking send may ask again with a stream.

@@ -12,6 +12,8 @@ mod asks;
 mod child;
 mod children;
 mod config;
+mod damaged;
+pub mod fail_point;
 mod files;
 mod idempotency;
 mod intake;
@@ -27,6 +29,7 @@ mod reader;
 mod recover;
 mod registry;
 mod service;
+pub mod simulation;
 pub mod tasks;
 mod writer;
 

@@ -12,10 +12,6 @@ use crate::port::FileFacts;
 
 /// The event that this report of output becomes in the log of `task`. `None` when it changes nothing.
 pub(crate) fn apply(task: &Task, report: AgentEvent, now: Timestamp) -> Option<TaskEvent> {
-    if task.status.state.is_terminal() {
-        // The first terminal state stands; what the agent says after it is late.
-        return None;
-    }
     Some(match report {
         AgentEvent::Text { block, text } => {
             let append = task.artifact(block.id.as_str()).is_some();
@@ -159,6 +155,19 @@ pub(crate) fn file_dropped(block: BlockRef, name: Option<String>, reason: String
 /// The turn begins.
 pub(crate) fn working(now: Timestamp) -> TaskEvent {
     status(TaskState::Working, now, None, None)
+}
+
+/// The task stays as it is for now, and this is why.
+pub(crate) fn waiting(task: &Task, why: String) -> TaskEvent {
+    let message = explanation(task, task.status.state, why);
+    let status = TaskStatus { message: Some(message), ..task.status.clone() };
+    TaskEvent::Status(Box::new(StatusUpdate::new(status)))
+}
+
+/// The task goes on.
+pub(crate) fn waited(task: &Task) -> TaskEvent {
+    let status = TaskStatus { message: None, ..task.status.clone() };
+    TaskEvent::Status(Box::new(StatusUpdate::new(status)))
 }
 
 /// The owner of the task asked to end it.

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longshore_model::{Entry, Seq, TaskEvent, TaskId};
+use longshore_model::{Entry, Epoch, Seq, TaskEvent, TaskId};
 use tokio::sync::watch;
 
 use crate::log_entry::LogEntry;
@@ -62,13 +62,13 @@ impl LiveLog {
     }
 
     /// Shows readers events that the store has made durable. `first` is the number of the first.
-    pub(crate) fn publish(&self, first: Seq, events: Vec<TaskEvent>) {
+    pub(crate) fn publish(&self, first: Seq, epoch: Epoch, events: Vec<TaskEvent>) {
         let mut head = first;
         {
             let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
             for (offset, event) in events.into_iter().enumerate() {
                 head = first.plus(offset);
-                tail.push(Entry { seq: head, event });
+                tail.push(Entry { seq: head, epoch, event });
             }
         }
         self.progress.send_modify(|progress| progress.head = head);

@@ -10,8 +10,9 @@ pub use agent::{
 };
 pub use clock::{Clock, SystemClock};
 pub use store::{
-    Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, PageCursor, READ_BYTES, Store, StoredTask, TaskPage, TurnRecord,
+    Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, EndTask, FileFacts, Head,
+    IdempotencyKey, ListQuery, NewFile, NotedSends, PageCursor, READ_BYTES, Store, StoredTask, TaskPage,
+    TurnRecord,
 };
 
 /// A future behind a trait object.

@@ -2,14 +2,16 @@
 
 use std::collections::HashSet;
 
-use longshore_model::{Result, TaskState};
+use longshore_model::{ErrorKind, Result, TaskState};
 
 use crate::actor::{Begun, Ownership};
+use crate::asks::AskNews;
 use crate::child::News;
-use crate::children;
+use crate::children::Children;
 use crate::lanes::LaneKey;
 use crate::port::{StoredTask, TurnRecord};
 use crate::service::Engine;
+use crate::{children, fail_point};
 
 impl Engine {
     /// Gives every unfinished task an owner again, in the order in which they were made, and says how many there
@@ -18,6 +20,7 @@ impl Engine {
     /// A task that was waiting goes on waiting. A task whose prompt may have been sent is looked up at the agent
     /// and goes on from where its log ends; it is never prompted again.
     pub async fn recover(&self) -> Result<usize> {
+        self.end_damaged().await;
         let unfinished = self.around().store.unfinished().await?;
         let count = unfinished.len();
         let (mut roots, below): (Vec<_>, Vec<_>) =
@@ -30,12 +33,17 @@ impl Engine {
         });
         let (mut owners, mut followed) = (Vec::new(), HashSet::new());
         for stored in roots {
-            let mut children = Vec::new();
+            let (mut children, mut missed) = (Vec::new(), Vec::new());
             if has_running_turn(&stored) {
                 followed.insert(stored.task.id.clone());
-                children = self.around().store.children(&stored.task.id).await?;
+                let store = &self.around().store;
+                children = store.children(&stored.task.id).await?;
+                for child in &children {
+                    missed.extend(children::missed_asks(&**store, &stored.open_asks, &child.task).await?);
+                }
             }
-            owners.push(self.take_up(stored, children));
+            owners.push(self.take_up(stored, children, missed).await);
+            fail_point::hit("recover.each");
         }
         // Every place in every lane is taken now, so it does not matter which owner runs first.
         for ownership in owners {
@@ -46,30 +54,48 @@ impl Engine {
                 self.end_orphan(child).await?;
             }
         }
+        fail_point::hit("recover.done");
         Ok(count)
     }
 
-    /// Makes an unfinished task ready to be owned again: all its places in the lanes are taken.
-    fn take_up(&self, stored: StoredTask, children: Vec<StoredTask>) -> Ownership {
-        let StoredTask { owner, task, seq: head, turn, open_asks } = stored;
+    /// Makes an unfinished task ready to be owned again: all its places in the lanes are taken, and its sub-agents' tasks,
+    /// which `missed` some asks, have their owners.
+    async fn take_up(
+        &self,
+        stored: StoredTask,
+        children: Vec<StoredTask>,
+        missed: Vec<AskNews>,
+    ) -> Ownership {
+        let StoredTask { owner, task, seq: head, epoch, turn, open_asks } = stored;
         let state = task.status.state;
         tracing::info!(task = %task.id, %state, "taking up a task");
         let lanes = &self.around().lanes;
         let runs = has_running_turn_in(state, turn.as_ref());
         let place = (state != TaskState::AuthRequired)
             .then(|| lanes.enter(LaneKey::Context(owner.clone(), task.context_id.clone()), task.id.clone()));
-        let begun = turn.filter(|_| runs).map(|record| {
+        let mut begun = turn.filter(|_| runs).map(|record| {
             let key = LaneKey::Session(record.session.id.clone());
-            Begun { place: lanes.enter(key, task.id.clone()), record, children }
+            let resumed = children::resumed(&children);
+            Begun { place: lanes.enter(key, task.id.clone()), record, resumed, children: Children::default() }
         });
+        if let Some(begun) = &mut begun {
+            begun.children.take_up(self.around(), &begun.record.session, children);
+            for news in missed {
+                begun.children.tell_of_ask(news).await;
+            }
+        }
         let (registration, live, inbox) = self.register(owner.clone(), task.id.clone(), head);
-        Ownership { owner, registration, inbox, live, task, head, place, begun, open_asks }
+        Ownership { owner, registration, inbox, live, task, head, epoch, place, begun, open_asks }
     }
 
     /// The gateway stopped between the end of a turn and that of its sub-agent.
     async fn end_orphan(&self, child: StoredTask) -> Result<()> {
         let Some(parent) = child.task.parent.clone() else { return Ok(()) };
-        let root = self.around().store.get(&child.owner, &parent.root).await?;
+        let root = match self.around().store.get(&child.owner, &parent.root).await {
+            // It is damaged, and could not be ended above. One task must not keep the gateway from starting.
+            Err(error) if error.kind() == ErrorKind::Internal => None,
+            root => root?,
+        };
         let state = root.map_or(TaskState::Failed, |root| root.task.status.state);
         if let Some(news) = children::own(self.around(), "", child) {
             // The queue is new, and its reader ends with this.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_model::{
-    Answer, AskKind, Closed, Error, ErrorKind, FileId, Interrupt, ListTasks, Message, Principal, RequestId,
-    Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp,
+    Answer, AskKind, Closed, Epoch, Error, ErrorKind, EventId, FileId, Interrupt, ListTasks, Message,
+    Principal, RequestId, Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -45,7 +45,7 @@ pub struct EngineParts {
 #[derive(Debug)]
 pub struct Sent {
     pub task: TaskId,
-    /// `Tail` for a task that this message made, now or before: the reader gives all of it.
+    /// `Tail` for a task that this message made, now or before: the reader gives all of it, if all of it is kept.
     pub opening: Opening,
     pub reader: TaskReader,
 }
@@ -55,6 +55,15 @@ pub struct Sent {
 pub struct Snapshot {
     pub task: Task,
     pub seq: Seq,
+    /// Under which that event was written.
+    pub epoch: Epoch,
+}
+
+impl Snapshot {
+    /// The name of the event.
+    pub fn id(&self) -> EventId {
+        EventId::new(self.seq, self.epoch)
+    }
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -82,17 +91,17 @@ pub enum Opening {
     Snapshot(Snapshot),
     /// With nothing: the reader gives exactly the events that were missed.
     Tail,
-    /// The cursor is beyond the log, or older than what is kept: here is the task as it is; the reader stands
-    /// behind it. The caller must be told that there is a gap.
+    /// The event at the cursor is not in the log: it is no longer kept, or a loss of power took it, and another may have
+    /// its number. Here is the task as it is; the reader stands behind it. The caller must be told that there is a gap.
     Gap(Snapshot, GapBounds),
 }
 
 /// Which cursors could have been served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GapBounds {
-    pub requested: Seq,
+    pub requested: EventId,
     pub first: Seq,
-    pub head: Seq,
+    pub head: EventId,
 }
 
 impl Engine {
@@ -120,7 +129,7 @@ impl Engine {
     pub async fn get(&self, caller: &Principal, task: &TaskId) -> Result<Snapshot> {
         let stored = self.around.store.get(caller, task).await?;
         let stored = stored.ok_or_else(|| Error::task_not_found(task))?;
-        Ok(Snapshot { task: stored.task, seq: stored.seq })
+        Ok(Snapshot { task: stored.task, seq: stored.seq, epoch: stored.epoch })
     }
 
     pub async fn list(&self, caller: &Principal, query: ListTasks) -> Result<Listing> {
@@ -186,7 +195,7 @@ impl Engine {
         &self,
         caller: &Principal,
         task: &TaskId,
-        after: Option<Seq>,
+        after: Option<EventId>,
     ) -> Result<Subscription> {
         let head = self.head(caller, task).await?;
         let Some(cursor) = after else {
@@ -202,15 +211,29 @@ impl Engine {
             let reader = self.reader(task.clone(), &head, snapshot.seq);
             return Ok(Subscription { opening: Opening::Snapshot(snapshot), reader, is_behind: false });
         };
-        if cursor > head.seq || cursor.next() < head.first {
+        if !self.goes_on_behind(task, &head, cursor).await? {
             let snapshot = self.get(caller, task).await?;
-            let bounds = GapBounds { requested: cursor, first: head.first, head: snapshot.seq };
+            let bounds = GapBounds { requested: cursor, first: head.first, head: snapshot.id() };
             let reader = self.reader(task.clone(), &head, snapshot.seq);
             return Ok(Subscription { opening: Opening::Gap(snapshot, bounds), reader, is_behind: false });
         }
-        let is_behind = cursor < head.seq || head.state.is_terminal();
-        let reader = self.reader(task.clone(), &head, cursor);
+        let is_behind = cursor.seq < head.seq || head.state.is_terminal();
+        let reader = self.reader(task.clone(), &head, cursor.seq);
         Ok(Subscription { opening: Opening::Tail, reader, is_behind })
+    }
+
+    /// Whether the log has everything that a reader with this cursor has not seen, and had what it has seen.
+    async fn goes_on_behind(&self, task: &TaskId, head: &Head, cursor: EventId) -> Result<bool> {
+        let EventId { seq, epoch } = cursor;
+        if seq > head.seq || seq.next() < head.first {
+            return Ok(false);
+        }
+        // Epochs only grow along a log, so that nothing before an event was written anew since that event's epoch.
+        let Some(epoch) = epoch.filter(|epoch| seq > Seq::START && *epoch != head.epoch) else {
+            return Ok(true);
+        };
+        let found = self.around.store.read(task, Seq(seq.0 - 1), 1).await?;
+        Ok(found.first().is_some_and(|entry| entry.seq == seq && entry.epoch == epoch))
     }
 
     /// The task as it was before an event of its log, as far as its artifacts go: what was sent to it, which may be large, and
@@ -291,6 +314,13 @@ impl Engine {
     fn reader(&self, task: TaskId, head: &Head, cursor: Seq) -> TaskReader {
         let (store, registry) = (Arc::clone(&self.around.store), Arc::clone(&self.around.registry));
         TaskReader::new(store, registry, task, head.context.clone(), head.output.clone(), cursor)
+    }
+
+    /// A reader of a task that is at hand.
+    fn reader_of(&self, task: &Task, cursor: Seq) -> TaskReader {
+        let (store, registry) = (Arc::clone(&self.around.store), Arc::clone(&self.around.registry));
+        let (context, output) = (task.context_id.clone(), task.terms.output.clone());
+        TaskReader::new(store, registry, task.id.clone(), context, output, cursor)
     }
 
     /// What is known of a file that the gateway keeps.

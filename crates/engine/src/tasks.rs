@@ -7,16 +7,25 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
+use crate::simulation::Hooks;
+
 /// Spawns, tracks and stops the background tasks of one process (or of one test).
 #[derive(Clone, Debug, Default)]
 pub struct Tasks {
     tracker: TaskTracker,
     stop: CancellationToken,
+    hooks: Hooks,
 }
 
 impl Tasks {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Tasks of an engine that is part of a simulation.
+    #[cfg(feature = "simulation")]
+    pub fn simulated(simulation: std::sync::Arc<dyn crate::simulation::Simulation>) -> Self {
+        Self { hooks: Hooks::of(simulation), ..Self::default() }
     }
 
     /// Runs `future` in the background. `name` stands in every log line that it writes.
@@ -28,7 +37,17 @@ impl Tasks {
     {
         // It may outlive whatever started it by far, so its lines do not stand below those of the first request.
         let span = tracing::info_span!(parent: None, "task", name);
-        tokio::spawn(self.tracker.track_future(future.instrument(span)))
+        let future = self.tracker.track_future(future.instrument(span));
+        #[cfg(feature = "simulation")]
+        let future = self.hooks.conducted(future);
+        let spawned = tokio::spawn(future);
+        #[cfg(feature = "simulation")]
+        self.hooks.spawned(spawned.abort_handle());
+        spawned
+    }
+
+    pub(crate) fn hooks(&self) -> &Hooks {
+        &self.hooks
     }
 
     /// Ends when the process is to stop. Long-lived tasks watch it.

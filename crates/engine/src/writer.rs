@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_model::{
-    AgentEvent, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
+    AgentEvent, Epoch, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
 };
 
-use crate::lifecycle;
 use crate::live::{self, LiveLog};
 use crate::port::{Append, Appended, AskChange, Clock, IdempotencyKey, Store, TurnRecord};
+use crate::service::Snapshot;
+use crate::simulation::Flaw;
 use crate::tasks::Tasks;
+use crate::{fail_point, lifecycle};
 
 /// A snapshot is written when this many events have come since the last one, or half as many as the log holds,
 /// whichever is more: then all snapshots of a task together cost as much as a few of its last one.
@@ -32,6 +34,8 @@ pub(crate) struct Writer {
     live: Arc<LiveLog>,
     task: Task,
     head: Seq,
+    /// Under which the newest event was written.
+    epoch: Epoch,
     snapshot_at: Seq,
     /// Folded into `task`, and not yet in the store.
     pending: Vec<TaskEvent>,
@@ -50,9 +54,9 @@ impl Writer {
         clock: Arc<dyn Clock>,
         tasks: Tasks,
         live: Arc<LiveLog>,
-        task: Task,
-        head: Seq,
+        from: Snapshot,
     ) -> Self {
+        let Snapshot { task, seq: head, epoch } = from;
         let usage_before = task.usage.unwrap_or_default();
         Self {
             store,
@@ -61,6 +65,7 @@ impl Writer {
             live,
             task,
             head,
+            epoch,
             snapshot_at: head,
             pending: Vec::new(),
             pending_bytes: 0,
@@ -76,8 +81,9 @@ impl Writer {
         &self.task
     }
 
-    pub(crate) fn head(&self) -> Seq {
-        self.head
+    /// The task as it is in the log.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot { task: self.task.clone(), seq: self.head, epoch: self.epoch }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -96,9 +102,17 @@ impl Writer {
 
     /// Takes a report of the agent. It is not in the log before [`Writer::flush`].
     pub(crate) fn take(&mut self, report: AgentEvent) {
+        if self.is_over() && !self.has(Flaw::NoTerminalGuard) {
+            // The first terminal state stands; what the agent says after it is late.
+            return;
+        }
         if let Some(event) = lifecycle::apply(&self.task, report, self.now()) {
             self.push(event);
         }
+    }
+
+    pub(crate) fn has(&self, flaw: Flaw) -> bool {
+        self.tasks.hooks().has(flaw)
     }
 
     /// What the turn has used so far. It is told with the end of the turn.
@@ -177,10 +191,18 @@ impl Writer {
             joined: self.pending_join.take(),
             forgotten: self.pending_withdrawal.take(),
         };
+        let (first, epoch) = (self.head.next(), self.store.epoch());
+        if self.has(Flaw::PublishBeforeCommit) {
+            self.live.publish(first, epoch, events.clone());
+        }
+        fail_point::hit("append.before");
         self.append(append).await?;
-        let first = self.head.next();
-        self.head = head;
-        self.live.publish(first, events);
+        fail_point::hit("append.after");
+        (self.head, self.epoch) = (head, epoch);
+        if !self.has(Flaw::PublishBeforeCommit) {
+            self.live.publish(first, epoch, events);
+        }
+        fail_point::hit("publish.after");
         Ok(())
     }
 
@@ -192,6 +214,7 @@ impl Writer {
     async fn append(&self, append: Append) -> Result<()> {
         let (mut pause, mut may_be_there) = (RETRY_FIRST, false);
         let written = append.expected.plus(append.events.len());
+        let ends_the_task = append.events.last().is_some_and(TaskEvent::is_terminal);
         loop {
             match self.store.append(append.clone()).await {
                 Ok(Appended::Head(_)) => return Ok(()),
@@ -203,6 +226,8 @@ impl Writer {
                         append.task, append.expected
                     )));
                 }
+                // The same, and with it the task is over.
+                Ok(Appended::Terminal) if may_be_there && ends_the_task => return Ok(()),
                 Ok(Appended::Terminal) => {
                     return Err(Error::internal(format!("{} is over in the store", append.task)));
                 }
@@ -210,10 +235,11 @@ impl Writer {
                     tracing::warn!(task = %append.task, error = ?error, "the store is away; will try again");
                     may_be_there = true;
                     tokio::select! {
-                        () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
+                        biased;
                         () = self.tasks.stopping().cancelled() => {
                             return Err(Error::new(ErrorKind::Unavailable, "The gateway is shutting down."));
                         }
+                        () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
                     }
                 }
                 Err(error) => return Err(error),

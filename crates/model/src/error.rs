@@ -175,6 +175,7 @@ struct Inner {
     message: String,
     violations: Vec<FieldViolation>,
     details: Vec<(String, String)>,
+    lasting: bool,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -186,6 +187,7 @@ impl Error {
             message: message.into(),
             violations: Vec::new(),
             details: Vec::new(),
+            lasting: false,
             source: None,
         }))
     }
@@ -220,6 +222,18 @@ impl Error {
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into().into());
         self
+    }
+
+    /// Says that it does not pass by itself: somebody must change something first. So nobody waits for its end who could
+    /// tell of it instead.
+    #[must_use]
+    pub fn lasting(mut self) -> Self {
+        self.0.lasting = true;
+        self
+    }
+
+    pub fn is_lasting(&self) -> bool {
+        self.0.lasting
     }
 
     pub fn kind(&self) -> ErrorKind {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::ArtifactUpdate;
-use crate::id::{ContextId, MessageId, Seq};
+use crate::id::{ContextId, Epoch, EventId, MessageId, Seq};
 use crate::json::Metadata;
 use crate::message::Message;
 use crate::notes::Notes;
@@ -99,7 +99,15 @@ impl StatusUpdate {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     pub seq: Seq,
+    /// Under which it was written.
+    pub epoch: Epoch,
     pub event: TaskEvent,
+}
+
+impl Entry {
+    pub fn id(&self) -> EventId {
+        EventId::new(self.seq, self.epoch)
+    }
 }
 
 #[cfg(test)]

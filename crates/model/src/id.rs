@@ -1,6 +1,7 @@
 //! Identifiers. Each kind is a type of its own, so that a task id cannot be passed as a context id.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -170,9 +171,92 @@ impl fmt::Display for Seq {
     }
 }
 
+/// The opening of the store under which an event was written. It grows with each, so that a number which was used twice,
+/// because a loss of power had taken the first event of that number, stands for two events that can be told apart.
+/// 0: from before there were any.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Epoch(pub u32);
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a reader is told as the name of an event, and comes back with: `17.3`. Without the epoch, `17`, it is a place in
+/// the log, whatever stands there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct EventId {
+    pub seq: Seq,
+    pub epoch: Option<Epoch>,
+}
+
+impl EventId {
+    pub fn new(seq: Seq, epoch: Epoch) -> Self {
+        Self { seq, epoch: Some(epoch) }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let (seq, epoch) = match text.split_once('.') {
+            None => (text, None),
+            Some((seq, epoch)) => (seq, Some(Epoch(decimal(epoch)?))),
+        };
+        Some(Self { seq: Seq(decimal(seq)?), epoch })
+    }
+}
+
+/// Digits only: a sign, which the parser would take, is no part of an event id.
+fn decimal<T: FromStr>(text: &str) -> Option<T> {
+    let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_decimal { text.parse().ok() } else { None }
+}
+
+impl From<Seq> for EventId {
+    fn from(seq: Seq) -> Self {
+        Self { seq, epoch: None }
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.seq.fmt(f)?;
+        match self.epoch {
+            Some(epoch) => write!(f, ".{epoch}"),
+            None => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_id_is_read_as_it_is_written() {
+        let whole = |seq, epoch| Some(EventId::new(Seq(seq), Epoch(epoch)));
+        let cases = [
+            ("17.3", whole(17, 3)),
+            ("0.0", whole(0, 0)),
+            ("18446744073709551615.4294967295", whole(u64::MAX, u32::MAX)),
+            ("17", Some(EventId::from(Seq(17)))),
+            ("", None),
+            (".", None),
+            ("17.", None),
+            (".3", None),
+            ("17.3.1", None),
+            ("+17.3", None),
+            ("17.+3", None),
+            ("17,3", None),
+            ("17.4294967296", None),
+            ("18446744073709551616.3", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(EventId::parse(text), expected, "{text:?}");
+            if let Some(id) = expected {
+                assert_eq!(id.to_string(), text);
+            }
+        }
+    }
 
     #[test]
     fn the_id_rule() {

@@ -30,7 +30,8 @@ pub use command::{CancelTask, GetTask, ListTasks, SendConfig, SendMessage, Subsc
 pub use error::{Error, ErrorKind, FieldViolation, Origin, Retry};
 pub use event::{Entry, StatusUpdate, TaskEvent};
 pub use id::{
-    ArtifactId, ContextId, FileId, IdError, MessageId, Principal, PromptId, RequestId, Seq, SessionId, TaskId,
+    ArtifactId, ContextId, Epoch, EventId, FileId, IdError, MessageId, Principal, PromptId, RequestId, Seq,
+    SessionId, TaskId,
 };
 pub use interrupt::{Answer, Ask, AskKind, Closed, Interrupt, PermissionReply, Question, Resolution};
 pub use json::{Json, Metadata};

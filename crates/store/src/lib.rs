@@ -10,7 +10,7 @@ mod sqlite;
 use std::path::Path;
 
 pub use memory::MemoryStore;
-pub use sqlite::{Durability, SqliteStore};
+pub use sqlite::{Backup, Durability, SqliteStore, backup};
 
 /// A store that lives as long as the process.
 pub fn memory() -> MemoryStore {

@@ -11,17 +11,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, PageCursor, Session, Store, StoredTask, TaskPage, TurnRecord,
+    IdempotencyKey, ListQuery, NewFile, NotedSends, PageCursor, Session, Store, StoredTask, TaskPage,
+    TurnRecord,
 };
 use longshore_model::{
-    AskKind, ContextId, Entry, Error, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId, Task,
-    TaskId, TaskState,
+    AskKind, ContextId, Entry, Epoch, Error, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId,
+    Task, TaskId, TaskState,
 };
 
 use self::asks::Asks;
 use self::files::Files;
 use self::keys::Keys;
 use crate::rules::{self, OwnedSession, Root, Wanted};
+
+/// It is opened once.
+const EPOCH: Epoch = Epoch(1);
 
 /// Everything behind one mutex, which is never held across an await.
 ///
@@ -33,6 +37,13 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
+    /// A store that lets a task that is over go on: to show that simulations would find one.
+    #[cfg(feature = "simulation")]
+    pub fn without_terminal_guard() -> Self {
+        let kept = Kept { has_no_terminal_guard: true, ..Kept::default() };
+        Self { kept: Mutex::new(kept) }
+    }
+
     fn kept(&self) -> MutexGuard<'_, Kept> {
         // A panic while the lock is held is a defect of this file; what was kept is still the best there is.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
@@ -47,12 +58,20 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn epoch(&self) -> Epoch {
+        EPOCH
+    }
+
     fn check(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async { Ok(()) })
     }
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move { self.kept().create(create) })
+    }
+
+    fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.kept().note_sends(noted) })
     }
 
     fn earlier_send<'a>(
@@ -172,6 +191,8 @@ struct Kept {
     sessions: HashMap<SessionId, OwnedSession>,
     asks: Asks,
     files: Files,
+    #[cfg(feature = "simulation")]
+    has_no_terminal_guard: bool,
 }
 
 struct Row {
@@ -187,6 +208,7 @@ impl Row {
         Head {
             context: self.task.context_id.clone(),
             seq: self.seq(),
+            epoch: EPOCH,
             first: Seq::START.next(),
             state: self.state(),
             output: self.task.terms.output.clone(),
@@ -223,7 +245,7 @@ impl Kept {
             return Err(rules::duplicate_task());
         };
 
-        let log = vec![Entry { seq: Seq::START.next(), event: create.first }];
+        let log = vec![Entry { seq: Seq::START.next(), epoch: EPOCH, event: create.first }];
         row.insert(Row { owner: create.owner.clone(), task, log, turn: None });
         self.created.push(create.task.clone());
         if let Some(session) = placement.claims {
@@ -243,6 +265,19 @@ impl Kept {
         Ok(Created::New)
     }
 
+    fn note_sends(&mut self, noted: NotedSends) -> Result<()> {
+        let NotedSends { owner, task, keys: new, at } = noted;
+        if self.tasks.get(&task).is_none_or(|row| row.owner != owner) {
+            return Err(Error::task_not_found(task.as_str()));
+        }
+        let keys = self.keys.entry(owner).or_default();
+        for key in new {
+            keys.drop_expired(key.valid_since, rules::EXPIRED_KEYS);
+            keys.insert(key.digest, task.clone(), at);
+        }
+        Ok(())
+    }
+
     fn earlier_send(&self, create: &Create) -> Option<Created> {
         let task = self.keys.get(&create.owner)?.get(create.idempotency.as_ref()?)?;
         let context = self.tasks.get(task)?.task.context_id.clone();
@@ -260,7 +295,11 @@ impl Kept {
         let row =
             self.tasks.get_mut(&append.task).ok_or_else(|| Error::task_not_found(append.task.as_str()))?;
         let head = row.seq();
-        if row.state().is_terminal() {
+        #[cfg(feature = "simulation")]
+        let is_guarded = !self.has_no_terminal_guard;
+        #[cfg(not(feature = "simulation"))]
+        let is_guarded = true;
+        if row.state().is_terminal() && is_guarded {
             return Ok(Appended::Terminal);
         }
         if head != append.expected {
@@ -269,7 +308,7 @@ impl Kept {
         self.asks.check(&append.asks, &row.owner, &row.task.context_id)?;
         for event in append.events {
             row.task.apply(&event);
-            row.log.push(Entry { seq: Seq::START.plus(row.log.len()).next(), event });
+            row.log.push(Entry { seq: Seq::START.plus(row.log.len()).next(), epoch: EPOCH, event });
         }
         if append.turn.is_some() {
             row.turn = append.turn;
@@ -311,6 +350,7 @@ impl Kept {
             owner: row.owner.clone(),
             task: row.task.clone(),
             seq: row.seq(),
+            epoch: EPOCH,
             turn: row.turn.clone(),
             open_asks: self.asks.open_of_task(&row.task.id),
         }

@@ -1,14 +1,18 @@
 //! A store in one file, for one gateway.
 
 mod asks;
+mod backup;
 mod contexts;
+mod epoch;
 mod fault;
 mod files;
 mod list;
 mod read;
 mod reader;
 mod record;
+mod salvage;
 mod schema;
+mod switch;
 mod worker;
 mod write;
 mod writer;
@@ -17,13 +21,16 @@ use std::fmt;
 use std::path::Path;
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, Session, Store, StoredTask, TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, FileFacts, Head,
+    IdempotencyKey, ListQuery, NewFile, NotedSends, Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
-    AskKind, ContextId, Entry, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId, TaskId,
+    AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId,
+    TaskId, Timestamp,
 };
 
+pub use self::backup::{Backup, backup};
+use self::epoch::Claim;
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
 use self::writer::Writer;
@@ -63,6 +70,7 @@ pub struct SqliteStore {
     /// For lists: nobody who wants one task waits for somebody's hundred.
     lists: Reader,
     writer: Writer,
+    epoch: Epoch,
 }
 
 impl SqliteStore {
@@ -70,11 +78,20 @@ impl SqliteStore {
     ///
     /// It does not keep a second gateway from the same file; the binary locks the data directory for that.
     pub fn open(path: &Path, durability: Durability) -> Result<Self> {
-        let writer = Writer::start(schema::open_writer(path, durability)?)?;
+        let db = schema::open_writer(path, durability)?;
+        let claim = Claim::new(&db, durability)?;
+        let epoch = claim.epoch;
+        let writer = Writer::start(db, claim)?;
         let quick = Reader::start("store-quick", schema::open_reader(path)?)?;
         let whole = Reader::start("store-whole", schema::open_reader(path)?)?;
         let lists = Reader::start("store-lists", schema::open_reader(path)?)?;
-        Ok(Self { quick, whole, lists, writer })
+        Ok(Self { quick, whole, lists, writer, epoch })
+    }
+
+    /// From now on SQLite refuses what is to be written, as it does for a file that is read-only; or no longer.
+    #[cfg(feature = "simulation")]
+    pub fn turn_read_only(&self, is_read_only: bool) {
+        self.writer.switch.turn(is_read_only);
     }
 }
 
@@ -85,11 +102,19 @@ impl fmt::Debug for SqliteStore {
 }
 
 impl Store for SqliteStore {
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move {
-            let new = NewTask::prepare(create)?;
+            let new = NewTask::prepare(create, self.epoch)?;
             self.writer.run(move |db| write::create(db, &new)).await
         })
+    }
+
+    fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.writer.run(move |db| write::note_sends(db, &noted)))
     }
 
     fn earlier_send<'a>(
@@ -117,7 +142,7 @@ impl Store for SqliteStore {
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
         Box::pin(async move {
-            let batch = Batch::prepare(append)?;
+            let batch = Batch::prepare(append, self.epoch)?;
             self.writer.run(move |db| write::append(db, &batch)).await
         })
     }
@@ -179,6 +204,18 @@ impl Store for SqliteStore {
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
         Box::pin(self.whole.run(read::unfinished))
+    }
+
+    fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {
+        Box::pin(async move {
+            // Nearly always there is none, and then nothing is written.
+            let damaged = self.whole.run(|db| Ok(read::unreadable(db)?.len())).await?;
+            if damaged == 0 {
+                return Ok(Vec::new());
+            }
+            let epoch = self.epoch;
+            self.writer.run(move |db| salvage::end_damaged(db, epoch, at, &end)).await
+        })
     }
 
     fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {

@@ -5,11 +5,13 @@
 
 mod decision;
 mod fault;
+mod garble;
 mod gate;
 mod ids;
 mod player;
 mod project;
 mod recording;
+mod request_log;
 mod routes;
 mod script;
 mod server;
@@ -17,13 +19,15 @@ mod state;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod truth;
 mod turn;
 mod world;
 mod writer;
 
+use std::future::ready;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -34,11 +38,13 @@ use tokio_util::sync::CancellationToken;
 
 pub use decision::{Decision, Scene};
 pub use fault::{Cut, CutKind, Delivery, Fault};
+pub use garble::{Garble, GarbleKind};
 pub use gate::Gate;
 pub use project::{Agent, Model, PROVIDER_KEY, Project};
 pub use recording::{Line, RecordedAnswer, Recording};
+pub use request_log::LoggedRequest;
 pub use script::Play;
-pub use state::LoggedRequest;
+pub use truth::{Fate, Prompted};
 pub use turn::{Tool, Turn};
 
 use fault::Rule;
@@ -52,11 +58,20 @@ pub struct Setup {
     pub password: Option<(String, String)>,
     /// How often an idle `/event` stream says so.
     pub heartbeat: Duration,
+    /// Which OpenCode it says that it is.
+    pub version: String,
+    /// How many requests it remembers, the newest.
+    pub keep_log: usize,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { password: None, heartbeat: Duration::from_secs(10) }
+        Self {
+            password: None,
+            heartbeat: Duration::from_secs(10),
+            version: "1.18.33".to_owned(),
+            keep_log: usize::MAX,
+        }
     }
 }
 
@@ -64,7 +79,7 @@ impl Default for Setup {
 #[derive(Debug)]
 pub struct FakeOpenCode {
     shared: Arc<Shared>,
-    address: SocketAddr,
+    address: Mutex<SocketAddr>,
     workspace: TempDir,
 }
 
@@ -81,16 +96,24 @@ impl FakeOpenCode {
             .map(|(user, password)| format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))));
         let directory = directory.to_string_lossy().into_owned();
         let shared = Arc::new(Shared::new(directory, authorization, setup.heartbeat));
+        shared.change(|state| {
+            state.version = setup.version;
+            state.log.keep(setup.keep_log);
+        });
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = server::bind(any_port).expect("loopback has a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         server::serve(&shared, listener);
-        Self { shared, address, workspace }
+        Self { shared, address: Mutex::new(address), workspace }
     }
 
     /// Where it listens, without a slash at the end.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.address())
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        *self.address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where it "runs": sessions work here unless a request names another directory.
@@ -120,9 +143,20 @@ impl FakeOpenCode {
         self.shared.change(|state| state.otherwise = turns.into());
     }
 
+    /// What prompts do for which nothing is queued follows from their first text.
+    pub fn answering(&self, turn: impl Fn(&str) -> Turn + Send + Sync + 'static) {
+        let decision = Decision::new(move |scene| Box::pin(ready(turn(&scene.text))));
+        self.otherwise(vec![Turn::new().then(decision)]);
+    }
+
+    /// What became of each prompt, the oldest first.
+    pub fn truth(&self) -> Vec<Prompted> {
+        self.shared.lock().truth.told()
+    }
+
     /// Everything that was asked so far.
     pub fn log(&self) -> Vec<LoggedRequest> {
-        self.shared.lock().log.clone()
+        self.shared.lock().log.iter().cloned().collect()
     }
 
     /// The prompts so far.
@@ -188,6 +222,11 @@ impl FakeOpenCode {
         self.shared.change(|state| state.streams.delivery = delivery);
     }
 
+    /// Events become unreadable on their way to the readers of `/event`.
+    pub fn garble(&self, garble: Garble) {
+        self.shared.change(|state| state.streams.garbling.add(garble));
+    }
+
     /// The process is gone: nobody listens, all connections are closed, what ran is forgotten.
     pub async fn kill(&self) {
         self.shared.change(|state| {
@@ -204,8 +243,24 @@ impl FakeOpenCode {
 
     /// Listens again, on the same port, with what was stored.
     pub fn come_back(&self) {
-        let listener = server::bind(self.address).expect("nobody else takes a port that was just ours");
+        let listener = server::bind(self.address()).expect("nobody else takes a port that was just ours");
         server::serve(&self.shared, listener);
+    }
+
+    /// The same; but where the system has given the port to a connection meanwhile, on another one.
+    pub fn come_back_somewhere(&self) -> std::io::Result<SocketAddr> {
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = server::bind(self.address()).or_else(|_| server::bind(any_port))?;
+        let address = listener.local_addr()?;
+        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
+        server::serve(&self.shared, listener);
+        Ok(address)
+    }
+
+    /// The same, as another version.
+    pub fn come_back_as(&self, version: &str) {
+        self.shared.change(|state| version.clone_into(&mut state.version));
+        self.come_back();
     }
 
     /// Somebody disposes the instance: its turns are aborted and its streams end.

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, Session, Store, StoredTask, TaskPage,
+    IdempotencyKey, ListQuery, NewFile, NotedSends, Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
-    AskKind, ContextId, Entry, Error, ErrorKind, FileId, Interrupt, Principal, RequestId, Result, Seq,
+    AskKind, ContextId, Entry, Epoch, Error, ErrorKind, FileId, Interrupt, Principal, RequestId, Result, Seq,
     SessionId, TaskId,
 };
 
@@ -23,6 +23,8 @@ pub struct FaultyStore {
     pub file_reads: Gate,
     /// How many of the next appends fail.
     failures: AtomicUsize,
+    /// How many of the next appends are done, and said not to be.
+    denials: AtomicUsize,
     /// How many of the next appends find that somebody else wrote.
     conflicts: AtomicUsize,
     /// Where files that are to be kept wait while the test holds them.
@@ -45,6 +47,7 @@ impl FaultyStore {
             appends: Gate::default(),
             file_reads: Gate::default(),
             failures: AtomicUsize::new(0),
+            denials: AtomicUsize::new(0),
             conflicts: AtomicUsize::new(0),
             put_failures: AtomicUsize::new(0),
             puts: Gate::default(),
@@ -57,6 +60,11 @@ impl FaultyStore {
 
     pub fn fail_next(&self, appends: usize) {
         self.failures.store(appends, Ordering::SeqCst);
+    }
+
+    /// The next appends are done, and their writer is told that they were not.
+    pub fn deny_next_appends(&self, appends: usize) {
+        self.denials.store(appends, Ordering::SeqCst);
     }
 
     pub fn fail_next_files(&self, files: usize) {
@@ -105,6 +113,10 @@ fn check(is_broken: &AtomicBool) -> Result<()> {
 }
 
 impl Store for FaultyStore {
+    fn epoch(&self) -> Epoch {
+        self.inner.epoch()
+    }
+
     fn check(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             check(&self.logs_are_broken)?;
@@ -121,7 +133,11 @@ impl Store for FaultyStore {
             if takes_one(&self.conflicts) {
                 return Ok(Appended::Conflict { head: append.expected.plus(7) });
             }
-            self.inner.append(append).await
+            let appended = self.inner.append(append).await;
+            if takes_one(&self.denials) {
+                return Err(Error::new(ErrorKind::Unavailable, "The disk is full."));
+            }
+            appended
         })
     }
 
@@ -163,6 +179,10 @@ impl Store for FaultyStore {
             }
             made
         })
+    }
+
+    fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
+        self.inner.note_sends(noted)
     }
 
     fn earlier_send<'a>(

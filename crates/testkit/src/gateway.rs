@@ -18,6 +18,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
+pub(crate) use log::keep_reading;
 pub use opencode::{OpenCodeApi, Record};
 pub use process::{is_alive, kill, resident_kilobytes, until};
 
@@ -36,6 +37,8 @@ pub struct Setup {
     binary: PathBuf,
     flags: Vec<OsString>,
     environment: BTreeMap<OsString, OsString>,
+    /// OpenCode is somebody else's: no program is needed, and none is ended.
+    attached: bool,
 }
 
 impl Setup {
@@ -46,8 +49,14 @@ impl Setup {
 
     /// `longshore serve` with a managed OpenCode that finds its configuration through `environment`.
     pub fn managed(binary: impl Into<PathBuf>, environment: BTreeMap<OsString, OsString>) -> Self {
-        let setup = Self { binary: binary.into(), flags: Vec::new(), environment };
+        let setup = Self { binary: binary.into(), flags: Vec::new(), environment, attached: false };
         setup.env("A2A_BEARER_TOKEN", TOKEN)
+    }
+
+    /// `longshore serve` with an OpenCode that runs at this URL, which may be a fake.
+    pub fn attached(binary: impl Into<PathBuf>, opencode_url: &str) -> Self {
+        let setup = Self { attached: true, ..Self::managed(binary, BTreeMap::new()) };
+        setup.flag("--opencode-url").flag(opencode_url)
     }
 
     #[must_use]
@@ -81,17 +90,39 @@ impl Gateway {
 
     /// The same in a directory that the caller has put things into.
     pub async fn start_in(root: TempDir, setup: Setup) -> Self {
-        require_opencode();
+        Self::try_start_in(root, setup).await.unwrap_or_else(|problem| panic!("{problem}"))
+    }
+
+    /// The same. `Err`: it did not come to listen, and says why.
+    pub async fn try_start_in(root: TempDir, setup: Setup) -> Result<Self, String> {
+        if !setup.attached {
+            require_opencode();
+        }
         let mut gateway = Self { setup, root, child: None, url: String::new() };
         workspace::create(&gateway.workspace());
-        gateway.launch().await;
-        gateway
+        gateway.launch(None).await?;
+        Ok(gateway)
     }
 
     /// Starts it again, after [`Self::kill`] or [`Self::terminate`], on the same data.
     pub async fn restart(&mut self) {
+        self.try_restart(None).await.unwrap_or_else(|problem| panic!("{problem}"));
+    }
+
+    /// The same, for a gateway that may die before it listens. `variable` is set for this life only.
+    pub async fn try_restart(&mut self, variable: Option<(&str, &str)>) -> Result<(), String> {
         assert!(self.child.is_none(), "the gateway still runs: end it before it is started again");
-        self.launch().await;
+        self.launch(variable).await
+    }
+
+    /// Whether it has ended by itself. Then it can be started again.
+    pub fn has_ended(&mut self) -> bool {
+        let Some(child) = &mut self.child else { return true };
+        let ended = child.try_wait().expect("a child can be waited for").is_some();
+        if ended {
+            self.child = None;
+        }
+        ended
     }
 
     pub fn url(&self) -> &str {
@@ -157,12 +188,13 @@ impl Gateway {
         self.root.path().join("gateway.log")
     }
 
-    async fn launch(&mut self) {
+    async fn launch(&mut self, variable: Option<(&str, &str)>) -> Result<(), String> {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_file());
         let mut child = self
             .command("serve")
             .args(["--port", "0", "--log-level", "info"])
             .args(&self.setup.flags)
+            .envs(variable)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log.expect("a log file can be made"))
@@ -184,14 +216,16 @@ impl Gateway {
         };
         let ready = tokio::time::timeout(START, ready).await;
         let Ok(Some(url)) = ready else {
-            panic!(
+            self.kill();
+            return Err(format!(
                 "longshore did not say that it listens; it said:\n{}\nand logged:\n{}",
                 seen.join("\n"),
                 self.log()
-            );
+            ));
         };
         self.url = url;
-        log::keep_reading(lines);
+        keep_reading(lines);
+        Ok(())
     }
 
     /// `longshore <subcommand>` in this test's surroundings.
@@ -219,6 +253,12 @@ impl Drop for Gateway {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
+        }
+        if self.setup.attached {
+            if std::thread::panicking() {
+                log::show("the gateway", &self.log_file());
+            }
+            return;
         }
         let stopped = self.stop_opencode();
         if std::thread::panicking() {

@@ -1,6 +1,7 @@
 //! What tests share: fakes, suites, recordings and raw clients. Never a normal dependency.
 
 pub mod arbitrary;
+pub mod chaos;
 pub mod fake_opencode;
 pub mod faulty_store;
 pub mod gateway;

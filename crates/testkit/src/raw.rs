@@ -18,6 +18,8 @@ pub struct RawClient {
     token: Option<String>,
     /// As the header has them; empty: none.
     extensions: String,
+    /// Where every stream goes on, unless the call says so itself.
+    cursor: Option<String>,
     http: reqwest::Client,
 }
 
@@ -53,7 +55,7 @@ impl RawClient {
     /// `base` without a slash at the end.
     pub fn new(base: impl Into<String>, token: impl Into<String>) -> Self {
         let http = reqwest::Client::builder().no_proxy().build().expect("a client without options");
-        Self { base: base.into(), token: Some(token.into()), extensions: String::new(), http }
+        Self { base: base.into(), token: Some(token.into()), extensions: String::new(), cursor: None, http }
     }
 
     /// The same, without credentials.
@@ -66,6 +68,12 @@ impl RawClient {
     #[must_use]
     pub fn activating(&self, extensions: &[&str]) -> Self {
         Self { extensions: extensions.join(", "), ..self.clone() }
+    }
+
+    /// The same, coming back with the `id:` of the last event that it saw.
+    #[must_use]
+    pub fn resuming(&self, cursor: &str) -> Self {
+        Self { cursor: Some(cursor.to_owned()), ..self.clone() }
     }
 
     /// One JSON-RPC call.
@@ -96,7 +104,7 @@ impl RawClient {
         params: Value,
         last_event_id: Option<u64>,
     ) -> Result<Frames, Answer> {
-        stream(self.rpc_request(method, &params), last_event_id).await
+        self.stream(self.rpc_request(method, &params), last_event_id).await
     }
 
     /// A REST call that is answered by a stream, or by an error.
@@ -107,7 +115,22 @@ impl RawClient {
         body: Option<&Value>,
         last_event_id: Option<u64>,
     ) -> Result<Frames, Answer> {
-        stream(self.rest_request(verb, path, body), last_event_id).await
+        self.stream(self.rest_request(verb, path, body), last_event_id).await
+    }
+
+    async fn stream(&self, request: RequestBuilder, last_event_id: Option<u64>) -> Result<Frames, Answer> {
+        let request = match last_event_id.map(|id| id.to_string()).or(self.cursor.clone()) {
+            Some(id) => request.header("last-event-id", id),
+            None => request,
+        };
+        let response = request.send().await.expect("the gateway answers");
+        let kind =
+            response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if kind.starts_with("text/event-stream") {
+            Ok(Frames::new(response))
+        } else {
+            Err(Answer::read(response).await)
+        }
     }
 
     /// The task over JSON-RPC; it must be there.
@@ -149,18 +172,4 @@ pub fn message(id: &str, text: &str) -> Value {
 
 async fn send(request: RequestBuilder) -> Answer {
     Answer::read(request.send().await.expect("the gateway answers")).await
-}
-
-async fn stream(request: RequestBuilder, last_event_id: Option<u64>) -> Result<Frames, Answer> {
-    let request = match last_event_id {
-        Some(id) => request.header("last-event-id", id.to_string()),
-        None => request,
-    };
-    let response = request.send().await.expect("the gateway answers");
-    let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if kind.starts_with("text/event-stream") {
-        Ok(Frames::new(response))
-    } else {
-        Err(Answer::read(response).await)
-    }
 }

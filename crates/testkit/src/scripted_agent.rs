@@ -74,6 +74,8 @@ pub struct Log {
     pub checked: usize,
     is_down: bool,
     refusals: VecDeque<Error>,
+    unopened: VecDeque<Error>,
+    lost: VecDeque<Error>,
     admissions: VecDeque<Error>,
     /// Sessions that somebody made at the agent itself.
     strangers: HashMap<SessionId, Session>,
@@ -185,6 +187,21 @@ impl ScriptedAgent {
         self.lock().refusals.push_back(error);
     }
 
+    /// Forgets the refusals that are left.
+    pub fn refuse_nothing(&self) {
+        self.lock().refusals.clear();
+    }
+
+    /// The next session is not made, with this error. Calls add up.
+    pub fn refuse_next_session(&self, error: Error) {
+        self.lock().unopened.push_back(error);
+    }
+
+    /// The next turn is prompted and then fails with this error. Calls add up.
+    pub fn lose_next(&self, error: Error) {
+        self.lock().lost.push_back(error);
+    }
+
     /// The next wish is refused with this error. Calls add up.
     pub fn refuse_next_wish(&self, error: Error) {
         self.lock().admissions.push_back(error);
@@ -244,6 +261,9 @@ impl Agent for ScriptedAgent {
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
         Box::pin(async move {
             self.opens.pass().await;
+            if let Some(error) = self.lock().unopened.pop_front() {
+                return Err(error);
+            }
             let number = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
             let id = SessionId::parse(&format!("ses_{number}")).map_err(Error::internal)?;
             let session = Session { id, directory: request.directory };
@@ -267,6 +287,9 @@ impl Agent for ScriptedAgent {
             }
             request.prompting.mark();
             self.lock().prompted.push(request.clone());
+            if let Some(error) = self.lock().lost.pop_front() {
+                return Err(error);
+            }
             let (reports, events) = mpsc::channel(REPORTS);
             let (steering, joining) = mpsc::channel(MAX_STEERING);
             match &self.turns {

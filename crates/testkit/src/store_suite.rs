@@ -55,6 +55,7 @@ macro_rules! for_each_store_check {
                 the_same_key_of_another_owner_makes_another_task,
                 what_is_no_send_has_no_key,
                 a_send_that_joined_a_task_leads_to_it,
+                a_send_that_was_noted_leads_to_its_task,
                 a_task_id_is_used_once,
                 a_task_begins_with_its_submission;
             log:

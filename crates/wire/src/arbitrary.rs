@@ -6,10 +6,10 @@
 use std::slice;
 
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, AskKind, BlockKind, ContextId, Cost, Entry, InterruptNote,
-    InterruptPhase, Json, Message, MessageId, Metadata, Notes, OutputModes, Parent, Part, PartContent,
-    Progress, ProgressKind, PromptOptions, RequestId, Resolution, Role, Seq, SessionId, SessionNote,
-    StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Terms, Timestamp, Usage,
+    Artifact, ArtifactId, ArtifactUpdate, AskKind, BlockKind, ContextId, Cost, Entry, Epoch, EventId,
+    InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, Notes, OutputModes, Parent, Part,
+    PartContent, Progress, ProgressKind, PromptOptions, RequestId, Resolution, Role, Seq, SessionId,
+    SessionNote, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Terms, Timestamp, Usage,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -168,7 +168,7 @@ pub(crate) fn event() -> impl Strategy<Value = TaskEvent> {
 }
 
 pub(crate) fn entry() -> impl Strategy<Value = Entry> {
-    (any::<u64>(), event()).prop_map(|(seq, event)| Entry { seq: Seq(seq), event })
+    (any::<u64>(), event()).prop_map(|(seq, event)| Entry { seq: Seq(seq), epoch: Epoch(1), event })
 }
 
 /// A task whose artifacts are blocks of every kind.
@@ -292,7 +292,7 @@ proptest! {
         (task, noted_task) in noted_task(), (entry, noted_entry) in noted_entry(), gap in any::<bool>(),
     ) {
         let view = View::default();
-        let gap = gap.then_some(Gap { requested: Seq(1), first: Seq(3), head: Seq(5) });
+        let gap = gap.then_some(Gap { requested: EventId::new(Seq(1), Epoch(2)), first: Seq(3), head: EventId::new(Seq(5), Epoch(4)) });
         prop_assert_eq!(encode::task(&noted_task, view), encode::task(&task, view));
         prop_assert_eq!(encode::stream_task(&noted_task, view, gap), encode::stream_task(&task, view, gap));
         let pages = [&noted_task, &task].map(|task| encode::list_response(slice::from_ref(task), view, "", 1, 1));

@@ -8,8 +8,8 @@ pub(crate) mod negotiation;
 pub(crate) mod shared;
 
 use longshore_model::{
-    Artifact, BlockKind, ContextId, Message, Metadata, OutputModes, Parent, Part, PartContent, Seq, Task,
-    TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
+    Artifact, BlockKind, ContextId, EventId, Message, Metadata, OutputModes, Parent, Part, PartContent, Seq,
+    Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
 };
 
 use self::shared::Shared;
@@ -48,11 +48,11 @@ impl Default for View {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gap {
     /// The last event that the reader says it saw.
-    pub requested: Seq,
+    pub requested: EventId,
     /// The first event that is still there.
     pub first: Seq,
     /// The event that the snapshot stands at.
-    pub head: Seq,
+    pub head: EventId,
 }
 
 /// The name, the place and the status of a task, which is open already.

@@ -23,6 +23,8 @@ pub struct Plan {
     /// Absolute, with no symbolic link in it, and such that OpenCode can be told about it.
     pub workspace: PathBuf,
     pub agent: AgentPlan,
+    /// After this silence a connection to OpenCode's event stream is made anew.
+    pub stream_silence: Duration,
     pub prompt: PromptDefaults,
     pub allow_directory_override: bool,
     pub turns: Turns,
@@ -158,6 +160,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
     let credentials = credentials(reader);
     let workspace = workspace(reader, &surroundings.directory);
     let agent = agent(reader, &surroundings.directory);
+    let stream_silence = reader.seconds(&table::STREAM_SILENCE);
     let prompt = PromptDefaults {
         model: reader.model(&table::MODEL),
         agent: reader.text(&table::AGENT),
@@ -181,6 +184,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
         credentials,
         workspace: workspace?,
         agent: agent?,
+        stream_silence: stream_silence?,
         prompt,
         allow_directory_override,
         turns: turns?,

@@ -33,6 +33,7 @@ pub const ALL: &[&Setting] = &[
     &PROGRAM,
     &DEMO,
     &WORKSPACE,
+    &STREAM_SILENCE,
     &MODEL,
     &AGENT,
     &SYSTEM,

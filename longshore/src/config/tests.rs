@@ -64,6 +64,7 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
     assert!(plan.listen.public_url.is_none());
     assert!(plan.credentials.is_none());
     assert!(matches!(&plan.agent, AgentPlan::Managed { program } if program == Path::new("opencode")));
+    assert_eq!(plan.stream_silence, Duration::from_secs(30));
     assert_eq!(plan.turns.control_timeout, Duration::from_mins(2));
     assert_eq!(plan.turns.timeout, Some(Duration::from_mins(15)));
     assert_eq!(plan.turns.cancel_abort_timeout, Duration::from_secs(2));

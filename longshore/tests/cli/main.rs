@@ -1,5 +1,6 @@
 //! The program as a user meets it: help, version, refusals, the token, the data directory, a start and an end.
 
+mod backup;
 mod support;
 
 use rustix::process::Signal;

@@ -17,6 +17,8 @@ use tempfile::TempDir;
 /// A program that has said nothing by then will not. Generous, since tests share the machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
+
 /// A directory, a home and an environment for one test.
 pub(crate) struct Here {
     root: TempDir,
@@ -58,12 +60,14 @@ impl Here {
 
     /// Runs a command to its end.
     pub(crate) fn run(&self, arguments: &[&str]) -> Run {
-        let output = self.command(arguments).output().unwrap();
-        Run {
-            code: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+        ended(&mut self.command(arguments))
+    }
+
+    /// Runs a command to its end that may write no file of more than so many blocks of 512 bytes.
+    pub(crate) fn run_limited(&self, blocks: u32, arguments: &[&str]) -> Run {
+        let limited = format!("ulimit -f {blocks} && exec \"$0\" \"$@\"");
+        let mut command = self.surrounded(Command::new("sh"));
+        ended(command.args(["-c", &limited, LONGSHORE]).args(arguments))
     }
 
     /// Starts a command that runs on, and waits until it has said what it has to say at the start.
@@ -86,9 +90,13 @@ impl Here {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
+        let mut command = self.surrounded(Command::new(LONGSHORE));
+        command.args(arguments);
         command
-            .args(arguments)
+    }
+
+    fn surrounded(&self, mut command: Command) -> Command {
+        command
             .current_dir(self.workspace())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
@@ -97,6 +105,15 @@ impl Here {
             .envs(&self.environment)
             .stdin(Stdio::null());
         command
+    }
+}
+
+fn ended(command: &mut Command) -> Run {
+    let output = command.output().unwrap();
+    Run {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }
 

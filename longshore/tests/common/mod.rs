@@ -27,6 +27,8 @@ pub(crate) struct Options {
     pub(crate) engine: EngineConfig,
     /// How long one call to OpenCode may take.
     pub(crate) control_timeout: Duration,
+    /// How long its event stream may be silent.
+    pub(crate) stream_silence: Duration,
     pub(crate) password: Option<String>,
     pub(crate) watchdog: Watchdog,
     pub(crate) written_files: bool,
@@ -42,6 +44,7 @@ impl Default for Options {
             store: Arc::new(longshore_store::memory()),
             engine: EngineConfig::default(),
             control_timeout: Duration::from_secs(20),
+            stream_silence: Duration::from_secs(30),
             password: None,
             watchdog: Watchdog::default(),
             written_files: false,
@@ -77,6 +80,7 @@ impl TestGateway {
             },
             directory: PathBuf::from(fake.directory()),
             control_timeout: options.control_timeout,
+            stream_silence: options.stream_silence,
             defaults: PromptOptions::default(),
             allow_directory_override: true,
             watchdog: options.watchdog,

@@ -73,7 +73,7 @@ async fn next(stream: &mut Frames, seen: &[Frame]) -> Frame {
     next.ok().flatten().unwrap_or_else(|| panic!("the stream stands or has ended at an ask: {seen:#?}"))
 }
 
-/// OpenCode was told what it was told in the recording.
+/// OpenCode was told what it was told in the recording. What an abort left in its lists is rejected behind that.
 pub(crate) fn as_recorded(fake: &FakeOpenCode, play: &Play) {
     let is_answer = |path: &str| path.starts_with("/permission/") || path.starts_with("/question/");
     let log = fake.log().into_iter().filter(|request| request.method == "POST" && is_answer(&request.path));
@@ -89,7 +89,14 @@ pub(crate) fn as_recorded(fake: &FakeOpenCode, play: &Play) {
             (format!("/{kind}/{}/{action}", answer.request), answer.body)
         })
         .collect();
+    let (told, rest) = told.split_at(recorded.len().min(told.len()));
     assert_eq!(told, recorded, "OpenCode got other answers");
+    for (path, body) in rest {
+        let is_left =
+            recorded.iter().all(|(answered, _)| path.split('/').nth(2) != answered.split('/').nth(2));
+        let is_rejection = path.ends_with("/reject") || body["reply"] == "reject";
+        assert!(is_left && is_rejection, "OpenCode got another answer: {path} {body}");
+    }
 }
 
 /// Everything that comes before the answer was seen: the asks, and the tool calls that wait for it.

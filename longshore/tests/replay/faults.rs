@@ -86,7 +86,9 @@ async fn heartbeats_without_events_end_at_the_limit_of_the_turn() {
 /// A connection on which nothing comes any more, not even heartbeats, is taken for dead and made anew.
 #[tokio::test]
 async fn a_stalled_event_stream_is_replaced() {
-    let stage = Stage::new().await;
+    let fake = FakeOpenCode::start();
+    let options = Options { stream_silence: Duration::from_millis(300), ..Options::default() };
+    let stage = Stage { gateway: TestGateway::start_with(&fake, options).await, fake };
     let gate = Gate::new();
     stage.fake.queue(Turn::new().text("alpha ", 1).hold(&gate).text("bravo", 1));
     let stream = stage.open("go").await;
@@ -262,7 +264,8 @@ fn compare(name: &str, told: &Value) {
 /// A gateway that does not wait long for OpenCode.
 async fn impatient() -> Stage {
     let fake = FakeOpenCode::start();
-    let options = Options { control_timeout: Duration::from_millis(500), ..Options::default() };
+    let mut options = Options { control_timeout: Duration::from_millis(500), ..Options::default() };
+    options.engine.start_patience = Duration::from_secs(1);
     Stage { gateway: TestGateway::start_with(&fake, options).await, fake }
 }
 

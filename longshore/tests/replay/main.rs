@@ -13,5 +13,6 @@ mod peer_weaknesses;
 mod pitfalls;
 mod recordings;
 mod refusals;
+mod replaced;
 mod run;
 mod usage;

@@ -113,7 +113,7 @@ pub(crate) async fn check(client: &RawClient, frames: Vec<Frame>) -> Seen {
     let plain = client.rpc_stream("SubscribeToTask", json!({ "id": id }), Some(0)).await;
     let plain = until_settled(plain.unwrap_or_else(|answer| panic!("no log but {}", answer.body))).await;
     let without: Vec<Frame> =
-        frames.iter().map(|frame| Frame { id: frame.id, json: without_notes(&frame.json) }).collect();
+        frames.iter().map(|frame| Frame { json: without_notes(&frame.json), ..frame.clone() }).collect();
     assert_eq!(plain, without, "a reader without extensions gets other events");
     let task = fold(&plain);
     let stored = plain_text(&client.task(id).await);

@@ -37,7 +37,8 @@ impl CallError {
                 ErrorKind::AgentUnavailable,
                 "OpenCode refused the gateway's user name or password. The operator of the gateway must set them \
                  to those of the OpenCode server.",
-            ),
+            )
+            .lasting(),
             Self::NotFound => Error::new(
                 ErrorKind::SessionGone,
                 "OpenCode no longer knows this session. Start a new context.",

@@ -56,6 +56,19 @@ async fn only_opencodes_own_words_are_taken_from_a_refusal() {
     }
 }
 
+/// It may be OpenCode's own, and then the session or the ask is gone; or not, and then the address is wrong.
+#[tokio::test]
+async fn a_not_found_that_breaks_off_is_neither() {
+    for (status, expected) in [(404, true), (400, false)] {
+        let pieces =
+            [Ok(r#"{"_tag":"Permission"#), Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe))];
+        let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
+        let response = http::Response::builder().status(status).header(CONTENT_TYPE, "application/json");
+        let cause = refusal(response.body(body).unwrap().into()).await;
+        assert_eq!(matches!(cause, CallError::Cut(_)), expected, "{cause:?}");
+    }
+}
+
 /// 7 messages of which only 2 fit into an answer, and then none at all.
 #[tokio::test]
 async fn a_page_that_is_too_long_is_read_in_smaller_ones() {

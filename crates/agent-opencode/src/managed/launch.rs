@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use longshore_engine::fail_point;
 use longshore_model::{Error, Result};
 use rustix::process::{Pid, Signal};
 use tokio::io::AsyncReadExt;
@@ -77,12 +78,14 @@ async fn launch(config: &ManagedConfig, mut record: Record) -> std::result::Resu
     let output = fresh(&log).map_err(Failure::Io)?;
     // Before it runs: whatever happens next, the marker leads to it.
     record.write(&config.data_dir).map_err(Failure::Record)?;
+    fail_point::hit("managed.recorded");
     let mut child = command(config, &record, output).map_err(Failure::Io)?.spawn().map_err(|error| {
         match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Failure::NoProgram(error),
             _ => Failure::Io(error),
         }
     })?;
+    fail_point::hit("managed.spawned");
     let pid = child.id().ok_or_else(|| Failure::Io(io::ErrorKind::NotFound.into()))?;
     let mut guard = Unready(i32::try_from(pid).ok().and_then(Pid::from_raw));
     if let Some(process) = Process::find(pid) {
@@ -104,6 +107,7 @@ async fn launch(config: &ManagedConfig, mut record: Record) -> std::result::Resu
     let version = health::version(port, &record.password, || record.living().is_some()).await;
     record.version = Some(version.map_err(Failure::Unwell)?);
     record.write(&config.data_dir).map_err(Failure::Record)?;
+    fail_point::hit("managed.ready");
     guard.0 = None;
     tracing::info!(pid, port, version = record.version, "OpenCode listens");
     Ok((record, child))

@@ -2,7 +2,8 @@
 //!
 //! When it ends, whatever it left running is ended too, and it is started again with the same port and password, so
 //! that whoever talks to it need not notice more than a broken connection. The first restart waits 250 ms, each
-//! further one twice as long as the one before, up to 30 s; after a minute without an end the waits begin anew.
+//! further one twice as long as the one before, up to 15 s; after a life of 20 s the waits begin anew. Each wait is
+//! shortened by up to a half at random, so that those that died together do not all start together.
 //! It is not started again when its record is gone: somebody stopped it.
 
 use std::time::Duration;
@@ -15,12 +16,13 @@ use tokio::time::Instant;
 use super::lock::Lock;
 use super::record::Record;
 use super::{Managed, STOP_PATIENCE, end, launch};
+use crate::reader::jittered;
 
 const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
-/// One that ran so long did not end because of how it was started.
-const STEADY: Duration = Duration::from_mins(1);
+/// One that ran so long did not end because of how it was started: that shows within seconds.
+const STEADY: Duration = Duration::from_secs(20);
 
 /// How often we look whether an adopted one, which is no child of ours, still runs.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -61,9 +63,7 @@ impl Managed {
         loop {
             let since = Instant::now();
             self.ended().await;
-            if since.elapsed() >= STEADY {
-                wait = Wait::default();
-            }
+            wait.after_a_life_of(since.elapsed());
             tracing::warn!(pid = self.pid(), "OpenCode ended");
             let mut reason = "OpenCode ended unexpectedly and is being started again.".to_owned();
             loop {
@@ -131,10 +131,16 @@ impl Default for Wait {
 }
 
 impl Wait {
+    fn after_a_life_of(&mut self, life: Duration) {
+        if life >= STEADY {
+            *self = Self::default();
+        }
+    }
+
     fn next(&mut self) -> Duration {
         let wait = self.0;
         self.0 = (wait * 2).min(LONGEST_WAIT);
-        wait
+        jittered(wait)
     }
 }
 
@@ -143,9 +149,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_longest() {
+    fn waits_double_up_to_the_longest_and_differ() {
+        let waits = || {
+            let mut wait = Wait::default();
+            let waits: Vec<u128> = (0..8).map(|_| wait.next().as_micros()).collect();
+            for (wait, longest) in waits.iter().zip([250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000]) {
+                assert!(*wait <= longest * 1_000 && wait * 2 >= longest * 1_000, "{wait} of {longest}");
+            }
+            waits
+        };
+        assert_ne!(waits(), waits());
+    }
+
+    #[test]
+    fn waits_begin_anew_after_a_life_that_was_long_enough() {
         let mut wait = Wait::default();
-        let waits: Vec<u128> = (0..9).map(|_| wait.next().as_millis()).collect();
-        assert_eq!(waits, [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+        for life in [0, 5, 19].map(Duration::from_secs) {
+            wait.next();
+            wait.after_a_life_of(life);
+        }
+        assert_eq!(wait.0, FIRST_WAIT * 8);
+        wait.after_a_life_of(STEADY);
+        assert_eq!(wait.0, FIRST_WAIT);
     }
 }

@@ -77,6 +77,8 @@ pub(crate) enum Routed {
         kind: EventKind,
         body: Bytes,
     },
+    /// Here was something that could not be read. It may have been an event of the turn.
+    Missed,
     /// The stream was cut and is back: events may be missing before this point.
     Reconnected,
 }
@@ -85,6 +87,8 @@ pub(crate) enum Routed {
 struct Shared {
     lagging: AtomicBool,
     lagged: Notify,
+    /// The last thing in the queue is [`Routed::Missed`]: another one would say nothing new.
+    is_missed_last: AtomicBool,
     queued_bytes: AtomicUsize,
     aborted: AtomicBool,
 }
@@ -136,6 +140,19 @@ impl Routes {
         }
     }
 
+    /// Something could not be read, so nobody knows whose it was.
+    pub(super) fn missed(&self) {
+        for route in self.by_session.values() {
+            let shared = &route.shared;
+            if shared.lagging.load(Ordering::Acquire) || shared.is_missed_last.swap(true, Ordering::AcqRel) {
+                continue;
+            }
+            if route.queue.try_send(Routed::Missed).is_err() {
+                shared.lag();
+            }
+        }
+    }
+
     pub(super) fn lag_all(&self) {
         for route in self.by_session.values() {
             route.shared.lag();
@@ -179,6 +196,7 @@ impl Route {
         if shared.lagging.load(Ordering::Acquire) {
             return;
         }
+        shared.is_missed_last.store(false, Ordering::Release);
         let size = body.len();
         let queued = shared.queued_bytes.fetch_add(size, Ordering::Relaxed) + size;
         // An event that is over the bound alone still passes an empty queue.
@@ -227,8 +245,12 @@ impl Lease {
             tokio::select! {
                 biased;
                 Some(routed) = self.queue.recv() => {
-                    if let Routed::Event { body, .. } = &routed {
-                        self.shared.queued_bytes.fetch_sub(body.len(), Ordering::Relaxed);
+                    match &routed {
+                        Routed::Event { body, .. } => {
+                            self.shared.queued_bytes.fetch_sub(body.len(), Ordering::Relaxed);
+                        }
+                        Routed::Missed => self.shared.is_missed_last.store(false, Ordering::Release),
+                        Routed::Reconnected => {}
                     }
                     return routed;
                 }
@@ -248,6 +270,7 @@ impl Lease {
                 self.shared.queued_bytes.fetch_sub(body.len(), Ordering::Relaxed);
             }
         }
+        self.shared.is_missed_last.store(false, Ordering::Release);
         self.shared.lagging.store(false, Ordering::Release);
     }
 

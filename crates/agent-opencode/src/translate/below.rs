@@ -7,7 +7,7 @@ use longshore_model::{Ask, IdError};
 use super::asks::Listed;
 use super::{CallFacts, Heard, Role, Translator};
 use crate::api::{AskedBy, Message, PermissionAsk, QuestionAsk};
-use crate::{ask, outcome};
+use crate::{ask, id, outcome};
 
 impl Translator {
     /// Takes in OpenCode's lists of asks. `at_work` are the session and those of its sub-agents that are busy: an idle
@@ -92,10 +92,11 @@ impl Translator {
     }
 
     fn is_of_this_turn(&self, session: &str, by: Option<&AskedBy>) -> bool {
-        let Some(message) = by.and_then(|by| by.message.as_deref()).filter(|_| session == self.session)
-        else {
-            return true;
-        };
+        let Some(message) = by.and_then(|by| by.message.as_deref()) else { return true };
+        if session != self.session {
+            // A sub-agent that an earlier turn left asking can be called again.
+            return !self.prompt_created().is_some_and(|began| id::is_older(message, began));
+        }
         match self.messages.get(message) {
             Some(role) => matches!(role, Role::Step(_)),
             // Better one that an abort left than one that is lost.

@@ -161,6 +161,14 @@ impl Blocks {
         }
     }
 
+    /// Whether a message has a text without an end of which not everything was heard.
+    pub(super) fn any_unheard_in(&self, message: &str) -> bool {
+        self.by_part.values().any(|block| match block {
+            Block::Text(block) => block.is_in(message) && block.is_unheard(),
+            Block::Tool(_) => false,
+        })
+    }
+
     /// Ends the texts that OpenCode left open: after an abort or a kill they stay as they are.
     pub(super) fn close(&mut self) {
         for part in &self.order {

@@ -39,6 +39,11 @@ impl TextBlock {
         self.block.message.as_ref().is_some_and(|mine| mine.as_str() == message)
     }
 
+    /// More may have been written than was heard.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.phase == Phase::Deaf && !self.end_is_known
+    }
+
     pub(super) fn gap(&mut self) {
         if self.phase == Phase::Live {
             self.phase = Phase::Deaf;

@@ -107,6 +107,15 @@ impl Translator {
         outcome::unknown_fate(&self.ending(aborted_by_us), trace)
     }
 
+    /// Whether OpenCode may have written text that nobody heard and that it does not have any more. It keeps none before
+    /// the text's end. Ask it before [`Self::close`].
+    pub(crate) fn may_lack_text(&self) -> bool {
+        let is_cut_off =
+            |step: &&Step| step.completed.is_none() || step.error.as_ref().is_some_and(outcome::is_abort);
+        let mut cut_off = self.steps.iter().filter(is_cut_off);
+        self.heard != Heard::Everything || cut_off.any(|step| self.blocks.any_unheard_in(&step.id))
+    }
+
     /// Something of the turn was missed, and OpenCode does not show it.
     fn is_blind(&self) -> bool {
         self.heard == Heard::Hidden

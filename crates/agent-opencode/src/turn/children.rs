@@ -241,6 +241,8 @@ impl Driver {
                 for (kind, body) in held.events.drain(..) {
                     if let Err(cause) = translator.event(kind, &body) {
                         super::skipped(child, kind, &cause);
+                        translator.gap();
+                        held.is_whole = false;
                     }
                 }
                 held.is_whole && known.kin.is_some()
@@ -284,8 +286,11 @@ impl Driver {
             Box::pin(self.finish(below)).await?;
         }
         let Some(live) = self.family.children[at].live_mut() else { return Ok(()) };
-        live.member.translator.close();
-        let written = live.member.translator.take_written();
+        let translator = &mut live.member.translator;
+        let is_lacking = translator.evidence() != Evidence::None && translator.may_lack_text();
+        let outcome = if is_lacking { outcome::lacking_text(outcome) } else { outcome };
+        translator.close();
+        let written = translator.take_written();
         self.flush_child(at).await?;
         self.hand_over(Some(at), written).await?;
         let ended = AgentEvent::Ended(outcome);

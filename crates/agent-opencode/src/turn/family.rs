@@ -239,12 +239,16 @@ impl Family {
         for child in &mut self.children {
             match &mut child.state {
                 State::Unnamed(held) => held.lose(),
-                State::Live(live) => {
-                    live.member.translator.gap();
-                    live.must_read = true;
-                }
+                State::Live(live) => live.member.translator.gap(),
                 State::Over => {}
             }
+        }
+    }
+
+    /// Sees to it that all sub-agents' messages are read.
+    pub(super) fn must_read_all(&mut self) {
+        for live in self.children.iter_mut().filter_map(Child::live_mut) {
+            live.must_read = true;
         }
     }
 

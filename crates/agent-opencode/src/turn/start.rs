@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_engine::Tasks;
-use longshore_engine::port::{MAX_STEERING, Resume, ResumedChildState, Session, Turn, TurnRequest};
+use longshore_engine::port::{
+    MAX_STEERING, Prompting, Resume, ResumedChildState, Session, Turn, TurnRequest,
+};
+use longshore_engine::{Tasks, fail_point};
 use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, PromptId, Result};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -13,6 +15,7 @@ use super::Driver;
 use super::family::{Family, Live, State};
 use super::joins::{Joiner, Joins};
 use super::member::Member;
+use super::missed::Missed;
 use super::watchdog::{Silence, Watchdog};
 use crate::api::EventKind;
 use crate::client::{CallError, Client};
@@ -66,7 +69,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         // Whatever came until now belongs to an earlier turn.
         lease.forget_the_past();
         prompting.mark();
-        (send(with, &session, body).await?, Translator::new(id, name))
+        (send(with, &session, body, &prompting).await?, Translator::new(id, name))
     };
     let (sender, events) = mpsc::channel(MAX_WAITING);
     let (steering, joining) = mpsc::channel(MAX_STEERING);
@@ -100,6 +103,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         joins,
         joins_seen: 0,
         must_read: (!accepted).then_some(Depth::Everything),
+        missed: Missed::default(),
         watchdog: with.watchdog,
         silence: Silence::new(with.watchdog.silence),
         given_up: None,
@@ -165,8 +169,11 @@ async fn wait_until_idle(with: &Starter, session: &Session, lease: &mut Lease) -
     }
 }
 
-async fn send(with: &Starter, session: &Session, body: String) -> Result<Sent> {
-    match with.client.prompt(&session.directory, session.id.as_str(), body).await {
+async fn send(with: &Starter, session: &Session, body: String, prompting: &Prompting) -> Result<Sent> {
+    fail_point::hit("prompt.before");
+    let answered = with.client.prompt(&session.directory, session.id.as_str(), body).await;
+    fail_point::hit("prompt.after");
+    match answered {
         Ok(()) => Ok(Sent::Accepted),
         Err(CallError::Refused { status, message }) if status < 500 => {
             Ok(Sent::Refused(outcome::refused(status, &message)))
@@ -175,6 +182,11 @@ async fn send(with: &Starter, session: &Session, body: String) -> Result<Sent> {
             tracing::warn!(session = %session.id, %cause, "it is not known whether OpenCode took a prompt");
             Ok(Sent::Perhaps)
         }
-        Err(cause) => Err(cause.into_error("send the prompt")),
+        Err(cause) => {
+            if let CallError::Unreachable(_) = cause {
+                prompting.unmark();
+            }
+            Err(cause.into_error("send the prompt"))
+        }
     }
 }

@@ -185,6 +185,25 @@ async fn an_abort_drops_the_ask_that_opencode_keeps() {
     bench.stop().await;
 }
 
+/// Somebody else stops it. OpenCode would keep the ask, and a later answer to it would end whatever runs then.
+#[tokio::test]
+async fn an_abort_at_opencode_itself_leaves_no_ask_behind() {
+    let bench = Bench::new();
+    bench.fake.queue(guarded());
+    let session = bench.session().await;
+    let (_, mut turn) = bench.start(&session, "go").await.unwrap();
+    let ask = asked(&mut turn).await;
+    let abort = format!("{}/session/{}/abort", bench.fake.url(), session.id);
+    reqwest::Client::new().post(abort).send().await.expect("an answer");
+    let end = until(&mut turn, |event| matches!(event, AgentEvent::Ended(_))).await;
+    assert_eq!(bench.fake.open_asks(), Vec::<String>::new(), "before the end is told");
+    assert_eq!(told(&end), ["dropped"]);
+    assert_eq!(outcome(&end), "canceled: The turn was stopped at OpenCode itself.");
+    let rejected = bench.fake.requested("POST", "/reply", 1).await;
+    assert!(rejected.path.contains(ask.request_id.as_str()), "{rejected:?}");
+    bench.stop().await;
+}
+
 #[tokio::test]
 async fn a_kill_drops_the_ask_that_opencode_forgets() {
     let bench = Bench::new();

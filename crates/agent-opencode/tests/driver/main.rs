@@ -6,7 +6,9 @@ mod children;
 mod family;
 mod faults;
 mod files;
+mod garbled;
 mod joining;
+mod lost_text;
 mod notes;
 mod refused;
 mod sessions;
@@ -61,6 +63,7 @@ impl Bench {
             },
             directory: PathBuf::from(fake.directory()),
             control_timeout,
+            stream_silence: Duration::from_secs(30),
             defaults: PromptOptions::default(),
             allow_directory_override: true,
             watchdog: Watchdog::default(),
@@ -132,7 +135,8 @@ async fn next(turn: &mut Turn) -> Option<AgentEvent> {
 async fn until(turn: &mut Turn, found: impl Fn(&AgentEvent) -> bool) -> Vec<AgentEvent> {
     let mut events = Vec::new();
     while !events.last().is_some_and(&found) {
-        events.push(next(turn).await.expect("the turn has such an event"));
+        let event = next(turn).await;
+        events.push(event.unwrap_or_else(|| panic!("the turn has no such event: {events:?}")));
     }
     events
 }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
-use longshore_model::ErrorKind;
+use longshore_model::{Epoch, ErrorKind, Seq};
 
 use super::*;
 
@@ -42,7 +42,11 @@ fn run(first: Vec<Event>, steps: Steps, until: Until, envelope: Envelope) -> Run
 }
 
 fn event(seq: u64, json: &str) -> Event {
-    Event { seq: Seq(seq), json: Some(Bytes::copy_from_slice(json.as_bytes())), standing: None }
+    Event {
+        id: EventId::new(Seq(seq), Epoch(4)),
+        json: Some(Bytes::copy_from_slice(json.as_bytes())),
+        standing: None,
+    }
 }
 
 fn hidden(seq: u64) -> Event {
@@ -72,7 +76,7 @@ async fn one_frame_for_each_event_one_write_for_each_batch() {
     let run = run(first, steps, Until::Terminal, Envelope::bare(Line::V1));
     assert_eq!(
         text(run).await,
-        ["id: 1\ndata: {\"a\":1}\n\n", "id: 2\ndata: {\"b\":2}\n\nid: 3\ndata: {}\n\n"]
+        ["id: 1.4\ndata: {\"a\":1}\n\n", "id: 2.4\ndata: {\"b\":2}\n\nid: 3.4\ndata: {}\n\n"]
     );
 }
 
@@ -84,7 +88,7 @@ async fn the_rpc_envelope_is_the_one_of_plain_answers() {
         run(vec![event(1, "{\"a\":1}"), terminal(2)], vec![], Until::Terminal, Envelope::rpc(Line::V1, id));
     let sent = text(run).await;
     assert!(
-        sent[0].starts_with(&format!("id: 1\ndata: {}\n\nid: 2\n", str::from_utf8(&expected).unwrap())),
+        sent[0].starts_with(&format!("id: 1.4\ndata: {}\n\nid: 2.4\n", str::from_utf8(&expected).unwrap())),
         "{sent:?}"
     );
 }
@@ -96,7 +100,7 @@ fn given(batches: Vec<Vec<Event>>, until: Until) -> Option<Vec<u64>> {
     let run = run(first, batches.map(|batch| Ok(Some(batch))).collect(), until, Envelope::bare(Line::V1));
     let lines = text(run).now_or_never()?.concat();
     let ids = lines.lines().filter_map(|line| line.strip_prefix("id: "));
-    Some(ids.map(|id| id.parse().unwrap()).collect())
+    Some(ids.map(|id| EventId::parse(id).unwrap().seq.0).collect())
 }
 
 #[tokio::test]
@@ -196,7 +200,7 @@ async fn a_gateway_that_stops_asks_its_clients_to_come_back() {
 
 #[tokio::test]
 async fn a_gateway_that_stops_writes_what_it_has_read() {
-    let first = "id: 1\ndata: {}\n\n";
+    let first = "id: 1.4\ndata: {}\n\n";
     let opened = run(vec![event(1, "{}")], vec![], Until::Terminal, Envelope::bare(Line::V1));
     opened.closing.cancel();
     assert_eq!(text(opened).await, [first, "retry: 1000\n\n"]);
@@ -205,17 +209,17 @@ async fn a_gateway_that_stops_writes_what_it_has_read() {
     let half = format!("\"{}\"", "x".repeat(BATCH_BYTES / 2));
     let steps = vec![Ok(Some(vec![event(2, &half), event(3, &half)])), Ok(Some(vec![event(4, "{}")]))];
     let mut busy = run(vec![event(1, "{}")], steps, Until::Terminal, Envelope::bare(Line::V1));
-    for expected in ["id: 1\n", "id: 2\n"] {
+    for expected in ["id: 1.4\n", "id: 2.4\n"] {
         assert!(busy.frames.next().await.unwrap().starts_with(expected.as_bytes()));
     }
     busy.closing.cancel();
     let rest = text(busy).await;
-    assert_eq!(rest, [format!("id: 3\ndata: {half}\n\n"), "retry: 1000\n\n".to_owned()]);
+    assert_eq!(rest, [format!("id: 3.4\ndata: {half}\n\n"), "retry: 1000\n\n".to_owned()]);
 
     // A task that is over needs nobody to come back.
     let over = run(vec![event(1, "{}"), terminal(2)], vec![], Until::Terminal, Envelope::bare(Line::V1));
     over.closing.cancel();
-    assert_eq!(text(over).await, [format!("{first}id: 2\ndata: {{}}\n\n")]);
+    assert_eq!(text(over).await, [format!("{first}id: 2.4\ndata: {{}}\n\n")]);
 }
 
 #[tokio::test]
@@ -228,7 +232,7 @@ async fn what_is_not_shown_leaves_no_trace() {
         Ok(Some(vec![hidden(8), terminal(9)])),
     ];
     let run = run(first, steps, Until::Terminal, Envelope::bare(Line::V1));
-    assert_eq!(text(run).await, ["id: 4\ndata: {}\n\n", "id: 9\ndata: {}\n\n"]);
+    assert_eq!(text(run).await, ["id: 4.4\ndata: {}\n\n", "id: 9.4\ndata: {}\n\n"]);
 }
 
 #[tokio::test]

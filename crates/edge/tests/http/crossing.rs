@@ -204,11 +204,52 @@ async fn where_the_log_is_not_kept_whole_a_reader_of_0_3_gets_the_task_anew() {
         let told = events.rest().await;
         let anew = told.iter().filter(|frame| matches!(speaker.event(frame), StreamEvent::Task(_))).count();
         assert_eq!(anew, 1, "{told:?}");
+        let last = frames.last().unwrap().id.unwrap();
+        let gaps: Vec<_> = told.iter().filter_map(|frame| speaker.gap(frame)).collect();
+        let [gap] = gaps.as_slice() else { panic!("{told:?}") };
+        // Everything that it had seen is below the gap, and everything that it was not told lies in it.
+        assert_eq!((gap["requested"].as_u64(), gap["first"].as_u64()), (Some(last), Some(last + 1)), "{gap}");
+        assert!(gap["head"].as_u64() > Some(last), "{gap}");
         assert!(told.is_sorted_by_key(|frame| frame.id), "{told:?}");
         frames.extend(told);
         let end = speaker.task(&speaker.on(&gateway, Method::GetTask, &id).send().await);
         assert_eq!(Seen::of(&speaker.fold(None, &frames).unwrap()), Seen::of(&end), "{}", speaker.name());
         store.forget_before(1);
+    }
+    gateway.stop().await;
+}
+
+/// A loss of power took an event that a reader had seen, and another has its number.
+#[tokio::test]
+async fn a_number_that_was_used_twice_is_a_gap_on_every_line_and_binding() {
+    let mut gateway = Gateway::manual().await;
+    for speaker in Speaker::ALL {
+        let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
+        let mut events = speaker.stream(&gateway, &message).stream().await;
+        let turn = gateway.turns.recv().await.unwrap();
+        let id = turn.request.task.to_string();
+        first_half(&turn).await;
+        let seen = events.next().await.unwrap();
+        let (number, epoch) = seen.cursor.as_ref().unwrap().split_once('.').unwrap();
+        let other = format!("{number}.{}", epoch.parse::<u32>().unwrap() + 1);
+        let ways = |cursor: &str| {
+            [speaker.on(&gateway, Method::SubscribeToTask, &id), speaker.stream(&gateway, &message)]
+                .map(|call| call.header("last-event-id", cursor))
+        };
+        for way in ways(&other) {
+            let opening = way.stream().await.next().await.unwrap();
+            let gap = speaker.gap(&opening).unwrap_or_else(|| panic!("{opening:?}"));
+            assert_eq!(gap["requested"].to_string(), number);
+            assert_eq!(gap["requested_epoch"].to_string(), other.split_once('.').unwrap().1);
+            assert_eq!(gap["head_epoch"].to_string(), epoch);
+            // It goes on from there.
+            assert_eq!(opening.cursor, Some(format!("{}.{epoch}", gap["head"])));
+        }
+        for way in ways(seen.cursor.as_ref().unwrap()) {
+            let next = way.stream().await.next().await.unwrap();
+            assert_eq!((speaker.gap(&next), next.id), (None, seen.id.map(|id| id + 1)));
+        }
+        second_half(turn).await;
     }
     gateway.stop().await;
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longshore_model::EventId;
 use longshore_testkit::faulty_store::FaultyStore;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -11,6 +12,11 @@ use crate::support::{Answer, Call, Frame, Gateway, message, redacted};
 
 fn state(frame: &Frame) -> Option<&str> {
     frame.data["statusUpdate"]["status"]["state"].as_str()
+}
+
+/// The number in an id.
+fn number(id: &str) -> u64 {
+    EventId::parse(id).expect("an id").seq.0
 }
 
 /// The events, whatever is around them.
@@ -95,20 +101,20 @@ async fn coming_back_gives_exactly_what_was_missed() {
     let turn = gateway.turns.recv().await.unwrap();
     let id = turn.request.task.to_string();
     let path = format!("/tasks/{id}:subscribe");
-    let ways = |after: u64| -> [Call; 4] {
+    let ways = |cursor: &str| -> [Call; 4] {
         [
             gateway.call("GET", &path),
             gateway.call("POST", &path),
             gateway.rpc("SubscribeToTask", &json!({"id": id})),
             gateway.call("POST", "/message:stream").json(&body),
         ]
-        .map(|call| call.header("last-event-id", &after.to_string()))
+        .map(|call| call.header("last-event-id", cursor))
     };
 
     // While the task runs: attached after the first event, before the rest happens.
     let first = whole.next().await.unwrap();
     let mut live = Vec::new();
-    for way in ways(first.id.unwrap()) {
+    for way in ways(first.cursor.as_ref().unwrap()) {
         live.push(way.stream().await);
     }
     for word in ["a ", "b ", "c"] {
@@ -124,9 +130,12 @@ async fn coming_back_gives_exactly_what_was_missed() {
     let mut all = vec![first];
     all.extend(rest);
     for after in 0..=all.len() {
-        for way in ways(after as u64) {
-            let tail = way.stream().await.rest().await;
-            assert_eq!(bare(&tail), bare(&all[after..]), "after {after}");
+        let seen = after.checked_sub(1).and_then(|last| all[last].cursor.clone());
+        for cursor in seen.into_iter().chain([after.to_string()]) {
+            for way in ways(&cursor) {
+                let tail = way.stream().await.rest().await;
+                assert_eq!(bare(&tail), bare(&all[after..]), "after {cursor}");
+            }
         }
     }
     gateway.stop().await;
@@ -349,8 +358,7 @@ async fn a_stalled_reader_holds_up_nobody_and_misses_nothing() {
     let mut rest = Vec::new();
     stalled.read_to_end(&mut rest).await.unwrap();
     let text = String::from_utf8(rest).unwrap();
-    let ids: Vec<u64> =
-        text.lines().filter_map(|line| line.strip_prefix("id: ")).map(|id| id.parse().unwrap()).collect();
+    let ids: Vec<u64> = text.lines().filter_map(|line| line.strip_prefix("id: ")).map(number).collect();
     let last = seen.last().unwrap().id.unwrap();
     assert_eq!(ids, (ids[0]..=last).collect::<Vec<_>>());
     assert!(last > STALLED_CHUNKS as u64);

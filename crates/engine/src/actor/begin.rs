@@ -1,18 +1,21 @@
 //! How a turn begins: in the session of its context, with a prompt that is on record before it is sent.
 
+mod patience;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use longshore_model::{Error, ErrorKind, Message, Result, Retry, Role, SessionId};
 use tokio::time::Instant;
 
+use self::patience::Patience;
 use super::{Actor, Begun, Prompted, RETRY_FIRST, RETRY_LONGEST, Stop};
-use crate::children;
 use crate::lanes::{LaneKey, Ticket};
 use crate::port::{
     Admission, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord, TurnRequest,
 };
-use crate::{intake, lifecycle};
+use crate::simulation::Flaw;
+use crate::{fail_point, intake, lifecycle};
 
 impl Actor {
     /// Takes up a turn that an earlier run began. An agent that is away is waited for: its turn may still run.
@@ -21,9 +24,7 @@ impl Actor {
         begun: Begun,
         prompted: &mut Option<Prompted>,
     ) -> Result<Turn, Stop> {
-        let Begun { record, mut place, children: stored } = begun;
-        let resumed = children::resumed(&stored);
-        self.children.take_up(&self.around, &record.session, stored);
+        let Begun { record, mut place, resumed, .. } = begun;
         self.asks.run_in(&record.session.id);
         let running = Prompting::default();
         running.mark();
@@ -42,6 +43,7 @@ impl Actor {
                 children: resumed.clone(),
                 open_asks: self.asks.requests(),
             };
+            let resume = if self.writer.has(Flaw::NoReconcile) { Resume::default() } else { resume };
             match self.start_turn(&record, Vec::new(), Some(resume), running.clone()).await? {
                 Ok(turn) => return Ok(turn),
                 Err(error) if error.retry() == Retry::Later => {
@@ -58,7 +60,7 @@ impl Actor {
     }
 
     /// Finds or makes the session and prompts it, durably. A session that the agent forgot is replaced once, unless
-    /// the caller named it.
+    /// the caller named it. An agent that is away is waited for while nothing was prompted.
     pub(super) async fn begin(&mut self, prompted: &mut Option<Prompted>) -> Result<Turn, Stop> {
         let (owner, context) = (self.owner.clone(), self.writer.task().context_id.clone());
         let place = self
@@ -68,9 +70,10 @@ impl Actor {
             })
             .await?;
         let directory = place.directory;
+        let mut patience = Patience::new(self.around.config.start_patience);
         let mut bound = match place.bound {
             Some(bound) => bound,
-            None => self.open_session(directory.clone(), None).await?,
+            None => self.open_session(directory.clone(), None, &mut patience).await?,
         };
         self.writer.begin_turn();
         let mut may_replace = true;
@@ -88,18 +91,33 @@ impl Actor {
             let working = lifecycle::working(self.writer.now());
             self.writer.push(working);
             self.flush(Some(record.clone())).await?;
+            fail_point::hit("turn.recorded");
             self.is_running = true;
             let running = Prompting::default();
             *prompted = Some(Prompted { record: record.clone(), running: running.clone(), _place: place });
-            match self.start_turn(&record, input, None, running).await? {
-                Ok(turn) => return Ok(turn),
+            let started = loop {
+                let started = self.start_turn(&record, input.clone(), None, running.clone()).await?;
+                let Err(error) = &started else { break started };
+                if running.has_begun() || !self.waits_for(error, &mut patience).await? {
+                    break started;
+                }
+            };
+            match started {
+                Ok(turn) => {
+                    if self.writer.task().status.message.is_some() {
+                        let waited = lifecycle::waited(self.writer.task());
+                        self.writer.push(waited);
+                        self.flush(None).await?;
+                    }
+                    return Ok(turn);
+                }
                 Err(error) if error.kind() == ErrorKind::SessionGone && may_replace && !bound.named => {
                     let forgotten = record.session.id;
                     tracing::warn!(session = %forgotten, "the agent forgot the session; making a new one");
                     may_replace = false;
                     self.is_running = false;
                     *prompted = None;
-                    bound = self.open_session(directory.clone(), Some(forgotten)).await?;
+                    bound = self.open_session(directory.clone(), Some(forgotten), &mut patience).await?;
                 }
                 Err(error) => return Err(self.fail(&error).await),
             }
@@ -130,29 +148,63 @@ impl Actor {
         &mut self,
         directory: Option<String>,
         replaces: Option<SessionId>,
+        patience: &mut Patience,
     ) -> Result<Bound, Stop> {
-        let around = self.around.clone();
-        let (owner, context) = (self.owner.clone(), self.writer.task().context_id.clone());
         let options = self.writer.task().terms.prompt.clone();
-        let at = self.writer.now();
-        let opened = self
-            .unless_stopped(async move {
-                let directory = if let Some(directory) = directory {
-                    directory
-                } else {
-                    // A context of an earlier version that had no session yet.
-                    let wishes =
-                        Admission { directory: None, workspace: None, current: None, options: &options };
-                    around.agent.admit(wishes).await?.directory
-                };
-                let session = around.agent.open_session(NewSession { directory }).await?;
-                around.store.bind(Binding { owner, context, session, replaces, at }).await
-            })
-            .await?;
-        match opened {
-            Ok(bound) => Ok(bound),
-            Err(error) => Err(self.fail(&error).await),
+        let session = loop {
+            let (agent, directory, options) =
+                (Arc::clone(&self.around.agent), directory.clone(), options.clone());
+            let opened = self
+                .unless_stopped(async move {
+                    let directory = if let Some(directory) = directory {
+                        directory
+                    } else {
+                        // A context of an earlier version that had no session yet.
+                        let wishes =
+                            Admission { directory: None, workspace: None, current: None, options: &options };
+                        agent.admit(wishes).await?.directory
+                    };
+                    agent.open_session(NewSession { directory }).await
+                })
+                .await?;
+            match opened {
+                Ok(session) => break session,
+                Err(error) if self.waits_for(&error, patience).await? => {}
+                Err(error) => return Err(self.fail(&error).await),
+            }
+        };
+        fail_point::hit("session.made");
+        let binding = Binding {
+            owner: self.owner.clone(),
+            context: self.writer.task().context_id.clone(),
+            session,
+            replaces,
+            at: self.writer.now(),
+        };
+        self.ask_store(|around| {
+            let (store, binding) = (Arc::clone(&around.store), binding.clone());
+            async move { store.bind(binding).await }
+        })
+        .await
+    }
+
+    /// Whether a start that failed like this is made once more, after the pause that this takes. The task tells that it
+    /// waits.
+    async fn waits_for(&mut self, error: &Error, patience: &mut Patience) -> Result<bool, Stop> {
+        if error.kind() != ErrorKind::AgentUnavailable || error.is_lasting() {
+            return Ok(false);
         }
+        let deadline = self.is_running.then(|| self.deadline()).flatten();
+        let Some(pause) = patience.next_pause(&self.writer.task().id, deadline) else { return Ok(false) };
+        tracing::warn!(task = %self.writer.task().id, error = ?error, "the agent is away; will start the turn again");
+        if self.writer.task().status.message.is_none() {
+            let why = "The agent cannot be reached now. Nothing was sent to it yet; the gateway goes on trying for a while.";
+            let waiting = lifecycle::waiting(self.writer.task(), why.to_owned());
+            self.writer.push(waiting);
+            self.flush(None).await?;
+        }
+        self.unless_stopped(tokio::time::sleep(pause)).await?;
+        Ok(true)
     }
 
     async fn start_turn(

@@ -16,7 +16,6 @@ use crate::files::Keeper;
 use crate::joins::Step;
 use crate::lifecycle;
 use crate::port::{Session, Turn, TurnRecord};
-use crate::service::Snapshot;
 
 /// How a turn ended that nobody stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +34,9 @@ enum Aside {
     Child(SessionId, ChildEvent),
     /// One ask too many, and its answer.
     TooMany(Ask, Answer),
+    /// The turn is about to end, and what its sub-agents' owners were told comes first: once the turn is over, nobody
+    /// would tell them again.
+    LastOfChildren,
 }
 
 /// What a batch of reports came to.
@@ -112,8 +114,7 @@ impl Actor {
         match message {
             Some(Inbox::Answer(given)) => self.asks.answer(&self.around.agent, session, *given),
             Some(Inbox::Join(joining)) => {
-                let now = || Snapshot { task: self.writer.task().clone(), seq: self.writer.head() };
-                if let Some(joining) = self.joins.look_at(*joining, now) {
+                if let Some(joining) = self.joins.look_at(*joining, || self.writer.snapshot()) {
                     self.joins.begin(&turn.steering, self.around.agent.new_prompt(), joining);
                 }
             }
@@ -158,6 +159,10 @@ impl Actor {
                 AgentEvent::Ended(outcome) if self.asks.is_answering() || !self.joins.is_empty() => {
                     return Taken { held: Some(AgentEvent::Ended(outcome)), ..Taken::default() };
                 }
+                AgentEvent::Ended(outcome) if self.children.are_behind() => {
+                    let held = Some(AgentEvent::Ended(outcome));
+                    return Taken { held, aside: Some(Aside::LastOfChildren), ..Taken::default() };
+                }
                 AgentEvent::Ended(outcome) => {
                     let needs_credentials = matches!(outcome, Outcome::AuthRequired(_));
                     self.writer.take(AgentEvent::Ended(outcome));
@@ -188,6 +193,10 @@ impl Actor {
                 Ok(())
             }
             Aside::Child(child, event) => self.take_child(child, event, session).await,
+            Aside::LastOfChildren => {
+                let caught_up = self.children.caught_up();
+                self.unless_stopped(caught_up).await
+            }
             Aside::TooMany(ask, answer) => {
                 self.answer_for_nobody(session, ask, answer);
                 Ok(())
@@ -234,7 +243,7 @@ impl Actor {
             Step::Sent(prompt, outcome) => {
                 let Some(arrived) = self.joins.arrived(&prompt) else { return Ok(()) };
                 let outcome = match outcome {
-                    Ok(()) => Ok(self.snapshot()),
+                    Ok(()) => Ok(self.writer.snapshot()),
                     Err(error) => {
                         let withdrawn = lifecycle::withdrawn(self.writer.task(), arrived.message.id.clone());
                         record.joined.retain(|joined| *joined != prompt);
@@ -295,6 +304,7 @@ async fn answer_for_nobody(
             Ok(()) => return,
             Err(error) if error.retry() == Retry::Later => {
                 tokio::select! {
+                    biased;
                     () = around.tasks.stopping().cancelled() => return,
                     () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
                 }

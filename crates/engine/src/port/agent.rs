@@ -158,6 +158,11 @@ impl Prompting {
         self.0.store(true, Ordering::Release);
     }
 
+    /// Call it when it is certain that the prompt did not leave: there was no connection.
+    pub fn unmark(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+
     pub fn has_begun(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use longshore_model::{
-    AskKind, Closed, ContextId, Entry, FileId, Interrupt, OutputModes, Principal, PromptId, RequestId,
+    AskKind, Closed, ContextId, Entry, Epoch, FileId, Interrupt, OutputModes, Principal, PromptId, RequestId,
     Result, Seq, SessionId, Task, TaskEvent, TaskId, TaskState, Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -20,11 +20,20 @@ pub const READ_BYTES: usize = 256 * 1024;
 ///
 /// Every write is atomic and durable when its future returns. A failed store answers with `Unavailable`.
 pub trait Store: Send + Sync + Debug {
+    /// Under which everything is written that is written from now on. Greater than that of every event that was ever
+    /// there before this store was opened, also of those that are lost. The same for as long as the store is open.
+    fn epoch(&self) -> Epoch {
+        Epoch(1)
+    }
+
     /// Makes a task with its first event, unless the same request already made one. A session that the caller named is
     /// bound to the context in the same step.
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>>;
 
-    /// The task that the same send made or joined before.
+    /// Remembers that these sends went to this task, before anything is done with them.
+    fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>>;
+
+    /// The task that the same send made or joined before, or that it was noted to have gone to.
     fn earlier_send<'a>(
         &'a self,
         owner: &'a Principal,
@@ -85,6 +94,13 @@ pub trait Store: Send + Sync + Debug {
     /// gateway.
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>>;
 
+    /// Ends every task that [`Store::unfinished`] leaves out because it is damaged, and gives which: `end` makes the last
+    /// event for what is left of one. For the start of the gateway. Not for a store that cannot be damaged.
+    fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {
+        let _ = (at, end);
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
     /// Keeps a file for a task. One of the same id, which is the same file, changes nothing.
     fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>>;
 
@@ -102,6 +118,9 @@ pub trait Store: Send + Sync + Debug {
     /// Whether the store could be read and written now. It is really asked, by a write of which nothing stays.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
 }
+
+/// Makes the event that ends a task.
+pub type EndTask = Box<dyn Fn(&Task) -> TaskEvent + Send + Sync>;
 
 /// A file to be kept.
 #[derive(Clone, Debug)]
@@ -128,6 +147,15 @@ pub struct ContextPlace {
     /// Fixed by its first task. `None`: it has had none.
     pub directory: Option<String>,
     pub bound: Option<Bound>,
+}
+
+/// Sends that went to a task that was there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotedSends {
+    pub owner: Principal,
+    pub task: TaskId,
+    pub keys: Vec<IdempotencyKey>,
+    pub at: Timestamp,
 }
 
 /// A new task.
@@ -232,6 +260,8 @@ pub struct StoredTask {
     pub task: Task,
     /// The event that `task` reflects.
     pub seq: Seq,
+    /// Under which that event was written.
+    pub epoch: Epoch,
     pub turn: Option<TurnRecord>,
     /// The asks that are open, oldest first.
     pub open_asks: Vec<Interrupt>,
@@ -241,6 +271,8 @@ pub struct StoredTask {
 pub struct Head {
     pub context: ContextId,
     pub seq: Seq,
+    /// Under which the newest event was written.
+    pub epoch: Epoch,
     /// The oldest event that can still be read. 1 until retention has folded some away.
     pub first: Seq,
     pub state: TaskState,

@@ -12,9 +12,10 @@ use super::sending::{Admitted, busy, refusal};
 use super::{Engine, Sent, Snapshot};
 use crate::actor::Inbox;
 use crate::answer;
+use crate::asks;
 use crate::joins::Joining;
 use crate::lanes::LaneKey;
-use crate::port::{Created, IdempotencyKey, Input, StoredTask};
+use crate::port::{Created, IdempotencyKey, Input, NotedSends, StoredTask};
 
 /// How long a message waits for the task that it is for to begin. Then it is told that the task has not.
 const BEGINNING: Duration = Duration::from_secs(5);
@@ -49,22 +50,39 @@ impl Engine {
         message.context_id = Some(context);
         // The same message again, because its answer got lost: it was taken, and the caller is attached.
         if stored.task.history.contains(&message) {
-            return self.attached(&caller, task, Snapshot { task: stored.task, seq: stored.seq }).await;
+            return self.attached(&caller, task, now(stored)).await;
         }
         if stored.task.parent.is_some() {
             return self.answer_of_sub_agent(caller, stored, message).await;
         }
         let stored = self.once_begun(&caller, stored).await?;
+        let given_before = self.around.store.earlier_send(&caller, &key).await?.as_ref() == Some(&task);
         let snapshot = match stored.task.status.state {
             TaskState::InputRequired
                 if !stored.open_asks.is_empty() && wishes.delivery != Delivery::Steer =>
             {
-                let open: Vec<&Ask> = stored.open_asks.iter().map(|open| &open.ask).collect();
+                let mut open: Vec<&Ask> = stored.open_asks.iter().map(|open| &open.ask).collect();
+                if given_before {
+                    let Some(same) = self.asked_before(&caller, &key, &open).await? else {
+                        return self.attached(&caller, task, now(stored)).await;
+                    };
+                    open = vec![same];
+                }
                 let (request, answer) = answer::read(&message, &open)?;
+                // Before the agent has it: the gateway may die in between, and the same message again must not become
+                // a prompt, or the answer to something else.
+                let keys = vec![key.of_answer(&request), key];
+                let (owner, at) = (caller.clone(), self.around.clock.now());
+                self.around.store.note_sends(NotedSends { owner, task: task.clone(), keys, at }).await?;
                 self.deliver(&caller, &task, request, answer, Some(message)).await?
             }
+            // It was an answer, to something that is not asked any more.
+            _ if given_before => now(stored),
             TaskState::Working | TaskState::InputRequired if wishes.delivery == Delivery::Reject => {
                 return Err(busy());
+            }
+            TaskState::Working if wishes.delivery != Delivery::Steer && answer::is_answer(&message) => {
+                return Err(self.too_late_to_answer(&caller, &message).await?);
             }
             TaskState::Working | TaskState::InputRequired | TaskState::AuthRequired => {
                 check_session(&stored, wishes.session.as_ref())?;
@@ -79,6 +97,39 @@ impl Engine {
             _ => return Err(takes_no_message(&stored.task)),
         };
         self.attached(&caller, task, snapshot).await
+    }
+
+    /// Why an answer cannot be given to a task that works: what was asked is closed. As a message to the agent it would
+    /// make no sense.
+    async fn too_late_to_answer(&self, caller: &Principal, message: &Message) -> Result<Error> {
+        if let Some(request) = answer::answered(message) {
+            let known = self.around.store.interrupt(&request).await?;
+            let closed = known.filter(|known| known.owner == *caller).and_then(|known| known.closed);
+            return Ok(
+                closed.map_or_else(|| asks::not_open(&request), |closed| self.too_late(&request, &closed))
+            );
+        }
+        Ok(Error::new(
+            ErrorKind::InterruptNotFound,
+            "This task asks nothing at the moment, so this answer came too late; get the task to see how it went on. To tell \
+             the agent just this word, send it with metadata shared.delivery = steer.",
+        ))
+    }
+
+    /// The ask that this message was an answer to, if it is still open.
+    async fn asked_before<'a>(
+        &self,
+        caller: &Principal,
+        key: &IdempotencyKey,
+        open: &[&'a Ask],
+    ) -> Result<Option<&'a Ask>> {
+        for ask in open {
+            let key = key.of_answer(&ask.request_id);
+            if self.around.store.earlier_send(caller, &key).await?.is_some() {
+                return Ok(Some(ask));
+            }
+        }
+        Ok(None)
     }
 
     /// A task whose turn it is begins in a moment: a message that comes meanwhile is not too early. For a task that
@@ -159,9 +210,13 @@ impl Engine {
             return told.map(Some);
         }
         // Nobody said what became of it. The log does.
-        let Snapshot { task, seq } = self.get(caller, task).await?;
-        Ok(task.history.contains(&message).then_some(Snapshot { task, seq }))
+        let now = self.get(caller, task).await?;
+        Ok(now.task.history.contains(&message).then_some(now))
     }
+}
+
+fn now(stored: StoredTask) -> Snapshot {
+    Snapshot { task: stored.task, seq: stored.seq, epoch: stored.epoch }
 }
 
 fn check_session(stored: &StoredTask, named: Option<&SessionId>) -> Result<()> {

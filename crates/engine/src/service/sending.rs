@@ -3,17 +3,16 @@
 use std::path::Path;
 
 use longshore_model::{
-    ContextId, Delivery, Error, ErrorKind, Message, Principal, Result, SendMessage, Seq, SessionId, Task,
-    TaskEvent, TaskId, Terms, Timestamp, Wishes,
+    ContextId, Delivery, Error, ErrorKind, Message, Principal, Result, Retry, SendMessage, Seq, SessionId,
+    Task, TaskEvent, TaskId, Terms, Timestamp, Wishes,
 };
-use uuid::Uuid;
 
 use super::following::JoinRequest;
-use super::{Engine, Opening, Sent, Snapshot};
-use crate::actor::Ownership;
+use super::{Engine, Opening, Sent, Snapshot, Subscription};
+use crate::actor::{Ownership, RETRY_FIRST, RETRY_LONGEST};
 use crate::lanes::{LaneKey, Ticket};
 use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session};
-use crate::{idempotency, intake};
+use crate::{fail_point, idempotency, intake};
 
 /// Where a caller names a session, and a directory.
 const SESSION_FIELD: &str = "metadata.shared.session.id";
@@ -63,7 +62,7 @@ impl Engine {
         };
         let session = self.wished_session(&caller, &place, command.wishes.session.as_ref()).await?;
         let admitted = self.admit(&command.message, &command.wishes, &place).await?;
-        let context = command.message.context_id.clone().unwrap_or_else(new_context_id);
+        let context = command.message.context_id.clone().unwrap_or_else(|| self.new_context_id());
         let lane = LaneKey::Context(caller.clone(), context.clone());
         if command.wishes.delivery == Delivery::Steer
             && let Some((running, context)) =
@@ -87,7 +86,7 @@ impl Engine {
     async fn make(&self, ready: Ready) -> Result<Sent> {
         let Ready { caller, command, context, lane, session, admitted, key } = ready;
         let now = self.around.clock.now();
-        let task_id = new_task_id();
+        let task_id = self.new_task_id();
         let SendMessage { mut message, config, wishes, may_claim, .. } = command;
         self.check_room(&caller, &lane)?;
         // The place is taken and the log made known before the store is asked: the order of messages is the order
@@ -103,11 +102,16 @@ impl Engine {
             terms: Box::new(terms),
             parent: None,
         };
+        let task = Task::begin(task_id.clone(), &first)
+            .ok_or_else(|| Error::internal("a first event that makes no task"))?;
         let (registration, live, inbox) = self.register(caller.clone(), task_id.clone(), Seq::START);
+        // The reader is made before the actor runs, so that it cannot miss the live log of a very short task, and before
+        // the task: nothing can fail any more once that is there.
+        let reader = self.reader_of(&task, Seq::START);
         let create = Create {
             owner: caller.clone(),
             task: task_id.clone(),
-            context: context.clone(),
+            context,
             first: first.clone(),
             at: now,
             idempotency: Some(key),
@@ -116,29 +120,62 @@ impl Engine {
             session: wishes.session,
             claim: None,
         };
-        match self.create(create, may_claim).await? {
-            Created::New => {}
-            Created::Existing { task, .. } => return self.sent(&caller, task).await,
-            refused => return Err(refusal(&refused)),
-        }
-        let task = Task::begin(task_id.clone(), &first)
-            .ok_or_else(|| Error::internal("a first event that makes no task"))?;
-        let head = Seq::START.next();
-        live.publish(head, vec![first]);
-        // The reader is made before the actor runs, so that it cannot miss the live log of a very short task.
-        let sent = self.sent(&caller, task_id).await?;
-        self.own(Ownership {
-            owner: caller,
+        let new = Ownership {
+            owner: caller.clone(),
             registration,
             inbox,
             live,
             task,
-            head,
+            head: Seq::START.next(),
+            epoch: self.around.store.epoch(),
             place: Some(ticket),
             begun: None,
             open_asks: Vec::new(),
-        });
-        Ok(sent)
+        };
+        match self.create(create, may_claim).await {
+            Ok(Created::New) => {
+                self.begin(new, first);
+                Ok(Sent { task: task_id, opening: Opening::Tail, reader })
+            }
+            Ok(Created::Existing { task, .. }) => self.sent(&caller, task).await,
+            Ok(refused) => Err(refusal(&refused)),
+            Err(error) => {
+                if error.retry() == Retry::Later {
+                    let engine = self.clone();
+                    self.around
+                        .tasks
+                        .spawn("unsure-send", async move { engine.begin_if_made(new, first).await });
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The task is there: shows its readers so, and gives it an owner.
+    fn begin(&self, new: Ownership, first: TaskEvent) {
+        new.live.publish(new.head, new.epoch, vec![first]);
+        self.own(new);
+    }
+
+    /// A task that was said not to be made may be there after all. Then it needs an owner, and whoever sends the message
+    /// again is led to it.
+    async fn begin_if_made(&self, new: Ownership, first: TaskEvent) {
+        let mut pause = RETRY_FIRST;
+        loop {
+            match self.around.store.head(&new.owner, &new.task.id).await {
+                Ok(Some(_)) => return self.begin(new, first),
+                Ok(None) => return,
+                Err(error) if error.retry() == Retry::Later => tokio::select! {
+                    biased;
+                    () = self.around.tasks.stopping().cancelled() => return,
+                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
+                },
+                Err(error) => {
+                    tracing::error!(task = %new.task.id, error = ?error, "it is not known whether a task was made");
+                    return;
+                }
+            }
+        }
     }
 
     /// Looks at everything that the caller asks for, before anything is kept or done.
@@ -167,7 +204,9 @@ impl Engine {
     }
 
     async fn create(&self, create: Create, may_claim: bool) -> Result<Created> {
+        fail_point::hit("create.before");
         let created = self.around.store.create(create.clone()).await?;
+        fail_point::hit("create.after");
         let (Created::UnknownSession, true, Some(id)) = (&created, may_claim, &create.session) else {
             return Ok(created);
         };
@@ -270,8 +309,9 @@ impl Engine {
     }
 
     async fn sent(&self, caller: &Principal, task: TaskId) -> Result<Sent> {
-        let head = self.head(caller, &task).await?;
-        Ok(Sent { reader: self.reader(task.clone(), &head, Seq::START), opening: Opening::Tail, task })
+        let Subscription { opening, reader, .. } =
+            self.subscribe(caller, &task, Some(Seq::START.into())).await?;
+        Ok(Sent { task, opening, reader })
     }
 
     /// The caller's message went to a task that was there: it goes on from here.
@@ -291,6 +331,14 @@ impl Engine {
         let window = i64::try_from(self.around.config.idempotency_window.as_millis()).unwrap_or(i64::MAX);
         let valid_since = Timestamp(self.around.clock.now().0.saturating_sub(window));
         IdempotencyKey { digest: idempotency::digest(command), valid_since }
+    }
+
+    fn new_task_id(&self) -> TaskId {
+        TaskId::parse(&self.around.tasks.hooks().new_id()).expect("a UUID is an id")
+    }
+
+    fn new_context_id(&self) -> ContextId {
+        ContextId::parse(&self.around.tasks.hooks().new_id()).expect("a UUID is an id")
     }
 }
 
@@ -316,12 +364,4 @@ pub(super) fn busy() -> Error {
     let text = "The session is busy, and the message asks not to wait (delivery: reject). Send it again later, or \
                 without that wish.";
     Error::new(ErrorKind::SessionBusy, text)
-}
-
-fn new_task_id() -> TaskId {
-    TaskId::parse(&Uuid::now_v7().to_string()).expect("a UUID is an id")
-}
-
-fn new_context_id() -> ContextId {
-    ContextId::parse(&Uuid::now_v7().to_string()).expect("a UUID is an id")
 }

@@ -57,7 +57,7 @@ impl Harness {
         if task.status.state == state {
             return task;
         }
-        let from_start = Some(longshore_model::Seq::START);
+        let from_start = Some(longshore_model::Seq::START.into());
         let mut reader =
             self.engine.subscribe(&alice(), id, from_start).await.expect("it can be read").reader;
         while let Some(entries) = reader.next().await.expect("the log can be read") {

@@ -288,10 +288,11 @@ async fn a_cursor_older_than_what_is_kept_is_a_gap() {
     }
     turn.complete().await;
     h.reaches(&sent.task, TaskState::Completed).await;
-    let mut opened_before = h.engine.subscribe(&alice(), &sent.task, Some(Seq(1))).await.unwrap().reader;
+    let mut opened_before =
+        h.engine.subscribe(&alice(), &sent.task, Some(Seq(1).into())).await.unwrap().reader;
     store.forget_before(5);
     let opening = async |cursor: u64| {
-        let subscription = h.engine.subscribe(&alice(), &sent.task, Some(Seq(cursor))).await.unwrap();
+        let subscription = h.engine.subscribe(&alice(), &sent.task, Some(Seq(cursor).into())).await.unwrap();
         (
             matches!(subscription.opening, longshore_engine::Opening::Gap(..)),
             read_all(subscription.reader).await.len(),

@@ -1,7 +1,7 @@
 //! Readers: nothing before it is durable, nothing lost, doubled or re-ordered, from any cursor, at any speed.
 
-use longshore_engine::{EngineConfig, Opening};
-use longshore_model::{Entry, ErrorKind, Principal, Seq, Task, TaskState};
+use longshore_engine::{EngineConfig, GapBounds, Opening};
+use longshore_model::{Entry, Epoch, ErrorKind, EventId, Principal, Seq, Task, TaskState};
 use longshore_testkit::faulty_store::FaultyStore;
 
 use crate::harness::{Harness, alice, read_all, start, start_with};
@@ -43,13 +43,16 @@ async fn no_event_is_seen_before_it_is_durable() {
 async fn every_cursor_gives_exactly_the_rest() {
     let mut h = start();
     let task = long_turn(&mut h, 100).await;
-    let whole = read_all(h.engine.subscribe(&alice(), &task, Some(Seq::START)).await.unwrap().reader).await;
+    let whole =
+        read_all(h.engine.subscribe(&alice(), &task, Some(Seq::START.into())).await.unwrap().reader).await;
     assert_eq!(whole.len(), 103);
     for cut in 0..=whole.len() {
-        let cursor = Seq(cut as u64);
-        let subscription = h.engine.subscribe(&alice(), &task, Some(cursor)).await.unwrap();
-        assert!(matches!(subscription.opening, Opening::Tail));
-        assert_eq!(read_all(subscription.reader).await, whole[cut..], "after {cut}");
+        let place = Seq(cut as u64);
+        for cursor in [EventId::from(place), EventId::new(place, Epoch(1))] {
+            let subscription = h.engine.subscribe(&alice(), &task, Some(cursor)).await.unwrap();
+            assert!(matches!(subscription.opening, Opening::Tail));
+            assert_eq!(read_all(subscription.reader).await, whole[cut..], "after {cursor}");
+        }
     }
 }
 
@@ -59,7 +62,8 @@ async fn the_work_of_a_task_is_known_as_it_was_before_any_event_while_its_log_is
     let mut h = start_with(store.clone(), EngineConfig::default());
     // More than one read of the log gives.
     let task = long_turn(&mut h, 300).await;
-    let whole = read_all(h.engine.subscribe(&alice(), &task, Some(Seq::START)).await.unwrap().reader).await;
+    let from_start = Some(Seq::START.into());
+    let whole = read_all(h.engine.subscribe(&alice(), &task, from_start).await.unwrap().reader).await;
     let mut folded = Task::begin(task.clone(), &whole[0].event).unwrap();
     for entry in &whole[1..] {
         let before = h.engine.task_before(&alice(), &task, entry.seq).await.unwrap().unwrap();
@@ -81,10 +85,10 @@ async fn readers_of_all_speeds_read_the_same_while_the_task_runs() {
     let mut h = start();
     let sent = h.send("c", "long").await;
     let turn = h.turn().await;
-    let mut stalled = h.engine.subscribe(&alice(), &sent.task, Some(Seq::START)).await.unwrap().reader;
+    let mut stalled = h.engine.subscribe(&alice(), &sent.task, Some(Seq::START.into())).await.unwrap().reader;
     let mut fast = Vec::new();
     for _ in 0..20 {
-        let reader = h.engine.subscribe(&alice(), &sent.task, Some(Seq::START)).await.unwrap().reader;
+        let reader = h.engine.subscribe(&alice(), &sent.task, Some(Seq::START.into())).await.unwrap().reader;
         fast.push(h.tasks.spawn("reader", read_all(reader)));
     }
     let mut seen_early: Vec<Entry> = Vec::new();
@@ -127,10 +131,21 @@ async fn a_subscription_begins_with_the_task_as_it_is() {
 async fn cursors_that_cannot_be_served_are_a_gap_and_never_silence() {
     let mut h = start();
     let task = long_turn(&mut h, 3).await;
-    let subscription = h.engine.subscribe(&alice(), &task, Some(Seq(99))).await.unwrap();
-    let Opening::Gap(snapshot, bounds) = subscription.opening else { panic!("{:?}", subscription.opening) };
-    assert_eq!((snapshot.seq, bounds.requested, bounds.head), (Seq(6), Seq(99), Seq(6)));
-    assert!(read_all(subscription.reader).await.is_empty());
+    // Beyond the log, and events of these numbers that were written under another epoch than those that are there.
+    for cursor in ["99", "7.1", "3.2", "3.0", "6.2", "1.7"] {
+        let requested = EventId::parse(cursor).unwrap();
+        let subscription = h.engine.subscribe(&alice(), &task, Some(requested)).await.unwrap();
+        let Opening::Gap(snapshot, bounds) = subscription.opening else {
+            panic!("{cursor}: {:?}", subscription.opening)
+        };
+        assert_eq!(snapshot.id().to_string(), "6.1");
+        assert_eq!(bounds, GapBounds { requested, first: Seq(1), head: snapshot.id() });
+        assert!(read_all(subscription.reader).await.is_empty());
+    }
+    // Before the first event there is none that could be another.
+    let start = EventId::parse("0.9").unwrap();
+    let subscription = h.engine.subscribe(&alice(), &task, Some(start)).await.unwrap();
+    assert!(matches!(subscription.opening, Opening::Tail));
 }
 
 #[tokio::test]
@@ -164,7 +179,7 @@ async fn a_reader_that_goes_away_changes_nothing() {
 async fn an_entry_is_encoded_once_for_all_readers() {
     let mut h = start();
     let sent = h.send("c", "m1").await;
-    let second = h.engine.subscribe(&alice(), &sent.task, Some(Seq::START)).await.unwrap().reader;
+    let second = h.engine.subscribe(&alice(), &sent.task, Some(Seq::START.into())).await.unwrap().reader;
     let _turn = h.turn().await;
     let mut encodings = 0;
     for mut reader in [sent.reader, second] {

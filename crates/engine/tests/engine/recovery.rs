@@ -30,7 +30,8 @@ async fn a_running_turn_is_taken_up_and_never_prompted_again() {
     let task = h.reaches(&sent.task, TaskState::Completed).await;
     assert_eq!(text_of(&task), "before after");
     let log =
-        read_all(h.engine.subscribe(&alice(), &sent.task, Some(Seq::START)).await.unwrap().reader).await;
+        read_all(h.engine.subscribe(&alice(), &sent.task, Some(Seq::START.into())).await.unwrap().reader)
+            .await;
     let numbers: Vec<u64> = log.iter().map(|entry| entry.seq.0).collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5], "the log goes on where it stopped");
 }

@@ -127,3 +127,39 @@ async fn one_that_is_called_again_before_its_end_ends_first() {
     assert_eq!(first.status.state, TaskState::Failed);
     assert!(reason_of(&first).contains("called again"), "{}", reason_of(&first));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_is_not_over_before_the_logs_of_its_sub_agents_are_whole() {
+    let store = FaultyStore::over(longshore_store::memory());
+    let mut h = start_with(store.clone(), EngineConfig::default());
+    let root = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    turn.call_child("ses_child", "call_1", "x").await;
+    let child = child_of(&h).await.id;
+    h.reaches(&child, TaskState::Working).await;
+    store.appends.hold();
+    ended(&turn).await;
+    turn.complete().await;
+    while !h.task(&root.task).await.status.state.is_terminal() {
+        store.appends.release(1);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(h.task(&child).await.status.state, TaskState::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_a_sub_agents_task_can_be_read_at_once() {
+    let mut h = start();
+    h.send("c", "m1").await;
+    let turn = h.turn().await;
+    turn.call_child("ses_child", "call_1", "x").await;
+    let child = child_of(&h).await.id;
+    h.reaches(&child, TaskState::Working).await;
+    let store = h.stop().await;
+
+    let h = start_with(store, EngineConfig::default());
+    h.engine.recover().await.unwrap();
+    let mut subscription = h.engine.subscribe(&alice(), &child, None).await.unwrap();
+    let next = tokio::time::timeout(Duration::from_secs(1), subscription.reader.next()).await;
+    assert!(next.is_err(), "it waits for what comes: {next:?}");
+}

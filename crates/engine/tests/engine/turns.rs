@@ -145,17 +145,6 @@ async fn a_driver_that_breaks_off_fails_the_task() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_away_fails_the_task_with_its_words() {
-    let mut h = start();
-    h.agent.refuse_next(Error::new(ErrorKind::AgentUnavailable, "OpenCode does not answer."));
-    let sent = h.send("c", "m1").await;
-    let task = h.reaches(&sent.task, TaskState::Failed).await;
-    assert_eq!(reason_of(&task), "OpenCode does not answer.");
-    h.send("c", "m2").await;
-    assert_eq!(h.turn().await.request.input, [input("m2")], "the next one is tried again");
-}
-
-#[tokio::test]
 async fn a_forgotten_session_is_replaced_once() {
     let mut h = start();
     let gone = || Error::new(ErrorKind::SessionGone, "The session is gone.");

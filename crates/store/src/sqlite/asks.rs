@@ -158,7 +158,7 @@ fn open(db: &Connection, task: i64, interrupt: &Interrupt, questions: &str) -> O
 }
 
 /// Closes one open ask of the task, or all of them.
-fn close(db: &Connection, task: i64, request: Option<&RequestId>, closed: &Closed) -> Outcome<()> {
+pub(super) fn close(db: &Connection, task: i64, request: Option<&RequestId>, closed: &Closed) -> Outcome<()> {
     db.prepare_cached(CLOSE)?.execute(named_params! {
         ":task": task,
         ":request": request.map(RequestId::as_str),

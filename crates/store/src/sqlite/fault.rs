@@ -35,6 +35,11 @@ impl From<rusqlite::Error> for Fault {
             Some(ErrorCode::DiskFull) => {
                 "The disk that holds the gateway's store is full. Free some space, then try again."
             }
+            // A write that the system refused, for which SQLite has no word of its own.
+            Some(ErrorCode::SystemIoFailure) => {
+                "The gateway's store cannot be written or read: the disk may be full or failing, or the files may have \
+                 reached a limit. The gateway's log says which. Try again."
+            }
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
                 "The gateway's store is damaged, or is no database of the gateway. Restore it from a backup, or \
                  start with an empty data directory."

@@ -2,7 +2,7 @@
 
 use longshore_engine::port::{Head, PageCursor, READ_BYTES, Session, StoredTask, TurnRecord};
 use longshore_model::{
-    ContextId, Entry, Error, ErrorKind, Principal, PromptId, Seq, SessionId, Task, TaskEvent, TaskId,
+    ContextId, Entry, Epoch, Error, ErrorKind, Principal, PromptId, Seq, SessionId, Task, TaskEvent, TaskId,
     TaskState, Timestamp,
 };
 use rusqlite::types::ValueRef;
@@ -22,7 +22,7 @@ pub(super) fn events(db: &Connection, task: &TaskId, after: Seq, limit: usize) -
         .optional()?;
     let ordinal = ordinal.ok_or_else(|| Error::task_not_found(task.as_str()))?;
     let mut statement = db.prepare_cached(
-        "SELECT seq, body FROM events WHERE task = :task AND seq > :after ORDER BY seq LIMIT :limit",
+        "SELECT seq, body, epoch FROM events WHERE task = :task AND seq > :after ORDER BY seq LIMIT :limit",
     )?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let range = named_params! { ":task": ordinal, ":after": to_sql(after), ":limit": limit };
@@ -53,7 +53,7 @@ pub(super) fn get(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<
 
 pub(super) fn head(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<Option<Head>> {
     let mut statement = db.prepare_cached(
-        "SELECT head, first, state, context, output FROM tasks WHERE id = :id AND owner = :owner",
+        "SELECT head, first, state, context, output, epoch FROM tasks WHERE id = :id AND owner = :owner",
     )?;
     let mut rows = statement.query(named_params! { ":id": task.as_str(), ":owner": owner.as_str() })?;
     let Some(row) = rows.next()? else { return Ok(None) };
@@ -62,13 +62,57 @@ pub(super) fn head(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome
         TaskState::parse(row.get_ref(2)?.as_str()?).ok_or_else(|| damaged(&what(), "unknown state"))?;
     let context = ContextId::parse(row.get_ref(3)?.as_str()?).map_err(|cause| damaged(&what(), cause))?;
     let output = decode_or_default(&what(), row.get_ref(4)?)?;
-    Ok(Some(Head { context, seq: from_sql(row.get(0)?), first: from_sql(row.get(1)?), state, output }))
+    let (seq, first, epoch) = (from_sql(row.get(0)?), from_sql(row.get(1)?), Epoch(row.get(5)?));
+    Ok(Some(Head { context, seq, epoch, first, state, output }))
 }
 
 /// One damaged task must not keep the gateway from starting.
 pub(super) fn unfinished(db: &Connection) -> Outcome<Vec<StoredTask>> {
     let mut statement = db.prepare_cached(&select_unfinished())?;
     whole_ones(db, statement.query([])?)
+}
+
+/// An unfinished task that cannot be read.
+pub(super) struct Unreadable {
+    pub(super) ordinal: i64,
+    pub(super) id: String,
+    pub(super) context: String,
+    pub(super) head: i64,
+    pub(super) snapshot_seq: i64,
+    summary: Vec<u8>,
+    artifacts: Vec<u8>,
+}
+
+impl Unreadable {
+    /// The task as of its snapshot, if that is sound.
+    pub(super) fn snapshot(&self) -> Option<Task> {
+        let mut task: Task = serde_json::from_slice(&self.summary).ok()?;
+        task.artifacts = serde_json::from_slice(&self.artifacts).ok()?;
+        Some(task)
+    }
+}
+
+/// Every unfinished task that [`unfinished`] leaves out.
+pub(super) fn unreadable(db: &Connection) -> Outcome<Vec<Unreadable>> {
+    let mut statement = db.prepare_cached(&select_unfinished())?;
+    let mut context = db.prepare_cached("SELECT context FROM tasks WHERE ordinal = ?")?;
+    let (mut rows, mut found) = (statement.query([])?, Vec::new());
+    while let Some(row) = rows.next()? {
+        match stored(db, row) {
+            Ok(_) => {}
+            Err(Fault(error)) if error.kind() == ErrorKind::Internal => found.push(Unreadable {
+                ordinal: row.get(0)?,
+                id: row.get(1)?,
+                context: context.query_row([row.get::<_, i64>(0)?], |row| row.get(0))?,
+                head: row.get(3)?,
+                snapshot_seq: row.get(8)?,
+                summary: row.get_ref(9)?.as_bytes()?.to_owned(),
+                artifacts: row.get_ref(10)?.as_bytes()?.to_owned(),
+            }),
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(found)
 }
 
 /// One damaged task must not keep its root from going on.
@@ -126,7 +170,7 @@ pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String
     format!(
         "SELECT tasks.ordinal, tasks.id, tasks.owner, tasks.head, tasks.summary_seq, tasks.session,
                 tasks.directory, tasks.prompt, snapshots.seq, snapshots.summary, {artifacts}, tasks.joined,
-                tasks.status_at
+                tasks.status_at, tasks.epoch
          FROM {tasks} JOIN snapshots ON snapshots.task = tasks.ordinal WHERE {condition}"
     )
 }
@@ -136,6 +180,7 @@ pub(super) struct Found {
     pub(super) task: Task,
     /// The event that the task reflects.
     head: Seq,
+    epoch: Epoch,
     turn: Option<TurnRecord>,
     /// Of the snapshot and of the events beyond it.
     pub(super) bytes: usize,
@@ -143,12 +188,12 @@ pub(super) struct Found {
 
 /// All that is known of the task of a row.
 fn stored(db: &Connection, row: &Row<'_>) -> Outcome<StoredTask> {
-    let Found { task, head, turn, .. } = found(db, Parts::All, row)?;
+    let Found { task, head, epoch, turn, .. } = found(db, Parts::All, row)?;
     // A task that is over has none.
     let open_asks =
         if task.status.state.is_terminal() { Vec::new() } else { asks::open_of_task(db, row.get(0)?)? };
     let owner = Principal::new(row.get_ref(2)?.as_str()?);
-    Ok(StoredTask { owner, task, seq: head, turn, open_asks })
+    Ok(StoredTask { owner, task, seq: head, epoch, turn, open_asks })
 }
 
 /// The task of a row: its snapshot and the tail of its log.
@@ -171,7 +216,7 @@ pub(super) fn found(db: &Connection, parts: Parts, row: &Row<'_>) -> Outcome<Fou
         Parts::WithoutArtifacts => Tail { whole: false, from: snapshot_seq, to: summary_seq },
     };
     bytes += tail.fold_into(db, ordinal, &id, &mut task)?;
-    Ok(Found { task, head, turn: turn(&what, row)?, bytes })
+    Ok(Found { task, head, epoch: Epoch(row.get(13)?), turn: turn(&what, row)?, bytes })
 }
 
 /// What the log holds beyond a snapshot.
@@ -191,7 +236,7 @@ impl Tail {
             return Ok(0);
         }
         let mut statement = db.prepare_cached(
-            "SELECT seq, body FROM events
+            "SELECT seq, body, epoch FROM events
              WHERE task = :task AND seq > :from AND seq <= :to AND (:whole OR kind <> :artifact) ORDER BY seq",
         )?;
         let range = named_params! {
@@ -214,7 +259,7 @@ impl Tail {
 fn entry(task: &TaskId, row: &Row<'_>) -> Outcome<Entry> {
     let seq = from_sql(row.get(0)?);
     let event: TaskEvent = decode(&format!("event {seq} of task {task}"), row.get_ref(1)?)?;
-    Ok(Entry { seq, event })
+    Ok(Entry { seq, epoch: Epoch(row.get(2)?), event })
 }
 
 fn turn(what: &str, row: &Row<'_>) -> Outcome<Option<TurnRecord>> {

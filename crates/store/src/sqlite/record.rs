@@ -2,9 +2,9 @@
 
 use longshore_engine::port::{Append, AskChange, Create, IdempotencyKey, TurnRecord};
 use longshore_model::{
-    Artifact, Closed, ContextId, Error, Interrupt, InterruptNote, Message, Metadata, Parent, Principal,
-    RequestId, Result, Seq, SessionNote, Task, TaskEvent, TaskId, TaskState, TaskStatus, Terms, Timestamp,
-    Usage,
+    Artifact, Closed, ContextId, Epoch, Error, Interrupt, InterruptNote, Message, Metadata, Parent,
+    Principal, RequestId, Result, Seq, SessionNote, Task, TaskEvent, TaskId, TaskState, TaskStatus, Terms,
+    Timestamp, Usage,
 };
 use serde::Serialize;
 
@@ -16,6 +16,7 @@ pub(super) struct NewTask {
     pub(super) owner: Principal,
     pub(super) context: ContextId,
     pub(super) at: Timestamp,
+    pub(super) epoch: Epoch,
     pub(super) status: (TaskState, Timestamp),
     pub(super) first: EventText,
     pub(super) snapshot: SnapshotText,
@@ -28,7 +29,7 @@ pub(super) struct NewTask {
 }
 
 impl NewTask {
-    pub(super) fn prepare(create: Create) -> Result<Self> {
+    pub(super) fn prepare(create: Create, epoch: Epoch) -> Result<Self> {
         let task = rules::begin(&create)?;
         let wanted = Wanted::of(&create)?;
         let output = &task.terms.output;
@@ -41,6 +42,7 @@ impl NewTask {
             owner: create.owner,
             context: create.context,
             at: create.at,
+            epoch,
             idempotency: create.idempotency,
             wanted,
             output,
@@ -54,6 +56,7 @@ pub(super) struct Batch {
     pub(super) task: TaskId,
     pub(super) expected: Seq,
     pub(super) at: Timestamp,
+    pub(super) epoch: Epoch,
     pub(super) events: Vec<EventText>,
     /// The newest status among the events.
     pub(super) status: Option<(TaskState, Timestamp)>,
@@ -67,7 +70,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn prepare(append: Append) -> Result<Self> {
+    pub(super) fn prepare(append: Append, epoch: Epoch) -> Result<Self> {
         rules::check_append(&append)?;
         let newest_status = append.events.iter().rev().find_map(TaskEvent::status);
         let events: Result<Vec<_>> = append.events.iter().map(EventText::of).collect();
@@ -81,6 +84,7 @@ impl Batch {
             task: append.task,
             expected: append.expected,
             at: append.at,
+            epoch,
             turn: append.turn.map(TurnText::of).transpose()?,
             asks: asks?,
             joined: append.joined,
@@ -101,7 +105,7 @@ pub(super) struct EventText {
 }
 
 impl EventText {
-    fn of(event: &TaskEvent) -> Result<Self> {
+    pub(super) fn of(event: &TaskEvent) -> Result<Self> {
         let kind = match event {
             TaskEvent::Submitted { .. } => "submitted",
             TaskEvent::Status(_) => "status",
@@ -152,7 +156,7 @@ pub(super) struct SnapshotText {
 }
 
 impl SnapshotText {
-    fn of(task: &Task) -> Result<Self> {
+    pub(super) fn of(task: &Task) -> Result<Self> {
         let Task {
             id,
             context_id,

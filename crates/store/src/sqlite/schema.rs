@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0002_interrupts.sql"),
     include_str!("migrations/0003_places_children_files.sql"),
     include_str!("migrations/0004_probes.sql"),
+    include_str!("migrations/0005_epochs_folding.sql"),
 ];
 
 /// How long a statement waits for a lock of another program, such as a backup, before it fails.
@@ -40,6 +41,14 @@ pub(super) fn open_writer(path: &Path, durability: Durability) -> Result<Connect
 /// Opens the file for reading. It must have been opened for writing before.
 pub(super) fn open_reader(path: &Path) -> Result<Connection> {
     Ok(prepare_reader(path)?)
+}
+
+/// Whether this program knows what the file holds, and it holds something.
+pub(super) fn check_kept(db: &Connection) -> Result<()> {
+    if check_ours(db, MIGRATIONS.len())? == 0 {
+        return Err(Error::new(ErrorKind::Unavailable, "The store is empty: no gateway has used it yet."));
+    }
+    Ok(())
 }
 
 fn prepare_writer(path: &Path, durability: Durability) -> Outcome<Connection> {
@@ -77,7 +86,7 @@ fn connect(path: &Path, access: OpenFlags) -> Outcome<Connection> {
 }
 
 /// What the owner may do with the files. Others may do nothing: the files hold what people wrote.
-const PRIVATE: u32 = 0o600;
+pub(super) const PRIVATE: u32 = 0o600;
 
 /// Makes the file, if it is not there, for its owner only. SQLite gives `-wal` and `-shm` the mode of the file.
 fn create_private(path: &Path) -> Result<()> {

@@ -1,7 +1,7 @@
 //! What the writer thread does for each kind of request. The guards come first, then the rows.
 
-use longshore_engine::port::{Appended, Created, IdempotencyKey};
-use longshore_model::{ContextId, Error, Principal, Seq, TaskId, TaskState, Timestamp};
+use longshore_engine::port::{Appended, Created, IdempotencyKey, NotedSends};
+use longshore_model::{ContextId, Epoch, Error, Principal, Seq, TaskId, TaskState, Timestamp};
 use rusqlite::{Connection, named_params};
 
 use super::asks;
@@ -34,8 +34,8 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
     }
     let is_new = db
         .prepare_cached(
-            "INSERT INTO tasks (id, owner, context, state, status_at, summary_seq, head, first, root, output)
-             VALUES (:id, :owner, :context, :state, :status_at, 1, 1, 1, :root, :output)
+            "INSERT INTO tasks (id, owner, context, state, status_at, summary_seq, head, first, root, output, epoch)
+             VALUES (:id, :owner, :context, :state, :status_at, 1, 1, 1, :root, :output, :epoch)
              ON CONFLICT (id) DO NOTHING",
         )?
         .execute(named_params! {
@@ -46,12 +46,13 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
             ":status_at": new.status.1.0,
             ":root": new.root.as_ref().map(TaskId::as_str),
             ":output": new.output,
+            ":epoch": new.epoch.0,
         })?;
     if is_new == 0 {
         return Err(rules::duplicate_task().into());
     }
     let ordinal = db.last_insert_rowid();
-    insert_event(db, ordinal, Seq::START.next(), new.at, &new.first)?;
+    insert_event(db, ordinal, (Seq::START.next(), new.epoch), new.at, &new.first)?;
     put_snapshot(db, ordinal, Seq::START.next(), &new.snapshot)?;
     contexts::settle(db, new, &placement)?;
     if let Some(key) = &new.idempotency {
@@ -72,12 +73,12 @@ pub(super) fn append(db: &Connection, batch: &Batch) -> Outcome<Appended> {
         return Ok(Appended::Conflict { head });
     }
     for (place, event) in batch.events.iter().enumerate() {
-        insert_event(db, ordinal, head.plus(place).next(), batch.at, event)?;
+        insert_event(db, ordinal, (head.plus(place).next(), batch.epoch), batch.at, event)?;
     }
     let new_head = head.plus(batch.events.len());
     // The indexes hold state and time of the status, so a batch without one leaves them alone.
-    db.prepare_cached("UPDATE tasks SET head = :head WHERE ordinal = :task")?
-        .execute(named_params! { ":head": to_sql(new_head), ":task": ordinal })?;
+    db.prepare_cached("UPDATE tasks SET head = :head, epoch = :epoch WHERE ordinal = :task")?
+        .execute(named_params! { ":head": to_sql(new_head), ":epoch": batch.epoch.0, ":task": ordinal })?;
     if batch.summarised > 0 {
         db.prepare_cached("UPDATE tasks SET summary_seq = :seq WHERE ordinal = :task")?
             .execute(named_params! { ":seq": to_sql(head.plus(batch.summarised)), ":task": ordinal })?;
@@ -124,6 +125,15 @@ pub(super) fn append(db: &Connection, batch: &Batch) -> Outcome<Appended> {
 pub(super) fn probe(db: &Connection) -> Outcome<()> {
     db.prepare_cached("INSERT INTO probes (body) VALUES (zeroblob(?))")?.execute([PROBE_BYTES])?;
     db.prepare_cached("DELETE FROM probes")?.execute([])?;
+    Ok(())
+}
+
+pub(super) fn note_sends(db: &Connection, noted: &NotedSends) -> Outcome<()> {
+    let task = standing(db, noted.task.as_str())?.filter(|task| task.owner == noted.owner);
+    let Some(task) = task else { return Err(Error::task_not_found(noted.task.as_str()).into()) };
+    for key in &noted.keys {
+        put_key(db, &noted.owner, key, task.ordinal, noted.at)?;
+    }
     Ok(())
 }
 
@@ -215,9 +225,15 @@ fn standing(db: &Connection, id: &str) -> Outcome<Option<Standing>> {
     }))
 }
 
-fn insert_event(db: &Connection, task: i64, seq: Seq, at: Timestamp, event: &EventText) -> Outcome<()> {
+pub(super) fn insert_event(
+    db: &Connection,
+    task: i64,
+    (seq, epoch): (Seq, Epoch),
+    at: Timestamp,
+    event: &EventText,
+) -> Outcome<()> {
     db.prepare_cached(
-        "INSERT INTO events (task, seq, at, kind, body) VALUES (:task, :seq, :at, :kind, :body)",
+        "INSERT INTO events (task, seq, at, kind, body, epoch) VALUES (:task, :seq, :at, :kind, :body, :epoch)",
     )?
     .execute(named_params! {
         ":task": task,
@@ -225,11 +241,12 @@ fn insert_event(db: &Connection, task: i64, seq: Seq, at: Timestamp, event: &Eve
         ":at": at.0,
         ":kind": event.kind,
         ":body": event.body,
+        ":epoch": epoch.0,
     })?;
     Ok(())
 }
 
-fn put_snapshot(db: &Connection, task: i64, seq: Seq, snapshot: &SnapshotText) -> Outcome<()> {
+pub(super) fn put_snapshot(db: &Connection, task: i64, seq: Seq, snapshot: &SnapshotText) -> Outcome<()> {
     db.prepare_cached(
         "INSERT OR REPLACE INTO snapshots (task, seq, summary, artifacts) VALUES (:task, :seq, :summary, :artifacts)",
     )?

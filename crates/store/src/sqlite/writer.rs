@@ -4,21 +4,33 @@
 //! goes at once; under load many share one commit. A savepoint around each request keeps the failure of one
 //! from its neighbours.
 
+use longshore_engine::fail_point;
 use longshore_model::{Error, Result};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
+use super::epoch::Claim;
 use super::fault::{self, Outcome};
+use super::switch::Switch;
 use super::worker::Worker;
 
 /// Requests in one transaction. What is beyond waits for the next one, so that no answer waits for a long group.
 const GROUP: usize = 256;
 
-pub(super) struct Writer(Worker<Box<dyn Job>>);
+pub(super) struct Writer {
+    worker: Worker<Box<dyn Job>>,
+    #[cfg(feature = "simulation")]
+    pub(super) switch: Switch,
+}
 
 impl Writer {
-    pub(super) fn start(db: Connection) -> Result<Self> {
-        Ok(Self(Worker::start("store-writer", move |waiting| serve(&db, waiting))?))
+    pub(super) fn start(db: Connection, mut claim: Claim) -> Result<Self> {
+        let switch = Switch::default();
+        Ok(Self {
+            #[cfg(feature = "simulation")]
+            switch: switch.clone(),
+            worker: Worker::start("store-writer", move |waiting| serve(&db, &mut claim, &switch, waiting))?,
+        })
     }
 
     /// Runs `work` on the thread and returns when it is durable.
@@ -32,14 +44,16 @@ impl Writer {
     {
         let (answer, answered) = oneshot::channel();
         let job = Request { work: Some(work), outcome: None, answer };
-        self.0.ask(Box::new(job), answered).await
+        self.worker.ask(Box::new(job), answered).await
     }
 }
 
-fn serve(db: &Connection, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
+fn serve(db: &Connection, claim: &mut Claim, switch: &Switch, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
     let mut group = Vec::with_capacity(GROUP);
     while waiting.blocking_recv_many(&mut group, GROUP) > 0 {
-        let fate = commit_group(db, &mut group);
+        switch.apply(db);
+        let held = claim.hold(db).map_err(Error::from);
+        let fate = held.and_then(|()| commit_group(db, &mut group));
         for job in group.drain(..) {
             job.answer(fate.as_ref().err());
         }
@@ -49,7 +63,10 @@ fn serve(db: &Connection, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
 /// Runs and commits all requests. An error here means that none of them is written.
 fn commit_group(db: &Connection, group: &mut [Box<dyn Job>]) -> Result<()> {
     command(db, "BEGIN IMMEDIATE")?;
-    let committed = group.iter_mut().try_for_each(|job| job.run(db)).and_then(|()| command(db, "COMMIT"));
+    let done = group.iter_mut().try_for_each(|job| job.run(db));
+    fail_point::hit("commit.before");
+    let committed = done.and_then(|()| command(db, "COMMIT"));
+    fail_point::hit("commit.after");
     // A failure ends some transactions by itself; the next group must find none open.
     if committed.is_err()
         && !db.is_autocommit()

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::ids;
+use super::request_log::RequestLog;
 use super::script::{Prompt, Script, Step};
-use super::state::{LoggedRequest, Shared};
+use super::state::Shared;
+use super::truth::Fate;
 
 /// Plays `script` to its end, or until the server dies. Scripts of one session follow each other.
 pub(super) async fn play(shared: Arc<Shared>, prompt: Prompt, script: Script) {
@@ -17,13 +19,18 @@ pub(super) async fn play(shared: Arc<Shared>, prompt: Prompt, script: Script) {
         let _turn = lane.lock().await;
         shared.lock().streams.begin_turn();
         let steps = script.steps(&prompt, &mut shared.lock().renamed);
-        play_steps(&shared, &prompt, steps.into()).await;
+        play_steps(&shared, &prompt, steps.into()).await
     };
-    tokio::select! {
-        () = whole => {}
-        () = life.cancelled() => {}
-    }
+    let fate = tokio::select! {
+        fate = whole => fate,
+        () = life.cancelled() => Fate::Killed,
+    };
     shared.change(|state| {
+        state.truth.ended(&prompt.message, fate);
+        // Whoever killed it has forgotten what ran, and counts anew.
+        if fate == Fate::Killed {
+            return;
+        }
         if let Some(turns) = state.turns.get_mut(&prompt.session) {
             *turns -= 1;
         }
@@ -31,7 +38,7 @@ pub(super) async fn play(shared: Arc<Shared>, prompt: Prompt, script: Script) {
     });
 }
 
-async fn play_steps(shared: &Shared, prompt: &Prompt, mut steps: VecDeque<Step>) {
+async fn play_steps(shared: &Shared, prompt: &Prompt, mut steps: VecDeque<Step>) -> Fate {
     let abort_path = format!("/session/{}/abort", prompt.session);
     // Where in the log requests begin that no step has taken yet.
     let mut since = prompt.logged_at;
@@ -72,14 +79,16 @@ async fn play_steps(shared: &Shared, prompt: &Prompt, mut steps: VecDeque<Step>)
             _ = requested(shared, waited_from, is_abort) => return abort(shared, prompt).await,
         }
     }
+    Fate::Ended
 }
 
 /// Ends the turn as the real one does when nothing was recorded.
-async fn abort(shared: &Shared, prompt: &Prompt) {
+async fn abort(shared: &Shared, prompt: &Prompt) -> Fate {
     let events = shared.lock().world.abort_events(&prompt.session, ids::now_ms());
     for event in &events {
         shared.emit(event).await;
     }
+    Fate::Aborted
 }
 
 /// Waits for a request from `since` on, and gives the place behind it.
@@ -87,7 +96,6 @@ async fn requested(shared: &Shared, since: usize, matches: impl Fn(&str) -> bool
     shared.wait_for(|state| find(&state.log, since, &matches)).await
 }
 
-fn find(log: &[LoggedRequest], since: usize, matches: impl Fn(&str) -> bool) -> Option<usize> {
-    let place = log[since..].iter().position(|request| request.method == "POST" && matches(&request.path))?;
-    Some(since + place + 1)
+fn find(log: &RequestLog, since: usize, matches: impl Fn(&str) -> bool) -> Option<usize> {
+    log.find(since, |request| request.method == "POST" && matches(&request.path))
 }

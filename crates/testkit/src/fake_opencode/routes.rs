@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::ids::{fresh, now_ms};
 use super::player;
+use super::request_log::LoggedRequest;
 use super::script::Prompt;
-use super::state::{LoggedRequest, Shared};
+use super::state::Shared;
 use super::streams::Connection;
 use super::world::{event, text};
 
@@ -37,7 +38,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: LoggedRequest) -> Answ
     let (directory, body, query) = (request.directory.clone(), request.body.clone(), request.query.clone());
     let position = log(shared, request, &segments);
     match (method.as_str(), segments.as_slice()) {
-        ("GET", ["global", "health"]) => ok(json!({"healthy": true, "version": "1.18.33"})),
+        ("GET", ["global", "health"]) => ok(json!({"healthy": true, "version": shared.lock().version})),
         ("GET", ["event"]) => Answer::Events(shared.connect(&directory).await),
         ("GET", ["path"]) => ok(json!({"directory": directory, "worktree": directory})),
         ("GET", ["session"]) => ok(shared.lock().world.sessions()),
@@ -137,19 +138,18 @@ fn log(shared: &Shared, mut request: LoggedRequest, segments: &[&str]) -> usize 
         {
             request.while_busy = state.turns.get(*id).is_some_and(|turns| *turns > 0);
         }
-        state.log.push(request);
-        state.log.len()
+        state.log.push(request)
     })
 }
 
 async fn make_session(shared: &Shared, directory: &str, body: &Value) -> Value {
-    let recorded = shared.lock().sessions.pop_front();
+    let (recorded, version) = shared.change(|state| (state.sessions.pop_front(), state.version.clone()));
     let mut info = recorded.unwrap_or_else(|| {
         let now = now_ms();
         json!({
             "id": fresh("ses"), "slug": "quiet-harbor", "projectID": "global", "directory": directory, "path": "",
             "cost": 0, "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
-            "title": "New session", "version": "1.18.33", "time": {"created": now, "updated": now},
+            "title": "New session", "version": version, "time": {"created": now, "updated": now},
         })
     });
     info["directory"] = directory.into();
@@ -201,6 +201,7 @@ async fn prompt(
     let (script, directory) = {
         let mut state = shared.lock();
         let directory = state.world.directory(session).unwrap_or_default().to_owned();
+        state.truth.prompted(session, &message, parts);
         (state.next_script(), directory)
     };
     let prompt = Prompt {

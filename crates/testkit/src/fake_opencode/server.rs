@@ -20,8 +20,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::fault::Fault;
+use super::request_log::LoggedRequest;
 use super::routes::{self, Answer};
-use super::state::{LoggedRequest, Shared};
+use super::state::Shared;
 use super::streams::{Chunk, Connection, heartbeat};
 
 /// What the real one answers for every path that it does not know.

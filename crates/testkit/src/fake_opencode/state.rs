@@ -11,29 +11,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::fault::{Fault, Rule};
 use super::project::Project;
+use super::request_log::RequestLog;
 use super::script::Script;
 use super::streams::{Connection, Streams};
+use super::truth::Truth;
 use super::turn::Turn;
 use super::world::World;
 
 /// How long a test waits for something that must come. Longer than any pause of a gateway.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
-
-/// A request that reached the fake.
-#[derive(Clone, PartialEq, Debug)]
-pub struct LoggedRequest {
-    pub method: String,
-    /// Without the query, still percent-encoded.
-    pub path: String,
-    /// Decoded.
-    pub query: Vec<(String, String)>,
-    /// Null when there was none, a string when it was no JSON.
-    pub body: Value,
-    /// The directory that the request was for, resolved.
-    pub directory: String,
-    /// A prompt that came while a turn of its session still ran.
-    pub while_busy: bool,
-}
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -51,8 +37,10 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) world: World,
     pub(super) project: Project,
+    pub(super) version: String,
     pub(super) streams: Streams,
-    pub(super) log: Vec<LoggedRequest>,
+    pub(super) log: RequestLog,
+    pub(super) truth: Truth,
     pub(super) rules: Vec<Rule>,
     pub(super) scripts: VecDeque<Script>,
     /// What prompts do that nothing was queued for, one after the other and then from the start again.
@@ -75,8 +63,10 @@ impl Shared {
         let state = State {
             world: World::default(),
             project: Project::default(),
+            version: String::new(),
             streams: Streams::default(),
-            log: Vec::new(),
+            log: RequestLog::default(),
+            truth: Truth::default(),
             rules: Vec::new(),
             scripts: VecDeque::new(),
             otherwise: VecDeque::from([Turn::new().text("unscripted", 1)]),
@@ -128,6 +118,7 @@ impl Shared {
             let properties = &event["properties"];
             let of_session = properties["sessionID"].as_str();
             state.world.apply(event);
+            state.truth.note(event);
             let directory = of_session.and_then(|session| state.world.directory(session));
             let directory = directory.or(properties["directory"].as_str()).unwrap_or(&self.directory);
             state.streams.route(event, directory)

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::fault::{Cut, CutKind, Delivery, GARBAGE};
+use super::garble::{Garbling, frame};
 use super::ids;
 
 /// Events that may wait for one reader. One that does not drain stops the script; the test then times out.
@@ -26,6 +27,7 @@ pub(super) struct Streams {
     /// A cut has lost what it had to: the next event waits for a reader.
     awaits_reader: bool,
     pub(super) delivery: Delivery,
+    pub(super) garbling: Garbling,
     /// How many streams were opened in all.
     pub(super) opened: usize,
 }
@@ -118,7 +120,7 @@ impl Streams {
         }
         let mut deliveries = Deliveries::new();
         if matches!(self.delivery, Delivery::Live | Delivery::WithGarbage) {
-            let bytes = frame(event);
+            let bytes = self.garbling.frame(event);
             for reader in self.readers.iter().filter(|reader| reader.directory == directory) {
                 if self.delivery == Delivery::WithGarbage {
                     deliveries
@@ -163,8 +165,4 @@ pub(super) fn heartbeat() -> Bytes {
 
 fn connected() -> Value {
     json!({"id": ids::fresh("evt"), "type": "server.connected", "properties": {}})
-}
-
-fn frame(event: &Value) -> Bytes {
-    Bytes::from(format!("data: {event}\n\n"))
 }

@@ -362,3 +362,35 @@ async fn until(stream: &mut Events, kind: &str) -> Vec<Value> {
 async fn drain(stream: &mut Events) -> Vec<Value> {
     stream.collect().await
 }
+
+#[tokio::test]
+async fn it_answers_by_the_words_and_keeps_the_truth_of_every_prompt() {
+    let fake = FakeOpenCode::start_with(Setup { keep_log: 3, ..Setup::default() });
+    let held = Gate::new();
+    let gate = held.clone();
+    fake.answering(move |words| match words {
+        "wait" => Turn::new().text("half", 2).hold(&gate).text(" whole", 1),
+        words => Turn::new().reasoning("hm ", 1).tool(Tool::bash("ls", "")).text(words, 2),
+    });
+    fake.add_session("ses_1", fake.directory());
+    let prompt = |id: &str, words: &str| json!({"messageID": id, "parts": [{"type": "text", "text": words}]});
+    let path = "/session/ses_1/prompt_async";
+    for id in ["msg_1", "msg_1"] {
+        assert_eq!(post(&fake, path, prompt(id, "echo")).await.0, 204);
+        fake.quiet().await;
+    }
+    assert_eq!(post(&fake, path, prompt("msg_2", "wait")).await.0, 204);
+    held.reached().await;
+    fake.kill().await;
+    fake.come_back_somewhere().expect("a free port");
+    let told = |prompt: Prompted| (prompt.words, prompt.times, prompt.text, prompt.is_complete, prompt.fate);
+    let told: Vec<_> = fake.truth().into_iter().map(told).collect();
+    assert_eq!(
+        told,
+        [
+            ("echo".to_owned(), 2, "hm echohm echo".to_owned(), true, Fate::Ended),
+            ("wait".to_owned(), 1, "half".to_owned(), false, Fate::Killed),
+        ]
+    );
+    assert_eq!(fake.log().len(), 3, "it keeps the newest");
+}

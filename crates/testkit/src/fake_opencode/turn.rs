@@ -27,6 +27,8 @@ pub(super) enum Item {
     Block {
         kind: &'static str,
         chunks: Vec<String>,
+        /// How long the model takes for each.
+        pace: Duration,
     },
     /// A part of a reply that the provider cut: it never gets an end, and a retry follows.
     Abandoned {
@@ -96,18 +98,24 @@ impl Turn {
     /// Text in that many deltas.
     #[must_use]
     pub fn text(self, text: &str, chunks: usize) -> Self {
-        self.with(Item::Block { kind: "text", chunks: split(text, chunks) })
+        self.paced("text", text, chunks, Duration::ZERO)
+    }
+
+    /// A block of that kind, in that many deltas, with a pause before each.
+    #[must_use]
+    pub fn paced(self, kind: &'static str, text: &str, chunks: usize, pace: Duration) -> Self {
+        self.with(Item::Block { kind, chunks: split(text, chunks), pace })
     }
 
     /// Text, each delta as given.
     #[must_use]
     pub fn deltas<I: IntoIterator<Item = String>>(self, chunks: I) -> Self {
-        self.with(Item::Block { kind: "text", chunks: chunks.into_iter().collect() })
+        self.with(Item::Block { kind: "text", chunks: chunks.into_iter().collect(), pace: Duration::ZERO })
     }
 
     #[must_use]
     pub fn reasoning(self, text: &str, chunks: usize) -> Self {
-        self.with(Item::Block { kind: "reasoning", chunks: split(text, chunks) })
+        self.paced("reasoning", text, chunks, Duration::ZERO)
     }
 
     /// Text of an attempt that the provider cut; the next item is the retry's.

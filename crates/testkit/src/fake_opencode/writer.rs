@@ -1,5 +1,7 @@
 //! Writes the events of a scripted turn, step by step, with the keys that the recordings show.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::ids::{fresh, now_ms};
@@ -48,12 +50,12 @@ impl<'a> Writer<'a> {
 
     pub(super) fn item(&mut self, item: &Item) {
         match item {
-            Item::Block { kind, chunks } => {
-                let part = self.streamed(kind, chunks);
+            Item::Block { kind, chunks, pace } => {
+                let part = self.streamed(kind, chunks, *pace);
                 self.close_text(part, chunks);
             }
             Item::Abandoned { chunks, message } => {
-                self.streamed("text", chunks);
+                self.streamed("text", chunks, Duration::ZERO);
                 self.status(json!({"type": "retry", "attempt": 1, "message": message, "next": now_ms()}));
                 self.status(json!({"type": "busy"}));
                 self.step_start();
@@ -97,7 +99,7 @@ impl<'a> Writer<'a> {
     }
 
     /// A part that opens and streams, and is not closed yet.
-    fn streamed(&mut self, kind: &str, chunks: &[String]) -> Value {
+    fn streamed(&mut self, kind: &str, chunks: &[String], pace: Duration) -> Value {
         let message = self.message_id();
         let part = json!({
             "id": fresh("prt"), "messageID": message, "sessionID": self.prompt.session, "type": kind, "text": "",
@@ -105,6 +107,9 @@ impl<'a> Writer<'a> {
         });
         self.part_updated(part.clone());
         for chunk in chunks {
+            if !pace.is_zero() {
+                self.steps.push(Step::Pause(pace));
+            }
             self.emit("message.part.delta", json!({
                 "sessionID": self.prompt.session, "messageID": message, "partID": part["id"], "field": "text",
                 "delta": chunk,

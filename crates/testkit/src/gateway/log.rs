@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 const SHOWN: usize = 6_000;
 
 /// Reads on until the process ends, so that it never waits for somebody to read what it says.
-pub(super) fn keep_reading(mut lines: Lines<impl AsyncBufRead + Unpin + Send + 'static>) {
+pub(crate) fn keep_reading(mut lines: Lines<impl AsyncBufRead + Unpin + Send + 'static>) {
     let mut reading = JoinSet::new();
     reading.spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     reading.detach_all();

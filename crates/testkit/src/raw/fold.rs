@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     fn frame(json: Value) -> Frame {
-        Frame { id: None, json }
+        Frame { id: None, cursor: None, json }
     }
 
     fn chunk(text: &str, append: bool) -> Frame {

@@ -8,7 +8,10 @@ use serde_json::Value;
 /// One event of a stream.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Frame {
+    /// The number of the event: the `id:` up to its epoch.
     pub id: Option<u64>,
+    /// The `id:` as it came.
+    pub cursor: Option<String>,
     /// The stream response; of a JSON-RPC frame its `result`, or the whole when it has none.
     pub json: Value,
 }
@@ -23,6 +26,7 @@ pub struct Frames {
     ready: VecDeque<Frame>,
     comments: Vec<String>,
     last_id: Option<u64>,
+    last_cursor: Option<String>,
     /// How many more bytes are read before the connection is dropped.
     allowance: usize,
 }
@@ -37,6 +41,7 @@ impl Frames {
             ready: VecDeque::new(),
             comments: Vec::new(),
             last_id: None,
+            last_cursor: None,
             allowance: usize::MAX,
         }
     }
@@ -53,6 +58,7 @@ impl Frames {
         loop {
             if let Some(frame) = self.ready.pop_front() {
                 self.last_id = frame.id.or(self.last_id);
+                self.last_cursor = frame.cursor.clone().or(self.last_cursor.take());
                 return Some(frame);
             }
             let chunk = self.response.as_mut()?.chunk().await;
@@ -79,9 +85,14 @@ impl Frames {
         frames
     }
 
-    /// The id to resume with: that of the last frame that was given.
+    /// The number of the last event that was given.
     pub fn last_id(&self) -> Option<u64> {
         self.last_id
+    }
+
+    /// What a client resumes with: the `id:` of the last event that was given.
+    pub fn last_cursor(&self) -> Option<&str> {
+        self.last_cursor.as_deref()
     }
 
     /// The comments so far.
@@ -98,11 +109,11 @@ impl Frames {
     }
 
     fn frame(&mut self, text: &str) {
-        let (mut id, mut data) = (None, String::new());
+        let (mut cursor, mut data) = (None, String::new());
         for line in text.lines() {
             match line.split_once(':') {
                 Some(("", comment)) => self.comments.push(comment.trim().to_owned()),
-                Some(("id", value)) => id = value.trim().parse().ok(),
+                Some(("id", value)) => cursor = Some(value.trim().to_owned()),
                 Some(("data", value)) => data.push_str(value.strip_prefix(' ').unwrap_or(value)),
                 _ => {}
             }
@@ -110,7 +121,8 @@ impl Frames {
         if !data.is_empty() {
             let json: Value = serde_json::from_str(&data).expect("a frame is JSON");
             let json = if json["result"].is_object() { json["result"].clone() } else { json };
-            self.ready.push_back(Frame { id, json });
+            let number = |cursor: &String| cursor.split('.').next()?.parse().ok();
+            self.ready.push_back(Frame { id: cursor.as_ref().and_then(number), cursor, json });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One send makes one task.
 
 use longshore_engine::Tasks;
-use longshore_engine::port::{Append, ContextPlace, Create, Created, IdempotencyKey};
+use longshore_engine::port::{Append, ContextPlace, Create, Created, IdempotencyKey, NotedSends};
 use longshore_model::{ErrorKind, Timestamp};
 
 use super::Fixture;
@@ -38,6 +38,35 @@ pub(super) async fn the_same_send_makes_one_task(fixture: &dyn Fixture) {
     // Nor the directory.
     let moved = Create { directory: "/elsewhere".to_owned(), directory_named: true, ..send("fourth", 4, 0) };
     assert_eq!(store.create(moved).await.expect("a send may come twice"), existing("first"));
+}
+
+pub(super) async fn a_send_that_was_noted_leads_to_its_task(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    made(&store, create("task")).await;
+    let key = |digest: u8| IdempotencyKey { digest: [digest; 32], valid_since: Timestamp(0) };
+    let noted =
+        NotedSends { owner: ada(), task: task_id("task"), keys: vec![key(4), key(5)], at: Timestamp(5) };
+    store.note_sends(noted.clone()).await.expect("a send can be noted");
+    store.note_sends(noted.clone()).await.expect("a send can be noted twice");
+    for noted in [
+        NotedSends { owner: owner("bob"), keys: vec![key(6)], ..noted.clone() },
+        NotedSends { task: task_id("nobodys"), keys: vec![key(6)], ..noted },
+    ] {
+        let refused = store.note_sends(noted).await.expect_err("it is nobody's task");
+        assert_eq!(refused.kind(), ErrorKind::TaskNotFound);
+    }
+    let store = fixture.reopen(store);
+    for (digest, owner_name, expected) in [
+        (4, "ada", Some("task")),
+        (5, "ada", Some("task")),
+        (6, "ada", None),
+        (6, "bob", None),
+        (4, "bob", None),
+    ] {
+        let found = store.earlier_send(&owner(owner_name), &key(digest)).await.expect("a read");
+        assert_eq!(found, expected.map(task_id), "{digest} {owner_name}");
+    }
+    assert_eq!(log(&store, "task").await.len(), 1, "the log is as it was");
 }
 
 pub(super) async fn a_send_that_joined_a_task_leads_to_it(fixture: &dyn Fixture) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use longshore_engine::port::{Append, AskChange, Create, ListQuery, Store, StoredTask, TurnRecord};
 use longshore_model::{
-    AskKind, Interrupt, OutputModes, Principal, Resolution, Seq, Task, TaskEvent, TaskId, TaskState,
+    AskKind, Epoch, Interrupt, OutputModes, Principal, Resolution, Seq, Task, TaskEvent, TaskId, TaskState,
     Timestamp,
 };
 use proptest::collection::vec;
@@ -101,9 +101,9 @@ pub async fn replay(fixture: &dyn Fixture, script: Script) {
     }
     made(&store, Create { first: first.clone(), ..wanted }).await;
 
-    let output = terms.output.clone();
+    let (output, epoch) = (terms.output.clone(), store.epoch());
     let mut expected =
-        Expected { owner, task, root, output, events: vec![first], turn: None, asks: Vec::new() };
+        Expected { owner, task, root, output, epoch, events: vec![first], turn: None, asks: Vec::new() };
     expected.check(&store).await;
     for batch in batches {
         let head = expected.head();
@@ -146,6 +146,7 @@ struct Expected {
     /// The root that it belongs to.
     root: Option<TaskId>,
     output: OutputModes,
+    epoch: Epoch,
     events: Vec<TaskEvent>,
     turn: Option<TurnRecord>,
     /// All of them, in the order in which they were opened.
@@ -212,6 +213,7 @@ impl Expected {
 
     async fn check_task(&self, store: &Arc<dyn Store>) {
         let entries = store.read(&self.task, Seq::START, usize::MAX).await.expect("a read");
+        assert!(entries.iter().all(|entry| entry.epoch == self.epoch));
         let (numbers, events): (Vec<_>, Vec<_>) =
             entries.into_iter().map(|entry| (entry.seq.0, entry.event)).unzip();
         assert_eq!(numbers, (1..=self.head().0).collect::<Vec<_>>());
@@ -222,6 +224,7 @@ impl Expected {
             owner: self.owner.clone(),
             task: task.clone(),
             seq: self.head(),
+            epoch: self.epoch,
             turn: self.turn.clone(),
             open_asks: self.open_asks(),
         };

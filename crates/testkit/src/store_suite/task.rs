@@ -52,7 +52,8 @@ pub(super) async fn the_head_follows_the_log(fixture: &dyn Fixture) {
         }
         let head = store.head(&ada(), &task_id("t")).await.expect("a read");
         let output = OutputModes::default();
-        assert_eq!(head, Some(Head { context: context_id("c"), seq, first: Seq(1), state, output }));
+        let (context, epoch, first) = (context_id("c"), store.epoch(), Seq(1));
+        assert_eq!(head, Some(Head { context, seq, epoch, first, state, output }));
     }
 }
 
@@ -96,7 +97,8 @@ pub(super) async fn a_task_is_folded_to_its_head(fixture: &dyn Fixture) {
                 .await;
             let stored = store.get(&ada(), &id).await.expect("a read");
             let seq = Seq(place as u64 + 1);
-            let expected = StoredTask { owner: ada(), task, seq, turn: None, open_asks: Vec::new() };
+            let (owner, epoch) = (ada(), store.epoch());
+            let expected = StoredTask { owner, task, seq, epoch, turn: None, open_asks: Vec::new() };
             assert_eq!(stored, Some(expected), "{name} at {place}");
         }
     }

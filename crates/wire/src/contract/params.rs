@@ -141,9 +141,10 @@ fn stream_hints(line: Line) -> Value {
             "cache_tokens": fields("metadata.shared.usage.cache_tokens", &["read_tokens", "write_tokens"]),
         },
         "parent_fields": fields("metadata.shared.parent", &["task_id", "call_id", "depth"]),
-        // In the task that a stream begins with, when events that its reader missed are not kept any more.
+        // In the task that a stream begins with, when the log does not have the event that its reader saw last, or not
+        // all that followed it.
         "gap_metadata_field": "metadata.longshore.gap",
-        "gap_fields": fields("metadata.longshore.gap", &["requested", "first", "head"]),
+        "gap_fields": fields("metadata.longshore.gap", &["requested", "first", "head", "requested_epoch", "head_epoch"]),
     });
     if line == Line::V03 {
         // Clients of that line look for it here.

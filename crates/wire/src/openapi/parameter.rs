@@ -50,7 +50,7 @@ pub(super) fn last_event_id() -> Value {
         "name": "Last-Event-ID",
         "in": "header",
         "description": "The id of the last event that the caller saw: a stream of a task goes on behind it.",
-        "schema": {"type": "string", "pattern": "^[0-9]{1,15}$"},
+        "schema": {"type": "string", "pattern": "^[0-9]{1,15}([.]([0-9]{1,9}|[1-3][0-9]{9}))?$"},
     })
 }
 

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use longshore_model::{
-    Ask, AskKind, ContextId, Entry, Error, ErrorKind, Interrupt, Json, OutputModes, Principal, RequestId,
-    Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
+    Ask, AskKind, ContextId, Entry, Epoch, Error, ErrorKind, Interrupt, Json, OutputModes, Principal,
+    RequestId, Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -293,5 +293,5 @@ proptest! {
 /// The first event of a task.
 fn submitted(task: &Task) -> Entry {
     let event = TaskEvent::submitted(task.context_id.clone(), task.history[0].clone(), Timestamp(0));
-    Entry { seq: Seq(1), event }
+    Entry { seq: Seq(1), epoch: Epoch(1), event }
 }

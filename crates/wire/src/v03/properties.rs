@@ -1,7 +1,7 @@
 //! What must hold for every value: what is written reads back but for the named losses, and no input is too strange.
 
 use longshore_model::{
-    ArtifactId, BlockKind, ContextId, Entry, Message, OutputModes, Role, Seq, Task, TaskEvent, TaskId,
+    ArtifactId, BlockKind, ContextId, Entry, Epoch, Message, OutputModes, Role, Seq, Task, TaskEvent, TaskId,
     Timestamp,
 };
 use proptest::prelude::*;
@@ -106,7 +106,7 @@ proptest! {
             longshore_model::PartContent::Data(data) if dialect == Dialect::Rest && data.get().contains("\"data\""));
         prop_assume!(!message.parts.iter().any(is_wrapped));
         let event = TaskEvent::submitted(ContextId::parse("c").unwrap(), message.clone(), Timestamp(0));
-        let entry = Entry { seq: Seq(1), event };
+        let entry = Entry { seq: Seq(1), epoch: Epoch(1), event };
         let (task, context) = (TaskId::parse("t").unwrap(), ContextId::parse("c").unwrap());
         let anything = OutputModes::default();
         let frame = crate::v1::encode::stream_entry(&task, &context, &entry, crate::v1::encode::View::default(), &anything);

@@ -2,7 +2,8 @@
 
 use a2a_pb::protojson;
 use longshore_model::{
-    ContextId, Entry, Message, OutputModes, Part, PartContent, Role, Seq, Task, TaskEvent, TaskId, Timestamp,
+    ContextId, Entry, Epoch, Message, OutputModes, Part, PartContent, Role, Seq, Task, TaskEvent, TaskId,
+    Timestamp,
 };
 use proptest::prelude::*;
 use serde::Serialize;
@@ -167,6 +168,7 @@ fn message_json(message: &Message) -> String {
     }
     let entry = Entry {
         seq: Seq(1),
+        epoch: Epoch(1),
         event: TaskEvent::submitted(ContextId::parse("c").unwrap(), message.clone(), Timestamp(0)),
     };
     let context = ContextId::parse("c").unwrap();

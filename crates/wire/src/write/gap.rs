@@ -7,9 +7,15 @@ pub(crate) fn noted(metadata: Option<&str>, gap: Gap) -> String {
     let mut out = Vec::new();
     merge::write_merged(&mut out, metadata.unwrap_or("{}"), "longshore", |object| {
         object.object("gap", |object| {
-            object.number("requested", gap.requested.0);
+            object.number("requested", gap.requested.seq.0);
             object.number("first", gap.first.0);
-            object.number("head", gap.head.0);
+            object.number("head", gap.head.seq.0);
+            if let Some(epoch) = gap.requested.epoch {
+                object.number("requested_epoch", epoch.0);
+            }
+            if let Some(epoch) = gap.head.epoch {
+                object.number("head_epoch", epoch.0);
+            }
         });
     });
     String::from_utf8(out).expect("JSON is text")

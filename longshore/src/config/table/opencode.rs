@@ -65,6 +65,17 @@ pub const WORKSPACE: Setting = Setting {
            digits, which OpenCode would misread.",
 };
 
+pub const STREAM_SILENCE: Setting = Setting {
+    key: "opencode.stream_silence",
+    flag: Some("stream-silence"),
+    env: Some("LONGSHORE_STREAM_SILENCE"),
+    group: Group::OpenCode,
+    kind: Kind::Seconds,
+    fallback: Value("30"),
+    help: "How long OpenCode's event stream may be silent before the connection is taken for dead and made anew. OpenCode \
+           says every 10 s that it is there, so a shorter time makes the connection anew again and again.",
+};
+
 pub const MODEL: Setting = Setting {
     key: "opencode.model",
     flag: Some("model"),

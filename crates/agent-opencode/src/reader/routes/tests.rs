@@ -31,6 +31,7 @@ async fn now(lease: &mut Lease) -> Option<String> {
             let of = child.map(|kin| format!("{} below {}: ", kin.session, kin.parent)).unwrap_or_default();
             of + std::str::from_utf8(&body).unwrap()
         }
+        Routed::Missed => "missed".to_owned(),
         Routed::Reconnected => "reconnected".to_owned(),
     })
 }
@@ -126,4 +127,24 @@ async fn dropping_a_lease_gives_up_its_place_and_its_children_but_not_a_newer_tu
     assert!(reader.routes().unused_since().is_some());
     assert!(!send(&reader, "ses_1", EventKind::Idle, "nobody"));
     assert!(reader.routes().below.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_read_is_told_in_its_place_and_not_twice_in_a_row() {
+    let reader = reader();
+    let mut lease = Lease::open(Arc::clone(&reader), "ses_1");
+    let missed = || reader.routes().missed();
+    send(&reader, "ses_1", EventKind::PartDelta, "a");
+    for _ in 0..2 * MAX_QUEUED {
+        missed();
+    }
+    send(&reader, "ses_1", EventKind::PartDelta, "b");
+    missed();
+    for expected in ["a", "missed", "b", "missed"] {
+        assert_eq!(now(&mut lease).await.as_deref(), Some(expected));
+    }
+    assert_eq!(now(&mut lease).await, None);
+    // The turn has asked since then.
+    missed();
+    assert_eq!(now(&mut lease).await.as_deref(), Some("missed"));
 }

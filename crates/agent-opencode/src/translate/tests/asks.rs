@@ -266,3 +266,28 @@ fn an_idle_event_alone_drops_no_ask() {
     feed(&mut t, "question.rejected", &json!({"sessionID": "ses_child", "requestID": "per_2"}));
     assert_eq!(told(&t.take()), [format!("per_2 {resolution}")]);
 }
+
+/// An abort left the ask of a sub-agent in the list, and a later turn calls the same sub-agent.
+#[test]
+fn an_ask_of_a_sub_agent_that_is_older_than_the_turn_is_not_told() {
+    let mut t = Translator::new("ses_1", "msg_p");
+    let began = 1_790_000_000_000_i64;
+    let prompt = json!({"info": {"id": "msg_p", "role": "user", "time": {"created": began}}});
+    feed(&mut t, "message.updated", &prompt);
+    let message = |milliseconds: i64| {
+        let digits = (milliseconds << 12) & ((1 << 48) - 1);
+        format!("msg_{digits:012x}AAAAAAAAAAAAAA")
+    };
+    let ask = |id: &str, message: &str| {
+        json!({"id": id, "sessionID": "ses_child", "permission": "bash", "patterns": ["x"],
+            "tool": {"messageID": message, "callID": "c"}})
+    };
+    let listed = json!([
+        ask("per_older", &message(began - 1)),
+        ask("per_newer", &message(began)),
+        ask("per_timeless", "msg_x"),
+    ]);
+    let listed: Vec<PermissionAsk> = serde_json::from_value(listed).unwrap();
+    t.open_asks(&listed, &[], &at_work(&["ses_1", "ses_child"]));
+    assert_eq!(told(&t.take()), ["per_newer asked", "per_timeless asked"]);
+}

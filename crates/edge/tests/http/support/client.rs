@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use longshore_model::EventId;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -162,7 +163,10 @@ pub(crate) struct Events {
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Frame {
+    /// The number of the event.
     pub(crate) id: Option<u64>,
+    /// The whole id, good as `Last-Event-ID`.
+    pub(crate) cursor: Option<String>,
     pub(crate) event: Option<String>,
     pub(crate) data: Value,
     /// The frame as it came, without the blank line.
@@ -220,6 +224,7 @@ impl Events {
 fn parse(raw: &str) -> Option<Frame> {
     let field = |name: &str| raw.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
     let data = serde_json::from_str(&field("data: ")?).expect("one line of JSON");
-    let id = field("id: ").map(|id| id.parse().unwrap());
-    Some(Frame { id, event: field("event: "), data, raw: raw.to_owned() })
+    let cursor = field("id: ");
+    let id = cursor.as_deref().map(|id| EventId::parse(id).unwrap().seq.0);
+    Some(Frame { id, cursor, event: field("event: "), data, raw: raw.to_owned() })
 }

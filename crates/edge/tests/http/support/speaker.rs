@@ -155,6 +155,13 @@ impl Speaker {
         self.event_of(&data.to_string())
     }
 
+    /// What a frame says of events that its reader missed for good.
+    pub(crate) fn gap(self, frame: &Frame) -> Option<Value> {
+        let data = if self.dialect == Dialect::Rpc { &frame.data["result"] } else { &frame.data };
+        let task = data.get("task").unwrap_or(data);
+        task.pointer("/metadata/longshore/gap").cloned()
+    }
+
     fn event_of(self, text: &str) -> StreamEvent {
         match self.line {
             Line::V1 => v1::decode::stream_event(text),

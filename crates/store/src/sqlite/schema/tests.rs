@@ -1,6 +1,7 @@
 use longshore_engine::port::{Appended, Bound, ContextPlace, Create, Created, ListQuery, Store};
 use longshore_model::{
-    AskKind, BlockKind, Closed, OutputModes, PartContent, Resolution, Seq, TaskState, Timestamp,
+    AskKind, BlockKind, Closed, Epoch, OutputModes, PartContent, PromptId, Resolution, Seq, TaskState,
+    Timestamp,
 };
 use longshore_testkit::store_suite::make::{
     ada, asking, child, closes, context_id, create, create_in, everything, file, folded, interrupt, opens,
@@ -299,6 +300,82 @@ async fn a_file_of_the_second_schema_is_taken_over_with_what_it_holds() {
     let roots = store.list(ListQuery { roots_only: true, ..everything() }).await.unwrap();
     let names: Vec<_> = roots.tasks.iter().map(|task| task.id.as_str()).collect();
     assert_eq!((names, roots.total), (vec!["works", "waits", "next"], 3));
+}
+
+/// What a program that knew three migrations has left behind: a task with a sub-agent, terms of its caller, a message that
+/// joined, and two files, of which one was never completed.
+const THIRD_SCHEMA_ROWS: &str = r#"
+    INSERT INTO sessions (id, owner, directory, at) VALUES ('ses', 'ada', '/projects/ses', 1);
+    INSERT INTO bindings (owner, context, session, directory, named, at) VALUES ('ada', 'c', 'ses', '/projects/ses', 1, 1);
+    INSERT INTO contexts (owner, context, directory, at) VALUES ('ada', 'c', '/projects/ses', 1);
+    INSERT INTO tasks (ordinal, id, owner, context, state, status_at, summary_seq, head, first, session, directory, prompt, root, output, joined)
+    VALUES (1, 'works', 'ada', 'c', 'working', 2, 2, 2, 1, 'ses', '/projects/ses', 'msg', NULL, '["text/plain"]', '["more"]'),
+           (2, 'below', 'ada', 'c', 'submitted', 2, 1, 1, 1, NULL, NULL, NULL, 'works', NULL, NULL);
+    INSERT INTO events (task, seq, at, kind, body) VALUES
+        (1, 1, 1, 'submitted', '{"submitted":{"context_id":"c","message":{"id":"m","role":"user","parts":[{"content":{"text":"hi"}}]},"at":1}}'),
+        (1, 2, 2, 'status', '{"status":{"status":{"state":"working","at":2}}}'),
+        (2, 1, 2, 'submitted', '{"submitted":{"context_id":"c","message":{"id":"n","role":"user","parts":[{"content":{"text":"look"}}]},"at":2,"parent":{"root":"works","task":"works","depth":1,"session":"sub"}}}');
+    INSERT INTO snapshots (task, seq, summary, artifacts) VALUES
+        (1, 1, '{"id":"works","context_id":"c","status":{"state":"submitted","at":1},"artifacts":[],"history":[{"id":"m","role":"user","parts":[{"content":{"text":"hi"}}]}]}', '[]'),
+        (2, 1, '{"id":"below","context_id":"c","status":{"state":"submitted","at":2},"artifacts":[],"history":[],"parent":{"root":"works","task":"works","depth":1,"session":"sub"}}', '[]');
+    INSERT INTO files (ordinal, id, task, owner, name, media_type, size, sha256, at, complete) VALUES
+        (1, 'kept', 1, 'ada', 'a.txt', 'text/plain', 5, zeroblob(32), 2, 1), (2, 'half', 1, 'ada', NULL, 'text/plain', 9, zeroblob(32), 2, 0);
+    INSERT INTO file_chunks (file, place, bytes) VALUES (1, 0, CAST('hello' AS BLOB)), (2, 0, CAST('half' AS BLOB));
+"#;
+
+#[tokio::test]
+async fn a_file_of_the_third_schema_is_taken_over_with_what_it_holds() {
+    take_over_after_the_third(3).await;
+}
+
+/// It has one table more, which is always empty.
+#[tokio::test]
+async fn a_file_of_the_fourth_schema_is_taken_over_with_what_it_holds() {
+    take_over_after_the_third(4).await;
+}
+
+async fn take_over_after_the_third(known: usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let mut db = Connection::open(&path).unwrap();
+    migrate(&mut db, &MIGRATIONS[..known]).unwrap();
+    db.execute_batch(THIRD_SCHEMA_ROWS).unwrap();
+    drop(db);
+
+    let store = SqliteStore::open(&path, Durability::Process).unwrap();
+    let unfinished = store.unfinished().await.unwrap();
+    let [works, below] = unfinished.as_slice() else { panic!("{unfinished:?}") };
+    let joined = works.turn.as_ref().map(|turn| turn.joined.iter().map(PromptId::as_str).collect());
+    assert_eq!(
+        (works.seq, works.task.status.state, joined),
+        (Seq(2), TaskState::Working, Some(vec!["more"]))
+    );
+    let parent = below.task.parent.as_ref().map(|parent| parent.root.as_str());
+    assert_eq!((below.task.id.as_str(), parent), ("below", Some("works")));
+    assert_eq!(store.children(&task_id("works")).await.unwrap(), std::slice::from_ref(below));
+    let head = store.head(&ada(), &task_id("works")).await.unwrap().unwrap();
+    assert!(!head.output.is_unrestricted());
+    let bytes = async |id: &str| store.read_file(&file("works", id, b"").id, 0, 9).await.unwrap();
+    assert_eq!((bytes("kept").await.as_deref(), bytes("half").await), (Some(&b"hello"[..]), None));
+
+    // And it goes on, with what is new.
+    store.check().await.unwrap();
+    let outcome = store.append(asking("works", 2, vec![opens(&interrupt("works", "r"))])).await.unwrap();
+    assert_eq!(outcome, Appended::Head(Seq(3)));
+    let log = store.read(&task_id("works"), Seq::START, 9).await.unwrap();
+    let epochs: Vec<_> = log.iter().map(|entry| entry.epoch).collect();
+    assert_eq!(epochs, [Epoch(0), Epoch(0), store.epoch()]);
+}
+
+#[test]
+fn every_schema_that_was_ever_shipped_has_a_test_of_its_content() {
+    // With a new migration the schema before it becomes an earlier one: it needs rows and a test like those above.
+    const TESTED: usize = 4;
+    assert!(
+        MIGRATIONS.len() - 1 <= TESTED,
+        "what a file of schema {} holds is not tested",
+        MIGRATIONS.len() - 1
+    );
 }
 
 #[test]

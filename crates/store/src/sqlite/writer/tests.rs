@@ -193,7 +193,7 @@ async fn what_waits_in_the_queue_is_written_although_nobody_waits_for_it() {
 async fn a_full_queue_makes_callers_wait() {
     let bench = Bench::new().await;
     let (busy, release) = bench.keep_busy().await;
-    let queue = bench.store.writer.0.queue.as_ref().unwrap();
+    let queue = bench.store.writer.worker.queue.as_ref().unwrap();
     let places = queue.reserve_many(QUEUE).await.unwrap();
     let mut late = bench.append(append("a", 1, vec![chunk("1")]));
     assert!((&mut late).now_or_never().is_none());

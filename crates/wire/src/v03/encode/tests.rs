@@ -1,9 +1,9 @@
 //! Whole answers, byte for byte, in both dialects; and how the blocks of a task become one artifact.
 
 use longshore_model::{
-    AskKind, BlockKind, Cost, Entry, InterruptNote, InterruptPhase, Json, MessageId, Notes, OutputModes,
-    Part, PartContent, Progress, ProgressKind, RequestId, Role, Seq, SessionId, SessionNote, StatusUpdate,
-    Task, TaskEvent, TaskState, TaskStatus, Timestamp, Usage,
+    AskKind, BlockKind, Cost, Entry, Epoch, EventId, InterruptNote, InterruptPhase, Json, MessageId, Notes,
+    OutputModes, Part, PartContent, Progress, ProgressKind, RequestId, Role, Seq, SessionId, SessionNote,
+    StatusUpdate, Task, TaskEvent, TaskState, TaskStatus, Timestamp, Usage,
 };
 use serde_json::Value;
 
@@ -72,7 +72,11 @@ fn a_task_with_everything_and_one_with_nothing() {
     in_both("bare_task", |dialect| task(&bare_task(), View::default(), dialect));
     in_both("worked", |dialect| task(&worked(), View::default(), dialect));
     in_both("send_response", |dialect| send_response(&bare_task(), View::default(), dialect));
-    let gap = Gap { requested: Seq(3), first: Seq(10), head: Seq(12) };
+    let gap = Gap {
+        requested: EventId::new(Seq(3), Epoch(2)),
+        first: Seq(10),
+        head: EventId::new(Seq(12), Epoch(4)),
+    };
     in_both("gap", |dialect| stream_task(&bare_task(), View::default(), dialect, Some(gap)));
 }
 
@@ -182,7 +186,7 @@ fn frames() -> Vec<(&'static str, TaskEvent)> {
 #[test]
 fn each_event_is_one_frame() {
     for (name, event) in frames() {
-        let entry = Entry { seq: Seq(7), event };
+        let entry = Entry { seq: Seq(7), epoch: Epoch(1), event };
         in_both(&format!("frame_{name}"), |dialect| {
             let anything = OutputModes::default();
             let Step::Frame(frame) =
@@ -199,7 +203,11 @@ fn each_event_is_one_frame() {
 fn only_the_last_status_is_final() {
     for state in TaskState::ALL {
         let status = TaskStatus { state, at: Timestamp(0), message: None };
-        let entry = Entry { seq: Seq(1), event: TaskEvent::Status(StatusUpdate::new(status).into()) };
+        let entry = Entry {
+            seq: Seq(1),
+            epoch: Epoch(1),
+            event: TaskEvent::Status(StatusUpdate::new(status).into()),
+        };
         let mut stream = Stream::from_start(View::default(), Dialect::Rpc);
         let Step::Frame(frame) = stream.step(&entry.event, &OutputModes::default()) else {
             panic!("{state}")

@@ -24,7 +24,7 @@ proptest! {
             Stream::from_snapshot(&task, view, dialect)
         };
         for (index, event) in events[start..].iter().enumerate() {
-            let entry = Entry { seq: Seq(u64::try_from(index).unwrap()), event: event.clone() };
+            let entry = Entry { seq: Seq(u64::try_from(index).unwrap()), epoch: Epoch(1), event: event.clone() };
             if let Some(frame) = told(&mut stream, &task, &entry) {
                 let StreamEvent::Artifact { update, .. } = decode::stream_event(dialect, &frame).unwrap() else {
                     panic!("{frame}")

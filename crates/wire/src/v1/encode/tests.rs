@@ -1,7 +1,8 @@
 //! Whole answers, byte for byte.
 
 use longshore_model::{
-    ArtifactId, Json, Message, MessageId, Metadata, Part, Role, Seq, TaskState, TaskStatus, Timestamp,
+    ArtifactId, Epoch, EventId, Json, Message, MessageId, Metadata, Part, Role, Seq, TaskState, TaskStatus,
+    Timestamp,
 };
 
 use super::*;
@@ -148,7 +149,7 @@ fn each_event_is_one_frame() {
         ("frame_artifact_first", update(false, false)),
         ("frame_artifact_last", update(true, true)),
     ] {
-        let entry = Entry { seq: Seq(1), event };
+        let entry = Entry { seq: Seq(1), epoch: Epoch(1), event };
         let frame = frame_of(&entry, View::default());
         insta::assert_snapshot!(name, frame);
         for history_length in [None, Some(0), Some(1)] {
@@ -163,8 +164,12 @@ fn each_event_is_one_frame() {
 
 #[test]
 fn a_gap_is_noted_beside_what_the_metadata_says() {
-    let gap = Gap { requested: Seq(3), first: Seq(10), head: Seq(12) };
-    let note = r#""gap":{"requested":3,"first":10,"head":12}"#;
+    let gap = Gap {
+        requested: EventId::new(Seq(3), Epoch(2)),
+        first: Seq(10),
+        head: EventId::new(Seq(12), Epoch(4)),
+    };
+    let note = r#""gap":{"requested":3,"first":10,"head":12,"requested_epoch":2,"head_epoch":4}"#;
     for (before, expected) in [
         (None, format!("{{\"longshore\":{{{note}}}}}")),
         (Some("{}"), format!("{{\"longshore\":{{{note}}}}}")),

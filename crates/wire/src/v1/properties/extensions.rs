@@ -1,6 +1,6 @@
 //! What an extension adds is all that it changes.
 
-use longshore_model::{OutputModes, Seq};
+use longshore_model::{Epoch, EventId, OutputModes, Seq};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ proptest! {
         has_gap in any::<bool>(),
     ) {
         let (deaf, told) = (View::default(), View { activated, ..View::default() });
-        let gap = has_gap.then_some(Gap { requested: Seq(1), first: Seq(3), head: Seq(5) });
+        let gap = has_gap.then_some(Gap { requested: EventId::new(Seq(1), Epoch(2)), first: Seq(3), head: EventId::new(Seq(5), Epoch(4)) });
         let answers = |view| [
             encode::task(&task, view),
             encode::stream_task(&task, view, gap),

@@ -24,7 +24,7 @@ fn tool(id: &str, status: &str, append: bool) -> TaskEvent {
 
 /// What came of a step, in short: nothing, the task is needed, or `append` and the parts.
 fn told(stream: &mut Stream, before: &Task, event: &TaskEvent) -> String {
-    let entry = Entry { seq: Seq(7), event: event.clone() };
+    let entry = Entry { seq: Seq(7), epoch: Epoch(1), event: event.clone() };
     let anything = OutputModes::default();
     let (recalled, bytes) = match stream.step(event, &anything) {
         Step::Hidden => return "nothing".to_owned(),
@@ -152,7 +152,7 @@ fn a_reader_that_comes_back_needs_the_task_once() {
 fn files_are_artifacts_of_their_own() {
     let mut stream = Stream::from_start(View::default(), Dialect::Rpc);
     let update = ArtifactUpdate { artifact: file(), append: false, last_chunk: true, metadata: None };
-    let entry = Entry { seq: Seq(1), event: TaskEvent::Artifact(update) };
+    let entry = Entry { seq: Seq(1), epoch: Epoch(1), event: TaskEvent::Artifact(update) };
     let anything = OutputModes::default();
     let Step::Frame(frame) = stream.step(&entry.event, &anything) else { panic!("a file is seen by all") };
     let (task, context) = (TaskId::parse("t1").unwrap(), ContextId::parse("c1").unwrap());
@@ -170,7 +170,7 @@ fn a_whole_artifact_that_is_told_again_byte_for_byte() {
     let mut task = worked();
     task.terms.output = OutputModes::new(["text/plain", "application/json"]);
     let mut stream = Stream::from_snapshot(&task, View::default(), Dialect::Rpc);
-    let entry = Entry { seq: Seq(9), event: text("prt_4", "Over.", false) };
+    let entry = Entry { seq: Seq(9), epoch: Epoch(1), event: text("prt_4", "Over.", false) };
     assert_eq!(stream.step(&entry.event, &task.terms.output), Step::NeedsTask);
     insta::assert_snapshot!("told_again", written(stream.recall(&mut task, &entry).frame.unwrap()));
 }
@@ -192,7 +192,7 @@ fn parts_of_rest_say_what_they_are_unless_they_are_of_the_answer_alone() {
     for dialect in Dialect::ALL {
         let (mut task, mut stream) = (bare_task(), Stream::from_start(View::default(), dialect));
         for (index, (event, is_told)) in steps.iter().enumerate() {
-            let entry = Entry { seq: Seq(7), event: event.clone() };
+            let entry = Entry { seq: Seq(7), epoch: Epoch(1), event: event.clone() };
             let anything = OutputModes::default();
             let bytes = match stream.step(event, &anything) {
                 Step::Frame(frame) => frame.encode(&task.id, &task.context_id, &entry, &anything),

@@ -48,7 +48,7 @@ fn told(output: &[&str]) -> Task {
 
 fn update_of(artifact: Artifact, metadata: Option<Metadata>) -> Entry {
     let update = ArtifactUpdate { artifact, append: false, last_chunk: false, metadata };
-    Entry { seq: Seq(7), event: TaskEvent::Artifact(update) }
+    Entry { seq: Seq(7), epoch: Epoch(1), event: TaskEvent::Artifact(update) }
 }
 
 fn frame(entry: &Entry, view: View, output: &OutputModes) -> Option<String> {
@@ -95,8 +95,11 @@ fn every_frame_names_the_modes_beside_what_its_metadata_says() {
         StatusUpdate { metadata: Some(metadata(r#"{"opencode":{"error":1}}"#)), ..StatusUpdate::new(status) };
     let call = block("tool", BlockKind::ToolCall, vec![data(r#"{"b":"é","a":[1, 2]}"#), image()]);
     for (name, entry) in [
-        ("modes_frame_submitted", Entry { seq: Seq(1), event: submitted }),
-        ("modes_frame_status", Entry { seq: Seq(2), event: TaskEvent::Status(failed.into()) }),
+        ("modes_frame_submitted", Entry { seq: Seq(1), epoch: Epoch(1), event: submitted }),
+        (
+            "modes_frame_status",
+            Entry { seq: Seq(2), epoch: Epoch(1), event: TaskEvent::Status(failed.into()) },
+        ),
         ("modes_frame_tool", update_of(call, Some(metadata(r#"{"k":1}"#)))),
     ] {
         insta::assert_snapshot!(name, frame(&entry, hearing, &output).unwrap());
@@ -107,8 +110,12 @@ fn every_frame_names_the_modes_beside_what_its_metadata_says() {
 fn a_message_of_which_nothing_is_left_is_no_history() {
     let only_image = Message { parts: vec![image()], ..message("m1", Role::User, "") };
     let submitted = TaskEvent::submitted(bare_task().context_id, only_image, Timestamp(1));
-    let frame =
-        frame(&Entry { seq: Seq(1), event: submitted }, View::default(), &modes(&["text/plain"])).unwrap();
+    let frame = frame(
+        &Entry { seq: Seq(1), epoch: Epoch(1), event: submitted },
+        View::default(),
+        &modes(&["text/plain"]),
+    )
+    .unwrap();
     assert!(!frame.contains("history"), "{frame}");
 }
 

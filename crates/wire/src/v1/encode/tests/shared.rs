@@ -57,7 +57,7 @@ fn noted(state: TaskState, notes: Notes) -> StatusUpdate {
 }
 
 fn frame(event: TaskEvent, view: View) -> String {
-    frame_of(&Entry { seq: Seq(7), event }, view)
+    frame_of(&Entry { seq: Seq(7), epoch: Epoch(1), event }, view)
 }
 
 fn status_frame(update: StatusUpdate, view: View) -> String {
@@ -196,10 +196,14 @@ fn a_task_tells_its_session_its_usage_and_its_oldest_ask() {
     assert_eq!(task(&asking, View::default()), task(&silent, View::default()));
     assert_eq!(task(&silent, everything()), task(&silent, View::default()));
 
-    let gap = Gap { requested: Seq(3), first: Seq(10), head: Seq(12) };
+    let gap = Gap {
+        requested: EventId::new(Seq(3), Epoch(2)),
+        first: Seq(10),
+        head: EventId::new(Seq(12), Epoch(4)),
+    };
     let frame = written(stream_task(&asking, view(&[Extension::SessionBinding]), Some(gap)));
     let expected = concat!(
-        r#"{"a":1.50,"longshore":{"gap":{"requested":3,"first":10,"head":12}},"#,
+        r#"{"a":1.50,"longshore":{"gap":{"requested":3,"first":10,"head":12,"requested_epoch":2,"head_epoch":4}},"#,
         r#""shared":{"session":{"id":"ses_1"}}}}}"#
     );
     assert_eq!(metadata_of(&frame), expected);

@@ -1,0 +1,74 @@
+//! Places where a test may kill the process, as a crash would: with SIGKILL, in the middle of what it does.
+//!
+//! The feature `fail-points` is on where tests are built and nowhere else. Even there nothing happens unless the
+//! environment names a place: `LONGSHORE_FAIL_POINT=turn.recorded:2` dies when that place is reached for the second time.
+
+/// The variable that names a place, and how often it is passed before.
+pub const VARIABLE: &str = "LONGSHORE_FAIL_POINT";
+
+/// Every place that a gateway passes which serves an OpenCode that runs already.
+pub const POINTS: [&str; 17] = [
+    // The store: a group of writes.
+    "commit.before",
+    "commit.after",
+    // The log of a task: what is durable, and what readers are shown.
+    "append.before",
+    "append.after",
+    "publish.after",
+    // A message becomes a task.
+    "create.before",
+    "create.after",
+    // A task becomes a turn.
+    "session.made",
+    "turn.recorded",
+    "prompt.before",
+    "prompt.after",
+    // A turn is compared with what the agent has kept.
+    "reconcile.before",
+    "reconcile.after",
+    // An ask is answered.
+    "reply.before",
+    "reply.after",
+    // A start takes up what the last run left.
+    "recover.each",
+    "recover.done",
+];
+
+/// Those that it passes besides when it starts OpenCode itself.
+pub const MANAGED_POINTS: [&str; 3] = ["managed.recorded", "managed.spawned", "managed.ready"];
+
+/// The process is at this place.
+#[cfg(not(feature = "fail-points"))]
+#[inline]
+pub fn hit(_point: &'static str) {}
+
+#[cfg(feature = "fail-points")]
+pub use armed::hit;
+
+#[cfg(feature = "fail-points")]
+mod armed {
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use rustix::process::{Signal, getpid, kill_process};
+
+    struct Armed {
+        point: String,
+        left: AtomicU64,
+    }
+
+    static ARMED: LazyLock<Option<Armed>> = LazyLock::new(|| {
+        let named = std::env::var(super::VARIABLE).ok()?;
+        let (point, count) = named.split_once(':').unwrap_or((&named, "1"));
+        Some(Armed { point: point.to_owned(), left: AtomicU64::new(count.parse().unwrap_or(1)) })
+    });
+
+    /// The process is at this place. It dies here when the environment says so.
+    pub fn hit(point: &'static str) {
+        let Some(armed) = &*ARMED else { return };
+        if armed.point == point && armed.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            // Nothing runs behind this: no destructor, no other thread, no line of the log.
+            let _ = kill_process(getpid(), Signal::KILL);
+        }
+    }
+}

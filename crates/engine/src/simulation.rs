@@ -1,0 +1,124 @@
+//! What a simulation may change about an engine: when its tasks run, what it calls things, and which mistakes it makes.
+//!
+//! The feature `simulation` is on where tests are built and nowhere else, and even there nothing changes for a [`Tasks`]
+//! that was not made by [`Tasks::simulated`].
+//!
+//! [`Tasks`]: crate::Tasks
+//! [`Tasks::simulated`]: crate::Tasks::simulated
+
+#[cfg(feature = "simulation")]
+use std::{future::Future, pin::Pin, sync::Arc, task::Context, task::Poll, task::Waker};
+
+/// A mistake that an engine can be made to make, to show that it would be found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flaw {
+    /// Readers are shown what the store does not have yet.
+    PublishBeforeCommit,
+    /// A turn that is taken up again is not told what its log holds.
+    NoReconcile,
+    /// A task that is over goes on, and its log takes more.
+    NoTerminalGuard,
+}
+
+/// Decides what chance decides outside a simulation.
+#[cfg(feature = "simulation")]
+pub trait Simulation: Send + Sync + std::fmt::Debug {
+    /// A number for a task that is about to be spawned.
+    fn new_task(&self) -> u64;
+
+    /// Whether a task that was woken may take a step. If not, it waits for the waker.
+    fn may_run(&self, task: u64, waker: &Waker) -> bool;
+
+    /// A task has ended, or was aborted.
+    fn has_ended(&self, task: u64);
+
+    /// A task was spawned. Whoever aborts them all at once does to the engine what a kill does to its process, but for
+    /// destructors, which run.
+    fn spawned(&self, task: tokio::task::AbortHandle);
+
+    /// A fresh name for a task or a context of the protocol.
+    fn new_id(&self) -> String;
+
+    fn has(&self, flaw: Flaw) -> bool;
+}
+
+/// The simulation, if there is one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hooks {
+    #[cfg(feature = "simulation")]
+    simulation: Option<Arc<dyn Simulation>>,
+}
+
+#[cfg(not(feature = "simulation"))]
+#[expect(clippy::unused_self, reason = "the same calls as with a simulation")]
+impl Hooks {
+    pub(crate) fn has(&self, _flaw: Flaw) -> bool {
+        false
+    }
+
+    pub(crate) fn new_id(&self) -> String {
+        uuid::Uuid::now_v7().to_string()
+    }
+}
+
+#[cfg(feature = "simulation")]
+impl Hooks {
+    pub(crate) fn of(simulation: Arc<dyn Simulation>) -> Self {
+        Self { simulation: Some(simulation) }
+    }
+
+    pub(crate) fn has(&self, flaw: Flaw) -> bool {
+        self.simulation.as_ref().is_some_and(|simulation| simulation.has(flaw))
+    }
+
+    pub(crate) fn new_id(&self) -> String {
+        let simulated = self.simulation.as_ref().map(|simulation| simulation.new_id());
+        simulated.unwrap_or_else(|| uuid::Uuid::now_v7().to_string())
+    }
+
+    pub(crate) fn spawned(&self, task: tokio::task::AbortHandle) {
+        if let Some(simulation) = &self.simulation {
+            simulation.spawned(task);
+        }
+    }
+
+    /// The future, which takes its steps when the simulation lets it.
+    pub(crate) fn conducted<F: Future>(&self, future: F) -> Conducted<F> {
+        let part = self.simulation.clone().map(|simulation| Part { task: simulation.new_task(), simulation });
+        Conducted { future: Box::pin(future), part }
+    }
+}
+
+#[cfg(feature = "simulation")]
+pub(crate) struct Conducted<F> {
+    future: Pin<Box<F>>,
+    part: Option<Part>,
+}
+
+/// The place of a task in a simulation.
+#[cfg(feature = "simulation")]
+struct Part {
+    task: u64,
+    simulation: Arc<dyn Simulation>,
+}
+
+#[cfg(feature = "simulation")]
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.simulation.has_ended(self.task);
+    }
+}
+
+#[cfg(feature = "simulation")]
+impl<F: Future> Future for Conducted<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        if let Some(Part { task, simulation }) = &self.part
+            && !simulation.may_run(*task, context.waker())
+        {
+            return Poll::Pending;
+        }
+        self.future.as_mut().poll(context)
+    }
+}

@@ -1,0 +1,513 @@
+//! The engine's side of the simulated agent: a part of the gateway, which dies with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use longshore_engine::Tasks;
+use longshore_engine::port::{
+    Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Resume, ResumedChild,
+    ResumedChildState, Session, Steering, Turn, TurnRequest,
+};
+use longshore_model::{
+    AgentEvent, Answer, Artifact, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart,
+    ErrorKind, Failure, Json, Outcome, PromptId, RequestId, Resolution, Result, SessionId,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::agent::{AgentAsk, AgentTurn, Fate, SimAgent, SubAgent, TextPart};
+use crate::stage::{Stage, away};
+
+/// Few, so that the driver waits for the engine now and then.
+const REPORTS: usize = 4;
+
+/// For how long a prompt that the agent does not show is looked for.
+const SETTLE: Duration = Duration::from_secs(7);
+
+/// For how long a turn waits for a session that is busy.
+const BUSY: Duration = Duration::from_mins(2);
+
+/// What is said of a message that joined and may not have been read.
+pub(crate) const UNREAD: &str = "A message that joined this turn may not have been read.";
+
+/// What is said of a turn that the agent does not show.
+pub(crate) const NOT_KNOWN: &str = "It is not known whether the agent took the prompt.";
+
+#[derive(Debug)]
+pub(crate) struct SimDriver {
+    pub(crate) agent: Arc<SimAgent>,
+    pub(crate) tasks: Tasks,
+}
+
+impl SimDriver {
+    fn stage(&self) -> &Stage {
+        &self.agent.stage
+    }
+
+    /// A request to the agent arrives, or not.
+    async fn reach(&self) -> Result<()> {
+        self.stage().pause().await;
+        if !self.agent.state().is_up || self.stage().strikes(|temper| temper.agent_fails) {
+            return away(ErrorKind::AgentUnavailable, "The agent cannot be reached.");
+        }
+        Ok(())
+    }
+
+    async fn prompt(&self, request: &TurnRequest) -> Result<()> {
+        let session = &request.session.id;
+        let mut changes = self.agent.changes();
+        let deadline = Instant::now() + BUSY;
+        loop {
+            {
+                let state = self.agent.state();
+                if !state.is_up {
+                    return away(ErrorKind::AgentUnavailable, "The agent cannot be reached.");
+                }
+                let Some(conversation) = state.session(session) else {
+                    return away(ErrorKind::SessionGone, "The agent does not know the session.");
+                };
+                if !conversation.is_busy() {
+                    break;
+                }
+            }
+            // A turn whose abort was lost may wait for an answer that nobody gives.
+            if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
+                return away(ErrorKind::SessionBusy, "The session is busy with something else.");
+            }
+        }
+        request.prompting.mark();
+        self.reach().await?;
+        if self.agent.state().session(session).is_none() {
+            return away(ErrorKind::SessionGone, "The agent does not know the session.");
+        }
+        self.agent.take(session, &request.prompt, words_of(&request.input), None);
+        self.stage().pause().await;
+        Ok(())
+    }
+}
+
+fn words_of(input: &[Input]) -> String {
+    let text = |input: &Input| match input {
+        Input::Text(text) => Some(text.clone()),
+        Input::File(_) => None,
+    };
+    input.iter().filter_map(text).collect()
+}
+
+impl Agent for SimDriver {
+    fn admit<'a>(&'a self, wishes: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
+        Box::pin(async move {
+            self.stage().pause().await;
+            Ok(Admitted { directory: wishes.current.unwrap_or("workspace").to_owned() })
+        })
+    }
+
+    fn find_session<'a>(&'a self, _id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            self.reach().await?;
+            Ok(self.agent.state().session(&session.id).is_some_and(crate::agent::Conversation::is_busy))
+        })
+    }
+
+    fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
+        Box::pin(async move {
+            self.reach().await?;
+            let session = self.agent.open(&request.directory);
+            self.stage().pause().await;
+            Ok(session)
+        })
+    }
+
+    fn new_prompt(&self) -> PromptId {
+        self.agent.state().new_prompt()
+    }
+
+    fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
+        Box::pin(async move {
+            self.reach().await?;
+            match &request.resume {
+                None => self.prompt(&request).await?,
+                Some(_) => self.stage().note(format_args!("driver: {} is taken up", request.prompt)),
+            }
+            let (reports, events) = mpsc::channel(REPORTS);
+            let (steering, joining) = mpsc::channel(MAX_STEERING);
+            let changes = self.agent.changes();
+            let is_resumed = request.resume.is_some();
+            let told = Told::from(request.resume.unwrap_or_default());
+            let (session, prompt, agent) = (request.session.id, request.prompt, Arc::clone(&self.agent));
+            let follower = Follower { agent, session, prompt, reports, changes, told };
+            self.tasks.spawn("driver", follower.follow(joining, is_resumed));
+            Ok(Turn { steering, events })
+        })
+    }
+
+    fn reply<'a>(
+        &'a self,
+        session: &'a Session,
+        ask: &'a Ask,
+        answer: &'a Answer,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.reach().await?;
+            let resolution = match answer.resolution() {
+                Resolution::Rejected => Resolution::RejectedElsewhere,
+                _ => Resolution::Elsewhere,
+            };
+            if !self.agent.close(&session.id, &ask.request_id, resolution, true) {
+                return away(ErrorKind::InterruptNotFound, "The agent does not ask this.");
+            }
+            self.stage().note(format_args!("agent: {} is answered", ask.request_id));
+            // The answer may be taken and the connection broken before that is said.
+            self.reach().await
+        })
+    }
+
+    fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.reach().await?;
+            if self.stage().strikes(|temper| temper.agent_fails) {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+            self.agent.stop(&session.id);
+            self.reach().await
+        })
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.reach())
+    }
+}
+
+/// What the engine has been told of a turn.
+#[derive(Debug, Default)]
+struct Told {
+    parts: ToldParts,
+    asked: BTreeSet<RequestId>,
+    closed: BTreeSet<RequestId>,
+    /// The prompts that joined before a restart.
+    joined: Vec<PromptId>,
+    children: BTreeMap<SessionId, ToldChild>,
+}
+
+#[derive(Debug, Default)]
+struct ToldParts(BTreeMap<String, ToldPart>);
+
+#[derive(Debug, Default)]
+struct ToldPart {
+    text: String,
+    /// Some of it was written while nobody listened, so it is whole only when it has ended.
+    is_deaf: bool,
+    has_ended: bool,
+}
+
+#[derive(Debug, Default)]
+struct ToldChild {
+    is_working: bool,
+    is_over: bool,
+    parts: ToldParts,
+}
+
+impl ToldParts {
+    fn from(artifacts: &[Artifact]) -> Self {
+        let part = |artifact: &Artifact| {
+            let text = artifact.parts.iter().filter_map(|part| part.as_text()).collect();
+            (artifact.id.as_str().to_owned(), ToldPart { text, ..ToldPart::default() })
+        };
+        Self(artifacts.iter().map(part).collect())
+    }
+
+    /// Nobody listened until now.
+    fn were_away(&mut self, parts: &[TextPart]) {
+        for part in parts.iter().filter(|part| !part.has_ended) {
+            self.0.entry(part.id.clone()).or_default().is_deaf = true;
+        }
+    }
+
+    fn news(&mut self, parts: &[TextPart]) -> Vec<AgentEvent> {
+        let mut news = Vec::new();
+        for part in parts {
+            let told = self.0.entry(part.id.clone()).or_default();
+            if told.has_ended || (told.is_deaf && !part.has_ended) {
+                continue;
+            }
+            let block = block(&part.id);
+            match part.text.strip_prefix(told.text.as_str()) {
+                Some("") => {}
+                Some(more) => news.push(AgentEvent::Text { block: block.clone(), text: more.to_owned() }),
+                None => {
+                    news.push(AgentEvent::TextReplaced { block: block.clone(), text: part.text.clone() });
+                }
+            }
+            told.text.clone_from(&part.text);
+            if part.has_ended {
+                told.has_ended = true;
+                news.push(AgentEvent::TextEnded { block });
+            }
+        }
+        news
+    }
+}
+
+impl Told {
+    fn from(resume: Resume) -> Self {
+        let child = |child: ResumedChild| {
+            let told = match child.state {
+                ResumedChildState::Over => ToldChild { is_over: true, ..ToldChild::default() },
+                ResumedChildState::Running { prompt, artifacts } => ToldChild {
+                    is_working: prompt.is_some(),
+                    is_over: false,
+                    parts: ToldParts::from(&artifacts),
+                },
+            };
+            (child.session, told)
+        };
+        Self {
+            parts: ToldParts::from(&resume.artifacts),
+            asked: resume.open_asks.into_iter().collect(),
+            closed: BTreeSet::new(),
+            joined: resume.joined,
+            children: resume.children.into_iter().map(child).collect(),
+        }
+    }
+
+    /// Nobody listened until now.
+    fn was_away(&mut self, turn: &AgentTurn) {
+        self.parts.were_away(&turn.parts);
+        for child in &turn.children {
+            if let Some(told) = self.children.get_mut(&child.session) {
+                told.parts.were_away(&child.parts);
+            }
+        }
+    }
+
+    /// What is new. `was_away`: nobody listened until now.
+    fn news(&mut self, session: &SessionId, turn: &AgentTurn, was_away: bool) -> Vec<AgentEvent> {
+        let mut news = self.parts.news(&turn.parts);
+        for child in &turn.children {
+            news.extend(self.news_of(session, child, was_away));
+        }
+        for ask in &turn.asks {
+            match ask.closed {
+                None if self.asked.insert(ask.id.clone()) => {
+                    news.push(AgentEvent::Asked(permission(ask)));
+                }
+                Some(resolution) if self.asked.contains(&ask.id) && self.closed.insert(ask.id.clone()) => {
+                    news.push(AgentEvent::AskClosed { request_id: ask.id.clone(), resolution });
+                }
+                _ => {}
+            }
+        }
+        news
+    }
+
+    fn news_of(&mut self, session: &SessionId, child: &SubAgent, was_away: bool) -> Vec<AgentEvent> {
+        let mut news = Vec::new();
+        let told = self.children.entry(child.session.clone()).or_insert_with(|| {
+            news.push(ChildEvent::Started(ChildStart {
+                caller: session.clone(),
+                call: Some(child.call.clone()),
+                prompt: child.words.clone(),
+                title: None,
+            }));
+            let mut told = ToldChild::default();
+            if was_away {
+                told.parts.were_away(&child.parts);
+            }
+            told
+        });
+        if !told.is_over {
+            if !std::mem::replace(&mut told.is_working, true) {
+                news.push(ChildEvent::Working(child.prompt.clone()));
+            }
+            news.extend(told.parts.news(&child.parts).into_iter().map(ChildEvent::Report));
+            if child.fate != Fate::Running {
+                told.is_over = true;
+                let outcome = if child.fate == Fate::Completed {
+                    Outcome::Completed { remark: None }
+                } else {
+                    failed("The sub-agent failed.")
+                };
+                news.push(ChildEvent::Report(AgentEvent::Ended(outcome)));
+            }
+        }
+        let session = &child.session;
+        let of_child = |event| AgentEvent::Child { session: session.clone(), event: Box::new(event) };
+        news.into_iter().map(of_child).collect()
+    }
+
+    fn outcome(&self, turn: &AgentTurn) -> Outcome {
+        let is_there = |id: &PromptId| turn.prompts.iter().any(|prompt| prompt.id == *id);
+        let remark = (!self.joined.iter().all(is_there)).then(|| UNREAD.to_owned());
+        match turn.fate {
+            Fate::Completed | Fate::Running => Outcome::Completed { remark },
+            Fate::Failed => failed("The model failed."),
+            Fate::NoCredentials => {
+                let text = format!("The agent has no credentials. {}", remark.unwrap_or_default());
+                Outcome::AuthRequired(Failure::new(text))
+            }
+            Fate::Aborted => Outcome::Canceled { reason: "The turn was stopped.".to_owned() },
+            Fate::Killed => failed("The agent stopped in the middle of the turn."),
+        }
+    }
+}
+
+fn block(id: &str) -> BlockRef {
+    let id = ArtifactId::parse(id).expect("letters and digits");
+    BlockRef { id, kind: BlockKind::Text, message: None }
+}
+
+fn permission(ask: &AgentAsk) -> Ask {
+    Ask {
+        request_id: ask.id.clone(),
+        kind: AskKind::Permission,
+        session: ask.session.clone(),
+        summary: "The agent asks for permission.".to_owned(),
+        details: Json::parse("{}").expect("JSON"),
+        questions: Vec::new(),
+    }
+}
+
+fn failed(text: &str) -> Outcome {
+    Outcome::Failed(Failure::new(text))
+}
+
+/// Listens to one turn and reports it.
+struct Follower {
+    agent: Arc<SimAgent>,
+    session: SessionId,
+    prompt: PromptId,
+    reports: mpsc::Sender<AgentEvent>,
+    changes: watch::Receiver<u64>,
+    told: Told,
+}
+
+/// A message on its way to the agent.
+type Joined = BoxFuture<'static, ()>;
+
+/// What can be said of the turn now.
+enum Look {
+    /// The agent is away.
+    Away,
+    Gone,
+    At {
+        news: Vec<AgentEvent>,
+        end: Option<Outcome>,
+    },
+}
+
+impl Follower {
+    async fn follow(mut self, mut steering: mpsc::Receiver<Steering>, is_resumed: bool) {
+        let mut joins: FuturesUnordered<Joined> = FuturesUnordered::new();
+        let mut was_away = is_resumed;
+        loop {
+            self.changes.borrow_and_update();
+            let look = self.look(was_away);
+            was_away = false;
+            match look {
+                Look::Away => was_away = true,
+                Look::Gone if joins.is_empty() => {
+                    tokio::time::sleep(SETTLE).await;
+                    self.end(failed(NOT_KNOWN)).await;
+                    return;
+                }
+                Look::Gone => {}
+                Look::At { news, end } => {
+                    let is_quiet = news.is_empty();
+                    for report in news {
+                        if self.reports.send(report).await.is_err() {
+                            return;
+                        }
+                    }
+                    match end {
+                        // Nobody may join between this look and the end.
+                        Some(end) if is_quiet && joins.is_empty() => {
+                            steering.close();
+                            if steering.is_empty() {
+                                self.end(end).await;
+                                return;
+                            }
+                        }
+                        _ if !is_quiet => continue,
+                        _ => {}
+                    }
+                }
+            }
+            if self.agent.stage.strikes(|temper| temper.stream_breaks) {
+                self.agent.stage.wait(0, 500).await;
+                was_away = true;
+            }
+            tokio::select! {
+                biased;
+                Some(()) = joins.next() => {}
+                Some(steering) = steering.recv() => {
+                    // A turn that is over takes nobody; dropping the message says so.
+                    if self.may_join() {
+                        joins.push(Box::pin(self.join(steering)));
+                    }
+                }
+                changed = self.changes.changed() => if changed.is_err() { return },
+                () = self.reports.closed() => return,
+            }
+        }
+    }
+
+    async fn end(&self, outcome: Outcome) {
+        // Nobody may listen any more.
+        let _ = self.reports.send(AgentEvent::Ended(outcome)).await;
+    }
+
+    fn look(&mut self, was_away: bool) -> Look {
+        let state = self.agent.state();
+        if !state.is_up {
+            return Look::Away;
+        }
+        let Some(turn) = state.session(&self.session).and_then(|session| session.turn(&self.prompt)) else {
+            return Look::Gone;
+        };
+        if was_away {
+            self.told.was_away(turn);
+        }
+        let news = self.told.news(&self.session, turn, was_away);
+        let end = (turn.fate != Fate::Running).then(|| self.told.outcome(turn));
+        Look::At { news, end }
+    }
+
+    fn may_join(&self) -> bool {
+        let state = self.agent.state();
+        let turn = state.session(&self.session).and_then(|session| session.turn(&self.prompt));
+        state.is_up && turn.is_some_and(|turn| turn.fate == Fate::Running)
+    }
+
+    /// Promises that the turn does not end without the message, waits for the word, and sends it.
+    fn join(&self, steering: Steering) -> impl Future<Output = ()> + Send + 'static {
+        let (agent, session, first) = (Arc::clone(&self.agent), self.session.clone(), self.prompt.clone());
+        async move {
+            let Steering { prompt, input, expected, go, sent, .. } = steering;
+            agent.stage.pause().await;
+            if expected.send(()).is_err() || go.await.is_err() {
+                return;
+            }
+            agent.stage.pause().await;
+            let is_there = {
+                let state = agent.state();
+                let turn = state.session(&session).and_then(|session| session.turn(&first));
+                state.is_up && turn.is_some_and(|turn| matches!(turn.fate, Fate::Running | Fate::Completed))
+            };
+            let outcome = if is_there && !agent.stage.strikes(|temper| temper.agent_fails) {
+                agent.take(&session, &prompt, words_of(&input), Some(&first));
+                Ok(())
+            } else {
+                away(ErrorKind::AgentUnavailable, "The agent cannot be reached.")
+            };
+            agent.stage.pause().await;
+            // The engine may have gone.
+            let _ = sent.send(outcome);
+        }
+    }
+}

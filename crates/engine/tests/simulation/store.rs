@@ -1,0 +1,239 @@
+//! A memory store that is slow and away now and then, and that says so of some things that it has done.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::FutureExt as _;
+use longshore_engine::port::{
+    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
+    IdempotencyKey, ListQuery, NewFile, NotedSends, Session, Store, StoredTask, TaskPage,
+};
+use longshore_engine::simulation::Flaw;
+use longshore_model::{
+    AskKind, ContextId, Entry, ErrorKind, FileId, Interrupt, InterruptPhase, Principal, RequestId, Result,
+    Seq, SessionId, Task, TaskEvent, TaskId,
+};
+use longshore_store::MemoryStore;
+
+use crate::stage::{Stage, away};
+
+#[derive(Debug)]
+pub(crate) struct SimStore {
+    stage: Arc<Stage>,
+    inner: MemoryStore,
+    /// Every task that was made, oldest first.
+    made: Mutex<Vec<(Principal, TaskId)>>,
+}
+
+impl SimStore {
+    pub(crate) fn new(stage: &Arc<Stage>) -> Arc<Self> {
+        let inner = match stage.flaw() {
+            Some(Flaw::NoTerminalGuard) => MemoryStore::without_terminal_guard(),
+            _ => longshore_store::memory(),
+        };
+        Arc::new(Self { stage: Arc::clone(stage), inner, made: Mutex::default() })
+    }
+
+    /// A question, which may come too late or not at all.
+    async fn ask<T>(&self, question: impl Future<Output = Result<T>>) -> Result<T> {
+        self.slow_down().await;
+        if self.stage.strikes(|temper| temper.store_fails) || self.stage.is_store_away() {
+            return away(ErrorKind::Unavailable, "The store is away.");
+        }
+        let answer = question.await;
+        self.slow_down().await;
+        answer
+    }
+
+    /// A change, whose answer may be lost.
+    async fn change<T>(&self, what: &str, change: impl Future<Output = Result<T>>) -> Result<T> {
+        let done = self.ask(change).await?;
+        if self.stage.strikes(|temper| temper.answer_is_lost) {
+            self.stage.note(format_args!("store: the answer to {what} is lost"));
+            return away(ErrorKind::Unavailable, "The store is away.");
+        }
+        Ok(done)
+    }
+
+    async fn slow_down(&self) {
+        if self.stage.strikes(|temper| temper.store_is_slow) {
+            self.stage.pause().await;
+        }
+    }
+
+    /// The log as it is, at once.
+    pub(crate) fn log(&self, task: &TaskId) -> Vec<Entry> {
+        let log = self.inner.read(task, Seq::START, usize::MAX).now_or_never();
+        log.expect("a memory store answers at once").unwrap_or_default()
+    }
+
+    /// One event of the log, if it is there.
+    pub(crate) fn entry(&self, task: &TaskId, seq: Seq) -> Option<Entry> {
+        let before = Seq(seq.0.saturating_sub(1));
+        let found = self.inner.read(task, before, 1).now_or_never().expect("a memory store answers at once");
+        found.ok()?.pop()
+    }
+
+    pub(crate) fn task(&self, owner: &Principal, task: &TaskId) -> Option<StoredTask> {
+        let found = self.inner.get(owner, task).now_or_never().expect("a memory store answers at once");
+        found.ok().flatten()
+    }
+
+    pub(crate) fn unfinished(&self) -> Vec<TaskId> {
+        let found = self.inner.unfinished().now_or_never().expect("a memory store answers at once");
+        found.unwrap_or_default().into_iter().map(|stored| stored.task.id).collect()
+    }
+
+    pub(crate) fn children_of(&self, root: &TaskId) -> Vec<TaskId> {
+        let found = self.inner.children(root).now_or_never().expect("a memory store answers at once");
+        found.unwrap_or_default().into_iter().map(|stored| stored.task.id).collect()
+    }
+
+    pub(crate) fn interrupt_of(&self, request: &RequestId) -> Option<Interrupt> {
+        let found = self.inner.interrupt(request).now_or_never().expect("a memory store answers at once");
+        found.ok().flatten()
+    }
+
+    pub(crate) fn made(&self) -> Vec<(Principal, TaskId)> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The task that the first of these events make, up to one of them.
+pub(crate) fn folded(task: &TaskId, log: &[Entry], upto: Seq) -> Option<Task> {
+    let (first, rest) = log.split_first()?;
+    let mut folded = Task::begin(task.clone(), &first.event)?;
+    for entry in rest.iter().filter(|entry| entry.seq <= upto) {
+        folded.apply(&entry.event);
+    }
+    Some(folded)
+}
+
+/// What an append holds, for the trace: how many events, the state that they lead to, and what became of asks.
+fn outline(append: &Append) -> String {
+    let statuses = append.events.iter().filter_map(|event| match event {
+        TaskEvent::Status(update) => Some(update),
+        _ => None,
+    });
+    let state = statuses.clone().next_back().map_or("output", |update| update.status.state.as_str());
+    let closed = statuses.filter_map(|update| match &update.notes.interrupt.as_ref()?.phase {
+        InterruptPhase::Resolved(resolution) => Some(format!(" {}", resolution.as_str())),
+        InterruptPhase::Asked => None,
+    });
+    format!("+{} {state}{}", append.events.len(), closed.collect::<String>())
+}
+
+impl Store for SimStore {
+    fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
+        Box::pin(self.change("create", async move {
+            let (owner, task) = (create.owner.clone(), create.task.clone());
+            let created = self.inner.create(create).await?;
+            if created == Created::New {
+                self.stage.note(format_args!("store: {task} is made"));
+                self.made.lock().unwrap_or_else(PoisonError::into_inner).push((owner, task));
+            }
+            Ok(created)
+        }))
+    }
+
+    fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
+        Box::pin(self.change("append", async move {
+            let (task, from, what) = (append.task.clone(), append.expected, outline(&append));
+            let appended = self.inner.append(append).await?;
+            self.stage.note(format_args!("store: {task} {from}{what}: {appended:?}"));
+            Ok(appended)
+        }))
+    }
+
+    fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
+        Box::pin(self.change("bind", self.inner.bind(binding)))
+    }
+
+    fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.change("put_file", self.inner.put_file(file)))
+    }
+
+    fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.change("note sends", self.inner.note_sends(noted)))
+    }
+
+    fn earlier_send<'a>(
+        &'a self,
+        owner: &'a Principal,
+        key: &'a IdempotencyKey,
+    ) -> BoxFuture<'a, Result<Option<TaskId>>> {
+        Box::pin(self.ask(self.inner.earlier_send(owner, key)))
+    }
+
+    fn session<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Option<Session>>> {
+        Box::pin(self.ask(self.inner.session(owner, id)))
+    }
+
+    fn read<'a>(&'a self, task: &'a TaskId, after: Seq, limit: usize) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        Box::pin(self.ask(self.inner.read(task, after, limit)))
+    }
+
+    fn get<'a>(
+        &'a self,
+        owner: &'a Principal,
+        task: &'a TaskId,
+    ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
+        Box::pin(self.ask(self.inner.get(owner, task)))
+    }
+
+    fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>> {
+        Box::pin(self.ask(self.inner.head(owner, task)))
+    }
+
+    fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<TaskPage>> {
+        Box::pin(self.ask(self.inner.list(query)))
+    }
+
+    fn children<'a>(&'a self, root: &'a TaskId) -> BoxFuture<'a, Result<Vec<StoredTask>>> {
+        Box::pin(self.ask(self.inner.children(root)))
+    }
+
+    fn place<'a>(
+        &'a self,
+        owner: &'a Principal,
+        context: &'a ContextId,
+    ) -> BoxFuture<'a, Result<ContextPlace>> {
+        Box::pin(self.ask(self.inner.place(owner, context)))
+    }
+
+    fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>> {
+        Box::pin(self.ask(self.inner.interrupt(request)))
+    }
+
+    fn open_interrupts<'a>(
+        &'a self,
+        owner: &'a Principal,
+        kind: AskKind,
+    ) -> BoxFuture<'a, Result<Vec<Interrupt>>> {
+        Box::pin(self.ask(self.inner.open_interrupts(owner, kind)))
+    }
+
+    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
+        Box::pin(self.ask(Store::unfinished(&self.inner)))
+    }
+
+    fn file<'a>(&'a self, owner: &'a Principal, id: &'a FileId) -> BoxFuture<'a, Result<Option<FileFacts>>> {
+        Box::pin(self.ask(self.inner.file(owner, id)))
+    }
+
+    fn read_file<'a>(
+        &'a self,
+        id: &'a FileId,
+        offset: u64,
+        length: usize,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
+        Box::pin(self.ask(self.inner.read_file(id, offset, length)))
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.ask(self.inner.check()))
+    }
+}

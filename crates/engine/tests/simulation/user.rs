@@ -1,0 +1,511 @@
+//! The people who use the gateway. They lose their connections, come back, repeat themselves, and change their minds.
+
+use std::sync::Arc;
+
+use longshore_engine::{Engine, Opening, Sent, Snapshot, Subscription, TaskReader};
+use longshore_model::{
+    Answer, ContextId, Delivery, Error, ErrorKind, Json, Message, MessageId, Part, PermissionReply,
+    Principal, RequestId, Result, Role, SendConfig, SendMessage, Seq, TaskEvent, TaskId, TaskState, Wishes,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::world::World;
+
+pub(crate) fn owner() -> Principal {
+    Principal::new("alice")
+}
+
+/// The connection broke, or the gateway did.
+#[derive(Debug)]
+struct Lost;
+
+/// A reader, for as long as the gateway that it reads from is there.
+struct Line {
+    reader: TaskReader,
+    is_gone: CancellationToken,
+}
+
+/// The task that a message made or went to.
+struct Place {
+    task: TaskId,
+    opening: Opening,
+    line: Line,
+}
+
+/// What became of a message.
+enum Told {
+    Sent(Box<Place>),
+    /// Not now, or not any more.
+    Refused,
+    /// The user lost patience and does not know.
+    GaveUp,
+}
+
+struct User {
+    world: Arc<World>,
+    name: String,
+    messages: u64,
+}
+
+/// Sends some messages, one after the other, and follows what becomes of them.
+pub(crate) async fn live(world: Arc<World>, number: u64) {
+    let mut user = User { world, name: format!("u{number}"), messages: 0 };
+    for _ in 0..user.draw_between(1, 3) {
+        user.world.stage.wait(0, 800).await;
+        let context = format!("c{}", user.draw_between(1, 2));
+        let delivery = match user.draw_between(0, 9) {
+            0 => Delivery::Reject,
+            1 | 2 => Delivery::Steer,
+            _ => Delivery::Queue,
+        };
+        user.say(&context, delivery).await;
+    }
+}
+
+/// Reads what others do.
+pub(crate) async fn watch(world: Arc<World>, number: u64) {
+    let user = User { world, name: format!("w{number}"), messages: 0 };
+    for _ in 0..user.draw_between(1, 3) {
+        user.world.stage.wait(0, 2000).await;
+        let Some(task) = user.world.oracle.some_task(&user.world.stage) else { continue };
+        user.peep(&task).await;
+        let task = match user.world.store.children_of(&task).pop() {
+            Some(child) if user.one_in(2) => child,
+            _ => task,
+        };
+        let cursor = Seq::START;
+        user.follow(Following { task, cursor, line: None, command: None, is_watching: true }).await;
+    }
+}
+
+/// A task that a user reads.
+struct Following {
+    task: TaskId,
+    cursor: Seq,
+    line: Option<Line>,
+    /// What made the task, if this user did.
+    command: Option<SendMessage>,
+    /// Only reads.
+    is_watching: bool,
+}
+
+impl User {
+    fn draw_between(&self, low: u64, high: u64) -> u64 {
+        self.world.stage.draw(|chance| chance.between(low, high))
+    }
+
+    fn one_in(&self, times: u64) -> bool {
+        self.world.stage.draw(|chance| chance.one_in(times))
+    }
+
+    fn note(&self, line: std::fmt::Arguments<'_>) {
+        self.world.stage.note(format_args!("{}: {line}", self.name));
+    }
+
+    fn find(&self, what: std::fmt::Arguments<'_>) {
+        self.world.stage.find(format_args!("{}: {what}", self.name));
+    }
+
+    /// Asks the gateway, for as long as the connection holds.
+    async fn call<T, F: Future<Output = T>>(&self, work: impl FnOnce(Engine) -> F) -> Result<T, Lost> {
+        self.call_by_name(work).await.map(|(done, _)| done)
+    }
+
+    /// The same, and which gateway it was: it is the one that ends with the token.
+    async fn call_by_name<T, F: Future<Output = T>>(
+        &self,
+        work: impl FnOnce(Engine) -> F,
+    ) -> Result<(T, CancellationToken), Lost> {
+        let gateway = self.world.gateway().await;
+        let work = work(gateway.engine.clone());
+        tokio::select! {
+            biased;
+            () = gateway.is_gone.cancelled() => Err(Lost),
+            () = self.world.stage.connection_breaks() => Err(Lost),
+            done = work => Ok((done, gateway.is_gone.clone())),
+        }
+    }
+
+    /// A word that nobody has said before.
+    fn new_words(&mut self) -> String {
+        self.messages += 1;
+        format!("{}m{}", self.name, self.messages)
+    }
+
+    /// Sends a message into a context and follows what becomes of it.
+    async fn say(&mut self, context: &str, delivery: Delivery) {
+        let words = self.new_words();
+        let command = command(&words, vec![Part::text(words.clone())], delivery, |message| {
+            message.context_id = Some(ContextId::parse(context).expect("letters and digits"));
+        });
+        let began = self.world.stage.tick();
+        let Told::Sent(place) = self.send(&command).await else { return };
+        let Place { task, opening, line } = *place;
+        if matches!(opening, Opening::Tail) {
+            self.world.oracle.made(&self.world.stage, context, &words, &task, began);
+        }
+        let cursor = self.opened(&task, opening);
+        let line = (!self.one_in(4)).then_some(line);
+        let following = Following { task, cursor, line, command: Some(command), is_watching: false };
+        Box::pin(self.follow(following)).await;
+    }
+
+    /// Sends until there is an answer, or patience ends.
+    async fn send(&self, command: &SendMessage) -> Told {
+        let words = command.message.id.clone();
+        loop {
+            self.note(format_args!("sends {words}"));
+            let sent = self
+                .call_by_name(|engine| {
+                    let command = command.clone();
+                    async move { engine.send(&owner(), command).await }
+                })
+                .await;
+            match sent {
+                Ok((Ok(Sent { task, opening, reader }), is_gone)) => {
+                    self.note(format_args!("{words} is with {task}"));
+                    self.world.oracle.told(&self.world.stage, &words, &task);
+                    return Told::Sent(Box::new(Place { task, opening, line: Line { reader, is_gone } }));
+                }
+                Ok((Err(error), _)) if is_for_later(&error) => {
+                    self.note(format_args!("{words}: {:?}", error.kind()));
+                }
+                Ok((Err(error), _)) => {
+                    self.note(format_args!("{words} is refused: {:?}", error.kind()));
+                    self.expect(
+                        &error,
+                        &[
+                            ErrorKind::SessionBusy,
+                            ErrorKind::UnsupportedOperation,
+                            ErrorKind::InterruptNotFound,
+                            ErrorKind::InvalidParams,
+                        ],
+                    );
+                    return Told::Refused;
+                }
+                Err(Lost) if self.one_in(6) => return Told::GaveUp,
+                Err(Lost) => self.note(format_args!("{words}: no answer")),
+            }
+            self.world.stage.wait(0, 300).await;
+        }
+    }
+
+    fn expect(&self, error: &Error, kinds: &[ErrorKind]) {
+        if !kinds.contains(&error.kind()) {
+            let (kind, cause) = (error.kind(), error.cause());
+            self.find(format_args!("{kind:?} is no answer to that: {} {cause:?}", error.message()));
+        }
+    }
+
+    /// Where reading begins.
+    fn opened(&self, task: &TaskId, opening: Opening) -> Seq {
+        match opening {
+            Opening::Tail => Seq::START,
+            Opening::Snapshot(snapshot) => {
+                self.note(format_args!("joins {task} at {}", snapshot.seq));
+                self.world.check_snapshot(task, &snapshot);
+                snapshot.seq
+            }
+            Opening::Gap(snapshot, bounds) => {
+                self.find(format_args!("{task} has a gap: {bounds:?}"));
+                snapshot.seq
+            }
+        }
+    }
+
+    /// Reads to the end of the task, with interruptions.
+    async fn follow(&self, mut following: Following) {
+        loop {
+            let line = match following.line.take() {
+                Some(line) => Some(line),
+                None => self.come_back(&mut following).await,
+            };
+            let Some(Line { mut reader, is_gone }) = line else {
+                self.world.stage.wait(0, 100).await;
+                continue;
+            };
+            loop {
+                let next = tokio::select! {
+                    biased;
+                    () = is_gone.cancelled() => Err(Lost),
+                    () = self.world.stage.connection_breaks() => Err(Lost),
+                    next = reader.next() => Ok(next),
+                };
+                match next {
+                    Err(Lost) => break,
+                    Ok(Err(error)) => {
+                        self.expect(&error, &[ErrorKind::Unavailable]);
+                        break;
+                    }
+                    Ok(Ok(None)) => {
+                        self.note(format_args!("{} is over for me", following.task));
+                        self.world.check_end(&following.task, following.cursor);
+                        return;
+                    }
+                    Ok(Ok(Some(entries))) => {
+                        for entry in entries {
+                            self.world.check_entry(&following.task, following.cursor, &entry.entry);
+                            following.cursor = entry.entry.seq;
+                            if !following.is_watching {
+                                Box::pin(self.react(&following.task, &entry.entry.event)).await;
+                            }
+                        }
+                    }
+                }
+                if self.one_in(12) {
+                    break;
+                }
+            }
+            drop(reader);
+            self.world.stage.wait(0, 400).await;
+        }
+    }
+
+    /// A reader again, in one of the ways that there are. `None`: not now.
+    async fn come_back(&self, following: &mut Following) -> Option<Line> {
+        let task = following.task.clone();
+        match (self.draw_between(0, 5), &following.command) {
+            (0, Some(command)) => {
+                let Told::Sent(place) = self.send(&command.clone()).await else { return None };
+                let Place { opening, line, .. } = *place;
+                following.cursor = self.opened(&task, opening);
+                Some(line)
+            }
+            (1, _) => {
+                let snapshot = self.get(&task).await?;
+                following.cursor = following.cursor.max(snapshot.seq);
+                self.subscribe(&task, Some(following.cursor)).await.map(|(_, line)| line)
+            }
+            (2, _) => {
+                let (opening, line) = self.subscribe(&task, None).await?;
+                let cursor = self.opened(&task, opening);
+                if cursor < following.cursor {
+                    self.find(format_args!("{task} went back from {} to {cursor}", following.cursor));
+                }
+                following.cursor = cursor;
+                Some(line)
+            }
+            _ => {
+                let (opening, line) = self.subscribe(&task, Some(following.cursor)).await?;
+                if !matches!(opening, Opening::Tail) {
+                    self.find(format_args!("{task} does not go on from {}", following.cursor));
+                }
+                Some(line)
+            }
+        }
+    }
+
+    async fn get(&self, task: &TaskId) -> Option<Snapshot> {
+        let got = self
+            .call(|engine| {
+                let task = task.clone();
+                async move { engine.get(&owner(), &task).await }
+            })
+            .await;
+        match got {
+            Ok(Ok(snapshot)) => {
+                self.world.check_snapshot(task, &snapshot);
+                Some(snapshot)
+            }
+            Ok(Err(error)) => {
+                self.expect(&error, &[ErrorKind::Unavailable]);
+                None
+            }
+            Err(Lost) => None,
+        }
+    }
+
+    /// Somebody else does not see the task.
+    async fn peep(&self, task: &TaskId) {
+        let stranger = Principal::new("mallory");
+        let got = self
+            .call(|engine| {
+                let task = task.clone();
+                async move { engine.get(&stranger, &task).await }
+            })
+            .await;
+        match got {
+            Ok(Ok(_)) => self.find(format_args!("{task} is shown to a stranger")),
+            Ok(Err(error)) => self.expect(&error, &[ErrorKind::TaskNotFound, ErrorKind::Unavailable]),
+            Err(Lost) => {}
+        }
+    }
+
+    async fn subscribe(&self, task: &TaskId, after: Option<Seq>) -> Option<(Opening, Line)> {
+        let subscribed = self
+            .call_by_name(|engine| {
+                let task = task.clone();
+                async move { engine.subscribe(&owner(), &task, after.map(Into::into)).await }
+            })
+            .await;
+        match subscribed {
+            Ok((Ok(Subscription { opening, reader, .. }), is_gone)) => {
+                Some((opening, Line { reader, is_gone }))
+            }
+            // It is over, and only the rest of it can be read.
+            Ok((Err(error), _)) if after.is_none() && error.kind() == ErrorKind::UnsupportedOperation => None,
+            Ok((Err(error), _)) => {
+                self.expect(&error, &[ErrorKind::Unavailable]);
+                None
+            }
+            Err(Lost) => None,
+        }
+    }
+
+    /// What the user does about an event.
+    async fn react(&self, task: &TaskId, event: &TaskEvent) {
+        if let TaskEvent::Status(update) = event {
+            match update.status.state {
+                TaskState::InputRequired if !self.one_in(6) => {
+                    if let Some(note) = &update.notes.interrupt {
+                        self.answer(task, &note.request_id).await;
+                    }
+                }
+                TaskState::AuthRequired if !self.one_in(3) => self.add(task).await,
+                _ => {}
+            }
+        }
+        match self.draw_between(0, 80) {
+            0 => self.cancel(task).await,
+            1 | 2 => self.add(task).await,
+            3 => self.look_around(task).await,
+            _ => {}
+        }
+    }
+
+    /// Says one more thing to a task.
+    async fn add(&self, task: &TaskId) {
+        let words = format!("{}t{}", self.name, self.world.stage.tick());
+        let command = command(&words, vec![Part::text(words.clone())], Delivery::Queue, |message| {
+            message.task_id = Some(task.clone());
+        });
+        if let Told::Sent(place) = self.send(&command).await {
+            self.opened(task, place.opening);
+        }
+    }
+
+    /// Asks for what is open and what there is, cancels what a sub-agent does, or waits for the task to settle.
+    async fn look_around(&self, task: &TaskId) {
+        if self.one_in(2) {
+            let children = self.world.store.children_of(task);
+            if let Some(child) = children.first() {
+                self.cancel(child).await;
+            }
+            return;
+        }
+        let Some((_, Line { reader, is_gone })) = self.subscribe(task, Some(Seq::START)).await else {
+            return;
+        };
+        let (gateway, owner) = (self.world.gateway().await, owner());
+        let settled = tokio::select! {
+            biased;
+            () = is_gone.cancelled() => return,
+            () = self.world.stage.connection_breaks() => return,
+            settled = gateway.engine.settled(&owner, reader) => settled,
+        };
+        match settled {
+            Ok(snapshot) if snapshot.task.status.state.is_settled() => {
+                self.world.check_snapshot(task, &snapshot);
+            }
+            Ok(snapshot) => {
+                self.find(format_args!("{task} has settled, and is {}", snapshot.task.status.state));
+            }
+            Err(error) => self.expect(&error, &[ErrorKind::Unavailable]),
+        }
+    }
+
+    /// Answers an ask, by its name or by a message.
+    async fn answer(&self, task: &TaskId, request: &RequestId) {
+        self.world.stage.wait(0, 500).await;
+        let reply = self.world.stage.draw(|chance| *chance.pick(&PermissionReply::ALL));
+        if self.one_in(2) {
+            let tick = self.world.stage.tick();
+            let id = format!("{}a{tick}", self.name);
+            let data =
+                format!(r#"{{"request_id":"{request}","reply":"{}","message":"{id}"}}"#, reply.as_str());
+            let data = Part::data(Json::parse(&data).expect("JSON"));
+            let command = command(&id, vec![data], Delivery::Queue, |message| {
+                message.task_id = Some(task.clone());
+            });
+            self.world.oracle.is_answer(&command.message.id);
+            if let Told::Sent(place) = self.send(&command).await {
+                self.opened(task, place.opening);
+            }
+            return;
+        }
+        loop {
+            let answered = self
+                .call(|engine| {
+                    let request = request.clone();
+                    let answer = Answer::Permission { reply, message: None };
+                    async move { engine.answer(&owner(), &request, answer).await }
+                })
+                .await;
+            match answered {
+                Ok(Ok(())) => {
+                    self.note(format_args!("{request} is answered"));
+                    self.world.check_answered(request);
+                    return;
+                }
+                Ok(Err(error)) if is_for_later(&error) => {}
+                Ok(Err(error)) => {
+                    self.expect(&error, &[ErrorKind::InterruptNotFound, ErrorKind::InterruptExpired]);
+                    return;
+                }
+                Err(Lost) if self.one_in(4) => return,
+                Err(Lost) => {}
+            }
+            self.world.stage.wait(0, 300).await;
+        }
+    }
+
+    async fn cancel(&self, task: &TaskId) {
+        self.world.oracle.wants_to_cancel(task);
+        loop {
+            self.note(format_args!("cancels {task}"));
+            let canceled = self
+                .call(|engine| {
+                    let task = task.clone();
+                    async move { engine.cancel(&owner(), &task).await }
+                })
+                .await;
+            match canceled {
+                Ok(Ok(snapshot)) => {
+                    self.note(format_args!("{task} is canceled"));
+                    self.world.oracle.canceled(&self.world, task, &snapshot);
+                    return;
+                }
+                Ok(Err(error)) if error.kind() == ErrorKind::TaskNotCancelable => {
+                    self.world.check_over(task);
+                    return;
+                }
+                Ok(Err(error)) => self.expect(&error, &[ErrorKind::Unavailable]),
+                Err(Lost) if self.one_in(4) => return,
+                Err(Lost) => {}
+            }
+            self.world.stage.wait(0, 300).await;
+        }
+    }
+}
+
+fn is_for_later(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::AgentUnavailable | ErrorKind::TooManyRequests)
+}
+
+fn command(
+    id: &str,
+    parts: Vec<Part>,
+    delivery: Delivery,
+    address: impl FnOnce(&mut Message),
+) -> SendMessage {
+    let id = MessageId::parse(id).expect("letters and digits");
+    let mut message = Message::new(id, Role::User, parts);
+    address(&mut message);
+    SendMessage {
+        message,
+        config: SendConfig::default(),
+        metadata: None,
+        wishes: Wishes { delivery, ..Wishes::default() },
+        may_claim: false,
+    }
+}

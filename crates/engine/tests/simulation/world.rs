@@ -1,0 +1,209 @@
+//! Everything that takes part in one seed, and the breaking of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_engine::port::Store;
+use longshore_engine::simulation::Flaw;
+use longshore_engine::{AskConfig, Engine, EngineConfig, EngineParts, Tasks};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::SimAgent;
+use crate::driver::SimDriver;
+use crate::oracle::Oracle;
+use crate::stage::{Cast, DayClock, Stage, conduct};
+use crate::store::SimStore;
+use crate::user;
+
+/// Longer than anything here may take. The clock is paused, so it costs nothing.
+const PATIENCE: Duration = Duration::from_hours(6);
+
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) store: Arc<SimStore>,
+    pub(crate) agent: Arc<SimAgent>,
+    pub(crate) oracle: Oracle,
+    gateway: watch::Sender<Option<Arc<Gateway>>>,
+}
+
+/// One life of the gateway.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) engine: Engine,
+    tasks: Tasks,
+    cast: Arc<Cast>,
+    /// Ends when its connections do.
+    pub(crate) is_gone: CancellationToken,
+}
+
+/// What a seed came to.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    /// What was wrong, if anything, and how it came to that.
+    pub(crate) report: Option<String>,
+    pub(crate) digest: u64,
+    /// What happened, as far as it is kept.
+    pub(crate) trace: Vec<String>,
+}
+
+/// Plays one seed.
+pub(crate) fn play(seed: u64, flaw: Option<Flaw>) -> Ending {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let stage = Stage::new(seed, flaw);
+        let world = World::new(&stage);
+        // Not one of those that it conducts.
+        let conductor = Tasks::new().spawn("conductor", conduct(Arc::clone(&stage)));
+        let lived = Tasks::simulated(Cast::new(&stage)).spawn("world", async move { world.live().await });
+        tokio::select! {
+            biased;
+            () = stage.has_failed.cancelled() => {}
+            lived = lived => if let Err(error) = lived {
+                stage.find(format_args!("the world panicked: {error}"));
+            },
+        }
+        conductor.abort();
+        Ending { report: stage.report(), digest: stage.digest(), trace: stage.trace() }
+    })
+}
+
+impl World {
+    fn new(stage: &Arc<Stage>) -> Arc<Self> {
+        Arc::new(Self {
+            stage: Arc::clone(stage),
+            store: SimStore::new(stage),
+            agent: SimAgent::new(stage),
+            oracle: Oracle::default(),
+            gateway: watch::Sender::new(None),
+        })
+    }
+
+    async fn live(self: &Arc<Self>) {
+        let people = Tasks::simulated(Cast::new(&self.stage));
+        self.open().await;
+        let users = self.stage.draw(|chance| chance.between(1, 3));
+        let mut playing: Vec<_> =
+            (0..users).map(|user| people.spawn("user", user::live(Arc::clone(self), user))).collect();
+        playing.extend(
+            (0..self.stage.draw(|chance| chance.below(3)))
+                .map(|watcher| people.spawn("watcher", user::watch(Arc::clone(self), watcher))),
+        );
+        self.break_things().await;
+        self.stage.calm_down();
+        self.stage.note(format_args!("calm"));
+        let done = tokio::time::timeout(PATIENCE, async {
+            for user in playing {
+                if let Err(error) = user.await {
+                    self.stage.find(format_args!("a user panicked: {error}"));
+                }
+            }
+            while !self.store.unfinished().is_empty() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        if done.await.is_err() {
+            self.stage.find(format_args!("hours later, these are not over: {:?}", self.store.unfinished()));
+        }
+        self.close().await;
+        self.oracle.judge(self);
+    }
+
+    /// Kills and stops what there is, as often as chance wants.
+    async fn break_things(self: &Arc<Self>) {
+        for _ in 0..self.stage.draw(|chance| chance.below(6)) {
+            self.stage.wait(0, 1500).await;
+            match self.stage.draw(|chance| chance.below(5)) {
+                0 | 1 => self.kill().await,
+                2 => {
+                    self.stage.let_store_be_away(true);
+                    self.stage.wait(0, 8000).await;
+                    self.stage.let_store_be_away(false);
+                }
+                3 => {
+                    self.close().await;
+                    self.open().await;
+                }
+                _ => {
+                    self.agent.kill();
+                    self.stage.wait(0, 2000).await;
+                    self.agent.come_back();
+                }
+            }
+        }
+        self.stage.wait(0, 3000).await;
+    }
+
+    /// The gateway, as soon as there is one.
+    pub(crate) async fn gateway(&self) -> Arc<Gateway> {
+        let mut gateways = self.gateway.subscribe();
+        let found = gateways.wait_for(Option::is_some).await.expect("the world holds the other end");
+        Arc::clone(found.as_ref().expect("it was waited for"))
+    }
+
+    /// Starts a gateway, again and again until it comes up.
+    async fn open(&self) {
+        loop {
+            let cast = Cast::new(&self.stage);
+            let tasks = Tasks::simulated(Arc::clone(&cast) as Arc<_>);
+            let driver = SimDriver { agent: Arc::clone(&self.agent), tasks: tasks.clone() };
+            let engine = Engine::new(EngineParts {
+                store: Arc::clone(&self.store) as Arc<dyn Store>,
+                agent: Arc::new(driver),
+                clock: Arc::new(DayClock(Arc::clone(&self.stage))),
+                tasks: tasks.clone(),
+                config: config(),
+            });
+            match engine.recover().await {
+                Ok(count) => {
+                    self.stage.note(format_args!("gateway: up, {count} taken up"));
+                    let is_gone = CancellationToken::new();
+                    self.gateway.send_replace(Some(Arc::new(Gateway { engine, tasks, cast, is_gone })));
+                    return;
+                }
+                Err(error) => {
+                    self.stage.note(format_args!("gateway: does not come up: {}", error.message()));
+                    cast.kill();
+                    self.stage.wait(1, 100).await;
+                }
+            }
+        }
+    }
+
+    /// As a kill does: nothing of it takes another step.
+    async fn kill(&self) {
+        if let Some(gateway) = self.gateway.send_replace(None) {
+            self.stage.note(format_args!("gateway: killed"));
+            gateway.is_gone.cancel();
+            gateway.cast.kill();
+        }
+        self.stage.wait(0, 200).await;
+        self.open().await;
+    }
+
+    /// As a signal does: connections are closed, and what runs comes to rest.
+    async fn close(&self) {
+        let Some(gateway) = self.gateway.send_replace(None) else { return };
+        self.stage.note(format_args!("gateway: stops"));
+        gateway.is_gone.cancel();
+        if tokio::time::timeout(Duration::from_mins(1), gateway.tasks.stop()).await.is_err() {
+            self.stage.find(format_args!("{} tasks of the gateway do not stop", gateway.tasks.running()));
+            gateway.cast.kill();
+        }
+    }
+}
+
+/// Shorter times than the real ones, so that every one of them passes in some seeds.
+fn config() -> EngineConfig {
+    EngineConfig {
+        turn_timeout: Some(Duration::from_secs(30)),
+        idempotency_window: Duration::from_hours(24),
+        asks: AskConfig { time_to_live: Some(Duration::from_secs(20)), ..AskConfig::default() },
+        ..EngineConfig::default()
+    }
+}

@@ -1,0 +1,88 @@
+//! A copy of the store that is whole, taken while a gateway may be writing to it.
+//!
+//! SQLite copies what it sees at one moment, by a connection of its own: everything that was committed by then is in the
+//! copy, and nothing else. The gateway goes on meanwhile, and needs not be asked; only its write-ahead log cannot be
+//! cut back until the copy is done.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use longshore_model::{Error, ErrorKind, Result};
+use rusqlite::{Connection, ErrorCode};
+
+use super::fault::{Fault, Outcome};
+use super::schema;
+
+/// What a backup holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Backup {
+    pub tasks: u64,
+    pub events: u64,
+    pub bytes: u64,
+}
+
+/// Copies the store at `from` to a new file at `to`, readable by its owner only, and looks at the copy.
+///
+/// When it returns, the copy is on the disk. When it fails, nothing is left at `to`. Blocks.
+pub fn backup(from: &Path, to: &Path) -> Result<Backup> {
+    let store = schema::open_reader(from)?;
+    schema::check_kept(&store)?;
+    // Not SQLite makes the file, for it would be readable by others. It takes one that is empty.
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(schema::PRIVATE)
+        .open(to)
+        .map_err(|cause| cannot_write("The file of the backup cannot be made.").caused_by(cause))?;
+    copy(&store, to).inspect_err(|_| {
+        // What failed is told; that its rest could not be removed would say less.
+        let _ = fs::remove_file(to);
+    })
+}
+
+fn copy(store: &Connection, to: &Path) -> Result<Backup> {
+    let name = to.to_str().ok_or_else(|| cannot_write("The name of the backup is not UTF-8."))?;
+    store.execute("VACUUM INTO ?", [name]).map_err(|cause| refused(cause).0)?;
+    let bytes = File::open(to)
+        .and_then(|file| file.sync_all().and_then(|()| file.metadata()))
+        .map_err(|cause| cannot_write("The backup may not be on the disk.").caused_by(cause))?
+        .len();
+    let copy = schema::open_reader(to)?;
+    Ok(look_at(&copy, bytes)?)
+}
+
+/// Whether SQLite finds the copy whole, and what is in it.
+fn look_at(copy: &Connection, bytes: u64) -> Outcome<Backup> {
+    let found: String = copy.pragma_query_value(None, "integrity_check", |row| row.get(0))?;
+    let count = |sql: &str| copy.query_row(sql, [], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs);
+    let stray = count("SELECT count(*) FROM pragma_foreign_key_check")?;
+    if found != "ok" || stray > 0 {
+        let text = "The store is damaged: the copy does not pass SQLite's own check.";
+        return Err(Fault(
+            cannot_write(text).caused_by(format!("{found}; {stray} rows without their owner")),
+        ));
+    }
+    Ok(Backup {
+        tasks: count("SELECT count(*) FROM tasks")?,
+        events: count("SELECT count(*) FROM events")?,
+        bytes,
+    })
+}
+
+/// SQLite does not say which of the two files failed; what is full is the one that grows.
+fn refused(cause: rusqlite::Error) -> Fault {
+    match cause.sqlite_error_code() {
+        Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => Fault(
+            cannot_write("The copy could not be written. Is the disk full that it goes to?").caused_by(cause),
+        ),
+        _ => cause.into(),
+    }
+}
+
+fn cannot_write(text: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, text)
+}
+
+#[cfg(test)]
+mod tests;

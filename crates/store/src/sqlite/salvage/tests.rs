@@ -1,0 +1,141 @@
+use longshore_engine::port::{Append, Appended, Store};
+use longshore_model::{Part, PartContent, StatusUpdate};
+use longshore_testkit::store_suite::make::{
+    ada, append, asking, child, chunk, create, everything, interrupt, opens, request_id, status, task_id,
+    turn,
+};
+use tempfile::TempDir;
+
+use super::super::{Durability, SqliteStore};
+use super::*;
+
+struct Bench {
+    directory: TempDir,
+    store: SqliteStore,
+}
+
+impl Bench {
+    /// The task `t` works, has said `one` before its snapshot and `two` behind it, and asks. The task `sound` works too.
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap();
+        for name in ["t", "sound"] {
+            store.create(create(name)).await.unwrap();
+            let working = append(name, 1, vec![status(TaskState::Working, 2), chunk("one")]);
+            let turn = Some(turn(name, "msg"));
+            store.append(Append { turn, ..working }).await.unwrap();
+        }
+        let task = store.get(&ada(), &task_id("t")).await.unwrap().unwrap().task;
+        let mut snapshot = task;
+        snapshot.apply(&chunk("two"));
+        let snapshot = Some(std::sync::Arc::new(snapshot));
+        store.append(Append { snapshot, ..append("t", 3, vec![chunk("two")]) }).await.unwrap();
+        store.append(append("t", 4, vec![chunk("three")])).await.unwrap();
+        store.append(asking("t", 5, vec![opens(&interrupt("t", "r"))])).await.unwrap();
+        Self { directory, store }
+    }
+
+    fn damage(&self, sql: &str) {
+        let intruder = Connection::open(self.directory.path().join("store.db")).unwrap();
+        assert!(intruder.execute(sql, []).unwrap() > 0, "{sql}");
+    }
+
+    /// As the engine does it.
+    async fn end_damaged(&self) -> Vec<TaskId> {
+        let end = |_: &Task| {
+            let status = TaskStatus { state: TaskState::Failed, at: Timestamp(9), message: None };
+            TaskEvent::Status(Box::new(StatusUpdate::new(status)))
+        };
+        self.store.end_damaged(Timestamp(9), Box::new(end)).await.unwrap()
+    }
+}
+
+fn said(task: &Task) -> String {
+    let parts = task.artifacts.iter().flat_map(|artifact| &artifact.parts);
+    let text = |part: &Part| match &part.content {
+        PartContent::Text(text) => text.clone(),
+        other => panic!("{other:?}"),
+    };
+    parts.map(text).collect()
+}
+
+#[tokio::test]
+async fn a_damaged_task_ends_with_what_is_left_of_it() {
+    let of_t = "task = (SELECT ordinal FROM tasks WHERE id = 't')";
+    // What is left of what the task said.
+    let damages = [
+        (format!("UPDATE events SET body = '{{' WHERE seq = 5 AND {of_t}"), "onetwo"),
+        (format!("UPDATE events SET body = '{{\"unknown\":{{}}}}' WHERE seq = 5 AND {of_t}"), "onetwo"),
+        // The log tells what the snapshot does not.
+        (format!("UPDATE snapshots SET summary = '[]' WHERE {of_t}"), "onetwothreex"),
+        (format!("UPDATE snapshots SET artifacts = '{{}}' WHERE {of_t}"), "onetwothreex"),
+        ("UPDATE tasks SET session = 'a/b' WHERE id = 't'".to_owned(), "onetwothreex"),
+        (format!("UPDATE interrupts SET details = 'x' WHERE {of_t}"), "onetwothreex"),
+    ];
+    for (damage, left) in damages {
+        let bench = Bench::new().await;
+        bench.damage(&damage);
+        bench.store.get(&ada(), &task_id("t")).await.unwrap_err();
+        assert_eq!(bench.end_damaged().await, [task_id("t")], "{damage}");
+
+        let ended = bench.store.get(&ada(), &task_id("t")).await.unwrap().unwrap();
+        assert_eq!((ended.task.status.state, ended.seq.0), (TaskState::Failed, 7), "{damage}");
+        assert_eq!((said(&ended.task).as_str(), ended.task.history.len()), (left, 1), "{damage}");
+        assert_eq!((ended.turn, ended.open_asks), (None, vec![]), "{damage}");
+        let head = bench.store.head(&ada(), &task_id("t")).await.unwrap().unwrap();
+        assert_eq!((head.seq.0, head.state), (7, TaskState::Failed), "{damage}");
+        // Lists have it, the start does not, and nothing follows.
+        let page = bench.store.list(everything()).await.unwrap();
+        assert_eq!((page.tasks.len(), page.total), (2, 2), "{damage}");
+        let unfinished = bench.store.unfinished().await.unwrap();
+        assert_eq!(unfinished.into_iter().map(|one| one.task.id).collect::<Vec<_>>(), [task_id("sound")]);
+        let late = bench.store.append(append("t", 7, vec![chunk("late")])).await.unwrap();
+        assert_eq!(late, Appended::Terminal, "{damage}");
+        assert!(bench.end_damaged().await.is_empty(), "{damage}");
+    }
+}
+
+#[tokio::test]
+async fn both_the_log_and_the_snapshot_may_be_damaged() {
+    let bench = Bench::new().await;
+    bench.damage("UPDATE snapshots SET summary = ''");
+    bench.damage("UPDATE events SET body = '' WHERE task = 1");
+    bench.damage("UPDATE events SET body = '' WHERE task = 2 AND seq = 3");
+    assert_eq!(bench.end_damaged().await, [task_id("t"), task_id("sound")]);
+    for (name, messages) in [("t", 0), ("sound", 1)] {
+        let task = bench.store.get(&ada(), &task_id(name)).await.unwrap().unwrap().task;
+        assert_eq!((task.status.state, task.history.len()), (TaskState::Failed, messages), "{name}");
+        assert_eq!(said(&task), "", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_without_a_name_ends_too() {
+    let bench = Bench::new().await;
+    bench.damage("UPDATE tasks SET id = 'a/b' WHERE id = 't'");
+    assert!(bench.end_damaged().await.is_empty());
+    assert_eq!(bench.store.unfinished().await.unwrap().len(), 1);
+    let failed = "SELECT count(*) FROM tasks WHERE state = 'failed'";
+    let db = Connection::open(bench.directory.path().join("store.db")).unwrap();
+    assert_eq!(db.query_row(failed, [], |row| row.get::<_, i64>(0)).unwrap(), 1);
+}
+
+#[tokio::test]
+async fn its_asks_are_closed_and_its_sub_agents_stay() {
+    let bench = Bench::new().await;
+    bench.store.create(child("below", "t", "t")).await.unwrap();
+    bench.damage("UPDATE events SET body = '{' WHERE seq = 5");
+    bench.end_damaged().await;
+    let ask = bench.store.interrupt(&request_id("r")).await.unwrap().unwrap();
+    assert_eq!(ask.closed, Some(rules::dropped(Timestamp(9))));
+    let children = bench.store.children(&task_id("t")).await.unwrap();
+    assert_eq!(children[0].task.status.state, TaskState::Submitted);
+}
+
+#[tokio::test]
+async fn nothing_is_written_when_nothing_is_damaged() {
+    let bench = Bench::new().await;
+    // A store that cannot be written can be started.
+    bench.store.writer.run(|db| Ok(db.execute_batch("PRAGMA query_only = 1")?)).await.unwrap();
+    assert!(bench.end_damaged().await.is_empty());
+}

@@ -1,0 +1,236 @@
+//! The long campaign: `make chaos`. Kills and cuts until every target is met, writes the report, and fails on any finding.
+
+#![expect(clippy::print_stderr, reason = "a program that runs for minutes says how far it is")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use longshore_demo_model::DemoModel;
+use longshore_demo_model::home::demo_home;
+use longshore_engine::{Tasks, fail_point};
+use longshore_testkit::chaos::campaign::{Targets, Totals};
+use longshore_testkit::chaos::report::{self, Circumstances};
+use longshore_testkit::chaos::round::{self, Plan, Report};
+use longshore_testkit::chaos::{Kind, Program, World};
+use longshore_testkit::gateway::path_with_tools;
+
+/// How long things break in one round.
+const STORM: Duration = Duration::from_secs(14);
+
+#[derive(Debug)]
+struct Options {
+    gateway: PathBuf,
+    minutes: u64,
+    seed: u64,
+    /// Worlds with a fake OpenCode, side by side.
+    worlds: u64,
+    report: Option<PathBuf>,
+    /// Where the evidence of findings goes.
+    evidence: PathBuf,
+    /// Only worlds of this kind.
+    world: Option<Kind>,
+    /// Only this round.
+    round: Option<u64>,
+    date: String,
+    commit: String,
+}
+
+impl Options {
+    fn read() -> Result<Self, String> {
+        let mut options = Self {
+            gateway: PathBuf::from("target/debug/longshore"),
+            minutes: 25,
+            seed: 1,
+            worlds: 3,
+            report: None,
+            evidence: PathBuf::from("target/chaos"),
+            world: None,
+            round: None,
+            date: "unknown".to_owned(),
+            commit: "unknown".to_owned(),
+        };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(name) = arguments.next() {
+            let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
+            let number = || value.parse::<u64>().map_err(|_| format!("{name} takes a number, not {value}"));
+            match name.as_str() {
+                "--gateway" => options.gateway = value.into(),
+                "--minutes" => options.minutes = number()?,
+                "--seed" => options.seed = number()?,
+                "--worlds" => options.worlds = number()?,
+                "--report" => options.report = Some(value.into()),
+                "--evidence" => options.evidence = value.into(),
+                "--world" => {
+                    let kind = Kind::parse(&value).ok_or_else(|| format!("there is no world {value}"))?;
+                    options.world = Some(kind);
+                }
+                "--round" => options.round = Some(number()?),
+                "--date" => options.date = value,
+                "--commit" => options.commit = value,
+                _ => return Err(format!("there is no {name}")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let options = match Options::read() {
+        Ok(options) => options,
+        Err(problem) => {
+            eprintln!("{problem}");
+            return ExitCode::from(2);
+        }
+    };
+    // Whoever is told to end ends what it started first.
+    let ended = tokio::select! {
+        ended = run(&options) => ended,
+        _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
+    };
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(problem) => {
+            eprintln!("{problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A campaign under way.
+#[derive(Debug)]
+struct Campaign<'a> {
+    options: &'a Options,
+    model: &'a DemoModel,
+    began: Instant,
+    end: Instant,
+    totals: Mutex<Totals>,
+}
+
+/// True: every target was met, and nothing was found.
+async fn run(options: &Options) -> Result<bool, String> {
+    let model = DemoModel::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &Tasks::new()).await;
+    let model = model.map_err(|error| format!("the demo model: {error}"))?;
+    let began = Instant::now();
+    let end = began + Duration::from_secs(options.minutes * 60);
+    let campaign = Campaign { options, model: &model, began, end, totals: Mutex::default() };
+    if let Some(seed) = options.round {
+        campaign.play(options.world.unwrap_or(Kind::Fake), seed).await?;
+        return Ok(campaign.totals().findings.is_empty());
+    }
+    let fakes = std::iter::repeat_n(Kind::Fake, usize::try_from(options.worlds).unwrap_or(1));
+    let lanes = fakes.chain([Kind::Attached, Kind::Managed]).enumerate();
+    let lanes = lanes.filter(|(_, kind)| options.world.is_none_or(|only| only == *kind));
+    for ended in join_all(lanes.map(|(lane, kind)| campaign.lane(lane, kind))).await {
+        ended?;
+    }
+    campaign.report()
+}
+
+impl Campaign<'_> {
+    fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Plays round after round, until this kind of world has done its part.
+    async fn lane(&self, lane: usize, kind: Kind) -> Result<(), String> {
+        let first = self.options.seed + 1_000 * u64::try_from(lane).unwrap_or_default();
+        for seed in first.. {
+            if Instant::now() >= self.end || self.is_done(kind) {
+                break;
+            }
+            self.play(kind, seed).await?;
+        }
+        Ok(())
+    }
+
+    fn is_done(&self, kind: Kind) -> bool {
+        let (totals, targets) = (self.totals(), Targets::CAMPAIGN);
+        let kills = totals.agent_kills.get(&kind).copied().unwrap_or_default();
+        if kind.is_real() {
+            // Half of them each.
+            return kills * 2 >= targets.real_agent_kills;
+        }
+        let others = Targets { agent_kills: 0, real_agent_kills: 0, ..targets };
+        kills >= targets.agent_kills - targets.real_agent_kills
+            && totals.missed(&others, &fail_point::POINTS).is_empty()
+    }
+
+    async fn play(&self, kind: Kind, seed: u64) -> Result<(), String> {
+        let told = |problem: String| format!("{} {seed}: {problem}", kind.name());
+        let report = self.round(kind, seed).await.map_err(told)?;
+        for finding in &report.verdict.findings {
+            eprintln!("{} {seed}: {finding}", kind.name());
+        }
+        if let Some(evidence) = &report.evidence {
+            let name = format!("{}-{seed}.txt", kind.name());
+            keep(&self.options.evidence, &name, evidence)
+                .map_err(|error| format!("the evidence: {error}"))?;
+        }
+        let mut totals = self.totals();
+        totals.add(&report);
+        let spoken = totals.all_spoken();
+        eprintln!(
+            "{:>4} s: {} {seed} took {} s; {} gateway kills, {} kills of OpenCode ({} real), {} cut streams, {} tasks, \
+             {} that asked, {} findings",
+            self.began.elapsed().as_secs(),
+            kind.name(),
+            report.took.as_secs(),
+            totals.gateway_kills(),
+            totals.all_agent_kills(),
+            totals.real_agent_kills(),
+            spoken.cuts,
+            spoken.tasks,
+            spoken.asked,
+            totals.findings.len()
+        );
+        Ok(())
+    }
+
+    async fn round(&self, kind: Kind, seed: u64) -> Result<Report, String> {
+        let gateway = self.options.gateway.as_path();
+        if kind == Kind::Fake {
+            return round::play(&Plan::storm(seed, STORM), World::with_fake(gateway, seed).await?).await;
+        }
+        let home = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let path = path_with_tools();
+        let environment = demo_home(home.path(), &self.model.base_url(), &path);
+        let environment = environment.map_err(|error| format!("a home for OpenCode: {error}"))?;
+        let file = std::env::split_paths(&path).map(|directory| directory.join("opencode"));
+        let file = file.into_iter().find(|file| file.exists()).ok_or("there is no OpenCode")?;
+        let program = Program { file, environment };
+        let world = match kind {
+            Kind::Managed => World::with_managed(gateway, program, seed).await?,
+            Kind::Fake | Kind::Attached => World::with_attached(gateway, program, seed).await?,
+        };
+        round::play(&Plan::real_storm(seed, kind), world).await
+    }
+
+    fn report(&self) -> Result<bool, String> {
+        let (options, targets) = (self.options, Targets::CAMPAIGN);
+        let mut totals = self.totals();
+        totals.took = self.began.elapsed();
+        let points: Vec<&str> = fail_point::POINTS.into_iter().chain(fail_point::MANAGED_POINTS).collect();
+        let missed = totals.missed(&targets, &points);
+        if let Some(file) = &options.report {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let around = Circumstances { date: options.date.clone(), commit: options.commit.clone(), cores };
+            let text = report::write(&totals, &targets, &around, &missed);
+            std::fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+        }
+        for miss in &missed {
+            eprintln!("not broken often enough: {miss}");
+        }
+        Ok(missed.is_empty() && totals.findings.is_empty())
+    }
+}
+
+fn keep(directory: &Path, name: &str, evidence: &str) -> std::io::Result<()> {
+    std::fs::create_dir_all(directory)?;
+    std::fs::write(directory.join(name), evidence)
+}

@@ -1,0 +1,151 @@
+//! Many rounds, and what they add up to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::checker::Fault;
+use super::proxy::Counts;
+use super::round::Report;
+use super::speaker::Speaker;
+use super::world::Kind;
+
+/// What the clients of one line and binding went through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Spoken {
+    pub tasks: u64,
+    pub asked: u64,
+    pub cuts: u64,
+    pub refusals: u64,
+    pub sent_again: u64,
+    pub subscribed: u64,
+    pub from_start: u64,
+    pub frames: u64,
+}
+
+/// The sum of the rounds.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    pub rounds: BTreeMap<Kind, Vec<u64>>,
+    pub kills_at_random: u64,
+    pub kills_at_points: BTreeMap<&'static str, u64>,
+    /// By kind of world.
+    pub agent_kills: BTreeMap<Kind, u64>,
+    pub client_side: Counts,
+    pub agent_side: Counts,
+    pub spoken: BTreeMap<&'static str, Spoken>,
+    pub outcomes: BTreeMap<&'static str, u64>,
+    pub forgotten: u64,
+    pub late_answers: u64,
+    pub faults: BTreeMap<Fault, u64>,
+    /// The findings, by the seed of their round.
+    pub findings: Vec<(u64, String)>,
+    pub took: Duration,
+}
+
+/// What a campaign must have broken at least.
+#[derive(Clone, Copy, Debug)]
+pub struct Targets {
+    pub gateway_kills: u64,
+    pub agent_kills: u64,
+    pub real_agent_kills: u64,
+    pub cuts: u64,
+    /// Of a hundred tasks, those that ask.
+    pub asking_of_100: u64,
+}
+
+impl Targets {
+    pub const CAMPAIGN: Self =
+        Self { gateway_kills: 1_000, agent_kills: 200, real_agent_kills: 50, cuts: 5_000, asking_of_100: 20 };
+}
+
+impl Totals {
+    pub fn add(&mut self, report: &Report) {
+        self.rounds.entry(report.world).or_default().push(report.seed);
+        self.kills_at_random += report.gateway.at_random;
+        for (point, count) in &report.gateway.at_points {
+            *self.kills_at_points.entry(point).or_default() += count;
+        }
+        *self.agent_kills.entry(report.world).or_default() += report.agent_kills;
+        add(&mut self.client_side, report.client_side);
+        add(&mut self.agent_side, report.agent_side);
+        for record in &report.records {
+            let spoken = self.spoken.entry(record.errand.speaker.name()).or_default();
+            spoken.tasks += 1;
+            spoken.asked += u64::from(record.asked > 0);
+            spoken.cuts += record.cuts;
+            spoken.refusals += record.refusals;
+            spoken.sent_again += record.returns.sent_again;
+            spoken.subscribed += record.returns.subscribed;
+            spoken.from_start += record.returns.from_start;
+            spoken.frames += record.frames.len() as u64;
+        }
+        for (outcome, count) in &report.verdict.outcomes {
+            *self.outcomes.entry(outcome).or_default() += count;
+        }
+        self.forgotten += report.verdict.forgotten;
+        self.late_answers += report.verdict.late_answers;
+        for finding in &report.verdict.findings {
+            *self.faults.entry(finding.fault).or_default() += 1;
+            self.findings.push((report.seed, finding.to_string()));
+        }
+    }
+
+    pub fn gateway_kills(&self) -> u64 {
+        self.kills_at_random + self.kills_at_points.values().sum::<u64>()
+    }
+
+    pub fn all_agent_kills(&self) -> u64 {
+        self.agent_kills.values().sum()
+    }
+
+    pub fn real_agent_kills(&self) -> u64 {
+        self.agent_kills.iter().filter(|(world, _)| world.is_real()).map(|(_, kills)| kills).sum()
+    }
+
+    pub fn all_spoken(&self) -> Spoken {
+        self.spoken.values().fold(Spoken::default(), |sum, spoken| Spoken {
+            tasks: sum.tasks + spoken.tasks,
+            asked: sum.asked + spoken.asked,
+            cuts: sum.cuts + spoken.cuts,
+            refusals: sum.refusals + spoken.refusals,
+            sent_again: sum.sent_again + spoken.sent_again,
+            subscribed: sum.subscribed + spoken.subscribed,
+            from_start: sum.from_start + spoken.from_start,
+            frames: sum.frames + spoken.frames,
+        })
+    }
+
+    /// What was not broken often enough, in words.
+    pub fn missed(&self, targets: &Targets, points: &[&'static str]) -> Vec<String> {
+        let spoken = self.all_spoken();
+        let mut missed = Vec::new();
+        for (what, got, wanted) in [
+            ("gateway kills", self.gateway_kills(), targets.gateway_kills),
+            ("kills of OpenCode", self.all_agent_kills(), targets.agent_kills),
+            ("kills of the real OpenCode", self.real_agent_kills(), targets.real_agent_kills),
+            ("cut streams", spoken.cuts, targets.cuts),
+            ("tasks that ask", spoken.asked * 100, targets.asking_of_100 * spoken.tasks),
+        ] {
+            if got < wanted {
+                missed.push(format!("{what}: {got} of {wanted}"));
+            }
+        }
+        for speaker in Speaker::ALL {
+            // Each line and binding has its share.
+            let cuts = self.spoken.get(speaker.name()).map(|spoken| spoken.cuts).unwrap_or_default();
+            if cuts * 8 < targets.cuts {
+                missed.push(format!("cut streams of {}: {cuts}", speaker.name()));
+            }
+        }
+        let unhit = points.iter().filter(|point| !self.kills_at_points.contains_key(**point));
+        missed.extend(unhit.map(|point| format!("nobody died at {point}")));
+        missed
+    }
+}
+
+fn add(sum: &mut Counts, more: Counts) {
+    sum.connections += more.connections;
+    sum.cuts += more.cuts;
+    sum.stalls += more.stalls;
+    sum.slowed += more.slowed;
+}

@@ -1,0 +1,177 @@
+//! The real OpenCode, as a process of the runner, and what it has kept.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::checker::Upstream;
+
+/// A cold start takes seconds, on a busy machine many.
+const START: Duration = Duration::from_mins(1);
+const CALL: Duration = Duration::from_secs(20);
+/// What it says when it listens, before its address.
+const LISTENS: &str = "listening on ";
+
+/// How to run the real OpenCode.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub file: PathBuf,
+    /// All of its environment: a home of its own, and a model that needs no account.
+    pub environment: BTreeMap<OsString, OsString>,
+}
+
+/// An OpenCode that runs, or that was killed.
+#[derive(Debug)]
+pub(super) struct OpenCode {
+    program: Program,
+    directory: PathBuf,
+    password: String,
+    child: Option<Child>,
+    pub(super) port: u16,
+}
+
+impl OpenCode {
+    pub(super) async fn start(program: Program, directory: &Path, password: &str) -> Result<Self, String> {
+        let (directory, password) = (directory.to_owned(), password.to_owned());
+        let mut started = Self { program, directory, password, child: None, port: 0 };
+        started.revive().await?;
+        Ok(started)
+    }
+
+    /// Starts it on any port.
+    pub(super) async fn revive(&mut self) -> Result<(), String> {
+        let mut child = Command::new(&self.program.file)
+            .args(["serve", "--hostname", "127.0.0.1", "--port", "0"])
+            .current_dir(&self.directory)
+            .env_clear()
+            .envs(&self.program.environment)
+            .env("OPENCODE_SERVER_PASSWORD", &self.password)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| format!("OpenCode cannot be started: {error}"))?;
+        let stdout = child.stdout.take().ok_or("no standard output")?;
+        self.child = Some(child);
+        let mut lines = BufReader::new(stdout).lines();
+        let port = async {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let address = line.split_once(LISTENS).map(|(_, address)| address.trim().to_owned());
+                let port = address.as_deref().and_then(|address| address.rsplit(':').next()?.parse().ok());
+                if port.is_some() {
+                    return port;
+                }
+            }
+            None
+        };
+        let port = tokio::time::timeout(START, port).await.ok().flatten();
+        self.port = port.ok_or("OpenCode did not say that it listens")?;
+        crate::gateway::keep_reading(lines);
+        Ok(())
+    }
+
+    /// Ends it, and what it runs, as a crash would.
+    pub(super) async fn kill(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        if let Some(group) = group {
+            // One that has ended by itself is as dead.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        drop(child.wait().await);
+    }
+
+    pub(super) fn api<'a>(&'a self, directory: &'a Path) -> Api<'a> {
+        Api { port: self.port, password: &self.password, directory }
+    }
+}
+
+impl Drop for OpenCode {
+    fn drop(&mut self) {
+        let group = self.child.as_ref().and_then(Child::id).and_then(|id| i32::try_from(id).ok());
+        if let Some(group) = group.and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+/// What the real OpenCode says when it is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Api<'a> {
+    pub(super) port: u16,
+    pub(super) password: &'a str,
+    pub(super) directory: &'a Path,
+}
+
+impl Api<'_> {
+    /// Everything that it has kept of prompts.
+    pub(super) async fn prompts(&self) -> Result<Vec<Upstream>, String> {
+        let http = reqwest::Client::builder().no_proxy().timeout(CALL).build();
+        let http = http.map_err(|error| error.to_string())?;
+        let mut prompts = Vec::new();
+        for session in list(self.get(&http, "/session").await?)? {
+            let id = session["id"].as_str().unwrap_or_default().to_owned();
+            let messages = list(self.get(&http, &format!("/session/{id}/message")).await?)?;
+            prompts.extend(of_session(&messages));
+        }
+        Ok(prompts)
+    }
+
+    fn get<'a>(&'a self, http: &'a reqwest::Client, path: &'a str) -> BoxFuture<'a, Result<Value, String>> {
+        Box::pin(async move {
+            let directory = self.directory.to_string_lossy().into_owned();
+            let request = http
+                .get(format!("http://127.0.0.1:{}{path}", self.port))
+                .header("x-opencode-directory", directory)
+                .basic_auth("opencode", Some(self.password));
+            let told = |error: reqwest::Error| format!("GET {path}: {error}");
+            let text = request.send().await.map_err(told)?.text().await.map_err(told)?;
+            serde_json::from_str(&text).map_err(|_| format!("GET {path} gave no JSON: {text}"))
+        })
+    }
+}
+
+/// The prompts of a session, and what came of them.
+fn of_session(messages: &[Value]) -> Vec<Upstream> {
+    let users = messages.iter().filter(|message| message["info"]["role"] == "user");
+    users
+        .map(|user| {
+            let replies = messages.iter().filter(|reply| reply["info"]["parentID"] == user["info"]["id"]);
+            let last = replies.clone().next_back().map(|reply| &reply["info"]);
+            let is_complete = last.is_some_and(|info| {
+                info["finish"].is_string()
+                    && info["finish"] != "tool-calls"
+                    && info["error"].is_null()
+                    && !info["time"]["completed"].is_null()
+            });
+            let parts = replies.flat_map(|reply| reply["parts"].as_array().into_iter().flatten());
+            let spoken = parts.filter(|part| part["type"] == "text" || part["type"] == "reasoning");
+            let words = user["parts"].as_array().into_iter().flatten().find_map(|part| part["text"].as_str());
+            Upstream {
+                session: user["info"]["sessionID"].as_str().unwrap_or_default().to_owned(),
+                words: words.unwrap_or_default().to_owned(),
+                times: 1,
+                text: spoken.filter_map(|part| part["text"].as_str()).collect(),
+                is_complete,
+                is_what_was_kept: true,
+            }
+        })
+        .collect()
+}
+
+fn list(value: Value) -> Result<Vec<Value>, String> {
+    match value {
+        Value::Array(items) => Ok(items),
+        other => Err(format!("no list: {other}")),
+    }
+}

@@ -1,0 +1,489 @@
+//! A TCP proxy that breaks connections: it cuts, stalls, slows and half-closes them. It never changes, doubles or
+//! re-orders a byte, so whatever a client misses was lost to a break, and whatever else is wrong is not the proxy's.
+//!
+//! What happens to a connection follows from the seed and the connection's number alone.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longshore_engine::Tasks;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+const BUFFER_BYTES: usize = 16 * 1024;
+
+/// How often connections break, and how. The numbers are weights: a connection meets one of these, or nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    pub nothing: u32,
+    /// Closed both ways, in the middle of an answer.
+    pub cut_answer: u32,
+    /// The same in the middle of a request.
+    pub cut_request: u32,
+    /// No byte of the answer comes for a while.
+    pub stall: u32,
+    /// The answer comes a few bytes at a time.
+    pub slow: u32,
+    /// The answer ends early as if it were complete, while requests are still taken.
+    pub half_close: u32,
+    /// After how many bytes of that direction it happens.
+    pub after: Range<usize>,
+    pub stall_for: Range<Duration>,
+}
+
+impl Plan {
+    /// Every connection lives.
+    pub fn calm() -> Self {
+        Self {
+            nothing: 1,
+            cut_answer: 0,
+            cut_request: 0,
+            stall: 0,
+            slow: 0,
+            half_close: 0,
+            after: 0..1,
+            stall_for: Duration::ZERO..Duration::from_millis(1),
+        }
+    }
+
+    /// Few connections live for long.
+    pub fn storm() -> Self {
+        Self {
+            nothing: 1,
+            cut_answer: 10,
+            cut_request: 1,
+            stall: 2,
+            slow: 2,
+            half_close: 2,
+            after: 0..6_000,
+            stall_for: Duration::from_millis(50)..Duration::from_millis(600),
+        }
+    }
+}
+
+/// What has happened so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    pub connections: u64,
+    /// Cut in the middle, with or without a reset, half-closed ones too.
+    pub cuts: u64,
+    pub stalls: u64,
+    pub slowed: u64,
+}
+
+/// Stands between a client and a server. It stops when it is dropped.
+#[derive(Debug)]
+pub struct ChaosProxy {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    tasks: Tasks,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    target: SocketAddr,
+    plan: Plan,
+    counts: Counts,
+    seed: u64,
+    /// Ends the connections that are open now.
+    open: CancellationToken,
+}
+
+/// What a connection meets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Nothing,
+    CutAnswer { after: usize, reset: bool },
+    CutRequest { after: usize, reset: bool },
+    Stall { after: usize, pause: Duration },
+    Slow,
+    HalfClose { after: usize },
+}
+
+/// How one direction of a connection came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// The sender closed it, or the receiver did.
+    Own,
+    Cut {
+        reset: bool,
+    },
+    /// Half-closed: the other direction goes on.
+    Half,
+}
+
+impl ChaosProxy {
+    /// Listens on a free port of loopback and passes everything on to `target`.
+    pub async fn start(target: SocketAddr, seed: u64) -> std::io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let state = State {
+            target,
+            plan: Plan::calm(),
+            counts: Counts::default(),
+            seed,
+            open: CancellationToken::new(),
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state) });
+        let tasks = Tasks::new();
+        let (accepting, spawning) = (Arc::clone(&shared), tasks.clone());
+        tasks.spawn("chaos proxy", async move {
+            loop {
+                let accepted = tokio::select! {
+                    accepted = listener.accept() => accepted,
+                    () = spawning.stopping().cancelled() => return,
+                };
+                let Ok((client, _)) = accepted else { continue };
+                let (target, fate, open) = accepting.next();
+                let shared = Arc::clone(&accepting);
+                spawning.spawn("chaos connection", async move {
+                    tokio::select! {
+                        () = converse(&shared, client, target, fate) => {}
+                        () = open.cancelled() => {}
+                    }
+                });
+            }
+        });
+        Ok(Self { shared, address, tasks })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// New connections go there. Those that are open stay with what they have.
+    pub fn retarget(&self, target: SocketAddr) {
+        self.shared.state().target = target;
+    }
+
+    /// What new connections meet.
+    pub fn set_plan(&self, plan: Plan) {
+        self.shared.state().plan = plan;
+    }
+
+    /// Ends every connection that is open.
+    pub fn cut_now(&self) {
+        let mut state = self.shared.state();
+        std::mem::take(&mut state.open).cancel();
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.shared.state().counts
+    }
+
+    /// How many connections are open, and the listener.
+    pub fn running(&self) -> usize {
+        self.tasks.running()
+    }
+}
+
+impl Drop for ChaosProxy {
+    fn drop(&mut self) {
+        self.cut_now();
+        self.tasks.stopping().cancel();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut self.state().counts);
+    }
+
+    /// The next connection: where it goes, what it meets, and what ends it early.
+    fn next(&self) -> (SocketAddr, Fate, CancellationToken) {
+        let mut state = self.state();
+        let number = state.counts.connections;
+        state.counts.connections += 1;
+        let fate = Fate::draw(&state.plan, state.seed, number);
+        (state.target, fate, state.open.clone())
+    }
+}
+
+impl Fate {
+    fn draw(plan: &Plan, seed: u64, number: u64) -> Self {
+        // Neighbouring seeds must not give neighbouring streams of numbers.
+        let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let after = rng.random_range(plan.after.clone());
+        let pause = rng.random_range(plan.stall_for.clone());
+        let reset = rng.random_bool(0.5);
+        let choices = [
+            (plan.nothing, Self::Nothing),
+            (plan.cut_answer, Self::CutAnswer { after, reset }),
+            (plan.cut_request, Self::CutRequest { after, reset }),
+            (plan.stall, Self::Stall { after, pause }),
+            (plan.slow, Self::Slow),
+            (plan.half_close, Self::HalfClose { after }),
+        ];
+        let whole: u32 = choices.iter().map(|(weight, _)| weight).sum();
+        let mut drawn = rng.random_range(0..whole.max(1));
+        for (weight, fate) in choices {
+            if drawn < weight {
+                return fate;
+            }
+            drawn -= weight;
+        }
+        Self::Nothing
+    }
+}
+
+async fn converse(shared: &Shared, mut client: TcpStream, target: SocketAddr, fate: Fate) {
+    // Nobody listens: the client sees its connection closed.
+    let Ok(mut server) = TcpStream::connect(target).await else { return };
+    // Small answers would wait for each other.
+    drop((client.set_nodelay(true), server.set_nodelay(true)));
+    let end = {
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        let mut up = pin!(request(shared, fate, from_client, to_server));
+        let mut down = pin!(answer(shared, fate, from_server, to_client));
+        let (mut is_up, mut is_down) = (true, true);
+        loop {
+            let (end, is_answer) = tokio::select! {
+                end = &mut up, if is_up => (end, false),
+                end = &mut down, if is_down => (end, true),
+                else => break End::Own,
+            };
+            match (end, is_answer) {
+                // Without a server there is nobody to talk to.
+                (End::Cut { .. }, _) | (End::Own, true) => break end,
+                (End::Own | End::Half, false) => is_up = false,
+                (End::Half, true) => is_down = false,
+            }
+        }
+    };
+    if end == (End::Cut { reset: true }) {
+        drop((client.set_zero_linger(), server.set_zero_linger()));
+    }
+}
+
+async fn request(shared: &Shared, fate: Fate, from: ReadHalf<'_>, to: WriteHalf<'_>) -> End {
+    match fate {
+        Fate::CutRequest { after, reset } => cut(shared, from, to, after, reset).await,
+        _ => pass(from, to, None).await,
+    }
+}
+
+async fn answer(shared: &Shared, fate: Fate, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> End {
+    match fate {
+        Fate::Nothing | Fate::CutRequest { .. } => pass(from, to, None).await,
+        Fate::CutAnswer { after, reset } => cut(shared, from, to, after, reset).await,
+        Fate::Stall { after, pause } => {
+            if !copy(&mut from, &mut to, after).await {
+                return End::Own;
+            }
+            shared.count(|counts| counts.stalls += 1);
+            tokio::time::sleep(pause).await;
+            pass(from, to, None).await
+        }
+        Fate::Slow => {
+            shared.count(|counts| counts.slowed += 1);
+            pass(from, to, Some(Duration::from_millis(2))).await
+        }
+        Fate::HalfClose { after } => {
+            if !copy(&mut from, &mut to, after).await {
+                return End::Own;
+            }
+            shared.count(|counts| counts.cuts += 1);
+            // A client that has gone is what this is about.
+            drop(to.shutdown().await);
+            End::Half
+        }
+    }
+}
+
+async fn cut(
+    shared: &Shared,
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    after: usize,
+    reset: bool,
+) -> End {
+    if !copy(&mut from, &mut to, after).await {
+        return End::Own;
+    }
+    shared.count(|counts| counts.cuts += 1);
+    End::Cut { reset }
+}
+
+/// Passes on just so many bytes. False: the connection ended before.
+async fn copy(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, mut left: usize) -> bool {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    while left > 0 {
+        let room = buffer.len().min(left);
+        let Ok(read @ 1..) = from.read(&mut buffer[..room]).await else {
+            drop(to.shutdown().await);
+            return false;
+        };
+        if to.write_all(&buffer[..read]).await.is_err() {
+            return false;
+        }
+        left -= read;
+    }
+    // Nothing is broken by a break behind the last byte.
+    matches!(from.peek(&mut buffer[..1]).await, Ok(1..))
+}
+
+/// Passes on everything; with a pace, a few bytes at a time.
+async fn pass(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, pace: Option<Duration>) -> End {
+    const FEW: usize = 7;
+    let mut buffer = vec![0; BUFFER_BYTES];
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        let step = if pace.is_some() { FEW.max(read / 16) } else { read };
+        for few in buffer[..read].chunks(step) {
+            if to.write_all(few).await.is_err() {
+                return End::Own;
+            }
+            if let Some(pace) = pace {
+                tokio::time::sleep(pace).await;
+            }
+        }
+    }
+    drop(to.shutdown().await);
+    End::Own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWER: usize = 40_000;
+
+    fn byte(at: usize) -> u8 {
+        u8::try_from(at % 251).unwrap_or_default()
+    }
+
+    /// Answers every request of 10 bytes with [`ANSWER`] bytes that tell their place.
+    async fn server(tasks: &Tasks) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let spawning = tasks.clone();
+        tasks.spawn("server", async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                spawning.spawn("connection", async move {
+                    let mut request = [0; 10];
+                    while socket.read_exact(&mut request).await.is_ok() {
+                        let answer: Vec<u8> = (0..ANSWER).map(byte).collect();
+                        if socket.write_all(&answer).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    /// What a client gets of one answer until it is whole or over.
+    async fn ask(address: SocketAddr) -> Vec<u8> {
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        let mut got = Vec::new();
+        if socket.write_all(b"0123456789").await.is_err() {
+            return got;
+        }
+        let mut buffer = [0; 4096];
+        while got.len() < ANSWER {
+            let Ok(read @ 1..) = socket.read(&mut buffer).await else { break };
+            got.extend_from_slice(&buffer[..read]);
+        }
+        got
+    }
+
+    fn check(got: &[u8]) {
+        assert!(got.iter().enumerate().all(|(at, found)| *found == byte(at)), "a byte is not in its place");
+    }
+
+    async fn with_plan(plan: Plan) -> (Vec<usize>, Counts) {
+        let tasks = Tasks::new();
+        let proxy = ChaosProxy::start(server(&tasks).await, 7).await.unwrap();
+        proxy.set_plan(plan);
+        let mut lengths = Vec::new();
+        for _ in 0..20 {
+            let got = ask(proxy.address()).await;
+            check(&got);
+            lengths.push(got.len());
+        }
+        (lengths, proxy.counts())
+    }
+
+    fn only(set: impl FnOnce(&mut Plan)) -> Plan {
+        let mut plan = Plan { nothing: 0, after: 0..ANSWER, ..Plan::calm() };
+        set(&mut plan);
+        plan
+    }
+
+    #[tokio::test]
+    async fn a_calm_connection_is_whole() {
+        let (lengths, counts) = with_plan(Plan::calm()).await;
+        assert!(lengths.iter().all(|length| *length == ANSWER));
+        assert_eq!(counts, Counts { connections: 20, ..Counts::default() });
+    }
+
+    #[tokio::test]
+    async fn cut_and_half_closed_answers_end_early_and_are_right_until_then() {
+        for plan in [only(|plan| plan.cut_answer = 1), only(|plan| plan.half_close = 1)] {
+            let (lengths, counts) = with_plan(plan).await;
+            assert!(lengths.iter().all(|length| *length < ANSWER), "{lengths:?}");
+            assert!(lengths.iter().any(|length| *length > 0), "{lengths:?}");
+            assert_eq!(counts.cuts, 20);
+        }
+    }
+
+    #[tokio::test]
+    async fn cut_requests_are_not_answered() {
+        let plan = only(|plan| (plan.cut_request, plan.after) = (1, 0..10));
+        let (lengths, counts) = with_plan(plan).await;
+        assert!(lengths.iter().all(|length| *length == 0), "{lengths:?}");
+        assert_eq!(counts.cuts, 20);
+    }
+
+    #[tokio::test]
+    async fn stalled_and_slow_answers_are_whole() {
+        let (lengths, counts) = with_plan(only(|plan| (plan.stall, plan.slow) = (1, 1))).await;
+        assert!(lengths.iter().all(|length| *length == ANSWER), "{lengths:?}");
+        assert_eq!(counts.stalls + counts.slowed, 20);
+    }
+
+    #[tokio::test]
+    async fn a_seed_tells_the_fates() {
+        let fates = |seed| (0..50).map(move |number| Fate::draw(&Plan::storm(), seed, number));
+        assert!(fates(1).eq(fates(1)));
+        assert!(!fates(1).eq(fates(2)));
+    }
+
+    #[tokio::test]
+    async fn it_follows_its_target_and_cuts_at_once() {
+        let tasks = Tasks::new();
+        let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
+        let proxy = ChaosProxy::start(nobody, 1).await.unwrap();
+        assert_eq!(ask(proxy.address()).await.len(), 0);
+        proxy.retarget(server(&tasks).await);
+        let mut open = TcpStream::connect(proxy.address()).await.unwrap();
+        open.write_all(b"0123456789").await.unwrap();
+        let mut whole = vec![0; ANSWER];
+        open.read_exact(&mut whole).await.unwrap();
+        check(&whole);
+        proxy.cut_now();
+        assert!(!matches!(open.read(&mut [0; 1]).await, Ok(1..)));
+        assert_eq!(ask(proxy.address()).await.len(), ANSWER);
+    }
+}

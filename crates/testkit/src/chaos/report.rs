@@ -1,0 +1,153 @@
+//! A campaign in words: `docs/reliability.md`.
+
+use std::fmt::Write;
+
+use super::campaign::{Targets, Totals};
+use super::checker::Fault;
+
+/// What the runner knows besides the numbers.
+#[derive(Clone, Debug)]
+pub struct Circumstances {
+    pub date: String,
+    pub commit: String,
+    pub cores: usize,
+}
+
+/// The report of a campaign, as Markdown.
+pub fn write(totals: &Totals, targets: &Targets, around: &Circumstances, missed: &[String]) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = sections(&mut text, totals, targets, around, missed);
+    text
+}
+
+fn sections(
+    out: &mut String,
+    totals: &Totals,
+    targets: &Targets,
+    around: &Circumstances,
+    missed: &[String],
+) -> std::fmt::Result {
+    let spoken = totals.all_spoken();
+    writeln!(
+        out,
+        "# Reliability: the last campaign\n\n\
+         `make chaos` wrote this. It kills the gateway with SIGKILL at random moments and at named places in its code, kills \
+         OpenCode under it, and cuts, stalls, slows and half-closes the connections on both sides of it, while clients of \
+         both lines and both bindings send messages, answer asks and come back after every break. Then it holds what each \
+         client saw, frame by frame, against the whole log read in one piece, against the stored task, and against what \
+         OpenCode itself knows of the prompt.\n"
+    )?;
+    writeln!(out, "| | |\n| --- | --- |")?;
+    writeln!(out, "| Date | {} |", around.date)?;
+    writeln!(out, "| Commit | {} |", around.commit)?;
+    writeln!(out, "| Machine | {} cores |", around.cores)?;
+    writeln!(out, "| Duration | {} min {} s |", totals.took.as_secs() / 60, totals.took.as_secs() % 60)?;
+    writeln!(out, "| Rounds | {} |", totals.rounds.values().map(Vec::len).sum::<usize>())?;
+    writeln!(out, "| Tasks | {} |", spoken.tasks)?;
+    writeln!(out, "| Frames compared | {} |", spoken.frames)?;
+
+    writeln!(out, "\n## What was lost\n\n| Fault | Found |\n| --- | ---: |")?;
+    for fault in Fault::ALL {
+        writeln!(out, "| {} | {} |", fault.name(), totals.faults.get(&fault).copied().unwrap_or_default())?;
+    }
+    writeln!(
+        out,
+        "\nCounted apart: {} tasks whose killed OpenCode had written text that it kept nowhere before anyone had it. Each says \
+         so in its reason, and in its metadata as `longshore.lost`.\n",
+        totals.forgotten
+    )?;
+    writeln!(
+        out,
+        "{} answers by plain message came when OpenCode had died and nothing was asked any more. A message on a task that \
+         works is one more word to the agent, and so were they.\n",
+        totals.late_answers
+    )?;
+    for (seed, finding) in &totals.findings {
+        writeln!(out, "- seed {seed}: {}", shortened(finding))?;
+    }
+    for miss in missed {
+        writeln!(out, "- not broken often enough: {miss}")?;
+    }
+
+    writeln!(out, "## What was broken\n\n| Break | Times | At least |\n| --- | ---: | ---: |")?;
+    writeln!(out, "| Gateway killed (SIGKILL) | {} | {} |", totals.gateway_kills(), targets.gateway_kills)?;
+    writeln!(out, "| OpenCode killed | {} | {} |", totals.all_agent_kills(), targets.agent_kills)?;
+    writeln!(
+        out,
+        "| of these the real one | {} | {} |",
+        totals.real_agent_kills(),
+        targets.real_agent_kills
+    )?;
+    writeln!(out, "| Streams of clients cut | {} | {} |", spoken.cuts, targets.cuts)?;
+    let fifth = spoken.tasks * targets.asking_of_100 / 100;
+    writeln!(out, "| Tasks that asked | {} | {fifth} |", spoken.asked)?;
+    for (side, counts) in
+        [("clients and gateway", totals.client_side), ("gateway and OpenCode", totals.agent_side)]
+    {
+        writeln!(out, "| Connections between {side} | {} | |", counts.connections)?;
+        writeln!(out, "| of these cut or half-closed by the proxy | {} | |", counts.cuts)?;
+        writeln!(out, "| of these stalled | {} | |", counts.stalls)?;
+        writeln!(out, "| of these slowed | {} | |", counts.slowed)?;
+    }
+
+    writeln!(out, "\n## Where the gateway died\n\n| Place | Times |\n| --- | ---: |")?;
+    writeln!(out, "| anywhere, at a random moment | {} |", totals.kills_at_random)?;
+    for (point, count) in &totals.kills_at_points {
+        writeln!(out, "| `{point}` | {count} |")?;
+    }
+
+    writeln!(
+        out,
+        "\n## Lines and bindings\n\n\
+         | Client | Tasks | Asked | Streams cut | Came back by the same send | by a subscription | from the start | Frames |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    )?;
+    for (name, spoken) in &totals.spoken {
+        writeln!(
+            out,
+            "| {name} | {} | {} | {} | {} | {} | {} | {} |",
+            spoken.tasks,
+            spoken.asked,
+            spoken.cuts,
+            spoken.sent_again,
+            spoken.subscribed,
+            spoken.from_start,
+            spoken.frames
+        )?;
+    }
+
+    writeln!(out, "\n## How the tasks ended\n\n| State | Tasks |\n| --- | ---: |")?;
+    for (state, count) in &totals.outcomes {
+        writeln!(out, "| {state} | {count} |")?;
+    }
+    writeln!(
+        out,
+        "\nA task fails when its OpenCode was killed in the middle of the turn, or when the gateway died at the moment of the \
+         prompt and nobody can know whether it arrived: a prompt is never sent twice.\n"
+    )?;
+
+    writeln!(out, "## Seeds\n\n| World | OpenCode killed | Seeds |\n| --- | ---: | --- |")?;
+    for (world, seeds) in &totals.rounds {
+        let kills = totals.agent_kills.get(world).copied().unwrap_or_default();
+        let seeds: Vec<String> = seeds.iter().map(ToString::to_string).collect();
+        writeln!(out, "| {} | {kills} | {} |", world.name(), seeds.join(", "))?;
+    }
+    writeln!(
+        out,
+        "\nA round again: `make chaos ARGS='--world fake --round 17'`. A seed decides what is \
+         sent, what is broken, after how many bytes and milliseconds, and which way each client comes back. It does not decide \
+         how real processes run beside each other, so a round that is played again breaks in the same places, but not at the \
+         same instructions. The deterministic simulation (`make seed`) does that for the engine."
+    )
+}
+
+/// Enough to know what it is; the evidence has the rest.
+fn shortened(finding: &str) -> String {
+    const SHOWN: usize = 300;
+    let one_line = finding.replace(['\n', '|'], " ");
+    match one_line.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &one_line[..end]),
+        None => one_line,
+    }
+}

@@ -1,0 +1,61 @@
+//! What the agent does when it is told these words: a turn that follows from them alone.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng};
+
+use crate::fake_opencode::{Tool, Turn};
+
+/// Words that end so make the agent ask.
+const ASKS: &str = " and ask";
+
+/// What is said to the fake.
+pub(super) fn words(id: &str, asks: bool) -> String {
+    format!("errand {id}{}", if asks { ASKS } else { "" })
+}
+
+/// The same to the real one with the demo model, whose directives stand in the prompt.
+pub(super) fn directives(id: &str, asks: bool, rng: &mut StdRng) -> String {
+    let (pieces, delay) = (rng.random_range(20..60), rng.random_range(15..50));
+    let text = format!("scn:text n={pieces} delay={delay} size=9");
+    let asking = if asks { format!("scn:bash cmd=\"touch {id}\" ") } else { String::new() };
+    format!("errand {id} {asking}{text}")
+}
+
+/// A turn of the fake: thoughts, words, calls and asks, at the pace of a model.
+pub(super) fn turn(words: &str) -> Turn {
+    let mut rng = StdRng::seed_from_u64(digest(words));
+    let asks = words.ends_with(ASKS);
+    let mut turn = Turn::new();
+    if rng.random_bool(0.3) {
+        turn = block(turn, "reasoning", words, &mut rng);
+    }
+    let blocks = rng.random_range(1..4);
+    for number in 0..blocks {
+        turn = block(turn, "text", words, &mut rng);
+        let is_last = number + 1 == blocks;
+        if asks && number == 0 {
+            turn = turn.guarded_tool(Tool::bash("make harbour", "done\n"));
+        } else if !is_last && rng.random_bool(0.6) {
+            turn = turn.tool(Tool::bash("ls", "README.md\n"));
+        }
+    }
+    if asks { block(turn, "text", words, &mut rng) } else { turn }
+}
+
+/// A text that says where each of its pieces belongs, so that none can be missed or doubled unseen.
+fn block(turn: Turn, kind: &'static str, words: &str, rng: &mut StdRng) -> Turn {
+    let (pieces, pace) = (rng.random_range(3..30), Duration::from_millis(rng.random_range(5..60)));
+    let part: u16 = rng.random();
+    let pieces_of: Vec<String> =
+        (0..pieces).map(|piece| format!("[{part:04x} {piece} of {words}] ")).collect();
+    turn.paced(kind, &pieces_of.concat(), pieces, pace)
+}
+
+/// FNV-1a: the same for the same words, everywhere and always.
+fn digest(words: &str) -> u64 {
+    words.bytes().fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
+        (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

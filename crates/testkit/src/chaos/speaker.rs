@@ -1,0 +1,199 @@
+//! The four ways to speak A2A, as far as a client in a storm needs them. Frames stay the JSON that came.
+
+use longshore_model::{PartContent, Task, TaskState};
+use longshore_wire::extension::Extension;
+use longshore_wire::surface::{Line, OPERATIONS};
+use longshore_wire::v1::decode::StreamEvent;
+use longshore_wire::v1::method::Method;
+use longshore_wire::v03::Dialect;
+use longshore_wire::{v1, v03};
+use serde_json::{Value, json};
+
+/// A line and a binding.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Speaker {
+    pub line: Line,
+    pub dialect: Dialect,
+}
+
+/// A request in the spelling of one speaker.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Spelled {
+    pub(super) verb: &'static str,
+    pub(super) path: String,
+    pub(super) body: Option<Value>,
+}
+
+/// How an ask is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Answering {
+    /// A plain message on the task. Streams of 1.0 close at the ask.
+    ByMessage,
+    /// The method of the extension. Streams stay open.
+    ByCall,
+}
+
+impl Speaker {
+    pub const ALL: [Self; 4] = [
+        Self { line: Line::V1, dialect: Dialect::Rpc },
+        Self { line: Line::V1, dialect: Dialect::Rest },
+        Self { line: Line::V03, dialect: Dialect::Rpc },
+        Self { line: Line::V03, dialect: Dialect::Rest },
+    ];
+
+    pub fn name(self) -> &'static str {
+        match (self.line, self.dialect) {
+            (Line::V1, Dialect::Rpc) => "1.0 JSON-RPC",
+            (Line::V1, Dialect::Rest) => "1.0 REST",
+            (Line::V03, Dialect::Rpc) => "0.3 JSON-RPC",
+            (Line::V03, Dialect::Rest) => "0.3 REST",
+        }
+    }
+
+    /// The headers that say which line is spoken, and what the client knows besides.
+    pub(super) fn headers(self, answering: Answering) -> Vec<(&'static str, String)> {
+        let mut headers = vec![("a2a-version", self.line.version().to_owned())];
+        if self.line == Line::V1 {
+            let mut extensions = vec![Extension::StreamHints.uri()];
+            if answering == Answering::ByCall {
+                extensions.push(Extension::InteractiveInterrupt.uri());
+            }
+            headers.push(("a2a-extensions", extensions.join(", ")));
+        }
+        headers
+    }
+
+    /// `task` and `context`: where the message belongs, if it says so.
+    pub(super) fn message(self, id: &str, text: &str, task: Option<&str>, context: Option<&str>) -> Value {
+        let mut message = match (self.line, self.dialect) {
+            (Line::V1, _) => json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]}),
+            (Line::V03, Dialect::Rpc) => json!({
+                "kind": "message", "messageId": id, "role": "user", "parts": [{"kind": "text", "text": text}],
+            }),
+            (Line::V03, Dialect::Rest) => {
+                json!({"messageId": id, "role": "ROLE_USER", "content": [{"text": text}]})
+            }
+        };
+        for (key, value) in [("taskId", task), ("contextId", context)] {
+            if let Some(value) = value {
+                message[key] = value.into();
+            }
+        }
+        message
+    }
+
+    pub(super) fn stream(self, message: &Value) -> Spelled {
+        self.spelled(Method::SendStreamingMessage, "", &json!({"message": message}))
+    }
+
+    /// A send that does not wait for the task.
+    pub(super) fn send(self, message: &Value) -> Spelled {
+        let configuration = match self.line {
+            Line::V1 => json!({"returnImmediately": true}),
+            Line::V03 => json!({"blocking": false}),
+        };
+        self.spelled(Method::SendMessage, "", &json!({"message": message, "configuration": configuration}))
+    }
+
+    pub(super) fn subscribe(self, task: &str) -> Spelled {
+        self.spelled(Method::SubscribeToTask, task, &json!({"id": task}))
+    }
+
+    pub(super) fn get(self, task: &str) -> Spelled {
+        self.spelled(Method::GetTask, task, &json!({"id": task}))
+    }
+
+    /// Answers a permission with `once`. The extension has methods of JSON-RPC only, for every speaker.
+    pub(super) fn reply(request: &str) -> Spelled {
+        let params = json!({"request_id": request, "reply": "once"});
+        rpc("a2a.interrupt.permission.reply", &params)
+    }
+
+    fn spelled(self, method: Method, task: &str, params: &Value) -> Spelled {
+        let operation = OPERATIONS.iter().find(|operation| operation.method == method);
+        let operation = operation.expect("the table has every method");
+        if self.dialect == Dialect::Rpc {
+            return rpc(operation.jsonrpc(self.line), params);
+        }
+        let endpoint = operation.rest(self.line)[0];
+        let verb = endpoint.verb.as_str();
+        let body = (verb == "POST").then(|| params.clone());
+        Spelled { verb, path: endpoint.path.replace("{id}", task), body }
+    }
+
+    /// What a frame or an answer says, out of its envelope. `Err`: an error, with its reason.
+    pub(super) fn opened(self, body: &Value) -> Result<Value, String> {
+        let reason = match (self.line, self.dialect) {
+            (Line::V1, Dialect::Rpc) => body.pointer("/error/data/0/reason"),
+            (Line::V1, Dialect::Rest) => body.pointer("/error/details/0/reason"),
+            (Line::V03, Dialect::Rpc) => body.pointer("/error/data/type"),
+            (Line::V03, Dialect::Rest) => body.get("type"),
+        };
+        if let Some(reason) = reason.and_then(Value::as_str) {
+            return Err(reason.to_owned());
+        }
+        match (self.dialect, body.get("result")) {
+            (Dialect::Rpc, Some(result)) => Ok(result.clone()),
+            (Dialect::Rest, _) if body.get("error").is_none() => Ok(body.clone()),
+            _ => Err("an error without a reason".to_owned()),
+        }
+    }
+
+    pub(super) fn event(self, json: &Value) -> Result<StreamEvent, String> {
+        let text = json.to_string();
+        let event = match self.line {
+            Line::V1 => v1::decode::stream_event(&text),
+            Line::V03 => v03::decode::stream_event(self.dialect, &text),
+        };
+        event.map_err(|error| format!("{error:?}: {text}"))
+    }
+
+    pub(super) fn task(self, json: &Value) -> Result<Task, String> {
+        let text = json.to_string();
+        let task = match self.line {
+            Line::V1 => v1::decode::task(&text),
+            Line::V03 => v03::decode::task(self.dialect, &text),
+        };
+        task.map_err(|error| format!("{error:?}: {text}"))
+    }
+
+    /// The task that the frames make. `Err`: a frame that no client can place.
+    pub(super) fn folded<'a>(self, frames: impl IntoIterator<Item = &'a Value>) -> Result<Task, String> {
+        let mut known: Option<Task> = None;
+        for json in frames {
+            match (self.event(json)?, &mut known) {
+                (StreamEvent::Task(task), known) => *known = Some(task),
+                (event, Some(task)) => {
+                    let event = event.into_event().ok_or_else(|| format!("no event of a log: {json}"))?;
+                    task.apply(&event);
+                }
+                (_, None) => return Err(format!("a frame before any task: {json}")),
+            }
+        }
+        known.ok_or_else(|| "no frames".to_owned())
+    }
+}
+
+fn rpc(method: &str, params: &Value) -> Spelled {
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    Spelled { verb: "POST", path: "/".to_owned(), body: Some(body) }
+}
+
+/// The state that a frame tells, if it tells one.
+pub(super) fn state(event: &StreamEvent) -> Option<TaskState> {
+    match event {
+        StreamEvent::Task(task) => Some(task.status.state),
+        StreamEvent::Status { update, .. } => Some(update.status.state),
+        StreamEvent::Message(_) | StreamEvent::Artifact { .. } => None,
+    }
+}
+
+/// What the agent has written in all, thoughts and words, in order.
+pub(super) fn text(task: &Task) -> String {
+    let parts = task.artifacts.iter().flat_map(|artifact| &artifact.parts);
+    let texts = parts.filter_map(|part| match &part.content {
+        PartContent::Text(text) => Some(text.as_str()),
+        PartContent::Raw(_) | PartContent::Url(_) | PartContent::Data(_) => None,
+    });
+    texts.collect()
+}

@@ -1,0 +1,99 @@
+//! What became of each prompt, as OpenCode itself knows it: the measure of what a gateway tells.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::world::text;
+
+/// How a turn came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It has not.
+    Runs,
+    Ended,
+    Aborted,
+    /// OpenCode was killed.
+    Killed,
+}
+
+/// A prompt that arrived.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prompted {
+    pub session: String,
+    /// The id of its message.
+    pub message: String,
+    /// Its first text.
+    pub words: String,
+    /// How often it arrived.
+    pub times: usize,
+    /// Everything that was streamed for it, thoughts and words, in order.
+    pub text: String,
+    /// The last message of the reply is stored, complete.
+    pub is_complete: bool,
+    pub fate: Fate,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Truth {
+    prompts: Vec<Prompted>,
+    /// The prompt of each reply.
+    parents: HashMap<String, String>,
+}
+
+impl Truth {
+    pub(super) fn prompted(&mut self, session: &str, message: &str, parts: &[Value]) {
+        if let Some(known) = self.find(message) {
+            known.times += 1;
+            return;
+        }
+        let words = parts.iter().find_map(|part| part["text"].as_str()).unwrap_or_default();
+        self.prompts.push(Prompted {
+            session: session.to_owned(),
+            message: message.to_owned(),
+            words: words.to_owned(),
+            times: 1,
+            text: String::new(),
+            is_complete: false,
+            fate: Fate::Runs,
+        });
+    }
+
+    /// Takes in an event that goes out now.
+    pub(super) fn note(&mut self, event: &Value) {
+        let properties = &event["properties"];
+        match event["type"].as_str().unwrap_or_default() {
+            "message.updated" if properties["info"]["role"] == "assistant" => {
+                let info = &properties["info"];
+                let parent = text(info, "parentID").to_owned();
+                if let Some(prompt) = self.find(&parent) {
+                    let is_last = info["finish"].is_string() && info["finish"] != "tool-calls";
+                    prompt.is_complete = is_last && !info["time"]["completed"].is_null();
+                }
+                self.parents.insert(text(info, "id").to_owned(), parent);
+            }
+            "message.part.delta" => {
+                let parent = self.parents.get(text(properties, "messageID")).cloned().unwrap_or_default();
+                if let Some(prompt) = self.find(&parent) {
+                    prompt.text.push_str(text(properties, "delta"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn ended(&mut self, message: &str, fate: Fate) {
+        if let Some(prompt) = self.find(message) {
+            prompt.fate = fate;
+        }
+    }
+
+    pub(super) fn told(&self) -> Vec<Prompted> {
+        self.prompts.clone()
+    }
+
+    fn find(&mut self, message: &str) -> Option<&mut Prompted> {
+        // The newest are asked for most.
+        self.prompts.iter_mut().rev().find(|prompt| prompt.message == message)
+    }
+}

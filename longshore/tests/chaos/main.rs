@@ -1,0 +1,58 @@
+//! The short form of the campaign: seeded storms over the real program and a fake OpenCode. `make chaos` is the long one.
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use longshore_engine::fail_point;
+use longshore_testkit::chaos::World;
+use longshore_testkit::chaos::round::{self, Plan, Report};
+
+const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
+
+async fn played(plan: Plan) -> Report {
+    let world = World::with_fake(Path::new(LONGSHORE), plan.seed).await.expect("a world can be made");
+    let report = round::play(&plan, world).await;
+    let report = report.unwrap_or_else(|problem| panic!("seed {}: {problem}", plan.seed));
+    if let Some(evidence) = &report.evidence {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chaos-{}.txt", plan.seed));
+        std::fs::write(file, evidence).expect("the target directory can be written to");
+    }
+    report
+}
+
+fn check(reports: &[Report]) {
+    let told = |report: &Report| {
+        let findings: Vec<String> = report.verdict.findings.iter().map(ToString::to_string).collect();
+        (!findings.is_empty()).then_some((report.seed, findings))
+    };
+    let findings: Vec<(u64, Vec<String>)> = reports.iter().filter_map(told).collect();
+    assert!(findings.is_empty(), "by seed: {findings:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_over_everything_loses_nothing() {
+    let plans = [5, 6].map(|seed| Plan::storm(seed, Duration::from_secs(12)));
+    let reports = join_all(plans.map(played)).await;
+    check(&reports);
+    let sum = |count: fn(&Report) -> u64| reports.iter().map(count).sum::<u64>();
+    let cuts = |report: &Report| report.records.iter().map(|record| record.cuts).sum();
+    let asked = |report: &Report| report.records.iter().filter(|record| record.asked > 0).count() as u64;
+    let completed = |report: &Report| report.verdict.outcomes.get("completed").copied().unwrap_or_default();
+    // A storm that breaks little proves little.
+    assert!(sum(|report| report.gateway.all()) >= 30, "gateway kills");
+    assert!(sum(|report| report.agent_kills) >= 4, "kills of OpenCode");
+    assert!(sum(cuts) >= 150, "cut streams: {}", sum(cuts));
+    assert!(sum(asked) >= 5, "turns that ask: {}", sum(asked));
+    assert!(sum(completed) >= 10, "completed tasks: {}", sum(completed));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_death_at_any_fail_point_loses_nothing() {
+    let plans = fail_point::POINTS.iter().zip(100..).map(|(point, seed)| Plan::at_point(seed, point));
+    let reports = join_all(plans.map(played)).await;
+    check(&reports);
+    for (report, point) in reports.iter().zip(fail_point::POINTS) {
+        assert!(report.gateway.at_points.contains_key(point), "nobody died at {point}");
+    }
+}
