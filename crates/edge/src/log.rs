@@ -183,7 +183,7 @@ mod tests {
     /// A reader of 0.3 that comes back in the middle.
     async fn resumed(engine: &Engine, caller: &Principal, task: &TaskId) -> Log {
         let head = engine.get(caller, task).await.unwrap().seq;
-        let subscription = engine.subscribe(caller, task, Some(head)).await.unwrap();
+        let subscription = engine.subscribe(caller, task, Some(head.into())).await.unwrap();
         let (engine, shape) = (engine.clone(), Shape::rest(Line::V03));
         Log::new(engine, caller.clone(), subscription.reader, &subscription.opening, shape, View::default())
     }
