@@ -27,6 +27,10 @@ REAL := binary(/^(e2e|interop)/)
 TEST_FILES = $(wildcard crates/*/tests/*.rs longshore/tests/*.rs)
 TEST_DIRECTORIES = $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs longshore/tests/*/main.rs))
 UNREAL = $(filter-out e2e% interop%,$(sort $(basename $(notdir $(TEST_FILES))) $(notdir $(TEST_DIRECTORIES))))
+# The documents whose examples are played are not part of the checkout: where they are not beside it, that is said.
+HAS_SEEDS := $(wildcard ../shared/seeds)
+NO_SEEDS := $(if $(HAS_SEEDS),,--skip seeds::)
+ALL := $(if $(HAS_SEEDS),all(),not test(/^seeds::/))
 HAS_NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
 # OpenCode finds its `rg`, and the tests find OpenCode, on the PATH.
@@ -81,11 +85,11 @@ doc-test:
 
 .PHONY: rust-test
 rust-test: opencode ## Run every Rust test: unit, property, replay, end-to-end with the real OpenCode.
-	$(call say,Rust tests)
+	$(call say,Rust tests$(if $(HAS_SEEDS),, without the examples of the seeds which are not in ../shared/seeds))
 ifeq ($(HAS_NEXTEST),yes)
-	cargo nextest run --workspace --locked
+	cargo nextest run --workspace --locked -E '$(ALL)'
 else
-	cargo test --workspace --locked --lib --bins --tests -- --test-threads=2
+	cargo test --workspace --locked --lib --bins --tests -- --test-threads=2 $(NO_SEEDS)
 endif
 
 .PHONY: unit
@@ -108,9 +112,9 @@ seed: ## Play SEED=number of the simulation again, and SEEDS=count from there on
 e2e: opencode ## Run the end-to-end tests with the real OpenCode.
 	$(call say,End-to-end tests with the real OpenCode)
 ifeq ($(HAS_NEXTEST),yes)
-	cargo nextest run --workspace --locked -E '$(REAL)'
+	cargo nextest run --workspace --locked -E '$(REAL) and $(ALL)'
 else
-	cargo test --workspace --locked --test 'e2e*' --test 'interop*' -- --test-threads=2
+	cargo test --workspace --locked --test 'e2e*' --test 'interop*' -- --test-threads=2 $(NO_SEEDS)
 endif
 
 .PHONY: chaos
@@ -123,6 +127,7 @@ chaos: opencode ## Kill and cut everything for up to half an hour, check that no
 
 .PHONY: openapi
 openapi: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore
+openapi: export HYPOTHESIS_STORAGE_DIRECTORY := $(TOOLS)/hypothesis
 openapi: python ## Validate the OpenAPI document, and look for answers outside of it with generated requests.
 	cargo test --workspace --locked --no-run --quiet
 	$(call say,The OpenAPI document and requests that are generated from it)

@@ -185,6 +185,7 @@ def test_nor_do_strangers(default, tmp_path):
     told = document(default)
     seen = generator.run(tmp_path, generator.Run(told, default.url, **generator.BRIEF))
     public = set(document(default, is_caller=False)['paths']) | {'/openapi.json'}
+    assert seen
     for answer in seen:
         is_public = answer['operation'].split(' ')[1] in public
         assert is_public or answer['status'] == 401, answer

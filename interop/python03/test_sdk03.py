@@ -40,6 +40,23 @@ def texts(task):
     return [text_of(artifact.parts) for artifact in task.artifacts or []]
 
 
+def blocks(task):
+    """What the agent did, as pairs of what a part says that it is and what is in it. Parts that go on with each other are
+    one, and of the states of a tool call the last counts. A part that says nothing is of the answer."""
+    found = []
+    for part in (part.root for artifact in task.artifacts or [] for part in artifact.parts):
+        kind = (part.metadata or {}).get('shared', {}).get('stream', {}).get('block_type', 'text')
+        if part.kind == 'data':
+            call = part.data['call_id']
+            found = [(before, said) for before, said in found if isinstance(said, str) or said['call_id'] != call]
+            found.append((kind, part.data))
+        elif found and found[-1][0] == kind and isinstance(found[-1][1], str):
+            found[-1] = (kind, found[-1][1] + part.text)
+        else:
+            found.append((kind, part.text))
+    return found
+
+
 async def send(client, message):
     """The task of a send that is answered at once or in the end."""
     [(task, update)] = [event async for event in client.send_message(message)]
@@ -107,6 +124,9 @@ async def test_a_stream_folds_into_the_task(connect):
     stored = await client.get_task(TaskQueryParams(id=task.id))
     assert texts(stored) == ['Thought 1 of 2. Thought 2 of 2. thought through']
     assert (texts(task), task.status.state) == (texts(stored), stored.status.state)
+    # What was thought is told from what was said.
+    assert blocks(stored) == [('reasoning', 'Thought 1 of 2. Thought 2 of 2. '), ('text', 'thought through')]
+    assert blocks(task) == blocks(stored)
     # Clients of 0.3 look for the answer in the status of the task. The stream has told it.
     assert text_of(stored.status.message.parts) == 'thought through'
     statuses = [update for update in updates if isinstance(update, TaskStatusUpdateEvent)]
@@ -122,12 +142,14 @@ async def test_a_tool_call_is_a_data_part(connect):
     parts = [part.root for artifact in stored.artifacts for part in artifact.parts]
     [call] = [part.data for part in parts if part.kind == 'data']
     assert (call['tool'], call['status'], call['output']) == ('bash', 'completed', 'aboard\n')
+    assert ('tool_call', call) in blocks(stored)
+    assert blocks(task) == blocks(stored)
 
 
 @pytest.mark.parametrize('media_type', ['application/octet-stream', None])
 async def test_the_bytes_of_a_file_arrive_as_they_are(connect, http, card, media_type):
-    # Over REST the SDK encodes them twice.
-    for content in [bytes(range(256)), bytes([255, 0, 129])]:
+    # Over REST the SDK encodes them twice. So few that they need no padding could be a word.
+    for content in [bytes(range(256)), bytes([255, 0, 129, 7])]:
         file = FileWithBytes(bytes=base64.b64encode(content).decode(), mime_type=media_type, name='a.bin')
         message = ask('scn:text n=1')
         message.parts.append(Part(root=FilePart(file=file)))

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use longshore_engine::{Engine, Form, LogEntry, Opening, TaskReader};
-use longshore_model::{Principal, Result, Seq, Task};
+use longshore_model::{Principal, Result, Seq, Task, TaskEvent, TaskStatus};
 use longshore_wire::v1::encode::{self, Gap, View};
-use longshore_wire::v03::encode::{Step, Stream};
+use longshore_wire::v03::encode::{Recalled, Step, Stream};
 
 use crate::line::Line;
 use crate::shape::Shape;
@@ -25,8 +25,9 @@ pub(crate) struct Log {
     view: View,
     /// What a reader of the 0.3 line has been told.
     told: Option<Stream>,
-    /// The task as the events so far make it, from the first one on that cannot be told without. Kept, so that the log is
-    /// read from its start no more than once.
+    /// What the events so far make of the task, from the first one on for which the whole artifact has to be told. Kept, so
+    /// that the log is not read from its start for each of these. Without what was sent, which may be large: there may be
+    /// many readers.
     folded: Option<Task>,
     /// Events up to here are part of a snapshot that the reader got.
     known: Seq,
@@ -95,10 +96,16 @@ impl Log {
                     self.folded = self.engine.task_before(&self.caller, task, entry.seq).await?;
                 }
                 let Some(folded) = &mut self.folded else { return self.anew(entry.seq).await };
-                return Ok(Event { id: entry.id(), json: told.recall(folded, entry), standing });
+                let Recalled { frame, is_retold } = told.recall(folded, entry);
+                if !is_retold {
+                    // It was only to find the reader's place, and most readers never need it again.
+                    self.folded = None;
+                }
+                return Ok(Event { id: entry.id(), json: frame, standing });
             }
         };
-        if let Some(folded) = &mut self.folded {
+        // A status brings nothing that is looked at, but perhaps one more message.
+        if let (Some(folded), TaskEvent::Artifact(_)) = (&mut self.folded, &entry.event) {
             folded.apply(&entry.event);
         }
         Ok(Event { id: entry.id(), json, standing })
@@ -114,7 +121,8 @@ impl Log {
         self.known = now.seq;
         let json = self.shape.snapshot(&now.task, self.view, Some(gap));
         let standing = Standing::of(now.task.status.state);
-        self.folded = Some(now.task);
+        let status = TaskStatus { message: None, ..now.task.status };
+        self.folded = Some(Task { status, history: Vec::new(), ..now.task });
         Ok(Event { id, json: Some(json), standing: Some(standing) })
     }
 }
@@ -141,6 +149,13 @@ impl Source for Log {
 
 #[cfg(test)]
 mod tests {
+    use longshore_engine::port::SystemClock;
+    use longshore_engine::{EngineConfig, EngineParts, Tasks};
+    use longshore_model::{
+        AgentEvent, Message, MessageId, Part, Role, SendConfig, SendMessage, TaskId, Wishes,
+    };
+    use longshore_testkit::faulty_store::FaultyStore;
+    use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn, text_block};
     use longshore_wire::v03::encode::FORMS;
 
     use super::*;
@@ -149,5 +164,85 @@ mod tests {
     fn every_form_of_a_frame_is_kept() {
         assert_eq!(FORMS.start, encode::HIDDEN + 1, "the lines share no form");
         assert_eq!(usize::from(FORMS.end), LogEntry::KEPT_FORMS);
+    }
+
+    const UPLOAD: usize = 1 << 20;
+
+    fn upload(id: &str, task: Option<&TaskId>) -> SendMessage {
+        let message =
+            Message::new(MessageId::parse(id).unwrap(), Role::User, vec![Part::text("x".repeat(UPLOAD))]);
+        SendMessage {
+            message: Message { task_id: task.cloned(), ..message },
+            config: SendConfig::default(),
+            metadata: None,
+            wishes: Wishes::default(),
+            may_claim: false,
+        }
+    }
+
+    /// A reader of 0.3 that comes back in the middle.
+    async fn resumed(engine: &Engine, caller: &Principal, task: &TaskId) -> Log {
+        let head = engine.get(caller, task).await.unwrap().seq;
+        let subscription = engine.subscribe(caller, task, Some(head.into())).await.unwrap();
+        let (engine, shape) = (engine.clone(), Shape::rest(Line::V03));
+        Log::new(engine, caller.clone(), subscription.reader, &subscription.opening, shape, View::default())
+    }
+
+    /// Reads until a frame says this.
+    async fn until(log: &mut Log, said: &str) {
+        loop {
+            let events = log.next().await.unwrap().expect("the task goes on");
+            let frames = events.iter().filter_map(|event| event.json.as_ref());
+            if frames.into_iter().any(|json| String::from_utf8_lossy(json).contains(said)) {
+                return;
+            }
+        }
+    }
+
+    async fn replace(turn: &StartedTurn, text: &str) {
+        turn.report(AgentEvent::TextReplaced { block: text_block("a"), text: text.to_owned() }).await;
+    }
+
+    /// How much of the task a reader keeps, if any.
+    fn kept(log: &Log) -> Option<usize> {
+        log.folded.as_ref().map(|task| serde_json::to_vec(task).unwrap().len())
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_comes_back_keeps_nothing_of_what_was_sent() {
+        let (agent, mut turns) = ScriptedAgent::manual();
+        let store = FaultyStore::over(longshore_store::memory());
+        let engine = Engine::new(EngineParts {
+            store: store.clone(),
+            agent,
+            clock: Arc::new(SystemClock),
+            tasks: Tasks::new(),
+            config: EngineConfig::default(),
+        });
+        let ada = Principal::new("ada");
+        let task = engine.send(&ada, upload("m1", None)).await.unwrap().task;
+        let mut turn = turns.recv().await.unwrap();
+        let is_small = |log: &Log| kept(log).is_some_and(|size| size < UPLOAD / 100);
+
+        let mut log = resumed(&engine, &ada, &task).await;
+        turn.say("a", "One.").await;
+        until(&mut log, "One.").await;
+        assert_eq!(kept(&log), None, "the next events need no task");
+        turn.say("b", "Two.").await;
+        replace(&turn, "Three.").await;
+        until(&mut log, "Three.").await;
+        assert!(is_small(&log), "{:?}", kept(&log));
+        // What is sent while the task works is not kept either.
+        let (sent, _) = tokio::join!(engine.send(&ada, upload("m2", Some(&task))), turn.joined());
+        sent.unwrap();
+        replace(&turn, "Four.").await;
+        until(&mut log, "Four.").await;
+        assert!(is_small(&log), "{:?}", kept(&log));
+
+        let mut late = resumed(&engine, &ada, &task).await;
+        store.forget_before(3);
+        replace(&turn, "Five.").await;
+        until(&mut late, "Five.").await;
+        assert!(is_small(&late), "{:?}", kept(&late));
     }
 }

@@ -98,13 +98,21 @@ fn named_operation(route: &Route, parts: &Parts, line: Line, text: &str) -> Resu
         Line::V03 => V03,
     };
     let send = || (decoders.send)(&query, text).map_err(|error| wrong_binding(parts, text).unwrap_or(error));
+    // Where nothing has to be in a body, one of the other binding could pass for a good one.
+    let no_envelope = || wrong_binding(parts, text).map_or(Ok(()), Err);
     Ok(match route {
         Route::SendMessage => Operation::Send(send()?),
         Route::StreamMessage => Operation::Stream(send()?),
         Route::Tasks => Operation::List((decoders.list)(&query)?),
         Route::Task(id) => Operation::Get((decoders.get)(id, &query)?),
-        Route::CancelTask(id) => Operation::Cancel((decoders.cancel)(id, &query, text)?),
-        Route::SubscribeToTask(id) => Operation::Subscribe((decoders.subscribe)(id, &query, text)?),
+        Route::CancelTask(id) => {
+            no_envelope()?;
+            Operation::Cancel((decoders.cancel)(id, &query, text)?)
+        }
+        Route::SubscribeToTask(id) => {
+            no_envelope()?;
+            Operation::Subscribe((decoders.subscribe)(id, &query, text)?)
+        }
         Route::PushConfigs | Route::PushConfig => return Err(operation::push_not_supported()),
         // The dispatcher has answered these.
         Route::Rpc
@@ -117,7 +125,7 @@ fn named_operation(route: &Route, parts: &Parts, line: Line, text: &str) -> Resu
     })
 }
 
-/// What to say of a body that is no message because it is a request of the other binding.
+/// What to say of a body that is a request of the other binding.
 fn wrong_binding(parts: &Parts, text: &str) -> Option<Error> {
     let path = parts.uri.path();
     jsonrpc::is_request(text).then(|| {

@@ -25,16 +25,22 @@ pub(crate) fn read(message: &Message, open: &[&Ask]) -> Result<(RequestId, Answe
 }
 
 /// Whether a message is an answer and nothing else, whatever is asked: one of the three words by itself, or a data part that
-/// names an ask. Then the name, if it has one.
-pub(crate) fn is_answer(message: &Message) -> Option<Option<RequestId>> {
-    let [part] = message.parts.as_slice() else { return None };
-    if let PartContent::Data(data) = &part.content {
-        let written: Written = serde_json::from_str(data.get()).ok()?;
-        let answers = written.reply.is_some() || written.answers.is_some();
-        let named = RequestId::parse(&written.request_id?).ok()?;
-        return answers.then_some(Some(named));
+/// names an ask.
+pub(crate) fn is_answer(message: &Message) -> bool {
+    let is_word = |text: &str| PermissionReply::parse(text.trim()).is_some();
+    match message.parts.as_slice() {
+        [part] => part.as_text().is_some_and(is_word) || answered(message).is_some(),
+        _ => false,
     }
-    PermissionReply::parse(part.as_text()?.trim()).map(|_| None)
+}
+
+/// The ask that a message names and answers in a data part.
+pub(crate) fn answered(message: &Message) -> Option<RequestId> {
+    let [part] = message.parts.as_slice() else { return None };
+    let PartContent::Data(data) = &part.content else { return None };
+    let written: Written = serde_json::from_str(data.get()).ok()?;
+    let answers = written.reply.is_some() || written.answers.is_some();
+    RequestId::parse(&written.request_id?).ok().filter(|_| answers)
 }
 
 #[derive(Deserialize)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longshore_model::{
     Answer, AskKind, Closed, Epoch, Error, ErrorKind, EventId, FileId, Interrupt, ListTasks, Message,
-    Principal, RequestId, Resolution, Result, Seq, Task, TaskId, Timestamp,
+    Principal, RequestId, Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -236,7 +236,8 @@ impl Engine {
         Ok(found.first().is_some_and(|entry| entry.seq == seq && entry.epoch == epoch))
     }
 
-    /// The task as it was before an event of its log. `None`: the log is no longer kept from its start.
+    /// The task as it was before an event of its log, as far as its artifacts go: what was sent to it, which may be large, and
+    /// its status are left out. `None`: the log is no longer kept from its start.
     pub async fn task_before(&self, caller: &Principal, task: &TaskId, seq: Seq) -> Result<Option<Task>> {
         // As many as one read of the log gives a reader.
         const BATCH: usize = 128;
@@ -248,9 +249,13 @@ impl Engine {
             let entries = self.around.store.read(task, cursor, BATCH).await?;
             let Some(last) = entries.last().map(|entry| entry.seq) else { break };
             for entry in entries.iter().filter(|entry| entry.seq < seq) {
-                match &mut folded {
-                    Some(task) => task.apply(&entry.event),
-                    None => folded = Task::begin(task.clone(), &entry.event),
+                match (&mut folded, &entry.event) {
+                    (Some(folded), event @ TaskEvent::Artifact(_)) => folded.apply(event),
+                    (Some(_), TaskEvent::Submitted { .. } | TaskEvent::Status(_)) => {}
+                    (None, event) => {
+                        let begun = Task::begin(task.clone(), event);
+                        folded = begun.map(|task| Task { history: Vec::new(), ..task });
+                    }
                 }
             }
             cursor = last;

@@ -24,7 +24,7 @@ async fn played(plan: Plan) -> Report {
 fn check(reports: &[Report]) {
     let told = |report: &Report| {
         let findings: Vec<String> = report.verdict.findings.iter().map(ToString::to_string).collect();
-        (!findings.is_empty()).then(|| (report.seed, findings))
+        (!findings.is_empty()).then_some((report.seed, findings))
     };
     let findings: Vec<(u64, Vec<String>)> = reports.iter().filter_map(told).collect();
     assert!(findings.is_empty(), "by seed: {findings:#?}");

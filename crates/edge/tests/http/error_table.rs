@@ -98,11 +98,19 @@ fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) 
             let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params});
             speaker.call(gateway, method, "", &body)
         };
+        let call_on = |verb: &str, id: Value| {
+            let body = json!({"jsonrpc": "2.0", "id": id, "method": "CancelTask", "params": {"id": "t"}});
+            named(gateway.call("POST", &format!("{prefix}/tasks/t:{verb}")).json(&body))
+        };
         mistakes.extend([
             (ErrorKind::RouteNotFound, named(gateway.call("GET", &format!("{prefix}/nope")))),
             (ErrorKind::VerbNotAllowed, named(gateway.call("DELETE", &format!("{prefix}/tasks/t")))),
             (ErrorKind::WrongBinding, envelope(Method::SendMessage)),
             (ErrorKind::WrongBinding, envelope(Method::SendStreamingMessage)),
+            (ErrorKind::WrongBinding, call_on("cancel", json!(1))),
+            // Its id may be that of the task by accident.
+            (ErrorKind::WrongBinding, call_on("cancel", json!("t"))),
+            (ErrorKind::WrongBinding, call_on("subscribe", json!(1))),
         ]);
     }
     if speaker.line == Line::V1 {

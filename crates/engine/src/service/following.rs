@@ -81,9 +81,7 @@ impl Engine {
             TaskState::Working | TaskState::InputRequired if wishes.delivery == Delivery::Reject => {
                 return Err(busy());
             }
-            TaskState::Working
-                if wishes.delivery != Delivery::Steer && answer::is_answer(&message).is_some() =>
-            {
+            TaskState::Working if wishes.delivery != Delivery::Steer && answer::is_answer(&message) => {
                 return Err(self.too_late_to_answer(&caller, &message).await?);
             }
             TaskState::Working | TaskState::InputRequired | TaskState::AuthRequired => {
@@ -104,7 +102,7 @@ impl Engine {
     /// Why an answer cannot be given to a task that works: what was asked is closed. As a message to the agent it would
     /// make no sense.
     async fn too_late_to_answer(&self, caller: &Principal, message: &Message) -> Result<Error> {
-        if let Some(Some(request)) = answer::is_answer(message) {
+        if let Some(request) = answer::answered(message) {
             let known = self.around.store.interrupt(&request).await?;
             let closed = known.filter(|known| known.owner == *caller).and_then(|known| known.closed);
             return Ok(
@@ -135,7 +133,8 @@ impl Engine {
     }
 
     /// A task whose turn it is begins in a moment: a message that comes meanwhile is not too early. For a task that
-    /// waits behind others it is, and that is told at once.
+    /// waits behind others of its context it is, and that is told at once. (Behind a turn that another context has in
+    /// the same session, which is rare, it is told only after the wait.)
     async fn once_begun(&self, caller: &Principal, stored: StoredTask) -> Result<StoredTask> {
         let task = stored.task.id.clone();
         let lane = LaneKey::Context(caller.clone(), stored.task.context_id.clone());

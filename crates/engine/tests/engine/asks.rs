@@ -306,7 +306,7 @@ async fn dead_at_the_answer(answer: fn(&TaskId) -> SendMessage) -> (Harness, Tas
     let store = h.stop().await;
     giving.abort();
     let mut h = start_with(store, EngineConfig::default());
-    h.engine.recover().await.unwrap();
+    h.engine.recover().await.expect("unfinished tasks are taken up");
     let turn = h.turn().await;
     (h, task, turn)
 }

@@ -35,7 +35,6 @@ pub struct Totals {
     pub spoken: BTreeMap<&'static str, Spoken>,
     pub outcomes: BTreeMap<&'static str, u64>,
     pub forgotten: u64,
-    pub late_answers: u64,
     pub faults: BTreeMap<Fault, u64>,
     /// The findings, by the seed of their round.
     pub findings: Vec<(u64, String)>,
@@ -83,7 +82,6 @@ impl Totals {
             *self.outcomes.entry(outcome).or_default() += count;
         }
         self.forgotten += report.verdict.forgotten;
-        self.late_answers += report.verdict.late_answers;
         for finding in &report.verdict.findings {
             *self.faults.entry(finding.fault).or_default() += 1;
             self.findings.push((report.seed, finding.to_string()));

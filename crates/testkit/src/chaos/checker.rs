@@ -11,7 +11,6 @@ use std::fmt;
 use longshore_model::{Task, TaskState};
 use serde_json::Value;
 
-use super::client::ANSWER;
 use super::record::{Frame, Record};
 use super::speaker::{self, Speaker};
 use crate::fake_opencode::Prompted;
@@ -111,15 +110,10 @@ pub struct Verdict {
     pub outcomes: BTreeMap<&'static str, u64>,
     /// Tasks that say that text is missing which the agent wrote and forgot. They are no findings.
     pub forgotten: u64,
-    /// Answers that came when nothing was asked any more. A plain message on a task that works is one more word to the
-    /// agent, so that is what became of them.
-    pub late_answers: u64,
 }
 
-/// `upstream`: the prompts of each session in the order in which they came.
 pub fn check(testimonies: &[Testimony], upstream: &[Upstream]) -> Verdict {
     let mut verdict = Verdict::default();
-    let upstream = &with_late_answers(upstream, &mut verdict);
     for testimony in testimonies {
         let record = &testimony.record;
         let whose =
@@ -175,23 +169,6 @@ pub fn check(testimonies: &[Testimony], upstream: &[Upstream]) -> Verdict {
         }
     }
     verdict
-}
-
-/// Joins each late answer, and what the agent said to it, to the prompt before it.
-fn with_late_answers(upstream: &[Upstream], verdict: &mut Verdict) -> Vec<Upstream> {
-    let mut joined: Vec<Upstream> = Vec::new();
-    for prompt in upstream {
-        let before = joined.iter_mut().rfind(|before| before.session == prompt.session);
-        match before {
-            Some(before) if prompt.words == ANSWER && prompt.times == 1 => {
-                verdict.late_answers += 1;
-                before.text.push_str(&prompt.text);
-                before.is_complete = prompt.is_complete;
-            }
-            _ => joined.push(prompt.clone()),
-        }
-    }
-    joined
 }
 
 fn check_order(frames: &[Frame], report: &mut impl FnMut(Fault, String)) {

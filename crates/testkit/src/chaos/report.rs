@@ -57,12 +57,6 @@ fn sections(
          so in its reason, and in its metadata as `longshore.lost`.\n",
         totals.forgotten
     )?;
-    writeln!(
-        out,
-        "{} answers by plain message came when OpenCode had died and nothing was asked any more. A message on a task that \
-         works is one more word to the agent, and so were they.\n",
-        totals.late_answers
-    )?;
     for (seed, finding) in &totals.findings {
         writeln!(out, "- seed {seed}: {}", shortened(finding))?;
     }

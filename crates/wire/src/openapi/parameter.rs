@@ -21,6 +21,7 @@ pub(super) fn of_operation(deployment: &Deployment, method: Method, line: Line) 
     let (mut version, mut extensions) = (version(&[line]), extensions());
     if line == Line::V1 {
         if deployment.missing_version == MissingVersion::V03 {
+            // Under the base of the line it is not, but a parameter cannot say so.
             version["required"] = json!(true);
         }
         if !deployment.required_extensions.is_empty() && method != Method::GetExtendedAgentCard {

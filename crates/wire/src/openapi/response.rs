@@ -155,7 +155,7 @@ fn stream(schema: &Value) -> Value {
         "text/event-stream": {
             "schema": {
                 "type": "string",
-                "description": "Events with `id:`, which is good as Last-Event-ID, and `data:`, which is one line of JSON.",
+                "description": "Events with `data:`, which is one line of JSON, and `id:`, which is good as Last-Event-ID. An error has no id.",
             },
             "x-event-data": schema,
         },

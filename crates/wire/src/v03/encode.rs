@@ -18,7 +18,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use self::stream::{FORMS, Frame, Step, Stream};
+pub use self::stream::{FORMS, Frame, Recalled, Step, Stream};
 pub use crate::write::{Gap, View};
 
 /// A bare task, the answer to getting and canceling one.

@@ -129,20 +129,21 @@ fn bytes(raw: &RawValue) -> Read<Vec<u8>> {
 
 /// The official Python client of 0.3 puts base64 where the bytes belong, and then encodes that once more; the JavaScript
 /// one does not, and nothing else on the wire tells them apart: the header that names the program is the application's own.
-/// So the bytes decide. They were encoded twice when they are base64 just as an encoder writes it, and either text comes
-/// out, or the media type is never that of base64, or it does not tell and they look like base64 and not like a word.
+/// So the bytes decide. They were encoded twice when they are base64 just as an encoder writes it, and the media type is
+/// never that of base64, or they look like base64 and what comes out is what the type says, or some text comes out.
 ///
-/// What is lost: a client that encodes once cannot send a file that is itself the base64 of a text, and the other one
-/// no text that is not UTF-8, nor so few bytes of unknown sort that a word is as likely.
+/// What is changed of a client that encodes once: a file that is itself base64 of a text is that text, and one without a
+/// telling type that is a long key, or base64 at all, is its bytes. What stays base64 of the client that encodes twice:
+/// where nothing is padded, a text of 3 or 6 bytes, and less than 18 bytes of other sorts; and a text that is not UTF-8.
+/// Between a word that is spoiled and a tiny file that is not decoded, the word counts more.
 fn encoded_twice(bytes: &[u8], media_type: Option<&str>) -> Option<Vec<u8>> {
     let outer = str::from_utf8(bytes).ok().filter(|text| !text.is_empty())?;
     let inner = base64::decode_strict(outer)?;
-    let is_twice = is_text(&inner)
-        || match Sort::of(media_type.unwrap_or_default()) {
-            Sort::Text => false,
-            Sort::Media => true,
-            Sort::Unclear => looks_encoded(outer),
-        };
+    let is_twice = match Sort::of(media_type.unwrap_or_default()) {
+        Sort::Media => true,
+        Sort::Text => looks_encoded(outer) && str::from_utf8(&inner).is_ok() || holds_text(outer, &inner),
+        Sort::Unclear => looks_encoded(outer) || holds_text(outer, &inner),
+    };
     is_twice.then_some(inner)
 }
 
@@ -166,21 +167,29 @@ impl Sort {
     }
 }
 
-fn is_text(bytes: &[u8]) -> bool {
-    let is_layout = |c| matches!(c, '\n' | '\r' | '\t');
-    str::from_utf8(bytes).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !is_layout(c)))
+/// Whether this is base64 rather than a word, a path, a number or a hash: these have no padding, nor capitals, small letters
+/// and digits at once over some length. `+` and `/` say nothing: sums and paths have them.
+fn looks_encoded(text: &str) -> bool {
+    const MIXED: usize = 24;
+    text.ends_with('=')
+        || text.len() >= MIXED
+            && has(text, u8::is_ascii_uppercase)
+            && has(text, u8::is_ascii_lowercase)
+            && has(text, u8::is_ascii_digit)
 }
 
-/// Whether this is base64 rather than a word, a number or a hash: these have no signs, nor capitals, small letters and
-/// digits at once over some length.
-fn looks_encoded(text: &str) -> bool {
-    const MIXED: usize = 16;
-    let has = |is: fn(&u8) -> bool| text.as_bytes().iter().any(is);
-    has(|byte| b"+/=".contains(byte))
-        || text.len() >= MIXED
-            && has(u8::is_ascii_uppercase)
-            && has(u8::is_ascii_lowercase)
-            && has(u8::is_ascii_digit)
+/// Whether a text that can be read comes out, of so much that it is no accident.
+fn holds_text(outer: &str, inner: &[u8]) -> bool {
+    const SPOKEN: usize = 12;
+    let is_layout = |c| matches!(c, '\n' | '\r' | '\t');
+    outer.len() >= SPOKEN
+        && has(outer, u8::is_ascii_uppercase)
+        && has(outer, u8::is_ascii_lowercase)
+        && str::from_utf8(inner).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !is_layout(c)))
+}
+
+fn has(text: &str, is: fn(&u8) -> bool) -> bool {
+    text.as_bytes().iter().any(is)
 }
 
 /// Bytes as a URL that holds them. `fileWithBytes` is no way to send any: the official Python client of 0.3 fails on bytes

@@ -32,8 +32,11 @@ proptest! {
 
     #[test]
     fn stream_events_read_back(
-        whole in arbitrary::blocks(), entry in arbitrary::entry(), dialect in dialect(),
+        whole in arbitrary::blocks(), mut entry in arbitrary::entry(), is_thought in any::<bool>(), dialect in dialect(),
     ) {
+        if let (TaskEvent::Artifact(update), true) = (&mut entry.event, is_thought) {
+            update.artifact.kind = BlockKind::Reasoning;
+        }
         let anything = OutputModes::default();
         let step = Stream::from_start(View::default(), dialect).step(&entry.event, &anything);
         let Step::Frame(frame) = step else {
@@ -60,11 +63,12 @@ proptest! {
                 prop_assert_eq!(&context_id, &before.context_id);
                 prop_assert!(!update.append && !update.last_chunk);
                 prop_assert_eq!(&update.metadata, &expected.metadata);
+                prop_assert_eq!(update.artifact.kind, expected.artifact.kind);
                 let with = |artifact| Task { artifacts: vec![artifact], ..before.clone() };
                 let (read, expected) = (with(update.artifact), losses::lossy(&with(expected.artifact), dialect));
                 let mut read = losses::plain(read).artifacts.remove(0);
-                // The metadata of a block is told with its updates, and an empty text may stand beside others.
-                read.metadata = None;
+                // What is known of a block is told with its updates, and an empty text may stand beside others.
+                (read.metadata, read.kind) = (None, BlockKind::Text);
                 read.parts.retain(|part| part.as_text() != Some(""));
                 prop_assert_eq!(&read, &expected.artifacts[0]);
             }

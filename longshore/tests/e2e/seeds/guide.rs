@@ -303,6 +303,7 @@ pub(super) fn health_has_the_profile(stage: &mut Stage) {
         ("/directory_binding/allow_override", json!(true)),
         ("/directory_binding/scope", json!("workspace_root_or_descendant")),
         ("/session_shell/enabled", json!(false)),
+        ("/session_shell/availability", json!("not_available")),
         ("/execution_environment/sandbox/mode", json!("unknown")),
         ("/execution_environment/network/access", json!("unknown")),
         ("/execution_environment/approval/policy", json!("unknown")),

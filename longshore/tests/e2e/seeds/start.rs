@@ -25,7 +25,7 @@ use crate::harness::LONGSHORE;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_gateway_starts_as_the_guide_says() {
-    let Some(lines) = Seed::Guide.lines() else { return };
+    let lines = Seed::Guide.lines();
     let found = examples(&lines);
     let rows = TABLE.iter().zip(&found);
     let starts: Vec<&Example> =

@@ -137,15 +137,9 @@ fn prompts_that_came_twice_or_from_nowhere_are_found() {
 }
 
 #[test]
-fn an_answer_that_comes_late_is_one_more_word_to_the_agent() {
-    let late = |text: &str, is_complete| Upstream { words: "once".to_owned(), ..upstream(text, is_complete) };
-    let verdict = check(&[completed()], &[upstream("one two ", false), late("three", true)]);
-    assert_eq!((verdict.findings.len(), verdict.late_answers), (0, 1), "{verdict:?}");
-    assert_eq!(faults(&completed(), &[upstream("one two ", false), late("three", false)]), [Fault::Untrue]);
-    let twice = Upstream { times: 2, ..late("three", true) };
-    assert!(!faults(&completed(), &[upstream("one two ", false), twice]).is_empty());
-    let elsewhere = Upstream { session: "other".to_owned(), ..late("", true) };
-    assert_eq!(faults(&completed(), &[upstream("one two three", true), elsewhere]), [Fault::Untrue]);
+fn an_answer_that_became_a_prompt_is_found() {
+    let answer = Upstream { words: "once".to_owned(), ..upstream("three", true) };
+    assert!(faults(&completed(), &[upstream("one two ", true), answer]).contains(&Fault::Untrue));
 }
 
 #[test]

@@ -134,34 +134,53 @@ fn a_part_says_what_it_is_by_its_kind_or_by_its_content() {
 fn bytes_that_were_encoded_twice_are_decoded_twice() {
     let png = b"\x89PNG\r\n\x1a\n";
     let octets = Some("application/octet-stream");
+    let random = b"\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x90\x91";
     for (twice, media_type, expected) in [
         // As the Python client sends a text, an image, and bytes of no known sort; as the JavaScript one does.
         ("YUdWc2JHOGdkMjl5YkdRPQ==", Some("text/plain"), &b"hello world"[..]),
         ("YUdWc2JHOGdkMjl5YkdRPQ==", None, b"hello world"),
+        // No padding: it is a text, and there is enough of it.
+        ("YUdWc2JHOGdkMjl5", Some("text/plain"), b"hello wor"),
+        ("YUdWc2JHOGdkMjl5", None, b"hello wor"),
+        // Colours.
+        ("RzFzek1XMWxjbkp2Y2h0Yk1HMD0=", Some("text/plain"), b"\x1b[31merror\x1b[0m"),
         ("aVZCT1J3MEtHZ289", Some("image/png"), png),
         ("aVZCT1J3MEtHZ289", Some("Image/PNG; q=1"), png),
         ("aVZCT1J3MEtHZ289", octets, png),
-        ("L3dDQg==", None, b"\xff\x00\x81"),
-        ("L3dDQg==", octets, b"\xff\x00\x81"),
+        ("L3dDQkJ3PT0=", None, b"\xff\x00\x81\x07"),
+        ("L3dDQkJ3PT0=", octets, b"\xff\x00\x81\x07"),
         ("Z29HQ2c0U0ZoZ1VWTlE9PQ==", None, b"\x82\x81\x82\x83\x84\x85\x86\x05\x15\x35"),
-        // No padding, and neither `+` nor `/`: it is long and of all sorts of letters.
-        ("Z0lHQ2c0U0Zob2VJaVlxTA==", octets, b"\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8b"),
+        // No padding, but long and of all sorts of letters.
+        ("Z0lHQ2c0U0Zob2VJaVlxTGpJMk9qNUNS", octets, random),
         ("iVBORw0KGgo=", Some("image/png"), png),
         ("aGVsbG8gd29ybGQ=", Some("text/plain"), b"hello world"),
-        // Short words, numbers and hashes are base64 too.
+        // Words, paths, sums, names, numbers and hashes are base64 too.
         ("dGVzdA==", Some("text/plain"), b"test"),
         ("dGVzdA==", octets, b"test"),
+        ("YmlsbA==", Some("text/plain"), b"bill"),
         ("SGVsbG8xMjM=", None, b"Hello123"),
+        ("c3JjL21haW4=", None, b"src/main"),
+        ("L3Vzci9iaW4=", None, b"/usr/bin"),
+        ("MSsxLzIrMy8=", None, b"1+1/2+3/"),
+        ("U25ha2VDYXNlSWRlbnQxMg==", None, b"SnakeCaseIdent12"),
+        ("QWJjZGVmZ2gxMjM0NTY3OA==", None, b"Abcdefgh12345678"),
+        ("TXlQYXNzdzByZDEyMzQ1Ng==", Some("application/x-sh"), b"MyPassw0rd123456"),
         ("ZDQxZDhjZDk4ZjAwYjIwNGU5ODAwOTk4ZWNmODQyN2U=", None, b"d41d8cd98f00b204e9800998ecf8427e"),
         ("YS9iYytkZWY=", Some("text/x-list"), b"a/bc+def"),
         ("Z29HQ2c0U0ZoZ1VWTlE9PQ==", Some("text/plain"), b"goGCg4SFhgUVNQ=="),
         // Not as an encoder writes it: the last letter says more than there is room for.
         ("L3dDQi93Rj0=", octets, b"/wCB/wF="),
         ("", Some("image/png"), b""),
-        // Named losses. A file that is base64 of a text is that text to the one client, and this file to the other; three
-        // bytes, or zeros only, may be a word; a text that is not UTF-8 may be a text in base64, as two rows above.
+        // Named losses of the client that encodes once: a file that is base64 of a text is that text, and a long key is
+        // bytes where no type says that it is a text.
         ("ZEdocGN5QnBjeUJoSUhObFkzSmxkQT09", Some("text/plain"), b"this is a secret"),
-        ("Z0lHQw==", octets, b"gIGC"),
+        ("Z0lHQ2c0U0Zob2VJaVlxTGpJMk9qNUNS", None, random),
+        ("Z0lHQ2c0U0Zob2VJaVlxTGpJMk9qNUNS", Some("text/plain"), b"gIGCg4SFhoeIiYqLjI2Oj5CR"),
+        // Named losses of the one that encodes twice: a few bytes that take no padding may be a word, and so may zeros; a
+        // text that is not UTF-8 stays as it is, as a row above.
+        ("L3dDQg==", octets, b"/wCB"),
+        ("Z0lHQ2c0U0Zob2VJaVlxTA==", octets, b"gIGCg4SFhoeIiYqL"),
+        ("ZEdWemREUXk=", Some("text/plain"), b"dGVzdDQy"),
         ("QUFBQUFBQUE=", octets, b"AAAAAAAA"),
     ] {
         let media_type =

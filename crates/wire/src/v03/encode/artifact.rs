@@ -1,9 +1,9 @@
 //! The one stream artifact of a task: all its blocks but files, in the order in which they began.
 //!
-//! Its parts say of what kind of block they are, since they may be of several. On REST they do so only where nothing else
-//! does: before its version 0.3.5 the Python client refuses whole answers and frames in which a part has metadata. It reads
-//! updates, which say it once for the artifact, and the tasks of agents that only speak; not those with tool calls or
-//! thoughts, which are hidden from a credential that does not expose them.
+//! Its parts say of what kind of block they are, since they may be of several, and clients keep of the artifact what its
+//! first update said. On REST a part that says nothing is text: before its version 0.3.5 the Python client refuses whole
+//! answers and frames in which a part has metadata. It reads what agents do that only speak; not tool calls and thoughts,
+//! which are hidden from a credential that does not expose them.
 
 use longshore_model::{Artifact, BlockKind, OutputModes, Part, Task, TaskId};
 
@@ -49,10 +49,10 @@ impl Kinds {
     }
 
     /// In an update, which is of one block.
-    pub(super) fn of_update(dialect: Dialect) -> Self {
+    pub(super) fn of_update(block: &Artifact, dialect: Dialect) -> Self {
         match dialect {
             Dialect::Rpc => Self::Told,
-            Dialect::Rest => Self::Known,
+            Dialect::Rest => Self::Known.or_of(block),
         }
     }
 

@@ -59,6 +59,15 @@ pub struct Frame {
     append: bool,
 }
 
+/// What came of asking again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recalled {
+    /// `None`: it is not to be seen.
+    pub frame: Option<Bytes>,
+    /// The whole artifact was told again. Where that happens once, it happens again: keep the task.
+    pub is_retold: bool,
+}
+
 impl Stream {
     /// For a reader of the log from its first event on.
     pub fn from_start(view: View, dialect: Dialect) -> Self {
@@ -97,19 +106,22 @@ impl Stream {
     }
 
     /// The frame of an event for which [`Self::step`] needed the task, which is as it was before the event and then as it is
-    /// after it. `None`: it is not to be seen.
-    pub fn recall(&mut self, task: &mut Task, entry: &Entry) -> Option<Bytes> {
+    /// after it. Only its artifacts and terms are looked at.
+    pub fn recall(&mut self, task: &mut Task, entry: &Entry) -> Recalled {
         self.know(task);
         let step = self.step(&entry.event, &task.terms.output);
         task.apply(&entry.event);
-        match step {
-            Step::Hidden => None,
-            Step::Frame(frame) => Some(frame.encode(&task.id, &task.context_id, entry, &task.terms.output)),
+        let (frame, is_retold) = match step {
+            Step::Hidden => (None, false),
+            Step::Frame(frame) => {
+                (Some(frame.encode(&task.id, &task.context_id, entry, &task.terms.output)), false)
+            }
             Step::NeedsTask => {
                 self.know(task);
-                Some(self.retold(task, entry))
+                (Some(self.retold(task, entry)), true)
             }
-        }
+        };
+        Recalled { frame, is_retold }
     }
 
     fn know(&mut self, task: &Task) {
@@ -258,7 +270,7 @@ fn write_artifact_update(
         return write_chunk(object, append, update.last_chunk, update, output);
     }
     let parts = seen_parts(&block.parts, output);
-    let kinds = Kinds::of_update(dialect);
+    let kinds = Kinds::of_update(block, dialect);
     let parts = parts.map(|(part, as_text)| PartView { part, as_text, block: kinds.told(block.kind) });
     write_artifact(out, place.task, parts, dialect, |object| {
         let shared = Shared::of_block(block, Some(place), Activated::ALL);

@@ -62,14 +62,47 @@ pub(super) fn lossy_message(message: &Message, dialect: Dialect) -> Message {
     lossy(&task, dialect).history.remove(0)
 }
 
-/// A task without what the gateway adds to its parts, and with the rest of their metadata as plain values: the text
-/// around an addition may change.
+/// A task with the metadata of its parts as plain values: the text around what the gateway adds may change. A part of the
+/// stream that does not say of what kind of block it is, is of the answer, and says so here.
 pub(super) fn plain(mut task: Task) -> Task {
-    let parts = task.artifacts.iter_mut().flat_map(|artifact| &mut artifact.parts);
-    for part in parts {
-        part.metadata = plain_metadata(part.metadata.take());
+    let stream = stream_of(&task);
+    for artifact in &mut task.artifacts {
+        for part in &mut artifact.parts {
+            let kind = told_kind(part);
+            part.metadata = plain_metadata(part.metadata.take());
+            if artifact.id == stream {
+                tell_kind(part, &kind);
+            }
+        }
     }
     task
+}
+
+fn stream_of(task: &Task) -> ArtifactId {
+    ArtifactId::parse(&format!("{}:stream", task.id)).unwrap()
+}
+
+/// Of what kind of block a part is, by its own words.
+pub(super) fn told_kind(part: &Part) -> String {
+    let metadata = part.metadata.as_ref().map_or("null", Metadata::get);
+    serde_json::from_str::<Value>(metadata).unwrap()["shared"]["stream"]["block_type"]
+        .as_str()
+        .unwrap_or("text")
+        .to_owned()
+}
+
+fn tell_kind(part: &mut Part, kind: &str) {
+    let mut fields: BTreeMap<String, Value> = part
+        .metadata
+        .take()
+        .map(|metadata| serde_json::from_str(metadata.get()).unwrap())
+        .unwrap_or_default();
+    let shared = fields.entry("shared".to_owned()).or_insert_with(|| serde_json::json!({}));
+    if !shared.is_object() {
+        *shared = serde_json::json!({});
+    }
+    shared["stream"] = serde_json::json!({ "block_type": kind });
+    part.metadata = Some(Metadata::try_from(Json::of(&fields)).unwrap());
 }
 
 pub(super) fn plain_metadata(metadata: Option<Metadata>) -> Option<Metadata> {
@@ -119,20 +152,26 @@ fn forget_withdrawn(task: &mut Task) {
 fn one_artifact(task: &mut Task) {
     let (files, blocks): (Vec<_>, Vec<_>) =
         task.artifacts.drain(..).partition(|artifact| artifact.kind == BlockKind::File);
-    if !blocks.is_empty() {
+    let parts: Vec<Part> = blocks.into_iter().flat_map(parts_with_kind).collect();
+    if !parts.is_empty() {
         task.artifacts.push(Artifact {
-            id: ArtifactId::parse(&format!("{}:stream", task.id)).unwrap(),
+            id: stream_of(task),
             kind: BlockKind::Text,
             source_message: None,
             name: Some("response".to_owned()),
             description: None,
-            parts: blocks.into_iter().flat_map(|block| block.parts).collect(),
+            parts,
             extensions: Vec::new(),
             metadata: None,
         });
     }
     // What a client is told of a file does not say that it is one.
     task.artifacts.extend(files.into_iter().map(|file| Artifact { kind: BlockKind::Text, ..file }));
+}
+
+fn parts_with_kind(mut block: Artifact) -> Vec<Part> {
+    block.parts.iter_mut().for_each(|part| tell_kind(part, block.kind.as_str()));
+    block.parts
 }
 
 fn forget_references(task: &mut Task) {

@@ -70,7 +70,7 @@ fn told(stream: &mut Stream, before: &Task, entry: &Entry) -> Option<String> {
         Step::Frame(frame) => Some(frame.encode(&before.id, &before.context_id, entry, &anything)),
         Step::NeedsTask => {
             let (mut recalled, mut after) = (before.clone(), before.clone());
-            let bytes = stream.recall(&mut recalled, entry);
+            let bytes = stream.recall(&mut recalled, entry).frame;
             after.apply(&entry.event);
             assert_eq!(recalled, after, "the event is applied once");
             bytes
@@ -96,21 +96,23 @@ fn hold(held: &mut Vec<Artifact>, update: ArtifactUpdate) {
     }
 }
 
-/// What is in the artifacts, block by block: the text in its order, and of each tool the last state. Only the order of
-/// blocks among each other may differ: it is that of the stream for the one, and of their beginning for the other.
+/// What is in the artifacts, block by block: the text in its order, and of each tool the last state, each under the kind
+/// that its parts tell. Only the order of blocks among each other may differ: it is that of the stream for the one, and of
+/// their beginning for the other.
 fn contents(artifacts: &[Artifact]) -> BTreeMap<String, String> {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     for part in artifacts.iter().flat_map(|artifact| &artifact.parts) {
+        let kind = losses::told_kind(part);
         match &part.content {
             // Each block has letters of its own.
             PartContent::Text(text) => {
                 for letter in text.chars() {
-                    found.entry(block_of(letter).to_owned()).or_default().push(letter);
+                    found.entry(format!("{kind} {}", block_of(letter))).or_default().push(letter);
                 }
             }
             PartContent::Data(data) => {
                 let state = data.to_value();
-                found.insert(state["call"].to_string(), state["state"].to_string());
+                found.insert(format!("{kind} {}", state["call"]), state["state"].to_string());
             }
             PartContent::Url(url) => {
                 found.insert(format!("file {url}"), String::new());

@@ -29,7 +29,10 @@ fn told(stream: &mut Stream, before: &Task, event: &TaskEvent) -> String {
     let (recalled, bytes) = match stream.step(event, &anything) {
         Step::Hidden => return "nothing".to_owned(),
         Step::Frame(frame) => ("", Some(frame.encode(&before.id, &before.context_id, &entry, &anything))),
-        Step::NeedsTask => ("recalled ", stream.recall(&mut before.clone(), &entry)),
+        Step::NeedsTask => {
+            let Recalled { frame, is_retold } = stream.recall(&mut before.clone(), &entry);
+            (if is_retold { "retold " } else { "recalled " }, frame)
+        }
     };
     let Some(bytes) = bytes else { return format!("{recalled}nothing") };
     let json: Value = serde_json::from_slice(&bytes).unwrap();
@@ -98,8 +101,8 @@ fn text_that_is_replaced_is_told_with_all_that_stands_around_it() {
             (text("a", "She", false), "= \"She\""),
             (tool("t", "running", false), "+ \"running\""),
             (tool("t", "done", true), "+ \"done\""),
-            (text("a", "They", false), "recalled = \"They\" \"done\""),
-            (text("a", "", false), "recalled = \"done\""),
+            (text("a", "They", false), "retold = \"They\" \"done\""),
+            (text("a", "", false), "retold = \"done\""),
             (text("a", "", false), "nothing"),
             (text("a", "we", true), "+ \"we\""),
         ],
@@ -169,21 +172,22 @@ fn a_whole_artifact_that_is_told_again_byte_for_byte() {
     let mut stream = Stream::from_snapshot(&task, View::default(), Dialect::Rpc);
     let entry = Entry { seq: Seq(9), epoch: Epoch(1), event: text("prt_4", "Over.", false) };
     assert_eq!(stream.step(&entry.event, &task.terms.output), Step::NeedsTask);
-    insta::assert_snapshot!("told_again", written(stream.recall(&mut task, &entry).unwrap()));
+    insta::assert_snapshot!("told_again", written(stream.recall(&mut task, &entry).frame.unwrap()));
 }
 
 #[test]
-fn parts_of_rest_say_what_they_are_only_where_nothing_else_does() {
+fn parts_of_rest_say_what_they_are_unless_they_are_of_the_answer_alone() {
     let steps = [
         (text("a", "He", false), false),
         (text("b", "Bye", false), false),
         // The whole artifact, of one kind and then of two.
         (text("a", "She", false), false),
-        (thought("r", "Hm"), false),
+        // Clients keep the parts, and what the first update said of the artifact.
+        (thought("r", "Hm"), true),
+        (tool("t", "running", false), true),
+        (text("c", "So", false), false),
         (text("a", "It", false), true),
-        // Nothing but text is left, but it is told with the thought that is withdrawn.
         (thought("r", ""), true),
-        (text("a", "They", false), false),
     ];
     for dialect in Dialect::ALL {
         let (mut task, mut stream) = (bare_task(), Stream::from_start(View::default(), dialect));
@@ -192,7 +196,7 @@ fn parts_of_rest_say_what_they_are_only_where_nothing_else_does() {
             let anything = OutputModes::default();
             let bytes = match stream.step(event, &anything) {
                 Step::Frame(frame) => frame.encode(&task.id, &task.context_id, &entry, &anything),
-                Step::NeedsTask => stream.recall(&mut task.clone(), &entry).unwrap(),
+                Step::NeedsTask => stream.recall(&mut task.clone(), &entry).frame.unwrap(),
                 Step::Hidden => panic!("step {index}"),
             };
             let frame: Value = serde_json::from_slice(&bytes).unwrap();
