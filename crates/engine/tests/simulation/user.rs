@@ -178,6 +178,7 @@ impl User {
                             ErrorKind::SessionBusy,
                             ErrorKind::UnsupportedOperation,
                             ErrorKind::InterruptNotFound,
+                            ErrorKind::InterruptExpired,
                             ErrorKind::InvalidParams,
                         ],
                     );
