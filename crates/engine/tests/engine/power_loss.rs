@@ -20,16 +20,16 @@ const WAL_FRAME: usize = 24 + 4096;
 const SAID: usize = 8;
 
 fn open(directory: &Path) -> Arc<dyn Store> {
-    Arc::new(longshore_store::sqlite(&directory.join("store.db"), Durability::Process).unwrap())
+    Arc::new(longshore_store::sqlite(&directory.join("store.db"), Durability::Process).expect("it goes well"))
 }
 
 fn wal(directory: &Path) -> Vec<u8> {
-    fs::read(directory.join("store.db-wal")).unwrap()
+    fs::read(directory.join("store.db-wal")).expect("it goes well")
 }
 
 /// How the reader is let in again, and what it is given then.
 async fn come_back(h: &Harness, task: &TaskId, cursor: EventId) -> Result<Vec<Entry>, GapBounds> {
-    let subscription = h.engine.subscribe(&alice(), task, Some(cursor)).await.unwrap();
+    let subscription = h.engine.subscribe(&alice(), task, Some(cursor)).await.expect("it goes well");
     match subscription.opening {
         Opening::Tail => Ok(read_all(subscription.reader).await),
         Opening::Gap(snapshot, bounds) => {
@@ -73,38 +73,41 @@ async fn an_old_cursor_is_told_of_the_gap_and_a_new_one_goes_on() {
 async fn goes_on(directory: &Path, task: &TaskId, seen: &[Entry]) -> bool {
     let mut h = start_with(open(directory), EngineConfig::default());
     assert!(h.store.epoch() > seen[0].epoch);
-    let Some(head) = h.store.head(&alice(), task).await.unwrap() else { return false };
+    let Some(head) = h.store.head(&alice(), task).await.expect("it goes well") else { return false };
     let is_lost = |entry: &Entry| entry.seq > head.seq;
     // Before anything is written anew.
     for entry in seen.iter().filter(|entry| is_lost(entry)) {
-        let bounds = come_back(&h, task, entry.id()).await.unwrap_err();
+        let bounds = come_back(&h, task, entry.id()).await.expect_err("there is a gap");
         assert_eq!((bounds.requested, bounds.head.seq), (entry.id(), head.seq));
     }
 
-    h.engine.recover().await.unwrap();
+    h.engine.recover().await.expect("it goes well");
     let turn = h.turn().await;
     for number in 0..2 * SAID {
         turn.say(&format!("n{number}"), "after").await;
     }
     turn.complete().await;
     h.reaches(task, TaskState::Completed).await;
-    let log = come_back(&h, task, Seq::START.into()).await.unwrap();
-    let rest = |entry: &Entry| &log[usize::try_from(entry.seq.0).unwrap()..];
+    let log = come_back(&h, task, Seq::START.into()).await.expect("it goes well");
+    let rest = |entry: &Entry| &log[usize::try_from(entry.seq.0).expect("it goes well")..];
     for entry in seen {
         match come_back(&h, task, entry.id()).await {
             Ok(tail) => {
                 assert!(!is_lost(entry), "{:?} is another event now", entry.id());
                 assert_eq!(tail, rest(entry));
-                assert_eq!(log[usize::try_from(entry.seq.0 - 1).unwrap()], *entry);
+                assert_eq!(log[usize::try_from(entry.seq.0 - 1).expect("it goes well")], *entry);
             }
             Err(bounds) => {
                 assert!(is_lost(entry), "{bounds:?}");
-                assert_eq!((bounds.requested, bounds.head), (entry.id(), log.last().unwrap().id()));
+                assert_eq!(
+                    (bounds.requested, bounds.head),
+                    (entry.id(), log.last().expect("it goes well").id())
+                );
             }
         }
     }
     for entry in &log {
-        assert_eq!(come_back(&h, task, entry.id()).await.unwrap(), rest(entry));
+        assert_eq!(come_back(&h, task, entry.id()).await.expect("it goes well"), rest(entry));
     }
     h.stop().await;
     seen.iter().any(is_lost)
