@@ -33,7 +33,7 @@ install() {
     command -v "$python" >/dev/null 2>&1 || fail "$python is not on the PATH; these tests need Python 3.$4 or newer (set PYTHON to its name)"
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, int(sys.argv[1])))' "$4" || fail "$python is older than 3.$4, which these tests need (set PYTHON to a newer one)"
 
-    version=$(sed -n "s/^$3[^=]*==\([^ ]*\).*/\1/p" "$requirements")
+    version=$(sed -n "s/^$3\(\[.*\]\)\{0,1\}==\([^ ]*\).*/\2/p" "$requirements")
     echo "installing $3 $version and what it needs under .tools/$1 ($("$python" --version 2>&1)) ..."
     rm -rf "$venv"
     mkdir -p "$root/.tools"
