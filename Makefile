@@ -148,7 +148,7 @@ interop: opencode python node-clients ## Run the tests with the official A2A cli
 .PHONY: conformance
 conformance: ## Run the public A2A conformance kits in KIT=folder (docs/conformance.md). Not part of `make test`.
 	@test -n '$(KIT)' || { echo 'make conformance KIT=folder: say where a2aproject/a2a-tck is checked out' >&2; exit 2; }
-	@tools/install-conformance.sh
+	@tools/install-python.sh conformance
 	cargo test --workspace --locked --no-run --quiet
 	$(call say,The public conformance kits)
 	$(TOOLS)/venv-conformance/bin/python tools/conformance/run.py '$(KIT)'

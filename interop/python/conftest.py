@@ -1,47 +1,14 @@
 """One gateway for all tests, and a client of the official SDK for each binding."""
 
-import httpx
 import pytest
 
 from a2a.client import ClientConfig, ClientFactory
-from a2a.client.card_resolver import A2ACardResolver
 
-import gateway as gateways
-
-
-# No call of these tests takes longer, not even the first turn of an OpenCode that has just been started.
-TIMEOUT = 60.0
-
-
-@pytest.fixture(scope='session')
-def gateway(tmp_path_factory):
-    running = gateways.start(tmp_path_factory.mktemp('longshore'))
-    yield running
-    running.stop()
+from fixtures import binding, card, gateway, http  # noqa: F401 (pytest finds fixtures by name)
 
 
 @pytest.fixture
-async def http(gateway):
-    """An HTTP client with the gateway's credential, and without the proxies of the environment."""
-    headers = {'Authorization': f'Bearer {gateway.token}'}
-    async with httpx.AsyncClient(headers=headers, timeout=TIMEOUT, trust_env=False) as client:
-        yield client
-
-
-@pytest.fixture
-async def card(gateway):
-    """The card as anybody may read it, without a credential."""
-    async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as client:
-        return await A2ACardResolver(client, gateway.url).get_agent_card()
-
-
-@pytest.fixture(params=['JSONRPC', 'HTTP+JSON'])
-def binding(request):
-    return request.param
-
-
-@pytest.fixture
-def connect(http, card, binding):
+def connect(http, card, binding):  # noqa: F811
     """Makes a client of the binding under test: `connect(streaming=False)`."""
 
     def connect(**options):
