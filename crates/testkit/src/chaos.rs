@@ -16,5 +16,5 @@ mod world;
 
 pub use opencode::Program;
 pub use record::{Errand, Frame, Record, Returns};
-pub use speaker::{Answering, Speaker};
+pub use speaker::{Answering, Speaker, Spelled};
 pub use world::{Kind, World};

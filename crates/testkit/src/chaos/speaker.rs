@@ -18,10 +18,10 @@ pub struct Speaker {
 
 /// A request in the spelling of one speaker.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Spelled {
-    pub(super) verb: &'static str,
-    pub(super) path: String,
-    pub(super) body: Option<Value>,
+pub struct Spelled {
+    pub verb: &'static str,
+    pub path: String,
+    pub body: Option<Value>,
 }
 
 /// How an ask is answered.
@@ -51,7 +51,7 @@ impl Speaker {
     }
 
     /// The headers that say which line is spoken, and what the client knows besides.
-    pub(super) fn headers(self, answering: Answering) -> Vec<(&'static str, String)> {
+    pub fn headers(self, answering: Answering) -> Vec<(&'static str, String)> {
         let mut headers = vec![("a2a-version", self.line.version().to_owned())];
         if self.line == Line::V1 {
             let mut extensions = vec![Extension::StreamHints.uri()];
@@ -64,7 +64,7 @@ impl Speaker {
     }
 
     /// `task` and `context`: where the message belongs, if it says so.
-    pub(super) fn message(self, id: &str, text: &str, task: Option<&str>, context: Option<&str>) -> Value {
+    pub fn message(self, id: &str, text: &str, task: Option<&str>, context: Option<&str>) -> Value {
         let mut message = match (self.line, self.dialect) {
             (Line::V1, _) => json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]}),
             (Line::V03, Dialect::Rpc) => json!({
@@ -82,12 +82,12 @@ impl Speaker {
         message
     }
 
-    pub(super) fn stream(self, message: &Value) -> Spelled {
+    pub fn stream(self, message: &Value) -> Spelled {
         self.spelled(Method::SendStreamingMessage, "", &json!({"message": message}))
     }
 
     /// A send that does not wait for the task.
-    pub(super) fn send(self, message: &Value) -> Spelled {
+    pub fn send(self, message: &Value) -> Spelled {
         let configuration = match self.line {
             Line::V1 => json!({"returnImmediately": true}),
             Line::V03 => json!({"blocking": false}),
@@ -95,12 +95,21 @@ impl Speaker {
         self.spelled(Method::SendMessage, "", &json!({"message": message, "configuration": configuration}))
     }
 
-    pub(super) fn subscribe(self, task: &str) -> Spelled {
+    /// A send that is answered when the task is over.
+    pub fn send_and_wait(self, message: &Value) -> Spelled {
+        self.spelled(Method::SendMessage, "", &json!({"message": message}))
+    }
+
+    pub fn subscribe(self, task: &str) -> Spelled {
         self.spelled(Method::SubscribeToTask, task, &json!({"id": task}))
     }
 
-    pub(super) fn get(self, task: &str) -> Spelled {
+    pub fn get(self, task: &str) -> Spelled {
         self.spelled(Method::GetTask, task, &json!({"id": task}))
+    }
+
+    pub fn cancel(self, task: &str) -> Spelled {
+        self.spelled(Method::CancelTask, task, &json!({"id": task}))
     }
 
     /// Answers a permission with `once`. The extension has methods of JSON-RPC only, for every speaker.
