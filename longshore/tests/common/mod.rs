@@ -58,10 +58,11 @@ impl Default for Options {
 /// A running gateway. [`TestGateway::stop`] ends it as a shutdown does; the runtime of the test ends what is left.
 #[derive(Debug)]
 pub(crate) struct TestGateway {
+    pub(crate) url: String,
     pub(crate) client: RawClient,
     /// Somebody else's.
     pub(crate) other_client: RawClient,
-    tasks: Tasks,
+    pub(crate) tasks: Tasks,
     shutdown: CancellationToken,
 }
 
@@ -114,13 +115,13 @@ impl TestGateway {
         let shutdown = CancellationToken::new();
         tasks.spawn("edge", edge.serve(listener, shutdown.clone()));
         let other_client = RawClient::new(url.clone(), OTHER_TOKEN);
-        Self { client: RawClient::new(url, TOKEN), other_client, tasks, shutdown }
+        Self { client: RawClient::new(url.clone(), TOKEN), url, other_client, tasks, shutdown }
     }
 
     /// Stops as a shutdown does. Turns that run are left to the next gateway on the same store.
     pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         let stopped = tokio::time::timeout(Duration::from_secs(20), self.tasks.stop()).await;
-        assert!(stopped.is_ok(), "{} tasks do not stop", self.tasks.running());
+        assert!(stopped.is_ok(), "{} tasks of {} do not stop", self.tasks.running(), self.url);
     }
 }
