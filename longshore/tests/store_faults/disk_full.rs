@@ -178,43 +178,52 @@ async fn a_crash_under_a_limit_on_files_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_start_on_a_full_disk_says_so_and_leaves_a_place_that_can_be_used() {
-    let (place, fake) = (Place::small_disk(), FakeOpenCode::start());
-    if place.is_a_disk() {
-        place.fill(None);
-        let Err(ended) = Gateway::try_start(&place, &fake).await else {
-            panic!("it started without a store")
-        };
-        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{}", ended.stderr);
-        let last = ended.stderr.lines().last().unwrap_or_default();
-        assert!(last.starts_with("error: cannot "), "{}", ended.stderr);
-        assert!(last.contains(place.data().to_str().expect("UTF-8")), "it does not say where: {last}");
-        assert!(last.contains("room") || last.contains("full"), "it does not say what to do: {last}");
-        place.free(None);
-    }
-    let gateway = Gateway::start(&place, &fake).await;
+    a_first_start_says_so(&Place::small_disk()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_under_a_limit_on_files_says_so_and_leaves_a_place_that_can_be_used() {
+    a_first_start_says_so(&Place::plain()).await;
+}
+
+async fn a_first_start_says_so(place: &Place) {
+    let fake = FakeOpenCode::start();
+    place.fill(None);
+    let Err(ended) = Gateway::try_start(place, &fake).await else { panic!("it started without a store") };
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{}", ended.stderr);
+    let last = ended.stderr.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: cannot "), "{}", ended.stderr);
+    assert!(last.contains(place.data().to_str().expect("UTF-8")), "it does not say where: {last}");
+    assert!(last.contains("room") || last.contains("full"), "it does not say what to do: {last}");
+    place.free(None);
+    let gateway = Gateway::start(place, &fake).await;
     gateway.until_store_is("up").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_on_a_full_disk_after_an_orderly_end_says_so() {
-    let (place, fake) = (Place::small_disk(), FakeOpenCode::start());
-    let gateway = Gateway::start(&place, &fake).await;
+    a_later_start_says_so(&Place::small_disk()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_under_a_limit_on_files_after_an_orderly_end_says_so() {
+    a_later_start_says_so(&Place::plain()).await;
+}
+
+async fn a_later_start_says_so(place: &Place) {
+    let fake = FakeOpenCode::start();
+    let gateway = Gateway::start(place, &fake).await;
     fake.queue(Turn::new().text("done", 2).finish("stop"));
     let log = rest(gateway.stream("over", "a turn that ends").await).await;
     gateway.terminate().await;
 
     place.fill(None);
-    match Gateway::try_start(&place, &fake).await {
-        // SQLite found room for its files after all.
-        Ok(gateway) => assert_eq!(gateway.log_of(&task_of(&log)).await, log),
-        Err(ended) => {
-            assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-            let last = ended.stderr.lines().last().unwrap_or_default();
-            assert!(last.starts_with("error: cannot open the store "), "{}", ended.stderr);
-            assert!(last.contains("full"), "it does not say why: {last}");
-        }
-    }
+    let Err(ended) = Gateway::try_start(place, &fake).await else { panic!("it started without room") };
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let last = ended.stderr.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: cannot open the store "), "{}", ended.stderr);
+    assert!(last.contains("full"), "it does not say why: {last}");
     place.free(None);
-    let gateway = Gateway::start(&place, &fake).await;
+    let gateway = Gateway::start(place, &fake).await;
     assert_eq!(gateway.log_of(&task_of(&log)).await, log);
 }

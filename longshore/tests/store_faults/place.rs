@@ -3,7 +3,10 @@
 //! A small tmpfs in a mount namespace of its own gives the real "no space left". Where the system allows no namespace, a limit
 //! on the size of files takes its place: SQLite then says that a write failed, and the gateway must do the same.
 
+use std::cell::Cell;
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
@@ -18,11 +21,15 @@ pub(crate) struct Place {
     root: TempDir,
     data: PathBuf,
     disk: Disk,
+    /// A plain disk was filled before the gateway started: whatever is started from here on may write nothing.
+    is_full: Cell<bool>,
 }
 
 enum Disk {
     Plain,
     Tmpfs(Namespace),
+    /// Nobody may write to the data directory, not even a privileged user.
+    Guarded,
 }
 
 /// A process that does nothing but keep a mount namespace.
@@ -36,7 +43,7 @@ impl Place {
     /// An ordinary directory. Its disk is filled by a limit.
     pub(crate) fn plain() -> Self {
         let root = root();
-        Self { data: data_in(&root), root, disk: Disk::Plain }
+        Self::new(root, Disk::Plain)
     }
 
     /// A disk of its own, if the system allows that.
@@ -44,32 +51,45 @@ impl Place {
         let root = root();
         let mount = format!("mount -t tmpfs -o {TMPFS} none '{}'", data_in(&root).display());
         match Namespace::new(&mount) {
-            Some(namespace) => Self { data: data_in(&root), root, disk: Disk::Tmpfs(namespace) },
-            None => Self { data: data_in(&root), root, disk: Disk::Plain },
+            Some(namespace) => Self::new(root, Disk::Tmpfs(namespace)),
+            None => Self::new(root, Disk::Plain),
         }
     }
 
-    /// A data directory that is mounted read-only, or, where the system allows no namespace, that nobody may write to.
+    /// A data directory that is mounted read-only, if the system allows that.
     pub(crate) fn read_only(prepare: impl FnOnce(&Path)) -> Self {
         let root = root();
         let data = data_in(&root);
         prepare(&data);
         let name = data.display();
         let mount = format!("mount --bind '{name}' '{name}' && mount -o remount,bind,ro '{name}'");
-        if let Some(namespace) = Namespace::new(&mount) {
-            return Self { data, root, disk: Disk::Tmpfs(namespace) };
+        match Namespace::new(&mount) {
+            Some(namespace) => Self::new(root, Disk::Tmpfs(namespace)),
+            None => Self::guarded_at(root),
         }
-        let mut rights = data.metadata().expect("the directory is there").permissions();
-        rights.set_readonly(true);
-        std::fs::set_permissions(&data, rights).expect("the test owns the directory");
-        let writable = std::fs::write(data.join("probe"), "").is_ok();
-        assert!(!writable, "this test needs a mount namespace, or a user who may not write everywhere");
-        Self { data, root, disk: Disk::Plain }
+    }
+
+    /// A data directory that nobody may write to.
+    pub(crate) fn guarded(prepare: impl FnOnce(&Path)) -> Self {
+        let root = root();
+        prepare(&data_in(&root));
+        Self::guarded_at(root)
+    }
+
+    fn guarded_at(root: TempDir) -> Self {
+        set_writable(&data_in(&root), false);
+        Self::new(root, Disk::Guarded)
+    }
+
+    fn new(root: TempDir, disk: Disk) -> Self {
+        Self { data: data_in(&root), root, disk, is_full: Cell::new(false) }
     }
 
     /// A data directory that is there already.
     pub(crate) fn at(data: &Path) -> Self {
-        Self { root: root(), data: data.to_owned(), disk: Disk::Plain }
+        let mut place = Self::plain();
+        data.clone_into(&mut place.data);
+        place
     }
 
     /// As the gateway names it.
@@ -80,7 +100,7 @@ impl Place {
     /// The same directory as this process can reach it.
     pub(crate) fn reachable_data(&self) -> PathBuf {
         match &self.disk {
-            Disk::Plain => self.data(),
+            Disk::Plain | Disk::Guarded => self.data(),
             Disk::Tmpfs(namespace) => namespace.path(&self.data()),
         }
     }
@@ -96,7 +116,19 @@ impl Place {
     /// `program` as it has to be started to see the data.
     pub(crate) fn command(&self, program: &str) -> Command {
         match &self.disk {
+            Disk::Plain if self.is_full.get() => {
+                let mut command = Command::new("sh");
+                command.args(["-c", "ulimit -f 0 && exec \"$@\"", "sh", program]);
+                command
+            }
             Disk::Plain => Command::new(program),
+            // A privileged user writes in spite of the rights, unless that privilege is dropped.
+            Disk::Guarded if is_writable(&self.data) => {
+                let mut command = Command::new("setpriv");
+                command.args(["--bounding-set", "-dac_override,-dac_read_search", "--", program]);
+                command
+            }
+            Disk::Guarded => Command::new(program),
             Disk::Tmpfs(namespace) => {
                 let mut command = Command::new("nsenter");
                 let keeper = namespace.keeper.id().to_string();
@@ -121,8 +153,8 @@ impl Place {
                     }
                 }
             }
-            (Disk::Plain, Some(pid)) => limit(pid, Some(1)),
-            (Disk::Plain, None) => {}
+            (_, Some(pid)) => limit(pid, Some(1)),
+            (_, None) => self.is_full.set(true),
         }
     }
 
@@ -130,14 +162,33 @@ impl Place {
     pub(crate) fn free(&self, gateway: Option<u32>) {
         match (&self.disk, gateway) {
             (Disk::Tmpfs(_), _) => std::fs::remove_file(self.ballast()).expect("the ballast is there"),
-            (Disk::Plain, Some(pid)) => limit(pid, None),
-            (Disk::Plain, None) => {}
+            (_, Some(pid)) => limit(pid, None),
+            (_, None) => self.is_full.set(false),
         }
     }
 
     fn ballast(&self) -> PathBuf {
         self.reachable_data().join("ballast")
     }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if matches!(self.disk, Disk::Guarded) {
+            // Or the directory could not be removed.
+            set_writable(&self.data, true);
+        }
+    }
+}
+
+fn set_writable(directory: &Path, is_writable: bool) {
+    let mode = if is_writable { 0o700 } else { 0o500 };
+    std::fs::set_permissions(directory, Permissions::from_mode(mode)).expect("the test owns the directory");
+}
+
+fn is_writable(directory: &Path) -> bool {
+    let probe = directory.join("probe");
+    std::fs::write(&probe, "").and_then(|()| std::fs::remove_file(&probe)).is_ok()
 }
 
 /// Limits the size of the files that a process may write.

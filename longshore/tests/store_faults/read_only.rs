@@ -1,6 +1,7 @@
 //! The store cannot be written. A start on a read-only place is real; while serving, SQLite itself is told to write nothing, since
 //! no system makes a disk read-only under a program that has files open on it.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use longshore_engine::port::Store;
@@ -14,16 +15,24 @@ use crate::process::{Gateway, check_numbers, end_of, rest, task_of, text_of, unt
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_on_a_read_only_place_says_so() {
+    a_start_says_so(|has_data| Place::read_only(|data| prepare(data, has_data))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_where_nobody_may_write_says_so() {
+    a_start_says_so(|has_data| Place::guarded(|data| prepare(data, has_data))).await;
+}
+
+fn prepare(data: &Path, has_data: bool) {
+    if has_data {
+        std::fs::write(data.join("lock"), "").expect("a file can be written");
+        drop(SqliteStore::open(&data.join("longshore.db"), Durability::Process).expect("a new store"));
+    }
+}
+
+async fn a_start_says_so(place: impl Fn(bool) -> Place) {
     let fake = FakeOpenCode::start();
-    for has_data in [false, true] {
-        let place = Place::read_only(|data| {
-            if has_data {
-                std::fs::write(data.join("lock"), "").expect("a file can be written");
-                drop(
-                    SqliteStore::open(&data.join("longshore.db"), Durability::Process).expect("a new store"),
-                );
-            }
-        });
+    for place in [false, true].map(place) {
         let Err(ended) = Gateway::try_start(&place, &fake).await else { panic!("it started") };
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{}", ended.stderr);
         let last = ended.stderr.lines().last().unwrap_or_default();
