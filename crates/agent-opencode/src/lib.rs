@@ -13,6 +13,8 @@ mod client;
 mod disk;
 mod id;
 pub mod managed;
+#[doc(hidden)]
+pub mod measure;
 mod outcome;
 mod prompt;
 mod reader;
