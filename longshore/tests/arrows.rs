@@ -20,6 +20,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-edge", &["longshore-engine", "longshore-model", "longshore-wire"]),
     ("longshore-testkit", &["longshore-engine", "longshore-model", "longshore-wire"]),
+    // It measures the pieces, and starts the whole as a process. Nobody uses it.
+    (
+        "longshore-bench",
+        &[
+            "longshore-agent-opencode",
+            "longshore-engine",
+            "longshore-model",
+            "longshore-store",
+            "longshore-wire",
+        ],
+    ),
     (
         "longshore",
         &[
@@ -293,7 +304,7 @@ struct Source {
 /// Every Rust file of the workspace.
 fn sources() -> Vec<Source> {
     let mut found = Vec::new();
-    for directory in ["crates", "longshore"] {
+    for directory in ["bench", "crates", "longshore"] {
         collect(&root().join(directory), &mut found);
     }
     assert!(found.len() > 20, "the sources have moved: only {} files found", found.len());

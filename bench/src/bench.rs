@@ -1,0 +1,102 @@
+//! What every phase needs: the programs, the stand-in, and how long things may take.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use longshore_engine::Tasks;
+use tokio::time::{Instant, sleep_until};
+
+use crate::clock;
+use crate::number::float;
+use crate::proc::CpuSample;
+use crate::results::Costs;
+use crate::servers::{Kind, Limits, Programs, Server, StandIn};
+
+#[derive(Debug)]
+pub struct Bench {
+    pub programs: Programs,
+    pub stand_in: StandIn,
+    /// Where the servers keep their data, each in a directory of its own.
+    pub work: PathBuf,
+    pub tasks: Tasks,
+    pub quick: bool,
+    made: AtomicU64,
+}
+
+/// Processor time of all that take part, at one moment.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    at_ns: u64,
+    server: CpuSample,
+    driver: CpuSample,
+    stand_in: CpuSample,
+}
+
+impl Bench {
+    pub fn new(programs: Programs, stand_in: StandIn, work: PathBuf, quick: bool) -> Self {
+        Self { programs, stand_in, work, tasks: Tasks::new(), quick, made: AtomicU64::new(0) }
+    }
+
+    /// A full run takes the first, a quick one the second.
+    pub fn scaled<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    pub fn seconds(&self, full: u64, quick: u64) -> Duration {
+        Duration::from_secs(self.scaled(full, quick))
+    }
+
+    pub async fn server(&self, kind: Kind) -> Result<Server> {
+        self.server_with(kind, Limits::Off, &[]).await
+    }
+
+    /// A fresh server with a fresh database.
+    pub async fn server_with(&self, kind: Kind, limits: Limits, more: &[(&str, &str)]) -> Result<Server> {
+        let home = self.work.join(format!("server-{}", self.number()));
+        Server::start(kind, &self.programs, self.stand_in.address, home, limits, more).await
+    }
+
+    /// A word that no other prompt of this run has.
+    pub fn key(&self) -> String {
+        format!("k{}x{}", std::process::id(), self.number())
+    }
+
+    pub fn meter(&self, server: &Server) -> Result<Meter> {
+        Ok(Meter {
+            at_ns: clock::monotonic_ns(),
+            server: CpuSample::of(server.pid())?,
+            driver: CpuSample::of(std::process::id())?,
+            stand_in: CpuSample::of(self.stand_in.pid())?,
+        })
+    }
+
+    pub fn stand_in_address(&self) -> SocketAddr {
+        self.stand_in.address
+    }
+
+    fn number(&self) -> u64 {
+        self.made.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Meter {
+    /// What was used since an earlier moment.
+    pub fn since(&self, earlier: &Self) -> Costs {
+        let ms = |now: &CpuSample, then: &CpuSample| float(now.since(then)) / 1e6;
+        Costs {
+            window_s: float(self.at_ns - earlier.at_ns) / 1e9,
+            server_ms: ms(&self.server, &earlier.server),
+            driver_ms: ms(&self.driver, &earlier.driver),
+            stand_in_ms: ms(&self.stand_in, &earlier.stand_in),
+        }
+    }
+}
+
+/// Waits for a moment of the clock that never jumps.
+pub async fn until_ns(at_ns: u64) {
+    let left = at_ns.saturating_sub(clock::monotonic_ns());
+    sleep_until(Instant::now() + Duration::from_nanos(left)).await;
+}

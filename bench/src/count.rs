@@ -1,0 +1,71 @@
+//! Instructions of the micro-benchmarks, counted by callgrind: the same on a busy machine as on a quiet one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum as _;
+
+use crate::micro::Case;
+use crate::number::{float, short};
+use crate::output;
+
+/// Beside the results of a run, which take them in.
+pub const INSTRUCTIONS: &str = "instructions.json";
+/// Where callgrind writes, and the counts are kept.
+const OUT: &str = "target/bench";
+
+/// Counts one case, or all, and says how many instructions an item takes.
+pub fn callgrind(case: Option<Case>) -> Result<()> {
+    std::fs::create_dir_all(OUT).context("cannot make a place for the counts")?;
+    let mut counts = read(Path::new(OUT));
+    let cases = Case::value_variants().iter().copied();
+    for case in cases.filter(|one| case.is_none_or(|wanted| wanted == *one)) {
+        let items = case.prepare().items;
+        // Enough to be more than what differs between two starts.
+        let times = (20_000 / items).max(4);
+        let (once, twice) = (instructions(case, times)?, instructions(case, 2 * times)?);
+        let each = float(twice.saturating_sub(once)) / float(times * items);
+        output::say(format_args!("{:14} {:>9} instructions per item", case.name(), short(each)));
+        counts.insert(case.name(), each);
+        std::fs::write(Path::new(OUT).join(INSTRUCTIONS), serde_json::to_string_pretty(&counts)?)?;
+    }
+    Ok(())
+}
+
+/// What was counted the last time.
+pub fn read(out: &Path) -> BTreeMap<String, f64> {
+    let text = std::fs::read_to_string(out.join(INSTRUCTIONS)).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+fn instructions(case: Case, times: u64) -> Result<u64> {
+    let me = std::env::current_exe().context("this program does not know where it is")?;
+    let run = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(me)
+        .args(["count", &case.name(), &times.to_string()])
+        .output()
+        .context("valgrind is not installed")?;
+    let said = String::from_utf8_lossy(&run.stderr);
+    ensure!(run.status.success(), "{} failed under valgrind: {said}", case.name());
+    collected(&said).with_context(|| format!("valgrind counted nothing: {said}"))
+}
+
+fn collected(said: &str) -> Option<u64> {
+    let line = said.lines().find_map(|line| line.split_once("Collected :"))?;
+    line.1.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_of_callgrind_is_found() {
+        let said = "==12== Events    : Ir\n==12== Collected : 1234567\n==12== \n";
+        assert_eq!(collected(said), Some(1_234_567));
+        assert_eq!(collected("==12== nothing"), None);
+    }
+}

@@ -1,0 +1,64 @@
+//! One request and its whole answer.
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::connection::{Connection, Head};
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub head: Head,
+    pub body: Vec<u8>,
+}
+
+/// Sends a request on a connection that is free, and reads the answer.
+pub async fn call(connection: &mut Connection, request: &[u8]) -> Result<Reply> {
+    connection.write(request).await?;
+    let head = connection.head().await?;
+    let body = connection.body(head.body).await?;
+    Ok(Reply { head, body })
+}
+
+impl Reply {
+    pub fn json(&self) -> Result<Value> {
+        serde_json::from_slice(&self.body).context("an answer that is no JSON")
+    }
+
+    /// The task that a send answers with, on either line.
+    pub fn task(&self) -> Option<Value> {
+        let mut answer = self.json().ok()?;
+        let result = answer.get_mut("result")?;
+        let task = if result["task"].is_object() { result["task"].take() } else { result.take() };
+        task["id"].is_string().then_some(task)
+    }
+
+    /// How it was refused: the status of HTTP, and the code of the error if it has a typed one. `None`: it was not.
+    pub fn refusal(&self) -> Option<(u16, Option<i64>)> {
+        let code = self.json().ok().and_then(|answer| answer["error"]["code"].as_i64());
+        (self.head.status != 200 || code.is_some()).then_some((self.head.status, code))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::connection::BodyKind;
+    use super::*;
+
+    fn reply(status: u16, body: &str) -> Reply {
+        let head = Head { status, content_type: String::new(), retry_after: None, body: BodyKind::Rest };
+        Reply { head, body: body.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn tasks_are_found_on_both_lines_and_refusals_on_both_levels() {
+        for body in [r#"{"result":{"task":{"id":"t"}}}"#, r#"{"result":{"kind":"task","id":"t"}}"#] {
+            let reply = reply(200, body);
+            assert_eq!(reply.task().unwrap()["id"], "t");
+            assert_eq!(reply.refusal(), None);
+        }
+        assert_eq!(reply(200, r#"{"error":{"code":-32056}}"#).refusal(), Some((200, Some(-32056))));
+        assert_eq!(reply(503, "gone").refusal(), Some((503, None)));
+        assert!(reply(503, "gone").task().is_none());
+    }
+}

@@ -1,0 +1,96 @@
+//! What a client says, on both lines of A2A.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+/// A line of the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Line {
+    V1,
+    V03,
+}
+
+/// A server, and who speaks to it how.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub address: SocketAddr,
+    pub token: String,
+    pub line: Line,
+}
+
+impl Target {
+    /// Sends a message and follows the task.
+    pub fn stream(&self, message: &str, text: &str) -> Vec<u8> {
+        let method = match self.line {
+            Line::V1 => "SendStreamingMessage",
+            Line::V03 => "message/stream",
+        };
+        self.rpc(method, &json!({"message": self.message(message, text)}), true)
+    }
+
+    /// Sends a message, and waits for the end of the turn or does not.
+    pub fn send(&self, message: &str, text: &str, wait: bool) -> Vec<u8> {
+        let (method, configuration) = match self.line {
+            Line::V1 => ("SendMessage", json!({"returnImmediately": !wait})),
+            Line::V03 => ("message/send", json!({"blocking": wait})),
+        };
+        let mut params = json!({"message": self.message(message, text)});
+        // Waiting is the default of 1.0, and a caller who says nothing is the common one.
+        if self.line == Line::V03 || !wait {
+            params["configuration"] = configuration;
+        }
+        self.rpc(method, &params, false)
+    }
+
+    pub fn get_task(&self, task: &str) -> Vec<u8> {
+        let method = match self.line {
+            Line::V1 => "GetTask",
+            Line::V03 => "tasks/get",
+        };
+        self.rpc(method, &json!({"id": task}), false)
+    }
+
+    pub fn subscribe(&self, task: &str) -> Vec<u8> {
+        let method = match self.line {
+            Line::V1 => "SubscribeToTask",
+            Line::V03 => "tasks/resubscribe",
+        };
+        self.rpc(method, &json!({"id": task}), true)
+    }
+
+    /// A plain request.
+    pub fn get(&self, path: &str) -> Vec<u8> {
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
+            self.address, self.token
+        )
+        .into_bytes()
+    }
+
+    fn message(&self, id: &str, text: &str) -> Value {
+        match self.line {
+            Line::V1 => json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]}),
+            Line::V03 => json!({
+                "kind": "message", "messageId": id, "role": "user", "parts": [{"kind": "text", "text": text}],
+            }),
+        }
+    }
+
+    fn rpc(&self, method: &str, params: &Value, streams: bool) -> Vec<u8> {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+        let version = match self.line {
+            Line::V1 => "1.0",
+            Line::V03 => "0.3",
+        };
+        let accept = if streams { "text/event-stream" } else { "application/json" };
+        format!(
+            "POST / HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nA2A-Version: {version}\r\nAccept: {accept}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            self.token,
+            body.len()
+        )
+        .into_bytes()
+    }
+}

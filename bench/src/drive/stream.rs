@@ -1,0 +1,300 @@
+//! A client that follows a stream and looks at every delta in it.
+//!
+//! Deltas are found by their stamps in the bytes of the events, without reading JSON: the same for every server, and
+//! cheap enough for thousands of streams beside what is measured.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Result;
+use memchr::{memchr, memmem};
+use serde_json::Value;
+
+use super::chunked::Chunks;
+use super::connection::{BodyKind, Connection};
+use super::speak::Target;
+use crate::clock;
+use crate::histogram::Histogram;
+use crate::stamp::{self, TextSum};
+
+/// A time in which is counted, on the clock of [`clock::monotonic_ns`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Window {
+    pub from_ns: u64,
+    pub to_ns: u64,
+}
+
+impl Window {
+    fn has(self, at: u64) -> bool {
+        (self.from_ns..self.to_ns).contains(&at)
+    }
+}
+
+/// What all streams of one load have in common.
+#[derive(Debug, Default)]
+pub struct Tally(Mutex<Counts>);
+
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    pub window: Window,
+    /// Of deltas that were made in the window, whenever they came.
+    pub delays: Histogram,
+    /// Deltas that came in the window.
+    pub in_window: u64,
+    /// Events of the stream that came in the window.
+    pub frames_in_window: u64,
+    /// Deltas that came at all.
+    pub deltas: u64,
+    /// Streams on which something came.
+    pub started: u64,
+}
+
+impl Tally {
+    pub fn lock(&self) -> MutexGuard<'_, Counts> {
+        // Nothing that holds this lock can panic half-way through a change.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How a stream ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    Completed,
+    /// The task ended otherwise: the state.
+    Otherwise(String),
+    /// Refused: the status of HTTP, and the code of the error.
+    Refused(u16, Option<i64>),
+    /// The stream ended, or broke, before the task did.
+    Cut(String),
+    /// It was not waited for any longer.
+    Abandoned,
+}
+
+/// What a client got.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub key: String,
+    pub task: Option<String>,
+    pub end: End,
+    pub deltas: u64,
+    pub bytes: u64,
+    pub sum: TextSum,
+    /// Deltas that were missing in their place.
+    pub gaps: u64,
+    /// Deltas that came again, as in the whole text at the end.
+    pub repeats: u64,
+    pub frames: u64,
+}
+
+/// Reads the events of one stream.
+#[derive(Debug)]
+struct Follower {
+    tally: Arc<Tally>,
+    outcome: Outcome,
+    /// Bytes behind the last whole line.
+    rest: Vec<u8>,
+    ended: Option<End>,
+}
+
+impl Follower {
+    fn new(key: &str, tally: Arc<Tally>) -> Self {
+        let outcome = Outcome {
+            key: key.to_owned(),
+            task: None,
+            end: End::Abandoned,
+            deltas: 0,
+            bytes: 0,
+            sum: TextSum::default(),
+            gaps: 0,
+            repeats: 0,
+            frames: 0,
+        };
+        Self { tally, outcome, rest: Vec::new(), ended: None }
+    }
+
+    /// Looks at the lines that are whole by now. `rest` holds the newest bytes of the body.
+    fn look(&mut self) {
+        let now = clock::monotonic_ns();
+        let rest = std::mem::take(&mut self.rest);
+        let mut left = rest.as_slice();
+        while let Some(end) = memchr(b'\n', left) {
+            self.line(left[..end].trim_ascii_end(), now);
+            left = &left[end + 1..];
+        }
+        let done = rest.len() - left.len();
+        self.rest = rest;
+        self.rest.drain(..done);
+    }
+
+    fn line(&mut self, line: &[u8], now: u64) {
+        let Some(data) = line.strip_prefix(b"data:") else { return };
+        let outcome = &mut self.outcome;
+        let mut counts = self.tally.lock();
+        let is_counted = counts.window.has(now);
+        if outcome.frames == 0 {
+            counts.started += 1;
+            outcome.task = task_of(data);
+        }
+        outcome.frames += 1;
+        counts.frames_in_window += u64::from(is_counted);
+        let mut has_deltas = false;
+        for stamp in stamp::find(data) {
+            has_deltas = true;
+            if stamp.number < outcome.deltas {
+                outcome.repeats += 1;
+                continue;
+            }
+            outcome.gaps += stamp.number - outcome.deltas;
+            outcome.deltas = stamp.number + 1;
+            outcome.bytes += u64::try_from(stamp.text.len()).unwrap_or_default();
+            outcome.sum.add(stamp.text);
+            counts.deltas += 1;
+            counts.in_window += u64::from(is_counted);
+            if counts.window.has(stamp.made_ns) {
+                counts.delays.record(now.saturating_sub(stamp.made_ns));
+            }
+        }
+        if !has_deltas && self.ended.is_none() {
+            self.ended = end_of(data);
+        }
+    }
+
+    fn finished(mut self, broke: Option<String>) -> Outcome {
+        self.outcome.end = match (self.ended, broke) {
+            (Some(end), _) => end,
+            (None, Some(why)) => End::Cut(why),
+            (None, None) => End::Cut("the stream ended before the task".to_owned()),
+        };
+        self.outcome
+    }
+}
+
+/// Opens a stream and follows it to its end.
+pub async fn open_stream(target: &Target, request: &[u8], key: &str, tally: Arc<Tally>) -> Outcome {
+    let mut follower = Follower::new(key, tally);
+    match follow(target, request, &mut follower).await {
+        Ok(()) => follower.finished(None),
+        Err(error) => follower.finished(Some(format!("{error:#}"))),
+    }
+}
+
+async fn follow(target: &Target, request: &[u8], follower: &mut Follower) -> Result<()> {
+    let mut connection = Connection::open(target.address).await?;
+    connection.write(request).await?;
+    let head = connection.head().await?;
+    if head.status != 200 || !head.content_type.starts_with("text/event-stream") {
+        let body = connection.body(head.body).await?;
+        let code =
+            serde_json::from_slice::<Value>(&body).ok().and_then(|body| body["error"]["code"].as_i64());
+        follower.ended = Some(End::Refused(head.status, code));
+        return Ok(());
+    }
+    match head.body {
+        BodyKind::Chunked => {
+            let mut chunks = Chunks::default();
+            while connection.piece(&mut chunks, &mut follower.rest).await? {
+                follower.look();
+            }
+            follower.look();
+        }
+        kind => {
+            follower.rest = connection.body(kind).await?;
+            follower.look();
+        }
+    }
+    Ok(())
+}
+
+/// The task of a first event, on either line.
+fn task_of(data: &[u8]) -> Option<String> {
+    let mut event: Value = serde_json::from_slice(data).ok()?;
+    let result = event.get_mut("result").map(Value::take).unwrap_or(event);
+    let places = [&result["task"]["id"], &result["statusUpdate"]["taskId"], &result["taskId"], &result["id"]];
+    places.into_iter().find_map(Value::as_str).map(str::to_owned)
+}
+
+/// The end of the task, if an event tells it.
+fn end_of(data: &[u8]) -> Option<End> {
+    // Both lines name the state; only its spelling differs.
+    let has = |word: &[u8]| memmem::find(data, word).is_some();
+    if has(b"\"TASK_STATE_COMPLETED\"") || has(b"\"state\":\"completed\"") || has(b"\"state\": \"completed\"")
+    {
+        return Some(End::Completed);
+    }
+    if has(b"\"error\":{") && has(b"\"code\":") {
+        let code = serde_json::from_slice::<Value>(data).ok().and_then(|body| body["error"]["code"].as_i64());
+        return code.map(|code| End::Refused(200, Some(code)));
+    }
+    let others = ["FAILED", "CANCELED", "REJECTED", "AUTH_REQUIRED"];
+    let other = others.into_iter().find(|state| {
+        has(format!("\"TASK_STATE_{state}\"").as_bytes())
+            || has(format!("\"state\":\"{}\"", state.to_ascii_lowercase().replace('_', "-")).as_bytes())
+    });
+    other.map(|state| End::Otherwise(state.to_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(numbers: std::ops::Range<u64>) -> String {
+        let mut text = String::new();
+        numbers.for_each(|number| stamp::write(&mut text, number, 24));
+        text
+    }
+
+    fn read(body: &str, cut: usize) -> (Outcome, Counts) {
+        let tally = Arc::new(Tally::default());
+        tally.lock().window = Window { from_ns: 0, to_ns: u64::MAX };
+        let mut follower = Follower::new("k", Arc::clone(&tally));
+        for piece in body.as_bytes().chunks(cut) {
+            follower.rest.extend_from_slice(piece);
+            follower.look();
+        }
+        let counts = tally.lock().clone();
+        (follower.finished(None), counts)
+    }
+
+    #[test]
+    fn a_stream_is_read_however_it_is_cut_on_both_lines() {
+        let whole = text(0..5);
+        let v1 = format!(
+            "id: 1\ndata: {{\"result\":{{\"task\":{{\"id\":\"t1\"}}}}}}\n\n: ping\n\ndata: {{\"text\":\"{}\"}}\r\n\r\n\
+             data: {{\"text\":\"{}\"}}\n\ndata: {{\"state\":\"TASK_STATE_COMPLETED\"}}\n\n",
+            &whole[..72],
+            &whole[72..]
+        );
+        let v03 = v1.replace("{\"task\":{\"id\":\"t1\"}}", "{\"kind\":\"task\",\"id\":\"t1\"}");
+        let v03 = v03.replace("TASK_STATE_COMPLETED", "completed");
+        for (body, cut) in [(&v1, 1), (&v1, 7), (&v1, 4096), (&v03, 13)] {
+            let (outcome, counts) = read(body, cut);
+            assert_eq!(outcome.end, End::Completed);
+            assert_eq!(outcome.task.as_deref(), Some("t1"));
+            assert_eq!((outcome.deltas, outcome.gaps, outcome.repeats, outcome.frames), (5, 0, 0, 4));
+            assert_eq!((outcome.sum, outcome.bytes), (TextSum::of(whole.as_bytes()), 120));
+            assert_eq!(
+                (counts.deltas, counts.in_window, counts.delays.count(), counts.started),
+                (5, 5, 5, 1)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_missing_and_what_comes_again_is_told_apart() {
+        let body = format!("data: \"{}\"\n\ndata: \"{}\"\n\n", text(0..2), text(3..4));
+        let (outcome, _) = read(&body, 50);
+        assert_eq!((outcome.deltas, outcome.gaps, outcome.repeats), (4, 1, 0));
+        assert!(matches!(outcome.end, End::Cut(_)));
+        let body = format!("data: \"{}\"\n\ndata: \"{}\"\n\n", text(0..2), text(0..2));
+        let (outcome, counts) = read(&body, 50);
+        assert_eq!((outcome.deltas, outcome.gaps, outcome.repeats, counts.deltas), (2, 0, 2, 2));
+    }
+
+    #[test]
+    fn other_ends_are_told() {
+        let end = |event: &str| end_of(event.as_bytes());
+        assert_eq!(end(r#"{"state":"TASK_STATE_FAILED"}"#), Some(End::Otherwise("failed".to_owned())));
+        assert_eq!(end(r#"{"state":"canceled"}"#), Some(End::Otherwise("canceled".to_owned())));
+        assert_eq!(end(r#"{"error":{"code":-32062}}"#), Some(End::Refused(200, Some(-32062))));
+        assert_eq!(end(r#"{"state":"TASK_STATE_WORKING"}"#), None);
+    }
+}

@@ -1,0 +1,51 @@
+//! What the stand-in says about itself and its turns.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::call::call;
+use super::connection::Connection;
+use crate::histogram::Delays;
+
+/// What the text of a turn really was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub struct Truth {
+    pub deltas: u64,
+    pub bytes: u64,
+    pub sum: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Totals {
+    pub sessions: u64,
+    pub running: u64,
+    pub readers: u64,
+    pub cut_readers: u64,
+    pub turns: u64,
+    pub ended: u64,
+    pub deltas: u64,
+    /// How late deltas were written.
+    pub lag: Delays,
+}
+
+/// `None`: the turn has not ended, or is not known.
+pub async fn truth(connection: &mut Connection, key: &str) -> Result<Option<Truth>> {
+    let request = format!("GET /bench/turn/{key} HTTP/1.1\r\nHost: stand-in\r\n\r\n");
+    let reply = call(connection, request.as_bytes()).await?;
+    if reply.head.status == 404 {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_slice(&reply.body).context("the stand-in does not know its own truth")?))
+}
+
+/// What happened since the last time, which is forgotten with this.
+pub async fn totals(stand_in: SocketAddr) -> Result<Totals> {
+    let mut connection = Connection::open(stand_in).await?;
+    let reply = call(&mut connection, b"GET /bench/totals HTTP/1.1\r\nHost: stand-in\r\n\r\n").await?;
+    ensure!(reply.head.status == 200, "the stand-in does not answer");
+    call(&mut connection, b"POST /bench/reset HTTP/1.1\r\nHost: stand-in\r\nContent-Length: 0\r\n\r\n")
+        .await?;
+    serde_json::from_slice(&reply.body).context("the stand-in counts otherwise")
+}

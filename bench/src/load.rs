@@ -1,0 +1,7 @@
+//! Loads: many streams at a rate, and turns one behind the other.
+
+mod streams;
+mod turns;
+
+pub use self::streams::{StreamLoad, check, ends, script, stream_once, streams};
+pub use self::turns::{Counted, TurnLoad, turns};

@@ -1,0 +1,174 @@
+//! Many streams at once, each at its rate, and what came of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+
+use crate::bench::{Bench, until_ns};
+use crate::clock;
+use crate::drive::{Connection, End, Line, Outcome, Tally, Target, Window, call, open_stream, totals, truth};
+use crate::number::{float, whole};
+use crate::proc::{self, Memory};
+use crate::results::Streams;
+use crate::servers::{Kind, Server};
+use crate::stamp::{self, TextSum};
+use crate::stand_in::Script;
+
+/// Of so many tasks, what the server keeps is compared too.
+const KEPT: usize = 32;
+
+/// All start one after the other, then a window is measured in which all run, and all end with it.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamLoad {
+    pub streams: u64,
+    /// Deltas per second of each.
+    pub rate: u64,
+    pub size: usize,
+    pub line: Line,
+    /// How many start in a second.
+    pub starts: u64,
+    /// Between the last start and the window.
+    pub settle: Duration,
+    pub window: Duration,
+    /// How long what is under way then may still take.
+    pub drain: Duration,
+}
+
+pub async fn streams(bench: &Bench, server: &Server, load: &StreamLoad) -> Result<Streams> {
+    let rest = Memory::of(server.pid())?;
+    totals(bench.stand_in_address()).await?;
+    let begin = clock::monotonic_ns();
+    let step = 1_000_000_000 / load.starts.max(1);
+    let from_ns = begin + load.streams * step + nanoseconds(load.settle);
+    let window = Window { from_ns, to_ns: from_ns + nanoseconds(load.window) };
+    let tally = Arc::new(Tally::default());
+    tally.lock().window = window;
+    let clients: Vec<_> = (0..load.streams)
+        .map(|number| {
+            let start_ns = begin + number * step;
+            let deltas = whole(float(window.to_ns - start_ns) / 1e9 * float(load.rate)).max(1);
+            let script = Script { deltas, rate: load.rate, size: load.size, ..script(bench, server) };
+            let (target, tally) = (server.target(load.line), Arc::clone(&tally));
+            bench.tasks.spawn("client", async move {
+                until_ns(start_ns).await;
+                stream_once(&target, &script, tally).await
+            })
+        })
+        .collect();
+    until_ns(window.from_ns).await;
+    let before = bench.meter(server)?;
+    until_ns(window.to_ns).await;
+    let costs = bench.meter(server)?.since(&before);
+    let (live, open_files) = (Memory::of(server.pid())?, proc::open_files(server.pid()));
+    let outcomes = ends(clients, load.drain).await;
+    let source = totals(bench.stand_in_address()).await?;
+    let counts = tally.lock().clone();
+    let checked = check(bench, server, load.line, &outcomes).await?;
+    Ok(Streams {
+        streams: load.streams,
+        rate: load.rate,
+        size: load.size,
+        window_s: load.window.as_secs_f64(),
+        expected: whole(float(load.streams * load.rate) * load.window.as_secs_f64()),
+        delivered: counts.in_window,
+        frames: counts.frames_in_window,
+        cpu_us_per_delta: costs.server_ms * 1e3 / float(counts.in_window.max(1)),
+        delays: counts.delays.delays(),
+        completed: checked.completed,
+        equal: checked.equal,
+        kept: checked.kept,
+        kept_equal: checked.kept_equal,
+        other_ends: checked.other_ends,
+        rest,
+        live,
+        open_files,
+        costs,
+        source,
+    })
+}
+
+/// A prompt with a key of its own, as this server needs it.
+pub fn script(bench: &Bench, server: &Server) -> Script {
+    Script { key: bench.key(), awaits_reader: server.kind == Kind::Peer, ..Script::default() }
+}
+
+/// Prompts, and follows the stream to its end.
+pub async fn stream_once(target: &Target, script: &Script, tally: Arc<Tally>) -> Outcome {
+    let request = target.stream(&format!("m-{}", script.key), &script.to_string());
+    open_stream(target, &request, &script.key, tally).await
+}
+
+/// The ends of all, as far as they come in time. The others are given up.
+pub async fn ends(clients: Vec<JoinHandle<Outcome>>, drain: Duration) -> Vec<Option<Outcome>> {
+    let deadline = Instant::now() + drain;
+    let mut outcomes = Vec::with_capacity(clients.len());
+    for mut client in clients {
+        let ended = timeout_at(deadline, &mut client).await;
+        client.abort();
+        outcomes.push(ended.ok().and_then(Result::ok));
+    }
+    outcomes
+}
+
+/// What a comparison with the source showed.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    pub completed: u64,
+    pub equal: u64,
+    pub kept: u64,
+    pub kept_equal: u64,
+    pub other_ends: BTreeMap<String, u64>,
+}
+
+/// Compares what clients got with what the source sent, and for some what the server keeps.
+pub async fn check(
+    bench: &Bench,
+    server: &Server,
+    line: Line,
+    outcomes: &[Option<Outcome>],
+) -> Result<Checked> {
+    let mut checked = Checked::default();
+    let mut source = Connection::open(bench.stand_in_address()).await?;
+    let mut keeper = Connection::open(server.address).await?;
+    let target = server.target(line);
+    for outcome in outcomes {
+        let Some(outcome) = outcome else {
+            *checked.other_ends.entry("given up".to_owned()).or_default() += 1;
+            continue;
+        };
+        if outcome.end != End::Completed {
+            *checked.other_ends.entry(format!("{:?}", outcome.end)).or_default() += 1;
+            continue;
+        }
+        checked.completed += 1;
+        let Some(truth) = truth(&mut source, &outcome.key).await? else { continue };
+        let same = outcome.gaps == 0 && outcome.deltas == truth.deltas && outcome.sum.0 == truth.sum;
+        checked.equal += u64::from(same);
+        if let (Some(task), true) = (&outcome.task, checked.kept < u64::try_from(KEPT).unwrap_or_default()) {
+            checked.kept += 1;
+            let reply = call(&mut keeper, &target.get_task(task)).await?;
+            checked.kept_equal += u64::from(kept_sum(&reply.body).0 == truth.sum);
+        }
+    }
+    Ok(checked)
+}
+
+/// The sum of the text in a task: its deltas, each once, in order.
+fn kept_sum(body: &[u8]) -> TextSum {
+    let (mut sum, mut next) = (TextSum::default(), 0);
+    for stamp in stamp::find(body) {
+        if stamp.number == next {
+            sum.add(stamp.text);
+            next += 1;
+        }
+    }
+    sum
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

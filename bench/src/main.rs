@@ -1,0 +1,56 @@
+//! The command `longshore-bench`: see [`longshore_bench::options`].
+
+use std::io::Read as _;
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser as _;
+use longshore_bench::options::{Command, Options};
+use longshore_bench::{count, micro, output, report, run, stand_in};
+use longshore_engine::Tasks;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+fn main() -> Result<()> {
+    match Options::parse().command {
+        Command::Run(options) => on_one_thread(interruptible(run::run(options))),
+        Command::Drive(options) => on_one_thread(interruptible(run::drive(options))),
+        Command::StandIn { listen } => on_one_thread(stand_in(listen)),
+        Command::Report(options) => {
+            report::write(&run::read(&options.from)?, &options.docs, options.notes.as_deref())
+        }
+        Command::Count { case, callgrind: true, .. } => count::callgrind(case),
+        Command::Count { case, times, callgrind: false } => {
+            micro::run(case.with_context(|| format!("say which case is to be done {times} times"))?, times);
+            Ok(())
+        }
+    }
+}
+
+/// What measures shares the machine with what is measured: one thread each.
+fn on_one_thread(work: impl Future<Output = Result<()>>) -> Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+async fn stand_in(listen: SocketAddr) -> Result<()> {
+    let listener = TcpListener::bind(listen).await?;
+    output::say(format_args!("listening on {}", listener.local_addr()?));
+    let tasks = Tasks::new();
+    let stdin = tokio::task::spawn_blocking(|| std::io::stdin().lock().read_to_end(&mut Vec::new()));
+    tokio::select! {
+        () = stand_in::serve(listener, &tasks) => {}
+        // Whoever started this has gone away.
+        _ = stdin => {}
+    }
+    Ok(())
+}
+
+/// Ends in good order when somebody interrupts: everything that was started ends with its owner.
+async fn interruptible(work: impl Future<Output = Result<()>>) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        done = work => done,
+        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        _ = terminate.recv() => bail!("told to end"),
+    }
+}

@@ -1,0 +1,149 @@
+//! The hot path in pieces: work that can be repeated, for criterion, for a profiler and for counting instructions.
+
+mod agent;
+mod append;
+mod apply;
+mod encode;
+mod events;
+mod fan_out;
+mod line;
+
+use std::fmt;
+
+use clap::ValueEnum;
+
+/// A piece of the way of a delta.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Case {
+    /// A line of OpenCode's event stream to a report: a delta of text.
+    LineDelta,
+    /// The same for the output of a tool, 4 KB.
+    LineTool,
+    /// An event folded into a task that has just begun.
+    ApplyShort,
+    /// The same for a task with 10 000 deltas.
+    ApplyLong,
+    /// An event of each of so many tasks appended at once, to SQLite.
+    Append1,
+    Append16,
+    Append256,
+    /// The same for one task, in memory.
+    AppendMemory,
+    /// An event as a frame of 1.0, and of 0.3.
+    EncodeV1,
+    EncodeV03,
+    /// From a report to so many readers, in memory, each with the frame that they share.
+    FanOut1,
+    FanOut10,
+    FanOut100,
+    FanOut1000,
+}
+
+impl Case {
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// Makes everything that is not to be measured.
+    pub fn prepare(self) -> Work {
+        match self {
+            Self::LineDelta => line::deltas(),
+            Self::LineTool => line::tool_outputs(),
+            Self::ApplyShort => apply::work(0),
+            Self::ApplyLong => apply::work(10_000),
+            Self::Append1 => append::sqlite(1),
+            Self::Append16 => append::sqlite(16),
+            Self::Append256 => append::sqlite(256),
+            Self::AppendMemory => append::memory(),
+            Self::EncodeV1 => encode::v1(),
+            Self::EncodeV03 => encode::v03(),
+            Self::FanOut1 => fan_out::work(1),
+            Self::FanOut10 => fan_out::work(10),
+            Self::FanOut100 => fan_out::work(100),
+            Self::FanOut1000 => fan_out::work(1000),
+        }
+    }
+}
+
+/// Something that can be done again and again.
+pub struct Work {
+    /// How many items one time is.
+    pub items: u64,
+    once: Box<dyn FnMut() -> u64>,
+}
+
+impl Work {
+    fn new(items: u64, once: impl FnMut() -> u64 + 'static) -> Self {
+        Self { items, once: Box::new(once) }
+    }
+
+    /// Does it once, and gives how many items were really done: as many as [`Self::items`].
+    pub fn once(&mut self) -> u64 {
+        (self.once)()
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").field("items", &self.items).finish_non_exhaustive()
+    }
+}
+
+/// Does the work of a case so many times.
+pub fn run(case: Case, times: u64) {
+    let mut work = case.prepare();
+    for _ in 0..times {
+        std::hint::black_box(work.once());
+    }
+}
+
+/// A runtime of one thread, as small as can be.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn smoke(case: Case) {
+        let mut work = case.prepare();
+        for _ in 0..2 {
+            assert_eq!(work.once(), work.items, "{case:?}");
+        }
+    }
+
+    #[test]
+    fn lines_become_reports() {
+        smoke(Case::LineDelta);
+        smoke(Case::LineTool);
+    }
+
+    #[test]
+    fn events_are_folded() {
+        smoke(Case::ApplyShort);
+        smoke(Case::ApplyLong);
+    }
+
+    #[test]
+    fn events_are_appended() {
+        smoke(Case::Append1);
+        smoke(Case::Append16);
+        smoke(Case::Append256);
+        smoke(Case::AppendMemory);
+    }
+
+    #[test]
+    fn events_are_encoded() {
+        smoke(Case::EncodeV1);
+        smoke(Case::EncodeV03);
+    }
+
+    #[test]
+    fn readers_get_everything() {
+        smoke(Case::FanOut1);
+        smoke(Case::FanOut10);
+        smoke(Case::FanOut100);
+        smoke(Case::FanOut1000);
+    }
+}

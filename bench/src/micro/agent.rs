@@ -1,0 +1,75 @@
+//! An agent that takes one prompt and then says what the benchmark tells it to.
+
+use std::sync::Mutex;
+
+use longshore_engine::port::{
+    Admission, Admitted, Agent, BoxFuture, MAX_STEERING, NewSession, Session, Steering, Turn, TurnRequest,
+};
+use longshore_model::{AgentEvent, Answer, Ask, Error, PromptId, Result, SessionId};
+use tokio::sync::mpsc;
+
+/// Reports that may wait for the engine, as in a real driver.
+const REPORTS: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Parrot {
+    reports: Mutex<Option<mpsc::Receiver<AgentEvent>>>,
+    /// Kept open, for a turn whose driver listens no more is over.
+    steering: Mutex<Option<mpsc::Receiver<Steering>>>,
+}
+
+impl Parrot {
+    /// The agent, and where its reports come from.
+    pub(super) fn new() -> (Self, mpsc::Sender<AgentEvent>) {
+        let (sender, receiver) = mpsc::channel(REPORTS);
+        (Self { reports: Mutex::new(Some(receiver)), steering: Mutex::default() }, sender)
+    }
+}
+
+impl Agent for Parrot {
+    fn admit<'a>(&'a self, _: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
+        Box::pin(async { Ok(Admitted { directory: "/workspace".to_owned() }) })
+    }
+
+    fn find_session<'a>(&'a self, _: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn is_busy<'a>(&'a self, _: &'a Session) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async { Ok(false) })
+    }
+
+    fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
+        let id = SessionId::parse("ses_bench");
+        Box::pin(
+            async move { Ok(Session { id: id.map_err(Error::internal)?, directory: request.directory }) },
+        )
+    }
+
+    fn new_prompt(&self) -> PromptId {
+        PromptId::parse("msg_bench").expect("letters are an id")
+    }
+
+    fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
+        Box::pin(async move {
+            request.prompting.mark();
+            let (steering, joining) = mpsc::channel(MAX_STEERING);
+            *self.steering.lock().map_err(|_| Error::internal("a panic"))? = Some(joining);
+            let reports = self.reports.lock().ok().and_then(|mut reports| reports.take());
+            let events = reports.ok_or_else(|| Error::internal("one turn is all there is"))?;
+            Ok(Turn { steering, events })
+        })
+    }
+
+    fn reply<'a>(&'a self, _: &'a Session, _: &'a Ask, _: &'a Answer) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn abort<'a>(&'a self, _: &'a Session) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}

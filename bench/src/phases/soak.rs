@@ -1,0 +1,90 @@
+//! Half the load for a long time: memory, open files and the database stay as they are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::bench::Bench;
+use crate::drive::{End, Line, Tally, Window};
+use crate::load::{script, stream_once};
+use crate::number::float;
+use crate::proc::{self, Memory};
+use crate::results::SoakSample;
+use crate::servers::{Kind, Limits, Server};
+use crate::stand_in::Script;
+
+/// Streams of ten seconds, one behind the other.
+const STREAMS: u64 = 200;
+const DELTAS: u64 = 100;
+const RATE: u64 = 10;
+
+#[derive(Debug, Default)]
+struct Turns {
+    right: AtomicU64,
+    wrong: AtomicU64,
+}
+
+pub(super) async fn run(bench: &Bench, found: &mut Vec<SoakSample>) -> Result<()> {
+    let keep = [("LONGSHORE_FOLD_AFTER", "60"), ("LONGSHORE_KEEP_TASKS", "120")];
+    let server = bench.server_with(Kind::Longshore, Limits::Default, &keep).await?;
+    let measured = measure(bench, &server, found).await;
+    server.stop().await;
+    measured
+}
+
+async fn measure(bench: &Bench, server: &Server, found: &mut Vec<SoakSample>) -> Result<()> {
+    let (turns, tally) = (Arc::new(Turns::default()), Arc::new(Tally::default()));
+    let begin = Instant::now();
+    let end = begin + bench.seconds(20 * 60, 15);
+    let clients: Vec<_> = (0..bench.scaled(STREAMS, 20))
+        .map(|number| {
+            let (target, tally, turns) = (server.target(Line::V1), Arc::clone(&tally), Arc::clone(&turns));
+            let first = script(bench, server);
+            bench.tasks.spawn("client", async move {
+                // Spread over the ten seconds of a stream.
+                tokio::time::sleep(Duration::from_millis(number * 10_000 / STREAMS)).await;
+                let mut count = 0_u64;
+                while Instant::now() < end {
+                    count += 1;
+                    let key = format!("{}n{count}", first.key);
+                    let script = Script { key, deltas: DELTAS, rate: RATE, ..first.clone() };
+                    let outcome = stream_once(&target, &script, Arc::clone(&tally)).await;
+                    let is_right =
+                        outcome.end == End::Completed && outcome.gaps == 0 && outcome.deltas == DELTAS;
+                    let counter = if is_right { &turns.right } else { &turns.wrong };
+                    counter.fetch_add(1, Ordering::Relaxed);
+                    if !is_right {
+                        // A server that refuses is not to be asked as fast as it can refuse.
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut ticks = interval(bench.seconds(10, 3));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    while Instant::now() < end {
+        ticks.tick().await;
+        let delays = {
+            let mut counts = tally.lock();
+            counts.window = Window { from_ns: 0, to_ns: u64::MAX };
+            std::mem::take(&mut counts.delays).delays()
+        };
+        found.push(SoakSample {
+            at_s: float(u64::try_from(begin.elapsed().as_millis())?) / 1e3,
+            memory: Memory::of(server.pid())?,
+            open_files: proc::open_files(server.pid()),
+            database_bytes: server.database_bytes(),
+            turns: turns.right.load(Ordering::Relaxed),
+            wrong: turns.wrong.load(Ordering::Relaxed),
+            delays,
+        });
+    }
+    for client in clients {
+        client.abort();
+    }
+    Ok(())
+}

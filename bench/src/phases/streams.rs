@@ -1,0 +1,61 @@
+//! Delay, processor time and memory over the number of streams.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::bench::Bench;
+use crate::drive::Line;
+use crate::load::{StreamLoad, streams};
+use crate::results::{Measured, Streams};
+use crate::servers::Kind;
+
+/// The peer's client for OpenCode has a hundred connections, and a stream needs two.
+const OF_PEER: &[u64] = &[1, 4, 8, 16, 32];
+const OF_LONGSHORE: &[u64] = &[1, 10, 32, 100, 320, 1000];
+/// Where both are compared, and both lines.
+const COMPARED: u64 = 32;
+
+pub(super) async fn run(bench: &Bench, kind: Kind, found: &mut Measured) -> Result<()> {
+    let numbers = match kind {
+        Kind::Longshore => bench.scaled(OF_LONGSHORE, &[1, 32, 200]),
+        Kind::Peer => bench.scaled(OF_PEER, &[1, 4]),
+    };
+    for number in numbers {
+        found.streams.push(once(bench, kind, load(bench, *number, 10, Line::V1)).await?);
+    }
+    if kind == Kind::Longshore {
+        found.v03 = Some(once(bench, kind, load(bench, COMPARED, 10, Line::V03)).await?);
+    }
+    Ok(())
+}
+
+/// 32 streams at 100 deltas/s each.
+pub(super) async fn fast(bench: &Bench, kind: Kind) -> Result<Streams> {
+    once(bench, kind, load(bench, COMPARED, 100, Line::V1)).await
+}
+
+pub(super) fn load(bench: &Bench, streams: u64, rate: u64, line: Line) -> StreamLoad {
+    StreamLoad {
+        streams,
+        rate,
+        size: 24,
+        line,
+        starts: 50,
+        settle: bench.seconds(2, 1),
+        window: bench.seconds(15, 4),
+        drain: bench.seconds(90, 30),
+    }
+}
+
+async fn once(bench: &Bench, kind: Kind, load: StreamLoad) -> Result<Streams> {
+    let server = bench.server(kind).await?;
+    // What a server does only once, such as opening its database, is not the price of a stream.
+    let warm = StreamLoad { streams: 2, settle: Duration::ZERO, window: Duration::from_secs(1), ..load };
+    let measured = match streams(bench, &server, &warm).await {
+        Ok(_) => streams(bench, &server, &load).await,
+        Err(error) => Err(error),
+    };
+    server.stop().await;
+    measured
+}

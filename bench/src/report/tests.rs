@@ -1,0 +1,197 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::histogram::Delays;
+use crate::proc::Memory;
+use crate::results::{
+    Costs, Flood, Length, Machine, Measured, Overload, Scrape, SoakSample, Stalled, Start, Streams, Unary,
+};
+
+fn delays(p50_ms: f64) -> Delays {
+    let ms = |times: f64| p50_ms * times;
+    Delays {
+        count: 1000,
+        mean_ms: ms(1.1),
+        p50_ms,
+        p90_ms: ms(2.0),
+        p99_ms: ms(4.0),
+        p999_ms: ms(8.0),
+        max_ms: ms(9.0),
+    }
+}
+
+fn memory(anonymous_kb: u64) -> Memory {
+    Memory { anonymous_kb, resident_kb: anonymous_kb + 8_000, peak_kb: anonymous_kb + 9_000 }
+}
+
+fn streams(number: u64, cpu: f64) -> Streams {
+    Streams {
+        streams: number,
+        rate: 10,
+        size: 24,
+        window_s: 15.0,
+        expected: number * 150,
+        delivered: number * 150,
+        frames: number * 140,
+        cpu_us_per_delta: cpu,
+        delays: delays(0.4),
+        completed: number,
+        equal: number,
+        kept: number.min(32),
+        kept_equal: number.min(32),
+        live: memory(10_000 + number * 20),
+        costs: Costs { window_s: 15.0, server_ms: 100.0, driver_ms: 30.0, stand_in_ms: 15.0 },
+        ..Streams::default()
+    }
+}
+
+fn unary(per_second: f64) -> Unary {
+    Unary {
+        clients: 32,
+        turns: 1000,
+        per_second,
+        cpu_ms_per_turn: 0.7,
+        delays: delays(20.0),
+        ..Unary::default()
+    }
+}
+
+fn length(deltas: u64, cpu: f64) -> Length {
+    let one_wave = deltas == 10_000;
+    Length {
+        deltas,
+        streams: 10,
+        waves: 10_000 / deltas,
+        rate: 200,
+        cpu_us_per_delta: cpu,
+        first_tenth_us: one_wave.then_some(cpu),
+        last_tenth_us: one_wave.then_some(cpu * 1.1),
+        delays: delays(0.5),
+        completed: 100_000 / deltas,
+        equal: 100_000 / deltas,
+        ..Length::default()
+    }
+}
+
+fn results() -> Results {
+    let flood = Flood {
+        calm_turns: delays(5.0),
+        flooded_turns: delays(8.0),
+        calm_deltas: delays(0.5),
+        flooded_deltas: delays(1.2),
+        flood_per_second: 900.0,
+        flood_refused: 10,
+    };
+    let soak = |minute: u32| SoakSample {
+        at_s: f64::from(minute) * 60.0,
+        memory: memory(30_000),
+        open_files: 250,
+        database_bytes: 9 << 20,
+        turns: u64::from(minute) * 1200,
+        wrong: 0,
+        delays: delays(0.6),
+    };
+    Results {
+        date: "2026-11-15".to_owned(),
+        commit: "abc1234".to_owned(),
+        machine: Machine {
+            processor: "Example 9000".to_owned(),
+            cores: 2,
+            memory_kb: 8 << 20,
+            kernel: "6.1".to_owned(),
+            load: "0.10".to_owned(),
+        },
+        quick: false,
+        longshore: Measured {
+            start: Some(Start { card_ms: vec![40.0, 41.0, 39.0], rest: memory(9_000) }),
+            unary: vec![unary(1200.0)],
+            streams: vec![streams(10, 50.0), streams(32, 45.0), streams(1000, 48.0)],
+            fast: Some(Streams { rate: 100, ..streams(32, 20.0) }),
+            v03: Some(streams(32, 47.0)),
+            length: vec![length(100, 60.0), length(10_000, 50.0)],
+            stalled: Some(Stalled {
+                readers: 1000,
+                healthy: 32,
+                before: delays(0.5),
+                during: delays(0.6),
+                filled: memory(90_000),
+                later: memory(90_400),
+                seconds: 60.0,
+                anonymous_kb: vec![90_000, 90_400],
+            }),
+            overload: Some(Overload {
+                capacity_per_second: 1200.0,
+                offered_per_second: 6000.0,
+                seconds: 60.0,
+                offered: 360_000,
+                accepted: 70_000,
+                refused: BTreeMap::from([("200 -32056".to_owned(), 290_000)]),
+                untyped: BTreeMap::new(),
+                completed: 70_000,
+                lost: 0,
+                before: delays(5.0),
+                after: delays(5.1),
+                memory_before: memory(30_000),
+                memory_after: memory(31_000),
+            }),
+            flood: vec![flood.clone(), flood],
+            scrape: Some(Scrape { per_second: 10.0, bytes: 9000, cpu_ms: 0.31, ..Scrape::default() }),
+            soak: vec![soak(0), soak(10), soak(20)],
+            failed: BTreeMap::new(),
+        },
+        peer: Some(Measured {
+            start: Some(Start { card_ms: vec![1700.0], rest: memory(80_000) }),
+            unary: vec![unary(20.0)],
+            streams: vec![Streams { delays: delays(900.0), ..streams(32, 12_000.0) }],
+            fast: Some(Streams { rate: 100, delivered: 1050, ..streams(32, 14_000.0) }),
+            length: vec![length(100, 9_000.0), length(1_000, 20_000.0)],
+            failed: BTreeMap::from([("soak".to_owned(), "it\nended".to_owned())]),
+            ..Measured::default()
+        }),
+        instructions: BTreeMap::from([("encode-v1".to_owned(), 2_345.0)]),
+    }
+}
+
+#[test]
+fn the_page_tells_everything_that_was_measured() {
+    let (text, _) = page(&results(), "What a person says.\n");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn the_plots_are_drawn() {
+    let (_, plots) = page(&results(), "");
+    let names: Vec<_> = plots.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["delay.svg", "cpu-streams.svg", "cpu-length.svg", "memory.svg"]);
+    insta::assert_snapshot!(plots[2].1);
+}
+
+#[test]
+fn the_same_table_is_for_terminals() {
+    insta::assert_snapshot!(summary(&results()).join("\n"));
+}
+
+#[test]
+fn a_run_that_measured_little_says_little() {
+    let (text, plots) = page(&Results { quick: true, ..Results::default() }, "");
+    assert!(text.contains("no measurement") && plots.len() == 4);
+    assert_eq!(summary(&Results::default()), [""; 0]);
+}
+
+#[test]
+fn what_is_missed_is_said() {
+    let mut results = results();
+    results.longshore.unary[0].per_second = 100.0;
+    let row = &rows(&results)[0];
+    assert_eq!((row.ratio.as_str(), row.met), ("5.00×", Some(false)));
+    results.peer = None;
+    let row = &rows(&results)[0];
+    assert_eq!((row.peer.as_str(), row.ratio.as_str(), row.met), ("–", "–", None));
+}
+
+#[test]
+fn results_are_read_as_they_were_kept() {
+    let results = results();
+    let text = serde_json::to_string(&results).unwrap();
+    assert_eq!(serde_json::from_str::<Results>(&text).unwrap(), results);
+}

@@ -1,0 +1,191 @@
+//! What was measured, as it is kept under `target/bench` and as the report reads it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::drive::Totals;
+use crate::histogram::Delays;
+use crate::proc::Memory;
+
+/// One run, on one machine.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Results {
+    pub date: String,
+    pub commit: String,
+    pub machine: Machine,
+    /// A short run, which is no measurement.
+    pub quick: bool,
+    pub longshore: Measured,
+    pub peer: Option<Measured>,
+    /// Instructions per item, where they were counted.
+    #[serde(default)]
+    pub instructions: BTreeMap<String, f64>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Machine {
+    pub processor: String,
+    pub cores: usize,
+    pub memory_kb: u64,
+    pub kernel: String,
+    /// Of the last minute, when the run began.
+    pub load: String,
+}
+
+/// One server.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Measured {
+    pub start: Option<Start>,
+    pub unary: Vec<Unary>,
+    /// Many streams at 10 deltas/s each.
+    pub streams: Vec<Streams>,
+    /// 32 streams at 100 deltas/s each.
+    pub fast: Option<Streams>,
+    /// The same as one of the streams, on the line 0.3.
+    pub v03: Option<Streams>,
+    pub length: Vec<Length>,
+    pub stalled: Option<Stalled>,
+    pub overload: Option<Overload>,
+    pub flood: Vec<Flood>,
+    pub scrape: Option<Scrape>,
+    pub soak: Vec<SoakSample>,
+    /// Phases that could not be measured, and why.
+    pub failed: BTreeMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Start {
+    /// From the start of the process to the first answer with the card; each run.
+    pub card_ms: Vec<f64>,
+    pub rest: Memory,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Unary {
+    pub clients: u64,
+    pub turns: u64,
+    pub per_second: f64,
+    pub cpu_ms_per_turn: f64,
+    pub delays: Delays,
+    /// Turns that did not come to the end that they should have.
+    pub wrong: u64,
+    pub costs: Costs,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Streams {
+    pub streams: u64,
+    pub rate: u64,
+    pub size: usize,
+    pub window_s: f64,
+    /// Deltas that should have come in the window, and did.
+    pub expected: u64,
+    pub delivered: u64,
+    pub frames: u64,
+    pub cpu_us_per_delta: f64,
+    pub delays: Delays,
+    pub completed: u64,
+    /// Streams whose text was that of the source; and of some, also what the server keeps.
+    pub equal: u64,
+    pub kept: u64,
+    pub kept_equal: u64,
+    pub other_ends: BTreeMap<String, u64>,
+    pub rest: Memory,
+    pub live: Memory,
+    pub open_files: u64,
+    pub costs: Costs,
+    pub source: Totals,
+}
+
+/// Processor time in a window, in milliseconds: of the server, and of what measures it.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Costs {
+    pub window_s: f64,
+    pub server_ms: f64,
+    pub driver_ms: f64,
+    pub stand_in_ms: f64,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Length {
+    pub deltas: u64,
+    pub streams: u64,
+    pub waves: u64,
+    pub rate: u64,
+    /// With the start and the end of the turns.
+    pub cpu_us_per_delta: f64,
+    /// In the first and in the last tenth of the deltas, where they are one wave.
+    pub first_tenth_us: Option<f64>,
+    pub last_tenth_us: Option<f64>,
+    pub delays: Delays,
+    pub completed: u64,
+    pub equal: u64,
+    pub costs: Costs,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Stalled {
+    pub readers: u64,
+    pub healthy: u64,
+    pub before: Delays,
+    pub during: Delays,
+    /// When the readers had taken what they and the kernel can hold, and a while later.
+    pub filled: Memory,
+    pub later: Memory,
+    pub seconds: f64,
+    /// Each second, in kilobytes.
+    pub anonymous_kb: Vec<u64>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Overload {
+    pub capacity_per_second: f64,
+    pub offered_per_second: f64,
+    pub seconds: f64,
+    pub offered: u64,
+    pub accepted: u64,
+    /// By status and code.
+    pub refused: BTreeMap<String, u64>,
+    /// Answers that were neither a task nor a typed refusal.
+    pub untyped: BTreeMap<String, u64>,
+    pub completed: u64,
+    pub lost: u64,
+    pub before: Delays,
+    pub after: Delays,
+    pub memory_before: Memory,
+    pub memory_after: Memory,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Flood {
+    pub calm_turns: Delays,
+    pub flooded_turns: Delays,
+    pub calm_deltas: Delays,
+    pub flooded_deltas: Delays,
+    pub flood_per_second: f64,
+    pub flood_refused: u64,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Scrape {
+    pub per_second: f64,
+    pub bytes: u64,
+    pub delays: Delays,
+    pub without: Costs,
+    pub with: Costs,
+    /// Processor time of one scrape, under load.
+    pub cpu_ms: f64,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct SoakSample {
+    pub at_s: f64,
+    pub memory: Memory,
+    pub open_files: u64,
+    pub database_bytes: u64,
+    pub turns: u64,
+    pub wrong: u64,
+    pub delays: Delays,
+}

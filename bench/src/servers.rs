@@ -1,0 +1,237 @@
+//! The servers that are measured, and the stand-in behind them, as processes.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::drive::{Connection, Line, Target, call};
+use crate::process::{self, Owned};
+use crate::{clock, number};
+
+/// Who may speak to a server: the one that is measured, and one more.
+pub const PRINCIPALS: [(&str, &str); 2] =
+    [("bench", "a-token-for-the-bench-0123456789"), ("flood", "another-token-for-the-bench-012345")];
+
+/// A server that does not answer by then never will.
+const START: Duration = Duration::from_mins(1);
+/// How often it is tried.
+const TRY_AGAIN: Duration = Duration::from_millis(1);
+
+/// Switches off what would refuse or end what is to be measured. These names are the same for both servers.
+const UNLIMITED: &[(&str, &str)] = &[
+    ("A2A_RATE_LIMIT_ENABLED", "false"),
+    ("A2A_STREAM_MAX_BYTES", "0"),
+    ("A2A_STREAM_MAX_DURATION_SECONDS", "0"),
+    ("A2A_STREAM_IDLE_TIMEOUT_SECONDS", "0"),
+    ("OPENCODE_MAX_CONCURRENT_REQUESTS", "0"),
+    ("OPENCODE_MAX_CONCURRENT_STREAMS", "0"),
+];
+
+const PEER_ONLY: &[(&str, &str)] = &[
+    ("A2A_MAX_REQUEST_BODY_BYTES", "0"),
+    ("OPENCODE_TIMEOUT", "3600"),
+    ("OPENCODE_TIMEOUT_STREAM", "3600"),
+    ("A2A_LOG_LEVEL", "ERROR"),
+];
+
+const OURS_ONLY: &[(&str, &str)] = &[
+    ("LONGSHORE_MAX_STREAMS", "100000"),
+    ("LONGSHORE_MAX_STREAMS_PER_PRINCIPAL", "100000"),
+    ("LONGSHORE_MAX_TURNS_PER_PRINCIPAL", "0"),
+    ("LONGSHORE_MAX_UNFINISHED_PER_PRINCIPAL", "100000"),
+    ("LONGSHORE_MAX_UNFINISHED", "100000"),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Longshore,
+    Peer,
+}
+
+/// What bounds a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limits {
+    /// None: only the work is measured.
+    Off,
+    /// Those that a user gets.
+    Default,
+}
+
+/// A stand-in for OpenCode, as a process of its own.
+#[derive(Debug)]
+pub struct StandIn {
+    process: Owned,
+    pub address: SocketAddr,
+}
+
+impl StandIn {
+    pub fn start() -> Result<Self> {
+        let me = std::env::current_exe().context("this program does not know where it is")?;
+        let mut command = Command::new(me);
+        command.arg("stand-in").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Owned::start(&mut command)?;
+        let address = process.first(|line| line.strip_prefix("listening on ")?.parse().ok())?;
+        Ok(Self { process, address })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+}
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    pub longshore: PathBuf,
+    /// `opencode-a2a`. `None`: the peer is not measured.
+    pub peer: Option<PathBuf>,
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Server {
+    process: Owned,
+    home: PathBuf,
+    pub address: SocketAddr,
+    pub kind: Kind,
+    /// From its start to its first answer with the card.
+    pub card_ms: f64,
+}
+
+impl Server {
+    /// Starts a server in an empty place, and waits until it shows its card.
+    pub async fn start(
+        kind: Kind,
+        programs: &Programs,
+        stand_in: SocketAddr,
+        home: PathBuf,
+        limits: Limits,
+        more: &[(&str, &str)],
+    ) -> Result<Self> {
+        let workspace = home.join("workspace");
+        std::fs::create_dir_all(&workspace).context("cannot make a place for a server")?;
+        let (home, workspace) = (home.canonicalize()?, workspace.canonicalize()?);
+        let port = process::free_port()?;
+        let mut command = match kind {
+            Kind::Longshore => longshore(&programs.longshore, &home, &workspace, stand_in, port),
+            Kind::Peer => peer(programs, &home, &workspace, stand_in, port)?,
+        };
+        if limits == Limits::Off {
+            command.envs(UNLIMITED.iter().copied());
+            command.envs(if kind == Kind::Peer { PEER_ONLY } else { OURS_ONLY }.iter().copied());
+        }
+        let log = std::fs::File::create(home.join("server.log"))?;
+        command
+            .env("A2A_STATIC_AUTH_CREDENTIALS", credentials())
+            .envs(more.iter().copied())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let begun = clock::monotonic_ns();
+        let mut process = Owned::start(&mut command)?;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let deadline = Instant::now() + START;
+        while !shows_card(address).await {
+            if process.ended().is_some() || Instant::now() > deadline {
+                let said = std::fs::read_to_string(home.join("server.log")).unwrap_or_default();
+                bail!("{kind:?} did not show its card; it said: {said}");
+            }
+            sleep(TRY_AGAIN).await;
+        }
+        let card_ms = number::float(clock::monotonic_ns() - begun) / 1e6;
+        Ok(Self { process, home, address, kind, card_ms })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// How the bench speaks to it.
+    pub fn target(&self, line: Line) -> Target {
+        self.target_of(line, 0)
+    }
+
+    /// The same for one of the [`PRINCIPALS`].
+    pub fn target_of(&self, line: Line, principal: usize) -> Target {
+        Target { address: self.address, token: PRINCIPALS[principal].1.to_owned(), line }
+    }
+
+    /// The size of its database, with what is not yet moved into it.
+    pub fn database_bytes(&self) -> u64 {
+        let mut sum = 0;
+        let mut places = vec![self.home.clone()];
+        while let Some(place) = places.pop() {
+            for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    places.push(path);
+                } else if path.to_string_lossy().contains(".db") {
+                    sum += entry.metadata().map_or(0, |facts| facts.len());
+                }
+            }
+        }
+        sum
+    }
+
+    /// Ends it and removes its place.
+    pub async fn stop(self) {
+        self.process.stop().await;
+        // What cannot be removed lies below `target/`, where it does no harm.
+        let _ = std::fs::remove_dir_all(&self.home);
+    }
+}
+
+fn longshore(program: &Path, home: &Path, workspace: &Path, stand_in: SocketAddr, port: u16) -> Command {
+    let mut command = process::clean(program, home);
+    command
+        .args(["serve", "--store", "sqlite", "--log-level", "warning", "--host", "127.0.0.1", "--port"])
+        .arg(port.to_string())
+        .arg("--opencode-url")
+        .arg(format!("http://{stand_in}"))
+        .arg("--data-dir")
+        .arg(home.join("data"))
+        .arg("--workspace")
+        .arg(workspace);
+    command
+}
+
+fn peer(
+    programs: &Programs,
+    home: &Path,
+    workspace: &Path,
+    stand_in: SocketAddr,
+    port: u16,
+) -> Result<Command> {
+    let program = programs.peer.as_ref().context("the peer is not installed")?;
+    let mut command = process::clean(program, home);
+    command
+        .arg("serve")
+        .env("A2A_HOST", "127.0.0.1")
+        .env("A2A_PORT", port.to_string())
+        .env("A2A_PUBLIC_URL", format!("http://127.0.0.1:{port}"))
+        .env("OPENCODE_BASE_URL", format!("http://{stand_in}"))
+        .env("OPENCODE_WORKSPACE_ROOT", workspace)
+        .env(
+            "A2A_TASK_STORE_DATABASE_URL",
+            format!("sqlite+aiosqlite:///{}", home.join("peer.db").display()),
+        );
+    Ok(command)
+}
+
+fn credentials() -> String {
+    let entry = |(principal, token): &(&str, &str)| serde_json::json!({"scheme": "bearer", "token": token, "principal": principal});
+    PRINCIPALS.iter().map(entry).collect::<serde_json::Value>().to_string()
+}
+
+async fn shows_card(address: SocketAddr) -> bool {
+    let ask = async {
+        let mut connection = Connection::open(address).await.ok()?;
+        let target = Target { address, token: PRINCIPALS[0].1.to_owned(), line: Line::V1 };
+        let reply = call(&mut connection, &target.get("/.well-known/agent-card.json")).await.ok()?;
+        (reply.head.status == 200).then_some(())
+    };
+    timeout(Duration::from_secs(10), ask).await.is_ok_and(|shown| shown.is_some())
+}

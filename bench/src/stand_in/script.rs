@@ -1,0 +1,75 @@
+//! What a prompt asks the stand-in to do: `bench key=a1 n=200 rate=10 size=24 ramp=500 await=1`.
+
+use std::fmt;
+
+/// A turn, as the text of its prompt describes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Script {
+    /// Under which the truth about the turn can be asked for. Empty: it cannot.
+    pub key: String,
+    /// How many deltas.
+    pub deltas: u64,
+    /// How many of them in a second. 0: all at once.
+    pub rate: u64,
+    /// How long each is, in bytes.
+    pub size: usize,
+    /// How long the turn works before the first one, in milliseconds.
+    pub ramp_ms: u64,
+    /// The turn does not begin before there are as many readers of the event stream as turns with this word. For a
+    /// server that opens a stream for each turn, and only after the prompt.
+    pub awaits_reader: bool,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self { key: String::new(), deltas: 1, rate: 0, size: 24, ramp_ms: 0, awaits_reader: false }
+    }
+}
+
+impl Script {
+    /// Words that are not understood are none of ours: a prompt may say anything.
+    pub fn read(prompt: &str) -> Self {
+        let mut script = Self::default();
+        for (name, value) in prompt.split_whitespace().filter_map(|word| word.split_once('=')) {
+            let number = || value.parse::<u64>().ok();
+            match name {
+                "key" => value.clone_into(&mut script.key),
+                "n" => script.deltas = number().unwrap_or(script.deltas),
+                "rate" => script.rate = number().unwrap_or(script.rate),
+                "size" => script.size = value.parse().unwrap_or(script.size),
+                "ramp" => script.ramp_ms = number().unwrap_or(script.ramp_ms),
+                "await" => script.awaits_reader = value == "1",
+                _ => {}
+            }
+        }
+        script
+    }
+
+    /// The time between two deltas.
+    pub fn interval_ns(&self) -> u64 {
+        1_000_000_000_u64.checked_div(self.rate).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, deltas, rate, size, ramp_ms, awaits_reader } = self;
+        let awaits = u8::from(*awaits_reader);
+        write!(f, "bench key={key} n={deltas} rate={rate} size={size} ramp={ramp_ms} await={awaits}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let script =
+            Script { key: "a1".to_owned(), deltas: 7, rate: 3, size: 99, ramp_ms: 5, awaits_reader: true };
+        assert_eq!(Script::read(&script.to_string()), script);
+        assert_eq!(Script::read("Hello, what is 1+1=2 n=x?"), Script::default());
+        assert_eq!(script.interval_ns(), 333_333_333);
+        assert_eq!(Script::default().interval_ns(), 0);
+    }
+}
