@@ -12,6 +12,7 @@ use serde_json::Value;
 /// Which crate may use which. A crate that is not here has no place in the picture yet: put it there first.
 const ARROWS: &[(&str, &[&str])] = &[
     ("longshore-model", &[]),
+    ("longshore-meter", &[]),
     ("longshore-wire", &["longshore-model"]),
     ("longshore-engine", &["longshore-model"]),
     ("longshore-store", &["longshore-engine", "longshore-model"]),

@@ -1,0 +1,291 @@
+//! Every metric there is, once: its field, its type, its name and its help.
+//!
+//! The names that begin with `a2a_`, `interrupt_`, `tool_call_` and `opencode_stream_` are those of gateways that
+//! came before, kept so that dashboards go on working. Names are never changed: a golden test holds them.
+
+use std::sync::Arc;
+
+use crate::cell::{Counter, Gauge, Info, Peak, Reading, Total, WhenUsed};
+use crate::histogram::Histogram;
+use crate::label::{
+    AbortOutcome, Answered, Binding, Call, Fate, Limit, Line, PerLabel, StoreThread, TaskState, TurnState,
+};
+use crate::page::{Family, Metric, Page};
+use crate::process::Process;
+use crate::quantity::{Milliseconds, Seconds, Whole};
+use crate::scale::{Ahead, Answering, Deciding, Delay, Group, Keeping};
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $field:ident: $type:ty = $name:literal, $help:literal;)*) => {
+        /// Everything that is counted. See the fields.
+        #[derive(Default, Debug)]
+        pub struct Metrics {
+            $(
+                #[doc = $help]
+                #[doc = ""]
+                #[doc = concat!("On the page: `", $name, "`.")]
+                $(#[doc = ""] #[$doc])*
+                pub $field: $type,
+            )*
+        }
+
+        /// The metrics as the page declares them, in its order.
+        pub const FAMILIES: &[Family] =
+            &[$(Family { name: $name, help: $help, shape: <$type as Metric>::SHAPE }),*];
+
+        impl Metrics {
+            fn write(&self, page: &mut Page<'_>) {
+                let mut families = FAMILIES.iter();
+                $(
+                    if let Some(family) = families.next() {
+                        page.family(family, &self.$field);
+                    }
+                )*
+            }
+        }
+    };
+}
+
+metrics! {
+    stream_requests: Counter = "a2a_stream_requests_total",
+        "Streaming sends that began.";
+    /// Hold it with [`Metrics::hold`] in the body of the answer.
+    stream_active: Gauge = "a2a_stream_active",
+        "Streaming sends whose stream is open now.";
+    /// Which limit it was is in [`Metrics::refused`].
+    stream_budget_rejected: Counter = "a2a_stream_budget_rejected_total",
+        "Streams that were ended because they reached a limit of bytes, duration or idle time.";
+    rate_limit_rejected: Counter = "a2a_rate_limit_rejected_total",
+        "Requests that were refused by the rate limit.";
+    stream_retries: Counter = "opencode_stream_retries_total",
+        "Times that the event stream of OpenCode broke and was opened again.";
+    tool_chunks: Counter = "tool_call_chunks_emitted_total",
+        "Updates about tool calls that were told to callers.";
+    interrupt_requests: Counter = "interrupt_requests_total",
+        "Permissions and questions that the agent asked.";
+    interrupt_resolved: Counter = "interrupt_resolved_total",
+        "Permissions and questions that came to an end, whichever way.";
+    interrupt_open: Gauge = "interrupt_open",
+        "Permissions and questions that wait for an answer now.";
+    /// Set at a scrape; zero when none is open.
+    interrupt_oldest_age: Reading<Seconds> = "interrupt_oldest_age_seconds",
+        "How long the oldest open permission or question has waited.";
+    /// Counted when one is closed.
+    interrupt_waited: Histogram<Deciding> = "interrupt_open_seconds",
+        "How long permissions and questions waited until they came to an end.";
+    cancel_requests: Counter = "a2a_cancel_requests_total",
+        "Requests to cancel a task.";
+    abort_attempts: Counter = "a2a_cancel_abort_attempt_total",
+        "Times that the agent was told to stop because of a cancel.";
+    abort_successes: Counter = "a2a_cancel_abort_success_total",
+        "Times that the agent stopped when it was told to.";
+    abort_timeouts: Counter = "a2a_cancel_abort_timeout_total",
+        "Times that the agent did not answer in time when it was told to stop.";
+    abort_errors: Counter = "a2a_cancel_abort_error_total",
+        "Times that the agent could not be told to stop.";
+    cancel_errors: Counter = "a2a_cancel_errors_total",
+        "Cancels that failed in the gateway.";
+    cancel_duration: PerLabel<AbortOutcome, Reading<Milliseconds>> = "a2a_cancel_duration_ms",
+        "How long the last cancel of this outcome took, in milliseconds.";
+    http_requests: PerLabel<Line, PerLabel<Binding, PerLabel<Answered, WhenUsed<Counter>>>> =
+        "longshore_http_requests_total",
+        "Requests that were answered, by protocol version, binding, and OK or the kind of error.";
+    refused: PerLabel<Limit, Counter> = "longshore_refused_total",
+        "Requests and streams that were refused or ended by a limit, by the setting of the limit.";
+    failed_logins: Counter = "longshore_failed_logins_total",
+        "Requests with a wrong credential.";
+    /// Hold it with [`Metrics::hold`] as long as the connection is open.
+    connections: Gauge = "longshore_connections",
+        "Connections of callers that are open now.";
+    tasks: PerLabel<TaskState, Counter> = "longshore_tasks_total",
+        "Changes of tasks to this state.";
+    tasks_unfinished: Gauge = "longshore_tasks_unfinished",
+        "Tasks that have not ended yet.";
+    turns: PerLabel<TurnState, Gauge> = "longshore_turns",
+        "Turns of the agent that run, and that wait for a place to run.";
+    /// From the first event that was waiting until its bytes are handed to the connection.
+    event_delay: Histogram<Delay> = "longshore_event_delay_seconds",
+        "How long an event took through the gateway, from the agent's line to a reader's connection.";
+    store_append: Histogram<Keeping> = "longshore_store_append_seconds",
+        "How long an append to the log took, the wait for the writer included.";
+    store_group: Histogram<Group> = "longshore_store_group_size",
+        "Appends that were committed together.";
+    /// See [`Metrics::job_queued`].
+    store_queue_depth: PerLabel<StoreThread, Gauge> = "longshore_store_queue_depth",
+        "Jobs that wait for a thread of the store now.";
+    store_queue_peak: PerLabel<StoreThread, Peak> = "longshore_store_queue_depth_max",
+        "The most jobs that waited at once for a thread of the store since the start.";
+    store_queue_ahead: PerLabel<StoreThread, Histogram<Ahead>> = "longshore_store_queue_ahead",
+        "Jobs that waited already when another was queued for a thread of the store.";
+    opencode_request: PerLabel<Call, WhenUsed<Histogram<Answering>>> = "opencode_request_seconds",
+        "How long OpenCode took to answer, failures included.";
+    opencode_events: PerLabel<Fate, Counter> = "opencode_events_total",
+        "Events of OpenCode, by what was done with them.";
+    opencode_event_queue_depth: Gauge = "opencode_event_queue_depth",
+        "Events of OpenCode that wait for their turn to take them.";
+    /// This and the next two are set by [`Metrics::note_process`].
+    process_resident_memory: Reading<Whole> = "process_resident_memory_bytes",
+        "Memory of the gateway that is there in fact, in bytes.";
+    process_open_fds: Reading<Whole> = "process_open_fds",
+        "Open files of the gateway, sockets among them.";
+    process_cpu: Total<Seconds> = "process_cpu_seconds_total",
+        "Time that the gateway had on processors, in seconds.";
+    build_info: Info = "longshore_build_info",
+        "Always 1, with the version of the gateway.";
+}
+
+impl Metrics {
+    /// Nothing is counted yet.
+    pub fn new(version: &str) -> Self {
+        let metrics = Self::default();
+        metrics.build_info.state(version);
+        metrics
+    }
+
+    /// Writes the page behind what `text` holds. What is known at a scrape only must be set before: the process, and
+    /// the age of the oldest ask.
+    pub fn render(&self, text: &mut String) {
+        self.write(&mut Page::new(text));
+    }
+
+    /// Takes what the process uses.
+    pub fn note_process(&self, process: &Process) {
+        match process.resident_bytes {
+            Some(bytes) => self.process_resident_memory.set(bytes),
+            None => self.process_resident_memory.forget(),
+        }
+        match process.open_files {
+            Some(files) => self.process_open_fds.set(files),
+            None => self.process_open_fds.forget(),
+        }
+        match process.cpu {
+            Some(time) => self.process_cpu.set(time),
+            None => self.process_cpu.forget(),
+        }
+    }
+
+    /// Counts one in a gauge until the answer is dropped. It borrows nothing, so it can live in a task or a body.
+    pub fn hold(self: &Arc<Self>, gauge: fn(&Self) -> &Gauge) -> Held {
+        gauge(self).add(1);
+        Held { metrics: Arc::clone(self), gauge }
+    }
+
+    /// A job was queued for a thread of the store.
+    pub fn job_queued(&self, thread: StoreThread) {
+        let depth = self.store_queue_depth.of(thread).add(1);
+        self.store_queue_peak.of(thread).reach(depth);
+        // Whoever takes jobs may have counted them out before they were counted in.
+        let ahead = u64::try_from(depth - 1).unwrap_or(0);
+        self.store_queue_ahead.of(thread).observe(ahead);
+    }
+
+    /// A thread of the store took so many jobs out of its queue.
+    pub fn jobs_taken(&self, thread: StoreThread, jobs: usize) {
+        let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
+        self.store_queue_depth.of(thread).add(-jobs);
+    }
+}
+
+/// One in a gauge, as long as this lives.
+#[must_use = "it is counted until this is dropped"]
+#[derive(Debug)]
+pub struct Held {
+    metrics: Arc<Metrics>,
+    gauge: fn(&Metrics) -> &Gauge,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        (self.gauge)(&self.metrics).add(-1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The samples of one metric.
+    fn samples(metrics: &Metrics, name: &str) -> Vec<String> {
+        let mut text = String::new();
+        metrics.render(&mut text);
+        let of = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        text.lines().filter(of).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn what_is_held_is_counted_as_long_as_it_is_held() {
+        let metrics = Arc::new(Metrics::new("1"));
+        let stream = metrics.hold(|metrics| &metrics.stream_active);
+        let turn = metrics.hold(|metrics| metrics.turns.of(TurnState::Running));
+        let other = metrics.hold(|metrics| &metrics.stream_active);
+        assert_eq!(metrics.stream_active.get(), 2);
+        assert_eq!(metrics.turns.of(TurnState::Running).get(), 1);
+        assert_eq!(metrics.turns.of(TurnState::Waiting).get(), 0);
+        std::thread::spawn(move || drop(other)).join().unwrap();
+        assert_eq!(metrics.stream_active.get(), 1);
+        drop((stream, turn));
+        assert_eq!(metrics.stream_active.get(), 0);
+        assert_eq!(metrics.turns.of(TurnState::Running).get(), 0);
+    }
+
+    #[test]
+    fn a_queue_tells_how_long_it_is_was_at_most_and_was_for_each_job() {
+        let metrics = Metrics::new("1");
+        for _ in 0..3 {
+            metrics.job_queued(StoreThread::Writer);
+        }
+        metrics.jobs_taken(StoreThread::Writer, 2);
+        metrics.job_queued(StoreThread::Quick);
+        let writer = |name| samples(&metrics, name).into_iter().next().unwrap();
+        let queue = "longshore_store_queue";
+        assert_eq!(writer("longshore_store_queue_depth"), format!("{queue}_depth{{thread=\"writer\"}} 1"));
+        assert_eq!(
+            writer("longshore_store_queue_depth_max"),
+            format!("{queue}_depth_max{{thread=\"writer\"}} 3")
+        );
+        let ahead = samples(&metrics, "longshore_store_queue_ahead_bucket");
+        assert_eq!(ahead[0], format!("{queue}_ahead_bucket{{thread=\"writer\",le=\"0\"}} 1"));
+        assert_eq!(ahead[1], format!("{queue}_ahead_bucket{{thread=\"writer\",le=\"1\"}} 2"));
+        assert_eq!(ahead[2], format!("{queue}_ahead_bucket{{thread=\"writer\",le=\"4\"}} 3"));
+    }
+
+    #[test]
+    fn a_job_that_is_taken_before_it_is_counted_does_no_harm() {
+        let metrics = Metrics::new("1");
+        metrics.jobs_taken(StoreThread::Lists, 1);
+        metrics.job_queued(StoreThread::Lists);
+        assert_eq!(metrics.store_queue_depth.of(StoreThread::Lists).get(), 0);
+        assert_eq!(metrics.store_queue_peak.of(StoreThread::Lists).get(), 0);
+        assert_eq!(metrics.store_queue_ahead.of(StoreThread::Lists).count(), 1);
+    }
+
+    #[test]
+    fn what_the_process_uses_is_told_where_it_is_known() {
+        let metrics = Metrics::new("1");
+        let names = ["process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total"];
+        let told =
+            |metrics: &Metrics| names.iter().flat_map(|name| samples(metrics, name)).collect::<Vec<_>>();
+        assert!(told(&metrics).is_empty());
+        metrics.note_process(&Process {
+            resident_bytes: Some(4_096),
+            open_files: Some(12),
+            cpu: Some(Duration::from_millis(1_230)),
+        });
+        let known =
+            ["process_resident_memory_bytes 4096", "process_open_fds 12", "process_cpu_seconds_total 1.23"];
+        assert_eq!(told(&metrics), known);
+        metrics.note_process(&Process::default());
+        assert!(told(&metrics).is_empty());
+    }
+
+    #[test]
+    fn a_page_is_written_behind_what_is_there() {
+        let metrics = Metrics::new("1");
+        let mut text = String::from("# before\n");
+        metrics.render(&mut text);
+        assert!(text.starts_with("# before\n# HELP a2a_stream_requests_total "), "{text}");
+        assert!(text.ends_with("\nlongshore_build_info{version=\"1\"} 1\n"), "{text}");
+    }
+}
