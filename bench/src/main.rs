@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser as _;
 use longshore_bench::options::{Command, Options};
-use longshore_bench::{count, micro, output, report, run, stand_in};
+use longshore_bench::{count, micro, output, process, report, run, stand_in};
 use longshore_engine::Tasks;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> Result<()> {
+    process::allow_open_files();
     match Options::parse().command {
         Command::Run(options) => on_one_thread(interruptible(run::run(options))),
         Command::Drive(options) => on_one_thread(interruptible(run::drive(options))),

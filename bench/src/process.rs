@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use tokio::time::{Instant, sleep};
 
 /// How long a process may take to end in good order.
@@ -84,6 +84,13 @@ pub fn clean(program: &std::path::Path, home: &std::path::Path) -> Command {
         .current_dir(home)
         .stdin(Stdio::null());
     command
+}
+
+/// Lets this process, and those that it starts, have as many files open as they may: every stream is one.
+pub fn allow_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it cannot be raised, the phase that needs more says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// A port that was free a moment ago.

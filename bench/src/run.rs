@@ -17,8 +17,9 @@ use crate::servers::{Kind, Programs, StandIn};
 use crate::stand_in::Script;
 use crate::{count, output, report};
 
-/// What was found, in the directory for it.
-pub const RESULTS: &str = "results.json";
+/// What a full run found, in the directory for it; and what another one did, which must not replace it.
+const FULL: &str = "results.json";
+const PARTIAL: &str = "partial.json";
 
 pub async fn run(options: Run) -> Result<()> {
     let work = options.out.join("work");
@@ -38,6 +39,8 @@ pub async fn run(options: Run) -> Result<()> {
         instructions: count::read(&options.out),
         ..Results::default()
     };
+    let is_full = !options.quick && options.only.is_empty();
+    let kept = options.out.join(if is_full { FULL } else { PARTIAL });
     let wanted = |phase: &Phase| options.only.is_empty() || options.only.contains(phase);
     for phase in Phase::value_variants().iter().copied().filter(wanted) {
         for kind in [Kind::Longshore, Kind::Peer] {
@@ -53,7 +56,7 @@ pub async fn run(options: Run) -> Result<()> {
                 output::say(format_args!("  failed: {error:#}"));
                 found.failed.insert(phase.name(), format!("{error:#}"));
             }
-            keep(&results, &options.out)?;
+            keep(&results, &kept)?;
         }
     }
     // What servers left behind because they were killed.
@@ -61,16 +64,16 @@ pub async fn run(options: Run) -> Result<()> {
     for line in report::summary(&results) {
         output::say(line);
     }
-    output::say(format_args!("all of it is in {}", options.out.join(RESULTS).display()));
-    if let (Some(docs), false, true) = (&options.docs, options.quick, options.only.is_empty()) {
+    output::say(format_args!("all of it is in {}", kept.display()));
+    if let (Some(docs), true) = (&options.docs, is_full) {
         report::write(&results, docs, options.notes.as_deref())?;
     }
     Ok(())
 }
 
-fn keep(results: &Results, out: &Path) -> Result<()> {
+fn keep(results: &Results, path: &Path) -> Result<()> {
     let text = serde_json::to_string_pretty(results)?;
-    std::fs::write(out.join(RESULTS), text).context("cannot keep what was measured")
+    std::fs::write(path, text).context("cannot keep what was measured")
 }
 
 pub fn read(path: &Path) -> Result<Results> {

@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-edge", &["longshore-engine", "longshore-model", "longshore-wire"]),
     ("longshore-testkit", &["longshore-engine", "longshore-model", "longshore-wire"]),
-    // It measures the pieces, and starts the whole as a process. Nobody uses it.
+    // It measures the pieces, and starts the whole as a process. Only a test uses it.
     (
         "longshore-bench",
         &[
@@ -57,7 +57,16 @@ const NOT_IN: &[(&str, &[&str])] = &[
 ];
 
 /// Only tests may use these: the test kit, and the official SDK, which is an oracle and an interop client.
-const TESTS_ONLY: &[&str] = &["longshore-testkit", "a2a-lf", "a2a-pb", "a2a-client-lf", "insta", "tempfile"];
+const TESTS_ONLY: &[&str] = &[
+    "longshore-testkit",
+    "longshore-bench",
+    "a2a-lf",
+    "a2a-pb",
+    "a2a-client-lf",
+    "criterion",
+    "insta",
+    "tempfile",
+];
 
 /// Features that only tests may ask for.
 const TEST_FEATURES: &[&str] = &["simulation", "fail-points"];

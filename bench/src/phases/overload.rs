@@ -20,7 +20,7 @@ use crate::stand_in::Script;
 
 const TIMES: f64 = 5.0;
 /// Connections that offer work. Each offers the next piece when it is time and the last one was answered.
-const CONNECTIONS: u64 = 256;
+const CONNECTIONS: u64 = 2048;
 /// How long what was taken may need when no more comes.
 const PATIENCE: Duration = Duration::from_mins(3);
 const CLIENTS: u64 = 8;

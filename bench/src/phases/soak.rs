@@ -16,8 +16,8 @@ use crate::results::SoakSample;
 use crate::servers::{Kind, Limits, Server};
 use crate::stand_in::Script;
 
-/// Streams of ten seconds, one behind the other.
-const STREAMS: u64 = 200;
+/// Streams of ten seconds, one behind the other: half of the thousand that are to be held.
+const STREAMS: u64 = 500;
 const DELTAS: u64 = 100;
 const RATE: u64 = 10;
 
@@ -29,7 +29,7 @@ struct Turns {
 
 pub(super) async fn run(bench: &Bench, found: &mut Vec<SoakSample>) -> Result<()> {
     let keep = [("LONGSHORE_FOLD_AFTER", "60"), ("LONGSHORE_KEEP_TASKS", "120")];
-    let server = bench.server_with(Kind::Longshore, Limits::Default, &keep).await?;
+    let server = bench.server_with(Kind::Longshore, Limits::Off, &keep).await?;
     let measured = measure(bench, &server, found).await;
     server.stop().await;
     measured

@@ -294,7 +294,7 @@ fn how(text: &mut String) {
          - CPU is that of all threads of the server, from `/proc`, in a window in which all streams run, divided by the deltas that clients got\n  \
            in it. Merged deltas count each; what did not arrive does not count.\n\
          - Equal: the text that a client got is, byte by byte, what the source sent; for 32 of the tasks, also what the server keeps.\n\
-         - Both servers keep their tasks in SQLite on the same disk, with limits and rate limits switched off; for the phases of overload,\n  \
-           flood and soak Longshore has its default limits. The peer speaks A2A 1.0; it has no 0.3 any more.\n",
+         - Both servers keep their tasks in SQLite on the same disk, with limits and rate limits switched off; for the phases of overload\n  \
+           and flood Longshore has its default limits. The peer speaks A2A 1.0; it has no 0.3 any more.\n",
     );
 }

@@ -28,6 +28,8 @@ pub(super) struct Bus {
 #[derive(Debug, Default)]
 struct Channel {
     readers: Vec<mpsc::Sender<Bytes>>,
+    /// Readers that came since this was last forgotten, whether or not they are still there.
+    opened: usize,
     buffer: BytesMut,
 }
 
@@ -48,7 +50,9 @@ impl Bus {
         let hello = format!("data: {}\n\n", bare("server.connected"));
         // The channel is new and has room.
         let _ = sender.try_send(hello.into());
-        self.channels.entry(directory.to_owned()).or_default().readers.push(sender);
+        let channel = self.channels.entry(directory.to_owned()).or_default();
+        channel.readers.push(sender);
+        channel.opened += 1;
         receiver
     }
 
@@ -62,11 +66,13 @@ impl Bus {
         receiver
     }
 
-    /// Who reads a directory now.
-    pub(super) fn readers(&mut self, directory: &str) -> usize {
-        let Some(channel) = self.channels.get_mut(directory) else { return 0 };
-        channel.readers.retain(|reader| !reader.is_closed());
-        channel.readers.len()
+    /// How many readers of a directory came since the last [`Self::forget_opened`].
+    pub(super) fn opened(&self, directory: &str) -> usize {
+        self.channels.get(directory).map_or(0, |channel| channel.opened)
+    }
+
+    pub(super) fn forget_opened(&mut self) {
+        self.channels.values_mut().for_each(|channel| channel.opened = 0);
     }
 
     pub(super) fn all_readers(&self) -> usize {

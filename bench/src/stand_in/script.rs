@@ -15,8 +15,8 @@ pub struct Script {
     pub size: usize,
     /// How long the turn works before the first one, in milliseconds.
     pub ramp_ms: u64,
-    /// The turn does not begin before there are as many readers of the event stream as turns with this word. For a
-    /// server that opens a stream for each turn, and only after the prompt.
+    /// The turn does not begin before as many readers of the event stream have come as turns with this word, or two
+    /// seconds are over. For a server that opens a stream for each turn, and only after the prompt.
     pub awaits_reader: bool,
 }
 

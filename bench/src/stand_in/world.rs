@@ -31,8 +31,9 @@ pub(super) struct World {
     due: BinaryHeap<Reverse<(u64, String)>>,
     /// Turns that have not begun: until when they wait for a reader.
     waiting: Vec<(u64, String)>,
-    /// How many turns run, or wait, that need a reader each.
-    needing_reader: usize,
+    /// How many turns run, or wait, that have a reader of their own each; and how many there were since there was none.
+    with_reader: usize,
+    readers_awaited: usize,
     /// Who waits for the end of a turn.
     callers: HashMap<String, Vec<oneshot::Sender<String>>>,
     /// What is true of a turn, by the key of its prompt.
@@ -114,7 +115,8 @@ impl World {
         let awaits = session.prompt(text, message).script.awaits_reader;
         self.totals.turns += 1;
         let deadline = if awaits { clock::monotonic_ns() + READER_PATIENCE_NS } else { 0 };
-        self.needing_reader += usize::from(awaits);
+        self.with_reader += usize::from(awaits);
+        self.readers_awaited += usize::from(awaits);
         self.waiting.push((deadline, id.to_owned()));
         Some(true)
     }
@@ -147,7 +149,8 @@ impl World {
         let waiting = std::mem::take(&mut self.waiting);
         for (deadline, id) in waiting {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
-            if now < deadline && self.bus.readers(&session.directory) < self.needing_reader {
+            // Those that are open may be left over from turns that have ended, so that those that came are counted.
+            if now < deadline && self.bus.opened(&session.directory) < self.readers_awaited {
                 self.waiting.push((deadline, id));
                 continue;
             }
@@ -214,7 +217,13 @@ impl World {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let Some(turn) = session.turns.last_mut() else { return };
         turn.aborted = aborted;
-        self.needing_reader -= usize::from(turn.script.awaits_reader);
+        if turn.script.awaits_reader {
+            self.with_reader -= 1;
+            if self.with_reader == 0 {
+                self.readers_awaited = 0;
+                self.bus.forget_opened();
+            }
+        }
         self.totals.ended += 1;
         if !turn.script.key.is_empty() {
             let truth = Truth { deltas: turn.sent, bytes: turn.text.len(), sum: turn.sum };

@@ -1,0 +1,60 @@
+//! The bench works with the gateway as it is: its stand-in is OpenCode enough, and its clients are understood.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use longshore_bench::drive::{Connection, End, Line, Tally, call, truth};
+use longshore_bench::load::stream_once;
+use longshore_bench::servers::{Kind, Limits, Programs, Server};
+use longshore_bench::stamp;
+use longshore_bench::stand_in::{self, Script};
+use longshore_engine::Tasks;
+use tokio::net::TcpListener;
+
+#[tokio::test]
+async fn a_stream_of_either_line_and_a_turn_come_through_whole() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let source = listener.local_addr().unwrap();
+    let tasks = Tasks::new();
+    let serving = tasks.clone();
+    let stand_in = tasks.spawn("stand-in", async move { stand_in::serve(listener, &serving).await });
+    let place = tempfile::tempdir().unwrap();
+    let programs = Programs { longshore: PathBuf::from(env!("CARGO_BIN_EXE_longshore")), peer: None };
+    let home = place.path().join("server");
+    let server = Server::start(Kind::Longshore, &programs, source, home, Limits::Off, &[]).await.unwrap();
+    let mut asking = Connection::open(source).await.unwrap();
+
+    for (line, key) in [(Line::V1, "one"), (Line::V03, "two")] {
+        let script = Script { key: key.to_owned(), deltas: 50, rate: 200, ..Script::default() };
+        let outcome = stream_once(&server.target(line), &script, Arc::new(Tally::default())).await;
+        assert_eq!(outcome.end, End::Completed);
+        let told = truth(&mut asking, key).await.unwrap().unwrap();
+        assert_eq!((outcome.deltas, outcome.gaps), (told.deltas, 0));
+        assert_eq!(outcome.sum.0, told.sum);
+    }
+
+    let mut connection = Connection::open(server.address).await.unwrap();
+    let script = Script { deltas: 3, ..Script::default() }.to_string();
+    for line in [Line::V1, Line::V03] {
+        let target = server.target(line);
+        let reply = call(&mut connection, &target.send(&format!("m-{line:?}"), &script, true)).await.unwrap();
+        assert_eq!(
+            numbers(&reply.body),
+            BTreeSet::from([0, 1, 2]),
+            "{}",
+            String::from_utf8_lossy(&reply.body)
+        );
+        let task = reply.task().unwrap();
+        let kept = call(&mut connection, &target.get_task(task["id"].as_str().unwrap())).await.unwrap();
+        assert_eq!(numbers(&kept.body), BTreeSet::from([0, 1, 2]));
+    }
+    assert!(server.database_bytes() > 0);
+    server.stop().await;
+    stand_in.abort();
+}
+
+/// Which deltas are in a task. On 0.3 its status says the whole text once more.
+fn numbers(body: &[u8]) -> BTreeSet<u64> {
+    stamp::find(body).map(|stamp| stamp.number).collect()
+}
