@@ -125,6 +125,22 @@ chaos: opencode ## Kill and cut everything for up to half an hour, check that no
 	'$(TARGET)/debug/examples/chaos' --gateway '$(TARGET)/debug/longshore' --evidence '$(TARGET)/chaos' \
 		--report docs/reliability.md --date "$$(date -u +%F)" --commit "$$(git rev-parse --short HEAD)" $(ARGS)
 
+# Smaller runs: ARGS='--quick', ARGS='--only unary,streams'. Only a full run writes the report.
+.PHONY: bench
+bench: peer ## Measure Longshore beside its peer (40 minutes on a quiet machine), and write docs/performance.md.
+	$(call say,Building longshore and its bench (optimised; a few minutes the first time))
+	cargo build --release --locked --package longshore --package longshore-bench
+	$(call say,Measuring Longshore and its peer)
+	'$(TARGET)/release/longshore-bench' run --longshore '$(TARGET)/release/longshore' \
+		--peer '$(TOOLS)/venv-peer/bin/opencode-a2a' --out '$(TARGET)/bench' --docs docs --notes bench/notes.md \
+		--date "$$(date -u +%F)" --commit "$$(git rev-parse --short HEAD)" $(ARGS)
+
+.PHONY: bench-count
+bench-count: ## Count the instructions of the pieces of the hot path (valgrind), for the next report.
+	cargo build --release --locked --package longshore --package longshore-bench
+	$(call say,Instructions of the hot path)
+	'$(TARGET)/release/longshore-bench' count --callgrind $(ARGS)
+
 .PHONY: openapi
 openapi: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore
 openapi: export HYPOTHESIS_STORAGE_DIRECTORY := $(TOOLS)/hypothesis
@@ -165,6 +181,10 @@ opencode: ## Install the pinned OpenCode and its rg under .tools/.
 .PHONY: python
 python: ## Install the official A2A clients for Python, schemathesis and pytest under .tools/.
 	@tools/install-python.sh
+
+.PHONY: peer
+peer: ## Install opencode-a2a, the peer that `make bench` measures, under .tools/.
+	@tools/install-python.sh peer
 
 .PHONY: node-clients
 node-clients: ## Install the official A2A clients for JavaScript under .tools/.
