@@ -1,5 +1,7 @@
 //! The stand-in as a process, seen from outside.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot start has nothing better to say")]
+
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
