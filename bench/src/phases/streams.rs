@@ -19,7 +19,7 @@ const COMPARED: u64 = 32;
 pub(super) async fn run(bench: &Bench, kind: Kind, found: &mut Measured) -> Result<()> {
     let numbers = match kind {
         Kind::Longshore => bench.scaled(OF_LONGSHORE, &[1, 32, 200]),
-        Kind::Peer => bench.scaled(OF_PEER, &[1, 4]),
+        Kind::Peer => bench.scaled(OF_PEER, &[4, COMPARED]),
     };
     for number in numbers {
         found.streams.push(once(bench, kind, load(bench, *number, 10, Line::V1)).await?);
