@@ -95,21 +95,33 @@ fn what_is_for_tests_is_used_by_tests_only() {
 
 #[test]
 fn no_switch_for_tests_is_in_the_binary() {
-    let tree = |edges: &str| {
+    // What is built by name, and what `cargo build` builds by itself.
+    for chosen in [&["--package", "longshore"][..], &[]] {
         let output = Command::new(env!("CARGO"))
-            .args(["tree", "--offline", "--locked", "--package", "longshore", "--edges", edges])
+            .args(["tree", "--offline", "--locked", "--edges", "normal,build,features"])
+            .args(chosen)
             .current_dir(root())
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let used = tree("normal,build,features");
-    for feature in TEST_FEATURES {
-        assert!(!used.contains(&format!("feature \"{feature}\"")), "the binary has {feature}");
+        let used = String::from_utf8(output.stdout).unwrap();
+        for feature in TEST_FEATURES {
+            assert!(!used.contains(&format!("feature \"{feature}\"")), "{chosen:?}: the binary has {feature}");
+        }
+        let own = used.contains("longshore-engine feature \"default\"");
+        assert!(own, "the tree has another form, so this test looks at the wrong words: {used}");
     }
-    let own = used.contains("longshore-engine feature \"default\"");
-    assert!(own, "the tree has another form, so this test looks at the wrong words: {used}");
+}
+
+/// `cargo build --release --workspace` gives the binary every feature that anybody asks for.
+#[test]
+fn an_optimised_build_has_no_place_to_die_at_whatever_its_features() {
+    let code = std::fs::read_to_string(root().join("crates/engine/src/fail_point.rs")).unwrap();
+    let asks: Vec<_> = code.lines().filter(|line| line.contains("feature = \"fail-points\"")).collect();
+    assert!(asks.len() >= 3, "the fail points have moved: {asks:?}");
+    for line in asks {
+        assert!(line.contains("debug_assertions"), "this looks at the feature alone: {line}");
+    }
 }
 
 #[test]
