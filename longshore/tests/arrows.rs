@@ -106,7 +106,10 @@ fn no_switch_for_tests_is_in_the_binary() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let used = String::from_utf8(output.stdout).unwrap();
         for feature in TEST_FEATURES {
-            assert!(!used.contains(&format!("feature \"{feature}\"")), "{chosen:?}: the binary has {feature}");
+            assert!(
+                !used.contains(&format!("feature \"{feature}\"")),
+                "{chosen:?}: the binary has {feature}"
+            );
         }
         let own = used.contains("longshore-engine feature \"default\"");
         assert!(own, "the tree has another form, so this test looks at the wrong words: {used}");

@@ -38,6 +38,7 @@ pub struct FaultyStore {
     first: AtomicU64,
     logs_are_broken: AtomicBool,
     files_are_broken: AtomicBool,
+    asks_are_damaged: AtomicBool,
 }
 
 impl FaultyStore {
@@ -56,6 +57,7 @@ impl FaultyStore {
             first: AtomicU64::new(1),
             logs_are_broken: AtomicBool::new(false),
             files_are_broken: AtomicBool::new(false),
+            asks_are_damaged: AtomicBool::new(false),
         })
     }
 
@@ -94,6 +96,11 @@ impl FaultyStore {
     /// From now on no file can be read. What is known of it can.
     pub fn break_files(&self) {
         self.files_are_broken.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on no ask can be read by its name: each is damaged.
+    pub fn damage_asks(&self) {
+        self.asks_are_damaged.store(true, Ordering::SeqCst);
     }
 
     fn first(&self) -> Seq {
@@ -235,7 +242,12 @@ impl Store for FaultyStore {
     }
 
     fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>> {
-        self.inner.interrupt(request)
+        Box::pin(async move {
+            if self.asks_are_damaged.load(Ordering::SeqCst) {
+                return Err(Error::internal("the row of an ask is damaged"));
+            }
+            self.inner.interrupt(request).await
+        })
     }
 
     fn open_interrupts<'a>(
