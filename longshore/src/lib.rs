@@ -45,7 +45,7 @@ fn run(command: Subcommands) -> anyhow::Result<()> {
         Subcommands::Serve(options) => {
             let plan = plan(&options.settings.0, &options.config)?;
             limits::raise_open_files();
-            runtime()?.block_on(serve::serve(&plan))
+            serve::serve(&plan, runtime()?)
         }
         Subcommands::DemoModel(options) => runtime()?.block_on(commands::demo_model(&options)),
         Subcommands::Stop(options) => {
