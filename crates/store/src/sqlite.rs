@@ -209,15 +209,7 @@ impl Store for SqliteStore {
     }
 
     fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {
-        Box::pin(async move {
-            // Nearly always there is none, and then nothing is written.
-            let damaged = self.whole.run(|db| Ok(read::unreadable(db)?.len())).await?;
-            if damaged == 0 {
-                return Ok(Vec::new());
-            }
-            let epoch = self.epoch;
-            self.writer.run(move |db| salvage::end_damaged(db, epoch, at, &end)).await
-        })
+        Box::pin(salvage::end_damaged(&self.whole, &self.writer, (self.epoch, at), end))
     }
 
     fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {
