@@ -61,6 +61,8 @@ struct Driver {
     /// The turn was stopped, by a watchdog or somebody else.
     is_stopped: bool,
     written_files: bool,
+    /// It was taken up again, and not all that was missed is told yet.
+    is_behind: bool,
 }
 
 /// A watchdog stopped the turn. It is followed to its end, which is then told as this.
@@ -106,6 +108,9 @@ impl Driver {
             }
             // A sub-agent may be in doubt now.
             if self.family.next_to_read().is_none() {
+                if std::mem::take(&mut self.is_behind) {
+                    self.send(None, AgentEvent::CaughtUp).await?;
+                }
                 self.step().await;
             }
         }

@@ -112,6 +112,8 @@ pub(crate) struct Actor {
     parked: VecDeque<Inbox>,
     /// A turn runs, or is about to: whoever answers it or joins it is heard, if not at once.
     is_running: bool,
+    /// What happened to the turn while nobody listened is known.
+    has_caught_up: bool,
 }
 
 /// Why an actor's work stopped before its turn ended by itself.
@@ -158,6 +160,7 @@ impl Actor {
             children,
             parked: VecDeque::new(),
             is_running: false,
+            has_caught_up: true,
         }
     }
 
@@ -198,6 +201,7 @@ impl Actor {
                 self.wait_for_credentials().await?;
             }
             self.wait_for_place().await?;
+            self.has_caught_up = self.begun.is_none();
             let turn = match self.begun.take() {
                 Some(begun) => self.resume(begun, prompted).await?,
                 None => self.begin(prompted).await?,

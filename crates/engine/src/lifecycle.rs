@@ -38,7 +38,8 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: Timestamp) -> Option<T
         | AgentEvent::Asked(_)
         | AgentEvent::AskClosed { .. }
         | AgentEvent::File { .. }
-        | AgentEvent::Child { .. } => return None,
+        | AgentEvent::Child { .. }
+        | AgentEvent::CaughtUp => return None,
     })
 }
 

@@ -58,6 +58,9 @@ pub enum AgentEvent {
         session: SessionId,
         event: Box<ChildEvent>,
     },
+    /// A turn that was taken up again still runs, and everything that was missed meanwhile has been told. Comes once in such
+    /// a turn, unless its end is told instead.
+    CaughtUp,
     Ended(Outcome),
 }
 

@@ -80,6 +80,8 @@ pub struct Log {
     /// Sessions that somebody made at the agent itself.
     strangers: HashMap<SessionId, Session>,
     busy: HashSet<SessionId>,
+    /// The turns that the test plays.
+    playing: HashMap<SessionId, mpsc::WeakSender<AgentEvent>>,
     panics: usize,
 }
 
@@ -140,6 +142,11 @@ impl StartedTurn {
 
     pub async fn complete(self) {
         self.report(AgentEvent::Ended(Outcome::Completed { remark: None })).await;
+    }
+
+    /// Says that all that was missed is told, of a turn that is taken up again.
+    pub async fn catch_up(&self) {
+        self.report(AgentEvent::CaughtUp).await;
     }
 
     /// Sends a report. The engine may have stopped listening; that is its right.
@@ -255,7 +262,14 @@ impl Agent for ScriptedAgent {
     }
 
     fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async move { Ok(self.lock().busy.contains(&session.id)) })
+        Box::pin(async move {
+            let log = self.lock();
+            if log.is_down {
+                return Err(Error::new(ErrorKind::AgentUnavailable, "The agent cannot be reached."));
+            }
+            let is_playing = log.playing.get(&session.id).is_some_and(|turn| turn.upgrade().is_some());
+            Ok(is_playing || log.busy.contains(&session.id))
+        })
     }
 
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
@@ -294,6 +308,7 @@ impl Agent for ScriptedAgent {
             let (steering, joining) = mpsc::channel(MAX_STEERING);
             match &self.turns {
                 Some(turns) => {
+                    self.lock().playing.insert(request.session.id.clone(), reports.downgrade());
                     let gone = |_| Error::new(ErrorKind::AgentUnavailable, "The test has ended.");
                     turns.send(StartedTurn { request, reports, steering: joining }).await.map_err(gone)?;
                 }

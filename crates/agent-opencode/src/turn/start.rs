@@ -109,6 +109,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         given_up: None,
         is_stopped: false,
         written_files: with.written_files,
+        is_behind: resume.is_some(),
     };
     with.tasks.spawn("opencode-turn", driver.run(joiner, with.tasks.stopping().clone()));
     Ok(Turn { steering, events })

@@ -9,7 +9,7 @@ use longshore_model::{Error, ErrorKind, Message, Result, Retry, Role, SessionId}
 use tokio::time::Instant;
 
 use self::patience::Patience;
-use super::{Actor, Begun, Prompted, RETRY_FIRST, RETRY_LONGEST, Stop};
+use super::{Actor, Begun, Prompted, RETRY_FIRST, RETRY_LONGEST, Stop, limit};
 use crate::lanes::{LaneKey, Ticket};
 use crate::port::{
     Admission, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord, TurnRequest,
@@ -35,7 +35,9 @@ impl Actor {
             })
             .await?;
         *prompted = Some(Prompted { record: record.clone(), running: running.clone(), _place: place });
-        let (mut pause, deadline) = (RETRY_FIRST, self.deadline());
+        // Whether the turn takes too long or is done by now, the agent knows, and may be about to come back as well.
+        let deadline = self.deadline().map(|deadline| deadline.max(Instant::now() + limit::PATIENCE));
+        let mut pause = RETRY_FIRST;
         loop {
             let resume = Resume {
                 artifacts: self.writer.task().artifacts.clone(),

@@ -1,5 +1,6 @@
 //! A turn that runs: what the agent reports goes to the log, what callers say goes to the agent.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_model::{
@@ -52,6 +53,7 @@ impl Actor {
     /// Writes what the agent reports until the turn is over. `record` grows with each message that joins.
     pub(super) async fn follow(&mut self, mut turn: Turn, record: &mut TurnRecord) -> Result<End, Stop> {
         let mut limit = Limit::new(self.deadline());
+        let asks_wait_until = Instant::now() + limit::PATIENCE;
         let session = record.session.clone();
         let mut held = None;
         self.is_running = true;
@@ -60,7 +62,11 @@ impl Actor {
                 self.hear(Some(parked), &turn, &session).await?;
             }
             limit.pause_while(!self.asks.is_empty());
-            let until_ask_expires = self.asks.until_deadline(self.around.clock.now());
+            let until_ask_expires = self.asks.until_deadline(self.around.clock.now()).map(|left| {
+                // What was answered elsewhere while the gateway was away has not expired.
+                let held = asks_wait_until.saturating_duration_since(Instant::now());
+                if self.has_caught_up { left } else { left.max(held) }
+            });
             // The end waits for answers and messages that are on their way, so that the record says what became of them.
             let may_end = !self.asks.is_answering() && self.joins.is_empty();
             // The reports come last: a flood of them must not keep a cancel, an answer or the limit from being seen.
@@ -88,8 +94,8 @@ impl Actor {
                 }
                 // An end that is known is not overtaken by the limit.
                 () = limit.reached(), if held.is_none() => {
-                    let limit = self.around.config.turn_timeout.unwrap_or_default();
-                    return Err(self.fail_with(too_long(limit)).await);
+                    self.on_limit(&mut limit, !turn.events.is_empty(), &session).await?;
+                    Taken::default()
                 }
                 // The turn's end is known, and nothing stands in its way any more.
                 () = std::future::ready(()), if held.is_some() && may_end => {
@@ -142,6 +148,7 @@ impl Actor {
         loop {
             match report {
                 AgentEvent::Usage(usage) => self.writer.note_usage(usage),
+                AgentEvent::CaughtUp => self.has_caught_up = true,
                 AgentEvent::Asked(ask) => {
                     if let Some((ask, answer)) = self.asks.opened(&mut self.writer, &self.owner, ask) {
                         return Taken { aside: Some(Aside::TooMany(ask, answer)), ..Taken::default() };
@@ -276,6 +283,33 @@ impl Actor {
         });
     }
 
+    /// The time of the turn is over. Somebody may have been away meanwhile, the gateway, its store or the agent, and the turn
+    /// be done: only one that the agent says is at work has taken too long.
+    async fn on_limit(
+        &mut self,
+        limit: &mut Limit,
+        has_reports: bool,
+        session: &Session,
+    ) -> Result<(), Stop> {
+        if has_reports && limit.hears_reports_first() {
+            return Ok(());
+        }
+        let (agent, session) = (Arc::clone(&self.around.agent), session.clone());
+        let asked = self
+            .unless_stopped(async move {
+                tokio::time::timeout(RETRY_LONGEST, agent.is_busy(&session)).await.ok()?.ok()
+            })
+            .await?;
+        let allowed = self.around.config.turn_timeout.unwrap_or_default();
+        if asked == Some(true) && self.has_caught_up {
+            return Err(self.fail_with(too_long(allowed)).await);
+        }
+        if limit.waits_for_word(has_reports) {
+            return Ok(());
+        }
+        Err(self.fail_with(without_an_end(allowed)).await)
+    }
+
     /// When the turn has taken too long. A restart of the gateway does not begin it anew.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let limit = self.around.config.turn_timeout?;
@@ -320,6 +354,13 @@ async fn answer_for_nobody(
 fn too_long(limit: Duration) -> Failure {
     Failure::new(format!(
         "The turn took longer than the {} s that this gateway allows, and was aborted.",
+        limit.as_secs()
+    ))
+}
+
+fn without_an_end(limit: Duration) -> Failure {
+    Failure::new(format!(
+        "The {} s that this gateway allows a turn are over, and the agent does not say how the turn ended.",
         limit.as_secs()
     ))
 }

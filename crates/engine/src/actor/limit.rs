@@ -4,14 +4,23 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// For how long the agent may leave open how a turn stands whose time is over.
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How often it is asked meanwhile.
+const AGAIN: Duration = Duration::from_secs(1);
+
 pub(super) struct Limit {
     deadline: Option<Instant>,
     paused: Option<Duration>,
+    /// The time was over before.
+    is_overdue: bool,
+    silent_since: Option<Instant>,
 }
 
 impl Limit {
     pub(super) fn new(deadline: Option<Instant>) -> Self {
-        Self { deadline, paused: None }
+        Self { deadline, paused: None, is_overdue: false, silent_since: None }
     }
 
     pub(super) fn pause_while(&mut self, paused: bool) {
@@ -20,6 +29,7 @@ impl Limit {
             (true, Some(deadline), None) => {
                 self.paused = Some(deadline.saturating_duration_since(now));
                 self.deadline = None;
+                self.silent_since = None;
             }
             (false, None, Some(left)) => {
                 self.deadline = Some(now + left);
@@ -27,6 +37,27 @@ impl Limit {
             }
             _ => {}
         }
+    }
+
+    /// The time is over. What the agent has reported by now is heard before that matters, but only once: there may be no end
+    /// to it.
+    pub(super) fn hears_reports_first(&mut self) -> bool {
+        let is_first = !std::mem::replace(&mut self.is_overdue, true);
+        if is_first {
+            self.deadline = Some(Instant::now() + AGAIN);
+        }
+        is_first
+    }
+
+    /// The time is over, and whether the turn is too is not known. Says whether to go on for a while, which is the case for
+    /// as long as the agent reports something, and for a bit longer.
+    pub(super) fn waits_for_word(&mut self, has_reports: bool) -> bool {
+        let now = Instant::now();
+        if has_reports {
+            self.silent_since = None;
+        }
+        self.deadline = Some(now + AGAIN);
+        now.duration_since(*self.silent_since.get_or_insert(now)) < PATIENCE
     }
 
     pub(super) async fn reached(&self) {

@@ -16,7 +16,8 @@ use super::BoxFuture;
 /// Drives one coding agent.
 ///
 /// The engine guarantees one turn at a time per session. The agent guarantees that a turn's events come in
-/// order, that none is lost between the prompt and [`AgentEvent::Ended`], and that it never prompts twice.
+/// order, that none is lost between the prompt and [`AgentEvent::Ended`], and that it never prompts twice. Of a turn that is
+/// taken up again it says when it has [`AgentEvent::CaughtUp`]: no deadline ends anything before.
 pub trait Agent: Send + Sync + Debug {
     /// Looks at what a caller wishes before anything is kept or done, and refuses what cannot be had: a directory that is
     /// out of bounds, a model that is not there. An agent that cannot be reached refuses nothing for that reason; the

@@ -404,7 +404,7 @@ enum Look {
 impl Follower {
     async fn follow(mut self, mut steering: mpsc::Receiver<Steering>, is_resumed: bool) {
         let mut joins: FuturesUnordered<Joined> = FuturesUnordered::new();
-        let mut was_away = is_resumed;
+        let (mut was_away, mut is_behind) = (is_resumed, is_resumed);
         loop {
             self.changes.borrow_and_update();
             let look = self.look(was_away);
@@ -434,7 +434,15 @@ impl Follower {
                             }
                         }
                         _ if !is_quiet => continue,
-                        _ => {}
+                        Some(_) => {}
+                        None => {
+                            let caught_up = std::mem::take(&mut is_behind).then_some(AgentEvent::CaughtUp);
+                            if let Some(report) = caught_up
+                                && self.reports.send(report).await.is_err()
+                            {
+                                return;
+                            }
+                        }
                     }
                 }
             }
