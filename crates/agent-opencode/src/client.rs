@@ -243,7 +243,8 @@ impl Client {
 
     /// The base address may have a path of its own, with or without a slash at its end.
     fn url(&self, path_and_query: &str) -> Result<Url> {
-        let base = self.endpoint.base_url.as_str().trim_end_matches('/');
+        let base = self.endpoint.base_url.url();
+        let base = base.as_str().trim_end_matches('/');
         Url::parse(&format!("{base}/{path_and_query}"))
             .map_err(|cause| CallError::Invalid(Error::internal(cause)))
     }

@@ -4,6 +4,7 @@
 //! directory to the turn's driver, through the pure `translate`, to the engine. Where the stream has a gap,
 //! `reconcile` asks OpenCode for what is missing.
 
+mod address;
 mod admit;
 mod api;
 mod ask;
@@ -34,8 +35,8 @@ use longshore_engine::port::{
 use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, PromptOptions, Result, SessionId};
 use secrecy::SecretString;
 use tokio::time::{Instant, sleep};
-use url::Url;
 
+pub use crate::address::Address;
 use crate::admit::Gate;
 use crate::catalog::Catalog;
 use crate::client::{CallError, Client};
@@ -71,7 +72,7 @@ pub struct OpenCodeConfig {
 /// The address of an OpenCode server and the credentials for it.
 #[derive(Clone)]
 pub struct Endpoint {
-    pub base_url: Url,
+    pub base_url: Address,
     /// `opencode`, unless the server was told otherwise.
     pub username: String,
     /// `None`: the server asks for none.
@@ -278,7 +279,6 @@ impl Agent for OpenCode {
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The address may carry credentials of its own.
-        f.debug_struct("Endpoint").field("host", &self.base_url.host_str()).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("base_url", &self.base_url).finish_non_exhaustive()
     }
 }

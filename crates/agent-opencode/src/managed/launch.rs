@@ -41,8 +41,7 @@ pub(super) async fn somewhere(config: &ManagedConfig) -> Result<(Record, Child)>
     loop {
         tries += 1;
         // OpenCode takes port 4096 when it is given 0, and everybody would guess that.
-        let port = free_port()
-            .map_err(|source| unavailable("There is no free port for OpenCode.").caused_by(source))?;
+        let port = a_free_port()?;
         let record = Record::new(port, random_password(), &config.workspace);
         match launch(config, record).await {
             Err(Failure::Exited(..)) if tries < PORTS && is_taken(port) => {}
@@ -51,8 +50,13 @@ pub(super) async fn somewhere(config: &ManagedConfig) -> Result<(Record, Child)>
     }
 }
 
-/// Starts one in the place of another that has ended: same port, same password.
-pub(super) async fn again(config: &ManagedConfig, record: Record) -> Result<(Record, Child)> {
+/// Starts one in the place of another that has ended: with the same password, and on the same port if nobody has it now.
+pub(super) async fn again(config: &ManagedConfig, mut record: Record) -> Result<(Record, Child)> {
+    if is_taken(record.port) {
+        let taken = record.port;
+        record.port = a_free_port()?;
+        tracing::warn!(taken, port = record.port, "somebody else has OpenCode's port now; it gets another");
+    }
     launch(config, record).await.map_err(|failure| failure.into_error(config))
 }
 
@@ -194,8 +198,10 @@ fn log_file(data_dir: &Path) -> PathBuf {
     data_dir.join("opencode.log")
 }
 
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+fn a_free_port() -> Result<u16> {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    free.map(|address| address.port())
+        .map_err(|source| unavailable("There is no free port for OpenCode.").caused_by(source))
 }
 
 fn is_taken(port: u16) -> bool {
