@@ -177,7 +177,7 @@ impl Campaign<'_> {
         let spoken = totals.all_spoken();
         eprintln!(
             "{:>4} s: {} {seed} took {} s; {} gateway kills, {} kills of OpenCode ({} real), {} cut streams, {} tasks, \
-             {} that asked, {} findings",
+             {} that asked, {} that were canceled, {} second turns, {} that joined, {} findings",
             self.began.elapsed().as_secs(),
             kind.name(),
             report.took.as_secs(),
@@ -187,6 +187,9 @@ impl Campaign<'_> {
             spoken.cuts,
             spoken.tasks,
             spoken.asked,
+            spoken.canceling,
+            spoken.seconds,
+            spoken.joined,
             totals.findings.len()
         );
         Ok(())

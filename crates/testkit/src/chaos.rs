@@ -4,6 +4,8 @@
 pub mod campaign;
 pub mod checker;
 pub mod client;
+mod errands;
+mod left_behind;
 mod opencode;
 pub mod proxy;
 mod record;
@@ -15,6 +17,6 @@ mod wire;
 mod world;
 
 pub use opencode::Program;
-pub use record::{Errand, Frame, Record, Returns};
+pub use record::{CancelAt, Canceled, Canceling, Errand, Frame, Record, Returns};
 pub use speaker::{Answering, Speaker, Spelled};
 pub use world::{Kind, World};

@@ -14,6 +14,13 @@ use super::world::Kind;
 pub struct Spoken {
     pub tasks: u64,
     pub asked: u64,
+    /// Tasks that a client tried to cancel.
+    pub canceling: u64,
+    /// Cancels that were sent again because no answer came.
+    pub canceled_again: u64,
+    /// Messages that were sent while a turn ran in their context: those that waited as a task, and those that joined it.
+    pub seconds: u64,
+    pub joined: u64,
     pub cuts: u64,
     pub refusals: u64,
     pub sent_again: u64,
@@ -35,6 +42,7 @@ pub struct Totals {
     pub spoken: BTreeMap<&'static str, Spoken>,
     pub outcomes: BTreeMap<&'static str, u64>,
     pub forgotten: u64,
+    pub unread: u64,
     pub faults: BTreeMap<Fault, u64>,
     /// The findings, by the seed of their round.
     pub findings: Vec<(u64, String)>,
@@ -50,11 +58,24 @@ pub struct Targets {
     pub cuts: u64,
     /// Of a hundred tasks, those that ask.
     pub asking_of_100: u64,
+    /// Of a hundred tasks, those that a client tries to cancel.
+    pub canceling_of_100: u64,
+    /// Messages that are sent while a turn runs in their context: those that wait, and those that join it.
+    pub seconds: u64,
+    pub joined: u64,
 }
 
 impl Targets {
-    pub const CAMPAIGN: Self =
-        Self { gateway_kills: 1_000, agent_kills: 200, real_agent_kills: 50, cuts: 5_000, asking_of_100: 20 };
+    pub const CAMPAIGN: Self = Self {
+        gateway_kills: 1_000,
+        agent_kills: 200,
+        real_agent_kills: 50,
+        cuts: 5_000,
+        asking_of_100: 20,
+        canceling_of_100: 10,
+        seconds: 50,
+        joined: 15,
+    };
 }
 
 impl Totals {
@@ -69,8 +90,12 @@ impl Totals {
         add(&mut self.agent_side, report.agent_side);
         for record in &report.records {
             let spoken = self.spoken.entry(record.errand.speaker.name()).or_default();
-            spoken.tasks += 1;
+            spoken.tasks += u64::from(!record.joined);
             spoken.asked += u64::from(record.asked > 0);
+            spoken.canceling += u64::from(record.canceling.sends > 0);
+            spoken.canceled_again += record.canceling.sends.saturating_sub(1);
+            spoken.seconds += u64::from(record.errand.follows.is_some() && !record.joined);
+            spoken.joined += u64::from(record.joined);
             spoken.cuts += record.cuts;
             spoken.refusals += record.refusals;
             spoken.sent_again += record.returns.sent_again;
@@ -82,6 +107,7 @@ impl Totals {
             *self.outcomes.entry(outcome).or_default() += count;
         }
         self.forgotten += report.verdict.forgotten;
+        self.unread += report.verdict.unread;
         for finding in &report.verdict.findings {
             *self.faults.entry(finding.fault).or_default() += 1;
             self.findings.push((report.seed, finding.to_string()));
@@ -104,6 +130,10 @@ impl Totals {
         self.spoken.values().fold(Spoken::default(), |sum, spoken| Spoken {
             tasks: sum.tasks + spoken.tasks,
             asked: sum.asked + spoken.asked,
+            canceling: sum.canceling + spoken.canceling,
+            canceled_again: sum.canceled_again + spoken.canceled_again,
+            seconds: sum.seconds + spoken.seconds,
+            joined: sum.joined + spoken.joined,
             cuts: sum.cuts + spoken.cuts,
             refusals: sum.refusals + spoken.refusals,
             sent_again: sum.sent_again + spoken.sent_again,
@@ -123,6 +153,9 @@ impl Totals {
             ("kills of the real OpenCode", self.real_agent_kills(), targets.real_agent_kills),
             ("cut streams", spoken.cuts, targets.cuts),
             ("tasks that ask", spoken.asked * 100, targets.asking_of_100 * spoken.tasks),
+            ("cancels", spoken.canceling * 100, targets.canceling_of_100 * spoken.tasks),
+            ("second turns of a context", spoken.seconds, targets.seconds),
+            ("messages that join a turn", spoken.joined, targets.joined),
         ] {
             if got < wanted {
                 missed.push(format!("{what}: {got} of {wanted}"));

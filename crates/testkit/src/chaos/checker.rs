@@ -4,6 +4,8 @@
 
 #[cfg(test)]
 mod tests;
+mod truth;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,6 +13,7 @@ use std::fmt;
 use longshore_model::{Task, TaskState};
 use serde_json::Value;
 
+use self::truth::Happened;
 use super::record::{Frame, Record};
 use super::speaker::{self, Speaker};
 use crate::fake_opencode::Prompted;
@@ -30,30 +33,38 @@ pub enum Fault {
     DoublePrompt,
     /// Something told that is not so.
     Untrue,
+    /// A session that takes no more turns, because one that is over here goes on there.
+    Stuck,
     /// Something that no client should meet.
     Surprise,
+    /// A process that is left when everything has ended, or a gateway that does not end as it should.
+    LeftBehind,
 }
 
 impl Fault {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Lost,
         Self::Doubled,
         Self::Reordered,
         Self::Hangs,
         Self::DoublePrompt,
         Self::Untrue,
+        Self::Stuck,
         Self::Surprise,
+        Self::LeftBehind,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Lost => "events lost",
             Self::Doubled => "events doubled",
-            Self::Reordered => "events re-ordered",
+            Self::Reordered => "events or turns re-ordered",
             Self::Hangs => "tasks that do not end",
             Self::DoublePrompt => "double prompts",
             Self::Untrue => "untrue tellings",
+            Self::Stuck => "sessions that stay busy",
             Self::Surprise => "surprises",
+            Self::LeftBehind => "processes left behind",
         }
     }
 }
@@ -110,14 +121,15 @@ pub struct Verdict {
     pub outcomes: BTreeMap<&'static str, u64>,
     /// Tasks that say that text is missing which the agent wrote and forgot. They are no findings.
     pub forgotten: u64,
+    /// Turns that say that a message which joined them may not have been read. They are no findings.
+    pub unread: u64,
 }
 
 pub fn check(testimonies: &[Testimony], upstream: &[Upstream]) -> Verdict {
     let mut verdict = Verdict::default();
     for testimony in testimonies {
         let record = &testimony.record;
-        let whose =
-            format!("{} by {}, task {:?}", record.errand.id, record.errand.speaker.name(), record.task);
+        let whose = whose(record);
         let mut report = |fault, detail: String| {
             verdict.findings.push(Finding { fault, whose: whose.clone(), detail });
         };
@@ -137,6 +149,8 @@ pub fn check(testimonies: &[Testimony], upstream: &[Upstream]) -> Verdict {
         }
         let log = match (&testimony.log, &record.task) {
             (_, None) => continue,
+            // The task is another's, and is looked at there.
+            (_, Some(_)) if record.joined => continue,
             (Ok(log), Some(_)) => log,
             (Err(error), Some(_)) => {
                 report(Fault::Lost, format!("the log cannot be read: {error}"));
@@ -156,11 +170,13 @@ pub fn check(testimonies: &[Testimony], upstream: &[Upstream]) -> Verdict {
         if !record.ended {
             continue;
         }
-        let names_loss = log.last().is_some_and(|frame| names_loss(&frame.json));
-        check_truth(&task, names_loss, prompts.first().copied(), &mut report);
+        let happened = Happened::of(record, log, testimonies, upstream);
+        truth::check(&task, &happened, &record.canceling, &mut report);
         *verdict.outcomes.entry(task.status.state.as_str()).or_default() += 1;
-        verdict.forgotten += u64::from(names_loss);
+        verdict.forgotten += u64::from(happened.names_loss);
+        verdict.unread += u64::from(happened.names_unread);
     }
+    turns::check(testimonies, upstream, &mut verdict.findings);
     // What nobody was sent out to say was made up by somebody.
     for prompt in upstream {
         if testimonies.iter().all(|testimony| testimony.record.errand.words != prompt.words) {
@@ -169,6 +185,10 @@ pub fn check(testimonies: &[Testimony], upstream: &[Upstream]) -> Verdict {
         }
     }
     verdict
+}
+
+fn whose(record: &Record) -> String {
+    format!("{} by {}, task {:?}", record.errand.id, record.errand.speaker.name(), record.task)
 }
 
 fn check_order(frames: &[Frame], report: &mut impl FnMut(Fault, String)) {
@@ -227,45 +247,4 @@ fn check_stored(
 
 fn facts(task: &Task) -> (TaskState, String) {
     (task.status.state, speaker::text(task))
-}
-
-/// Whether the end of the task is what happened.
-fn check_truth(
-    task: &Task,
-    names_loss: bool,
-    prompt: Option<&Upstream>,
-    report: &mut impl FnMut(Fault, String),
-) {
-    let (state, told) = facts(task);
-    let (text, is_complete, is_what_was_kept) = match prompt {
-        Some(prompt) => (prompt.text.as_str(), prompt.is_complete, prompt.is_what_was_kept),
-        None => ("", false, false),
-    };
-    match state {
-        TaskState::Completed if !is_complete => {
-            report(Fault::Untrue, "the agent did not complete it".to_owned());
-        }
-        TaskState::Completed if told != text && !names_loss => {
-            report(Fault::Lost, format!("the agent wrote {text:?}, and the client has {told:?}"));
-        }
-        TaskState::Failed if is_complete => {
-            let reason = task.status.message.as_ref().map(|message| format!("{:?}", message.parts));
-            report(Fault::Untrue, format!("the agent completed it, and the task failed: {reason:?}"));
-        }
-        TaskState::Failed if is_what_was_kept && told.starts_with(text) => {}
-        TaskState::Failed if !text.starts_with(&told) => {
-            report(Fault::Untrue, format!("the agent wrote {text:?}, and the client has {told:?}"));
-        }
-        TaskState::Failed if told != text && !names_loss => {
-            report(Fault::Lost, format!("nobody says that text is missing: of {text:?} there is {told:?}"));
-        }
-        TaskState::Completed | TaskState::Failed => {}
-        other => report(Fault::Untrue, format!("nobody made it {other}")),
-    }
-}
-
-/// The end says that the agent forgot text: to programs, or in words.
-fn names_loss(json: &Value) -> bool {
-    let text = json.to_string();
-    text.contains(r#""lost":"text""#) || text.contains("may be missing")
 }

@@ -34,9 +34,12 @@ fn sections(
         "# Reliability: the last campaign\n\n\
          `make chaos` wrote this. It kills the gateway with SIGKILL at random moments and at named places in its code, kills \
          OpenCode under it, and cuts, stalls, slows and half-closes the connections on both sides of it, while clients of \
-         both lines and both bindings send messages, answer asks and come back after every break. Then it holds what each \
+         both lines and both bindings send messages, answer asks, cancel, send more into a context whose turn runs, and come \
+         back after every break. Then it holds what each \
          client saw, frame by frame, against the whole log read in one piece, against the stored task, and against what \
-         OpenCode itself knows of the prompt.\n"
+         OpenCode itself knows of the prompt. A cancel that was acknowledged must stand, the session of a canceled turn must \
+         take the next one, turns of one context must come in their order, and when a round is over its gateway must end in \
+         an orderly way and leave no process behind.\n"
     )?;
     writeln!(out, "| | |\n| --- | --- |")?;
     writeln!(out, "| Date | {} |", around.date)?;
@@ -54,8 +57,9 @@ fn sections(
     writeln!(
         out,
         "\nCounted apart: {} tasks whose killed OpenCode had written text that it kept nowhere before anyone had it. Each says \
-         so in its reason, and in its metadata as `longshore.lost`.\n",
-        totals.forgotten
+         so in its reason, and in its metadata as `longshore.lost`. And {} turns that say that a message which joined them may \
+         not have been read: the gateway or OpenCode died before that was known, and a prompt is never sent twice.\n",
+        totals.forgotten, totals.unread
     )?;
     for (seed, finding) in &totals.findings {
         writeln!(out, "- seed {seed}: {}", shortened(finding))?;
@@ -76,6 +80,12 @@ fn sections(
     writeln!(out, "| Streams of clients cut | {} | {} |", spoken.cuts, targets.cuts)?;
     let fifth = spoken.tasks * targets.asking_of_100 / 100;
     writeln!(out, "| Tasks that asked | {} | {fifth} |", spoken.asked)?;
+    let tenth = spoken.tasks * targets.canceling_of_100 / 100;
+    writeln!(out, "| Tasks that a client canceled, or tried to | {} | {tenth} |", spoken.canceling)?;
+    writeln!(out, "| Cancels sent again, as no answer came | {} | |", spoken.canceled_again)?;
+    let seconds = "Messages into a context whose turn ran, that waited";
+    writeln!(out, "| {seconds} | {} | {} |", spoken.seconds, targets.seconds)?;
+    writeln!(out, "| the same, that joined the turn | {} | {} |", spoken.joined, targets.joined)?;
     for (side, counts) in
         [("clients and gateway", totals.client_side), ("gateway and OpenCode", totals.agent_side)]
     {
@@ -94,15 +104,18 @@ fn sections(
     writeln!(
         out,
         "\n## Lines and bindings\n\n\
-         | Client | Tasks | Asked | Streams cut | Came back by the same send | by a subscription | from the start | Frames |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+         | Client | Tasks | Asked | Canceled | Second turns | Joined | Streams cut | Came back by the same send | by a subscription | from the start | Frames |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     )?;
     for (name, spoken) in &totals.spoken {
         writeln!(
             out,
-            "| {name} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             spoken.tasks,
             spoken.asked,
+            spoken.canceling,
+            spoken.seconds,
+            spoken.joined,
             spoken.cuts,
             spoken.sent_again,
             spoken.subscribed,

@@ -2,26 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use longshore_engine::fail_point;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::checker::{self, Testimony, Verdict};
-use super::client::{self, Way};
+use super::checker::{self, Fault, Finding, Testimony, Verdict};
+use super::client::{self, Tally, Way};
+use super::errands::errand;
 use super::proxy::{Counts, Plan as Breaks};
-use super::record::{Errand, Record};
-use super::script;
-use super::speaker::{Answering, Speaker};
+use super::record::Record;
 use super::world::{Kind, World};
 use crate::gateway::TOKEN;
 
 /// How long the clients may take when nothing is broken any more. A turn whose agent died is given up after some seconds.
 const CALM: Duration = Duration::from_mins(1);
+/// How long reading the log of a task that is over may take.
+const READING: Duration = Duration::from_secs(20);
 /// A gateway that is armed and does not come to its fail point is killed after this.
 const ARMED: Duration = Duration::from_millis(900);
 /// Nothing outside tells when a process ends, so it is looked for this often.
@@ -34,6 +38,9 @@ pub struct Plan {
     pub world: Kind,
     /// How long things break.
     pub storm: Duration,
+    /// What must have happened before that is over, and how long it may take at most.
+    pub at_least: AtLeast,
+    pub longest: Duration,
     /// How long the clients may take when nothing is broken any more.
     pub calm: Duration,
     /// Clients that send at the same time, one message after the other.
@@ -51,6 +58,21 @@ pub struct Plan {
     pub agent_kills: usize,
 }
 
+/// What a storm must have brought. On a slow machine it goes on until it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AtLeast {
+    pub gateway_kills: u64,
+    /// At fail points.
+    pub deaths_at_points: u64,
+    pub agent_kills: u64,
+    /// Streams of clients that were cut.
+    pub cuts: u64,
+    /// Tasks that asked, that a client tried to cancel, and that completed.
+    pub asked: u64,
+    pub canceling: u64,
+    pub completed: u64,
+}
+
 impl Plan {
     /// Everything at once.
     pub fn storm(seed: u64, storm: Duration) -> Self {
@@ -58,10 +80,12 @@ impl Plan {
             seed,
             world: Kind::Fake,
             storm,
+            at_least: AtLeast::default(),
+            longest: storm,
             calm: CALM,
             lanes: 8,
             // More than a fifth, since many a turn dies before it asks.
-            asking_of_100: 36,
+            asking_of_100: 40,
             breaks: true,
             life: 250..900,
             points: fail_point::POINTS.to_vec(),
@@ -103,26 +127,8 @@ impl Plan {
         }
     }
 
-    fn rng(&self, what: u64) -> StdRng {
+    pub(super) fn rng(&self, what: u64) -> StdRng {
         StdRng::seed_from_u64(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ what)
-    }
-
-    /// The next message of a lane.
-    fn errand(&self, lane: usize, number: usize) -> Errand {
-        let place = (lane * 1000 + number) as u64;
-        let mut rng = self.rng(1_000_000 + place);
-        let id = format!("{:x}-{lane}-{number}", self.seed);
-        let speaker = Speaker::ALL[(lane + number) % Speaker::ALL.len()];
-        let answering = if rng.random_bool(0.5) { Answering::ByMessage } else { Answering::ByCall };
-        // The last two lanes share a context, so that one always waits for the other.
-        let context = (lane + 2 >= self.lanes && lane > 0).then(|| format!("shared-{:x}", self.seed));
-        let asks = rng.random_range(0..100) < self.asking_of_100;
-        let words = if self.world.is_real() {
-            script::directives(&id, asks, &mut rng)
-        } else {
-            script::words(&id, asks)
-        };
-        Errand { words, id, speaker, answering, context, seed: rng.random() }
     }
 }
 
@@ -140,12 +146,12 @@ impl Deaths {
         *self.at_points.entry(point).or_default() += 1;
     }
 
-    fn are_fewer_than(&self, limit: Option<u64>) -> bool {
-        limit.is_none_or(|limit| self.at_points.values().sum::<u64>() < limit)
+    fn at_any_point(&self) -> u64 {
+        self.at_points.values().sum()
     }
 
     pub fn all(&self) -> u64 {
-        self.at_random + self.at_points.values().sum::<u64>()
+        self.at_random + self.at_any_point()
     }
 }
 
@@ -169,8 +175,9 @@ pub struct Report {
 /// Plays a round. `Err`: the world itself could not be made or went wrong, which says nothing of the gateway's promises.
 pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     let began = Instant::now();
-    let storm_end = began + plan.storm;
-    let way = Way { base: world.client_url(), token: TOKEN.to_owned(), deadline: storm_end + plan.calm };
+    let deadline = began + plan.storm.max(plan.longest) + plan.calm;
+    let tally = Arc::new(Tally::default());
+    let way = Way { base: world.client_url(), token: TOKEN.to_owned(), deadline, tally: Arc::clone(&tally) };
     if plan.breaks {
         world.set_breaks(&Breaks::storm());
     }
@@ -178,27 +185,30 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     let clients = join_all((0..plan.lanes).map(|lane| visit(plan, lane, &way, &over)));
     let mut gateway = Deaths::default();
     let (records, stormed) = tokio::join!(clients, async {
-        let killed = storm(plan, &mut world, &mut gateway, storm_end).await;
+        let killed = storm(plan, &mut world, &mut gateway, &tally).await;
         over.cancel();
         world.set_breaks(&Breaks::calm());
         killed
     });
     let agent_kills = stormed?;
     let records: Vec<Record> = records.into_iter().flatten().collect();
-    let direct = Way { base: world.gateway_url(), deadline: Instant::now() + CALM, ..way };
     let mut testimonies = Vec::new();
     for record in records {
+        let direct = Way { base: world.gateway_url(), deadline: Instant::now() + READING, ..way.clone() };
         testimonies.push(testimony(record, &direct).await);
     }
     let upstream = world.upstream().await?;
-    let verdict = checker::check(&testimonies, &upstream);
+    let mut verdict = checker::check(&testimonies, &upstream);
+    let (client_side, agent_side) = world.counts();
+    for detail in world.end().await? {
+        let whose = format!("the {} world", world.kind().name());
+        verdict.findings.push(Finding { fault: Fault::LeftBehind, whose, detail });
+    }
     let evidence = (!verdict.findings.is_empty()).then(|| {
         let findings: Vec<String> = verdict.findings.iter().map(ToString::to_string).collect();
         let log = world.log();
         format!("{findings:#?}\n\n{upstream:#?}\n\n{testimonies:#?}\n\n{log}")
     });
-    let (client_side, agent_side) = world.counts();
-    world.end().await?;
     Ok(Report {
         seed: plan.seed,
         world: world.kind(),
@@ -215,21 +225,29 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
 
 /// The messages of one lane.
 async fn visit(plan: &Plan, lane: usize, way: &Way, over: &CancellationToken) -> Vec<Record> {
-    let mut records = Vec::new();
-    while !over.is_cancelled() {
-        let record = client::run(plan.errand(lane, records.len()), way).await;
-        let gave_up = !record.ended;
-        records.push(record);
-        if gave_up {
-            break;
+    let mut records: Vec<Record> = Vec::new();
+    while !over.is_cancelled() && records.iter().all(|record| record.ended) {
+        let first = errand(plan, lane, records.len());
+        let second = errand(plan, lane, records.len() + 1);
+        if second.follows.as_ref() != Some(&first.id) {
+            records.push(client::run(first, way, None).await);
+            continue;
         }
+        let (begun, has_begun) = oneshot::channel();
+        let second = async {
+            // One that never begins is over without.
+            let _ = has_begun.await;
+            client::run(second, way, None).await
+        };
+        let (first, second) = tokio::join!(client::run(first, way, Some(begun)), second);
+        records.extend([first, second]);
     }
     records
 }
 
 async fn testimony(record: Record, way: &Way) -> Testimony {
-    let Some(task) = record.task.clone() else {
-        let nothing = "no task is known".to_owned();
+    let Some(task) = record.task.clone().filter(|_| !record.joined) else {
+        let nothing = "no task of its own is known".to_owned();
         return Testimony { record, log: Err(nothing.clone()), stored: Err(nothing) };
     };
     let log = client::uncut(&record.errand, &task, way).await;
@@ -238,24 +256,26 @@ async fn testimony(record: Record, way: &Way) -> Testimony {
 }
 
 /// Kills until the storm is over, and leaves a gateway and an agent that live. Gives how often the agent was killed.
-async fn storm(
-    plan: &Plan,
-    world: &mut World,
-    deaths: &mut Deaths,
-    storm_end: Instant,
-) -> Result<u64, String> {
+async fn storm(plan: &Plan, world: &mut World, deaths: &mut Deaths, tally: &Tally) -> Result<u64, String> {
     let mut rng = plan.rng(1);
+    let (storm_end, last) = (Instant::now() + plan.storm, Instant::now() + plan.longest);
     let mut agent = AgentDeaths::of(plan);
     let mut points = plan.points.iter().copied().cycle().skip(rng.random_range(0..plan.points.len().max(1)));
     let mut armed: Option<&'static str> = None;
-    while Instant::now() < storm_end && deaths.are_fewer_than(plan.deaths_at_points) {
+    loop {
+        let now = Instant::now();
+        let is_missing = plan.at_least.is_more_than(deaths, agent.killed, tally);
+        let is_enough = plan.deaths_at_points.is_some_and(|limit| deaths.at_any_point() >= limit);
+        if is_enough || now >= storm_end && (now >= last || !is_missing) {
+            break;
+        }
         agent.come(world).await?;
         let life = Duration::from_millis(rng.random_range(plan.life.clone()));
         match armed {
             Some(point) if dies(world, life.max(ARMED)).await => deaths.at(point),
             _ => {
                 if armed.is_none() && plan.deaths_at_points.is_none() {
-                    sleep_until((Instant::now() + life).min(storm_end)).await;
+                    sleep_until((Instant::now() + life).min(storm_end.max(last))).await;
                 }
                 world.kill_gateway();
                 deaths.at_random += 1;
@@ -277,6 +297,28 @@ async fn storm(
         world.start_gateway(None).await?;
     }
     Ok(agent.killed)
+}
+
+impl AtLeast {
+    fn is_more_than(&self, deaths: &Deaths, agent_kills: u64, tally: &Tally) -> bool {
+        let told = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+        let came = Self {
+            gateway_kills: deaths.all(),
+            deaths_at_points: deaths.at_any_point(),
+            agent_kills,
+            cuts: told(&tally.cuts),
+            asked: told(&tally.asked),
+            canceling: told(&tally.canceling),
+            completed: told(&tally.completed),
+        };
+        self.gateway_kills > came.gateway_kills
+            || self.deaths_at_points > came.deaths_at_points
+            || self.agent_kills > came.agent_kills
+            || self.cuts > came.cuts
+            || self.asked > came.asked
+            || self.canceling > came.canceling
+            || self.completed > came.completed
+    }
 }
 
 /// When the agent dies.

@@ -1,10 +1,14 @@
 //! An agent, a gateway, and the proxies before and behind it, all of which can be killed and broken.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+
 use super::checker::Upstream;
+use super::left_behind::Mark;
 use super::opencode::{Api, OpenCode, Program};
 use super::proxy::{ChaosProxy, Counts, Plan as Breaks};
 use super::script;
@@ -24,6 +28,8 @@ pub struct World {
     agent: Agent,
     to_gateway: ChaosProxy,
     gateway: Gateway,
+    /// Whatever the gateway starts has it.
+    mark: Mark,
 }
 
 #[derive(Debug)]
@@ -102,9 +108,11 @@ impl World {
         seed: u64,
     ) -> Result<Self, String> {
         let root = root.map_err(told("a directory"))?;
-        let gateway = Gateway::try_start_in(root, setup).await?;
+        let mark = Mark::new();
+        let (name, value) = mark.variable();
+        let gateway = Gateway::try_start_in(root, setup.env(name, value)).await?;
         let to_gateway = ChaosProxy::start(address(&gateway)?, seed).await.map_err(told("a proxy"))?;
-        Ok(Self { agent, to_gateway, gateway })
+        Ok(Self { agent, to_gateway, gateway, mark })
     }
 
     pub fn kind(&self) -> Kind {
@@ -223,10 +231,31 @@ impl World {
         }
     }
 
-    /// Ends the gateway in the orderly way, which must work.
-    pub(super) async fn end(&mut self) -> Result<(), String> {
-        let status = self.gateway.terminate().await;
-        if status.success() { Ok(()) } else { Err(format!("the gateway ended with {status}")) }
+    /// Ends the gateway in the orderly way, and what it started. Gives what did not go as it must.
+    pub(super) async fn end(&mut self) -> Result<Vec<String>, String> {
+        let mut problems = Vec::new();
+        let is_managed = matches!(self.agent, Agent::Managed);
+        let others = self.mark.alive().len();
+        if cfg!(target_os = "linux") && others < if is_managed { 2 } else { 1 } {
+            return Err(format!("{others} processes have the mark, so it says nothing"));
+        }
+        let ended = AssertUnwindSafe(self.gateway.terminate()).catch_unwind().await;
+        match ended {
+            Ok(status) if status.success() => {}
+            Ok(status) => problems.push(format!("the gateway ended with {status}")),
+            Err(_) => problems.push("the gateway did not end after SIGTERM".to_owned()),
+        }
+        if is_managed {
+            // It outlives its gateway, until somebody says so.
+            let stopped = self.gateway.stop_opencode();
+            if !stopped.status.success() {
+                let said = String::from_utf8_lossy(&stopped.stderr);
+                problems.push(format!("`longshore stop` ended with {}: {said}", stopped.status));
+            }
+        }
+        let left = self.mark.left().await;
+        problems.extend(left.into_iter().map(|(pid, line)| format!("process {pid} is left: {line}")));
+        Ok(problems)
     }
 
     /// What the gateway wrote down of itself.

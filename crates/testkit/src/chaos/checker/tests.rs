@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::record::{Errand, Record};
+use super::super::record::{Canceled, Canceling, Errand, Record};
 use super::super::speaker::Answering;
 use super::*;
 
@@ -13,7 +13,8 @@ fn frame(seq: u64, json: Value) -> Frame {
 }
 
 fn status(seq: u64, state: &str, message: Option<&str>) -> Frame {
-    let mut status = json!({"state": format!("TASK_STATE_{state}"), "timestamp": "2026-01-01T00:00:00Z"});
+    let at = format!("2026-01-01T00:00:{seq:02}Z");
+    let mut status = json!({"state": format!("TASK_STATE_{state}"), "timestamp": at});
     if let Some(text) = message {
         status["message"] = json!({"messageId": "r", "role": "ROLE_AGENT", "parts": [{"text": text}]});
     }
@@ -47,6 +48,9 @@ fn testimony(log: Vec<Frame>) -> Testimony {
         speaker,
         answering: Answering::ByMessage,
         context: None,
+        cancel: None,
+        follows: None,
+        steers: false,
         seed: 1,
     };
     let mut record = Record::new(errand);
@@ -167,4 +171,137 @@ fn text_that_a_killed_agent_forgot_is_counted_apart_where_it_is_named() {
     assert_eq!((verdict.findings.len(), verdict.forgotten), (0, 1), "{verdict:?}");
     let kept = Upstream { is_what_was_kept: true, ..upstream("one ", false) };
     assert_eq!(faults(&failed, &[kept]), [], "the client has more than the agent kept");
+}
+
+fn canceling(sends: u64, answer: Option<Canceled>) -> Canceling {
+    Canceling { sends, answer }
+}
+
+/// A task that ended so, and what its client heard of its cancel.
+fn with_cancel(state: &str, canceling: Canceling) -> Testimony {
+    let mut testimony = testimony(log_that_ends(state, None));
+    testimony.record.canceling = canceling;
+    testimony
+}
+
+#[test]
+fn a_cancel_stands_or_came_too_late() {
+    let told = |state| Some(Canceled::Told(state));
+    let (half, whole) = ([upstream("one two three four", false)], [upstream("one two three", true)]);
+    let canceled = with_cancel("CANCELED", canceling(1, told(TaskState::Canceled)));
+    assert_eq!(faults(&canceled, &half), [], "the agent may have written more");
+    assert_eq!(faults(&canceled, &whole), [], "and may have come to its end");
+    assert_eq!(faults(&canceled, &[upstream("one 2", false)]), [Fault::Untrue], "but nothing else");
+    assert_eq!(faults(&with_cancel("CANCELED", canceling(2, Some(Canceled::TooLate))), &half), []);
+    assert_eq!(faults(&with_cancel("CANCELED", canceling(1, None)), &half), [], "the client gave up");
+    assert_eq!(faults(&with_cancel("COMPLETED", canceling(1, Some(Canceled::TooLate))), &whole), []);
+
+    let undone = with_cancel("COMPLETED", canceling(1, told(TaskState::Canceled)));
+    assert_eq!(faults(&undone, &whole), [Fault::Untrue], "acknowledged, and completed");
+    let failed = with_cancel("FAILED", canceling(3, told(TaskState::Canceled)));
+    assert_eq!(faults(&failed, &[upstream("one two three", false)]), [Fault::Untrue], "and failed");
+    let other = with_cancel("CANCELED", canceling(1, told(TaskState::Completed)));
+    assert_eq!(faults(&other, &half), [Fault::Untrue], "told another state");
+    let by_nobody = with_cancel("CANCELED", canceling(1, Some(Canceled::TooLate)));
+    assert_eq!(faults(&by_nobody, &half), [Fault::Untrue], "canceled by somebody else");
+    let prompted_again = [upstream("one two three", false), upstream("", false)];
+    assert_eq!(faults(&canceled, &prompted_again), [Fault::DoublePrompt]);
+}
+
+#[test]
+fn a_session_that_stays_busy_is_found() {
+    let reason = "The agent's session is busy with work of somebody else. Try again later.";
+    let mut failed = testimony(log_that_ends("FAILED", Some(reason)));
+    assert_eq!(faults(&failed, &[upstream("one two three", false)]), [Fault::Stuck]);
+    failed = testimony(log_that_ends("FAILED", Some("OpenCode stopped.")));
+    assert_eq!(faults(&failed, &[upstream("one two three", false)]), []);
+}
+
+/// A second turn of the same context, whose events come so many seconds later.
+fn second(later: u64) -> Testimony {
+    let mut log = log_that_ends("COMPLETED", None);
+    for frame in &mut log {
+        let text = frame.json.to_string();
+        let moved = (0..7).rev().fold(text, |text, seq| {
+            text.replace(&format!(":00:{seq:02}Z"), &format!(":00:{:02}Z", seq + later))
+        });
+        frame.json = serde_json::from_str(&moved).unwrap();
+    }
+    let mut testimony = testimony(log);
+    let errand = &mut testimony.record.errand;
+    (errand.id, errand.words, errand.follows) = ("n".to_owned(), "say more".to_owned(), Some("m".to_owned()));
+    testimony
+}
+
+fn prompt_of_second() -> Upstream {
+    Upstream { words: "say more".to_owned(), ..upstream("one two three", true) }
+}
+
+fn faults_of(testimonies: &[Testimony], upstream: &[Upstream]) -> Vec<Fault> {
+    check(testimonies, upstream).findings.iter().map(|finding| finding.fault).collect()
+}
+
+#[test]
+fn turns_that_overtake_each_other_are_found() {
+    let (one, other) = (upstream("one two three", true), prompt_of_second());
+    let turns = [completed(), second(10)];
+    assert_eq!(faults_of(&turns, &[one.clone(), other.clone()]), []);
+    assert_eq!(faults_of(&turns, &[other.clone(), one.clone()]), [Fault::Reordered], "prompted first");
+    assert_eq!(faults_of(&[completed(), second(1)], &[one, other]), [Fault::Reordered], "both at once");
+}
+
+/// A message that went to the task of the first one.
+fn joined() -> Testimony {
+    let mut testimony = second(10);
+    (testimony.record.joined, testimony.record.frames) = (true, Vec::new());
+    let nothing = || "no task of its own".to_owned();
+    (testimony.log, testimony.stored) = (Err(nothing()), Err(nothing()));
+    testimony
+}
+
+#[test]
+fn a_message_that_joined_belongs_to_the_turn() {
+    let turns = [completed(), joined()];
+    let (one, two) =
+        (upstream("one two ", true), Upstream { text: "three".to_owned(), ..prompt_of_second() });
+    let verdict = check(&turns, &[one.clone(), two.clone()]);
+    assert_eq!((verdict.findings, verdict.unread), (Vec::new(), 0));
+    assert_eq!(verdict.outcomes, BTreeMap::from([("completed", 1)]), "it is one task");
+
+    assert_eq!(faults_of(&turns, &[two.clone(), one.clone()]), [Fault::Lost, Fault::Reordered]);
+    let twice = Upstream { times: 2, ..two.clone() };
+    assert_eq!(faults_of(&turns, &[one.clone(), twice]), [Fault::DoublePrompt]);
+    let open = Upstream { is_complete: false, ..two.clone() };
+    assert_eq!(faults_of(&turns, &[one.clone(), open.clone()]), [Fault::Untrue], "not answered to its end");
+    let all = upstream("one two three", true);
+    assert_eq!(
+        faults_of(&turns, std::slice::from_ref(&all)),
+        [Fault::Lost],
+        "never sent, and nobody says so"
+    );
+
+    let reason = "A message that joined this turn may not have been read; look at the session.";
+    let named = [testimony(log_that_ends("COMPLETED", Some(reason))), joined()];
+    let verdict = check(&named, std::slice::from_ref(&all));
+    assert_eq!((verdict.findings, verdict.unread), (Vec::new(), 1));
+    let unheard = Upstream { text: " four".to_owned(), ..open };
+    assert_eq!(faults_of(&named, &[all.clone(), unheard]), [], "it may have been read after all");
+    let other = Upstream { text: "1 2 3".to_owned(), ..all };
+    assert_eq!(faults_of(&named, &[other]), [Fault::Lost], "but nothing else is excused");
+}
+
+#[test]
+fn a_killed_agent_may_have_forgotten_the_end_of_an_answer_before_the_next() {
+    let failed = |reason: &str| [testimony(log_that_ends("FAILED", Some(reason))), joined()];
+    let one = upstream("one forgotten", false);
+    let two = Upstream { text: "two three".to_owned(), is_complete: false, ..prompt_of_second() };
+    let wrote = [one, two];
+    assert_eq!(faults_of(&failed("It stopped. Text may be missing."), &wrote), []);
+    assert_eq!(faults_of(&failed("It stopped."), &wrote), [Fault::Untrue], "not named");
+    let other = [wrote[0].clone(), Upstream { text: "2 three".to_owned(), ..wrote[1].clone() }];
+    assert_eq!(
+        faults_of(&failed("It stopped. Text may be missing."), &other),
+        [Fault::Untrue],
+        "other words"
+    );
 }
