@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
+    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, FileFacts, Head,
     IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store, StoredTask,
     TaskPage,
 };
 use longshore_model::{
     AskKind, ContextId, Entry, Epoch, Error, ErrorKind, FileId, Interrupt, Principal, RequestId, Result, Seq,
-    SessionId, TaskId,
+    SessionId, TaskId, Timestamp,
 };
 
 use crate::scripted_agent::Gate;
@@ -134,6 +134,10 @@ impl Store for FaultyStore {
 
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {
         self.inner.retain(retention)
+    }
+
+    fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {
+        self.inner.end_damaged(at, end)
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
