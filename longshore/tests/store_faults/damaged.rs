@@ -34,10 +34,10 @@ async fn a_damaged_task_ends_with_a_reason_and_the_others_go_on() {
     let gateway = Gateway::start(&place, &fake).await;
     let mut ended = Vec::new();
     for task in &tasks[..2] {
-        let damaged = gateway.client.task(task).await;
-        assert_eq!(damaged["status"]["state"], "TASK_STATE_FAILED", "{damaged:#}");
-        let reason = damaged["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default();
-        assert!(reason.contains("damaged"), "{damaged:#}");
+        let spoiled = gateway.client.task(task).await;
+        assert_eq!(spoiled["status"]["state"], "TASK_STATE_FAILED", "{spoiled:#}");
+        let reason = spoiled["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default();
+        assert!(reason.contains("damaged"), "{spoiled:#}");
         // Whoever had read some of it is told that there is a gap, and gets the task.
         for cursor in [0, 1] {
             let path = format!("/tasks/{task}:subscribe");
@@ -46,9 +46,9 @@ async fn a_damaged_task_ends_with_a_reason_and_the_others_go_on() {
             let [gap] = frames.as_slice() else { panic!("expected one frame, got {frames:#?}") };
             let requested = gap.json.pointer("/task/metadata/longshore/gap/requested");
             assert_eq!(requested, Some(&json!(cursor)), "{gap:#?}");
-            assert_eq!(gap.json["task"]["status"], damaged["status"], "{gap:#?}");
+            assert_eq!(gap.json["task"]["status"], spoiled["status"], "{gap:#?}");
         }
-        ended.push(damaged);
+        ended.push(spoiled);
     }
     // Nobody finds them at work, and they are not hidden.
     let working = json!({"status": "TASK_STATE_WORKING"});
