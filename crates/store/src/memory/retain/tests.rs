@@ -48,7 +48,7 @@ fn a_step_does_no_more_than_it_may() {
     let folded = || store.kept().tasks.values().filter(|row| row.first.0 > 1).count();
     // What is done, how many there are of it before, and how many after each step.
     let later = Timestamp(i64::MAX);
-    let cases: [(Retention, &dyn Fn() -> usize, [usize; 4]); 4] = [
+    let cases: [(_, &dyn Fn() -> usize, _); 4] = [
         (Retention { keys_before: later, ..NOTHING }, &keys, [130, 66, 2, 0]),
         (Retention { now: later, ..NOTHING }, &asks, [129, 65, 1, 0]),
         (Retention { fold_before: Some(later), ..NOTHING }, &folded, [0, 64, 128, 129]),
