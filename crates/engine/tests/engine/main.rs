@@ -6,6 +6,7 @@ mod files;
 mod harness;
 mod joining;
 mod joining_races;
+mod late_answers;
 mod limits;
 mod lost_answers;
 mod power_loss;
