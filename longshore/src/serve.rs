@@ -43,7 +43,10 @@ async fn start(plan: &Plan, taken: &mut Option<DataDir>) -> anyhow::Result<()> {
     let upstream = tokio::select! {
         upstream = ground.start_agent(plan) => upstream?,
         // An OpenCode that was about to start ends with the future that started it.
-        _ = signals.next() => return Ok(()),
+        ended = signals.next() => {
+            Upstream::give_up(plan, ended).await;
+            return Ok(());
+        }
     };
     let served = run(plan, ground, &upstream, &mut signals).await;
     upstream.end(*served.as_ref().unwrap_or(&Ended::BySystem)).await;
