@@ -80,7 +80,7 @@ pub const KEEP_TASKS: Setting = Setting {
     kind: Kind::SecondsOrOff,
     fallback: Value("0"),
     help: "How long after its end a task is kept. Then it goes, with its files and those of its sub-agents, and a context of \
-           which no task is left is forgotten.",
+           which no task is left is forgotten. It is kept for turns.idempotency_window in any case.",
 };
 
 pub const TITLE: Setting = Setting {
