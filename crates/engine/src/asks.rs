@@ -224,6 +224,11 @@ impl Asks {
         Verdict { replies, refusal: None }
     }
 
+    /// What the policy answers when nobody does.
+    pub(crate) fn answer_of_nobody(&self, kind: AskKind) -> Answer {
+        policy(self.config.at_deadline, kind)
+    }
+
     /// How long it is until the next deadline of an ask that nobody is answering.
     pub(crate) fn until_deadline(&self, now: Timestamp) -> Option<Duration> {
         let unanswered = self.open.iter().filter(|open| !self.answering.contains_key(&open.ask.request_id));

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_model::{
-    AgentEvent, AgentFile, Answer, Ask, BlockRef, ChildEvent, Failure, Outcome, Result, Retry, SessionId,
-    TaskId,
+    AgentEvent, AgentFile, Answer, Ask, BlockRef, ChildEvent, Closed, Failure, Outcome, Resolution, Result,
+    Retry, SessionId, TaskId,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -33,6 +33,8 @@ pub(super) enum End {
 enum Aside {
     File(BlockRef, AgentFile),
     Child(SessionId, ChildEvent),
+    /// An ask of a turn that is taken up again, which the log may know.
+    AskedBefore(Ask),
     /// One ask too many, and its answer.
     TooMany(Ask, Answer),
     /// The turn is about to end, and what its sub-agents' owners were told comes first: once the turn is over, nobody
@@ -149,6 +151,9 @@ impl Actor {
             match report {
                 AgentEvent::Usage(usage) => self.writer.note_usage(usage),
                 AgentEvent::CaughtUp => self.has_caught_up = true,
+                AgentEvent::Asked(ask) if !self.has_caught_up => {
+                    return Taken { aside: Some(Aside::AskedBefore(ask)), ..Taken::default() };
+                }
                 AgentEvent::Asked(ask) => {
                     if let Some((ask, answer)) = self.asks.opened(&mut self.writer, &self.owner, ask) {
                         return Taken { aside: Some(Aside::TooMany(ask, answer)), ..Taken::default() };
@@ -204,11 +209,34 @@ impl Actor {
                 let caught_up = self.children.caught_up();
                 self.unless_stopped(caught_up).await
             }
+            Aside::AskedBefore(ask) => self.ask_again(ask, session).await,
             Aside::TooMany(ask, answer) => {
                 self.answer_for_nobody(session, ask, answer);
                 Ok(())
             }
         }
+    }
+
+    /// An ask that expired stays so: the gateway ended before the agent had its answer, which it is given now.
+    async fn ask_again(&mut self, ask: Ask, session: &Session) -> Result<(), Stop> {
+        let known = self
+            .ask_store(|around| {
+                let (store, request) = (Arc::clone(&around.store), ask.request_id.clone());
+                async move { store.interrupt(&request).await }
+            })
+            .await?;
+        let has_expired = |closed: Closed| closed.resolution == Resolution::Expired;
+        if known.and_then(|known| known.closed).is_some_and(has_expired) {
+            let answer = self.asks.answer_of_nobody(ask.kind);
+            self.answer_for_nobody(session, ask, answer);
+            return Ok(());
+        }
+        if let Some((ask, answer)) = self.asks.opened(&mut self.writer, &self.owner, ask) {
+            self.answer_for_nobody(session, ask, answer);
+        }
+        self.flush(None).await?;
+        self.tell_children().await;
+        Ok(())
     }
 
     /// A store that is away is waited for, as everywhere; the agent waits meanwhile.

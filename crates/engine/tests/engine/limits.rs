@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::EngineConfig;
-use longshore_model::{AgentEvent, RequestId, Resolution, TaskId, TaskState};
+use longshore_model::{
+    AgentEvent, Entry, Error, ErrorKind, RequestId, Resolution, Seq, TaskEvent, TaskId, TaskState,
+};
 use longshore_testkit::faulty_store::FaultyStore;
 use longshore_testkit::scripted_agent::StartedTurn;
 
-use crate::harness::{Harness, reason_of, start_later, start_with, text_of};
+use crate::harness::{Harness, alice, read_all, reason_of, start_later, start_with, text_of};
 
 const AWAY: Duration = Duration::from_mins(10);
 
@@ -166,4 +168,42 @@ async fn aborted(h: &Harness) {
     while h.agent.log().aborted.is_empty() {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ask_that_expired_is_not_asked_again_when_the_gateway_ends_before_the_agent_has_its_answer() {
+    let mut h = start_with(Arc::new(longshore_store::memory()), config());
+    let sent = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    turn.ask("per_1").await;
+    h.agent.replies.hold();
+    while h.agent.log().replied.is_empty() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    // The answer goes nowhere.
+    h.agent.refuse_next(Error::new(ErrorKind::AgentUnavailable, "The agent is away."));
+    h.tasks.stopping().cancel();
+    h.agent.replies.release(1);
+    let store = h.stop().await;
+
+    let mut h = start_with(store, config());
+    h.engine.recover().await.unwrap();
+    let turn = h.turn().await;
+    assert!(turn.request.resume.as_ref().unwrap().open_asks.is_empty());
+    turn.ask("per_1").await;
+    turn.catch_up().await;
+    while h.agent.log().replied.is_empty() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    turn.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+    let log =
+        read_all(h.engine.subscribe(&alice(), &sent.task, Some(Seq::START.into())).await.unwrap().reader);
+    let asked = |entry: &Entry| {
+        matches!(&entry.event, TaskEvent::Status(update)
+        if update.status.state == TaskState::InputRequired)
+    };
+    assert_eq!(log.await.iter().filter(|entry| asked(entry)).count(), 1);
+    let asked = h.store.interrupt(&RequestId::parse("per_1").unwrap()).await.unwrap().unwrap();
+    assert_eq!(asked.closed.unwrap().resolution, Resolution::Expired);
 }
