@@ -45,7 +45,7 @@ impl Actor {
                 children: resumed.clone(),
                 open_asks: self.asks.requests(),
             };
-            let resume = if self.writer.has(Flaw::NoReconcile) { Resume::default() } else { resume };
+            let resume = if self.writer.has(Flaw::NoResume) { Resume::default() } else { resume };
             match self.start_turn(&record, Vec::new(), Some(resume), running.clone()).await? {
                 Ok(turn) => return Ok(turn),
                 Err(error) if error.retry() == Retry::Later => {
