@@ -6,6 +6,7 @@ use longshore_model::{
     StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp, ToolCall, ToolStatus,
 };
 use serde::Serialize;
+use serde_json::json;
 
 use crate::names;
 use crate::port::FileFacts;
@@ -200,7 +201,21 @@ fn ended(task: &Task, now: Timestamp, outcome: Outcome) -> TaskEvent {
             let message = explanation(task, TaskState::Canceled, reason);
             status(TaskState::Canceled, now, Some(message), None)
         }
+        Outcome::Lacking(outcome) => {
+            let mut event = ended(task, now, *outcome);
+            if let TaskEvent::Status(update) = &mut event {
+                update.metadata = lost_text(update.metadata.as_ref());
+            }
+            event
+        }
     }
+}
+
+/// For programs that count such tasks.
+fn lost_text(metadata: Option<&Metadata>) -> Option<Metadata> {
+    let mut all = metadata.map_or_else(|| json!({}), |metadata| metadata.json().to_value());
+    all["longshore"] = json!({"lost": "text"});
+    Metadata::try_from(Json::of(&all)).ok()
 }
 
 fn status(

@@ -156,6 +156,8 @@ pub enum Outcome {
     Canceled {
         reason: String,
     },
+    /// One of the others that ends the turn for good, where text that the agent wrote may be missing. Its words say so.
+    Lacking(Box<Outcome>),
 }
 
 /// Why a turn failed, fit to be shown to the caller: no path, no secret, no stack.
