@@ -4,7 +4,7 @@ mod unread;
 
 use std::time::Duration;
 
-use longshore_model::{Failure, Json, Metadata, Outcome};
+use longshore_model::{Error, Failure, Json, Metadata, Outcome};
 use serde_json::json;
 
 pub(crate) use self::unread::{Unread, unread};
@@ -136,6 +136,15 @@ pub(crate) fn silent(waited: Duration) -> Outcome {
     failed(format!(
         "Nothing came from the model for {} s, so the turn was stopped. What it had done by then is done. The model's \
          provider may be at fault; send the message again to try once more.",
+        waited.as_secs()
+    ))
+}
+
+/// Something else answers in OpenCode's place, or OpenCode does not let the gateway in, for too long.
+pub(crate) fn strange(error: &Error, waited: Duration) -> Outcome {
+    failed(format!(
+        "{error} It has been so for {} s, so the turn is not followed any more, and how it ended is not known. Look at the \
+         session before you send the message again.",
         waited.as_secs()
     ))
 }

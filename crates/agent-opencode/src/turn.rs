@@ -8,7 +8,9 @@ mod family;
 mod joins;
 mod member;
 mod missed;
+mod readings;
 mod start;
+mod strange;
 mod watchdog;
 mod written;
 
@@ -25,13 +27,14 @@ use self::family::Family;
 use self::joins::{Joiner, Joins};
 use self::missed::Missed;
 pub(crate) use self::start::{PATIENCE, Starter, start};
+use self::strange::{LOOK_AFTER, Strange};
 use self::watchdog::Silence;
 pub use self::watchdog::Watchdog;
 use crate::api::EventKind;
 use crate::clear;
 use crate::client::Client;
 use crate::outcome;
-use crate::reader::{Lease, Routed};
+use crate::reader::{Lease, Routed, Strangers};
 use crate::reconcile::{self, Depth, Reading};
 use crate::translate::Evidence;
 
@@ -58,6 +61,10 @@ struct Driver {
     watchdog: Watchdog,
     silence: Silence,
     given_up: Option<GivenUp>,
+    strange: Strange,
+    strangers: Strangers,
+    /// The turn ends, and what is still asked for has time until then.
+    ending: Option<Instant>,
     /// The turn was stopped, by a watchdog or somebody else.
     is_stopped: bool,
     written_files: bool,
@@ -128,6 +135,8 @@ impl Driver {
                 self.take(routed);
             }
             () = self.joins.changed() => {}
+            // Nobody says what happens, so it is asked for.
+            () = self.strangers.stay(LOOK_AFTER.min(self.watchdog.strange)) => self.take(Routed::Reconnected),
             () = sleep_until(missed.unwrap_or_else(Instant::now)), if missed.is_some() => {}
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 if self.family.read_due() {
@@ -196,13 +205,13 @@ impl Driver {
                 self.flush().await?;
                 if depth == Depth::Everything {
                     while let Some(at) = self.family.next_to_read() {
-                        self.read_child(at, self.attempts()).await;
+                        self.read_child(at).await;
                         self.flush().await?;
                     }
                     self.start_unnamed(false).await?;
                 }
             } else if let Some(at) = self.family.next_to_read() {
-                self.read_child(at, self.attempts()).await;
+                self.read_child(at).await;
             } else {
                 return Ok(None);
             }
@@ -279,6 +288,7 @@ impl Driver {
             };
             match reading {
                 Reading::Done(found) => {
+                    self.strange.over();
                     for found in &found {
                         self.note_found(found);
                     }
@@ -293,6 +303,11 @@ impl Driver {
                 }
                 Reading::NoAnswer(cause) => {
                     tracing::debug!(session = %self.session.id, %cause, "OpenCode did not say where the turn stands");
+                    let limit = self.watchdog.strange;
+                    if self.strange.is_too_long(&cause, limit) {
+                        tracing::warn!(session = %self.session.id, %cause, "a turn is not followed any more");
+                        return Some(outcome::strange(&cause.into_error("tell how the turn stands"), limit));
+                    }
                     let until = self.given_up.as_ref().map(|given_up| given_up.until);
                     let next = Instant::now() + pause;
                     sleep_until(until.map_or(next, |until| until.min(next))).await;
@@ -318,6 +333,7 @@ impl Driver {
 
     async fn end(&mut self, outcome: Outcome) -> Result<(), Unheard> {
         self.is_stopped |= matches!(outcome, Outcome::Canceled { .. });
+        self.begin_to_end();
         self.finish_all().await?;
         if self.is_stopped {
             self.clear_asks().await;

@@ -72,6 +72,22 @@ impl CallError {
             Self::NotFound | Self::TooLong | Self::Invalid(_) => false,
         }
     }
+
+    /// Whether somebody is there who does not give what OpenCode gives us, so that it takes more than time to mend it.
+    pub(crate) fn is_strange(&self) -> bool {
+        match self {
+            Self::Unauthorized | Self::Garbled(_) => true,
+            // What stands before an OpenCode that is away says so with these.
+            Self::Refused { status: 502..=504, .. } => false,
+            Self::Refused { status, .. } => *status >= 500,
+            Self::Unreachable(_)
+            | Self::Cut(_)
+            | Self::NoAnswer
+            | Self::NotFound
+            | Self::TooLong
+            | Self::Invalid(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for CallError {

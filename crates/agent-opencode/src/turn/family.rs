@@ -8,6 +8,7 @@ use longshore_model::{Outcome, SessionId};
 use tokio::time::Instant;
 
 use super::member::Member;
+use super::strange::Strange;
 use crate::api::EventKind;
 use crate::reader::{Kin, MAX_CHILDREN};
 use crate::reconcile::ChildReading;
@@ -35,6 +36,7 @@ pub(super) struct Child {
     /// `None`: its events go to somebody else.
     pub(super) kin: Option<Arc<Kin>>,
     pub(super) state: State,
+    pub(super) strange: Strange,
 }
 
 #[derive(Debug)]
@@ -230,7 +232,12 @@ impl Family {
     }
 
     pub(super) fn add(&mut self, session: SessionId, kin: Option<Arc<Kin>>, is_whole: bool) {
-        self.children.push(Child { session, kin, state: State::Unnamed(Held::new(is_whole)) });
+        self.children.push(Child {
+            session,
+            kin,
+            state: State::Unnamed(Held::new(is_whole)),
+            strange: Strange::default(),
+        });
     }
 
     /// Events were lost.

@@ -2,6 +2,7 @@
 
 mod asks;
 mod calls;
+mod child_faults;
 mod children;
 mod family;
 mod faults;
@@ -13,6 +14,7 @@ mod notes;
 mod refused;
 mod sessions;
 mod stage;
+mod strangers;
 mod taken_up;
 mod turns;
 mod watchdog;
