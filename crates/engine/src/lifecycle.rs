@@ -159,17 +159,11 @@ pub(crate) fn working(now: Timestamp) -> TaskEvent {
     status(TaskState::Working, now, None, None)
 }
 
-/// The task stays as it is for now, and this is why.
-pub(crate) fn waiting(task: &Task, why: String) -> TaskEvent {
-    let message = explanation(task, task.status.state, why);
-    let status = TaskStatus { message: Some(message), ..task.status.clone() };
-    TaskEvent::Status(Box::new(StatusUpdate::new(status)))
-}
-
-/// The task goes on.
-pub(crate) fn waited(task: &Task) -> TaskEvent {
-    let status = TaskStatus { message: None, ..task.status.clone() };
-    TaskEvent::Status(Box::new(StatusUpdate::new(status)))
+/// The task waits, as one that has not begun, and this is why.
+pub(crate) fn waiting(task: &Task, now: Timestamp, why: String) -> TaskEvent {
+    let state = TaskState::Submitted;
+    let at = if task.status.state == state { task.status.at } else { now };
+    status(state, at, Some(explanation(task, state, why)), None)
 }
 
 /// The owner of the task asked to end it.

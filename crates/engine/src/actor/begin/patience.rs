@@ -19,17 +19,25 @@ impl Patience {
         Self { until: Instant::now() + limit, pause: RETRY_FIRST }
     }
 
+    /// It is not time to give up.
+    pub(super) fn is_left(&self, deadline: Option<Instant>) -> bool {
+        Instant::now() < self.until(deadline)
+    }
+
     /// The pause before the next attempt, shortened by up to a half so that tasks that wait for the same agent do not all
     /// come at once: by what their names make of it, so that a run can be repeated. `None`: it is time to give up.
     pub(super) fn next_pause(&mut self, task: &TaskId, deadline: Option<Instant>) -> Option<Duration> {
-        let until = deadline.map_or(self.until, |deadline| deadline.min(self.until));
-        let left = until.saturating_duration_since(Instant::now());
+        let left = self.until(deadline).saturating_duration_since(Instant::now());
         let mut hasher = DefaultHasher::new();
         (task.as_str(), self.pause).hash(&mut hasher);
         let share = u32::try_from(hasher.finish() % 512).unwrap_or(0);
         let pause = self.pause * (1024 - share) / 1024;
         self.pause = (self.pause * 2).min(RETRY_LONGEST);
         (!left.is_zero()).then(|| pause.min(left))
+    }
+
+    fn until(&self, deadline: Option<Instant>) -> Instant {
+        deadline.map_or(self.until, |deadline| deadline.min(self.until))
     }
 }
 
@@ -53,8 +61,10 @@ mod tests {
         let (mut patience, task) = (Patience::new(Duration::from_mins(1)), TaskId::parse("a").unwrap());
         let soon = Instant::now() + Duration::from_millis(10);
         assert_eq!(patience.next_pause(&task, Some(soon)), Some(Duration::from_millis(10)));
+        assert!(patience.is_left(Some(soon)));
         tokio::time::advance(Duration::from_millis(10)).await;
         assert_eq!(patience.next_pause(&task, Some(soon)), None);
+        assert!(!patience.is_left(Some(soon)) && patience.is_left(None));
         assert!(patience.next_pause(&task, None).is_some());
         tokio::time::advance(Duration::from_mins(1)).await;
         assert_eq!(patience.next_pause(&task, None), None);
