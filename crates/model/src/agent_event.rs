@@ -157,7 +157,7 @@ pub enum Outcome {
         reason: String,
     },
     /// One of the others that ends the turn for good, where text that the agent wrote may be missing. Its words say so.
-    Lacking(Box<Outcome>),
+    Lacking(Box<Self>),
 }
 
 /// Why a turn failed, fit to be shown to the caller: no path, no secret, no stack.

@@ -77,9 +77,8 @@ impl CallError {
     pub(crate) fn is_strange(&self) -> bool {
         match self {
             Self::Unauthorized | Self::Garbled(_) => true,
-            // What stands before an OpenCode that is away says so with these.
-            Self::Refused { status: 502..=504, .. } => false,
-            Self::Refused { status, .. } => *status >= 500,
+            // What stands before an OpenCode that is away says so with 502 to 504.
+            Self::Refused { status, .. } => *status >= 500 && !(502..=504).contains(status),
             Self::Unreachable(_)
             | Self::Cut(_)
             | Self::NoAnswer

@@ -179,7 +179,8 @@ fn unknown_fates() {
 
 #[test]
 fn lost_text_is_named_whatever_the_turn_ended_as() {
-    let lost = "Text that OpenCode wrote and did not keep, while the gateway could not hear it, may be missing.";
+    let lost =
+        "Text that OpenCode wrote and did not keep, while the gateway could not hear it, may be missing.";
     let cases = [
         (Outcome::Completed { remark: None }, format!("lacking, completed: {lost}")),
         (completed("Cut."), format!("lacking, completed: Cut. {lost}")),

@@ -34,6 +34,6 @@ impl Strangers {
             }
         }
         // There is no reader any more.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
