@@ -78,17 +78,14 @@ impl Client {
     async fn read(&mut self) -> bool {
         let stream = self.stream.as_mut().expect("the client has a stream");
         let next = tokio::time::timeout(PATIENCE, stream.next()).await;
-        match next.unwrap_or_else(|_| panic!("nothing comes for {}: {:#?}", self.message, self.frames)) {
-            Some(frame) => {
-                self.frames.push(frame);
-                true
-            }
-            None => {
-                self.told_to_return = stream.retry();
-                self.stream = None;
-                false
-            }
+        let next = next.unwrap_or_else(|_| panic!("nothing comes for {}: {:#?}", self.message, self.frames));
+        if let Some(frame) = next {
+            self.frames.push(frame);
+            return true;
         }
+        self.told_to_return = stream.retry();
+        self.stream = None;
+        false
     }
 
     /// Says `once` to what the agent asked.

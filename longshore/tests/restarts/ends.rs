@@ -48,13 +48,12 @@ impl Stuck {
 
     /// Starts the next gateway, where both clients get everything.
     async fn go_on(mut self) {
-        assert_eq!(self.fake.truth()[0].fate, Fate::Runs, "the turn was ended");
+        let told = self.fake.truth().remove(0);
+        assert_eq!((told.times, told.fate), (1, Fate::Runs), "{}", told.words);
         let _gateway = self.place.start(&[]).await;
         self.reads.come_back(Return::Subscribe).await;
         self.stalls.send().await;
         self.gate.open();
-        let told = self.fake.truth().remove(0);
-        assert_eq!(told.times, 1, "prompts");
         for mut client in [self.reads, self.stalls] {
             client.read_to_end().await;
             assert_eq!(client.state(), "COMPLETED");
@@ -64,6 +63,7 @@ impl Stuck {
                 client.speaker.name()
             );
         }
+        assert_eq!(self.fake.truth()[0].times, 1, "prompts");
     }
 }
 

@@ -196,13 +196,13 @@ async fn sigterm_in_the_middle_of_fifty_streams_costs_their_clients_nothing() {
 }
 
 /// Each message has prompted the agent once, its turn is in this state, and nobody aborted anything.
-fn check_prompts(fake: &FakeOpenCode, fate: Fate) {
-    let known = fake.truth();
+fn check_prompts(agent: &FakeOpenCode, fate: Fate) {
+    let known = agent.truth();
     assert_eq!(known.len(), CLIENTS, "prompts");
     for known in known {
         assert_eq!((known.times, known.fate), (1, fate), "{known:?}");
     }
-    let aborts = fake.log().into_iter().filter(|request| request.path.ends_with("/abort"));
+    let aborts = agent.log().into_iter().filter(|request| request.path.ends_with("/abort"));
     assert_eq!(aborts.count(), 0, "aborts");
 }
 
