@@ -20,6 +20,7 @@ mod reader;
 mod reconcile;
 mod redact;
 mod sse;
+mod stop;
 mod translate;
 mod turn;
 
@@ -30,7 +31,7 @@ use std::time::Duration;
 
 use longshore_engine::Tasks;
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, Clock, NewSession, Session, Turn, TurnRequest,
+    Admission, Admitted, Agent, BoxFuture, Clock, NewSession, Session, Turn, TurnRecord, TurnRequest,
 };
 use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, PromptOptions, Result, SessionId};
 use secrecy::SecretString;
@@ -262,6 +263,10 @@ impl Agent for OpenCode {
             clear::asks(&self.client, session, below).await;
             Ok(())
         })
+    }
+
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(stop::turns(&self.client, over))
     }
 
     fn check(&self) -> BoxFuture<'_, Result<()>> {

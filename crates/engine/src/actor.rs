@@ -28,6 +28,7 @@ use crate::children::Children;
 use crate::config::EngineConfig;
 use crate::joins::{Joining, Joins};
 use crate::lanes::{LaneKey, Lanes, Ticket};
+use crate::left_turns;
 use crate::lifecycle;
 use crate::live::LiveLog;
 use crate::port::{Agent, Clock, Prompting, ResumedChild, Session, Store, TurnRecord};
@@ -185,7 +186,7 @@ impl Actor {
                 if let Some(Prompted { record, running, .. }) = &prompted
                     && running.has_begun()
                 {
-                    abort(&around, &record.session).await;
+                    abort(&around, record).await;
                 }
             };
             // Neither waits for the other: both may have to wait for somebody who is away.
@@ -337,16 +338,24 @@ impl Actor {
     }
 }
 
-/// Stops the agent. Best effort: the task is over either way, and the next turn waits for an idle session.
-pub(crate) async fn abort(around: &Surroundings, session: &Session) {
+/// Stops the agent. The task is over either way; but a turn that goes on would keep its session from the next one.
+async fn abort(around: &Surroundings, record: &TurnRecord) {
+    if !try_abort(around, &record.session).await {
+        left_turns::stop(around, std::slice::from_ref(record)).await;
+    }
+}
+
+/// Tells the agent to stop, within the time for that. Says whether it did.
+pub(crate) async fn try_abort(around: &Surroundings, session: &Session) -> bool {
     let limit = around.config.cancel_abort_timeout;
     match tokio::time::timeout(limit, around.agent.abort(session)).await {
-        Ok(Ok(())) => {}
+        Ok(Ok(())) => return true,
         Ok(Err(error)) => tracing::warn!(session = %session.id, error = ?error, "abort failed"),
         // Whoever allows no time does not want to hear of it.
         Err(_) if limit.is_zero() => {}
         Err(_) => tracing::warn!(session = %session.id, ?limit, "abort took too long"),
     }
+    false
 }
 
 /// Answers one message to the actor. A free function, so that it can run beside a borrow of the actor's work.

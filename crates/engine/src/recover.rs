@@ -9,6 +9,7 @@ use crate::asks::AskNews;
 use crate::child::News;
 use crate::children::Children;
 use crate::lanes::LaneKey;
+use crate::left_turns::LeftTurns;
 use crate::port::{StoredTask, TurnRecord};
 use crate::service::Engine;
 use crate::{children, fail_point};
@@ -26,6 +27,7 @@ impl Engine {
         let (mut roots, below): (Vec<_>, Vec<_>) =
             unfinished.into_iter().partition(|one| one.task.parent.is_none());
         roots.sort_by_key(rank);
+        let left = LeftTurns::find(self.around()).await?;
         let (mut owners, mut followed) = (Vec::new(), HashSet::new());
         for stored in roots {
             let (mut children, mut missed) = (Vec::new(), Vec::new());
@@ -40,6 +42,7 @@ impl Engine {
             owners.push(self.take_up(stored, children, missed).await);
             fail_point::hit("recover.each");
         }
+        self.around().tasks.spawn("left-turns", left.stop(self.around().clone()));
         // Every place in every lane is taken now, so it does not matter which owner runs first.
         for ownership in owners {
             self.own(ownership);

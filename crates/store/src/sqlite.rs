@@ -22,9 +22,9 @@ use std::fmt;
 use std::path::Path;
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store, StoredTask,
-    TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, EndedTurn,
+    FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store,
+    StoredTask, TaskPage,
 };
 use longshore_model::{
     AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId,
@@ -206,6 +206,10 @@ impl Store for SqliteStore {
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
         Box::pin(self.whole.run(read::unfinished))
+    }
+
+    fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>> {
+        Box::pin(self.quick.run(move |db| read::ended_turns(db, since)))
     }
 
     fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_engine::port::{
     Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Session, Steering, Turn,
-    TurnRequest,
+    TurnRecord, TurnRequest,
 };
 use longshore_model::{
     AgentEvent, AgentFile, Answer, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart,
@@ -33,6 +33,7 @@ pub struct ScriptedAgent {
     /// Before anything is prompted.
     pub starts: Gate,
     pub aborts: Gate,
+    pub stops: Gate,
     pub replies: Gate,
     pub checks: Gate,
 }
@@ -69,12 +70,16 @@ pub struct Log {
     pub opened: Vec<Session>,
     pub prompted: Vec<TurnRequest>,
     pub aborted: Vec<Session>,
+    /// What it was asked to see to, each time.
+    pub stopped: Vec<Vec<TurnRecord>>,
     pub replied: Vec<(RequestId, Answer)>,
     /// How often it was asked how it is.
     pub checked: usize,
     is_down: bool,
     refusals: VecDeque<Error>,
     unopened: VecDeque<Error>,
+    unaborted: VecDeque<Error>,
+    stops: VecDeque<Result<bool>>,
     lost: VecDeque<Error>,
     admissions: VecDeque<Error>,
     /// Sessions that somebody made at the agent itself.
@@ -202,6 +207,16 @@ impl ScriptedAgent {
     /// The next session is not made, with this error. Calls add up.
     pub fn refuse_next_session(&self, error: Error) {
         self.lock().unopened.push_back(error);
+    }
+
+    /// The next abort fails with this error. Calls add up.
+    pub fn refuse_next_abort(&self, error: Error) {
+        self.lock().unaborted.push_back(error);
+    }
+
+    /// What is answered to whoever wants turns stopped that are over. Calls add up; otherwise nothing runs.
+    pub fn stop_next(&self, answer: Result<bool>) {
+        self.lock().stops.push_back(answer);
     }
 
     /// The next turn is prompted and then fails with this error. Calls add up.
@@ -336,7 +351,15 @@ impl Agent for ScriptedAgent {
         Box::pin(async move {
             self.lock().aborted.push(session.clone());
             self.aborts.pass().await;
-            Ok(())
+            self.lock().unaborted.pop_front().map_or(Ok(()), Err)
+        })
+    }
+
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            self.lock().stopped.push(over.to_vec());
+            self.stops.pass().await;
+            self.lock().stops.pop_front().unwrap_or(Ok(true))
         })
     }
 

@@ -1,5 +1,7 @@
 //! The short form of the campaign: seeded storms over the real program and a fake OpenCode. `make chaos` is the long one.
 
+mod lost_aborts;
+
 use std::path::Path;
 use std::time::Duration;
 

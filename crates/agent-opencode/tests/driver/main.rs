@@ -9,6 +9,7 @@ mod faults;
 mod files;
 mod garbled;
 mod joining;
+mod left_turns;
 mod lost_text;
 mod notes;
 mod refused;

@@ -16,6 +16,9 @@ use super::agent::Session;
 /// events are large, such as the output of tools. A store that has its events in memory anyway may ignore it.
 pub const READ_BYTES: usize = 256 * 1024;
 
+/// So many turns that have ended are looked at when the gateway starts, the newest. Nobody sees to the others.
+pub const MAX_ENDED: usize = 1_000;
+
 /// The durable side of the engine.
 ///
 /// Every write is atomic and durable when its future returns. A failed store answers with `Unavailable`.
@@ -95,6 +98,10 @@ pub trait Store: Send + Sync + Debug {
     /// Ends every task that [`Store::unfinished`] leaves out because it is damaged, and gives which: `end` makes the last
     /// event for what is left of one. One that cannot be ended stays as it is. For the start of the gateway.
     fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>>;
+
+    /// The turns of tasks that were canceled or failed at this moment or later, the newest first, at most [`MAX_ENDED`]:
+    /// the agent may still be at work on one. Without those of sub-agents. For the start of the gateway.
+    fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>>;
 
     /// Keeps a file for a task. One of the same id, which is the same file, changes nothing.
     fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>>;
@@ -276,6 +283,13 @@ pub struct TurnRecord {
     pub prompt: PromptId,
     /// Prompts of messages that joined the turn, oldest first.
     pub joined: Vec<PromptId>,
+}
+
+/// The turn of a task that is over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndedTurn {
+    pub task: TaskId,
+    pub turn: TurnRecord,
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -7,6 +7,7 @@ mod harness;
 mod joining;
 mod joining_races;
 mod late_answers;
+mod left_turns;
 mod limits;
 mod lost_answers;
 mod power_loss;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use longshore_engine::port::{
-    Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, Head, IdempotencyKey,
-    NewFile, NotedSends, Session, StoredTask, TurnRecord,
+    Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, EndedTurn, Head,
+    IdempotencyKey, MAX_ENDED, NewFile, NotedSends, Session, StoredTask, TurnRecord,
 };
 use longshore_model::{
     ContextId, Entry, Error, FileId, Principal, RequestId, Result, Seq, SessionId, Task, TaskId, TaskState,
@@ -281,6 +281,18 @@ impl Kept {
     pub(super) fn unfinished(&self) -> Vec<StoredTask> {
         let unfinished = self.all_of(self.created.values()).filter(|row| !row.state().is_terminal());
         unfinished.map(|row| self.stored(row)).collect()
+    }
+
+    pub(super) fn ended_turns(&self, since: Timestamp) -> Vec<EndedTurn> {
+        let ended = self.all_of(self.created.values().rev()).filter(|row| {
+            let is_stopped = matches!(row.state(), TaskState::Canceled | TaskState::Failed);
+            is_stopped && row.task.status.at >= since && row.task.parent.is_none()
+        });
+        let turn = |row: &Row| Some((row.task.status.at, row.task.id.clone(), row.turn.clone()?));
+        let mut turns: Vec<_> = ended.filter_map(turn).collect();
+        // Of those that ended at once, the order stays.
+        turns.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
+        turns.into_iter().take(MAX_ENDED).map(|(_, task, turn)| EndedTurn { task, turn }).collect()
     }
 
     pub(super) fn all_of<'a>(

@@ -1,6 +1,8 @@
 //! What can be asked of the file. Each function runs in one read transaction.
 
-use longshore_engine::port::{Head, PageCursor, READ_BYTES, Session, StoredTask, TurnRecord};
+use longshore_engine::port::{
+    EndedTurn, Head, MAX_ENDED, PageCursor, READ_BYTES, Session, StoredTask, TurnRecord,
+};
 use longshore_model::{
     ContextId, Entry, Epoch, Error, ErrorKind, Principal, PromptId, Seq, SessionId, Task, TaskEvent, TaskId,
     TaskState, Timestamp,
@@ -74,6 +76,18 @@ pub(super) fn unfinished(db: &Connection) -> Outcome<Vec<StoredTask>> {
     whole_ones(statement.query([])?, |row| able_to_go_on(db, row))
 }
 
+/// One whose turn cannot be read is left out.
+pub(super) fn ended_turns(db: &Connection, since: Timestamp) -> Outcome<Vec<EndedTurn>> {
+    let mut statement = db.prepare_cached(&select_ended())?;
+    let limit = i64::try_from(MAX_ENDED).unwrap_or(i64::MAX);
+    let rows = statement.query(named_params! { ":since": since.0, ":limit": limit })?;
+    let ended = whole_ones(rows, |row| {
+        let PageCursor { task, .. } = place(row)?;
+        Ok(turn(&format!("task {task}"), row)?.map(|turn| EndedTurn { task, turn }))
+    })?;
+    Ok(ended.into_iter().flatten().collect())
+}
+
 /// An unfinished task that cannot be read.
 pub(super) struct Unreadable {
     pub(super) ordinal: i64,
@@ -110,10 +124,7 @@ pub(super) fn children(db: &Connection, root: &TaskId) -> Outcome<Vec<StoredTask
     whole_ones(statement.query(named_params! { ":root": root.as_str() })?, |row| stored(db, row))
 }
 
-fn whole_ones(
-    mut rows: Rows<'_>,
-    read: impl Fn(&Row<'_>) -> Outcome<StoredTask>,
-) -> Outcome<Vec<StoredTask>> {
+fn whole_ones<T>(mut rows: Rows<'_>, read: impl Fn(&Row<'_>) -> Outcome<T>) -> Outcome<Vec<T>> {
     let mut tasks = Vec::new();
     while let Some(row) = rows.next()? {
         tasks.extend(unless_damaged(read(row))?);
@@ -139,6 +150,16 @@ pub(super) const TERMINAL_WORDS: &str = "'completed', 'failed', 'canceled', 'rej
 pub(super) fn select_unfinished() -> String {
     let condition = format!("tasks.state NOT IN ({TERMINAL_WORDS}) ORDER BY tasks.ordinal");
     select_tasks(Parts::All, "tasks INDEXED BY tasks_unfinished", &condition)
+}
+
+/// The first condition is the index's own.
+pub(super) fn select_ended() -> String {
+    let condition = format!(
+        "tasks.state IN ({TERMINAL_WORDS}) AND tasks.folded IN (0, 1) AND tasks.status_at >= :since
+         AND tasks.state IN ('canceled', 'failed') AND tasks.session IS NOT NULL AND tasks.root IS NULL
+         ORDER BY tasks.status_at DESC, tasks.ordinal DESC LIMIT :limit"
+    );
+    select_tasks(Parts::WithoutArtifacts, "tasks INDEXED BY tasks_over", &condition)
 }
 
 pub(super) fn select_children() -> String {

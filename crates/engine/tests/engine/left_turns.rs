@@ -1,0 +1,105 @@
+//! Turns that are over here, with an agent that may not know it.
+
+use std::time::Duration;
+
+use longshore_engine::EngineConfig;
+use longshore_model::{Error, ErrorKind, TaskState};
+
+use crate::harness::{Harness, alice, start, start_with};
+
+fn away() -> Error {
+    Error::new(ErrorKind::AgentUnavailable, "The agent cannot be reached.")
+}
+
+/// Waits until the agent was asked so often to see to turns that are over.
+async fn asked(h: &Harness, times: usize) {
+    while h.agent.log().stopped.len() < times {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abort_that_fails_is_seen_to_before_the_next_turn() {
+    let mut h = start();
+    let first = h.send("c", "m1").await.task;
+    let turn = h.turn().await;
+    let second = h.send("c", "m2").await.task;
+    h.agent.refuse_next_abort(away());
+    h.agent.stop_next(Err(away()));
+    // It had to be stopped: whether it has is looked at once more.
+    h.agent.stop_next(Ok(false));
+    h.agent.stops.hold();
+    h.engine.cancel(&alice(), &first).await.unwrap();
+    for times in 1..=3 {
+        asked(&h, times).await;
+        assert_eq!(h.task(&second).await.status.state, TaskState::Submitted, "it waits for the session");
+        h.agent.stops.release(1);
+    }
+    let next = h.turn().await;
+    assert_eq!(next.request.task, second);
+    let log = h.agent.log();
+    assert_eq!((log.aborted.len(), log.stopped.len()), (1, 3));
+    assert!(log.stopped.iter().all(|over| over.len() == 1 && over[0].prompt == turn.request.prompt));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_stays_away_does_not_keep_the_next_turn_for_ever() {
+    let mut h = start();
+    let first = h.send("c", "m1").await.task;
+    let _turn = h.turn().await;
+    let second = h.send("c", "m2").await.task;
+    h.agent.refuse_next_abort(away());
+    for _ in 0..1_000 {
+        h.agent.stop_next(Err(away()));
+    }
+    h.engine.cancel(&alice(), &first).await.unwrap();
+    let began = tokio::time::Instant::now();
+    assert_eq!(h.turn().await.request.task, second);
+    let waited = began.elapsed();
+    let patience = EngineConfig::default().start_patience;
+    assert!(waited > patience / 2 && waited <= patience, "{waited:?}");
+    let tries = h.agent.log().stopped.len();
+    assert!((10..100).contains(&tries), "with pauses that grow: {tries}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_sees_to_what_was_canceled_before_anything_else_is_prompted_there() {
+    let mut h = start();
+    let other = h.send("d", "m0").await.task;
+    h.turn().await.complete().await;
+    h.reaches(&other, TaskState::Completed).await;
+    let first = h.send("c", "m1").await.task;
+    let turn = h.turn().await;
+    let second = h.send("c", "m2").await.task;
+    // The gateway dies before the agent hears of it.
+    h.agent.aborts.hold();
+    h.engine.cancel(&alice(), &first).await.unwrap();
+    let store = h.stop().await;
+
+    let mut h = start_with(store, EngineConfig::default());
+    h.agent.stops.hold();
+    assert_eq!(h.engine.recover().await.unwrap(), 1);
+    asked(&h, 1).await;
+    assert_eq!(h.agent.log().stopped[0][0].prompt, turn.request.prompt);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(h.task(&second).await.status.state, TaskState::Submitted, "it waits for the session");
+    // Others do not.
+    let other = h.send("d", "m3").await.task;
+    assert_eq!(h.turn().await.request.task, other);
+    h.agent.stops.release(1);
+    assert_eq!(h.turn().await.request.task, second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_stops_does_not_wait_for_an_agent_that_is_away() {
+    let mut h = start();
+    let first = h.send("c", "m1").await.task;
+    let _turn = h.turn().await;
+    h.agent.refuse_next_abort(away());
+    h.agent.stops.hold();
+    h.engine.cancel(&alice(), &first).await.unwrap();
+    asked(&h, 1).await;
+    let began = tokio::time::Instant::now();
+    h.stop().await;
+    assert!(began.elapsed() < Duration::from_secs(1));
+}
