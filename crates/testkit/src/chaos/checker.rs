@@ -2,6 +2,7 @@
 //!
 //! It is a pure function, and has tests of its own: a checker that finds nothing proves nothing.
 
+mod reasons;
 #[cfg(test)]
 mod tests;
 mod truth;
@@ -10,13 +11,13 @@ mod turns;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use longshore_model::{Task, TaskState};
+use longshore_model::{Task, TaskState, Timestamp};
 use serde_json::Value;
 
 use self::truth::Happened;
 use super::record::{Frame, Record};
 use super::speaker::{self, Speaker};
-use crate::fake_opencode::Prompted;
+use crate::fake_opencode::{Fate, Prompted};
 
 /// What is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -104,13 +105,29 @@ pub struct Upstream {
     pub is_complete: bool,
     /// The text is what it kept. It may have streamed more, and forgotten it when it was killed.
     pub is_what_was_kept: bool,
+    pub fate: Fate,
+    /// What it shows of the answer now.
+    pub kept: String,
+    /// What the model says to these words, to the end, where that is known.
+    pub whole: Option<String>,
 }
 
-impl From<Prompted> for Upstream {
-    fn from(prompt: Prompted) -> Self {
-        let Prompted { session, words, times, text, is_complete, .. } = prompt;
-        Self { session, words, times, text, is_complete, is_what_was_kept: false }
+impl Upstream {
+    /// `kept`: what the messages of the session show.
+    pub(super) fn of_fake(prompt: Prompted, kept: String) -> Self {
+        let Prompted { session, words, times, text, is_complete, fate, .. } = prompt;
+        Self { session, words, times, text, is_complete, is_what_was_kept: false, fate, kept, whole: None }
     }
+}
+
+/// What was broken, and when.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Broken {
+    /// When the gateway and the agent died.
+    pub gateway: Vec<Timestamp>,
+    pub agent: Vec<Timestamp>,
+    /// Connections between the two were cut all the time.
+    pub connections: bool,
 }
 
 /// What came out.
@@ -119,13 +136,15 @@ pub struct Verdict {
     pub findings: Vec<Finding>,
     /// How many tasks ended in which state.
     pub outcomes: BTreeMap<&'static str, u64>,
+    /// How many failed for which reason.
+    pub reasons: BTreeMap<&'static str, u64>,
     /// Tasks that say that text is missing which the agent wrote and forgot. They are no findings.
     pub forgotten: u64,
     /// Turns that say that a message which joined them may not have been read. They are no findings.
     pub unread: u64,
 }
 
-pub fn check(testimonies: &[Testimony], upstream: &[Upstream]) -> Verdict {
+pub fn check(testimonies: &[Testimony], upstream: &[Upstream], broken: &Broken) -> Verdict {
     let mut verdict = Verdict::default();
     for testimony in testimonies {
         let record = &testimony.record;
@@ -170,8 +189,11 @@ pub fn check(testimonies: &[Testimony], upstream: &[Upstream]) -> Verdict {
         if !record.ended {
             continue;
         }
-        let happened = Happened::of(record, log, testimonies, upstream);
-        truth::check(&task, &happened, &record.canceling, &mut report);
+        let happened = Happened::of(testimony, log, testimonies, upstream, broken);
+        let reason = truth::check(&task, &happened, &record.canceling, &mut report);
+        if let Some(reason) = reason {
+            *verdict.reasons.entry(reason).or_default() += 1;
+        }
         *verdict.outcomes.entry(task.status.state.as_str()).or_default() += 1;
         verdict.forgotten += u64::from(happened.names_loss);
         verdict.unread += u64::from(happened.names_unread);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -162,6 +162,8 @@ pub struct Report {
     pub world: Kind,
     pub gateway: Deaths,
     pub agent_kills: u64,
+    /// What the storm brought, and the calm after it.
+    pub came: AtLeast,
     /// Between the clients and the gateway, and between the gateway and the agent.
     pub client_side: Counts,
     pub agent_side: Counts,
@@ -212,6 +214,7 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     Ok(Report {
         seed: plan.seed,
         world: world.kind(),
+        came: AtLeast::of(&gateway, agent_kills, &tally),
         gateway,
         agent_kills,
         client_side,
@@ -264,7 +267,7 @@ async fn storm(plan: &Plan, world: &mut World, deaths: &mut Deaths, tally: &Tall
     let mut armed: Option<&'static str> = None;
     loop {
         let now = Instant::now();
-        let is_missing = plan.at_least.is_more_than(deaths, agent.killed, tally);
+        let is_missing = plan.at_least.is_more_than(&AtLeast::of(deaths, agent.killed, tally));
         let is_enough = plan.deaths_at_points.is_some_and(|limit| deaths.at_any_point() >= limit);
         if is_enough || now >= storm_end && (now >= last || !is_missing) {
             break;
@@ -300,9 +303,10 @@ async fn storm(plan: &Plan, world: &mut World, deaths: &mut Deaths, tally: &Tall
 }
 
 impl AtLeast {
-    fn is_more_than(&self, deaths: &Deaths, agent_kills: u64, tally: &Tally) -> bool {
-        let told = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
-        let came = Self {
+    /// What has happened so far, in the same words.
+    fn of(deaths: &Deaths, agent_kills: u64, tally: &Tally) -> Self {
+        let told = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Self {
             gateway_kills: deaths.all(),
             deaths_at_points: deaths.at_any_point(),
             agent_kills,
@@ -310,14 +314,19 @@ impl AtLeast {
             asked: told(&tally.asked),
             canceling: told(&tally.canceling),
             completed: told(&tally.completed),
-        };
-        self.gateway_kills > came.gateway_kills
-            || self.deaths_at_points > came.deaths_at_points
-            || self.agent_kills > came.agent_kills
-            || self.cuts > came.cuts
-            || self.asked > came.asked
-            || self.canceling > came.canceling
-            || self.completed > came.completed
+        }
+    }
+
+    /// Some of it is missing in what came.
+    pub fn is_more_than(&self, came: &Self) -> bool {
+        let Self { gateway_kills, deaths_at_points, agent_kills, cuts, asked, canceling, completed } = *self;
+        gateway_kills > came.gateway_kills
+            || deaths_at_points > came.deaths_at_points
+            || agent_kills > came.agent_kills
+            || cuts > came.cuts
+            || asked > came.asked
+            || canceling > came.canceling
+            || completed > came.completed
     }
 }
 

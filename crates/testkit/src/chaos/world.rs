@@ -1,18 +1,20 @@
 //! An agent, a gateway, and the proxies before and behind it, all of which can be killed and broken.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::ExitStatusExt as _;
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 
 use super::checker::Upstream;
 use super::left_behind::Mark;
-use super::opencode::{Api, OpenCode, Program};
+use super::opencode::{self, Api, OpenCode, Program};
 use super::proxy::{ChaosProxy, Counts, Plan as Breaks};
 use super::script;
-use crate::fake_opencode::{self, FakeOpenCode};
+use crate::fake_opencode::{self, FakeOpenCode, Prompted};
 use crate::gateway::{self, Gateway, Record, Setup};
 
 /// The newest requests are enough for the scripts of the fake.
@@ -153,65 +155,18 @@ impl World {
         (self.to_gateway.counts(), self.to_agent().map(ChaosProxy::counts).unwrap_or_default())
     }
 
-    pub(super) fn kill_gateway(&mut self) {
-        if !self.gateway.has_ended() {
-            self.gateway.kill();
-        }
-    }
-
-    pub(super) fn gateway_has_ended(&mut self) -> bool {
-        self.gateway.has_ended()
-    }
-
-    /// `armed`: the fail point at which it dies. False: it died there before it listened.
-    pub(super) async fn start_gateway(&mut self, armed: Option<&str>) -> Result<bool, String> {
-        let variable = armed.map(|armed| (longshore_engine::fail_point::VARIABLE, armed));
-        match (self.gateway.try_restart(variable).await, armed) {
-            (Ok(()), _) => {
-                self.to_gateway.retarget(address(&self.gateway)?);
-                Ok(true)
-            }
-            (Err(_), Some(_)) => Ok(false),
-            (Err(problem), None) => Err(problem),
-        }
-    }
-
-    /// False: there was none to kill.
-    pub(super) async fn kill_agent(&mut self) -> bool {
-        match &mut self.agent {
-            Agent::Fake { fake, .. } => fake.kill().await,
-            Agent::Attached { opencode, .. } => opencode.kill().await,
-            Agent::Managed => {
-                let record = Record::read(&self.gateway.data_dir());
-                let Some(record) = record.filter(|record| gateway::is_alive(record.pid)) else {
-                    return false;
-                };
-                gateway::kill(record.pid);
-            }
-        }
-        true
-    }
-
-    /// A managed one is the gateway's to start again.
-    pub(super) async fn revive_agent(&mut self) -> Result<(), String> {
-        match &mut self.agent {
-            Agent::Fake { fake, proxy } => {
-                proxy.retarget(fake.come_back_somewhere().map_err(told("the fake"))?);
-            }
-            Agent::Attached { opencode, proxy } => {
-                opencode.revive().await?;
-                proxy.retarget(local(opencode.port));
-            }
-            Agent::Managed => {}
-        }
-        Ok(())
+    /// The two that are killed, each for itself.
+    pub(super) fn sides(&mut self) -> (GatewaySide<'_>, AgentSide<'_>) {
+        let data_dir = self.gateway.data_dir();
+        let gateway = GatewaySide { gateway: &mut self.gateway, proxy: &self.to_gateway };
+        (gateway, AgentSide { agent: &mut self.agent, data_dir })
     }
 
     /// What the agent knows of the prompts.
     pub(super) async fn upstream(&self) -> Result<Vec<Upstream>, String> {
         let directory = self.gateway.workspace().canonicalize().map_err(told("the workspace"))?;
         match &self.agent {
-            Agent::Fake { fake, .. } => Ok(fake.truth().into_iter().map(Upstream::from).collect()),
+            Agent::Fake { fake, .. } => Ok(prompts_of_fake(fake)),
             Agent::Attached { opencode, .. } => opencode.api(&directory).prompts().await,
             Agent::Managed => {
                 let mut problem = String::new();
@@ -262,6 +217,109 @@ impl World {
     pub fn log(&self) -> String {
         self.gateway.log()
     }
+}
+
+/// The gateway, as one that kills it sees it.
+#[derive(Debug)]
+pub(super) struct GatewaySide<'a> {
+    gateway: &'a mut Gateway,
+    proxy: &'a ChaosProxy,
+}
+
+/// How a start went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Started {
+    Listens,
+    /// It died at its fail point before.
+    Died,
+}
+
+impl GatewaySide<'_> {
+    pub(super) fn kill(&mut self) {
+        self.gateway.kill();
+    }
+
+    /// How it ended, if it did so by itself.
+    pub(super) fn end(&mut self) -> Option<ExitStatus> {
+        if self.gateway.has_ended() { self.gateway.end() } else { None }
+    }
+
+    /// `armed`: the fail point at which it dies. `Err`: it did not come to listen, and not because of that.
+    pub(super) async fn start(&mut self, armed: Option<&str>) -> Result<Started, String> {
+        let variable = armed.map(|armed| (longshore_engine::fail_point::VARIABLE, armed));
+        match self.gateway.try_restart(variable).await {
+            Ok(()) => {
+                self.proxy.retarget(address(self.gateway)?);
+                Ok(Started::Listens)
+            }
+            Err(_) if armed.is_some() && self.gateway.end().is_some_and(is_killed) => Ok(Started::Died),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// Ends the OpenCode that the gateway has started. False: there was none.
+    pub(super) fn kill_managed(&self) -> bool {
+        kill_managed(&self.gateway.data_dir())
+    }
+}
+
+/// It ended as one that is killed, and not by an exit or a panic.
+pub(super) fn is_killed(status: ExitStatus) -> bool {
+    const KILL: i32 = 9;
+    status.signal() == Some(KILL)
+}
+
+fn kill_managed(data_dir: &Path) -> bool {
+    let record = Record::read(data_dir).filter(|record| gateway::is_alive(record.pid));
+    if let Some(record) = &record {
+        gateway::kill(record.pid);
+    }
+    record.is_some()
+}
+
+/// The agent, as one that kills it sees it.
+#[derive(Debug)]
+pub(super) struct AgentSide<'a> {
+    agent: &'a mut Agent,
+    data_dir: PathBuf,
+}
+
+impl AgentSide<'_> {
+    /// False: there was none to kill.
+    pub(super) async fn kill(&mut self) -> bool {
+        match &mut self.agent {
+            Agent::Fake { fake, .. } => fake.kill().await,
+            Agent::Attached { opencode, .. } => opencode.kill().await,
+            Agent::Managed => return kill_managed(&self.data_dir),
+        }
+        true
+    }
+
+    /// A managed one is the gateway's to start again.
+    pub(super) async fn revive(&mut self) -> Result<(), String> {
+        match &mut self.agent {
+            Agent::Fake { fake, proxy } => {
+                proxy.retarget(fake.come_back_somewhere().map_err(told("the fake"))?);
+            }
+            Agent::Attached { opencode, proxy } => {
+                opencode.revive().await?;
+                proxy.retarget(local(opencode.port));
+            }
+            Agent::Managed => {}
+        }
+        Ok(())
+    }
+}
+
+/// What the fake streamed, and what it shows now.
+fn prompts_of_fake(fake: &FakeOpenCode) -> Vec<Upstream> {
+    let shown = |prompt: &Prompted| {
+        let messages = opencode::of_session(&fake.messages(&prompt.session));
+        let same = messages.into_iter().find(|message| message.words == prompt.words);
+        same.map(|message| message.kept).unwrap_or_default()
+    };
+    let known = fake.truth().into_iter().map(|prompt| (shown(&prompt), prompt));
+    known.map(|(kept, prompt)| Upstream::of_fake(prompt, kept)).collect()
 }
 
 fn local(port: u16) -> SocketAddr {

@@ -293,7 +293,8 @@ fn a_message_that_joined_belongs_to_the_turn() {
 #[test]
 fn a_killed_agent_may_have_forgotten_the_end_of_an_answer_before_the_next() {
     let failed = |reason: &str| [testimony(log_that_ends("FAILED", Some(reason))), joined()];
-    let one = upstream("one forgotten", false);
+    // What was forgotten begins like the next answer.
+    let one = upstream("one twofold", false);
     let two = Upstream { text: "two three".to_owned(), is_complete: false, ..prompt_of_second() };
     let wrote = [one, two];
     assert_eq!(faults_of(&failed("It stopped. Text may be missing."), &wrote), []);

@@ -1,22 +1,31 @@
 //! Whether the end of a task is what happened.
 
-use longshore_model::{Task, TaskState};
+use std::collections::BTreeSet;
+
+use longshore_model::{Task, TaskState, Timestamp};
 
 use super::super::record::{Canceled, Canceling, Frame, Record};
-use super::{Fault, Testimony, Upstream, facts};
+use super::{Broken, Fault, Testimony, Upstream, facts, reasons, turns};
+use crate::fake_opencode::Fate;
+
+/// The clocks of the runner and of the gateway are one, but the moment of a death is noted a little later than it is.
+const SLACK: i64 = 1_500;
 
 /// What the agent knows of a turn: of the message that began it, and of those that joined.
 #[derive(Debug, Default)]
 pub(super) struct Happened {
-    /// What it wrote for each of them.
-    texts: Vec<String>,
-    /// The newest of its prompts is answered to the end.
-    is_complete: bool,
-    /// One of them is.
-    is_any_complete: bool,
-    is_what_was_kept: bool,
+    /// Its prompts, in the order in which the agent got them.
+    prompts: Vec<Upstream>,
+    /// The message that began it is among them.
+    has_first: bool,
+    first: String,
+    /// A message joined the turn.
+    pub(super) has_joined: bool,
     /// A message joined the turn, and the agent never got it.
     is_one_missing: bool,
+    /// The gateway, the agent, or connections between them broke while it was under way.
+    is_near_a_break: bool,
+    is_near_a_death_of_the_agent: bool,
     /// What the end says itself.
     pub(super) names_loss: bool,
     pub(super) names_unread: bool,
@@ -24,77 +33,149 @@ pub(super) struct Happened {
 
 impl Happened {
     pub(super) fn of(
-        record: &Record,
+        testimony: &Testimony,
         log: &[Frame],
         testimonies: &[Testimony],
         upstream: &[Upstream],
+        broken: &Broken,
     ) -> Self {
+        let record: &Record = &testimony.record;
         let others = testimonies.iter().map(|testimony| &testimony.record);
         let joined = others.filter(|other| other.joined && other.task == record.task);
         let words: Vec<&str> =
             [record].into_iter().chain(joined).map(|record| record.errand.words.as_str()).collect();
-        // In the order in which the agent got them. One that it got again is found elsewhere.
-        let mut prompts: Vec<&Upstream> = Vec::new();
+        // One that the agent got again is found elsewhere.
+        let mut prompts: Vec<Upstream> = Vec::new();
         for prompt in upstream.iter().filter(|prompt| words.contains(&prompt.words.as_str())) {
             if prompts.iter().all(|known| known.words != prompt.words) {
-                prompts.push(prompt);
+                prompts.push(prompt.clone());
             }
         }
         let is_there = |words: &&&str| prompts.iter().any(|prompt| prompt.words == ***words);
         let end = log.last().map(|frame| frame.json.to_string()).unwrap_or_default();
+        let (began, ended) = (turns::began_at(testimony), turns::ended_at(testimony));
+        let is_near = |deaths: &[Timestamp]| {
+            let (Some(began), Some(ended)) = (began, ended) else { return false };
+            deaths.iter().any(|at| (began.0 - SLACK..=ended.0 + SLACK).contains(&at.0))
+        };
+        let is_near_a_death_of_the_agent = is_near(&broken.agent);
         Self {
-            texts: prompts.iter().map(|prompt| prompt.text.clone()).collect(),
-            is_complete: prompts.last().is_some_and(|prompt| prompt.is_complete),
-            is_any_complete: prompts.iter().any(|prompt| prompt.is_complete),
-            is_what_was_kept: prompts.iter().any(|prompt| prompt.is_what_was_kept),
+            has_first: is_there(&&words[0]),
+            first: words[0].to_owned(),
+            has_joined: words.len() > 1,
             is_one_missing: words[1..].iter().filter(is_there).count() + 1 < words.len(),
+            is_near_a_break: is_near_a_death_of_the_agent
+                || is_near(&broken.gateway)
+                || broken.connections && began.is_some(),
+            is_near_a_death_of_the_agent,
             names_loss: names_loss(&end),
             names_unread: names_unread(&end),
+            prompts,
         }
+    }
+
+    fn text(&self) -> String {
+        self.prompts.iter().map(|prompt| prompt.text.as_str()).collect()
+    }
+
+    /// The newest of its prompts is answered to the end.
+    fn is_complete(&self) -> bool {
+        self.prompts.last().is_some_and(|prompt| prompt.is_complete)
+    }
+
+    fn is_any_complete(&self) -> bool {
+        self.prompts.iter().any(|prompt| prompt.is_complete)
+    }
+
+    fn is_what_was_kept(&self) -> bool {
+        self.prompts.iter().any(|prompt| prompt.is_what_was_kept)
+    }
+
+    /// The agent was killed while it worked on one of the messages.
+    pub(super) fn is_one_killed(&self) -> bool {
+        self.prompts.iter().any(|prompt| self.is_killed(prompt))
+    }
+
+    /// What a real one was at is not known better than by the time of its death.
+    fn is_killed(&self, prompt: &Upstream) -> bool {
+        prompt.fate == Fate::Killed && (!prompt.is_what_was_kept || self.is_near_a_death_of_the_agent)
+    }
+
+    /// The agent was killed before it began with the message that the turn is about. A real one that was killed may have
+    /// taken it and kept nothing of it.
+    pub(super) fn is_first_killed(&self) -> bool {
+        match self.prompts.iter().find(|prompt| prompt.words == self.first) {
+            Some(first) => self.is_killed(first),
+            None => self.is_near_a_death_of_the_agent,
+        }
+    }
+
+    /// Nobody can know whether the agent got the message that the turn is about: it did not, or was killed with it.
+    pub(super) fn is_first_in_doubt(&self) -> bool {
+        self.is_near_a_break && (!self.has_first || self.is_first_killed())
+    }
+
+    /// There may be text that nobody has: the agent was killed, or has perhaps never got the prompt.
+    fn may_lack_text(&self) -> bool {
+        self.is_one_killed() || self.is_first_in_doubt()
     }
 
     /// Of what the agent wrote for each of the messages there is some of its beginning, and nothing else.
     fn has_only_beginnings(&self, told: &str) -> bool {
-        let mut left = told;
-        for text in &self.texts {
-            let same = |(one, other): &(char, char)| one == other;
-            let common = left.chars().zip(text.chars()).take_while(same);
-            left = &left[common.map(|(one, _)| one.len_utf8()).sum::<usize>()..];
+        let told = told.as_bytes();
+        // How much of it the messages so far can account for: each may stop anywhere.
+        let mut ends = BTreeSet::from([0]);
+        for prompt in &self.prompts {
+            let text = prompt.text.as_bytes();
+            let common = |from: usize| told[from..].iter().zip(text).take_while(|(a, b)| a == b);
+            ends = ends.iter().flat_map(|from| *from..=*from + common(*from).count()).collect();
         }
-        left.is_empty()
+        ends.contains(&told.len())
+    }
+
+    /// What the agent has kept of an answer, and the client does not have.
+    fn kept_and_missing(&self, told: &str) -> Option<&str> {
+        self.prompts.iter().map(|prompt| prompt.kept.as_str()).find(|kept| !told.contains(*kept))
     }
 }
 
+/// Gives the name of the reason, where the task failed for one that is true.
 pub(super) fn check(
     task: &Task,
     happened: &Happened,
     canceling: &Canceling,
     report: &mut impl FnMut(Fault, String),
-) {
+) -> Option<&'static str> {
     let (state, told) = facts(task);
-    let Happened { texts, names_loss, names_unread, .. } = happened;
-    let text = &texts.concat();
+    let Happened { names_loss, names_unread, .. } = happened;
+    let text = &happened.text();
     // Of a turn that was not followed to its end there may be more with the agent, and never other words. One that was
     // killed may have forgotten the end of an answer before it began the next.
     let may_have_gaps = *names_loss || state == TaskState::Canceled;
     let is_beginning = text.starts_with(&told)
-        || happened.is_what_was_kept && told.starts_with(text.as_str())
+        || happened.is_what_was_kept() && told.starts_with(text.as_str())
         || may_have_gaps && happened.has_only_beginnings(&told);
     check_cancel(state, canceling, report);
+    check_excuses(state, happened, report);
+    if let [prompt] = happened.prompts.as_slice()
+        && let Some(whole) = &prompt.whole
+        && !whole.starts_with(&told)
+    {
+        report(Fault::Untrue, format!("the model says {whole:?}, and the client has {told:?}"));
+    }
     match state {
-        TaskState::Completed if !happened.is_complete && !(*names_unread && happened.is_any_complete) => {
+        TaskState::Completed if !happened.is_complete() && !(*names_unread && happened.is_any_complete()) => {
             report(Fault::Untrue, "the agent did not complete it".to_owned());
         }
         TaskState::Completed if happened.is_one_missing && !names_unread => {
             report(Fault::Lost, "nobody says that a message which joined was not read".to_owned());
         }
         TaskState::Completed if *names_unread && is_beginning => {}
-        TaskState::Completed if told != *text && !names_loss => {
+        TaskState::Completed if told != *text && !(*names_loss && happened.is_one_killed()) => {
             report(Fault::Lost, format!("the agent wrote {text:?}, and the client has {told:?}"));
         }
-        TaskState::Failed if happened.is_complete && !names_unread => {
-            let reason = task.status.message.as_ref().map(|message| format!("{:?}", message.parts));
-            report(Fault::Untrue, format!("the agent completed it, and the task failed: {reason:?}"));
+        TaskState::Failed if happened.is_complete() && !names_unread => {
+            report(Fault::Untrue, format!("the agent completed it, and the task failed: {}", reason(task)));
         }
         TaskState::Failed | TaskState::Canceled if !is_beginning => {
             report(Fault::Untrue, format!("the agent wrote {text:?}, and the client has {told:?}"));
@@ -106,8 +187,36 @@ pub(super) fn check(
         TaskState::Canceled if canceling.sends > 0 => {}
         other => report(Fault::Untrue, format!("nobody made it {other}")),
     }
-    if state == TaskState::Failed && is_busy(task) {
+    // Nothing is read behind a cancel. Of every other turn there is at least what the agent can still show.
+    if state == TaskState::Failed
+        && let Some(kept) = happened.kept_and_missing(&told)
+    {
+        report(Fault::Lost, format!("the agent has kept {kept:?}, and the client has {told:?}"));
+    }
+    if state != TaskState::Failed {
+        return None;
+    }
+    if is_busy(task) {
         report(Fault::Stuck, "nobody but the gateway uses the session".to_owned());
+        return None;
+    }
+    match reasons::check(&reason(task), happened) {
+        Ok(name) => Some(name),
+        Err(problem) => {
+            report(Fault::Untrue, problem);
+            None
+        }
+    }
+}
+
+/// Whoever says that something is missing has a cause to say so.
+fn check_excuses(state: TaskState, happened: &Happened, report: &mut impl FnMut(Fault, String)) {
+    let is_stopped = state == TaskState::Canceled;
+    if happened.names_loss && !is_stopped && !happened.may_lack_text() {
+        report(Fault::Untrue, format!("the end says that text may be missing, and nobody was killed: {happened:?}"));
+    }
+    if happened.names_unread && !happened.has_joined {
+        report(Fault::Untrue, "the end says that a message was not read, and none joined".to_owned());
     }
 }
 
@@ -125,10 +234,14 @@ fn check_cancel(state: TaskState, canceling: &Canceling, report: &mut impl FnMut
     }
 }
 
+/// What a task says of its end.
+fn reason(task: &Task) -> String {
+    task.status.message.as_ref().map(|message| format!("{:?}", message.parts)).unwrap_or_default()
+}
+
 /// The task failed because the session is busy.
 fn is_busy(task: &Task) -> bool {
-    let reason = task.status.message.as_ref().map(|message| format!("{:?}", message.parts));
-    reason.is_some_and(|reason| reason.contains("busy with work of somebody else"))
+    reason(task).contains("busy with work of somebody else")
 }
 
 /// The end says that the agent forgot text: to programs, or in words.

@@ -29,11 +29,11 @@ pub(super) fn check(testimonies: &[Testimony], upstream: &[Upstream], findings: 
     }
 }
 
-fn ended_at(testimony: &Testimony) -> Option<Timestamp> {
+pub(super) fn ended_at(testimony: &Testimony) -> Option<Timestamp> {
     at(testimony, TaskState::is_terminal)
 }
 
-fn began_at(testimony: &Testimony) -> Option<Timestamp> {
+pub(super) fn began_at(testimony: &Testimony) -> Option<Timestamp> {
     at(testimony, |state| state == TaskState::Working)
 }
 
