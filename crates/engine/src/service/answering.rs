@@ -34,11 +34,14 @@ impl Engine {
         let (mut open, given_before) = (open.to_vec(), self.was_given(reply).await?);
         if given_before {
             let Some(same) = self.asked_before(reply, &open).await? else {
-                return self.check_given(reply).await.map(|()| None);
+                return self.check_given(reply, &open).await.map(|()| None);
             };
             open = vec![same];
         }
-        let (request, answer) = answer::read(reply.message, &open)?;
+        let (request, answer) = match answer::read(reply.message, &open) {
+            Ok(read) => read,
+            Err(error) => return self.refuse(reply, error).await,
+        };
         // Before the agent has it: the gateway may die in between, and the same message again must not become a prompt, or
         // the answer to something else.
         self.note(reply, vec![reply.key.of_answer(&request), reply.key.clone()]).await?;
@@ -48,10 +51,11 @@ impl Engine {
         match self.deliver(reply.caller, reply.root, request.clone(), answer, Some(send)).await {
             Ok(snapshot) => Ok(Some((request, snapshot))),
             // Perhaps because the agent had it from the first time.
-            Err(error) if is_final(&error) && given_before => self.check_given(reply).await.map(|()| None),
+            Err(error) if is_final(&error) && given_before => {
+                self.check_given(reply, &open).await.map(|()| None)
+            }
             Err(error) => {
                 if is_final(&error) {
-                    // The same message again hears the same.
                     self.note(reply, vec![reply.key.of_refusal()]).await?;
                 }
                 Err(error)
@@ -59,13 +63,23 @@ impl Engine {
         }
     }
 
+    /// Fails with this error. Sent again, perhaps only because nobody heard this, the same words do not answer something else
+    /// that is asked by then. A message that names its ask cannot.
+    async fn refuse<T>(&self, reply: &Reply<'_>, error: Error) -> Result<T> {
+        if !matches!(answer::form(reply.message), Some(Form::Named(_))) {
+            self.note(reply, vec![reply.key.clone(), reply.key.of_refusal()]).await?;
+        }
+        Err(error)
+    }
+
     /// The message was sent to the task before, as an answer.
     pub(super) async fn was_given(&self, reply: &Reply<'_>) -> Result<bool> {
         self.is_noted(reply, reply.key).await
     }
 
-    /// What a message answered before is not asked any more. Fails if its answer was surely not taken.
-    pub(super) async fn check_given(&self, reply: &Reply<'_>) -> Result<()> {
+    /// What a message answered before is not asked any more, but perhaps something else is. Fails if its answer was surely
+    /// not taken.
+    pub(super) async fn check_given(&self, reply: &Reply<'_>, open: &[&Ask]) -> Result<()> {
         let is_refused = self.is_noted(reply, &reply.key.of_refusal()).await?;
         for request in self.asks_of(reply.task).await? {
             if !self.is_noted(reply, &reply.key.of_answer(&request)).await? {
@@ -81,29 +95,33 @@ impl Engine {
             }
             return Ok(());
         }
-        if is_refused { Err(asks_nothing()) } else { Ok(()) }
+        if !is_refused {
+            return Ok(());
+        }
+        if open.is_empty() {
+            return Err(asks_nothing());
+        }
+        answer::read(reply.message, open)?;
+        let text = "This message was refused before, when it did not fit what the task asked; send another, with an id of its own.";
+        Err(Error::new(ErrorKind::InterruptNotFound, text))
     }
 
     /// Fails if a message is an answer, and so came too late: the task asks nothing. As a message to the agent it would make
     /// no sense.
-    pub(super) async fn check_no_answer(
-        &self,
-        caller: &Principal,
-        task: &TaskId,
-        message: &Message,
-    ) -> Result<()> {
-        match answer::form(message) {
-            None => Ok(()),
+    pub(super) async fn check_no_answer(&self, reply: &Reply<'_>) -> Result<()> {
+        let late = match answer::form(reply.message) {
+            None => return Ok(()),
             Some(Form::Named(request)) => {
                 let known = self.around.store.interrupt(&request).await?;
-                let closed = known.filter(|known| known.owner == *caller).and_then(|known| known.closed);
-                Err(closed
-                    .map_or_else(|| asks::not_open(&request), |closed| self.too_late(&request, &closed)))
+                let closed =
+                    known.filter(|known| known.owner == *reply.caller).and_then(|known| known.closed);
+                closed.map_or_else(|| asks::not_open(&request), |closed| self.too_late(&request, &closed))
             }
             // To a task that never asked anything they are words like any others.
-            Some(Form::Words) if self.asks_of(task).await?.is_empty() => Ok(()),
-            Some(Form::Words) => Err(asks_nothing()),
-        }
+            Some(Form::Words) if self.asks_of(reply.task).await?.is_empty() => return Ok(()),
+            Some(Form::Words) => asks_nothing(),
+        };
+        self.refuse(reply, late).await
     }
 
     /// The ask that this message was an answer to, if it is still open.

@@ -68,7 +68,7 @@ impl Engine {
             }
             // It was an answer, to something that is not asked any more.
             _ if given_before => {
-                self.check_given(&reply).await?;
+                self.check_given(&reply, &[]).await?;
                 now(stored)
             }
             TaskState::Working | TaskState::InputRequired if wishes.delivery == Delivery::Reject => {
@@ -76,7 +76,7 @@ impl Engine {
             }
             TaskState::Working | TaskState::InputRequired | TaskState::AuthRequired => {
                 if wishes.delivery != Delivery::Steer {
-                    self.check_no_answer(&caller, &task, &message).await?;
+                    self.check_no_answer(&reply).await?;
                 }
                 check_session(&stored, wishes.session.as_ref())?;
                 let place = self.around.store.place(&caller, &stored.task.context_id).await?;
@@ -87,7 +87,12 @@ impl Engine {
                     None => return Err(takes_no_message(&self.get(&caller, &task).await?.task)),
                 }
             }
-            _ => return Err(takes_no_message(&stored.task)),
+            state => {
+                if !state.is_terminal() {
+                    self.check_no_answer(&reply).await?;
+                }
+                return Err(takes_no_message(&stored.task));
+            }
         };
         self.attached(&caller, task, snapshot).await
     }
@@ -134,9 +139,12 @@ impl Engine {
                 None => now(stored),
             }
         } else if self.was_given(&reply).await? {
-            self.check_given(&reply).await?;
+            self.check_given(&reply, &[]).await?;
             now(stored)
         } else {
+            if !stored.task.status.state.is_terminal() {
+                self.check_no_answer(&reply).await?;
+            }
             return Err(takes_no_message(&stored.task));
         };
         self.attached(&caller, task, snapshot).await

@@ -231,6 +231,30 @@ async fn an_answer_that_was_refused_is_refused_again_and_answers_nothing_else() 
     }
 }
 
+#[tokio::test]
+async fn words_that_were_refused_do_not_answer_what_is_asked_later() {
+    let mut h = start();
+    let (task, turn) = asking(&mut h).await;
+    turn.ask("per_2").await;
+    asks(&h, &task, &["per_1", "per_2"]).await;
+    let vague = on(&task, "vague", Part::text("once"));
+    assert_eq!(refusal(&h, vague.clone()).await, ErrorKind::InvalidParams);
+    assert_eq!(refusal(&h, vague.clone()).await, ErrorKind::InvalidParams, "the same for the same");
+    closed_elsewhere(&turn, "per_1").await;
+    asks(&h, &task, &["per_2"]).await;
+    assert_eq!(refusal(&h, vague).await, ErrorKind::InterruptNotFound);
+    closed_elsewhere(&turn, "per_2").await;
+    asks(&h, &task, &[]).await;
+    let late = on(&task, "late", Part::text("once"));
+    assert_eq!(refusal(&h, late.clone()).await, ErrorKind::InterruptNotFound);
+    turn.ask("per_3").await;
+    asks(&h, &task, &["per_3"]).await;
+    assert_eq!(refusal(&h, late).await, ErrorKind::InterruptNotFound);
+    assert!(h.agent.log().replied.is_empty(), "nobody allowed anything");
+    h.engine.send(&alice(), on(&task, "now", Part::text("once"))).await.expect("it is taken");
+    assert_eq!(h.agent.log().replied, [(request("per_3"), once())]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_somebody_was_faster_with_was_not_taken() {
     for expires in [false, true] {
