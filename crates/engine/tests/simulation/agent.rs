@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use longshore_engine::Tasks;
 use longshore_engine::port::Session;
-use longshore_model::{PromptId, RequestId, Resolution, SessionId, TaskId};
+use longshore_model::{Answer, PromptId, RequestId, Resolution, SessionId, TaskId};
 use tokio::sync::watch;
 
 use crate::stage::{Cast, Stage};
@@ -98,8 +98,8 @@ pub(crate) struct AgentAsk {
     pub(crate) session: SessionId,
     /// `None`: it is open.
     pub(crate) closed: Option<Resolution>,
-    /// It was closed by an answer that came through the gateway.
-    pub(crate) is_answered: bool,
+    /// The answer that came through the gateway, if one closed it.
+    pub(crate) answer: Option<Answer>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -348,13 +348,13 @@ impl SimAgent {
             self.stage.note(format_args!("agent: asks {id}"));
             self.in_turn(session, place, |turn| {
                 let session = voice.map_or(session, |voice| &turn.children[voice].session).clone();
-                turn.asks.push(AgentAsk { id, session, closed: None, is_answered: false });
+                turn.asks.push(AgentAsk { id, session, closed: None, answer: None });
             })?;
         }
         if self.stage.draw(|chance| chance.one_in(10)) {
             // Somebody answers at the agent itself.
             self.stage.wait(0, 3000).await;
-            self.close(session, &asked[0], Resolution::Elsewhere, false);
+            self.close(session, &asked[0], Resolution::Elsewhere, None);
         }
         loop {
             let is_open = |turn: &mut AgentTurn| {
@@ -373,14 +373,14 @@ impl SimAgent {
         session: &SessionId,
         request: &RequestId,
         resolution: Resolution,
-        is_answered: bool,
+        answer: Option<&Answer>,
     ) -> bool {
         let mut state = self.state();
         let turns = state.sessions.get_mut(session).into_iter().flat_map(|session| &mut session.turns);
         let found =
             turns.flat_map(|turn| &mut turn.asks).find(|ask| ask.id == *request && ask.closed.is_none());
         let Some(ask) = found else { return false };
-        (ask.closed, ask.is_answered) = (Some(resolution), is_answered);
+        (ask.closed, ask.answer) = (Some(resolution), answer.cloned());
         drop(state);
         self.tell();
         true
@@ -442,8 +442,12 @@ impl State {
 
     /// An answer to this ask came through the gateway.
     pub(crate) fn was_answered(&self, request: &RequestId) -> bool {
-        let turns = self.sessions.values().flat_map(|session| &session.turns);
-        turns.flat_map(|turn| &turn.asks).any(|ask| ask.id == *request && ask.is_answered)
+        self.asks().any(|ask| ask.id == *request && ask.answer.is_some())
+    }
+
+    /// Everything that was ever asked.
+    pub(crate) fn asks(&self) -> impl Iterator<Item = &AgentAsk> {
+        self.sessions.values().flat_map(|session| &session.turns).flat_map(|turn| &turn.asks)
     }
 
     fn name(&mut self, kind: &str) -> String {

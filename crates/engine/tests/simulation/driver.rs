@@ -180,7 +180,7 @@ impl Agent for SimDriver {
                 Resolution::Rejected => Resolution::RejectedElsewhere,
                 _ => Resolution::Elsewhere,
             };
-            if !self.agent.close(&session.id, &ask.request_id, resolution, true) {
+            if !self.agent.close(&session.id, &ask.request_id, resolution, Some(answer)) {
                 return away(ErrorKind::InterruptNotFound, "The agent does not ask this.");
             }
             self.stage().note(format_args!("agent: {} is answered", ask.request_id));

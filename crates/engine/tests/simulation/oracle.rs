@@ -1,14 +1,17 @@
 //! Knows what must be true, of what somebody sees and of what is left in the end.
 
+mod answers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::Snapshot;
 use longshore_model::{
-    Entry, InterruptPhase, Message, MessageId, PartContent, RequestId, Resolution, Seq, Task, TaskEvent,
-    TaskId, TaskState, Timestamp,
+    Answer, Entry, InterruptPhase, Message, MessageId, PartContent, RequestId, Resolution, Seq, Task,
+    TaskEvent, TaskId, TaskState, Timestamp,
 };
 
+use self::answers::ToldAnswer;
 use crate::agent::{AgentTurn, Fate, NotStarted, State, TextPart};
 use crate::driver::{AWAY, KILLED, MODEL_FAILED, NOT_KNOWN, SUB_AGENT_FAILED, UNREAD};
 use crate::stage::Stage;
@@ -27,7 +30,7 @@ struct Promised {
     /// Where each message is.
     messages: BTreeMap<MessageId, TaskId>,
     /// Those of them that were to answer an ask. They stand in the task only if they did: somebody may have been faster.
-    answers: BTreeSet<MessageId>,
+    answers: BTreeMap<MessageId, ToldAnswer>,
     made: Vec<Made>,
     wants_to_cancel: BTreeSet<TaskId>,
     canceled: BTreeSet<TaskId>,
@@ -67,8 +70,17 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn is_answer(&self, message: &MessageId) {
-        self.promised().answers.insert(message.clone());
+    /// A message is to answer an ask: this one, if it names one.
+    pub(crate) fn is_answer(&self, message: &MessageId, named: Option<(&RequestId, Answer)>) {
+        let named = named.map(|(request, answer)| (request.clone(), answer));
+        self.promised().answers.insert(message.clone(), ToldAnswer { named, told: Vec::new() });
+    }
+
+    /// It was taken, or refused for good.
+    pub(crate) fn answer_was_told(&self, message: &MessageId, is_taken: bool) {
+        if let Some(answer) = self.promised().answers.get_mut(message) {
+            answer.told.push(is_taken);
+        }
     }
 
     pub(crate) fn made(&self, stage: &Stage, context: &str, words: &str, task: &TaskId, began: u64) {
@@ -117,6 +129,7 @@ impl Oracle {
             promised.check_sub_agent(&world.stage, task, &tasks, &agent);
         }
         promised.check_messages(&world.stage, &tasks);
+        answers::check(world, &promised.answers, &agent);
         promised.check_order(&world.stage, &agent);
         let mut tally = Tally::default();
         for task in tasks.values().filter(|task| task.parent.is_none()) {
@@ -297,7 +310,8 @@ impl Promised {
 
     /// What somebody was told of a message is so.
     fn check_messages(&self, stage: &Stage, tasks: &BTreeMap<TaskId, Task>) {
-        for (message, task) in self.messages.iter().filter(|(message, _)| !self.answers.contains(message)) {
+        for (message, task) in self.messages.iter().filter(|(message, _)| !self.answers.contains_key(message))
+        {
             let has_it = |task: &Task| task.history.iter().any(|known| known.id == *message);
             if !tasks.get(task).is_some_and(has_it) {
                 stage.find(format_args!("{message} was taken by {task}, and is not there"));
