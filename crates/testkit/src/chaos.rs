@@ -13,6 +13,7 @@ pub mod report;
 pub mod round;
 mod script;
 mod speaker;
+mod storm;
 mod wire;
 mod world;
 

@@ -195,7 +195,7 @@ pub fn check(testimonies: &[Testimony], upstream: &[Upstream], broken: &Broken) 
             *verdict.reasons.entry(reason).or_default() += 1;
         }
         *verdict.outcomes.entry(task.status.state.as_str()).or_default() += 1;
-        verdict.forgotten += u64::from(happened.names_loss);
+        verdict.forgotten += u64::from(happened.names_loss && happened.is_one_killed());
         verdict.unread += u64::from(happened.names_unread);
     }
     turns::check(testimonies, upstream, &mut verdict.findings);

@@ -74,6 +74,8 @@ pub struct Counts {
     pub connections: u64,
     /// Cut in the middle, with or without a reset, half-closed ones too.
     pub cuts: u64,
+    /// Of these, answers that were streams of events.
+    pub streams_cut: u64,
     pub stalls: u64,
     pub slowed: u64,
 }
@@ -209,6 +211,13 @@ impl Shared {
         change(&mut self.state().counts);
     }
 
+    fn count_cut(&self, is_stream: bool) {
+        self.count(|counts| {
+            counts.cuts += 1;
+            counts.streams_cut += u64::from(is_stream);
+        });
+    }
+
     /// The next connection: where it goes, what it meets, and what ends it early.
     fn next(&self) -> (SocketAddr, Fate, CancellationToken) {
         let mut state = self.state();
@@ -288,7 +297,7 @@ async fn answer(shared: &Shared, fate: Fate, mut from: ReadHalf<'_>, mut to: Wri
         Fate::Nothing | Fate::CutRequest { .. } => pass(from, to, None).await,
         Fate::CutAnswer { after, reset } => cut(shared, from, to, after, reset).await,
         Fate::Stall { after, pause } => {
-            if !copy(&mut from, &mut to, after).await {
+            if copy(&mut from, &mut to, after).await == Copied::Ended {
                 return End::Own;
             }
             shared.count(|counts| counts.stalls += 1);
@@ -300,10 +309,10 @@ async fn answer(shared: &Shared, fate: Fate, mut from: ReadHalf<'_>, mut to: Wri
             pass(from, to, Some(Duration::from_millis(2))).await
         }
         Fate::HalfClose { after } => {
-            if !copy(&mut from, &mut to, after).await {
-                return End::Own;
+            match copy(&mut from, &mut to, after).await {
+                Copied::Ended => return End::Own,
+                Copied::All { is_stream } => shared.count_cut(is_stream),
             }
-            shared.count(|counts| counts.cuts += 1);
             // A client that has gone is what this is about.
             drop(to.shutdown().await);
             End::Half
@@ -318,29 +327,52 @@ async fn cut(
     after: usize,
     reset: bool,
 ) -> End {
-    if !copy(&mut from, &mut to, after).await {
-        return End::Own;
+    match copy(&mut from, &mut to, after).await {
+        Copied::Ended => return End::Own,
+        Copied::All { is_stream } => shared.count_cut(is_stream),
     }
-    shared.count(|counts| counts.cuts += 1);
     End::Cut { reset }
 }
 
-/// Passes on just so many bytes. False: the connection ended before.
-async fn copy(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, mut left: usize) -> bool {
+/// What came of passing on a number of bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Copied {
+    /// The connection ended before, or just then.
+    Ended,
+    All {
+        /// The last answer whose head came by is a stream of events.
+        is_stream: bool,
+    },
+}
+
+/// Passes on just so many bytes.
+async fn copy(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, mut left: usize) -> Copied {
     let mut buffer = vec![0; BUFFER_BYTES];
+    let mut is_stream = false;
     while left > 0 {
         let room = buffer.len().min(left);
         let Ok(read @ 1..) = from.read(&mut buffer[..room]).await else {
             drop(to.shutdown().await);
-            return false;
+            return Copied::Ended;
         };
+        is_stream = has_stream_begun(&buffer[..read]).unwrap_or(is_stream);
         if to.write_all(&buffer[..read]).await.is_err() {
-            return false;
+            return Copied::Ended;
         }
         left -= read;
     }
     // Nothing is broken by a break behind the last byte.
-    matches!(from.peek(&mut buffer[..1]).await, Ok(1..))
+    match from.peek(&mut buffer[..1]).await {
+        Ok(1..) => Copied::All { is_stream },
+        _ => Copied::Ended,
+    }
+}
+
+/// Whether these bytes hold the head of an answer that is a stream of events. None: they hold no head.
+fn has_stream_begun(bytes: &[u8]) -> Option<bool> {
+    let text = String::from_utf8_lossy(bytes).to_ascii_lowercase();
+    let head = text.rfind("http/1.1 ")?;
+    Some(text[head..].contains("content-type: text/event-stream"))
 }
 
 /// Passes on everything; with a pace, a few bytes at a time.

@@ -33,7 +33,7 @@ fn sections(
         out,
         "# Reliability: the last campaign\n\n\
          `make chaos` wrote this. It kills the gateway with SIGKILL at random moments and at named places in its code, kills \
-         OpenCode under it, and cuts, stalls, slows and half-closes the connections on both sides of it, while clients of \
+         OpenCode under it by a clock of its own, and cuts, stalls, slows and half-closes the connections on both sides of it, while clients of \
          both lines and both bindings send messages, answer asks, cancel, send more into a context whose turn runs, and come \
          back after every break. Then it holds what each \
          client saw, frame by frame, against the whole log read in one piece, against the stored task, and against what \
@@ -56,9 +56,11 @@ fn sections(
     }
     writeln!(
         out,
-        "\nCounted apart: {} tasks whose killed OpenCode had written text that it kept nowhere before anyone had it. Each says \
-         so in its reason, and in its metadata as `longshore.lost`. And {} turns that say that a message which joined them may \
-         not have been read: the gateway or OpenCode died before that was known, and a prompt is never sent twice.\n",
+        "\nCounted apart: {} tasks whose OpenCode was killed with text that it had kept nowhere, and that say so: in the words of \
+         their end, and to programs in its metadata as `longshore.lost`, whether they completed, failed or were canceled. The \
+         text may be missing there and nowhere else: everything that OpenCode can still show is there. And {} turns that say \
+         that a message which joined them may not have been read: the gateway or OpenCode died before that was known, and a \
+         prompt is never sent twice.\n",
         totals.forgotten, totals.unread
     )?;
     for (seed, finding) in &totals.findings {
@@ -77,7 +79,22 @@ fn sections(
         totals.real_agent_kills(),
         targets.real_agent_kills
     )?;
-    writeln!(out, "| Streams of clients cut | {} | {} |", spoken.cuts, targets.cuts)?;
+    writeln!(
+        out,
+        "| kills of OpenCode that the same gateway lived through until it had found it again | {} | {} |",
+        totals.survived, targets.survived
+    )?;
+    writeln!(
+        out,
+        "| Streams of clients that broke, by a cut or with the gateway | {} | {} |",
+        spoken.cuts, targets.cuts
+    )?;
+    for (whose, counts, least) in [
+        ("clients", totals.client_side, targets.client_streams_cut),
+        ("events from OpenCode", totals.agent_side, targets.agent_streams_cut),
+    ] {
+        writeln!(out, "| Streams of {whose} that a proxy cut | {} | {least} |", counts.streams_cut)?;
+    }
     let fifth = spoken.tasks * targets.asking_of_100 / 100;
     writeln!(out, "| Tasks that asked | {} | {fifth} |", spoken.asked)?;
     let tenth = spoken.tasks * targets.canceling_of_100 / 100;
@@ -128,11 +145,20 @@ fn sections(
     for (state, count) in &totals.outcomes {
         writeln!(out, "| {state} | {count} |")?;
     }
+    let (completed, uncanceled) = totals.completed_of_fake();
+    let share = completed * 100 / uncanceled.max(1);
     writeln!(
         out,
-        "\nA task fails when its OpenCode was killed in the middle of the turn, or when the gateway died at the moment of the \
-         prompt and nobody can know whether it arrived: a prompt is never sent twice.\n"
+        "\nOf the tasks in worlds with a fake OpenCode that nobody canceled, {share} % completed; at least {} % have to.\n\n\
+         A task may fail for these reasons only, each of which is held against what happened: whether its OpenCode was \
+         killed at it, whether the prompt ever arrived, and whether anything died or was cut at that moment. A prompt is \
+         never sent twice.\n\n| Reason | Tasks |\n| --- | ---: |",
+        targets.completed_of_100
     )?;
+    for (reason, count) in &totals.reasons {
+        writeln!(out, "| {reason} | {count} |")?;
+    }
+    writeln!(out)?;
 
     writeln!(out, "## Seeds\n\n| World | OpenCode killed | Seeds |\n| --- | ---: | --- |")?;
     for (world, seeds) in &totals.rounds {

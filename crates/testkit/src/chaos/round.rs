@@ -1,6 +1,5 @@
 //! One round: a world is made, a storm goes over it, it calms down, and what is left is checked.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +7,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use longshore_engine::fail_point;
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::checker::{self, Fault, Finding, Testimony, Verdict};
@@ -19,17 +18,18 @@ use super::client::{self, Tally, Way};
 use super::errands::errand;
 use super::proxy::{Counts, Plan as Breaks};
 use super::record::Record;
+use super::storm::{self, Stormed};
 use super::world::{Kind, World};
 use crate::gateway::TOKEN;
+
+pub use super::storm::Deaths;
 
 /// How long the clients may take when nothing is broken any more. A turn whose agent died is given up after some seconds.
 const CALM: Duration = Duration::from_mins(1);
 /// How long reading the log of a task that is over may take.
 const READING: Duration = Duration::from_secs(20);
-/// A gateway that is armed and does not come to its fail point is killed after this.
-const ARMED: Duration = Duration::from_millis(900);
-/// Nothing outside tells when a process ends, so it is looked for this often.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How long a gateway lives that is to see other things die, in milliseconds.
+const STEADY: Range<u64> = 5_000..20_000;
 
 /// What is broken in a round, and how often. Everything else follows from the seed.
 #[derive(Clone, Debug)]
@@ -96,21 +96,24 @@ impl Plan {
 
     /// The same with the real OpenCode, which needs seconds where the fake needs none.
     pub fn real_storm(seed: u64, world: Kind) -> Self {
-        let mut points = fail_point::POINTS.to_vec();
-        if world == Kind::Managed {
-            points.extend(fail_point::MANAGED_POINTS.iter().cycle().take(12));
-        }
+        // Some gateways live long enough to see their OpenCode die and come back.
+        let life = if seed % 4 == 3 { STEADY } else { 1_000..4_000 };
         Self {
             world,
             calm: CALM * 2,
             lanes: 4,
             // Fewer tasks, of which a fifth must ask all the same.
             asking_of_100: 50,
-            life: 1_000..4_000,
-            points,
+            life,
             agent_kills: 2,
             ..Self::storm(seed, Duration::from_secs(28))
         }
+    }
+
+    /// Gateways live on while their agent dies under them and connections break: they have to find it again, and the end of
+    /// the turns that it was at.
+    pub fn steady(seed: u64, storm: Duration) -> Self {
+        Self { life: STEADY, points: Vec::new(), agent_kills: 5, ..Self::storm(seed, storm) }
     }
 
     /// Nothing but deaths at one fail point.
@@ -132,29 +135,6 @@ impl Plan {
     }
 }
 
-/// How a gateway died.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Deaths {
-    /// Killed from outside.
-    pub at_random: u64,
-    /// Killed at a fail point.
-    pub at_points: BTreeMap<&'static str, u64>,
-}
-
-impl Deaths {
-    fn at(&mut self, point: &'static str) {
-        *self.at_points.entry(point).or_default() += 1;
-    }
-
-    fn at_any_point(&self) -> u64 {
-        self.at_points.values().sum()
-    }
-
-    pub fn all(&self) -> u64 {
-        self.at_random + self.at_any_point()
-    }
-}
-
 /// What a round broke, and what came of it.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -162,6 +142,8 @@ pub struct Report {
     pub world: Kind,
     pub gateway: Deaths,
     pub agent_kills: u64,
+    /// Kills of the agent that the same gateway lived through until it had found it again.
+    pub survived: u64,
     /// What the storm brought, and the calm after it.
     pub came: AtLeast,
     /// Between the clients and the gateway, and between the gateway and the agent.
@@ -185,14 +167,13 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     }
     let over = CancellationToken::new();
     let clients = join_all((0..plan.lanes).map(|lane| visit(plan, lane, &way, &over)));
-    let mut gateway = Deaths::default();
     let (records, stormed) = tokio::join!(clients, async {
-        let killed = storm(plan, &mut world, &mut gateway, &tally).await;
+        let stormed = storm::storm(plan, &mut world, &tally).await;
         over.cancel();
         world.set_breaks(&Breaks::calm());
-        killed
+        stormed
     });
-    let agent_kills = stormed?;
+    let Stormed { deaths: gateway, agent_kills, survived, broken, surprises } = stormed?;
     let records: Vec<Record> = records.into_iter().flatten().collect();
     let mut testimonies = Vec::new();
     for record in records {
@@ -200,16 +181,30 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
         testimonies.push(testimony(record, &direct).await);
     }
     let upstream = world.upstream().await?;
-    let mut verdict = checker::check(&testimonies, &upstream);
+    let mut verdict = checker::check(&testimonies, &upstream, &broken);
     let (client_side, agent_side) = world.counts();
+    let whose = format!("the {} world", world.kind().name());
+    let mut found = |fault, detail| verdict.findings.push(Finding { fault, whose: whose.clone(), detail });
+    for surprise in surprises {
+        found(Fault::Surprise, surprise);
+    }
     for detail in world.end().await? {
-        let whose = format!("the {} world", world.kind().name());
-        verdict.findings.push(Finding { fault: Fault::LeftBehind, whose, detail });
+        found(Fault::LeftBehind, detail);
+    }
+    let log = world.log();
+    for line in log.lines().filter(|line| line.contains("panicked")) {
+        found(Fault::Surprise, format!("the gateway's log says: {line}"));
+    }
+    // A kill of the agent meets one turn of each lane.
+    let (forgotten, most) = (verdict.forgotten, plan.lanes as u64 * agent_kills);
+    if forgotten > most {
+        let detail =
+            format!("{forgotten} tasks say that a killed OpenCode forgot text, and at most {most} can");
+        verdict.findings.push(Finding { fault: Fault::Untrue, whose, detail });
     }
     let evidence = (!verdict.findings.is_empty()).then(|| {
         let findings: Vec<String> = verdict.findings.iter().map(ToString::to_string).collect();
-        let log = world.log();
-        format!("{findings:#?}\n\n{upstream:#?}\n\n{testimonies:#?}\n\n{log}")
+        format!("{findings:#?}\n\n{broken:#?}\n\n{upstream:#?}\n\n{testimonies:#?}\n\n{log}")
     });
     Ok(Report {
         seed: plan.seed,
@@ -217,6 +212,7 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
         came: AtLeast::of(&gateway, agent_kills, &tally),
         gateway,
         agent_kills,
+        survived,
         client_side,
         agent_side,
         records: testimonies.into_iter().map(|testimony| testimony.record).collect(),
@@ -258,53 +254,9 @@ async fn testimony(record: Record, way: &Way) -> Testimony {
     Testimony { record, log, stored }
 }
 
-/// Kills until the storm is over, and leaves a gateway and an agent that live. Gives how often the agent was killed.
-async fn storm(plan: &Plan, world: &mut World, deaths: &mut Deaths, tally: &Tally) -> Result<u64, String> {
-    let mut rng = plan.rng(1);
-    let (storm_end, last) = (Instant::now() + plan.storm, Instant::now() + plan.longest);
-    let mut agent = AgentDeaths::of(plan);
-    let mut points = plan.points.iter().copied().cycle().skip(rng.random_range(0..plan.points.len().max(1)));
-    let mut armed: Option<&'static str> = None;
-    loop {
-        let now = Instant::now();
-        let is_missing = plan.at_least.is_more_than(&AtLeast::of(deaths, agent.killed, tally));
-        let is_enough = plan.deaths_at_points.is_some_and(|limit| deaths.at_any_point() >= limit);
-        if is_enough || now >= storm_end && (now >= last || !is_missing) {
-            break;
-        }
-        agent.come(world).await?;
-        let life = Duration::from_millis(rng.random_range(plan.life.clone()));
-        match armed {
-            Some(point) if dies(world, life.max(ARMED)).await => deaths.at(point),
-            _ => {
-                if armed.is_none() && plan.deaths_at_points.is_none() {
-                    sleep_until((Instant::now() + life).min(storm_end.max(last))).await;
-                }
-                world.kill_gateway();
-                deaths.at_random += 1;
-            }
-        }
-        let at_point = plan.deaths_at_points.is_some() || rng.random_bool(0.5);
-        armed = points.next().filter(|_| at_point);
-        let count = rng.random_range(1..if plan.deaths_at_points.is_some() { 3 } else { 6 });
-        let variable = armed.map(|point| format!("{point}:{count}"));
-        if !world.start_gateway(variable.as_deref()).await? {
-            armed.take().into_iter().for_each(|point| deaths.at(point));
-            world.start_gateway(None).await?;
-        }
-    }
-    // Nobody is left with a fail point.
-    if armed.is_some() {
-        world.kill_gateway();
-        deaths.at_random += 1;
-        world.start_gateway(None).await?;
-    }
-    Ok(agent.killed)
-}
-
 impl AtLeast {
     /// What has happened so far, in the same words.
-    fn of(deaths: &Deaths, agent_kills: u64, tally: &Tally) -> Self {
+    pub(super) fn of(deaths: &Deaths, agent_kills: u64, tally: &Tally) -> Self {
         let told = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Self {
             gateway_kills: deaths.all(),
@@ -328,45 +280,4 @@ impl AtLeast {
             || canceling > came.canceling
             || completed > came.completed
     }
-}
-
-/// When the agent dies.
-struct AgentDeaths {
-    rng: StdRng,
-    /// The first one last.
-    due: Vec<Instant>,
-    killed: u64,
-}
-
-impl AgentDeaths {
-    fn of(plan: &Plan) -> Self {
-        let mut rng = plan.rng(2);
-        let began = Instant::now();
-        let moment = |_| began + plan.storm.mul_f64(rng.random_range(0.05..0.9));
-        let mut due: Vec<Instant> = (0..plan.agent_kills).map(moment).collect();
-        due.sort_by(|one, other| other.cmp(one));
-        Self { rng, due, killed: 0 }
-    }
-
-    /// Kills it, and starts it again after a while, if its time has come.
-    async fn come(&mut self, world: &mut World) -> Result<(), String> {
-        if self.due.last().is_none_or(|due| *due > Instant::now()) || !world.kill_agent().await {
-            return Ok(());
-        }
-        self.due.pop();
-        self.killed += 1;
-        sleep(Duration::from_millis(self.rng.random_range(20..800))).await;
-        world.revive_agent().await
-    }
-}
-
-async fn dies(world: &mut World, within: Duration) -> bool {
-    let deadline = Instant::now() + within;
-    while Instant::now() < deadline {
-        if world.gateway_has_ended() {
-            return true;
-        }
-        sleep(LOOK_AGAIN).await;
-    }
-    false
 }

@@ -35,7 +35,7 @@ const REASONS: [Reason; 5] = [
     Reason {
         words: "answered only what joined it",
         name: "the same, and OpenCode answered only what joined the turn",
-        holds: |happened| happened.has_joined && happened.is_first_in_doubt(),
+        holds: |happened| happened.has_joined() && happened.is_first_in_doubt(),
     },
 ];
 

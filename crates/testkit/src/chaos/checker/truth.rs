@@ -16,19 +16,25 @@ const SLACK: i64 = 1_500;
 pub(super) struct Happened {
     /// Its prompts, in the order in which the agent got them.
     prompts: Vec<Upstream>,
-    /// The message that began it is among them.
-    has_first: bool,
+    /// The words that began it.
     first: String,
-    /// A message joined the turn.
-    pub(super) has_joined: bool,
-    /// A message joined the turn, and the agent never got it.
-    is_one_missing: bool,
-    /// The gateway, the agent, or connections between them broke while it was under way.
-    is_near_a_break: bool,
-    is_near_a_death_of_the_agent: bool,
+    /// How many messages joined it, and how many of these the agent never got.
+    joined: usize,
+    missing: usize,
+    near: Near,
     /// What the end says itself.
     pub(super) names_loss: bool,
     pub(super) names_unread: bool,
+}
+
+/// What broke while a turn was under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Near {
+    #[default]
+    Nothing,
+    /// The gateway, or connections between it and the agent.
+    Break,
+    DeathOfTheAgent,
 }
 
 impl Happened {
@@ -58,16 +64,16 @@ impl Happened {
             let (Some(began), Some(ended)) = (began, ended) else { return false };
             deaths.iter().any(|at| (began.0 - SLACK..=ended.0 + SLACK).contains(&at.0))
         };
-        let is_near_a_death_of_the_agent = is_near(&broken.agent);
+        let near = match () {
+            () if is_near(&broken.agent) => Near::DeathOfTheAgent,
+            () if is_near(&broken.gateway) || broken.connections && began.is_some() => Near::Break,
+            () => Near::Nothing,
+        };
         Self {
-            has_first: is_there(&&words[0]),
             first: words[0].to_owned(),
-            has_joined: words.len() > 1,
-            is_one_missing: words[1..].iter().filter(is_there).count() + 1 < words.len(),
-            is_near_a_break: is_near_a_death_of_the_agent
-                || is_near(&broken.gateway)
-                || broken.connections && began.is_some(),
-            is_near_a_death_of_the_agent,
+            joined: words.len() - 1,
+            missing: words.len() - 1 - words[1..].iter().filter(is_there).count(),
+            near,
             names_loss: names_loss(&end),
             names_unread: names_unread(&end),
             prompts,
@@ -98,21 +104,27 @@ impl Happened {
 
     /// What a real one was at is not known better than by the time of its death.
     fn is_killed(&self, prompt: &Upstream) -> bool {
-        prompt.fate == Fate::Killed && (!prompt.is_what_was_kept || self.is_near_a_death_of_the_agent)
+        prompt.fate == Fate::Killed && (!prompt.is_what_was_kept || self.near == Near::DeathOfTheAgent)
     }
 
     /// The agent was killed before it began with the message that the turn is about. A real one that was killed may have
     /// taken it and kept nothing of it.
     pub(super) fn is_first_killed(&self) -> bool {
-        match self.prompts.iter().find(|prompt| prompt.words == self.first) {
-            Some(first) => self.is_killed(first),
-            None => self.is_near_a_death_of_the_agent,
-        }
+        self.first().map_or(self.near == Near::DeathOfTheAgent, |first| self.is_killed(first))
+    }
+
+    fn first(&self) -> Option<&Upstream> {
+        self.prompts.iter().find(|prompt| prompt.words == self.first)
+    }
+
+    /// A message joined the turn.
+    pub(super) fn has_joined(&self) -> bool {
+        self.joined > 0
     }
 
     /// Nobody can know whether the agent got the message that the turn is about: it did not, or was killed with it.
     pub(super) fn is_first_in_doubt(&self) -> bool {
-        self.is_near_a_break && (!self.has_first || self.is_first_killed())
+        self.near != Near::Nothing && self.first().is_none_or(|first| self.is_killed(first))
     }
 
     /// There may be text that nobody has: the agent was killed, or has perhaps never got the prompt.
@@ -164,10 +176,10 @@ pub(super) fn check(
         report(Fault::Untrue, format!("the model says {whole:?}, and the client has {told:?}"));
     }
     match state {
-        TaskState::Completed if !happened.is_complete() && !(*names_unread && happened.is_any_complete()) => {
+        TaskState::Completed if !(happened.is_complete() || *names_unread && happened.is_any_complete()) => {
             report(Fault::Untrue, "the agent did not complete it".to_owned());
         }
-        TaskState::Completed if happened.is_one_missing && !names_unread => {
+        TaskState::Completed if happened.missing > 0 && !names_unread => {
             report(Fault::Lost, "nobody says that a message which joined was not read".to_owned());
         }
         TaskState::Completed if *names_unread && is_beginning => {}
@@ -213,9 +225,12 @@ pub(super) fn check(
 fn check_excuses(state: TaskState, happened: &Happened, report: &mut impl FnMut(Fault, String)) {
     let is_stopped = state == TaskState::Canceled;
     if happened.names_loss && !is_stopped && !happened.may_lack_text() {
-        report(Fault::Untrue, format!("the end says that text may be missing, and nobody was killed: {happened:?}"));
+        report(
+            Fault::Untrue,
+            format!("the end says that text may be missing, and nobody was killed: {happened:?}"),
+        );
     }
-    if happened.names_unread && !happened.has_joined {
+    if happened.names_unread && !happened.has_joined() {
         report(Fault::Untrue, "the end says that a message was not read, and none joined".to_owned());
     }
 }
