@@ -177,6 +177,7 @@ impl Driver {
                 self.missed.asked();
             }
         }
+        self.joins.look_at(&self.family.root.translator);
         if self.family.root.translator.must_ask() {
             self.want(Depth::Everything);
         } else if self.family.root.translator.must_reread() {
@@ -288,6 +289,7 @@ impl Driver {
             };
             match reading {
                 Reading::Done(found) => {
+                    self.joins.look_at(&self.family.root.translator);
                     self.strange.over();
                     for found in &found {
                         self.note_found(found);
