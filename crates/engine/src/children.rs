@@ -210,15 +210,15 @@ pub(crate) async fn missed_asks(store: &dyn Store, root: &[Interrupt], child: &T
         if root.iter().any(|known| known.ask.request_id == open.request_id) {
             continue;
         }
-        let known = match store.interrupt(&open.request_id).await {
+        let stored = match store.interrupt(&open.request_id).await {
             // What became of it cannot be told. One ask must not keep the gateway from starting.
             Err(error) if error.kind() == ErrorKind::Internal => {
                 tracing::error!(task = %child.id, request = %open.request_id, error = ?error, "an ask is damaged");
                 None
             }
-            known => known?,
+            stored => stored?,
         };
-        if let Some(Interrupt { ask, closed: Some(closed), .. }) = known {
+        if let Some(Interrupt { ask, closed: Some(closed), .. }) = stored {
             missed.push(AskNews::Closed(ask, closed.resolution));
         }
     }

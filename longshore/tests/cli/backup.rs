@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
 
 use std::path::Path;
-use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -105,7 +104,7 @@ fn a_backup_that_is_ended_on_the_way_leaves_nothing() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let running = here.begin(&["backup", "--data-dir", "data", "copy"]);
         while names(&here.workspace()).len() < 2 {
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::yield_now();
         }
         let run = running.end(signal);
         assert_eq!(names(&here.workspace()), ["data"], "{signal:?}: {}", run.stderr);
