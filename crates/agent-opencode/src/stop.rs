@@ -6,71 +6,145 @@ use std::collections::BTreeMap;
 use longshore_engine::port::TurnRecord;
 use longshore_model::Result;
 
-use crate::api::{Part, StoredMessage};
+use crate::api::StoredMessage;
 use crate::clear;
 use crate::client::{CallError, Client};
 
 /// Stops what still runs of these turns. True: nothing of them does. A session that works on something else by now is left
-/// alone: that is somebody else's.
+/// alone: that is somebody else's. In a session that is idle nothing is done: what its turn asked may be left in the lists.
 pub(crate) async fn turns(client: &Client, over: &[TurnRecord]) -> Result<bool> {
     let mut by_directory: BTreeMap<&str, Vec<&TurnRecord>> = BTreeMap::new();
     for turn in over {
         by_directory.entry(&turn.session.directory).or_default().push(turn);
     }
-    let (mut is_quiet, mut trouble) = (true, None);
+    let mut look = Look { client, is_quiet: true, trouble: None };
     for (directory, turns) in by_directory {
-        match in_directory(client, directory, &turns).await {
-            Ok(quiet) => is_quiet &= quiet,
-            // The others are looked at all the same.
-            Err(cause @ (CallError::Unreachable(_) | CallError::Unauthorized)) => trouble = Some(cause),
-            Err(cause) if cause.is_transient() => {
-                tracing::debug!(%cause, directory, "a turn that is over may still run");
-                is_quiet = false;
-            }
-            Err(cause) => {
-                tracing::warn!(%cause, "OpenCode does not say whether turns that are over still run");
-            }
-        }
+        look.in_directory(directory, &turns).await;
     }
-    match trouble {
+    match look.trouble {
         Some(cause) => Err(cause.into_error("stop a turn that is over")),
-        None => Ok(is_quiet),
+        None => Ok(look.is_quiet),
     }
 }
 
-async fn in_directory(client: &Client, directory: &str, turns: &[&TurnRecord]) -> Result<bool, CallError> {
-    // One answer is enough for all turns that have ended there, which is nearly always every one.
-    let busy = client.statuses(directory).await?;
-    let mut is_quiet = true;
-    for turn in turns.iter().filter(|turn| busy.contains_key(turn.session.id.as_str())) {
-        if is_at_work_on(client, turn).await? {
-            let session = turn.session.id.as_str();
-            tracing::info!(%session, "stopping a turn that is over here");
-            client.abort(directory, session).await?;
-            clear::asks(client, &turn.session, Vec::new()).await;
-            is_quiet = false;
+/// A look at all turns. What goes wrong with one keeps nobody from looking at the others.
+struct Look<'a> {
+    client: &'a Client,
+    is_quiet: bool,
+    trouble: Option<CallError>,
+}
+
+impl Look<'_> {
+    async fn in_directory(&mut self, directory: &str, turns: &[&TurnRecord]) {
+        // One answer is enough for all turns that have ended there, which is nearly always every one.
+        let busy = match self.client.statuses(directory).await {
+            Ok(busy) => busy,
+            Err(cause) => return self.failed(cause, directory),
+        };
+        for turn in turns.iter().filter(|turn| busy.contains_key(turn.session.id.as_str())) {
+            match stop(self.client, turn).await {
+                Ok(quiet) => self.is_quiet &= quiet,
+                Err(cause) => self.failed(cause, directory),
+            }
         }
     }
-    Ok(is_quiet)
+
+    fn failed(&mut self, cause: CallError, directory: &str) {
+        match cause {
+            CallError::Unreachable(_) | CallError::Unauthorized => self.trouble = Some(cause),
+            cause if cause.is_transient() => {
+                tracing::debug!(%cause, directory, "a turn that is over may still run");
+                self.is_quiet = false;
+            }
+            cause => {
+                tracing::warn!(%cause, "OpenCode does not say whether a turn that is over still runs");
+            }
+        }
+    }
 }
 
-/// Whether the last that anybody said in the session is a message of this turn.
-async fn is_at_work_on(client: &Client, turn: &TurnRecord) -> Result<bool, CallError> {
+/// Stops a turn whose session is busy, if it is with this turn. Says whether there is nothing left to do.
+async fn stop(client: &Client, turn: &TurnRecord) -> Result<bool, CallError> {
+    let (directory, session) = (turn.session.directory.as_str(), turn.session.id.as_str());
     let prompts: Vec<String> =
         [&turn.prompt].into_iter().chain(&turn.joined).map(|prompt| prompt.as_str().to_owned()).collect();
-    let session = &turn.session;
-    let messages = match client.messages_since(&session.directory, session.id.as_str(), &prompts).await {
-        Err(CallError::NotFound) => return Ok(false),
+    let messages = match client.messages_since(directory, session, &prompts).await {
+        Err(CallError::NotFound) => return Ok(true),
         messages => messages?,
     };
-    let is_theirs = |message: &StoredMessage| {
-        message.info.role == "user" && !prompts.contains(&message.info.id) && !is_of_opencode(message)
-    };
-    Ok(!messages.is_empty() && !messages.iter().any(is_theirs))
+    match work(&messages, &prompts) {
+        Work::Theirs => return Ok(true),
+        Work::Unclear => return Ok(false),
+        Work::Ours => {}
+    }
+    tracing::info!(%session, "stopping a turn that is over here");
+    client.abort(directory, session).await?;
+    clear::asks(client, &turn.session, Vec::new()).await;
+    Ok(false)
 }
 
-/// OpenCode says this to itself, when it compacts the conversation.
-fn is_of_opencode(message: &StoredMessage) -> bool {
-    let is_own = |part: &Part| part.synthetic || part.kind == "compaction";
-    !message.parts.is_empty() && message.parts.iter().all(is_own)
+/// What a busy session is at work on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Work {
+    Ours,
+    /// OpenCode does not have the turn, or somebody said something after it.
+    Theirs,
+    /// Nothing of the turn runs, and nobody said anything else: it is between two steps, or somebody is about to.
+    Unclear,
+}
+
+/// `messages` begin with the first prompt that OpenCode has.
+fn work(messages: &[StoredMessage], prompts: &[String]) -> Work {
+    let mut ours: Vec<&StoredMessage> = Vec::new();
+    for message in messages.iter().filter(|message| message.info.role == "user") {
+        let is_ours = prompts.contains(&message.info.id)
+            || is_compaction(message)
+            || goes_on_after_compaction(message, &ours, messages);
+        if !is_ours {
+            return Work::Theirs;
+        }
+        ours.push(message);
+    }
+    if ours.is_empty() {
+        return Work::Theirs;
+    }
+    let newest = messages.iter().rfind(|message| message.info.role == "assistant");
+    let answers_us =
+        |step: &StoredMessage| ours.iter().any(|message| step.info.parent.as_ref() == Some(&message.info.id));
+    match newest {
+        Some(step) if step.info.time.completed.is_none() && answers_us(step) => Work::Ours,
+        _ => Work::Unclear,
+    }
+}
+
+/// OpenCode itself found it necessary. One that somebody asked for is theirs.
+fn is_compaction(message: &StoredMessage) -> bool {
+    message.parts.iter().any(|part| part.kind == "compaction" && part.auto)
+}
+
+/// After its summary OpenCode goes on with one user message: words of its own, or the prompt once more. What somebody runs
+/// in a shell has words of OpenCode too, so the place matters.
+fn goes_on_after_compaction(
+    message: &StoredMessage,
+    before: &[&StoredMessage],
+    all: &[StoredMessage],
+) -> bool {
+    let Some(compaction) = before.last().filter(|last| is_compaction(last)) else { return false };
+    let is_summed_up = all.iter().any(|step| {
+        let info = &step.info;
+        let completed = info.time.completed.filter(|_| info.error.is_none());
+        info.parent.as_ref() == Some(&compaction.info.id)
+            && completed.is_some_and(|completed| message.info.time.created >= completed)
+    });
+    let is_synthetic = !message.parts.is_empty() && message.parts.iter().all(|part| part.synthetic);
+    let is_said_again = || {
+        let words = words(message);
+        !words.is_empty() && before.iter().any(|said| self::words(said) == words)
+    };
+    is_summed_up && (is_synthetic || is_said_again())
+}
+
+fn words(message: &StoredMessage) -> Vec<&str> {
+    let written = message.parts.iter().filter(|part| part.kind == "text" && !part.synthetic);
+    written.filter_map(|part| part.text.as_deref()).collect()
 }

@@ -3,9 +3,12 @@
 use longshore_engine::port::TurnRecord;
 use longshore_model::{ErrorKind, Retry};
 use longshore_testkit::fake_opencode::{Fault, Gate, Tool, Turn as Script};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
+
+/// After everything that the fake wrote by itself.
+const LATER: u64 = 4_000_000_000_000;
 
 /// A turn that waits for an answer, and that nobody follows any more.
 async fn left(bench: &Bench) -> TurnRecord {
@@ -40,12 +43,14 @@ async fn it_is_stopped_and_its_ask_is_gone() {
 #[tokio::test]
 async fn a_message_that_joined_it_belongs_to_it() {
     let bench = Bench::new();
-    let (gate, session) = (Gate::new(), bench.session().await);
-    bench.fake.queue(Script::new().text("one", 1));
+    let (first, gate, session) = (Gate::new(), Gate::new(), bench.session().await);
+    bench.fake.queue(Script::new().text("one", 1).hold(&first));
     bench.fake.queue(Script::new().text("two", 1).hold(&gate));
     let (prompt, turn) = bench.start(&session, "go").await.unwrap();
+    first.reached().await;
     let (joined, sent) = joining::join(&bench, &turn, "more").await;
     sent.unwrap().unwrap();
+    first.open();
     gate.reached().await;
     let alone = TurnRecord { session, prompt, joined: Vec::new() };
     let whole = TurnRecord { joined: vec![joined], ..alone.clone() };
@@ -56,29 +61,114 @@ async fn a_message_that_joined_it_belongs_to_it() {
     bench.stop().await;
 }
 
+/// A message, as OpenCode stores it on its own account or for somebody who is not us.
+async fn store(bench: &Bench, turn: &TurnRecord, mut info: Value, mut part: Value) {
+    let (session, message) = (turn.session.id.as_str(), info["id"].clone());
+    info["sessionID"] = session.into();
+    part["id"] = format!("prt_{}", message.as_str().unwrap()).into();
+    part["messageID"] = message;
+    bench.fake.emit("message.updated", json!({"sessionID": session, "info": info})).await;
+    bench.fake.emit("message.part.updated", json!({"sessionID": session, "part": part})).await;
+}
+
+async fn say(bench: &Bench, turn: &TurnRecord, message: &str, part: Value) {
+    store(bench, turn, json!({"id": message, "role": "user", "time": {"created": LATER}}), part).await;
+}
+
+/// The answer to a message, with what is known of its end.
+async fn answer(bench: &Bench, turn: &TurnRecord, (message, parent): (&str, &str), end: Value) {
+    let mut info = json!({"id": message, "role": "assistant", "parentID": parent, "mode": "compaction"});
+    info["time"] = json!({"created": LATER});
+    if end["error"].is_object() {
+        info["error"] = end["error"].clone();
+    }
+    if end["completed"].is_number() {
+        info["time"]["completed"] = end["completed"].clone();
+    }
+    store(bench, turn, info, json!({"type": "text", "text": "..."})).await;
+}
+
+/// The step of the turn itself is over, as it is before anything else runs in its session.
+async fn end_its_step(bench: &Bench, turn: &TurnRecord) {
+    let prompt = turn.prompt.as_str();
+    let messages = bench.fake.messages(turn.session.id.as_str());
+    let steps = messages.iter().filter(|message| message["info"]["parentID"] == prompt);
+    for step in steps {
+        let mut info = step["info"].clone();
+        info["time"]["completed"] = LATER.into();
+        bench
+            .fake
+            .emit("message.updated", json!({"sessionID": turn.session.id.as_str(), "info": info}))
+            .await;
+    }
+}
+
 #[tokio::test]
 async fn what_somebody_else_does_there_is_left_alone() {
+    let shell =
+        json!({"type": "text", "text": "The following tool was executed by the user", "synthetic": true});
+    let theirs =
+        [json!({"type": "text", "text": "and this"}), json!({"type": "compaction", "auto": false}), shell];
+    for part in theirs {
+        let bench = Bench::new();
+        let turn = left(&bench).await;
+        say(&bench, &turn, "msg_theirs", part.clone()).await;
+        answer(&bench, &turn, ("msg_zz", "msg_theirs"), json!({})).await;
+        assert!(bench.agent.stop_turns(&[turn]).await.unwrap(), "{part}");
+        assert_eq!(aborts(&bench), 0, "{part}");
+        bench.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_opencode_says_to_itself_belongs_to_the_turn() {
+    let words = [
+        json!({"type": "text", "text": "Continue", "synthetic": true}),
+        // Or the prompt once more.
+        json!({"type": "text", "text": "go"}),
+    ];
+    for words in words {
+        let bench = Bench::new();
+        let turn = left(&bench).await;
+        let over = [turn.clone()];
+        end_its_step(&bench, &turn).await;
+        say(&bench, &turn, "msg_x1", json!({"type": "compaction", "auto": true})).await;
+        assert!(!bench.agent.stop_turns(&over).await.unwrap(), "between two steps, to be asked again");
+        assert_eq!(aborts(&bench), 0, "nothing of it is known to run");
+        answer(&bench, &turn, ("msg_x2", "msg_x1"), json!({"completed": LATER})).await;
+        say(&bench, &turn, "msg_x3", words.clone()).await;
+        answer(&bench, &turn, ("msg_x4", "msg_x3"), json!({})).await;
+        assert!(!bench.agent.stop_turns(&over).await.unwrap(), "{words}");
+        assert_eq!(aborts(&bench), 1, "{words}");
+        bench.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_follows_a_compaction_that_came_to_nothing_is_somebody_elses() {
     let bench = Bench::new();
     let turn = left(&bench).await;
-    let id = turn.session.id.as_str();
-    let over = [turn.clone()];
-    let say = async |message: &str, part: serde_json::Value| {
-        let info = json!({"id": message, "role": "user", "sessionID": id, "time": {"created": 4_000_000_000_000_u64}});
-        bench.fake.emit("message.updated", json!({"sessionID": id, "info": info})).await;
-        let mut part = part;
-        (part["id"], part["messageID"]) = (format!("prt_{message}").into(), message.into());
-        bench.fake.emit("message.part.updated", json!({"sessionID": id, "part": part})).await;
-    };
-    say("msg_theirs", json!({"type": "text", "text": "and this"})).await;
-    assert!(bench.agent.stop_turns(&over).await.unwrap());
+    end_its_step(&bench, &turn).await;
+    say(&bench, &turn, "msg_x1", json!({"type": "compaction", "auto": true})).await;
+    let stopped = json!({"completed": LATER, "error": {"name": "MessageAbortedError"}});
+    answer(&bench, &turn, ("msg_x2", "msg_x1"), stopped).await;
+    say(&bench, &turn, "msg_x3", json!({"type": "text", "text": "A shell", "synthetic": true})).await;
+    answer(&bench, &turn, ("msg_x4", "msg_x3"), json!({})).await;
+    assert!(bench.agent.stop_turns(&[turn]).await.unwrap());
     assert_eq!(aborts(&bench), 0);
-    bench.fake.emit("message.removed", json!({"sessionID": id, "messageID": "msg_theirs"})).await;
-    // What OpenCode says to itself is nobody else's.
-    say("msg_compaction", json!({"type": "compaction", "auto": true})).await;
-    say("msg_go_on", json!({"type": "text", "text": "Continue", "synthetic": true})).await;
-    assert!(!bench.agent.stop_turns(&over).await.unwrap());
-    assert_eq!(aborts(&bench), 1);
     bench.stop().await;
+}
+
+#[tokio::test]
+async fn trouble_with_one_turn_keeps_nobody_from_the_others() {
+    for fault in [Fault::Status(400), Fault::Status(503)] {
+        let bench = Bench::new();
+        let over = [left(&bench).await, left(&bench).await];
+        bench.fake.fault_once("GET", "/message", fault);
+        assert!(!bench.agent.stop_turns(&over).await.unwrap());
+        assert_eq!(aborts(&bench), 1, "the other");
+        bench.stop().await;
+    }
 }
 
 #[tokio::test]
