@@ -89,7 +89,7 @@ impl Targets {
         survived: 40,
         cuts: 5_000,
         client_streams_cut: 1_000,
-        agent_streams_cut: 1_000,
+        agent_streams_cut: 150,
         completed_of_100: 40,
         asking_of_100: 20,
         canceling_of_100: 10,

@@ -128,6 +128,8 @@ pub struct Broken {
     pub agent: Vec<Timestamp>,
     /// Connections between the two were cut all the time.
     pub connections: bool,
+    /// The agent is a real one: of what it took and did not keep before it was killed nobody knows.
+    pub is_real: bool,
 }
 
 /// What came out.

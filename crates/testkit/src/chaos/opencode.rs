@@ -145,7 +145,9 @@ impl Api<'_> {
 
 /// The prompts of a session, and what came of them.
 pub(super) fn of_session(messages: &[Value]) -> Vec<Upstream> {
-    let users = messages.iter().filter(|message| message["info"]["role"] == "user");
+    // One that was killed may have stored a message, and not yet its words.
+    let has_parts = |message: &&Value| message["parts"].as_array().is_some_and(|parts| !parts.is_empty());
+    let users = messages.iter().filter(|message| message["info"]["role"] == "user").filter(has_parts);
     users
         .map(|user| {
             let replies = messages.iter().filter(|reply| reply["info"]["parentID"] == user["info"]["id"]);

@@ -21,6 +21,9 @@ use super::world::{AgentSide, GatewaySide, Kind, Started, World, is_killed};
 const ARMED: Duration = Duration::from_millis(900);
 /// The same for one that has to start an OpenCode first.
 const ARMED_AND_MANAGED: Duration = Duration::from_secs(25);
+/// How many times as long gateways live in a storm that goes on because too little has happened: on such a machine a short
+/// life is over before anything can break.
+const SLOW: u32 = 5;
 /// Nothing outside tells when a process ends, so it is looked for this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// A gateway that lives so long after its agent is back has found it, and has compared its turns with it.
@@ -115,7 +118,7 @@ pub(super) async fn storm(plan: &Plan, world: &mut World, tally: &Tally) -> Resu
         let end = usize::try_from(death.life).ok().and_then(|life| ends.get(life));
         stormed.survived += u64::from(end.is_none_or(|end| *end >= death.back + found));
     }
-    stormed.broken.connections = plan.breaks;
+    (stormed.broken.connections, stormed.broken.is_real) = (plan.breaks, plan.world.is_real());
     Ok(stormed)
 }
 
@@ -146,10 +149,11 @@ impl Killer<'_> {
             if is_enough || now >= storm_end && (now >= last || !is_missing) {
                 break;
             }
-            let life = Duration::from_millis(rng.random_range(plan.life.clone()));
+            let slow = if now < storm_end { 1 } else { SLOW };
+            let life = Duration::from_millis(rng.random_range(plan.life.clone())) * slow;
             let until = match armed {
                 Some(point) if fail_point::MANAGED_POINTS.contains(&point) => now + ARMED_AND_MANAGED,
-                Some(_) => now + life.max(ARMED),
+                Some(_) => now + life.max(ARMED * slow),
                 None if plan.deaths_at_points.is_some() => now,
                 None => (now + life).min(storm_end.max(last)),
             };

@@ -20,7 +20,7 @@ const REASONS: [Reason; 5] = [
     Reason {
         words: "OpenCode has the prompt but never began to answer it",
         name: "OpenCode was killed before it began to answer",
-        holds: Happened::is_one_killed,
+        holds: Happened::is_first_killed,
     },
     Reason {
         words: "OpenCode took the prompt and shows no sign of it",

@@ -431,6 +431,10 @@ fn a_task_may_fail_for_what_happened_and_for_nothing_else() {
     assert_eq!(faults(&killed, &[runs]), [Fault::Untrue], "nobody killed it");
     let waiting = failed("OpenCode took the prompt and shows no sign of it.");
     assert_eq!(faults(&waiting, &[]), [Fault::Untrue], "it never arrived, and nothing died");
+    let died = Broken { agent: vec![Timestamp(BEGAN + 1_000)], ..Broken::default() };
+    let waiting = [waiting];
+    assert_eq!(faults_in(&waiting, &[], &died), [Fault::Untrue], "the fake knows what it got");
+    assert_eq!(faults_in(&waiting, &[], &Broken { is_real: true, ..died }), [], "the real one forgot it");
     assert_eq!(check(&[killed], &[upstream("", false)], &Broken::default()).reasons.len(), 1);
 }
 

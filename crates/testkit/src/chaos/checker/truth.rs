@@ -22,6 +22,8 @@ pub(super) struct Happened {
     joined: usize,
     missing: usize,
     near: Near,
+    /// The agent is a real one, which may have taken what it does not show.
+    is_real: bool,
     /// What the end says itself.
     pub(super) names_loss: bool,
     pub(super) names_unread: bool,
@@ -74,6 +76,7 @@ impl Happened {
             joined: words.len() - 1,
             missing: words.len() - 1 - words[1..].iter().filter(is_there).count(),
             near,
+            is_real: broken.is_real,
             names_loss: names_loss(&end),
             names_unread: names_unread(&end),
             prompts,
@@ -110,7 +113,8 @@ impl Happened {
     /// The agent was killed before it began with the message that the turn is about. A real one that was killed may have
     /// taken it and kept nothing of it.
     pub(super) fn is_first_killed(&self) -> bool {
-        self.first().map_or(self.near == Near::DeathOfTheAgent, |first| self.is_killed(first))
+        let is_unseen = self.is_real && self.near == Near::DeathOfTheAgent;
+        self.first().map_or(is_unseen, |first| self.is_killed(first))
     }
 
     fn first(&self) -> Option<&Upstream> {
