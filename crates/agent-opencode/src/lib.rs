@@ -265,7 +265,7 @@ impl Agent for OpenCode {
         })
     }
 
-    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<bool>> {
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
         Box::pin(stop::turns(&self.client, over))
     }
 

@@ -1,36 +1,37 @@
 //! Turns that are over here and may go on in OpenCode: the call that was to abort them got lost, or the gateway died before
 //! it made the call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use longshore_engine::port::TurnRecord;
-use longshore_model::Result;
+use longshore_model::{Result, SessionId};
 
 use crate::api::StoredMessage;
 use crate::clear;
 use crate::client::{CallError, Client};
 
-/// Stops what still runs of these turns. True: nothing of them does. A session that works on something else by now is left
-/// alone: that is somebody else's. In a session that is idle nothing is done: what its turn asked may be left in the lists.
-pub(crate) async fn turns(client: &Client, over: &[TurnRecord]) -> Result<bool> {
+/// Stops what still runs of these turns, the newest of a session first. Gives the sessions in which one may run yet. A session
+/// that works on something else by now is left alone: that is somebody else's. In one that is idle nothing is done: what its
+/// turn asked may be left in the lists.
+pub(crate) async fn turns(client: &Client, over: &[TurnRecord]) -> Result<Vec<SessionId>> {
     let mut by_directory: BTreeMap<&str, Vec<&TurnRecord>> = BTreeMap::new();
     for turn in over {
         by_directory.entry(&turn.session.directory).or_default().push(turn);
     }
-    let mut look = Look { client, is_quiet: true, trouble: None };
+    let mut look = Look { client, may_run: Vec::new(), trouble: None };
     for (directory, turns) in by_directory {
         look.in_directory(directory, &turns).await;
     }
     match look.trouble {
         Some(cause) => Err(cause.into_error("stop a turn that is over")),
-        None => Ok(look.is_quiet),
+        None => Ok(look.may_run),
     }
 }
 
 /// A look at all turns. What goes wrong with one keeps nobody from looking at the others.
 struct Look<'a> {
     client: &'a Client,
-    is_quiet: bool,
+    may_run: Vec<SessionId>,
     trouble: Option<CallError>,
 }
 
@@ -39,22 +40,30 @@ impl Look<'_> {
         // One answer is enough for all turns that have ended there, which is nearly always every one.
         let busy = match self.client.statuses(directory).await {
             Ok(busy) => busy,
-            Err(cause) => return self.failed(cause, directory),
+            Err(cause) => return self.failed(cause, turns),
         };
+        let mut seen = HashSet::new();
         for turn in turns.iter().filter(|turn| busy.contains_key(turn.session.id.as_str())) {
-            match stop(self.client, turn).await {
-                Ok(quiet) => self.is_quiet &= quiet,
-                Err(cause) => self.failed(cause, directory),
+            if seen.contains(&turn.session.id) {
+                continue;
             }
+            match stop(self.client, turn).await {
+                // It was never prompted. The one before may be what kept it from that.
+                Ok(Work::Unknown) => continue,
+                Ok(Work::Theirs) => {}
+                Ok(Work::Ours | Work::Unclear) => self.may_run.push(turn.session.id.clone()),
+                Err(cause) => self.failed(cause, &[turn]),
+            }
+            seen.insert(&turn.session.id);
         }
     }
 
-    fn failed(&mut self, cause: CallError, directory: &str) {
+    fn failed(&mut self, cause: CallError, turns: &[&TurnRecord]) {
         match cause {
             CallError::Unreachable(_) | CallError::Unauthorized => self.trouble = Some(cause),
             cause if cause.is_transient() => {
-                tracing::debug!(%cause, directory, "a turn that is over may still run");
-                self.is_quiet = false;
+                tracing::debug!(%cause, "a turn that is over may still run");
+                self.may_run.extend(turns.iter().map(|turn| turn.session.id.clone()));
             }
             cause => {
                 tracing::warn!(%cause, "OpenCode does not say whether a turn that is over still runs");
@@ -63,31 +72,31 @@ impl Look<'_> {
     }
 }
 
-/// Stops a turn whose session is busy, if it is with this turn. Says whether there is nothing left to do.
-async fn stop(client: &Client, turn: &TurnRecord) -> Result<bool, CallError> {
+/// Stops a turn whose session is busy, if it is with this turn. Says what it is busy with.
+async fn stop(client: &Client, turn: &TurnRecord) -> Result<Work, CallError> {
     let (directory, session) = (turn.session.directory.as_str(), turn.session.id.as_str());
     let prompts: Vec<String> =
         [&turn.prompt].into_iter().chain(&turn.joined).map(|prompt| prompt.as_str().to_owned()).collect();
     let messages = match client.messages_since(directory, session, &prompts).await {
-        Err(CallError::NotFound) => return Ok(true),
+        Err(CallError::NotFound) => return Ok(Work::Unknown),
         messages => messages?,
     };
-    match work(&messages, &prompts) {
-        Work::Theirs => return Ok(true),
-        Work::Unclear => return Ok(false),
-        Work::Ours => {}
+    let work = work(&messages, &prompts);
+    if work == Work::Ours {
+        tracing::info!(%session, "stopping a turn that is over here");
+        client.abort(directory, session).await?;
+        clear::asks(client, &turn.session, Vec::new()).await;
     }
-    tracing::info!(%session, "stopping a turn that is over here");
-    client.abort(directory, session).await?;
-    clear::asks(client, &turn.session, Vec::new()).await;
-    Ok(false)
+    Ok(work)
 }
 
 /// What a busy session is at work on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Work {
+    /// OpenCode does not have the turn.
+    Unknown,
     Ours,
-    /// OpenCode does not have the turn, or somebody said something after it.
+    /// Somebody said something after it.
     Theirs,
     /// Nothing of the turn runs, and nobody said anything else: it is between two steps, or somebody is about to.
     Unclear,
@@ -106,7 +115,7 @@ fn work(messages: &[StoredMessage], prompts: &[String]) -> Work {
         ours.push(message);
     }
     if ours.is_empty() {
-        return Work::Theirs;
+        return Work::Unknown;
     }
     let newest = messages.iter().rfind(|message| message.info.role == "assistant");
     let answers_us =

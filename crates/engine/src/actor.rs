@@ -132,7 +132,7 @@ struct Prompted {
     record: TurnRecord,
     /// Whether the agent may be at work on it.
     running: Prompting,
-    _place: Ticket,
+    place: Ticket,
 }
 
 impl Actor {
@@ -341,7 +341,7 @@ impl Actor {
 /// Stops the agent. The task is over either way; but a turn that goes on would keep its session from the next one.
 async fn abort(around: &Surroundings, record: &TurnRecord) {
     if !try_abort(around, &record.session).await {
-        left_turns::stop(around, std::slice::from_ref(record)).await;
+        left_turns::stop(around, record.clone()).await;
     }
 }
 

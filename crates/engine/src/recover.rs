@@ -42,6 +42,7 @@ impl Engine {
             owners.push(self.take_up(stored, children, missed).await);
             fail_point::hit("recover.each");
         }
+        let left = left.hold(self.around());
         self.around().tasks.spawn("left-turns", left.stop(self.around().clone()));
         // Every place in every lane is taken now, so it does not matter which owner runs first.
         for ownership in owners {

@@ -80,6 +80,7 @@ pub struct Log {
     unopened: VecDeque<Error>,
     unaborted: VecDeque<Error>,
     stops: VecDeque<Result<bool>>,
+    unstoppable: Vec<SessionId>,
     lost: VecDeque<Error>,
     admissions: VecDeque<Error>,
     /// Sessions that somebody made at the agent itself.
@@ -214,9 +215,14 @@ impl ScriptedAgent {
         self.lock().unaborted.push_back(error);
     }
 
-    /// What is answered to whoever wants turns stopped that are over. Calls add up; otherwise nothing runs.
+    /// What is answered to whoever wants turns stopped that are over: whether none runs. Calls add up; otherwise none does.
     pub fn stop_next(&self, answer: Result<bool>) {
         self.lock().stops.push_back(answer);
+    }
+
+    /// Whatever is done, a turn in this session may still run.
+    pub fn never_stop(&self, session: &SessionId) {
+        self.lock().unstoppable.push(session.clone());
     }
 
     /// The next turn is prompted and then fails with this error. Calls add up.
@@ -355,11 +361,14 @@ impl Agent for ScriptedAgent {
         })
     }
 
-    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<bool>> {
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
         Box::pin(async move {
             self.lock().stopped.push(over.to_vec());
             self.stops.pass().await;
-            self.lock().stops.pop_front().unwrap_or(Ok(true))
+            let mut log = self.lock();
+            let is_quiet = log.stops.pop_front().unwrap_or(Ok(true))?;
+            let sessions = over.iter().map(|over| &over.session.id);
+            Ok(sessions.filter(|session| !is_quiet || log.unstoppable.contains(session)).cloned().collect())
         })
     }
 

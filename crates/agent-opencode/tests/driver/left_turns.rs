@@ -19,6 +19,11 @@ async fn left(bench: &Bench) -> TurnRecord {
     TurnRecord { session, prompt, joined: Vec::new() }
 }
 
+/// Stops them, and says whether there is nothing left to do.
+async fn are_quiet(bench: &Bench, over: &[TurnRecord]) -> bool {
+    bench.agent.stop_turns(over).await.unwrap().is_empty()
+}
+
 fn aborts(bench: &Bench) -> usize {
     bench.fake.log().iter().filter(|request| request.path.ends_with("/abort")).count()
 }
@@ -28,10 +33,10 @@ async fn it_is_stopped_and_its_ask_is_gone() {
     let bench = Bench::new();
     let turn = left(&bench).await;
     let over = [turn.clone()];
-    assert!(!bench.agent.stop_turns(&over).await.unwrap(), "it ran");
+    assert!(!are_quiet(&bench, &over).await, "it ran");
     bench.fake.quiet().await;
     assert_eq!(bench.fake.open_asks(), [] as [&str; 0]);
-    assert!(bench.agent.stop_turns(&over).await.unwrap(), "it does not any more");
+    assert!(are_quiet(&bench, &over).await, "it does not any more");
     assert_eq!(aborts(&bench), 1);
     // The session takes the next turn.
     bench.fake.queue(Script::new().text("Next.", 1));
@@ -54,9 +59,9 @@ async fn a_message_that_joined_it_belongs_to_it() {
     gate.reached().await;
     let alone = TurnRecord { session, prompt, joined: Vec::new() };
     let whole = TurnRecord { joined: vec![joined], ..alone.clone() };
-    assert!(bench.agent.stop_turns(&[alone]).await.unwrap(), "somebody else's, as far as is known");
+    assert!(are_quiet(&bench, &[alone]).await, "somebody else's, as far as is known");
     assert_eq!(aborts(&bench), 0);
-    assert!(!bench.agent.stop_turns(&[whole]).await.unwrap());
+    assert!(!are_quiet(&bench, &[whole]).await);
     bench.fake.quiet().await;
     bench.stop().await;
 }
@@ -104,6 +109,18 @@ async fn end_its_step(bench: &Bench, turn: &TurnRecord) {
 }
 
 #[tokio::test]
+async fn one_that_was_never_prompted_does_not_hide_the_one_before() {
+    let bench = Bench::new();
+    let turn = left(&bench).await;
+    let idle = TurnRecord { session: bench.session().await, ..turn.clone() };
+    let unsent = TurnRecord { prompt: bench.agent.new_prompt(), ..turn.clone() };
+    let over = [idle, unsent, turn.clone()];
+    assert_eq!(bench.agent.stop_turns(&over).await.unwrap(), [turn.session.id]);
+    assert_eq!(aborts(&bench), 1);
+    bench.stop().await;
+}
+
+#[tokio::test]
 async fn what_somebody_else_does_there_is_left_alone() {
     let shell =
         json!({"type": "text", "text": "The following tool was executed by the user", "synthetic": true});
@@ -114,7 +131,7 @@ async fn what_somebody_else_does_there_is_left_alone() {
         let turn = left(&bench).await;
         say(&bench, &turn, "msg_theirs", part.clone()).await;
         answer(&bench, &turn, ("msg_zz", "msg_theirs"), json!({})).await;
-        assert!(bench.agent.stop_turns(&[turn]).await.unwrap(), "{part}");
+        assert!(are_quiet(&bench, &[turn]).await, "{part}");
         assert_eq!(aborts(&bench), 0, "{part}");
         bench.stop().await;
     }
@@ -133,12 +150,12 @@ async fn what_opencode_says_to_itself_belongs_to_the_turn() {
         let over = [turn.clone()];
         end_its_step(&bench, &turn).await;
         say(&bench, &turn, "msg_x1", json!({"type": "compaction", "auto": true})).await;
-        assert!(!bench.agent.stop_turns(&over).await.unwrap(), "between two steps, to be asked again");
+        assert!(!are_quiet(&bench, &over).await, "between two steps, to be asked again");
         assert_eq!(aborts(&bench), 0, "nothing of it is known to run");
         answer(&bench, &turn, ("msg_x2", "msg_x1"), json!({"completed": LATER})).await;
         say(&bench, &turn, "msg_x3", words.clone()).await;
         answer(&bench, &turn, ("msg_x4", "msg_x3"), json!({})).await;
-        assert!(!bench.agent.stop_turns(&over).await.unwrap(), "{words}");
+        assert!(!are_quiet(&bench, &over).await, "{words}");
         assert_eq!(aborts(&bench), 1, "{words}");
         bench.stop().await;
     }
@@ -154,7 +171,7 @@ async fn what_follows_a_compaction_that_came_to_nothing_is_somebody_elses() {
     answer(&bench, &turn, ("msg_x2", "msg_x1"), stopped).await;
     say(&bench, &turn, "msg_x3", json!({"type": "text", "text": "A shell", "synthetic": true})).await;
     answer(&bench, &turn, ("msg_x4", "msg_x3"), json!({})).await;
-    assert!(bench.agent.stop_turns(&[turn]).await.unwrap());
+    assert!(are_quiet(&bench, &[turn]).await);
     assert_eq!(aborts(&bench), 0);
     bench.stop().await;
 }
@@ -165,7 +182,7 @@ async fn trouble_with_one_turn_keeps_nobody_from_the_others() {
         let bench = Bench::new();
         let over = [left(&bench).await, left(&bench).await];
         bench.fake.fault_once("GET", "/message", fault);
-        assert!(!bench.agent.stop_turns(&over).await.unwrap());
+        assert!(!are_quiet(&bench, &over).await);
         assert_eq!(aborts(&bench), 1, "the other");
         bench.stop().await;
     }
@@ -178,14 +195,14 @@ async fn trouble_with_one_directory_is_told_and_keeps_nobody_from_the_others() {
     let over = [turn.clone()];
     for fault in [Fault::CutBefore, Fault::Status(503), Fault::Html] {
         bench.fake.fault_once("POST", "/abort", fault);
-        assert!(!bench.agent.stop_turns(&over).await.unwrap(), "to be asked again");
+        assert!(!are_quiet(&bench, &over).await, "to be asked again");
     }
     let elsewhere = TurnRecord {
         session: Session { id: turn.session.id.clone(), directory: "/elsewhere".to_owned() },
         ..turn.clone()
     };
     let gone = TurnRecord { prompt: bench.agent.new_prompt(), ..turn.clone() };
-    assert!(!bench.agent.stop_turns(&[elsewhere, gone, turn]).await.unwrap());
+    assert!(!are_quiet(&bench, &[elsewhere, gone, turn]).await);
     bench.fake.quiet().await;
     bench.fake.kill().await;
     let error = bench.agent.stop_turns(&over).await.unwrap_err();

@@ -29,17 +29,13 @@ impl Actor {
         begun: Begun,
         prompted: &mut Option<Prompted>,
     ) -> Result<Turn, Stop> {
-        let Begun { record, mut place, resumed, .. } = begun;
+        let Begun { record, place, resumed, .. } = begun;
         self.asks.run_in(&record.session.id);
         let running = Prompting::default();
         running.mark();
-        let place = self
-            .unless_stopped(async {
-                place.ready().await;
-                place
-            })
-            .await?;
-        *prompted = Some(Prompted { record: record.clone(), running: running.clone(), _place: place });
+        // Before anything is waited for: the turn may run, so whoever ends the task has to stop it.
+        let begun = prompted.insert(Prompted { record: record.clone(), running: running.clone(), place });
+        self.unless_stopped(begun.place.ready()).await?;
         // Whether the turn takes too long or is done by now, the agent knows, and may be about to come back as well.
         let deadline = self.deadline().map(|deadline| deadline.max(Instant::now() + limit::PATIENCE));
         let mut pause = RETRY_FIRST;
@@ -97,7 +93,7 @@ impl Actor {
             let record = TurnRecord { session: session.clone(), prompt, joined: Vec::new() };
             self.asks.run_in(&session.id);
             let running = Prompting::default();
-            *prompted = Some(Prompted { record: record.clone(), running: running.clone(), _place: place });
+            *prompted = Some(Prompted { record: record.clone(), running: running.clone(), place });
             self.is_running = true;
             let started = loop {
                 // The record of the turn goes with this event: both are durable before the agent is prompted.

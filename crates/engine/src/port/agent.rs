@@ -56,9 +56,9 @@ pub trait Agent: Send + Sync + Debug {
     /// Stops whatever runs in the session. Stopping an idle session is no error.
     fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>>;
 
-    /// Stops what still runs of turns that are over here, and says whether nothing of them does: then it need not be asked
-    /// again. A session that works on something else by now is left alone.
-    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<bool>>;
+    /// Stops what still runs of turns that are over here, the newest of a session first. Gives the sessions in which one may
+    /// run yet, to be asked about again. A session that works on something else by now is left alone.
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>>;
 
     /// Whether the agent could work now. It is really asked, by something that costs it nothing.
     fn check(&self) -> BoxFuture<'_, Result<()>>;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use longshore_engine::EngineConfig;
-use longshore_model::{Error, ErrorKind, TaskState};
+use longshore_model::{Error, ErrorKind, PromptId, TaskId, TaskState};
+use tokio::time::Instant;
 
 use crate::harness::{Harness, alice, start, start_with};
 
@@ -102,4 +103,68 @@ async fn a_gateway_that_stops_does_not_wait_for_an_agent_that_is_away() {
     let began = tokio::time::Instant::now();
     h.stop().await;
     assert!(began.elapsed() < Duration::from_secs(1));
+}
+
+/// A context with a turn that was canceled, and one after it that runs. The gateway starts anew, with an agent that does not
+/// say what it does.
+async fn restarted_in_mid_turn() -> (Harness, TaskId, PromptId) {
+    let mut h = start();
+    let first = h.send("c", "m1").await.task;
+    let _turn = h.turn().await;
+    h.engine.cancel(&alice(), &first).await.unwrap();
+    let second = h.send("c", "m2").await.task;
+    let runs = h.turn().await.request.prompt;
+    let h = start_with(h.stop().await, EngineConfig::default());
+    h.agent.stops.hold();
+    (h, second, runs)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_runs_does_not_wait_for_one_that_is_over() {
+    let (mut h, second, runs) = restarted_in_mid_turn().await;
+    let began = Instant::now();
+    assert_eq!(h.engine.recover().await.unwrap(), 1);
+    let turn = h.turn().await;
+    assert_eq!((turn.request.task, turn.request.prompt), (second, runs));
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_canceled_before_it_is_found_again_is_stopped() {
+    let (h, second, runs) = restarted_in_mid_turn().await;
+    h.agent.starts.hold();
+    h.engine.recover().await.unwrap();
+    h.engine.cancel(&alice(), &second).await.unwrap();
+    let stopped = async {
+        let is_told = |session: &Harness| {
+            let log = session.agent.log();
+            !log.aborted.is_empty() || log.stopped.iter().flatten().any(|over| over.prompt == runs)
+        };
+        while !is_told(&h) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(1), stopped).await.expect("the agent is told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_does_not_come_to_rest_holds_no_other() {
+    let mut h = start();
+    for context in ["c", "d"] {
+        let sent = h.send(context, &format!("{context}1")).await.task;
+        let _turn = h.turn().await;
+        h.engine.cancel(&alice(), &sent).await.unwrap();
+    }
+    let restless = h.agent.log().prompted[0].session.id.clone();
+    let mut h = start_with(h.stop().await, EngineConfig::default());
+    h.agent.never_stop(&restless);
+    h.engine.recover().await.unwrap();
+    let began = Instant::now();
+    let (waits, goes) = (h.send("c", "c2").await.task, h.send("d", "d2").await.task);
+    assert_eq!(h.turn().await.request.task, goes);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(h.turn().await.request.task, waits);
+    assert!(began.elapsed() > EngineConfig::default().start_patience / 2, "{:?}", began.elapsed());
+    let last = h.agent.log().stopped.pop().unwrap();
+    assert!(last.iter().all(|over| over.session.id == restless), "{last:?}");
 }

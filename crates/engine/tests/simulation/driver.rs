@@ -200,10 +200,10 @@ impl Agent for SimDriver {
         })
     }
 
-    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<bool>> {
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
         Box::pin(async move {
             self.reach().await?;
-            let mut is_quiet = true;
+            let mut may_run = Vec::new();
             for over in over {
                 let session = &over.session.id;
                 let runs = {
@@ -213,11 +213,11 @@ impl Agent for SimDriver {
                 };
                 if runs {
                     self.agent.stop(session);
-                    is_quiet = false;
+                    may_run.push(session.clone());
                 }
             }
             self.reach().await?;
-            Ok(is_quiet)
+            Ok(may_run)
         })
     }
 
