@@ -65,6 +65,10 @@ struct Driver {
     strangers: Strangers,
     /// The turn ends, and what is still asked for has time until then.
     ending: Option<Instant>,
+    /// How long the agent's own reports wait for messages of sub-agents that OpenCode does not show.
+    patience: Duration,
+    /// Since when they wait: so far they were read, or came by the stream.
+    all_is_told: Instant,
     /// The turn was stopped, by a watchdog or somebody else.
     is_stopped: bool,
     written_files: bool,
@@ -197,6 +201,7 @@ impl Driver {
 
     /// Tells what is new, and reads what must be read first. Gives an outcome when OpenCode no longer has the session.
     async fn catch_up(&mut self) -> Result<Option<Outcome>, Unheard> {
+        self.all_is_told = Instant::now();
         loop {
             self.flush().await?;
             if let Some(depth) = self.must_read.take() {
@@ -291,6 +296,7 @@ impl Driver {
                 Reading::Done(found) => {
                     self.joins.look_at(&self.family.root.translator);
                     self.strange.over();
+                    self.all_is_told = Instant::now();
                     for found in &found {
                         self.note_found(found);
                     }

@@ -37,6 +37,8 @@ pub(super) struct Child {
     pub(super) kin: Option<Arc<Kin>>,
     pub(super) state: State,
     pub(super) strange: Strange,
+    /// OpenCode did not show its messages for too long, and has not since.
+    pub(super) is_hidden: bool,
 }
 
 #[derive(Debug)]
@@ -237,6 +239,7 @@ impl Family {
             kin,
             state: State::Unnamed(Held::new(is_whole)),
             strange: Strange::default(),
+            is_hidden: false,
         });
     }
 

@@ -1,4 +1,5 @@
-//! How a sub-agent's messages are read: as patiently as those of the agent itself.
+//! How a sub-agent's messages are read. While OpenCode is away, they are waited for like those of the agent itself. When it
+//! is there and does not show just these, the agent's own reports do not wait for them for ever.
 
 use longshore_model::SessionId;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -23,26 +24,31 @@ impl Driver {
     pub(super) async fn child_reading(&mut self, session: &SessionId) -> Option<ChildReading> {
         let since = self.family.root.translator.prompt_created().unwrap_or(f64::MIN);
         let until = self.readings_end();
+        let is_hidden =
+            self.family.find(session.as_str()).is_some_and(|at| self.family.children[at].is_hidden);
+        let others_wait_until = self.all_is_told + if is_hidden { LAST_WORDS } else { self.patience };
         let mut pause = FIRST_RETRY;
         loop {
             let directory = &self.session.directory;
             let reading = reconcile::read_child(&self.client, directory, session.as_str(), since);
-            let reading = match until {
-                Some(until) => timeout_at(until, reading).await.unwrap_or(Err(CallError::NoAnswer)),
-                None => reading.await,
-            };
+            // Each is tried, whatever time the ones before it took.
+            let cut = until.unwrap_or_else(|| others_wait_until.max(Instant::now() + LAST_WORDS));
+            let reading = timeout_at(cut, reading).await.unwrap_or(Err(CallError::NoAnswer));
             let at = self.family.find(session.as_str())?;
             let child = &mut self.family.children[at];
             let cause = match reading {
                 Ok(reading) => {
                     child.strange.over();
+                    child.is_hidden = false;
                     return Some(reading);
                 }
                 Err(cause) => cause,
             };
             let next = Instant::now() + pause;
+            // Without the stream nothing of the agent is missed by waiting, and all is read again once it is back.
+            child.is_hidden |= until.is_none() && next >= others_wait_until && self.lease.is_connected();
             let is_too_long = child.strange.is_too_long(&cause, self.watchdog.strange)
-                || until.is_some_and(|until| next >= until);
+                || until.map_or(child.is_hidden, |until| next >= until);
             if is_too_long || !cause.is_transient() {
                 tracing::warn!(%session, %cause, "OpenCode does not show how a sub-agent stands");
                 let live = child.live_mut()?;
@@ -56,7 +62,7 @@ impl Driver {
         }
     }
 
-    /// Until when sub-agents' messages are asked for. `None`: for as long as those of the agent itself.
+    /// Until when sub-agents' messages are asked for, in any case. `None`: the turn goes on.
     fn readings_end(&self) -> Option<Instant> {
         if let Some(ending) = self.ending {
             return Some(ending);

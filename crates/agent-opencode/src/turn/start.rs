@@ -112,6 +112,8 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         strange: Strange::default(),
         strangers,
         ending: None,
+        patience: PATIENCE.min(with.timeout),
+        all_is_told: Instant::now(),
         is_stopped: false,
         written_files: with.written_files,
         is_behind: resume.is_some(),

@@ -1,5 +1,6 @@
 //! OpenCode is away for a moment when a sub-agent's messages are asked for.
 
+use longshore_model::ToolStatus;
 use longshore_testkit::fake_opencode::{Delivery, Fault, Gate};
 
 use super::family::only;
@@ -30,7 +31,7 @@ fn check(events: &[AgentEvent]) {
 
 #[tokio::test]
 async fn in_the_middle_of_the_turn() {
-    let bench = Bench::new();
+    let bench = Bench::on(FakeOpenCode::start(), None, Duration::from_secs(30));
     let gate = Gate::new();
     let (session, _, turn, step) = on_stage(&bench, &gate).await;
     let stage = stage(&bench);
@@ -75,4 +76,31 @@ async fn for_good() {
     assert!(told.starts_with("failed: ") && told.ends_with("may be missing."), "{told}");
     assert_eq!(outcome(&events), "completed");
     bench.stop().await;
+}
+
+/// The one list never comes, while all else goes on: the agent's own words and its end are told all the same.
+#[tokio::test]
+async fn without_an_answer() {
+    for fault in [Fault::Hang, Fault::CutBefore] {
+        let bench = Bench::on(FakeOpenCode::start(), None, Duration::from_secs(1));
+        let gate = Gate::new();
+        let (session, _, mut turn, step) = on_stage(&bench, &gate).await;
+        let stage = stage(&bench);
+        unheard_end(&bench, &stage, session.id.as_str(), &step).await;
+        bench.fake.fault_always("GET", MESSAGES, fault);
+        bench.fake.end_streams();
+        // Before the turn, for the agent and for the sub-agent.
+        bench.fake.requested("GET", "/session/status", 3).await;
+        // While the turn still runs.
+        let root = session.id.as_str();
+        stage.call(root, &step, "call_1", "ses_child", "completed").await;
+        let is_over = |event: &AgentEvent| matches!(event, AgentEvent::Tool { call, .. } if call.status == ToolStatus::Completed);
+        let mut events = until(&mut turn, is_over).await;
+        gate.open();
+        events.extend(all(turn).await);
+        let told = outcome(&only(&events).reports);
+        assert!(told.starts_with("failed: ") && told.ends_with("may be missing."), "{told}");
+        assert_eq!(outcome(&events), "completed");
+        bench.stop().await;
+    }
 }
