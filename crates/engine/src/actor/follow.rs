@@ -10,7 +10,7 @@ use longshore_model::{
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::limit::{self, Limit};
+use super::limit::{self, Limit, Overtime};
 use super::{Actor, Inbox, RETRY_FIRST, RETRY_LONGEST, Stop, Surroundings, on_inbox};
 use crate::children::Root;
 use crate::files::Keeper;
@@ -103,7 +103,10 @@ impl Actor {
                 () = std::future::ready(()), if held.is_some() && may_end => {
                     self.take_reports(held.take(), &mut turn.events)
                 }
-                report = turn.events.recv(), if held.is_none() => self.take_reports(report, &mut turn.events),
+                report = turn.events.recv(), if held.is_none() => {
+                    limit.heard();
+                    self.take_reports(report, &mut turn.events)
+                }
             };
             held = taken.held.or(held);
             self.flush(None).await?;
@@ -312,7 +315,7 @@ impl Actor {
     }
 
     /// The time of the turn is over. Somebody may have been away meanwhile, the gateway, its store or the agent, and the turn
-    /// be done: only one that the agent says is at work has taken too long.
+    /// be done: only one that is at work, by the agent's word or its reports, has taken too long.
     async fn on_limit(
         &mut self,
         limit: &mut Limit,
@@ -328,14 +331,16 @@ impl Actor {
                 tokio::time::timeout(RETRY_LONGEST, agent.is_busy(&session)).await.ok()?.ok()
             })
             .await?;
+        if has_reports {
+            limit.heard();
+        }
         let allowed = self.around.config.turn_timeout.unwrap_or_default();
-        if asked == Some(true) && self.has_caught_up {
-            return Err(self.fail_with(too_long(allowed)).await);
-        }
-        if limit.waits_for_word(has_reports) {
-            return Ok(());
-        }
-        Err(self.fail_with(without_an_end(allowed)).await)
+        let failure = match limit.judge(asked, self.has_caught_up) {
+            Overtime::Wait => return Ok(()),
+            Overtime::TooLong => too_long(allowed),
+            Overtime::NoWord => without_an_end(allowed),
+        };
+        Err(self.fail_with(failure).await)
     }
 
     /// When the turn has taken too long. A restart of the gateway does not begin it anew.

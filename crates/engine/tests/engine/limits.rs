@@ -9,6 +9,7 @@ use longshore_model::{
 };
 use longshore_testkit::faulty_store::FaultyStore;
 use longshore_testkit::scripted_agent::StartedTurn;
+use tokio::time::Instant;
 
 use crate::harness::{Harness, alice, read_all, reason_of, start_later, start_with, text_of};
 
@@ -133,15 +134,48 @@ async fn reports_without_end_keep_no_turn_from_its_limit() {
     let mut h = start_with(Arc::new(longshore_store::memory()), config());
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
-    let flood = h.tasks.spawn("flood", async move {
-        while !turn.reports.is_closed() {
-            turn.say("a", "more ").await;
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    });
+    let flood = flow(&h, turn, Duration::from_millis(1));
     let task = h.reaches(&sent.task, TaskState::Failed).await;
     assert!(reason_of(&task).contains("longer than the 60 s"), "{}", reason_of(&task));
     flood.await.expect("nobody listens any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_reports_and_does_not_answer_has_taken_too_long() {
+    for pace in [Duration::from_millis(5), Duration::from_secs(3)] {
+        let mut h = start_with(Arc::new(longshore_store::memory()), config());
+        let sent = h.send("c", "m1").await;
+        let turn = h.turn().await;
+        h.agent.set_down(true);
+        let (began, flow) = (Instant::now(), flow(&h, turn, pace));
+        let reached = h.reaches(&sent.task, TaskState::Failed);
+        let task = tokio::time::timeout(AWAY, reached).await.expect("the limit holds");
+        assert!(reason_of(&task).contains("longer than the 60 s"), "{}", reason_of(&task));
+        assert!(began.elapsed() < Duration::from_secs(130), "{:?}", began.elapsed());
+        flow.await.expect("nobody listens any more");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_never_comes_to_an_end_of_what_was_missed_has_time_for_it_but_not_for_ever() {
+    let (h, task, turn) = taken_up(false).await;
+    let flow = flow(&h, turn, Duration::from_secs(3));
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(h.task(&task).await.status.state, TaskState::Working);
+    let reached = h.reaches(&task, TaskState::Failed);
+    let task = tokio::time::timeout(AWAY, reached).await.expect("the limit holds");
+    assert!(reason_of(&task).contains("longer than the 60 s"), "{}", reason_of(&task));
+    flow.await.expect("nobody listens any more");
+}
+
+/// Reports without end.
+fn flow(h: &Harness, turn: StartedTurn, pace: Duration) -> tokio::task::JoinHandle<()> {
+    h.tasks.spawn("flow", async move {
+        while !turn.reports.is_closed() {
+            turn.say("a", "more ").await;
+            tokio::time::sleep(pace).await;
+        }
+    })
 }
 
 #[tokio::test(start_paused = true)]
