@@ -1,30 +1,44 @@
-//! Where OpenCode is.
+//! Where OpenCode is, and the password that it has there.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use secrecy::SecretString;
 use url::Url;
 
 /// The address of an OpenCode server. All clones are one: a managed OpenCode whose port was taken by somebody else while
 /// it was down moves to another, and whoever talks to it goes along.
 #[derive(Clone)]
-pub struct Address(Arc<RwLock<Url>>);
+pub struct Address(Arc<RwLock<Place>>);
+
+/// One is never seen with the password of another.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) url: Url,
+    /// `None`: it never moved, and has the password that it always had.
+    pub(crate) password: Option<SecretString>,
+}
 
 impl Address {
     pub fn url(&self) -> Url {
+        self.place().url
+    }
+
+    pub(crate) fn place(&self) -> Place {
         // Nothing that holds the lock can panic half-way through a change.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn move_to(&self, url: Url) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = url;
+    pub(crate) fn move_to(&self, url: Url, password: SecretString) {
+        let place = Place { url, password: Some(password) };
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = place;
     }
 }
 
 impl From<Url> for Address {
     fn from(url: Url) -> Self {
-        Self(Arc::new(RwLock::new(url)))
+        Self(Arc::new(RwLock::new(Place { url, password: None })))
     }
 }
 

@@ -76,7 +76,7 @@ pub struct Endpoint {
     pub base_url: Address,
     /// `opencode`, unless the server was told otherwise.
     pub username: String,
-    /// `None`: the server asks for none.
+    /// `None`: the server asks for none. One that moved has another, which its address knows.
     pub password: Option<SecretString>,
 }
 

@@ -50,11 +50,13 @@ pub(super) async fn somewhere(config: &ManagedConfig) -> Result<(Record, Child)>
     }
 }
 
-/// Starts one in the place of another that has ended: with the same password, and on the same port if nobody has it now.
+/// Starts one in the place of another that has ended: on the same port with the same password, unless somebody has the port
+/// now. Whoever that is may have heard the password since, from those who looked for OpenCode there, so it is no good any more.
 pub(super) async fn again(config: &ManagedConfig, mut record: Record) -> Result<(Record, Child)> {
     if is_taken(record.port) {
         let taken = record.port;
         record.port = a_free_port()?;
+        record.password = random_password();
         tracing::warn!(taken, port = record.port, "somebody else has OpenCode's port now; it gets another");
     }
     launch(config, record).await.map_err(|failure| failure.into_error(config))

@@ -2,15 +2,17 @@
 //!
 //! When it ends, whatever it left running is ended too, and it is started again with the same port and password, so
 //! that whoever talks to it need not notice more than a broken connection. One that does not answer any more is ended for
-//! that. When somebody else has the port by then, it gets another, and its address says so to all who have it. The first restart waits 250 ms, each
-//! further one twice as long as the one before, up to 15 s; after a life of 20 s the waits begin anew. Each wait is
-//! shortened by up to a half at random, so that those that died together do not all start together.
+//! that. When somebody else has the port by then, it gets another, with another password, and its address says so to all who
+//! have it. The first restart waits 250 ms, each further one twice as long as the one before, up to 15 s; after a life of
+//! 20 s the waits begin anew. Each wait is shortened by up to a half at random, so that those that died together do not all
+//! start together.
 //! It is not started again when its record is gone: somebody stopped it.
 
 use std::time::Duration;
 
 use longshore_engine::Tasks;
 use longshore_model::Result;
+use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -132,7 +134,7 @@ impl Managed {
         }
         end::end(&self.record).await?;
         let (record, child) = launch::again(&self.config, self.record.clone()).await?;
-        self.address.move_to(record.base_url());
+        self.address.move_to(record.base_url(), SecretString::from(record.password.clone()));
         self.record = record;
         self.child = Some(child);
         Ok(true)

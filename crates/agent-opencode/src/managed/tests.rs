@@ -350,7 +350,7 @@ async fn one_whose_port_was_taken_moves_to_another() {
     let tasks = Tasks::new();
     let mut managed = bench.start("").await;
     let (opencode, endpoint) = (process(&managed), managed.endpoint());
-    let before = endpoint.base_url.url();
+    let (before, known) = (endpoint.base_url.url(), bench.record()["password"].clone());
     let program = std::mem::replace(&mut managed.config.program, bench.dir.path().join("later"));
     let mut states = managed.supervise(&tasks);
     opencode.signal(Signal::KILL);
@@ -361,6 +361,9 @@ async fn one_whose_port_was_taken_moves_to_another() {
     let after = endpoint.base_url.url();
     assert_ne!(after, before);
     assert_eq!(bench.record()["port"], after.port().unwrap());
+    assert_ne!(bench.record()["password"], known, "whoever has the old port may have heard the old password");
+    let client = crate::client::Client::new(endpoint, PATIENCE).unwrap();
+    assert!(client.is_healthy().await.is_ok_and(|is_healthy| is_healthy), "it is reached with the new one");
     tasks.stop().await;
     assert!(bench.start("").await.is_adopted(), "the next start finds it there");
 }
