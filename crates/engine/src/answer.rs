@@ -51,7 +51,10 @@ pub(crate) fn form(message: &Message) -> Option<Form> {
     let words = words?.join("\n");
     let (word, reason) = word_and_reason(words.trim());
     let reply = PermissionReply::parse(word)?;
-    (reason.is_empty() || reply == PermissionReply::Reject).then_some(Form::Words)
+    // Many a sentence for the agent begins with "Reject".
+    let is_sentence = words.trim()[word.len()..].starts_with(' ');
+    let is_rejection = reply == PermissionReply::Reject && !is_sentence;
+    (reason.is_empty() || is_rejection).then_some(Form::Words)
 }
 
 #[derive(Deserialize)]
