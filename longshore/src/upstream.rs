@@ -76,7 +76,11 @@ impl Upstream {
             stream_silence: plan.stream_silence,
             defaults: defaults(&plan.prompt),
             allow_directory_override: plan.allow_directory_override,
-            watchdog: Watchdog { silence: plan.turns.silence, max_steps: plan.turns.max_steps },
+            watchdog: Watchdog {
+                silence: plan.turns.silence,
+                max_steps: plan.turns.max_steps,
+                ..Watchdog::default()
+            },
             written_files: plan.output.written_files,
         };
         let agent = Arc::new(OpenCode::new(config, Arc::clone(clock), tasks.clone())?);
