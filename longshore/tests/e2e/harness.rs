@@ -57,7 +57,7 @@ impl Harness {
         let home = root.path().join("opencode-home");
         let environment =
             demo_home(&home, &model.base_url(), &path_with_tools()).expect("a home can be made");
-        let setup = flags.iter().fold(Setup::managed(LONGSHORE, environment), |setup, flag| setup.flag(flag));
+        let setup = flags.iter().fold(Setup::managed(LONGSHORE, environment), Setup::flag);
         let gateway = Gateway::start_in(root, setup).await;
         let opencode = gateway.opencode().await;
         (Self { client: Client::of(&gateway), gateway, opencode }, model)
