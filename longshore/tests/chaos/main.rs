@@ -37,12 +37,12 @@ const LONGEST: Duration = Duration::from_secs(75);
 
 /// What each of two storms has to bring: a storm that breaks little proves little.
 const AT_LEAST: AtLeast = AtLeast {
-    gateway_kills: 15,
-    deaths_at_points: 3,
+    gateway_kills: 12,
+    deaths_at_points: 2,
     agent_kills: 2,
-    cuts: 75,
+    cuts: 60,
     asked: 3,
-    canceling: 3,
+    canceling: 2,
     completed: 2,
 };
 

@@ -26,6 +26,11 @@ impl Mark {
         (VARIABLE.into(), self.0.clone().into())
     }
 
+    /// A word that only this world knows.
+    pub(super) fn token(&self) -> String {
+        format!("a-token-for-tests-only-{}", self.0)
+    }
+
     /// The processes that run with the mark, each with its command line. Empty where there is no `/proc`.
     pub(super) fn alive(&self) -> Vec<(u32, String)> {
         let wanted = format!("{VARIABLE}={}", self.0);

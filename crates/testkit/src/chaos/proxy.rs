@@ -95,7 +95,8 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    target: SocketAddr,
+    /// `None`: nobody is there, and whoever comes is sent away.
+    target: Option<SocketAddr>,
     plan: Plan,
     counts: Counts,
     seed: u64,
@@ -132,7 +133,7 @@ impl ChaosProxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let state = State {
-            target,
+            target: Some(target),
             plan: Plan::calm(),
             counts: Counts::default(),
             seed,
@@ -148,7 +149,7 @@ impl ChaosProxy {
                     () = spawning.stopping().cancelled() => return,
                 };
                 let Ok((client, _)) = accepted else { continue };
-                let (target, fate, open) = accepting.next();
+                let (Some(target), fate, open) = accepting.next() else { continue };
                 let shared = Arc::clone(&accepting);
                 spawning.spawn("chaos connection", async move {
                     tokio::select! {
@@ -171,7 +172,12 @@ impl ChaosProxy {
 
     /// New connections go there. Those that are open stay with what they have.
     pub fn retarget(&self, target: SocketAddr) {
-        self.shared.state().target = target;
+        self.shared.state().target = Some(target);
+    }
+
+    /// New connections end at once. For a target that is about to die: somebody else may get its port.
+    pub fn lead_nowhere(&self) {
+        self.shared.state().target = None;
     }
 
     /// What new connections meet.
@@ -219,7 +225,7 @@ impl Shared {
     }
 
     /// The next connection: where it goes, what it meets, and what ends it early.
-    fn next(&self) -> (SocketAddr, Fate, CancellationToken) {
+    fn next(&self) -> (Option<SocketAddr>, Fate, CancellationToken) {
         let mut state = self.state();
         let number = state.counts.connections;
         state.counts.connections += 1;
@@ -507,6 +513,8 @@ mod tests {
         let tasks = Tasks::new();
         let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
         let proxy = ChaosProxy::start(nobody, 1).await.unwrap();
+        assert_eq!(ask(proxy.address()).await.len(), 0);
+        proxy.lead_nowhere();
         assert_eq!(ask(proxy.address()).await.len(), 0);
         proxy.retarget(server(&tasks).await);
         let mut open = TcpStream::connect(proxy.address()).await.unwrap();

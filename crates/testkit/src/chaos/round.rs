@@ -20,7 +20,6 @@ use super::proxy::{Counts, Plan as Breaks};
 use super::record::Record;
 use super::storm::{self, Stormed};
 use super::world::{Kind, World};
-use crate::gateway::TOKEN;
 
 pub use super::storm::Deaths;
 
@@ -161,7 +160,7 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     let began = Instant::now();
     let deadline = began + plan.storm.max(plan.longest) + plan.calm;
     let tally = Arc::new(Tally::default());
-    let way = Way { base: world.client_url(), token: TOKEN.to_owned(), deadline, tally: Arc::clone(&tally) };
+    let way = Way { base: world.client_url(), token: world.token(), deadline, tally: Arc::clone(&tally) };
     if plan.breaks {
         world.set_breaks(&Breaks::storm());
     }
@@ -225,7 +224,8 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
 /// The messages of one lane.
 async fn visit(plan: &Plan, lane: usize, way: &Way, over: &CancellationToken) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
-    while !over.is_cancelled() && records.iter().all(|record| record.ended) {
+    let lacks_turns = || plan.at_least.lacks_turns(&AtLeast::of(&Deaths::default(), 0, &way.tally));
+    while (!over.is_cancelled() || lacks_turns()) && records.iter().all(|record| record.ended) {
         let first = errand(plan, lane, records.len());
         let second = errand(plan, lane, records.len() + 1);
         if second.follows.as_ref() != Some(&first.id) {
@@ -271,13 +271,19 @@ impl AtLeast {
 
     /// Some of it is missing in what came.
     pub fn is_more_than(&self, came: &Self) -> bool {
-        let Self { gateway_kills, deaths_at_points, agent_kills, cuts, asked, canceling, completed } = *self;
-        gateway_kills > came.gateway_kills
-            || deaths_at_points > came.deaths_at_points
-            || agent_kills > came.agent_kills
-            || cuts > came.cuts
-            || asked > came.asked
-            || canceling > came.canceling
-            || completed > came.completed
+        self.lacks_breaks(came) || self.lacks_turns(came)
+    }
+
+    /// Too little is broken so far.
+    pub(super) fn lacks_breaks(&self, came: &Self) -> bool {
+        self.gateway_kills > came.gateway_kills
+            || self.deaths_at_points > came.deaths_at_points
+            || self.agent_kills > came.agent_kills
+            || self.cuts > came.cuts
+    }
+
+    /// Too few turns came so far. For these the clients go on when nothing is broken any more.
+    fn lacks_turns(&self, came: &Self) -> bool {
+        self.asked > came.asked || self.canceling > came.canceling || self.completed > came.completed
     }
 }

@@ -143,7 +143,7 @@ impl Killer<'_> {
             let now = Instant::now();
             let came =
                 AtLeast::of(&self.stormed.deaths, self.shared.agent_kills.load(Ordering::Relaxed), tally);
-            let is_missing = plan.at_least.is_more_than(&came);
+            let is_missing = plan.at_least.lacks_breaks(&came);
             let deaths = &self.stormed.deaths;
             let is_enough = plan.deaths_at_points.is_some_and(|limit| deaths.at_any_point() >= limit);
             if is_enough || now >= storm_end && (now >= last || !is_missing) {

@@ -112,7 +112,8 @@ impl World {
         let root = root.map_err(told("a directory"))?;
         let mark = Mark::new();
         let (name, value) = mark.variable();
-        let gateway = Gateway::try_start_in(root, setup.env(name, value)).await?;
+        let setup = setup.env(name, value).env("A2A_BEARER_TOKEN", mark.token());
+        let gateway = Gateway::try_start_in(root, setup).await?;
         let to_gateway = ChaosProxy::start(address(&gateway)?, seed).await.map_err(told("a proxy"))?;
         Ok(Self { agent, to_gateway, gateway, mark })
     }
@@ -128,6 +129,11 @@ impl World {
     /// Where clients go: through the proxy.
     pub(super) fn client_url(&self) -> String {
         self.to_gateway.url()
+    }
+
+    /// What this gateway takes, and no other: where one has died, another may get its port.
+    pub(super) fn token(&self) -> String {
+        self.mark.token()
     }
 
     /// Where nothing is broken.
@@ -236,12 +242,17 @@ pub(super) enum Started {
 
 impl GatewaySide<'_> {
     pub(super) fn kill(&mut self) {
+        self.proxy.lead_nowhere();
         self.gateway.kill();
     }
 
     /// How it ended, if it did so by itself.
     pub(super) fn end(&mut self) -> Option<ExitStatus> {
-        if self.gateway.has_ended() { self.gateway.end() } else { None }
+        let has_ended = self.gateway.has_ended();
+        if has_ended {
+            self.proxy.lead_nowhere();
+        }
+        has_ended.then(|| self.gateway.end()).flatten()
     }
 
     /// `armed`: the fail point at which it dies. `Err`: it did not come to listen, and not because of that.
@@ -288,8 +299,14 @@ impl AgentSide<'_> {
     /// False: there was none to kill.
     pub(super) async fn kill(&mut self) -> bool {
         match &mut self.agent {
-            Agent::Fake { fake, .. } => fake.kill().await,
-            Agent::Attached { opencode, .. } => opencode.kill().await,
+            Agent::Fake { fake, proxy } => {
+                proxy.lead_nowhere();
+                fake.kill().await;
+            }
+            Agent::Attached { opencode, proxy } => {
+                proxy.lead_nowhere();
+                opencode.kill().await;
+            }
             Agent::Managed => return kill_managed(&self.data_dir),
         }
         true
