@@ -14,14 +14,14 @@ const LATER: u64 = 4_000_000_000_000;
 async fn left(bench: &Bench) -> TurnRecord {
     bench.fake.queue(Script::new().text("May I? ", 1).guarded_tool(Tool::bash("make", "done\n")));
     let session = bench.session().await;
-    let (prompt, mut turn) = bench.start(&session, "go").await.unwrap();
+    let (prompt, mut turn) = bench.start(&session, "go").await.expect("the turn starts");
     until(&mut turn, |event| matches!(event, AgentEvent::Asked(_))).await;
     TurnRecord { session, prompt, joined: Vec::new() }
 }
 
 /// Stops them, and says whether there is nothing left to do.
 async fn are_quiet(bench: &Bench, over: &[TurnRecord]) -> bool {
-    bench.agent.stop_turns(over).await.unwrap().is_empty()
+    bench.agent.stop_turns(over).await.expect("OpenCode answers").is_empty()
 }
 
 fn aborts(bench: &Bench) -> usize {
@@ -51,7 +51,7 @@ async fn a_message_that_joined_it_belongs_to_it() {
     let (first, gate, session) = (Gate::new(), Gate::new(), bench.session().await);
     bench.fake.queue(Script::new().text("one", 1).hold(&first));
     bench.fake.queue(Script::new().text("two", 1).hold(&gate));
-    let (prompt, turn) = bench.start(&session, "go").await.unwrap();
+    let (prompt, turn) = bench.start(&session, "go").await.expect("the turn starts");
     first.reached().await;
     let (joined, sent) = joining::join(&bench, &turn, "more").await;
     sent.unwrap().unwrap();
@@ -70,7 +70,7 @@ async fn a_message_that_joined_it_belongs_to_it() {
 async fn store(bench: &Bench, turn: &TurnRecord, mut info: Value, mut part: Value) {
     let (session, message) = (turn.session.id.as_str(), info["id"].clone());
     info["sessionID"] = session.into();
-    part["id"] = format!("prt_{}", message.as_str().unwrap()).into();
+    part["id"] = format!("prt_{}", message.as_str().expect("an id")).into();
     part["messageID"] = message;
     bench.fake.emit("message.updated", json!({"sessionID": session, "info": info})).await;
     bench.fake.emit("message.part.updated", json!({"sessionID": session, "part": part})).await;

@@ -140,7 +140,7 @@ async fn sub_agent_asking(h: &mut Harness) -> (TaskId, StartedTurn) {
 }
 
 async fn ask_below(turn: &StartedTurn, name: &str) {
-    turn.report(AgentEvent::Asked(permission(&SessionId::parse("ses_child").unwrap(), name))).await;
+    turn.report(AgentEvent::Asked(permission(&SessionId::parse("ses_child").expect("an id"), name))).await;
 }
 
 async fn closed_elsewhere(turn: &StartedTurn, name: &str) {
@@ -338,8 +338,8 @@ async fn to_a_task_that_never_asked_an_answer_is_a_word_like_any_other() {
         let sent = h.send("c", "m1").await;
         let mut turn = h.turn().await;
         let (caller, command) = (alice(), on(&sent.task, "word", Part::text(word)));
-        let send = async { h.engine.send(&caller, command).await.expect("it joins") };
-        let both = async { tokio::join!(send, turn.joined()) };
+        let joining = async { h.engine.send(&caller, command).await.expect("it joins") };
+        let both = async { tokio::join!(joining, turn.joined()) };
         let (_, (_, heard)) = tokio::time::timeout(Duration::from_secs(10), both).await.expect("it is heard");
         assert!(format!("{heard:?}").contains(word), "{heard:?}");
     }

@@ -111,7 +111,7 @@ async fn restarted_in_mid_turn() -> (Harness, TaskId, PromptId) {
     let mut h = start();
     let first = h.send("c", "m1").await.task;
     let _turn = h.turn().await;
-    h.engine.cancel(&alice(), &first).await.unwrap();
+    h.engine.cancel(&alice(), &first).await.expect("it is canceled");
     let second = h.send("c", "m2").await.task;
     let runs = h.turn().await.request.prompt;
     let h = start_with(h.stop().await, EngineConfig::default());
