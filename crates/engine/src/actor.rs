@@ -26,6 +26,7 @@ use self::follow::End;
 use crate::asks::{self, Asks, Given};
 use crate::children::Children;
 use crate::config::EngineConfig;
+use crate::fail_point;
 use crate::joins::{Joining, Joins};
 use crate::lanes::{LaneKey, Lanes, Ticket};
 use crate::left_turns;
@@ -203,14 +204,16 @@ impl Actor {
             }
             self.wait_for_place().await?;
             self.has_caught_up = self.begun.is_none();
-            let turn = match self.begun.take() {
-                Some(begun) => self.resume(begun, prompted).await?,
-                None => self.begin(prompted).await?,
+            let (turn, is_new) = match self.begun.take() {
+                Some(begun) => (self.resume(begun, prompted).await?, false),
+                None => (self.begin(prompted).await?, true),
             };
             tracing::debug!(task = %self.writer.task().id, "turn started");
             // Both ways to a turn leave behind which session it runs in.
             let Some(at_work) = prompted else { return Ok(()) };
-            match self.follow(turn, &mut at_work.record).await? {
+            // What was waited for before its prompt left does not count. Of an earlier run's, only the log knows when that was.
+            let deadline = if is_new { self.deadline_from(at_work.running.since()) } else { self.deadline() };
+            match self.follow(turn, deadline, &mut at_work.record).await? {
                 End::ByAgent => {
                     at_work.running = Prompting::default();
                     return Ok(());
@@ -348,7 +351,10 @@ async fn abort(around: &Surroundings, record: &TurnRecord) {
 /// Tells the agent to stop, within the time for that. Says whether it did.
 pub(crate) async fn try_abort(around: &Surroundings, session: &Session) -> bool {
     let limit = around.config.cancel_abort_timeout;
-    match tokio::time::timeout(limit, around.agent.abort(session)).await {
+    fail_point::hit("abort.before");
+    let told = tokio::time::timeout(limit, around.agent.abort(session)).await;
+    fail_point::hit("abort.after");
+    match told {
         Ok(Ok(())) => return true,
         Ok(Err(error)) => tracing::warn!(session = %session.id, error = ?error, "abort failed"),
         // Whoever allows no time does not want to hear of it.

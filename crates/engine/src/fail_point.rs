@@ -8,7 +8,7 @@
 pub const VARIABLE: &str = "LONGSHORE_FAIL_POINT";
 
 /// Every place that a gateway passes which serves an OpenCode that runs already.
-pub const POINTS: [&str; 17] = [
+pub const POINTS: [&str; 19] = [
     // The store: a group of writes.
     "commit.before",
     "commit.after",
@@ -30,6 +30,9 @@ pub const POINTS: [&str; 17] = [
     // An ask is answered.
     "reply.before",
     "reply.after",
+    // A task is over here, and the agent is to stop.
+    "abort.before",
+    "abort.after",
     // A start takes up what the last run left.
     "recover.each",
     "recover.done",

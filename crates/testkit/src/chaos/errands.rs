@@ -8,9 +8,7 @@ use super::round::Plan;
 use super::script;
 use super::speaker::{Answering, Speaker};
 
-/// Of a hundred messages, those whose task is to be canceled. Some of these are over before it comes to that.
-const CANCELED: u32 = 24;
-/// Those that are sent while the turn before them runs in the same context, and wait.
+/// Of a hundred messages, those that are sent while the turn before them runs in the same context, and wait.
 const SECOND: u32 = 14;
 /// Those that are to join that turn.
 const STEERING: u32 = 8;
@@ -64,7 +62,7 @@ fn draw(plan: &Plan, rng: &mut StdRng) -> Draw {
     let asks = rng.random_range(0..100) < plan.asking_of_100;
     let frame = CancelAt::Frame(rng.random_range(1..FRAMES));
     let at = if asks && rng.random_bool(0.5) { CancelAt::Ask } else { frame };
-    let cancel = (rng.random_range(0..100) < CANCELED).then_some(at);
+    let cancel = (rng.random_range(0..100) < plan.canceling_of_100).then_some(at);
     let place = rng.random_range(0..100);
     let follows = (place < SECOND + STEERING).then_some(place >= SECOND);
     Draw { asks, cancel, follows }

@@ -46,6 +46,8 @@ pub struct Plan {
     pub lanes: usize,
     /// Of a hundred messages, those that make the agent ask.
     pub asking_of_100: u32,
+    /// Those whose task is to be canceled. Some of these are over before it comes to that.
+    pub canceling_of_100: u32,
     /// Connections are cut, stalled and slowed.
     pub breaks: bool,
     /// How long a gateway lives, in milliseconds.
@@ -85,6 +87,7 @@ impl Plan {
             lanes: 8,
             // More than a fifth, since many a turn dies before it asks.
             asking_of_100: 40,
+            canceling_of_100: 24,
             breaks: true,
             life: 250..900,
             points: fail_point::POINTS.to_vec(),
@@ -120,6 +123,7 @@ impl Plan {
         Self {
             lanes: 3,
             asking_of_100: 60,
+            canceling_of_100: if point.starts_with("abort.") { 70 } else { 24 },
             breaks: false,
             life: 4_000..4_001,
             points: vec![point],
