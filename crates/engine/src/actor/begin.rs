@@ -81,7 +81,7 @@ impl Actor {
             None => self.open_session(directory.clone(), None, &mut patience).await?,
         };
         self.writer.begin_turn();
-        let (mut may_replace, mut deadline) = (true, None);
+        let mut may_replace = true;
         loop {
             let session = bound.session.clone();
             let place = self.wait_for_session(&session).await?;
@@ -101,11 +101,10 @@ impl Actor {
                 self.writer.push(working);
                 self.flush(Some(record.clone())).await?;
                 fail_point::hit("turn.recorded");
-                deadline = deadline.or_else(|| self.deadline());
-                let may_wait = patience.is_left(deadline);
+                let (may_wait, tried) = (patience.is_left(), Instant::now());
                 let started = self.try_to_start(&record, input.clone(), &running, may_wait).await?;
                 let Err(error) = &started else { break started };
-                if running.has_begun() || !self.waits_for(error, &mut patience, deadline).await? {
+                if running.has_begun() || !self.waits_for(error, tried, &mut patience).await? {
                     break started;
                 }
             };
@@ -154,6 +153,7 @@ impl Actor {
     ) -> Result<Bound, Stop> {
         let options = self.writer.task().terms.prompt.clone();
         let session = loop {
+            let tried = Instant::now();
             let (agent, directory, options) =
                 (Arc::clone(&self.around.agent), directory.clone(), options.clone());
             let opened = self
@@ -171,7 +171,7 @@ impl Actor {
                 .await?;
             match opened {
                 Ok(session) => break session,
-                Err(error) if self.waits_for(&error, patience, None).await? => {}
+                Err(error) if self.waits_for(&error, tried, patience).await? => {}
                 Err(error) => return Err(self.fail(&error).await),
             }
         };
@@ -190,30 +190,33 @@ impl Actor {
         .await
     }
 
-    /// Whether a start that failed like this is made once more, after the wait for the agent that this takes. Surely nothing
-    /// was prompted, and the log says so meanwhile.
+    /// Whether a start that was tried then and failed like this is made once more, after the wait for the agent that this takes.
+    /// Surely nothing was prompted, and the log says so meanwhile.
     async fn waits_for(
         &mut self,
         error: &Error,
+        tried: Instant,
         patience: &mut Patience,
-        deadline: Option<Instant>,
     ) -> Result<bool, Stop> {
         if !is_away(error) {
             return Ok(false);
         }
         let task = self.writer.task().id.clone();
-        let Some(mut pause) = patience.next_pause(&task, deadline) else { return Ok(false) };
+        patience.failed(tried);
+        let Some(mut pause) = patience.next_pause(&task) else { return Ok(false) };
         tracing::warn!(%task, error = ?error, "the agent is away; will start the turn again");
         self.tell_unsent(
             "The agent cannot be reached now. Nothing was sent to it yet; the gateway goes on trying for a while.",
         )
         .await?;
         loop {
+            let paused = Instant::now();
             self.unless_stopped(tokio::time::sleep(pause)).await?;
             let agent = Arc::clone(&self.around.agent);
             let checked = self.unless_stopped(async move { agent.check().await }).await?;
+            patience.spend(paused);
             if checked.is_err_and(|error| is_away(&error))
-                && let Some(next) = patience.next_pause(&task, deadline)
+                && let Some(next) = patience.next_pause(&task)
             {
                 pause = next;
             } else {

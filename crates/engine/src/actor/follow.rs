@@ -53,8 +53,13 @@ struct Taken {
 
 impl Actor {
     /// Writes what the agent reports until the turn is over. `record` grows with each message that joins.
-    pub(super) async fn follow(&mut self, mut turn: Turn, record: &mut TurnRecord) -> Result<End, Stop> {
-        let mut limit = Limit::new(self.deadline());
+    pub(super) async fn follow(
+        &mut self,
+        mut turn: Turn,
+        deadline: Option<Instant>,
+        record: &mut TurnRecord,
+    ) -> Result<End, Stop> {
+        let mut limit = Limit::new(deadline);
         let asks_wait_until = Instant::now() + limit::PATIENCE;
         let session = record.session.clone();
         let mut held = None;
@@ -343,7 +348,12 @@ impl Actor {
         Err(self.fail_with(failure).await)
     }
 
-    /// When the turn has taken too long. A restart of the gateway does not begin it anew.
+    /// When a turn has taken too long whose prompt left then.
+    pub(super) fn deadline_from(&self, prompted: Option<Instant>) -> Option<Instant> {
+        Some(prompted.unwrap_or_else(Instant::now) + self.around.config.turn_timeout?)
+    }
+
+    /// When a turn has taken too long that an earlier run began. A restart of the gateway does not begin it anew.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let limit = self.around.config.turn_timeout?;
         if !self.asks.is_empty() {

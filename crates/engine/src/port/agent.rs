@@ -1,8 +1,7 @@
 //! A coding agent, seen from the engine.
 
 use std::fmt::Debug;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use std::path::PathBuf;
 
@@ -10,6 +9,7 @@ use longshore_model::{
     AgentEvent, Answer, Artifact, Ask, PromptId, PromptOptions, RequestId, Result, SessionId, TaskId,
 };
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::BoxFuture;
 use super::store::TurnRecord;
@@ -153,24 +153,33 @@ impl Debug for FileSource {
     }
 }
 
-/// Whether the agent may have the prompt. Until it does, what runs in its session is somebody else's work, and the
+/// Whether the agent may have the prompt, and since when. Until it does, what runs in its session is somebody else's work, and the
 /// engine leaves it alone.
 #[derive(Clone, Debug, Default)]
-pub struct Prompting(Arc<AtomicBool>);
+pub struct Prompting(Arc<Mutex<Option<Instant>>>);
 
 impl Prompting {
     /// Call it just before the prompt is sent.
     pub fn mark(&self) {
-        self.0.store(true, Ordering::Release);
+        *self.lock() = Some(Instant::now());
     }
 
     /// Call it when it is certain that the prompt did not leave: there was no connection.
     pub fn unmark(&self) {
-        self.0.store(false, Ordering::Release);
+        *self.lock() = None;
     }
 
     pub fn has_begun(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.since().is_some()
+    }
+
+    /// When the prompt was about to be sent.
+    pub fn since(&self) -> Option<Instant> {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

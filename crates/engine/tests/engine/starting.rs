@@ -1,12 +1,16 @@
 //! An agent that is away when a turn is to begin: it is waited for while it was not prompted, and never prompted twice.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::EngineConfig;
 use longshore_model::{Entry, Error, ErrorKind, TaskState};
+use longshore_testkit::faulty_store::FaultyStore;
 use tokio::time::Instant;
 
 use crate::harness::*;
+
+const TURN_LIMIT: Duration = Duration::from_mins(1);
 
 fn away() -> Error {
     Error::new(ErrorKind::AgentUnavailable, "OpenCode does not answer.")
@@ -192,18 +196,59 @@ async fn one_that_stays_away_fails_the_task_with_its_words() {
     assert_eq!(h.turn().await.request.input, [input("m2")]);
 }
 
+/// An engine whose turns have a minute, over a store that can be held.
+fn start_on_a_store_that_fails() -> (Harness, Arc<FaultyStore>) {
+    let store = FaultyStore::over(longshore_store::memory());
+    let config = EngineConfig { turn_timeout: Some(TURN_LIMIT), ..EngineConfig::default() };
+    (start_with(store.clone(), config), store)
+}
+
 #[tokio::test(start_paused = true)]
-async fn the_limit_of_the_turn_ends_the_waiting() {
+async fn the_limit_of_the_turn_does_not_count_while_it_is_waited_for() {
     let limit = Duration::from_secs(10);
     let config = EngineConfig { turn_timeout: Some(limit), ..EngineConfig::default() };
-    let h = start_with(std::sync::Arc::new(longshore_store::memory()), config);
-    let began = Instant::now();
-    for _ in 0..100 {
-        h.agent.refuse_next(away());
-    }
+    let mut h = start_with(Arc::new(longshore_store::memory()), config);
+    h.agent.refuse_next(away());
+    h.agent.set_down(true);
     let sent = h.send("c", "m1").await;
-    h.reaches(&sent.task, TaskState::Failed).await;
-    assert!(began.elapsed() >= limit && began.elapsed() < limit * 2, "{:?}", began.elapsed());
+    tokio::time::sleep(limit * 3).await;
+    h.agent.set_down(false);
+    let turn = tokio::time::timeout(limit, h.turn()).await.expect("it is back in time");
+    turn.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_uses_up_no_time_of_the_start() {
+    let (mut h, store) = start_on_a_store_that_fails();
+    store.appends.hold();
+    h.agent.refuse_next(away());
+    let sent = h.send("c", "m1").await;
+    // Before it says that it works, then before it says that it waits, and then before it works again.
+    for _ in 0..3 {
+        tokio::time::sleep(TURN_LIMIT * 10).await;
+        h.agent.refuse_next(away());
+        store.appends.release(1);
+    }
+    store.appends.release(100);
+    let turn = tokio::time::timeout(TURN_LIMIT, h.turn()).await.expect("the agent was away for a moment");
+    turn.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+    assert_eq!(h.agent.log().prompted.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_of_the_turn_counts_from_its_prompt() {
+    let (mut h, store) = start_on_a_store_that_fails();
+    store.appends.hold();
+    let sent = h.send("c", "m1").await;
+    tokio::time::sleep(TURN_LIMIT * 10).await;
+    store.appends.release(100);
+    let _turn = h.turn().await;
+    let began = Instant::now();
+    let task = h.reaches(&sent.task, TaskState::Failed).await;
+    assert!(reason_of(&task).contains("longer than the 60 s"), "{}", reason_of(&task));
+    assert_eq!(began.elapsed().as_secs(), TURN_LIMIT.as_secs());
 }
 
 #[tokio::test(start_paused = true)]
