@@ -155,7 +155,11 @@ fn a_text_that_was_cut_off_is_told_as_a_loss_whatever_follows_it() {
         resumed.gap();
         let step = |id: &str, parent: &str, created: u32, part: Option<&str>| {
             let text = |part: &str| json!({"id": part, "messageID": id, "type": "text", "text": "heard", "time": {"start": 1, "end": 2}});
-            json!({"info": {"id": id, "role": "assistant", "parentID": parent, "time": {"created": created}},
+            let mut time = json!({"created": created});
+            if part.is_some() {
+                time["completed"] = created.into();
+            }
+            json!({"info": {"id": id, "role": "assistant", "parentID": parent, "time": time},
                 "parts": part.into_iter().map(text).collect::<Vec<_>>()})
         };
         let prompt = |id: &str, created: u32| json!({"info": {"id": id, "role": "user", "time": {"created": created}}, "parts": []});
