@@ -1,12 +1,22 @@
 //! Gateways come and go; of the OpenCode that they manage there is one, and none when it is stopped.
 #![cfg(target_os = "linux")]
 
-use longshore_testkit::gateway::{is_alive, kill};
+use std::time::Duration;
+
+use longshore_testkit::gateway::{is_alive, kill, until};
 use longshore_testkit::process::{Holdings, with_environment};
 
 use crate::client::message;
 use crate::frames::nth_text;
 use crate::harness::Harness;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until nothing runs but this: OpenCode runs short programs of its own, such as `git`.
+async fn only(harness: &Harness, gateway: Option<u32>, expected: &[u32], when: &str) {
+    let what = format!("{when}: {expected:?} and nothing else runs");
+    until(PATIENCE, &what, || processes(harness, gateway) == expected).await;
+}
 
 /// The processes of this test, besides the gateway: whatever runs with its home. Tests beside it have their own.
 fn processes(harness: &Harness, gateway: Option<u32>) -> Vec<u32> {
@@ -27,14 +37,14 @@ async fn many_lives_of_the_gateway_leave_one_opencode_and_a_stop_leaves_none() {
         stream.until("some text", nth_text(3)).await;
         harness.gateway.kill();
         drop(stream);
-        assert_eq!(processes(&harness, None), [first], "life {life}: after a crash");
+        only(&harness, None, &[first], &format!("life {life}, after a crash")).await;
         harness.restart().await;
         let status = harness.gateway.terminate().await;
         assert!(status.success(), "the gateway ended with {status}: {}", harness.gateway.log());
-        assert_eq!(processes(&harness, None), [first], "life {life}: after an orderly end");
+        only(&harness, None, &[first], &format!("life {life}, after an orderly end")).await;
         harness.restart().await;
         let gateway = harness.gateway.pid();
-        assert_eq!(processes(&harness, Some(gateway)), [first], "life {life}: after the next start");
+        only(&harness, Some(gateway), &[first], &format!("life {life}, after the next start")).await;
         // It was taken up, not started: another gateway's child.
         assert_eq!(Holdings::of(gateway).children, [0; 0], "life {life}");
     }
@@ -44,17 +54,17 @@ async fn many_lives_of_the_gateway_leave_one_opencode_and_a_stop_leaves_none() {
     harness.until_opencode_is_back(first).await;
     let second = harness.opencode.pid();
     let gateway = harness.gateway.pid();
-    assert_eq!(processes(&harness, Some(gateway)), [second]);
+    only(&harness, Some(gateway), &[second], "after a kill").await;
     assert_eq!(Holdings::of(gateway).children, [second]);
     kill(second);
     harness.until_opencode_is_back(second).await;
     let third = harness.opencode.pid();
-    assert_eq!(processes(&harness, Some(gateway)), [third]);
+    only(&harness, Some(gateway), &[third], "after another kill").await;
     assert_eq!(Holdings::of(gateway).children, [third], "the one before was not waited for");
 
     harness.play("scn:text n=2").await.ended("COMPLETED", "");
     assert!(harness.gateway.terminate().await.success());
     let stopped = harness.gateway.stop_opencode();
     assert!(stopped.status.success(), "{stopped:?}");
-    assert_eq!(processes(&harness, None), [0; 0], "`longshore stop` left something running");
+    only(&harness, None, &[], "after `longshore stop`").await;
 }
