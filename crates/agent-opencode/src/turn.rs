@@ -71,8 +71,6 @@ struct Driver {
     all_is_told: Instant,
     /// The turn was stopped, by a watchdog or somebody else.
     is_stopped: bool,
-    /// A sub-agent was stopped. It may have been that one alone.
-    has_stopped_child: bool,
     written_files: bool,
     /// It was taken up again, and not all that was missed is told yet.
     is_behind: bool,
@@ -345,7 +343,7 @@ impl Driver {
         self.is_stopped |= matches!(outcome, Outcome::Canceled { .. });
         self.begin_to_end();
         self.finish_all().await?;
-        if self.is_stopped || self.has_stopped_child {
+        if self.is_stopped || self.family.has_stopped_child {
             self.clear_asks().await;
         }
         let root = &mut self.family.root.translator;

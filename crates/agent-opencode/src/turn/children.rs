@@ -263,7 +263,7 @@ impl Driver {
         while let Some(below) = self.family.last_of_line(Some(at)) {
             Box::pin(self.finish(below)).await?;
         }
-        self.has_stopped_child |= matches!(outcome, Outcome::Canceled { .. });
+        self.family.has_stopped_child |= matches!(outcome, Outcome::Canceled { .. });
         let Some(live) = self.family.children[at].live_mut() else { return Ok(()) };
         let translator = &mut live.member.translator;
         let is_lacking = translator.evidence() != Evidence::None && translator.may_lack_text();

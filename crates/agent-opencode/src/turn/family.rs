@@ -27,6 +27,8 @@ pub(super) struct Family {
     pub(super) children: Vec<Child>,
     /// The tool calls of sub-agents, each with the sub-agent's session, and whether it has a turn of its own for that call.
     calls: HashMap<(SessionId, String), bool>,
+    /// One of them was stopped, perhaps that one alone.
+    pub(super) has_stopped_child: bool,
 }
 
 /// A sub-agent's session.
@@ -154,7 +156,7 @@ impl Child {
 
 impl Family {
     pub(super) fn new(session: SessionId, root: Member) -> Self {
-        Self { session, root, children: Vec::new(), calls: HashMap::new() }
+        Self { session, root, children: Vec::new(), calls: HashMap::new(), has_stopped_child: false }
     }
 
     pub(super) fn find(&self, session: &str) -> Option<usize> {

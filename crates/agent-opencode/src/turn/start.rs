@@ -115,7 +115,6 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         patience: PATIENCE.min(with.timeout),
         all_is_told: Instant::now(),
         is_stopped: false,
-        has_stopped_child: false,
         written_files: with.written_files,
         is_behind: resume.is_some(),
     };
