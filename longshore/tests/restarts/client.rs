@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use longshore_testkit::chaos::Speaker;
+use longshore_testkit::chaos::client::request;
 use longshore_testkit::raw::{Frame, Frames, RawClient};
 use serde_json::Value;
 
@@ -161,16 +162,4 @@ fn name(artifact: &Value) -> String {
 fn words(artifact: &Value) -> String {
     let parts = artifact["parts"].as_array().into_iter().flatten();
     parts.filter_map(|part| part["text"].as_str()).collect()
-}
-
-/// The ask that a frame tells of.
-fn request(json: &Value) -> Option<String> {
-    match json {
-        Value::Object(fields) => {
-            let here = fields.get("interrupt").and_then(|interrupt| interrupt["request_id"].as_str());
-            here.map(str::to_owned).or_else(|| fields.values().find_map(request))
-        }
-        Value::Array(items) => items.iter().find_map(request),
-        _ => None,
-    }
 }

@@ -370,7 +370,7 @@ fn is_past(reason: &str) -> bool {
 }
 
 /// The ask that a frame tells of, where the client is shown it.
-fn request(json: &Value) -> Option<String> {
+pub fn request(json: &Value) -> Option<String> {
     match json {
         Value::Object(fields) => {
             let here = fields.get("interrupt").and_then(|interrupt| interrupt["request_id"].as_str());
