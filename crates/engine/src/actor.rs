@@ -180,14 +180,18 @@ impl Actor {
         let state = self.writer.task().status.state;
         // From here on the store answers for this task, and whoever asks its owner for something is told so. Its places
         // in the lanes are kept until the agent is quiet.
-        let Self { around, registration, inbox, place, children, asks, joins, parked, .. } = self;
+        let Self { around, registration, inbox, place, children, asks, joins, parked, has_caught_up, .. } =
+            self;
         drop((inbox, registration, asks, joins, parked));
         if let Stop::Over = stop {
             let abort = async {
                 if let Some(Prompted { record, running, .. }) = &prompted
                     && running.has_begun()
                 {
-                    abort(&around, record).await;
+                    // Of one that failed, or that was not found again yet, it is not known whether it runs: somebody else
+                    // may have the session.
+                    let is_known_to_run = state == TaskState::Canceled && has_caught_up;
+                    abort(&around, record, is_known_to_run).await;
                 }
             };
             // Neither waits for the other: both may have to wait for somebody who is away.
@@ -214,6 +218,8 @@ impl Actor {
             // What was waited for before its prompt left does not count. Of an earlier run's, only the log knows when that was.
             let deadline = if is_new { self.deadline_from(at_work.running.since()) } else { self.deadline() };
             match self.follow(turn, deadline, &mut at_work.record).await? {
+                // The driver may have given it up, and not have been able to stop it.
+                End::ByAgent if self.writer.task().status.state == TaskState::Failed => return Ok(()),
                 End::ByAgent => {
                     at_work.running = Prompting::default();
                     return Ok(());
@@ -342,8 +348,8 @@ impl Actor {
 }
 
 /// Stops the agent. The task is over either way; but a turn that goes on would keep its session from the next one.
-async fn abort(around: &Surroundings, record: &TurnRecord) {
-    if !try_abort(around, &record.session).await {
+async fn abort(around: &Surroundings, record: &TurnRecord, is_known_to_run: bool) {
+    if !(is_known_to_run && try_abort(around, &record.session).await) {
         left_turns::stop(around, record.clone()).await;
     }
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use longshore_engine::EngineConfig;
-use longshore_model::{Error, ErrorKind, PromptId, TaskId, TaskState};
+use longshore_engine::port::TurnRecord;
+use longshore_model::{AgentEvent, Error, ErrorKind, Failure, Outcome, PromptId, TaskId, TaskState};
 use tokio::time::Instant;
 
 use crate::harness::{Harness, alice, start, start_with};
@@ -167,4 +168,48 @@ async fn a_session_that_does_not_come_to_rest_holds_no_other() {
     assert!(began.elapsed() > EngineConfig::default().start_patience / 2, "{:?}", began.elapsed());
     let last = h.agent.log().stopped.pop().unwrap();
     assert!(last.iter().all(|over| over.session.id == restless), "{last:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_the_driver_gave_up_is_stopped_and_nothing_else_in_its_session_is() {
+    let mut h = start();
+    h.send("c", "m0").await;
+    h.turn().await.complete().await;
+    h.send("c", "m1").await;
+    let given_up = h.turn().await;
+    assert_eq!(h.agent.log().stopped, [] as [Vec<TurnRecord>; 0], "the one before was done");
+    let failure = Failure::new("The agent says nothing any more.");
+    given_up.report(AgentEvent::Ended(Outcome::Failed(failure))).await;
+    h.send("c", "m2").await;
+    let broken_off = h.turn().await;
+    let prompts = [given_up.request.prompt, broken_off.request.prompt];
+    drop(broken_off.reports);
+    h.send("c", "m3").await;
+    h.turn().await;
+    let log = h.agent.log();
+    let stopped: Vec<_> = log.stopped.iter().flatten().map(|over| over.prompt.clone()).collect();
+    assert_eq!(stopped, prompts);
+    assert!(log.aborted.is_empty(), "it is not known whether they run: {:?}", log.aborted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_failed_keeps_its_session_until_it_is_stopped_and_no_gateway_from_its_end() {
+    let mut h = start();
+    h.send("c", "m0").await;
+    h.agent.stops.hold();
+    let failed = h.turn().await;
+    failed.report(AgentEvent::Ended(Outcome::Failed(Failure::new("It gave up.")))).await;
+    h.send("c", "m1").await;
+    let early = tokio::time::timeout(Duration::from_secs(10), h.turn()).await;
+    assert!(early.is_err(), "the agent may still be at work there");
+    h.agent.stops.release(1);
+    let next = tokio::time::timeout(Duration::from_millis(1), h.turn()).await.expect("it is quiet");
+
+    drop(next.reports);
+    while h.agent.log().stopped.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let began = Instant::now();
+    h.stop().await;
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
 }

@@ -197,9 +197,9 @@ async fn an_ask_that_is_still_open_after_its_time_expires_once_that_is_known() {
     }
 }
 
-/// Waits until the agent was told to stop.
+/// Waits until the agent was told to stop the turn, if that is what it does.
 async fn aborted(h: &Harness) {
-    while h.agent.log().aborted.is_empty() {
+    while h.agent.log().stopped.is_empty() {
         tokio::task::yield_now().await;
     }
 }

@@ -133,7 +133,12 @@ async fn a_turn_that_takes_too_long_is_aborted_and_fails() {
     assert!(reason_of(&task).contains("longer than the 60 s"), "{}", reason_of(&task));
     h.send("c", "m2").await;
     h.turn().await;
-    assert_eq!(h.agent.log().aborted, std::slice::from_ref(&turn.request.session));
+    let stopped = h.agent.log().stopped;
+    assert_eq!(stopped.len(), 1);
+    assert_eq!(
+        (&stopped[0][0].session, &stopped[0][0].prompt),
+        (&turn.request.session, &turn.request.prompt)
+    );
 }
 
 #[tokio::test]
