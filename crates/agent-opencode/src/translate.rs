@@ -347,7 +347,14 @@ impl Translator {
     }
 
     fn failed(&mut self, fault: Fault) {
-        if self.prompts.any_unseen() && !outcome::is_abort(&fault) {
+        if outcome::is_abort(&fault) {
+            // Heard before the prompt, it is the end of the turn before.
+            if self.prompts.began().is_some() {
+                self.fault.get_or_insert(fault);
+            }
+            return;
+        }
+        if self.prompts.any_unseen() {
             self.refusal.get_or_insert_with(|| fault.clone());
         }
         self.fault.get_or_insert(fault);
