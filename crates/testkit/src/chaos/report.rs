@@ -69,6 +69,9 @@ fn sections(
     for miss in missed {
         writeln!(out, "- not broken often enough: {miss}")?;
     }
+    if !totals.findings.is_empty() || !missed.is_empty() {
+        writeln!(out)?;
+    }
 
     writeln!(out, "## What was broken\n\n| Break | Times | At least |\n| --- | ---: | ---: |")?;
     writeln!(out, "| Gateway killed (SIGKILL) | {} | {} |", totals.gateway_kills(), targets.gateway_kills)?;

@@ -168,6 +168,9 @@ impl Killer<'_> {
             let at_point = plan.deaths_at_points.is_some() || rng.random_bool(0.5);
             armed = points.next().filter(|_| at_point);
             let mut count = rng.random_range(1..if plan.deaths_at_points.is_some() { 3 } else { 6 });
+            if plan.deaths_at_points.is_none() && armed.is_some_and(is_seldom_passed) {
+                count = 1;
+            }
             if let Some(point) = self.managed_point() {
                 (armed, count) = (Some(point), 1);
             }
@@ -273,6 +276,11 @@ async fn kill_agent(plan: &Plan, mut agent: AgentSide<'_>, shared: &Shared) -> R
         shared.killed_agent(at, life);
     }
     Ok(())
+}
+
+/// Few lives of a gateway come to such a place more than once.
+fn is_seldom_passed(point: &str) -> bool {
+    point.starts_with("abort.") || point.starts_with("reply.")
 }
 
 fn now() -> Timestamp {

@@ -11,7 +11,7 @@ struct Reason {
 }
 
 /// Everything that a storm may end a turn with. Whatever else a task fails for is untrue here.
-const REASONS: [Reason; 5] = [
+const REASONS: [Reason; 6] = [
     Reason {
         words: "OpenCode stopped in the middle of the turn",
         name: "OpenCode was killed in the middle of the turn",
@@ -36,6 +36,12 @@ const REASONS: [Reason; 5] = [
         words: "answered only what joined it",
         name: "the same, and OpenCode answered only what joined the turn",
         holds: |happened| happened.has_joined() && happened.is_first_in_doubt(),
+    },
+    // The real one's own words, in its session too.
+    Reason {
+        words: "All fibers interrupted without error",
+        name: "OpenCode gave the prompt up when the connection that brought it was cut",
+        holds: Happened::is_first_given_up,
     },
 ];
 

@@ -436,6 +436,16 @@ fn a_task_may_fail_for_what_happened_and_for_nothing_else() {
     assert_eq!(faults_in(&waiting, &[], &died), [Fault::Untrue], "the fake knows what it got");
     assert_eq!(faults_in(&waiting, &[], &Broken { is_real: true, ..died }), [], "the real one forgot it");
     assert_eq!(check(&[killed], &[upstream("", false)], &Broken::default()).reasons.len(), 1);
+
+    let given_up =
+        [failed("OpenCode could not complete the turn: Error: All fibers interrupted without error")];
+    let cut = Broken { is_real: true, ..near };
+    let shown = |text: &str| [Upstream { is_what_was_kept: true, ..upstream(text, false) }];
+    assert_eq!(faults_in(&given_up, &shown(""), &cut), []);
+    let calm = Broken { is_real: true, ..Broken::default() };
+    assert_eq!(faults_in(&given_up, &shown(""), &calm), [Fault::Untrue], "nothing broke");
+    let fake = Broken { is_real: false, ..cut };
+    assert_eq!(faults_in(&given_up, &shown(""), &fake), [Fault::Untrue], "the fake gives nothing up");
 }
 
 #[test]

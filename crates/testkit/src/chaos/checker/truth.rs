@@ -131,6 +131,12 @@ impl Happened {
         self.near != Near::Nothing && self.first().is_none_or(|first| self.is_killed(first))
     }
 
+    /// Something broke around the message that the turn is about, and a real agent shows it without a word of an answer.
+    pub(super) fn is_first_given_up(&self) -> bool {
+        let is_unanswered = |first: &Upstream| !first.is_complete && first.text.is_empty();
+        self.is_real && self.near != Near::Nothing && self.first().is_none_or(is_unanswered)
+    }
+
     /// There may be text that nobody has: the agent was killed, or has perhaps never got the prompt.
     fn may_lack_text(&self) -> bool {
         self.is_one_killed() || self.is_first_in_doubt()
