@@ -10,10 +10,16 @@ use longshore_store::Backup;
 
 use crate::config::Plan;
 use crate::config::plan::StorePlan;
+use crate::signals::Signals;
 use crate::{data_dir, output};
 
-/// Copies the store and what belongs to it into a new directory. The gateway may run meanwhile.
-pub(crate) fn backup(plan: &Plan, target: &Path) -> anyhow::Result<()> {
+/// How often the removal of a draft is tried, which somebody may still be writing.
+const REMOVALS: u32 = 100;
+
+/// Copies the store and what belongs to it into a new directory. The gateway may run meanwhile. A signal ends it, and then
+/// the copying may go on for a moment, to nowhere: the runtime must not wait for it.
+pub(crate) async fn backup(plan: &Plan, target: &Path) -> anyhow::Result<()> {
+    let mut signals = Signals::catch().context("cannot catch signals")?;
     let StorePlan::Sqlite { path: store, .. } = &plan.store else {
         bail!("tasks are kept in memory only (--store memory), so there is nothing to back up");
     };
@@ -24,8 +30,17 @@ pub(crate) fn backup(plan: &Plan, target: &Path) -> anyhow::Result<()> {
         );
     }
     let draft = Draft::make(target)?;
-    let copied = longshore_store::backup(store, &draft.0.join("longshore.db"))
-        .with_context(|| format!("cannot copy the store {}", store.display()))?;
+    let (from, to) = (store.clone(), draft.0.join("longshore.db"));
+    let copying = tokio::task::spawn_blocking(move || longshore_store::backup(&from, &to));
+    let copied = tokio::select! {
+        biased;
+        _ = signals.next() => {
+            drop(draft);
+            bail!("it was told to end, and nothing is left of the backup");
+        }
+        copied = copying => copied.context("the copying broke")?,
+    };
+    let copied = copied.with_context(|| format!("cannot copy the store {}", store.display()))?;
     data_dir::copy_marks(&plan.data_dir, &draft.0)?;
     draft.become_the_backup(target)?;
     output::say(summary(&copied, target, *store != plan.data_dir.join("longshore.db")));
@@ -81,9 +96,18 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         // Empty: it has become the backup.
-        if !self.0.as_os_str().is_empty()
-            && let Err(error) = std::fs::remove_dir_all(&self.0)
-        {
+        if self.0.as_os_str().is_empty() {
+            return;
+        }
+        let mut removed = std::fs::remove_dir_all(&self.0);
+        for _ in 0..REMOVALS {
+            match &removed {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                _ => break,
+            }
+            removed = std::fs::remove_dir_all(&self.0);
+        }
+        if let Err(error) = removed {
             output::warn(format_args!("{} could not be removed: {error}", self.0.display()));
         }
     }

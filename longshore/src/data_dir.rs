@@ -1,16 +1,23 @@
 //! The data directory: one gateway at a time, and nothing in it for other users' eyes.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rand::distr::{Alphanumeric, SampleString as _};
 use rustix::fs::{FlockOperation, flock};
 use secrecy::SecretString;
+use tokio::time::Instant;
 
+use crate::config::Plan;
+use crate::config::plan::AgentPlan;
 use crate::output;
+
+/// Nobody tells when a lock is free, so it is tried this often.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The letters of a token that Longshore makes: 43 of 62 hold 256 bits.
 const TOKEN_LENGTH: usize = 43;
@@ -24,13 +31,41 @@ pub(crate) struct DataDir {
 }
 
 impl DataDir {
-    /// Makes the directory if need be, and takes it to serve a workspace from.
-    ///
-    /// Fails when another process has it. Fails when it was made by a demo and this is none, or the other way round:
-    /// their sessions live in different OpenCode homes. Fails when it was made for another workspace: the tasks and
-    /// sessions in it, and an OpenCode that was left running, belong there.
-    pub(crate) fn take_for(path: &Path, demo: bool, workspace: &Path) -> anyhow::Result<Self> {
-        let taken = Self::take(path)?;
+    /// Makes the directory if need be, and takes it to serve the workspace of the plan from. While another process has it, the
+    /// plan says how long to wait. Fails when it is not for this plan, see [`Self::of`].
+    pub(crate) async fn take_for(plan: &Plan) -> anyhow::Result<Self> {
+        let (path, patience) = (&plan.data_dir, plan.lock_wait);
+        let lock = lock_file(path)?;
+        if !try_lock(&lock, path)? {
+            if patience.is_zero() {
+                bail!(
+                    "a gateway{} already uses the data directory {}; end it first, let this one wait for it with \
+                     --lock-wait SECONDS, or choose another directory with --data-dir",
+                    holder(path),
+                    path.display()
+                );
+            }
+            output::say(format_args!(
+                "Waiting up to {patience:?} for the gateway{} that uses the data directory ...",
+                holder(path)
+            ));
+            if !is_free_within(patience, &lock, path).await? {
+                bail!(
+                    "a gateway{} still uses the data directory {} after {patience:?}; end it first, or choose another \
+                     directory with --data-dir",
+                    holder(path),
+                    path.display()
+                );
+            }
+        }
+        Self::locked(lock, path).of(matches!(plan.agent, AgentPlan::Demo { .. }), &plan.workspace)
+    }
+
+    /// Fails when it was made by a demo and this is none, or the other way round: their sessions live in different OpenCode
+    /// homes. Fails when it was made for another workspace: the tasks and sessions in it, and an OpenCode that was left
+    /// running, belong there.
+    fn of(self, demo: bool, workspace: &Path) -> anyhow::Result<Self> {
+        let path = &self.path;
         let kind = if demo { "demo" } else { "own" };
         let (kind_file, workspace_file) = (path.join("kind"), path.join("workspace"));
         let (old_kind, old_workspace) = (read(&kind_file)?, read(&workspace_file)?);
@@ -56,38 +91,32 @@ impl DataDir {
             write_private(&workspace_file, &workspace.to_string_lossy())
                 .with_context(|| cannot_write(&workspace_file))?;
         }
-        Ok(taken)
+        Ok(self)
     }
 
     /// Makes the directory if need be, and takes it. Fails when another process has it.
     pub(crate) fn take(path: &Path) -> anyhow::Result<Self> {
-        make(path)?;
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path.join("lock"))
-            .with_context(|| cannot_write(&path.join("lock")))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => bail!(
-                "a gateway{} already uses the data directory {}; stop it first, or choose another one with --data-dir",
-                holder(&mut file),
+        let lock = lock_file(path)?;
+        if !try_lock(&lock, path)? {
+            bail!(
+                "a gateway{} already uses the data directory {}; end it first, or choose another directory with --data-dir",
+                holder(path),
                 path.display()
-            ),
-            Err(error) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
+            );
         }
+        Ok(Self::locked(lock, path))
+    }
+
+    fn locked(mut lock: File, path: &Path) -> Self {
         // Who holds it is told to whoever finds it locked; the lock itself does not depend on this text.
-        let told = file
+        let told = lock
             .set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", std::process::id()));
+            .and_then(|()| lock.rewind())
+            .and_then(|()| writeln!(lock, "{}", std::process::id()));
         if let Err(error) = told {
             tracing::warn!(%error, "the lock of the data directory does not say who holds it");
         }
-        Ok(Self { path: path.to_owned(), _lock: file })
+        Self { path: path.to_owned(), _lock: lock }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -170,11 +199,40 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     std::fs::rename(draft, path)
 }
 
-/// " (process 123)", if the lock file says so.
-fn holder(file: &mut File) -> String {
-    let mut text = String::new();
-    match file.read_to_string(&mut text) {
-        Ok(_) if text.trim().parse::<u32>().is_ok() => format!(" (process {})", text.trim()),
+/// The file that is locked. It and its directory are made if need be.
+fn lock_file(path: &Path) -> anyhow::Result<File> {
+    make(path)?;
+    let file = path.join("lock");
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.open(&file).with_context(|| cannot_write(&file))
+}
+
+/// False: another process has it.
+fn try_lock(lock: &File, path: &Path) -> anyhow::Result<bool> {
+    match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}
+
+/// Tries again and again. It is ours when this says so.
+async fn is_free_within(patience: Duration, lock: &File, path: &Path) -> anyhow::Result<bool> {
+    let deadline = Instant::now() + patience;
+    while Instant::now() < deadline {
+        tokio::time::sleep_until(deadline.min(Instant::now() + LOOK_AGAIN)).await;
+        if try_lock(lock, path)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Who has a data directory: " (process 123)", if the lock file says so.
+fn holder(path: &Path) -> String {
+    match std::fs::read_to_string(path.join("lock")) {
+        Ok(text) if text.trim().parse::<u32>().is_ok() => format!(" (process {})", text.trim()),
         _ => String::new(),
     }
 }
@@ -184,6 +242,10 @@ mod tests {
     use secrecy::ExposeSecret as _;
 
     use super::*;
+
+    fn take_for(path: &Path, demo: bool, workspace: &Path) -> anyhow::Result<DataDir> {
+        DataDir::take(path)?.of(demo, workspace)
+    }
 
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().permissions().mode() & 0o777
@@ -208,10 +270,10 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         for (demo, word) in [(true, "with"), (false, "without")] {
             let path = parent.path().join(word);
-            drop(DataDir::take_for(&path, demo, Path::new("/a")).unwrap());
-            let refused = DataDir::take_for(&path, !demo, Path::new("/a")).unwrap_err().to_string();
+            drop(take_for(&path, demo, Path::new("/a")).unwrap());
+            let refused = take_for(&path, !demo, Path::new("/a")).unwrap_err().to_string();
             assert!(refused.contains(&format!("was made {word} --demo")), "{refused}");
-            drop(DataDir::take_for(&path, demo, Path::new("/a")).unwrap());
+            drop(take_for(&path, demo, Path::new("/a")).unwrap());
         }
     }
 
@@ -220,10 +282,10 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("data");
         let ours = Path::new("/home/ada/ours \n");
-        drop(DataDir::take_for(&path, false, ours).unwrap());
+        drop(take_for(&path, false, ours).unwrap());
         for (other, allowed) in [(Path::new("/home/ada/ours"), false), (Path::new("/"), false), (ours, true)]
         {
-            match DataDir::take_for(&path, false, other) {
+            match take_for(&path, false, other) {
                 Ok(_) => assert!(allowed, "{} was accepted", other.display()),
                 Err(refused) => {
                     let expected =
@@ -241,7 +303,7 @@ mod tests {
         let path = parent.path().join("data");
         drop(DataDir::take(&path).unwrap());
         write_private(&path.join("kind"), "demo").unwrap();
-        DataDir::take_for(&path, false, Path::new("/a")).unwrap_err();
+        take_for(&path, false, Path::new("/a")).unwrap_err();
         assert!(!path.join("workspace").exists(), "a start that was refused took the directory");
     }
 

@@ -45,7 +45,7 @@ fn run(command: Subcommands) -> anyhow::Result<()> {
         Subcommands::Serve(options) => {
             let plan = plan(&options.settings.0, &options.config)?;
             limits::raise_open_files();
-            runtime()?.block_on(serve::serve(&plan))
+            serve::serve(&plan, runtime()?)
         }
         Subcommands::DemoModel(options) => runtime()?.block_on(commands::demo_model(&options)),
         Subcommands::Stop(options) => {
@@ -55,11 +55,10 @@ fn run(command: Subcommands) -> anyhow::Result<()> {
         Subcommands::Token(options) => commands::token(&plan(&options.settings.0, &options.config)?),
         Subcommands::Backup(options) => {
             let plan = plan(&options.settings.0, &options.config)?;
-            // In the runtime, which catches signals.
-            runtime()?.block_on(async {
-                signals::survive_file_limit().context("cannot catch signals")?;
-                backup::backup(&plan, &options.target)
-            })
+            let runtime = runtime()?;
+            let done = runtime.block_on(backup::backup(&plan, &options.target));
+            runtime.shutdown_background();
+            done
         }
         Subcommands::Settings => {
             output::say(config::reference::markdown().trim_end());

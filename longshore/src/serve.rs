@@ -5,10 +5,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use longshore_engine::Tasks;
 use rand::distr::{Alphanumeric, SampleString as _};
+use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use crate::banner::Banner;
 use crate::config::Plan;
+use crate::data_dir::DataDir;
 use crate::output;
 use crate::signals::{Ended, Signals};
 use crate::upstream::Upstream;
@@ -18,14 +20,33 @@ use crate::wire_up::{self, Gateway, Ground};
 /// everything that anybody has seen.
 const TASKS_GRACE: Duration = Duration::from_secs(5);
 
+/// How long a thread that looks up a name or reads a disk may take to come back. Nobody waits for its answer any more.
+const THREADS_GRACE: Duration = Duration::from_secs(1);
+
 /// Serves until a signal. A second signal does not wait for open requests.
-pub(crate) async fn serve(plan: &Plan) -> anyhow::Result<()> {
+pub(crate) fn serve(plan: &Plan, runtime: Runtime) -> anyhow::Result<()> {
+    // Kept until nothing runs any more, so that at no time two gateways write to one store or manage one OpenCode.
+    let mut taken = None;
+    let served = runtime.block_on(start(plan, &mut taken));
+    runtime.shutdown_timeout(THREADS_GRACE);
+    served
+}
+
+/// From the first signal that is caught to the end of the agent.
+async fn start(plan: &Plan, taken: &mut Option<DataDir>) -> anyhow::Result<()> {
     let mut signals = Signals::catch().context("cannot catch signals")?;
-    let ground = wire_up::prepare(plan).await?;
+    let data_dir = tokio::select! {
+        data_dir = DataDir::take_for(plan) => taken.insert(data_dir?),
+        _ = signals.next() => return Ok(()),
+    };
+    let ground = wire_up::prepare(plan, data_dir).await?;
     let upstream = tokio::select! {
         upstream = ground.start_agent(plan) => upstream?,
         // An OpenCode that was about to start ends with the future that started it.
-        _ = signals.next() => return Ok(()),
+        ended = signals.next() => {
+            Upstream::give_up(plan, ended).await;
+            return Ok(());
+        }
     };
     let served = run(plan, ground, &upstream, &mut signals).await;
     upstream.end(*served.as_ref().unwrap_or(&Ended::BySystem)).await;
@@ -39,9 +60,17 @@ async fn run(
     upstream: &Upstream,
     signals: &mut Signals,
 ) -> anyhow::Result<Ended> {
-    let gateway = ground.finish(plan, upstream.agent()).await?;
+    let tasks = ground.tasks.clone();
+    let gateway = tokio::select! {
+        gateway = ground.finish(plan, upstream.agent()) => gateway?,
+        // As after a crash: what was taken up is taken up again by the next start.
+        ended = signals.next() => {
+            stop_tasks(&tasks).await;
+            return Ok(ended);
+        }
+    };
     output::say(banner(plan, &gateway, upstream));
-    let Gateway { edge, listener, tasks, .. } = gateway;
+    let Gateway { edge, listener, .. } = gateway;
 
     let shutdown = CancellationToken::new();
     let serving = edge.serve(listener, shutdown.clone());
@@ -61,7 +90,7 @@ async fn run(
         done = orderly => done,
         again = signals.next() => {
             tracing::warn!("ended by a second signal, without waiting for open requests");
-            Ok(again)
+            Ok(ended.or(again))
         }
     }
 }

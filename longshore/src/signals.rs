@@ -19,6 +19,13 @@ pub(crate) enum Ended {
     BySystem,
 }
 
+impl Ended {
+    /// Who asked, when somebody asked again. A person who is done with it all is, whatever else comes before or after.
+    pub(crate) fn or(self, again: Self) -> Self {
+        if again == Self::ByPerson { again } else { self }
+    }
+}
+
 /// The signals that end the process, caught from the moment that this is made.
 #[derive(Debug)]
 pub(crate) struct Signals {
@@ -44,5 +51,16 @@ impl Signals {
             _ = self.terminate.recv() => Ended::BySystem,
             _ = self.hangup.recv() => Ended::BySystem,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ended::{ByPerson, BySystem};
+
+    #[test]
+    fn a_person_is_heard_whatever_else_is_asked() {
+        assert_eq!([BySystem.or(BySystem), BySystem.or(ByPerson)], [BySystem, ByPerson]);
+        assert_eq!([ByPerson.or(BySystem), ByPerson.or(ByPerson)], [ByPerson, ByPerson]);
     }
 }

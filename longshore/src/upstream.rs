@@ -50,7 +50,6 @@ enum Ending {
 struct Found {
     endpoint: Endpoint,
     description: String,
-    ending: Ending,
     model: Option<DemoModel>,
 }
 
@@ -60,12 +59,11 @@ impl Upstream {
         let found = match &plan.agent {
             AgentPlan::Attached { base_url, username, password } => Found {
                 endpoint: Endpoint {
-                    base_url: base_url.clone(),
+                    base_url: base_url.clone().into(),
                     username: username.clone(),
                     password: password.clone(),
                 },
                 description: format!("OpenCode at {base_url}"),
-                ending: Ending::Leave,
                 model: None,
             },
             AgentPlan::Managed { program } => own(plan, program, tasks).await?,
@@ -78,11 +76,15 @@ impl Upstream {
             stream_silence: plan.stream_silence,
             defaults: defaults(&plan.prompt),
             allow_directory_override: plan.allow_directory_override,
-            watchdog: Watchdog { silence: plan.turns.silence, max_steps: plan.turns.max_steps },
+            watchdog: Watchdog {
+                silence: plan.turns.silence,
+                max_steps: plan.turns.max_steps,
+                ..Watchdog::default()
+            },
             written_files: plan.output.written_files,
         };
         let agent = Arc::new(OpenCode::new(config, Arc::clone(clock), tasks.clone())?);
-        Ok(Self { agent, description: found.description, ending: found.ending, _model: found.model })
+        Ok(Self { agent, description: found.description, ending: Ending::of(plan), _model: found.model })
     }
 
     pub(crate) fn agent(&self) -> Arc<dyn Agent> {
@@ -96,14 +98,33 @@ impl Upstream {
 
     /// Ends the OpenCode, or leaves it for the next start, as is right for it and for who asked.
     pub(crate) async fn end(self, ended: Ended) {
-        let data_dir = match self.ending {
-            Ending::End(data_dir) => data_dir,
-            Ending::EndIfByPerson(data_dir) if ended == Ended::ByPerson => data_dir,
-            Ending::EndIfByPerson(_) => {
+        self.ending.carry_out(ended).await;
+    }
+
+    /// The same after a start that was given up, which may have been about to take over an OpenCode of an earlier one.
+    pub(crate) async fn give_up(plan: &Plan, ended: Ended) {
+        Ending::of(plan).carry_out(ended).await;
+    }
+}
+
+impl Ending {
+    fn of(plan: &Plan) -> Self {
+        match plan.agent {
+            AgentPlan::Attached { .. } => Self::Leave,
+            AgentPlan::Managed { .. } => Self::EndIfByPerson(plan.data_dir.clone()),
+            AgentPlan::Demo { .. } => Self::End(plan.data_dir.clone()),
+        }
+    }
+
+    async fn carry_out(self, ended: Ended) {
+        let data_dir = match self {
+            Self::End(data_dir) => data_dir,
+            Self::EndIfByPerson(data_dir) if ended == Ended::ByPerson => data_dir,
+            Self::EndIfByPerson(_) => {
                 tracing::info!("left OpenCode running for the next start; `longshore stop` ends it");
                 return;
             }
-            Ending::Leave => return,
+            Self::Leave => return,
         };
         match managed::stop(&data_dir).await {
             Ok(processes) => tracing::info!(processes, "ended OpenCode"),
@@ -114,9 +135,7 @@ impl Upstream {
 
 /// With the user's own configuration, models and credentials.
 async fn own(plan: &Plan, program: &Path, tasks: &Tasks) -> anyhow::Result<Found> {
-    let config = managed_config(plan, program);
-    let ending = Ending::EndIfByPerson(config.data_dir.clone());
-    manage(config, tasks, ending, None).await
+    manage(managed_config(plan, program), tasks, None).await
 }
 
 /// In a home of its own under the data directory, with the model that is built in.
@@ -126,8 +145,7 @@ async fn demo(plan: &Plan, program: &Path, tasks: &Tasks) -> anyhow::Result<Foun
     let env = demo_home(&home, &model.base_url(), &search_path(program))
         .with_context(|| format!("cannot make a home for OpenCode in {}", home.display()))?;
     let config = ManagedConfig { env, env_clear: true, ..managed_config(plan, program) };
-    let ending = Ending::End(config.data_dir.clone());
-    manage(config, tasks, ending, Some(model)).await
+    manage(config, tasks, Some(model)).await
 }
 
 /// A demo OpenCode that outlived a crash calls the model where it was: there, if that is free, the model listens again.
@@ -143,12 +161,7 @@ async fn demo_model(plan: &Plan, home: &Path, tasks: &Tasks) -> anyhow::Result<D
     DemoModel::start(anywhere, tasks).await.context("the demo model cannot listen on loopback")
 }
 
-async fn manage(
-    config: ManagedConfig,
-    tasks: &Tasks,
-    ending: Ending,
-    model: Option<DemoModel>,
-) -> anyhow::Result<Found> {
+async fn manage(config: ManagedConfig, tasks: &Tasks, model: Option<DemoModel>) -> anyhow::Result<Found> {
     output::say("Starting OpenCode ...");
     let log = config.data_dir.join("opencode.log");
     let managed = Managed::start(config).await.with_context(|| {
@@ -173,7 +186,7 @@ async fn manage(
     );
     let endpoint = managed.endpoint();
     tasks.spawn("opencode-state", report(managed.supervise(tasks)));
-    Ok(Found { endpoint, description, ending, model })
+    Ok(Found { endpoint, description, model })
 }
 
 /// Says in the log when OpenCode is down and when it is back, until nobody supervises it any more.

@@ -14,7 +14,7 @@ use secrecy::SecretString;
 use tokio::net::TcpListener;
 
 use crate::config::credentials::{Credential, Login};
-use crate::config::plan::{AgentPlan, Asks, Plan, StorePlan};
+use crate::config::plan::{Asks, Plan, StorePlan};
 use crate::data_dir::{self, DataDir};
 use crate::upstream::Upstream;
 use crate::{deployment, output};
@@ -24,25 +24,21 @@ use crate::{deployment, output};
 pub(crate) struct Gateway {
     pub(crate) edge: Edge,
     pub(crate) listener: TcpListener,
-    pub(crate) tasks: Tasks,
     pub(crate) addresses: Addresses,
     /// The token that Longshore made, if no credential was configured.
     pub(crate) token: Option<SecretString>,
-    /// Held until the end, so that no second gateway writes to the same store.
-    _data_dir: DataDir,
 }
 
 /// What is ready before the agent is: nothing here takes long, so that mistakes show at once.
 #[derive(Debug)]
 pub(crate) struct Ground {
-    data_dir: DataDir,
     listener: TcpListener,
     addresses: Addresses,
     credentials: Credentials,
     token: Option<SecretString>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    tasks: Tasks,
+    pub(crate) tasks: Tasks,
 }
 
 /// How the gateway is reached.
@@ -54,12 +50,10 @@ pub(crate) struct Addresses {
     pub(crate) public: String,
 }
 
-/// Takes the data directory and the port, and opens the store.
+/// Takes the port, and opens the store of the data directory, which must be ours until all that is made of this has ended.
 ///
 /// From here on connections wait in the kernel's queue, so a client that comes while the agent starts is late, not refused.
-pub(crate) async fn prepare(plan: &Plan) -> anyhow::Result<Ground> {
-    let demo = matches!(plan.agent, AgentPlan::Demo { .. });
-    let data_dir = DataDir::take_for(&plan.data_dir, demo, &plan.workspace)?;
+pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<Ground> {
     let listener = bind(&plan.listen.host, plan.listen.port).await?;
     let addresses = addresses(listener.local_addr()?, plan);
     let token = match plan.credentials {
@@ -69,7 +63,7 @@ pub(crate) async fn prepare(plan: &Plan) -> anyhow::Result<Ground> {
     let credentials = credentials(plan, token.as_ref())?;
     let store = store(&plan.store)?;
     let (clock, tasks) = (Arc::new(SystemClock), Tasks::new());
-    Ok(Ground { data_dir, listener, addresses, credentials, token, store, clock, tasks })
+    Ok(Ground { listener, addresses, credentials, token, store, clock, tasks })
 }
 
 impl Ground {
@@ -108,13 +102,12 @@ impl Ground {
         let mut config = EdgeConfig::new(deployment, self.credentials);
         config.max_body_bytes = plan.listen.max_body_bytes;
         config.gzip_minimum = plan.listen.gzip_minimum;
+        config.shutdown_grace = plan.listen.shutdown_grace;
         Ok(Gateway {
-            edge: Edge::new(engine, config, self.tasks.clone()),
+            edge: Edge::new(engine, config, self.tasks),
             listener: self.listener,
-            tasks: self.tasks,
             addresses: self.addresses,
             token: self.token,
-            _data_dir: self.data_dir,
         })
     }
 }

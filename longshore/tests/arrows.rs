@@ -116,21 +116,36 @@ fn what_is_for_tests_is_used_by_tests_only() {
 
 #[test]
 fn no_switch_for_tests_is_in_the_binary() {
-    let tree = |edges: &str| {
+    // What is built by name, and what `cargo build` builds by itself.
+    for chosen in [&["--package", "longshore"][..], &[]] {
         let output = Command::new(env!("CARGO"))
-            .args(["tree", "--offline", "--locked", "--package", "longshore", "--edges", edges])
+            .args(["tree", "--offline", "--locked", "--edges", "normal,build,features"])
+            .args(chosen)
             .current_dir(root())
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let used = tree("normal,build,features");
-    for feature in TEST_FEATURES {
-        assert!(!used.contains(&format!("feature \"{feature}\"")), "the binary has {feature}");
+        let used = String::from_utf8(output.stdout).unwrap();
+        for feature in TEST_FEATURES {
+            assert!(
+                !used.contains(&format!("feature \"{feature}\"")),
+                "{chosen:?}: the binary has {feature}"
+            );
+        }
+        let own = used.contains("longshore-engine feature \"default\"");
+        assert!(own, "the tree has another form, so this test looks at the wrong words: {used}");
     }
-    let own = used.contains("longshore-engine feature \"default\"");
-    assert!(own, "the tree has another form, so this test looks at the wrong words: {used}");
+}
+
+/// `cargo build --release --workspace` gives the binary every feature that anybody asks for.
+#[test]
+fn an_optimised_build_has_no_place_to_die_at_whatever_its_features() {
+    let code = std::fs::read_to_string(root().join("crates/engine/src/fail_point.rs")).unwrap();
+    let asks: Vec<_> = code.lines().filter(|line| line.contains("feature = \"fail-points\"")).collect();
+    assert!(asks.len() >= 3, "the fail points have moved: {asks:?}");
+    for line in asks {
+        assert!(line.contains("debug_assertions"), "this looks at the feature alone: {line}");
+    }
 }
 
 #[test]
@@ -255,6 +270,43 @@ fn the_tests_and_bounds_that_the_architecture_names_are_there() {
     for name in bounds {
         assert!(there(&format!("const {name}: ")), "ARCHITECTURE.md names {name}, which is no constant");
     }
+}
+
+/// `make chaos` writes the page; what is committed must be a campaign that broke enough and found nothing.
+#[test]
+fn the_reported_campaign_broke_enough_and_lost_nothing() {
+    let page = std::fs::read_to_string(root().join("docs/reliability.md")).unwrap();
+    let number = |cell: &str| cell.parse::<u64>().ok();
+    let lost = rows_in(&page, "What was lost");
+    assert!(lost.len() >= 5, "the table of faults has moved: {lost:?}");
+    for row in lost {
+        assert_eq!(number(row[1]), Some(0), "{row:?}");
+    }
+    let broken = rows_in(&page, "What was broken");
+    for (what, least) in [
+        ("Gateway killed (SIGKILL)", 1_000),
+        ("OpenCode killed", 200),
+        ("of these the real one", 50),
+        ("Streams of clients that broke, by a cut or with the gateway", 5_000),
+    ] {
+        let row = broken.iter().find(|row| row[0] == what);
+        let row = row.unwrap_or_else(|| panic!("the report does not tell: {what}"));
+        assert!(number(row[1]) >= Some(least) && number(row[2]) == Some(least), "{row:?}");
+    }
+    for row in broken {
+        assert!(number(row[1]) >= number(row[2]), "too seldom: {row:?}");
+    }
+    let duration = page.split_once("| Duration | ").and_then(|(_, rest)| rest.split_once(" min")).unwrap();
+    assert!(number(duration.0) < Some(30), "{duration:?}");
+}
+
+/// The rows of the first table of a section of a page, without its head.
+fn rows_in<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let (_, section) = page.split_once(&format!("## {heading}\n")).unwrap();
+    let section = section.split_once("\n## ").map_or(section, |(section, _)| section);
+    let lines = section.lines().skip_while(|line| !line.starts_with('|'));
+    let rows = lines.take_while(|line| line.starts_with('|')).skip(2);
+    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
 /// What stands between backticks in a section of a page and has only such letters and underscores.

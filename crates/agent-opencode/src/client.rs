@@ -123,7 +123,7 @@ impl Client {
 
     /// What OpenCode says about itself. It looks at no directory for that.
     pub(crate) async fn is_healthy(&self) -> Result<bool> {
-        let request = self.authorized(self.http.request(Method::GET, self.url("global/health")?));
+        let request = self.call(Method::GET, "global/health")?;
         let answer: Health = self.json(request).await.map_err(of_a_directory)?;
         Ok(answer.healthy)
     }
@@ -230,22 +230,20 @@ impl Client {
     }
 
     fn request(&self, method: Method, path: &str, directory: &str, more: &str) -> Result<RequestBuilder> {
-        let url = self.url(&format!("{path}?directory={}{more}", directory_value(directory)))?;
-        Ok(self.authorized(self.http.request(method, url)))
-    }
-
-    fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
-        match &self.endpoint.password {
-            Some(password) => request.basic_auth(&self.endpoint.username, Some(password.expose_secret())),
-            None => request,
-        }
+        self.call(method, &format!("{path}?directory={}{more}", directory_value(directory)))
     }
 
     /// The base address may have a path of its own, with or without a slash at its end.
-    fn url(&self, path_and_query: &str) -> Result<Url> {
-        let base = self.endpoint.base_url.as_str().trim_end_matches('/');
-        Url::parse(&format!("{base}/{path_and_query}"))
-            .map_err(|cause| CallError::Invalid(Error::internal(cause)))
+    fn call(&self, method: Method, path_and_query: &str) -> Result<RequestBuilder> {
+        let place = self.endpoint.base_url.place();
+        let base = place.url.as_str().trim_end_matches('/');
+        let url = Url::parse(&format!("{base}/{path_and_query}"))
+            .map_err(|cause| CallError::Invalid(Error::internal(cause)))?;
+        let request = self.http.request(method, url);
+        Ok(match place.password.as_ref().or(self.endpoint.password.as_ref()) {
+            Some(password) => request.basic_auth(&self.endpoint.username, Some(password.expose_secret())),
+            None => request,
+        })
     }
 
     /// A call whose answer says nothing but yes.

@@ -4,6 +4,7 @@
 //! directory to the turn's driver, through the pure `translate`, to the engine. Where the stream has a gap,
 //! `reconcile` asks OpenCode for what is missing.
 
+mod address;
 mod admit;
 mod api;
 mod ask;
@@ -21,6 +22,7 @@ mod reader;
 mod reconcile;
 mod redact;
 mod sse;
+mod stop;
 mod translate;
 mod turn;
 
@@ -31,13 +33,13 @@ use std::time::Duration;
 
 use longshore_engine::Tasks;
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, Clock, NewSession, Session, Turn, TurnRequest,
+    Admission, Admitted, Agent, BoxFuture, Clock, NewSession, Session, Turn, TurnRecord, TurnRequest,
 };
 use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, PromptOptions, Result, SessionId};
 use secrecy::SecretString;
 use tokio::time::{Instant, sleep};
-use url::Url;
 
+pub use crate::address::Address;
 use crate::admit::Gate;
 use crate::catalog::Catalog;
 use crate::client::{CallError, Client};
@@ -73,10 +75,10 @@ pub struct OpenCodeConfig {
 /// The address of an OpenCode server and the credentials for it.
 #[derive(Clone)]
 pub struct Endpoint {
-    pub base_url: Url,
+    pub base_url: Address,
     /// `opencode`, unless the server was told otherwise.
     pub username: String,
-    /// `None`: the server asks for none.
+    /// `None`: the server asks for none. One that moved has another, which its address knows.
     pub password: Option<SecretString>,
 }
 
@@ -265,6 +267,10 @@ impl Agent for OpenCode {
         })
     }
 
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
+        Box::pin(stop::turns(&self.client, over))
+    }
+
     fn check(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             match self.client.is_healthy().await {
@@ -280,7 +286,6 @@ impl Agent for OpenCode {
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The address may carry credentials of its own.
-        f.debug_struct("Endpoint").field("host", &self.base_url.host_str()).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("base_url", &self.base_url).finish_non_exhaustive()
     }
 }

@@ -19,6 +19,7 @@ mod lock;
 mod process;
 mod record;
 mod supervise;
+mod vigil;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -34,7 +35,8 @@ use tokio::process::Child;
 use self::lock::Lock;
 use self::record::Record;
 pub use self::supervise::State;
-use crate::Endpoint;
+use self::vigil::Vigil;
+use crate::{Address, Endpoint};
 
 /// The user name that OpenCode expects when none is configured.
 const USERNAME: &str = "opencode";
@@ -64,6 +66,8 @@ pub struct ManagedConfig {
 pub struct Managed {
     config: ManagedConfig,
     record: Record,
+    address: Address,
+    vigil: Vigil,
     /// None when it was adopted: it is no child of ours then.
     child: Option<Child>,
 }
@@ -83,7 +87,7 @@ impl Managed {
         if let Some(record) = Record::read(&config.data_dir) {
             if record.is_adoptable(&config.workspace).await {
                 tracing::info!(pid = record.pid(), "took over the OpenCode that was left running");
-                return Ok(Self { config, record, child: None });
+                return Ok(Self::new(config, record, None));
             }
             let ended = end::end(&record).await?;
             if ended > 0 {
@@ -96,13 +100,18 @@ impl Managed {
         }
         let (record, child) = launch::somewhere(&config).await?;
         drop(lock);
-        Ok(Self { config, record, child: Some(child) })
+        Ok(Self::new(config, record, Some(child)))
     }
 
-    /// Where it is and how to log in. A restart does not change it.
+    fn new(config: ManagedConfig, record: Record, child: Option<Child>) -> Self {
+        let address = Address::from(record.base_url());
+        Self { config, record, address, vigil: Vigil::default(), child }
+    }
+
+    /// Where it is and how to log in. It holds for as long as somebody supervises it.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint {
-            base_url: self.record.base_url(),
+            base_url: self.address.clone(),
             username: USERNAME.to_owned(),
             password: Some(SecretString::from(self.record.password.clone())),
         }

@@ -4,7 +4,7 @@ mod unread;
 
 use std::time::Duration;
 
-use longshore_model::{Failure, Json, Metadata, Outcome};
+use longshore_model::{Error, Failure, Json, Metadata, Outcome};
 use serde_json::json;
 
 pub(crate) use self::unread::{Unread, unread};
@@ -140,6 +140,15 @@ pub(crate) fn silent(waited: Duration) -> Outcome {
     ))
 }
 
+/// Something else answers in OpenCode's place, or OpenCode does not let the gateway in, for too long.
+pub(crate) fn strange(error: &Error, waited: Duration) -> Outcome {
+    failed(format!(
+        "{error} It has been so for {} s, so the turn is not followed any more, and how it ended is not known. Look at the \
+         session before you send the message again.",
+        waited.as_secs()
+    ))
+}
+
 /// The model made so many steps that the turn was aborted.
 pub(crate) fn endless(steps: usize) -> Outcome {
     failed(format!(
@@ -169,26 +178,22 @@ pub(crate) fn left_at_work() -> Outcome {
     failed("The turn ended while this sub-agent still worked. What it does from then on is not told.")
 }
 
-/// The same, where OpenCode may have written text that nobody has: in words, and for programs that count such turns.
+/// The same, where OpenCode may have written text that nobody has.
 pub(crate) fn lacking_text(outcome: Outcome) -> Outcome {
     const LOST: &str =
         " Text that OpenCode wrote and did not keep, while the gateway could not hear it, may be missing.";
-    match outcome {
+    let told = match outcome {
         Outcome::Failed(Failure { message, metadata }) => {
-            let mut all = metadata.map_or_else(|| json!({}), |metadata| metadata.json().to_value());
-            all["longshore"] = json!({"lost": "text"});
-            Outcome::Failed(Failure {
-                message: message + LOST,
-                metadata: Metadata::try_from(Json::of(&all)).ok(),
-            })
+            Outcome::Failed(Failure { message: message + LOST, metadata })
         }
         Outcome::Canceled { reason } => Outcome::Canceled { reason: reason + LOST },
         Outcome::Completed { remark } => {
             Outcome::Completed { remark: Some((remark.unwrap_or_default() + LOST).trim_start().to_owned()) }
         }
-        // It is prompted again.
-        Outcome::AuthRequired(failure) => Outcome::AuthRequired(failure),
-    }
+        // The one is prompted again, the other says so already.
+        other @ (Outcome::AuthRequired(_) | Outcome::Lacking(_)) => return other,
+    };
+    Outcome::Lacking(Box::new(told))
 }
 
 /// OpenCode no longer has the session.

@@ -3,7 +3,9 @@
 //! It is attached before any prompt and always drained, because OpenCode keeps in memory whatever a slow reader
 //! does not take. It hands each event to the turn of its session and never waits for one: see [`routes`].
 
+mod pace;
 mod routes;
+mod strangers;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,8 +18,11 @@ use longshore_model::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
+use self::pace::Pace;
+pub(crate) use self::pace::jittered;
 pub(crate) use self::routes::{Kin, Lease, MAX_CHILDREN, Routed};
 use self::routes::{Routes, Visit};
+pub(crate) use self::strangers::Strangers;
 use crate::api::{EventKind, Head};
 use crate::client::{CallError, Client};
 use crate::id::ServerClock;
@@ -25,15 +30,6 @@ use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
 
 /// A reader that nobody uses stays this long, so that the next turn finds it attached. Then it stops.
 const LINGER: Duration = Duration::from_mins(2);
-
-/// Pauses between attempts to connect: doubled from the first to the last, each shortened by up to a half at random
-/// so that many gateways do not come back at once.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LAST_PAUSE: Duration = Duration::from_secs(5);
-
-/// How long OpenCode may take to open a stream. It never answers a request that comes while it starts, so the first
-/// attempts are short; each that got no answer makes the next twice as long, for an OpenCode that is only slow.
-const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// All readers of one OpenCode.
 #[derive(Debug)]
@@ -62,6 +58,8 @@ struct Link {
     fault: Option<Error>,
     /// Another attempt will not help, unless somebody changes something.
     hopeless: bool,
+    /// Since when the answers are strange.
+    strange_since: Option<Instant>,
 }
 
 /// Why a connection ended.
@@ -72,18 +70,6 @@ enum End {
     Silent,
     /// OpenCode closed it, as it does when it stops or disposes of the directory.
     Closed,
-}
-
-/// How long the next attempt to connect waits, before it and for the answer.
-struct Pace {
-    pause: Duration,
-    patience: Duration,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self { pause: FIRST_PAUSE, patience: FIRST_PATIENCE }
-    }
 }
 
 impl Readers {
@@ -157,11 +143,12 @@ impl Readers {
                         tracing::warn!(%cause, "no event stream from OpenCode");
                     }
                     link.hopeless = matches!(cause, CallError::Unauthorized | CallError::Garbled(_));
+                    let since = link.strange_since.take();
+                    link.strange_since = cause.is_strange().then(|| since.unwrap_or_else(Instant::now));
                     link.fault = Some(cause.into_error("open the event stream"));
                 } else {
                     tracing::debug!("the event stream ended");
-                    link.fault = None;
-                    link.hopeless = false;
+                    (link.fault, link.hopeless, link.strange_since) = (None, false, None);
                 }
             });
             if self.retire(&reader) {
@@ -169,18 +156,17 @@ impl Readers {
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(jittered(pace.pause)) => {}
+                () = tokio::time::sleep(jittered(pace.next())) => {}
             }
-            pace.pause = (pace.pause * 2).min(LAST_PAUSE);
         }
     }
 
     /// One connection, from its opening to its end.
     async fn stream(&self, reader: &Reader, pace: &mut Pace) -> End {
-        let mut response = match self.client.events(&reader.directory, pace.patience).await {
+        let mut response = match self.client.events(&reader.directory, pace.patience()).await {
             Ok(response) => response,
             Err(cause @ CallError::NoAnswer) => {
-                pace.patience = pace.patience.saturating_mul(2);
+                pace.was_too_impatient();
                 return End::Failed(cause);
             }
             Err(cause) => return End::Failed(cause),
@@ -200,9 +186,13 @@ impl Readers {
                         tracing::warn!("an event was too long and was skipped");
                         reader.routes().lag_all();
                     }
+                    Item::Unreadable => {
+                        tracing::warn!("a line of the event stream that is none was skipped");
+                        reader.routes().missed();
+                    }
                     Item::Event(body) => {
                         if self.event(reader, body) == Noted::Connected {
-                            *pace = Pace::default();
+                            pace.connected();
                         }
                     }
                 }
@@ -314,15 +304,15 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A pause, shortened by up to a half at random.
-pub(crate) fn jittered(pause: Duration) -> Duration {
-    pause.mul_f64(rand::random_range(0.5..=1.0))
-}
-
 impl Lease {
     /// Waits until the reader is attached.
     pub(crate) async fn connected(&self, patience: Duration) -> Result<()> {
         self.reader().connected(patience).await
+    }
+
+    /// Whether what answers in OpenCode's place is strange.
+    pub(crate) fn strangers(&self) -> Strangers {
+        Strangers::at(self.reader().link.subscribe())
     }
 }
 

@@ -1,10 +1,11 @@
 //! Server-sent events: bytes in, the `data` of each event out.
 //!
 //! Written here because the cap per event must hold before the event is complete, and because OpenCode sends
-//! nothing but `data:` lines. Names, ids and retry hints are read over.
+//! nothing but `data:` lines. Names, ids and retry hints are read over; by the rules of event streams any other line is
+//! too, but here it is told, because what it was before it was spoilt may matter.
 
 use bytes::Bytes;
-use memchr::memchr2;
+use memchr::{memchr, memchr2};
 
 /// The longest event that is kept, in bytes. A longer one is skipped and reported as [`Item::TooLong`], so that
 /// the turns can read from the message list what they did not get from the stream. The largest events carry the files of
@@ -17,6 +18,8 @@ pub(crate) enum Item {
     Event(Bytes),
     /// An event was longer than the cap and is gone.
     TooLong,
+    /// A line that no event stream has. It may have been one of an event, before it was spoilt.
+    Unreadable,
 }
 
 /// Splits a byte stream into events, wherever the chunks are cut.
@@ -58,9 +61,9 @@ impl Decoder {
             } else if !self.partial.is_empty() {
                 self.keep_partial(line);
                 let whole = std::mem::take(&mut self.partial);
-                self.end_line(&whole);
+                self.end_line(&whole, items);
             } else {
-                self.end_line(line);
+                self.end_line(line, items);
             }
         }
     }
@@ -82,7 +85,7 @@ impl Decoder {
         self.data = None;
     }
 
-    fn end_line(&mut self, line: &[u8]) {
+    fn end_line(&mut self, line: &[u8], items: &mut Vec<Item>) {
         if let Some(line) = &mut self.skipping {
             *line = 0;
             return;
@@ -97,8 +100,14 @@ impl Decoder {
             _ => line,
         };
         self.at_start = false;
-        let (b"data", value) = line.split_at(line.len().min(4)) else { return };
-        let ([b':', b' ', value @ ..] | [b':', value @ ..] | value @ []) = value else { return };
+        let (name, value) = line.split_at(memchr(b':', line).unwrap_or(line.len()));
+        match name {
+            b"data" => {}
+            // A comment has no name.
+            b"" | b"event" | b"id" | b"retry" => return,
+            _ => return items.push(Item::Unreadable),
+        }
+        let ([b':', b' ', value @ ..] | [b':', value @ ..] | value) = value;
         match &mut self.data {
             Some(data) => {
                 data.push(b'\n');
@@ -141,7 +150,7 @@ mod tests {
 
     #[test]
     fn events() {
-        let cases: [(&str, Vec<Item>); 14] = [
+        let cases: [(&str, Vec<Item>); 18] = [
             ("data: a\n\n", vec![event("a")]),
             ("data:a\n\n", vec![event("a")]),
             ("data:  a \n\n", vec![event(" a ")]),
@@ -150,7 +159,12 @@ mod tests {
             ("data: a\ndata: b\ndata\n\n", vec![event("a\nb\n")]),
             (": comment\n\ndata: a\n\n", vec![event("a")]),
             ("event: x\nid: 7\nretry: 1\ndata: a\n\n", vec![event("a")]),
-            ("database: x\n\n", vec![]),
+            ("database: x\n\n", vec![Item::Unreadable]),
+            // As much of a line as is left when its first bytes are spoilt or gone.
+            ("\u{fffd}ata: a\n\n", vec![Item::Unreadable]),
+            ("a: a\n\ndata: b\n\n", vec![Item::Unreadable, event("b")]),
+            ("data: a\n{}\n\n", vec![Item::Unreadable, event("a")]),
+            ("event\nid\nretry\n:\n\n", vec![]),
             ("data\n\n", vec![event("")]),
             ("\u{feff}data: a\n\n", vec![event("a")]),
             ("\n\n\n", vec![]),

@@ -122,6 +122,8 @@ struct Step {
     completed: Option<f64>,
     /// OpenCode's summary of the conversation, written for the model and not for the caller.
     summary: bool,
+    /// Nothing of it was heard since events were missed.
+    is_unheard: bool,
 }
 
 impl Translator {
@@ -218,7 +220,7 @@ impl Translator {
                 if updated.session.is_some_and(|session| session != self.session) {
                     self.message_below(&updated.info);
                 } else {
-                    self.register(&updated.info);
+                    self.register(&updated.info, Source::Stream);
                     self.advance(&updated.info);
                 }
             }
@@ -264,13 +266,16 @@ impl Translator {
         self.held_parts.clear();
         self.activity = Activity::Unknown;
         self.blocks.gap();
+        for step in &mut self.steps {
+            step.is_unheard = true;
+        }
     }
 
     /// Takes in the messages from the prompt on, as the message list has them.
     pub(crate) fn list(&mut self, messages: Vec<StoredMessage>) {
         self.heard = Heard::Everything;
         for StoredMessage { info, parts } in messages {
-            self.register(&info);
+            self.register(&info, Source::List);
             // Text without an end before the last start of the step belongs to an attempt that failed.
             let last_start = parts.iter().rposition(|part| part.kind == "step-start").unwrap_or(0);
             for (at, part) in parts.into_iter().enumerate() {
@@ -342,7 +347,14 @@ impl Translator {
     }
 
     fn failed(&mut self, fault: Fault) {
-        if self.prompts.any_unseen() && !outcome::is_abort(&fault) {
+        if outcome::is_abort(&fault) {
+            // Heard before the prompt, it is the end of the turn before.
+            if self.prompts.began().is_some() {
+                self.fault.get_or_insert(fault);
+            }
+            return;
+        }
+        if self.prompts.any_unseen() {
             self.refusal.get_or_insert_with(|| fault.clone());
         }
         self.fault.get_or_insert(fault);

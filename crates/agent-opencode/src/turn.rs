@@ -8,7 +8,9 @@ mod family;
 mod joins;
 mod member;
 mod missed;
+mod readings;
 mod start;
+mod strange;
 mod watchdog;
 mod written;
 
@@ -25,13 +27,14 @@ use self::family::Family;
 use self::joins::{Joiner, Joins};
 use self::missed::Missed;
 pub(crate) use self::start::{PATIENCE, Starter, start};
+use self::strange::{LOOK_AFTER, Strange};
 use self::watchdog::Silence;
 pub use self::watchdog::Watchdog;
 use crate::api::EventKind;
 use crate::clear;
 use crate::client::Client;
 use crate::outcome;
-use crate::reader::{Lease, Routed};
+use crate::reader::{Lease, Routed, Strangers};
 use crate::reconcile::{self, Depth, Reading};
 use crate::translate::Evidence;
 
@@ -58,9 +61,19 @@ struct Driver {
     watchdog: Watchdog,
     silence: Silence,
     given_up: Option<GivenUp>,
+    strange: Strange,
+    strangers: Strangers,
+    /// The turn ends, and what is still asked for has time until then.
+    ending: Option<Instant>,
+    /// How long the agent's own reports wait for messages of sub-agents that OpenCode does not show.
+    patience: Duration,
+    /// Since when they wait: so far they were read, or came by the stream.
+    all_is_told: Instant,
     /// The turn was stopped, by a watchdog or somebody else.
     is_stopped: bool,
     written_files: bool,
+    /// It was taken up again, and not all that was missed is told yet.
+    is_behind: bool,
 }
 
 /// A watchdog stopped the turn. It is followed to its end, which is then told as this.
@@ -106,6 +119,9 @@ impl Driver {
             }
             // A sub-agent may be in doubt now.
             if self.family.next_to_read().is_none() {
+                if std::mem::take(&mut self.is_behind) {
+                    self.send(None, AgentEvent::CaughtUp).await?;
+                }
                 self.step().await;
             }
         }
@@ -123,6 +139,8 @@ impl Driver {
                 self.take(routed);
             }
             () = self.joins.changed() => {}
+            // Nobody says what happens, so it is asked for.
+            () = self.strangers.stay(LOOK_AFTER.min(self.watchdog.strange)) => self.take(Routed::Reconnected),
             () = sleep_until(missed.unwrap_or_else(Instant::now)), if missed.is_some() => {}
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 if self.family.read_due() {
@@ -163,6 +181,7 @@ impl Driver {
                 self.missed.asked();
             }
         }
+        self.joins.look_at(&self.family.root.translator);
         if self.family.root.translator.must_ask() {
             self.want(Depth::Everything);
         } else if self.family.root.translator.must_reread() {
@@ -182,6 +201,7 @@ impl Driver {
 
     /// Tells what is new, and reads what must be read first. Gives an outcome when OpenCode no longer has the session.
     async fn catch_up(&mut self) -> Result<Option<Outcome>, Unheard> {
+        self.all_is_told = Instant::now();
         loop {
             self.flush().await?;
             if let Some(depth) = self.must_read.take() {
@@ -191,13 +211,13 @@ impl Driver {
                 self.flush().await?;
                 if depth == Depth::Everything {
                     while let Some(at) = self.family.next_to_read() {
-                        self.read_child(at, self.attempts()).await;
+                        self.read_child(at).await;
                         self.flush().await?;
                     }
                     self.start_unnamed(false).await?;
                 }
             } else if let Some(at) = self.family.next_to_read() {
-                self.read_child(at, self.attempts()).await;
+                self.read_child(at).await;
             } else {
                 return Ok(None);
             }
@@ -274,6 +294,9 @@ impl Driver {
             };
             match reading {
                 Reading::Done(found) => {
+                    self.joins.look_at(&self.family.root.translator);
+                    self.strange.over();
+                    self.all_is_told = Instant::now();
                     for found in &found {
                         self.note_found(found);
                     }
@@ -288,6 +311,11 @@ impl Driver {
                 }
                 Reading::NoAnswer(cause) => {
                     tracing::debug!(session = %self.session.id, %cause, "OpenCode did not say where the turn stands");
+                    let limit = self.watchdog.strange;
+                    if self.strange.is_too_long(&cause, limit) {
+                        tracing::warn!(session = %self.session.id, %cause, "a turn is not followed any more");
+                        return Some(outcome::strange(&cause.into_error("tell how the turn stands"), limit));
+                    }
                     let until = self.given_up.as_ref().map(|given_up| given_up.until);
                     let next = Instant::now() + pause;
                     sleep_until(until.map_or(next, |until| until.min(next))).await;
@@ -313,8 +341,9 @@ impl Driver {
 
     async fn end(&mut self, outcome: Outcome) -> Result<(), Unheard> {
         self.is_stopped |= matches!(outcome, Outcome::Canceled { .. });
+        self.begin_to_end();
         self.finish_all().await?;
-        if self.is_stopped {
+        if self.is_stopped || self.family.has_stopped_child {
             self.clear_asks().await;
         }
         let root = &mut self.family.root.translator;

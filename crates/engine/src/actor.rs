@@ -26,8 +26,10 @@ use self::follow::End;
 use crate::asks::{self, Asks, Given};
 use crate::children::Children;
 use crate::config::EngineConfig;
+use crate::fail_point;
 use crate::joins::{Joining, Joins};
 use crate::lanes::{LaneKey, Lanes, Ticket};
+use crate::left_turns;
 use crate::lifecycle;
 use crate::live::LiveLog;
 use crate::port::{Agent, Clock, Prompting, ResumedChild, Session, Store, TurnRecord};
@@ -112,6 +114,8 @@ pub(crate) struct Actor {
     parked: VecDeque<Inbox>,
     /// A turn runs, or is about to: whoever answers it or joins it is heard, if not at once.
     is_running: bool,
+    /// What happened to the turn while nobody listened is known.
+    has_caught_up: bool,
 }
 
 /// Why an actor's work stopped before its turn ended by itself.
@@ -129,7 +133,7 @@ struct Prompted {
     record: TurnRecord,
     /// Whether the agent may be at work on it.
     running: Prompting,
-    _place: Ticket,
+    place: Ticket,
 }
 
 impl Actor {
@@ -158,6 +162,7 @@ impl Actor {
             children,
             parked: VecDeque::new(),
             is_running: false,
+            has_caught_up: true,
         }
     }
 
@@ -175,14 +180,18 @@ impl Actor {
         let state = self.writer.task().status.state;
         // From here on the store answers for this task, and whoever asks its owner for something is told so. Its places
         // in the lanes are kept until the agent is quiet.
-        let Self { around, registration, inbox, place, children, asks, joins, parked, .. } = self;
+        let Self { around, registration, inbox, place, children, asks, joins, parked, has_caught_up, .. } =
+            self;
         drop((inbox, registration, asks, joins, parked));
         if let Stop::Over = stop {
             let abort = async {
                 if let Some(Prompted { record, running, .. }) = &prompted
                     && running.has_begun()
                 {
-                    abort(&around, &record.session).await;
+                    // Of one that failed, or that was not found again yet, it is not known whether it runs: somebody else
+                    // may have the session.
+                    let is_known_to_run = state == TaskState::Canceled && has_caught_up;
+                    abort(&around, record, is_known_to_run).await;
                 }
             };
             // Neither waits for the other: both may have to wait for somebody who is away.
@@ -198,14 +207,19 @@ impl Actor {
                 self.wait_for_credentials().await?;
             }
             self.wait_for_place().await?;
-            let turn = match self.begun.take() {
-                Some(begun) => self.resume(begun, prompted).await?,
-                None => self.begin(prompted).await?,
+            self.has_caught_up = self.begun.is_none();
+            let (turn, is_new) = match self.begun.take() {
+                Some(begun) => (self.resume(begun, prompted).await?, false),
+                None => (self.begin(prompted).await?, true),
             };
             tracing::debug!(task = %self.writer.task().id, "turn started");
             // Both ways to a turn leave behind which session it runs in.
             let Some(at_work) = prompted else { return Ok(()) };
-            match self.follow(turn, &mut at_work.record).await? {
+            // What was waited for before its prompt left does not count. Of an earlier run's, only the log knows when that was.
+            let deadline = if is_new { self.deadline_from(at_work.running.since()) } else { self.deadline() };
+            match self.follow(turn, deadline, &mut at_work.record).await? {
+                // The driver may have given it up, and not have been able to stop it.
+                End::ByAgent if self.writer.task().status.state == TaskState::Failed => return Ok(()),
                 End::ByAgent => {
                     at_work.running = Prompting::default();
                     return Ok(());
@@ -333,16 +347,27 @@ impl Actor {
     }
 }
 
-/// Stops the agent. Best effort: the task is over either way, and the next turn waits for an idle session.
-pub(crate) async fn abort(around: &Surroundings, session: &Session) {
+/// Stops the agent. The task is over either way; but a turn that goes on would keep its session from the next one.
+async fn abort(around: &Surroundings, record: &TurnRecord, is_known_to_run: bool) {
+    if !(is_known_to_run && try_abort(around, &record.session).await) {
+        left_turns::stop(around, record.clone()).await;
+    }
+}
+
+/// Tells the agent to stop, within the time for that. Says whether it did.
+pub(crate) async fn try_abort(around: &Surroundings, session: &Session) -> bool {
     let limit = around.config.cancel_abort_timeout;
-    match tokio::time::timeout(limit, around.agent.abort(session)).await {
-        Ok(Ok(())) => {}
+    fail_point::hit("abort.before");
+    let told = tokio::time::timeout(limit, around.agent.abort(session)).await;
+    fail_point::hit("abort.after");
+    match told {
+        Ok(Ok(())) => return true,
         Ok(Err(error)) => tracing::warn!(session = %session.id, error = ?error, "abort failed"),
         // Whoever allows no time does not want to hear of it.
         Err(_) if limit.is_zero() => {}
         Err(_) => tracing::warn!(session = %session.id, ?limit, "abort took too long"),
     }
+    false
 }
 
 /// Answers one message to the actor. A free function, so that it can run beside a borrow of the actor's work.

@@ -1,7 +1,7 @@
 //! What a plain message means as an answer to an ask. Pure.
 
 use longshore_model::{
-    Answer, Ask, AskKind, Error, Message, PartContent, PermissionReply, Question, RequestId, Result,
+    Answer, Ask, AskKind, Error, Json, Message, PartContent, PermissionReply, Question, RequestId, Result,
 };
 use serde::Deserialize;
 
@@ -24,23 +24,37 @@ pub(crate) fn read(message: &Message, open: &[&Ask]) -> Result<(RequestId, Answe
     Ok((ask.request_id.clone(), from_words(ask, words.join("\n").trim())?))
 }
 
-/// Whether a message is an answer and nothing else, whatever is asked: one of the three words by itself, or a data part that
-/// names an ask.
-pub(crate) fn is_answer(message: &Message) -> bool {
-    let is_word = |text: &str| PermissionReply::parse(text.trim()).is_some();
-    match message.parts.as_slice() {
-        [part] => part.as_text().is_some_and(is_word) || answered(message).is_some(),
-        _ => false,
-    }
+/// How a message would answer, whatever is asked.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// A data part answers this ask.
+    Named(RequestId),
+    /// Just words, which answer the one ask that is open.
+    Words,
 }
 
-/// The ask that a message names and answers in a data part.
-pub(crate) fn answered(message: &Message) -> Option<RequestId> {
-    let [part] = message.parts.as_slice() else { return None };
-    let PartContent::Data(data) = &part.content else { return None };
-    let written: Written = serde_json::from_str(data.get()).ok()?;
-    let answers = written.reply.is_some() || written.answers.is_some();
-    RequestId::parse(&written.request_id?).ok().filter(|_| answers)
+/// The form that a message has as an answer. `None`: it is none, or says more than one would.
+pub(crate) fn form(message: &Message) -> Option<Form> {
+    let named = |data: &Json| {
+        let written: Written = serde_json::from_str(data.get()).ok()?;
+        let answers = written.reply.is_some() || written.answers.is_some();
+        RequestId::parse(&written.request_id?).ok().filter(|_| answers)
+    };
+    let mut data = message.parts.iter().filter_map(|part| match &part.content {
+        PartContent::Data(data) => Some(data),
+        _ => None,
+    });
+    if let Some(request) = data.find_map(named) {
+        return Some(Form::Named(request));
+    }
+    let words: Option<Vec<&str>> = message.parts.iter().map(|part| part.as_text()).collect();
+    let words = words?.join("\n");
+    let (word, reason) = word_and_reason(words.trim());
+    let reply = PermissionReply::parse(word)?;
+    // Many a sentence for the agent begins with "Reject".
+    let is_sentence = words.trim()[word.len()..].starts_with(' ');
+    let is_rejection = reply == PermissionReply::Reject && !is_sentence;
+    (reason.is_empty() || is_rejection).then_some(Form::Words)
 }
 
 #[derive(Deserialize)]
@@ -103,11 +117,10 @@ fn from_words(ask: &Ask, words: &str) -> Result<Answer> {
     match ask.kind {
         AskKind::Permission => {
             // "reject" may have a reason behind it, which the agent is told.
-            let (word, reason) = words.split_once([' ', ':', ',', '\n']).unwrap_or((words, ""));
+            let (word, reason) = word_and_reason(words);
             let reply = PermissionReply::parse(word).ok_or_else(|| {
                 Error::invalid("message.parts", format!("must be once, always or reject. {}", ask.summary))
             })?;
-            let reason = reason.trim_matches([' ', ':', ',', '\n']);
             if !reason.is_empty() && reply != PermissionReply::Reject {
                 let text =
                     format!("must be just once or always; only reject takes a reason. {}", ask.summary);
@@ -128,6 +141,13 @@ fn from_words(ask: &Ask, words: &str) -> Result<Answer> {
             Ok(Answer::Question { answers: answers(&ask.questions, words)? })
         }
     }
+}
+
+/// The first word, and what stands behind it.
+fn word_and_reason(words: &str) -> (&str, &str) {
+    const BETWEEN: [char; 4] = [' ', ':', ',', '\n'];
+    let (word, reason) = words.split_once(BETWEEN).unwrap_or((words, ""));
+    (word, reason.trim_matches(BETWEEN))
 }
 
 /// One answer for each question: the whole text for one, a line each for several.

@@ -25,8 +25,28 @@ pub(crate) struct Given {
     pub(crate) answer: Answer,
     pub(crate) by: Principal,
     /// The message that held the answer, if it was one.
+    pub(crate) send: Option<Send>,
+    pub(crate) reply: Reply,
+}
+
+/// A message that holds an answer.
+#[derive(Debug)]
+pub(crate) struct Send {
+    /// The same for the same message sent again.
+    pub(crate) digest: [u8; 32],
+    /// As it joins the task that asks. `None`: it was sent to another.
     pub(crate) message: Option<Message>,
-    pub(crate) reply: oneshot::Sender<Result<Snapshot>>,
+}
+
+type Reply = oneshot::Sender<Result<Snapshot>>;
+
+/// An answer on its way to the agent.
+struct OnItsWay {
+    send: Option<[u8; 32]>,
+    /// Who sent the same message again meanwhile.
+    others: Vec<Reply>,
+    /// What the agent has said of the end of the ask.
+    said: Option<Resolution>,
 }
 
 /// The agent has taken an answer, or not.
@@ -52,8 +72,7 @@ pub(crate) struct Asks {
     session: Option<SessionId>,
     open: Vec<Interrupt>,
     news: Vec<AskNews>,
-    /// Answers on their way to the agent, and what the agent has said meanwhile of the end of the ask.
-    answering: HashMap<RequestId, Option<Resolution>>,
+    answering: HashMap<RequestId, OnItsWay>,
     deliveries: FuturesUnordered<BoxFuture<'static, Delivered>>,
 }
 
@@ -126,9 +145,9 @@ impl Asks {
 
     /// The agent says that an ask is closed.
     pub(crate) fn closed(&mut self, writer: &mut Writer, request: &RequestId, resolution: Resolution) {
-        if let Some(said) = self.answering.get_mut(request) {
+        if let Some(answering) = self.answering.get_mut(request) {
             // Most likely by the answer that is on its way; that is known when it has arrived.
-            *said = Some(resolution);
+            answering.said = Some(resolution);
             return;
         }
         let closed = Closed { resolution, at: writer.now(), by: None, how: None };
@@ -146,10 +165,16 @@ impl Asks {
             let _ = given.reply.send(Err(error));
             return;
         }
-        if self.answering.insert(given.request.clone(), None).is_some() {
-            let _ = given.reply.send(Err(not_open(&given.request)));
+        let send = given.send.as_ref().map(|send| send.digest);
+        if let Some(answering) = self.answering.get_mut(&given.request) {
+            if send.is_some() && send == answering.send {
+                answering.others.push(given.reply);
+            } else {
+                let _ = given.reply.send(Err(not_open(&given.request)));
+            }
             return;
         }
+        self.answering.insert(given.request.clone(), OnItsWay { send, others: Vec::new(), said: None });
         let (agent, session, ask) = (Arc::clone(agent), session.clone(), open.ask.clone());
         self.deliveries.push(Box::pin(async move {
             fail_point::hit("reply.before");
@@ -170,8 +195,10 @@ impl Asks {
     /// Writes down what became of an answer. The giver is told by the caller, once it is durable.
     pub(crate) fn settle(&mut self, writer: &mut Writer, delivered: Delivered) -> Verdict {
         let Delivered { given, outcome } = delivered;
-        let Given { request, answer, by, message, reply } = given;
-        let said = self.answering.remove(&request).flatten();
+        let Given { request, answer, by, send, reply } = given;
+        let answering = self.answering.remove(&request);
+        let (said, others) = answering.map_or((None, Vec::new()), |known| (known.said, known.others));
+        let replies = others.into_iter().chain([reply]).collect();
         let elsewhere = match (outcome, said) {
             // It arrived. Also when the connection broke and the agent says that somebody answered.
             (Ok(()), _) => None,
@@ -182,19 +209,24 @@ impl Asks {
             }
             (Err(error), None) if error.kind() == ErrorKind::InterruptNotFound => Some(Resolution::Elsewhere),
             // It did not arrive, and nothing is known of the ask: it can be answered again.
-            (Err(error), None) => return Verdict { reply, refusal: Some(error) },
+            (Err(error), None) => return Verdict { replies, refusal: Some(error) },
             // Somebody else was faster.
             (Err(_), Some(resolution)) => Some(resolution),
         };
         if let Some(resolution) = elsewhere {
             let closed = Closed { resolution, at: writer.now(), by: None, how: None };
             self.close(writer, &request, closed, None);
-            return Verdict { reply, refusal: Some(not_open(&request)) };
+            return Verdict { replies, refusal: Some(not_open(&request)) };
         }
         let (resolution, how) = (answer.resolution(), Some(answer.how()));
         let closed = Closed { resolution, at: writer.now(), by: Some(by), how };
-        self.close(writer, &request, closed, message);
-        Verdict { reply, refusal: None }
+        self.close(writer, &request, closed, send.and_then(|send| send.message));
+        Verdict { replies, refusal: None }
+    }
+
+    /// What the policy answers when nobody does.
+    pub(crate) fn answer_of_nobody(&self, kind: AskKind) -> Answer {
+        policy(self.config.at_deadline, kind)
     }
 
     /// How long it is until the next deadline of an ask that nobody is answering.
@@ -236,9 +268,9 @@ impl Asks {
     }
 }
 
-/// What the giver of an answer is to be told, once everything is durable.
+/// What the givers of an answer are to be told, once everything is durable.
 pub(crate) struct Verdict {
-    reply: oneshot::Sender<Result<Snapshot>>,
+    replies: Vec<Reply>,
     refusal: Option<Error>,
 }
 
@@ -248,8 +280,10 @@ impl Verdict {
             Some(error) => Err(error),
             None => Ok(writer.snapshot()),
         };
-        // The giver may have gone; the answer stands all the same.
-        let _ = self.reply.send(answer);
+        for reply in self.replies {
+            // The giver may have gone; the answer stands all the same.
+            let _ = reply.send(answer.clone());
+        }
     }
 }
 

@@ -60,7 +60,8 @@ impl ChildActor {
         };
         drop((self.inbox, self.registration, self.news));
         if canceled {
-            actor::abort(&self.around, &self.session).await;
+            // Best effort: its root's turn goes on either way.
+            actor::try_abort(&self.around, &self.session).await;
         }
     }
 

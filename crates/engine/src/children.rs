@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longshore_model::{
-    AgentEvent, Ask, ChildEvent, ChildStart, Error, Failure, Interrupt, Message, MessageId, Outcome, Parent,
-    Part, Principal, Result, Role, Seq, SessionId, Task, TaskEvent, TaskId, TaskState, Terms,
+    AgentEvent, Ask, ChildEvent, ChildStart, Error, ErrorKind, Failure, Interrupt, Message, MessageId,
+    Outcome, Parent, Part, Principal, Result, Role, Seq, SessionId, Task, TaskEvent, TaskId, TaskState,
+    Terms,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -209,7 +210,15 @@ pub(crate) async fn missed_asks(store: &dyn Store, root: &[Interrupt], child: &T
         if root.iter().any(|known| known.ask.request_id == open.request_id) {
             continue;
         }
-        if let Some(Interrupt { ask, closed: Some(closed), .. }) = store.interrupt(&open.request_id).await? {
+        let stored = match store.interrupt(&open.request_id).await {
+            // What became of it cannot be told. One ask must not keep the gateway from starting.
+            Err(error) if error.kind() == ErrorKind::Internal => {
+                tracing::error!(task = %child.id, request = %open.request_id, error = ?error, "an ask is damaged");
+                None
+            }
+            stored => stored?,
+        };
+        if let Some(Interrupt { ask, closed: Some(closed), .. }) = stored {
             missed.push(AskNews::Closed(ask, closed.resolution));
         }
     }

@@ -29,7 +29,8 @@ pub struct EngineConfig {
 pub struct RetentionRules {
     /// After this long the log of a task that is over is folded to its last event. The task itself stays. `None`: never.
     pub fold_after: Option<Duration>,
-    /// After this long a task that is over goes, with all that belongs to it. `None`: never.
+    /// After this long a task that is over goes, with all that belongs to it, but not while the same send is known to be
+    /// the same. `None`: never.
     pub keep_tasks: Option<Duration>,
 }
 

@@ -1,13 +1,14 @@
 //! Places where a test may kill the process, as a crash would: with SIGKILL, in the middle of what it does.
 //!
-//! The feature `fail-points` is on where tests are built and nowhere else. Even there nothing happens unless the
-//! environment names a place: `LONGSHORE_FAIL_POINT=turn.recorded:2` dies when that place is reached for the second time.
+//! The feature `fail-points` is on where tests are built. A build of the whole workspace has it in every program, so that
+//! one that is optimised never looks at it. Even in the others nothing happens unless the environment names a place:
+//! `LONGSHORE_FAIL_POINT=turn.recorded:2` dies when that place is reached for the second time.
 
 /// The variable that names a place, and how often it is passed before.
 pub const VARIABLE: &str = "LONGSHORE_FAIL_POINT";
 
 /// Every place that a gateway passes which serves an OpenCode that runs already.
-pub const POINTS: [&str; 17] = [
+pub const POINTS: [&str; 19] = [
     // The store: a group of writes.
     "commit.before",
     "commit.after",
@@ -29,6 +30,9 @@ pub const POINTS: [&str; 17] = [
     // An ask is answered.
     "reply.before",
     "reply.after",
+    // A task is over here, and the agent is to stop.
+    "abort.before",
+    "abort.after",
     // A start takes up what the last run left.
     "recover.each",
     "recover.done",
@@ -38,14 +42,14 @@ pub const POINTS: [&str; 17] = [
 pub const MANAGED_POINTS: [&str; 3] = ["managed.recorded", "managed.spawned", "managed.ready"];
 
 /// The process is at this place.
-#[cfg(not(feature = "fail-points"))]
+#[cfg(not(all(feature = "fail-points", debug_assertions)))]
 #[inline]
 pub fn hit(_point: &'static str) {}
 
-#[cfg(feature = "fail-points")]
+#[cfg(all(feature = "fail-points", debug_assertions))]
 pub use armed::hit;
 
-#[cfg(feature = "fail-points")]
+#[cfg(all(feature = "fail-points", debug_assertions))]
 mod armed {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU64, Ordering};

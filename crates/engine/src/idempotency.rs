@@ -8,7 +8,17 @@ use crate::port::IdempotencyKey;
 impl IdempotencyKey {
     /// Under which the same send is known as the answer to this ask.
     pub(crate) fn of_answer(&self, request: &RequestId) -> Self {
-        let digest = Sha256::new().chain_update(self.digest).chain_update(request.as_str()).finalize().into();
+        self.of(request.as_str())
+    }
+
+    /// Under which the same send is known as an answer that was not taken.
+    pub(crate) fn of_refusal(&self) -> Self {
+        // No ask has this name.
+        self.of("\0refused")
+    }
+
+    fn of(&self, what: &str) -> Self {
+        let digest = Sha256::new().chain_update(self.digest).chain_update(what).finalize().into();
         Self { digest, valid_since: self.valid_since }
     }
 }

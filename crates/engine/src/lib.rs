@@ -19,6 +19,7 @@ mod idempotency;
 mod intake;
 mod joins;
 mod lanes;
+mod left_turns;
 mod lifecycle;
 mod live;
 mod log_entry;

@@ -6,6 +6,7 @@ use longshore_model::{
     StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp, ToolCall, ToolStatus,
 };
 use serde::Serialize;
+use serde_json::json;
 
 use crate::names;
 use crate::port::FileFacts;
@@ -38,7 +39,8 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: Timestamp) -> Option<T
         | AgentEvent::Asked(_)
         | AgentEvent::AskClosed { .. }
         | AgentEvent::File { .. }
-        | AgentEvent::Child { .. } => return None,
+        | AgentEvent::Child { .. }
+        | AgentEvent::CaughtUp => return None,
     })
 }
 
@@ -157,17 +159,11 @@ pub(crate) fn working(now: Timestamp) -> TaskEvent {
     status(TaskState::Working, now, None, None)
 }
 
-/// The task stays as it is for now, and this is why.
-pub(crate) fn waiting(task: &Task, why: String) -> TaskEvent {
-    let message = explanation(task, task.status.state, why);
-    let status = TaskStatus { message: Some(message), ..task.status.clone() };
-    TaskEvent::Status(Box::new(StatusUpdate::new(status)))
-}
-
-/// The task goes on.
-pub(crate) fn waited(task: &Task) -> TaskEvent {
-    let status = TaskStatus { message: None, ..task.status.clone() };
-    TaskEvent::Status(Box::new(StatusUpdate::new(status)))
+/// The task waits, as one that has not begun, and this is why.
+pub(crate) fn waiting(task: &Task, now: Timestamp, why: String) -> TaskEvent {
+    let state = TaskState::Submitted;
+    let at = if task.status.state == state { task.status.at } else { now };
+    status(state, at, Some(explanation(task, state, why)), None)
 }
 
 /// The owner of the task asked to end it.
@@ -199,7 +195,21 @@ fn ended(task: &Task, now: Timestamp, outcome: Outcome) -> TaskEvent {
             let message = explanation(task, TaskState::Canceled, reason);
             status(TaskState::Canceled, now, Some(message), None)
         }
+        Outcome::Lacking(outcome) => {
+            let mut event = ended(task, now, *outcome);
+            if let TaskEvent::Status(update) = &mut event {
+                update.metadata = lost_text(update.metadata.as_ref());
+            }
+            event
+        }
     }
+}
+
+/// For programs that count such tasks.
+fn lost_text(metadata: Option<&Metadata>) -> Option<Metadata> {
+    let mut all = metadata.map_or_else(|| json!({}), |metadata| metadata.json().to_value());
+    all["longshore"] = json!({"lost": "text"});
+    Metadata::try_from(Json::of(&all)).ok()
 }
 
 fn status(

@@ -10,9 +10,9 @@ pub use agent::{
 };
 pub use clock::{Clock, SystemClock};
 pub use store::{
-    Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, EndTask, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, NotedSends, PageCursor, READ_BYTES, Retained, Retention, Store,
-    StoredTask, TaskPage, TurnRecord,
+    Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, EndTask, EndedTurn,
+    FileFacts, Head, IdempotencyKey, ListQuery, MAX_ENDED, NewFile, NotedSends, PageCursor, READ_BYTES,
+    Retained, Retention, Store, StoredTask, TaskPage, TurnRecord,
 };
 
 /// A future behind a trait object.

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
-use longshore_model::{ErrorKind, Result, TaskState};
+use longshore_model::{ErrorKind, Result, TaskState, Timestamp};
 
 use crate::actor::{Begun, Ownership};
 use crate::asks::AskNews;
 use crate::child::News;
 use crate::children::Children;
 use crate::lanes::LaneKey;
+use crate::left_turns::LeftTurns;
 use crate::port::{StoredTask, TurnRecord};
 use crate::service::Engine;
 use crate::{children, fail_point};
@@ -25,12 +26,8 @@ impl Engine {
         let count = unfinished.len();
         let (mut roots, below): (Vec<_>, Vec<_>) =
             unfinished.into_iter().partition(|one| one.task.parent.is_none());
-        // Turns that run have their sessions, so they come first in the lanes of their contexts too; the others follow in
-        // the order in which they came to wait.
-        roots.sort_by_key(|one| {
-            let waits = !has_running_turn(one);
-            (waits, waits.then_some(one.task.status.at))
-        });
+        roots.sort_by_key(rank);
+        let left = LeftTurns::find(self.around()).await?;
         let (mut owners, mut followed) = (Vec::new(), HashSet::new());
         for stored in roots {
             let (mut children, mut missed) = (Vec::new(), Vec::new());
@@ -45,6 +42,8 @@ impl Engine {
             owners.push(self.take_up(stored, children, missed).await);
             fail_point::hit("recover.each");
         }
+        let left = left.hold(self.around());
+        self.around().tasks.spawn("left-turns", left.stop(self.around().clone()));
         // Every place in every lane is taken now, so it does not matter which owner runs first.
         for ownership in owners {
             self.own(ownership);
@@ -103,6 +102,17 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Who comes first in the lanes. Turns that run have their sessions. Those that waited for the agent had their turn, and say
+/// why it did not begin. The others follow in the order in which they came to wait.
+fn rank(stored: &StoredTask) -> (u8, Option<Timestamp>) {
+    let status = &stored.task.status;
+    if has_running_turn(stored) {
+        return (0, None);
+    }
+    let had_its_turn = status.state == TaskState::Submitted && status.message.is_some();
+    (if had_its_turn { 1 } else { 2 }, Some(status.at))
 }
 
 /// A task that waits, for its turn or for credentials, has no turn that runs, whatever it had before.

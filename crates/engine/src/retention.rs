@@ -50,11 +50,13 @@ impl Engine {
 
     fn retention(&self) -> Retention {
         let (now, config) = (self.around().clock.now(), &self.around().config);
+        let keys_before = before(now, config.idempotency_window);
         Retention {
             now,
             fold_before: config.retention.fold_after.map(|age| before(now, age)),
-            drop_before: config.retention.keep_tasks.map(|age| before(now, age)),
-            keys_before: before(now, config.idempotency_window),
+            // With a task its keys go. While one of them counts the task stays: the same send again would make another.
+            drop_before: config.retention.keep_tasks.map(|age| before(now, age).min(keys_before)),
+            keys_before,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One function per operation: authorise, find or make the task, read.
 
+mod answering;
 mod following;
 mod sending;
 
@@ -7,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_model::{
-    Answer, AskKind, Closed, Epoch, Error, ErrorKind, EventId, FileId, Interrupt, ListTasks, Message,
-    Principal, RequestId, Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp,
+    Answer, AskKind, Closed, Epoch, Error, ErrorKind, EventId, FileId, Interrupt, ListTasks, Principal,
+    RequestId, Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp,
 };
 use tokio::sync::{mpsc, oneshot};
 
 use crate::actor::{Actor, INBOX, Inbox, Ownership, Surroundings};
-use crate::asks::{self, Given};
+use crate::asks::{self, Given, Send};
 use crate::config::EngineConfig;
 use crate::live::LiveLog;
 use crate::page_token;
@@ -364,10 +365,10 @@ impl Engine {
         task: &TaskId,
         request: RequestId,
         answer: Answer,
-        message: Option<Message>,
+        send: Option<Send>,
     ) -> Result<Snapshot> {
         let (reply, told) = oneshot::channel();
-        let given = Given { request: request.clone(), answer, by: caller.clone(), message, reply };
+        let given = Given { request: request.clone(), answer, by: caller.clone(), send, reply };
         if let Some(inbox) = self.around.registry.inbox(task)
             && inbox.send(Inbox::Answer(Box::new(given))).await.is_ok()
             && let Ok(told) = told.await

@@ -14,8 +14,11 @@ use std::{future::Future, pin::Pin, sync::Arc, task::Context, task::Poll, task::
 pub enum Flaw {
     /// Readers are shown what the store does not have yet.
     PublishBeforeCommit,
-    /// A turn that is taken up again is not told what its log holds.
+    /// What happened to a turn while nobody listened is not looked up. It is the driver of the simulated agent that makes this
+    /// mistake: looking it up is the driver's part.
     NoReconcile,
+    /// The driver of a turn that is taken up again is not told what the log holds of it.
+    NoResume,
     /// A task that is over goes on, and its log takes more.
     NoTerminalGuard,
 }
@@ -31,6 +34,9 @@ pub trait Simulation: Send + Sync + std::fmt::Debug {
 
     /// A task has ended, or was aborted.
     fn has_ended(&self, task: u64);
+
+    /// The task of this name panicked.
+    fn has_panicked(&self, name: &'static str);
 
     /// A task was spawned. Whoever aborts them all at once does to the engine what a kill does to its process, but for
     /// destructors, which run.
@@ -59,6 +65,8 @@ impl Hooks {
     pub(crate) fn new_id(&self) -> String {
         uuid::Uuid::now_v7().to_string()
     }
+
+    pub(crate) fn has_panicked(&self, _name: &'static str) {}
 }
 
 #[cfg(feature = "simulation")]
@@ -74,6 +82,12 @@ impl Hooks {
     pub(crate) fn new_id(&self) -> String {
         let simulated = self.simulation.as_ref().map(|simulation| simulation.new_id());
         simulated.unwrap_or_else(|| uuid::Uuid::now_v7().to_string())
+    }
+
+    pub(crate) fn has_panicked(&self, name: &'static str) {
+        if let Some(simulation) = &self.simulation {
+            simulation.has_panicked(name);
+        }
     }
 
     pub(crate) fn spawned(&self, task: tokio::task::AbortHandle) {

@@ -1,7 +1,9 @@
 //! The one place that spawns. A background task has a name, is counted, and can be waited for.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 
+use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -28,7 +30,8 @@ impl Tasks {
         Self { hooks: Hooks::of(simulation), ..Self::default() }
     }
 
-    /// Runs `future` in the background. `name` stands in every log line that it writes.
+    /// Runs `future` in the background. `name` stands in every log line that it writes, and in one about its panic, of which
+    /// nobody else may ever hear: few wait for what is given back here.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that spawns")]
     pub fn spawn<F>(&self, name: &'static str, future: F) -> JoinHandle<F::Output>
     where
@@ -37,7 +40,15 @@ impl Tasks {
     {
         // It may outlive whatever started it by far, so its lines do not stand below those of the first request.
         let span = tracing::info_span!(parent: None, "task", name);
-        let future = self.tracker.track_future(future.instrument(span));
+        let hooks = self.hooks.clone();
+        let watched = async move {
+            AssertUnwindSafe(future).catch_unwind().await.unwrap_or_else(|panic| {
+                tracing::error!(name, "a background task panicked");
+                hooks.has_panicked(name);
+                resume_unwind(panic)
+            })
+        };
+        let future = self.tracker.track_future(watched.instrument(span));
         #[cfg(feature = "simulation")]
         let future = self.hooks.conducted(future);
         let spawned = tokio::spawn(future);

@@ -58,6 +58,9 @@ pub enum AgentEvent {
         session: SessionId,
         event: Box<ChildEvent>,
     },
+    /// A turn that was taken up again still runs, and everything that was missed meanwhile has been told. Comes once in such
+    /// a turn, unless its end is told instead.
+    CaughtUp,
     Ended(Outcome),
 }
 
@@ -153,6 +156,8 @@ pub enum Outcome {
     Canceled {
         reason: String,
     },
+    /// One of the others that ends the turn for good, where text that the agent wrote may be missing. Its words say so.
+    Lacking(Box<Self>),
 }
 
 /// Why a turn failed, fit to be shown to the caller: no path, no secret, no stack.

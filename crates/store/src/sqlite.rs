@@ -22,9 +22,9 @@ use std::fmt;
 use std::path::Path;
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store, StoredTask,
-    TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, EndedTurn,
+    FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store,
+    StoredTask, TaskPage,
 };
 use longshore_model::{
     AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId,
@@ -208,16 +208,12 @@ impl Store for SqliteStore {
         Box::pin(self.whole.run(read::unfinished))
     }
 
+    fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>> {
+        Box::pin(self.quick.run(move |db| read::ended_turns(db, since)))
+    }
+
     fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {
-        Box::pin(async move {
-            // Nearly always there is none, and then nothing is written.
-            let damaged = self.whole.run(|db| Ok(read::unreadable(db)?.len())).await?;
-            if damaged == 0 {
-                return Ok(Vec::new());
-            }
-            let epoch = self.epoch;
-            self.writer.run(move |db| salvage::end_damaged(db, epoch, at, &end)).await
-        })
+        Box::pin(salvage::end_damaged(&self.whole, &self.writer, (self.epoch, at), end))
     }
 
     fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {

@@ -17,9 +17,13 @@ use longshore_testkit::chaos::report::{self, Circumstances};
 use longshore_testkit::chaos::round::{self, Plan, Report};
 use longshore_testkit::chaos::{Kind, Program, World};
 use longshore_testkit::gateway::path_with_tools;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// How long things break in one round.
 const STORM: Duration = Duration::from_secs(14);
+
+/// A campaign that may take less is one of somebody who tries something, and its report is not kept.
+const WHOLE: u64 = 20;
 
 #[derive(Debug)]
 struct Options {
@@ -74,7 +78,14 @@ impl Options {
                 _ => return Err(format!("there is no {name}")),
             }
         }
+        // It is started in directories of its own.
+        options.gateway = std::path::absolute(&options.gateway).map_err(|error| error.to_string())?;
         Ok(options)
+    }
+
+    /// Whether the report of this campaign says all that there is to say.
+    fn is_whole(&self) -> bool {
+        self.world.is_none() && self.round.is_none() && self.minutes >= WHOLE
     }
 }
 
@@ -90,7 +101,7 @@ async fn main() -> ExitCode {
     // Whoever is told to end ends what it started first.
     let ended = tokio::select! {
         ended = run(&options) => ended,
-        _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
+        () = told_to_end() => Err("interrupted".to_owned()),
     };
     match ended {
         Ok(true) => ExitCode::SUCCESS,
@@ -99,6 +110,18 @@ async fn main() -> ExitCode {
             eprintln!("{problem}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// SIGINT or SIGTERM.
+async fn told_to_end() {
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminated) => tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminated.recv() => {}
+        },
+        // Whoever cannot hear the one hears the other.
+        Err(_) => drop(tokio::signal::ctrl_c().await),
     }
 }
 
@@ -120,15 +143,13 @@ async fn run(options: &Options) -> Result<bool, String> {
     let end = began + Duration::from_secs(options.minutes * 60);
     let campaign = Campaign { options, model: &model, began, end, totals: Mutex::default() };
     if let Some(seed) = options.round {
-        campaign.play(options.world.unwrap_or(Kind::Fake), seed).await?;
+        campaign.play(options.world.unwrap_or(Kind::Fake), seed).await;
         return Ok(campaign.totals().findings.is_empty());
     }
     let fakes = std::iter::repeat_n(Kind::Fake, usize::try_from(options.worlds).unwrap_or(1));
     let lanes = fakes.chain([Kind::Attached, Kind::Managed]).enumerate();
     let lanes = lanes.filter(|(_, kind)| options.world.is_none_or(|only| only == *kind));
-    for ended in join_all(lanes.map(|(lane, kind)| campaign.lane(lane, kind))).await {
-        ended?;
-    }
+    join_all(lanes.map(|(lane, kind)| campaign.lane(lane, kind))).await;
     campaign.report()
 }
 
@@ -138,46 +159,54 @@ impl Campaign<'_> {
     }
 
     /// Plays round after round, until this kind of world has done its part.
-    async fn lane(&self, lane: usize, kind: Kind) -> Result<(), String> {
+    async fn lane(&self, lane: usize, kind: Kind) {
         let first = self.options.seed + 1_000 * u64::try_from(lane).unwrap_or_default();
         for seed in first.. {
             if Instant::now() >= self.end || self.is_done(kind) {
                 break;
             }
-            self.play(kind, seed).await?;
+            self.play(kind, seed).await;
         }
-        Ok(())
     }
 
     fn is_done(&self, kind: Kind) -> bool {
         let (totals, targets) = (self.totals(), Targets::CAMPAIGN);
         let kills = totals.agent_kills.get(&kind).copied().unwrap_or_default();
         if kind.is_real() {
+            let points: &[&str] = if kind == Kind::Managed { &fail_point::MANAGED_POINTS } else { &[] };
+            let are_met = points.iter().all(|point| totals.kills_at_points.contains_key(point));
             // Half of them each.
-            return kills * 2 >= targets.real_agent_kills;
+            return are_met && kills * 2 >= targets.real_agent_kills;
         }
         let others = Targets { agent_kills: 0, real_agent_kills: 0, ..targets };
         kills >= targets.agent_kills - targets.real_agent_kills
             && totals.missed(&others, &fail_point::POINTS).is_empty()
     }
 
-    async fn play(&self, kind: Kind, seed: u64) -> Result<(), String> {
-        let told = |problem: String| format!("{} {seed}: {problem}", kind.name());
-        let report = self.round(kind, seed).await.map_err(told)?;
+    /// A round that cannot be played is a finding, and no reason to say nothing of the others.
+    async fn play(&self, kind: Kind, seed: u64) {
+        let report = match self.round(kind, seed).await {
+            Ok(report) => report,
+            Err(problem) => {
+                eprintln!("{} {seed}: {problem}", kind.name());
+                return self.totals().add_unplayed(kind, seed, &problem);
+            }
+        };
         for finding in &report.verdict.findings {
             eprintln!("{} {seed}: {finding}", kind.name());
         }
         if let Some(evidence) = &report.evidence {
             let name = format!("{}-{seed}.txt", kind.name());
-            keep(&self.options.evidence, &name, evidence)
-                .map_err(|error| format!("the evidence: {error}"))?;
+            if let Err(error) = keep(&self.options.evidence, &name, evidence) {
+                eprintln!("the evidence of {name} cannot be kept: {error}");
+            }
         }
         let mut totals = self.totals();
         totals.add(&report);
         let spoken = totals.all_spoken();
         eprintln!(
             "{:>4} s: {} {seed} took {} s; {} gateway kills, {} kills of OpenCode ({} real), {} cut streams, {} tasks, \
-             {} that asked, {} findings",
+             {} that asked, {} that were canceled, {} second turns, {} that joined, {} findings",
             self.began.elapsed().as_secs(),
             kind.name(),
             report.took.as_secs(),
@@ -187,15 +216,28 @@ impl Campaign<'_> {
             spoken.cuts,
             spoken.tasks,
             spoken.asked,
+            spoken.canceling,
+            spoken.seconds,
+            spoken.joined,
             totals.findings.len()
         );
-        Ok(())
+        eprintln!(
+            "        {} kills of OpenCode survived; streams that a proxy cut: {} of clients, {} of OpenCode; {:?} {:?}",
+            totals.survived,
+            totals.client_side.streams_cut,
+            totals.agent_side.streams_cut,
+            totals.outcomes,
+            totals.reasons
+        );
     }
 
     async fn round(&self, kind: Kind, seed: u64) -> Result<Report, String> {
         let gateway = self.options.gateway.as_path();
         if kind == Kind::Fake {
-            return round::play(&Plan::storm(seed, STORM), World::with_fake(gateway, seed).await?).await;
+            // In some rounds it is OpenCode that dies, under gateways that live.
+            let plan =
+                if seed.is_multiple_of(4) { Plan::steady(seed, STORM) } else { Plan::storm(seed, STORM) };
+            return round::play(&plan, World::with_fake(gateway, seed).await?).await;
         }
         let home = tempfile::tempdir().map_err(|error| error.to_string())?;
         let path = path_with_tools();
@@ -217,7 +259,7 @@ impl Campaign<'_> {
         totals.took = self.began.elapsed();
         let points: Vec<&str> = fail_point::POINTS.into_iter().chain(fail_point::MANAGED_POINTS).collect();
         let missed = totals.missed(&targets, &points);
-        if let Some(file) = &options.report {
+        if let Some(file) = options.report.as_ref().filter(|_| options.is_whole()) {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             let around = Circumstances { date: options.date.clone(), commit: options.commit.clone(), cores };
             let text = report::write(&totals, &targets, &around, &missed);

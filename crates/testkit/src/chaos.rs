@@ -4,6 +4,8 @@
 pub mod campaign;
 pub mod checker;
 pub mod client;
+mod errands;
+mod left_behind;
 mod opencode;
 pub mod proxy;
 mod record;
@@ -11,10 +13,11 @@ pub mod report;
 pub mod round;
 mod script;
 mod speaker;
+mod storm;
 mod wire;
 mod world;
 
 pub use opencode::Program;
-pub use record::{Errand, Frame, Record, Returns};
+pub use record::{CancelAt, Canceled, Canceling, Errand, Frame, Record, Returns};
 pub use speaker::{Answering, Speaker, Spelled};
 pub use world::{Kind, World};

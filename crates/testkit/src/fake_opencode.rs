@@ -190,7 +190,12 @@ impl FakeOpenCode {
 
     /// The next request of that method (`*`: any) whose path ends so meets the fault.
     pub fn fault_once(&self, method: &'static str, path_end: &'static str, fault: Fault) {
-        self.shared.change(|state| state.rules.push(Rule { method, path_end, fault, left: Some(1) }));
+        self.fault_times(method, path_end, fault, 1);
+    }
+
+    /// The same for so many of the next requests.
+    pub fn fault_times(&self, method: &'static str, path_end: &'static str, fault: Fault, times: usize) {
+        self.shared.change(|state| state.rules.push(Rule { method, path_end, fault, left: Some(times) }));
     }
 
     /// Every such request meets the fault.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store, StoredTask,
-    TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, EndedTurn,
+    FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store,
+    StoredTask, TaskPage,
 };
 use longshore_model::{
     AskKind, ContextId, Entry, Epoch, Error, ErrorKind, FileId, Interrupt, Principal, RequestId, Result, Seq,
-    SessionId, TaskId,
+    SessionId, TaskId, Timestamp,
 };
 
 use crate::scripted_agent::Gate;
@@ -38,6 +38,7 @@ pub struct FaultyStore {
     first: AtomicU64,
     logs_are_broken: AtomicBool,
     files_are_broken: AtomicBool,
+    asks_are_damaged: AtomicBool,
 }
 
 impl FaultyStore {
@@ -56,6 +57,7 @@ impl FaultyStore {
             first: AtomicU64::new(1),
             logs_are_broken: AtomicBool::new(false),
             files_are_broken: AtomicBool::new(false),
+            asks_are_damaged: AtomicBool::new(false),
         })
     }
 
@@ -96,6 +98,11 @@ impl FaultyStore {
         self.files_are_broken.store(true, Ordering::SeqCst);
     }
 
+    /// From now on no ask can be read by its name: each is damaged.
+    pub fn damage_asks(&self) {
+        self.asks_are_damaged.store(true, Ordering::SeqCst);
+    }
+
     fn first(&self) -> Seq {
         Seq(self.first.load(Ordering::SeqCst))
     }
@@ -127,6 +134,10 @@ impl Store for FaultyStore {
 
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {
         self.inner.retain(retention)
+    }
+
+    fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {
+        self.inner.end_damaged(at, end)
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
@@ -235,7 +246,12 @@ impl Store for FaultyStore {
     }
 
     fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>> {
-        self.inner.interrupt(request)
+        Box::pin(async move {
+            if self.asks_are_damaged.load(Ordering::SeqCst) {
+                return Err(Error::internal("the row of an ask is damaged"));
+            }
+            self.inner.interrupt(request).await
+        })
     }
 
     fn open_interrupts<'a>(
@@ -248,6 +264,10 @@ impl Store for FaultyStore {
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
         self.inner.unfinished()
+    }
+
+    fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>> {
+        self.inner.ended_turns(since)
     }
 
     fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {

@@ -12,7 +12,7 @@ mod workspace;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -78,6 +78,8 @@ pub struct Gateway {
     setup: Setup,
     root: TempDir,
     child: Option<Child>,
+    /// How the last one ended, if it ended by itself.
+    end: Option<ExitStatus>,
     url: String,
 }
 
@@ -98,7 +100,7 @@ impl Gateway {
         if !setup.attached {
             require_opencode();
         }
-        let mut gateway = Self { setup, root, child: None, url: String::new() };
+        let mut gateway = Self { setup, root, child: None, end: None, url: String::new() };
         workspace::create(&gateway.workspace());
         gateway.launch(None).await?;
         Ok(gateway)
@@ -118,11 +120,16 @@ impl Gateway {
     /// Whether it has ended by itself. Then it can be started again.
     pub fn has_ended(&mut self) -> bool {
         let Some(child) = &mut self.child else { return true };
-        let ended = child.try_wait().expect("a child can be waited for").is_some();
-        if ended {
-            self.child = None;
+        let ended = child.try_wait().expect("a child can be waited for");
+        if ended.is_some() {
+            (self.child, self.end) = (None, ended);
         }
-        ended
+        ended.is_some()
+    }
+
+    /// How the last one ended. None: it did not end by itself.
+    pub fn end(&self) -> Option<ExitStatus> {
+        self.end
     }
 
     pub fn url(&self) -> &str {
@@ -149,7 +156,7 @@ impl Gateway {
     }
 
     /// Ends the gateway with SIGTERM and waits for it.
-    pub async fn terminate(&mut self) -> std::process::ExitStatus {
+    pub async fn terminate(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("the gateway runs");
         process::terminate(child.id());
         let mut status = None;
@@ -201,7 +208,7 @@ impl Gateway {
             .spawn()
             .expect("longshore can be started");
         let stdout = child.stdout.take().expect("standard output is piped");
-        self.child = Some(child);
+        (self.child, self.end) = (Some(child), None);
         let stdout = tokio::process::ChildStdout::from_std(stdout).expect("a pipe can be read");
         let mut lines = BufReader::new(stdout).lines();
         let mut seen = Vec::new();
@@ -216,7 +223,11 @@ impl Gateway {
         };
         let ready = tokio::time::timeout(START, ready).await;
         let Ok(Some(url)) = ready else {
-            self.kill();
+            // One that has closed its standard output has an end of its own, or is about to have it.
+            let mut child = self.child.take().expect("just started");
+            let _ = child.kill();
+            let status = child.wait().expect("a killed child ends");
+            self.end = ready.is_ok().then_some(status);
             return Err(format!(
                 "longshore did not say that it listens; it said:\n{}\nand logged:\n{}",
                 seen.join("\n"),

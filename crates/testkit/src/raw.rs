@@ -16,6 +16,7 @@ pub use sse::{Frame, Frames};
 pub struct RawClient {
     base: String,
     token: Option<String>,
+    version: &'static str,
     /// As the header has them; empty: none.
     extensions: String,
     /// Where every stream goes on, unless the call says so itself.
@@ -55,13 +56,26 @@ impl RawClient {
     /// `base` without a slash at the end.
     pub fn new(base: impl Into<String>, token: impl Into<String>) -> Self {
         let http = reqwest::Client::builder().no_proxy().build().expect("a client without options");
-        Self { base: base.into(), token: Some(token.into()), extensions: String::new(), cursor: None, http }
+        Self {
+            base: base.into(),
+            token: Some(token.into()),
+            version: "1.0",
+            extensions: String::new(),
+            cursor: None,
+            http,
+        }
     }
 
     /// The same, without credentials.
     #[must_use]
     pub fn anonymous(&self) -> Self {
         Self { token: None, ..self.clone() }
+    }
+
+    /// The same, naming another version of A2A. Methods, paths and bodies are the caller's to spell.
+    #[must_use]
+    pub fn speaking(&self, version: &'static str) -> Self {
+        Self { version, ..self.clone() }
     }
 
     /// The same, with these extensions activated and no others.
@@ -154,7 +168,7 @@ impl RawClient {
     fn request(&self, verb: &str, path: &str) -> RequestBuilder {
         let verb = Method::from_bytes(verb.as_bytes()).expect("a test names a verb");
         let mut request =
-            self.http.request(verb, format!("{}{path}", self.base)).header("a2a-version", "1.0");
+            self.http.request(verb, format!("{}{path}", self.base)).header("a2a-version", self.version);
         if !self.extensions.is_empty() {
             request = request.header("a2a-extensions", &self.extensions);
         }

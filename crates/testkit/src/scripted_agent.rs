@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_engine::port::{
     Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Session, Steering, Turn,
-    TurnRequest,
+    TurnRecord, TurnRequest,
 };
 use longshore_model::{
     AgentEvent, AgentFile, Answer, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart,
@@ -33,6 +33,7 @@ pub struct ScriptedAgent {
     /// Before anything is prompted.
     pub starts: Gate,
     pub aborts: Gate,
+    pub stops: Gate,
     pub replies: Gate,
     pub checks: Gate,
 }
@@ -69,17 +70,24 @@ pub struct Log {
     pub opened: Vec<Session>,
     pub prompted: Vec<TurnRequest>,
     pub aborted: Vec<Session>,
+    /// What it was asked to see to, each time.
+    pub stopped: Vec<Vec<TurnRecord>>,
     pub replied: Vec<(RequestId, Answer)>,
     /// How often it was asked how it is.
     pub checked: usize,
     is_down: bool,
     refusals: VecDeque<Error>,
     unopened: VecDeque<Error>,
+    unaborted: VecDeque<Error>,
+    stops: VecDeque<Result<bool>>,
+    unstoppable: Vec<SessionId>,
     lost: VecDeque<Error>,
     admissions: VecDeque<Error>,
     /// Sessions that somebody made at the agent itself.
     strangers: HashMap<SessionId, Session>,
     busy: HashSet<SessionId>,
+    /// The turns that the test plays.
+    playing: HashMap<SessionId, mpsc::WeakSender<AgentEvent>>,
     panics: usize,
 }
 
@@ -142,6 +150,11 @@ impl StartedTurn {
         self.report(AgentEvent::Ended(Outcome::Completed { remark: None })).await;
     }
 
+    /// Says that all that was missed is told, of a turn that is taken up again.
+    pub async fn catch_up(&self) {
+        self.report(AgentEvent::CaughtUp).await;
+    }
+
     /// Sends a report. The engine may have stopped listening; that is its right.
     pub async fn report(&self, event: AgentEvent) {
         let _ = self.reports.send(event).await;
@@ -195,6 +208,21 @@ impl ScriptedAgent {
     /// The next session is not made, with this error. Calls add up.
     pub fn refuse_next_session(&self, error: Error) {
         self.lock().unopened.push_back(error);
+    }
+
+    /// The next abort fails with this error. Calls add up.
+    pub fn refuse_next_abort(&self, error: Error) {
+        self.lock().unaborted.push_back(error);
+    }
+
+    /// What is answered to whoever wants turns stopped that are over: whether none runs. Calls add up; otherwise none does.
+    pub fn stop_next(&self, answer: Result<bool>) {
+        self.lock().stops.push_back(answer);
+    }
+
+    /// Whatever is done, a turn in this session may still run.
+    pub fn never_stop(&self, session: &SessionId) {
+        self.lock().unstoppable.push(session.clone());
     }
 
     /// The next turn is prompted and then fails with this error. Calls add up.
@@ -255,7 +283,14 @@ impl Agent for ScriptedAgent {
     }
 
     fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async move { Ok(self.lock().busy.contains(&session.id)) })
+        Box::pin(async move {
+            let log = self.lock();
+            if log.is_down {
+                return Err(Error::new(ErrorKind::AgentUnavailable, "The agent cannot be reached."));
+            }
+            let is_playing = log.playing.get(&session.id).is_some_and(|turn| turn.upgrade().is_some());
+            Ok(is_playing || log.busy.contains(&session.id))
+        })
     }
 
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
@@ -294,6 +329,7 @@ impl Agent for ScriptedAgent {
             let (steering, joining) = mpsc::channel(MAX_STEERING);
             match &self.turns {
                 Some(turns) => {
+                    self.lock().playing.insert(request.session.id.clone(), reports.downgrade());
                     let gone = |_| Error::new(ErrorKind::AgentUnavailable, "The test has ended.");
                     turns.send(StartedTurn { request, reports, steering: joining }).await.map_err(gone)?;
                 }
@@ -321,7 +357,18 @@ impl Agent for ScriptedAgent {
         Box::pin(async move {
             self.lock().aborted.push(session.clone());
             self.aborts.pass().await;
-            Ok(())
+            self.lock().unaborted.pop_front().map_or(Ok(()), Err)
+        })
+    }
+
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
+        Box::pin(async move {
+            self.lock().stopped.push(over.to_vec());
+            self.stops.pass().await;
+            let mut log = self.lock();
+            let is_quiet = log.stops.pop_front().unwrap_or(Ok(true))?;
+            let sessions = over.iter().map(|over| &over.session.id);
+            Ok(sessions.filter(|session| !is_quiet || log.unstoppable.contains(session)).cloned().collect())
         })
     }
 

@@ -33,6 +33,8 @@ pub struct Plan {
     pub required_extensions: Vec<Extension>,
     pub missing_version: MissingVersion,
     pub data_dir: PathBuf,
+    /// How long to wait for a data directory that another gateway has.
+    pub lock_wait: Duration,
     pub store: StorePlan,
     pub retention: Retention,
     pub card: CardTexts,
@@ -51,6 +53,8 @@ pub struct Listen {
     pub max_body_bytes: usize,
     /// An answer of this length is compressed, and so are longer ones.
     pub gzip_minimum: usize,
+    /// How long open requests may take to end when the gateway does.
+    pub shutdown_grace: Duration,
 }
 
 /// Which OpenCode.
@@ -185,6 +189,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
     let missing_version = missing_version(reader);
     let demo = matches!(agent, Some(AgentPlan::Demo { .. }));
     let data_dir = data_dir(reader, surroundings, workspace.as_deref(), demo);
+    let lock_wait = reader.seconds(&table::LOCK_WAIT);
     let store = store(reader, &surroundings.directory, data_dir.as_deref());
     let retention = Retention {
         fold_after: reader.seconds_or_off(&table::FOLD_AFTER),
@@ -207,6 +212,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
         required_extensions,
         missing_version: missing_version?,
         data_dir: data_dir?,
+        lock_wait: lock_wait?,
         store: store?,
         retention,
         card: card?,
@@ -221,12 +227,14 @@ fn listen(reader: &mut Reader<'_>) -> Option<Listen> {
     let public_url = reader.url(&table::PUBLIC_URL);
     let max_body_bytes = reader.bytes(&table::MAX_BODY);
     let gzip_minimum = reader.bytes(&table::GZIP_MINIMUM);
+    let shutdown_grace = reader.seconds(&table::SHUTDOWN_GRACE);
     Some(Listen {
         host: host?,
         port: port?,
         public_url,
         max_body_bytes: max_body_bytes?,
         gzip_minimum: gzip_minimum?,
+        shutdown_grace: shutdown_grace?,
     })
 }
 

@@ -1,12 +1,14 @@
 //! The short form of the campaign: seeded storms over the real program and a fake OpenCode. `make chaos` is the long one.
 
+mod lost_aborts;
+
 use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use longshore_engine::fail_point;
 use longshore_testkit::chaos::World;
-use longshore_testkit::chaos::round::{self, Plan, Report};
+use longshore_testkit::chaos::round::{self, AtLeast, Plan, Report};
 
 const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
 
@@ -30,26 +32,42 @@ fn check(reports: &[Report]) {
     assert!(findings.is_empty(), "by seed: {findings:#?}");
 }
 
+/// How long a storm goes on at most where the machine is slow. Some minutes are the most that the test may take.
+const LONGEST: Duration = Duration::from_secs(75);
+
+/// What each of two storms has to bring: a storm that breaks little proves little.
+const AT_LEAST: AtLeast = AtLeast {
+    gateway_kills: 12,
+    deaths_at_points: 2,
+    agent_kills: 2,
+    cuts: 60,
+    asked: 3,
+    canceling: 2,
+    completed: 2,
+};
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_over_everything_loses_nothing() {
-    let plans = [5, 6].map(|seed| Plan::storm(seed, Duration::from_secs(12)));
+    let plans = [5, 6].map(|seed| Plan {
+        at_least: AT_LEAST,
+        longest: LONGEST,
+        ..Plan::storm(seed, Duration::from_secs(12))
+    });
     let reports = join_all(plans.map(played)).await;
     check(&reports);
-    let sum = |count: fn(&Report) -> u64| reports.iter().map(count).sum::<u64>();
-    let cuts = |report: &Report| report.records.iter().map(|record| record.cuts).sum();
-    let asked = |report: &Report| report.records.iter().filter(|record| record.asked > 0).count() as u64;
-    let completed = |report: &Report| report.verdict.outcomes.get("completed").copied().unwrap_or_default();
-    // A storm that breaks little proves little.
-    assert!(sum(|report| report.gateway.all()) >= 30, "gateway kills");
-    assert!(sum(|report| report.agent_kills) >= 4, "kills of OpenCode");
-    assert!(sum(cuts) >= 150, "cut streams: {}", sum(cuts));
-    assert!(sum(asked) >= 5, "turns that ask: {}", sum(asked));
-    assert!(sum(completed) >= 10, "completed tasks: {}", sum(completed));
+    for report in &reports {
+        assert!(!AT_LEAST.is_more_than(&report.came), "too little was broken: {:?}", report.came);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_death_at_any_fail_point_loses_nothing() {
-    let plans = fail_point::POINTS.iter().zip(100..).map(|(point, seed)| Plan::at_point(seed, point));
+    let at_least = AtLeast { deaths_at_points: 1, ..AtLeast::default() };
+    let plans = fail_point::POINTS.iter().zip(100..).map(|(point, seed)| Plan {
+        at_least,
+        longest: LONGEST,
+        ..Plan::at_point(seed, point)
+    });
     let reports = join_all(plans.map(played)).await;
     check(&reports);
     for (report, point) in reports.iter().zip(fail_point::POINTS) {

@@ -94,6 +94,27 @@ fn a_store_that_lies_elsewhere_is_named_when_it_is_to_be_served() {
 }
 
 #[test]
+fn a_backup_that_is_ended_on_the_way_leaves_nothing() {
+    let here = Here::new();
+    here.start(&[&ATTACHED[..], &["--data-dir", "data"]].concat()).end(Signal::TERM);
+    // Whoever wants to read the store waits for this.
+    let holder = rusqlite::Connection::open(here.workspace().join("data/longshore.db")).unwrap();
+    holder.pragma_update(None, "locking_mode", "exclusive").unwrap();
+    holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let running = here.begin(&["backup", "--data-dir", "data", "copy"]);
+        while names(&here.workspace()).len() < 2 {
+            std::thread::yield_now();
+        }
+        let run = running.end(signal);
+        assert_eq!(names(&here.workspace()), ["data"], "{signal:?}: {}", run.stderr);
+        refused(&run, "nothing is left of the backup");
+    }
+    drop(holder);
+    assert_eq!(here.run(&["backup", "--data-dir", "data", "copy"]).code, Some(0));
+}
+
+#[test]
 fn a_backup_that_does_not_fit_is_told_and_leaves_nothing() {
     let here = served();
     let run = here.run_limited(80, &["backup", "copy"]);

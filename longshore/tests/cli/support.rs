@@ -70,12 +70,16 @@ impl Here {
         ended(command.args(["-c", &limited, LONGSHORE]).args(arguments))
     }
 
+    /// Starts a command, and waits for nothing.
+    pub(crate) fn begin(&self, arguments: &[&str]) -> Running {
+        let child = self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Running { child: Some(child), said: String::new() }
+    }
+
     /// Starts a command that runs on, and waits until it has said what it has to say at the start.
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
-        let mut child =
-            self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = lines(child.stdout.take().unwrap());
-        let mut running = Running { child: Some(child), said: String::new() };
+        let mut running = self.begin(arguments);
+        let lines = lines(running.child.as_mut().and_then(|child| child.stdout.take()).unwrap());
         while !running.is_ready() {
             let Ok(line) = lines.recv_timeout(PATIENCE) else {
                 let said = running.said.clone();

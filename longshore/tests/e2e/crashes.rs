@@ -1,5 +1,7 @@
 //! OpenCode or the gateway dies in the middle of a turn.
 
+use std::time::Duration;
+
 use longshore_testkit::gateway::{is_alive, kill};
 use longshore_testkit::raw;
 
@@ -84,4 +86,29 @@ async fn a_killed_gateway_takes_its_turn_up_again() {
     let next = harness.play_message(&message_in(&context(&played), "scn:text n=2"), Agreement::Whole).await;
     next.ended("COMPLETED", "");
     assert_eq!(next.turn.session, played.turn.session, "the conversation went to another session");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_ended_while_the_gateway_was_away_is_whole_however_late_it_comes_back() {
+    let limit = Duration::from_secs(10);
+    let (mut harness, _model) = Harness::with_own_model_and(&["--turn-timeout", "10"]).await;
+    let prompt = "scn:text n=100 delay=30 size=9";
+    let mut stream = harness.client.stream(&message(prompt)).await;
+    let mut frames = stream.until("twenty texts", nth_text(20)).await;
+    harness.gateway.kill();
+    let killed = tokio::time::Instant::now();
+    frames.extend(stream.rest().await);
+    while !harness.opencode.busy().await.is_empty() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Nothing happens by which one could tell that the time of the turn is over.
+    tokio::time::sleep_until(killed + limit).await;
+    harness.restart().await;
+
+    let last = frames.last().expect("frames came before the crash");
+    assert!(!is_terminal(last), "the turn was over before the crash: {last:#?}");
+    frames.extend(harness.client.resume(&task_id(last), id(last)).await.rest().await);
+    let played = harness.check(prompt, frames, Agreement::Whole).await;
+    played.ended("COMPLETED", "");
+    assert_eq!(played.text().len(), 100 * 9, "the text is not whole");
 }

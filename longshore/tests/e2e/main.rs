@@ -18,6 +18,7 @@ mod credentials;
 mod files;
 mod frames;
 mod harness;
+mod lives;
 mod memory;
 mod model_log;
 mod resume;

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use longshore_testkit::gateway::{Record, is_alive, until};
 use longshore_testkit::raw::Frame;
 use rand::RngExt as _;
 
-use crate::client::message;
-use crate::frames::{id, is_terminal, runs_a_tool, state_of, task_id};
+use crate::client::{Stream, message};
+use crate::frames::{id, is_terminal, nth_text, runs_a_tool, state_of, task_id};
 use crate::harness::Harness;
+use crate::upstream::Agreement;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_leaves_opencode_running_and_stop_ends_it_with_its_tools() {
@@ -43,6 +45,41 @@ async fn sigterm_leaves_opencode_running_and_stop_ends_it_with_its_tools() {
     assert!(rest.last().is_some_and(is_terminal), "{rest:#?}");
     let task = harness.client.get(&task_id(last)).await;
     assert_eq!(state_of(&task), "FAILED", "{task:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_in_the_middle_of_turns_leaves_them_to_the_next_start() {
+    let (mut harness, _model) = Harness::with_own_model().await;
+    let opencode = harness.opencode.pid();
+    harness.play("scn:text n=1").await.ended("COMPLETED", "");
+
+    let prompts = [120, 125, 130, 135].map(|pieces| (pieces, format!("scn:text n={pieces} delay=40 size=9")));
+    let begun = prompts.iter().map(async |(_, prompt)| {
+        let mut stream = harness.client.stream(&message(prompt)).await;
+        let frames = stream.until("ten texts", nth_text(10)).await;
+        (stream, frames)
+    });
+    let begun = join_all(begun).await;
+    let (streams, mut seen): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
+    let (status, rests) =
+        tokio::join!(harness.gateway.terminate(), join_all(streams.into_iter().map(Stream::rest)));
+    assert!(status.success(), "the gateway ended with {status}: {}", harness.gateway.log());
+    assert!(is_alive(opencode), "OpenCode ended with the gateway");
+    for (frames, rest) in seen.iter_mut().zip(rests) {
+        frames.extend(rest);
+        let last = frames.last().expect("frames came before the end");
+        assert!(!is_terminal(last), "the turn was over before the end of the gateway: {last:#?}");
+    }
+
+    harness.restart().await;
+    assert_eq!(harness.opencode.pid(), opencode, "another OpenCode was started");
+    for ((pieces, prompt), mut frames) in prompts.into_iter().zip(seen) {
+        let last = frames.last().expect("frames came before the end");
+        frames.extend(harness.client.resume(&task_id(last), id(last)).await.rest().await);
+        let played = harness.check(&prompt, frames, Agreement::Whole).await;
+        played.ended("COMPLETED", "");
+        assert_eq!(played.text().len(), pieces * 9, "the text is not whole");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -121,14 +121,13 @@ impl Place {
                 command.args(["-c", "ulimit -f 0 && exec \"$@\"", "sh", program]);
                 command
             }
-            Disk::Plain => Command::new(program),
             // A privileged user writes in spite of the rights, unless that privilege is dropped.
             Disk::Guarded if is_writable(&self.data) => {
                 let mut command = Command::new("setpriv");
                 command.args(["--bounding-set", "-dac_override,-dac_read_search", "--", program]);
                 command
             }
-            Disk::Guarded => Command::new(program),
+            Disk::Plain | Disk::Guarded => Command::new(program),
             Disk::Tmpfs(namespace) => {
                 let mut command = Command::new("nsenter");
                 let keeper = namespace.keeper.id().to_string();

@@ -72,6 +72,21 @@ impl CallError {
             Self::NotFound | Self::TooLong | Self::Invalid(_) => false,
         }
     }
+
+    /// Whether somebody is there who does not give what OpenCode gives us, so that it takes more than time to mend it.
+    pub(crate) fn is_strange(&self) -> bool {
+        match self {
+            Self::Unauthorized | Self::Garbled(_) => true,
+            // What stands before an OpenCode that is away says so with 502 to 504.
+            Self::Refused { status, .. } => *status >= 500 && !(502..=504).contains(status),
+            Self::Unreachable(_)
+            | Self::Cut(_)
+            | Self::NoAnswer
+            | Self::NotFound
+            | Self::TooLong
+            | Self::Invalid(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for CallError {

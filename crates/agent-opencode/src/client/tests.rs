@@ -111,7 +111,7 @@ fn addresses() {
     ];
     for (base, expected) in cases {
         let endpoint =
-            Endpoint { base_url: Url::parse(base).unwrap(), username: "opencode".to_owned(), password: None };
+            Endpoint { base_url: base.parse().unwrap(), username: "opencode".to_owned(), password: None };
         let client = Client::new(endpoint, Duration::from_secs(1)).unwrap();
         let request = client.request(Method::GET, "session/status", "/w x", "").unwrap().build().unwrap();
         assert_eq!(request.url().as_str(), expected);

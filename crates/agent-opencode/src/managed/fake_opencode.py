@@ -46,6 +46,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         allowed = self.headers.get("authorization") == expected
         body = b'{"healthy":true,"version":"0.0.0-fake"}' if allowed and self.path == "/global/health" else b""
         self.send_response(200 if allowed else 401)
+        self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -1,5 +1,6 @@
 //! Asks a managed OpenCode whether it is well.
 
+use std::io;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -41,6 +42,22 @@ pub(super) async fn version(
     is_alive: impl Fn() -> bool,
 ) -> Result<String, Unwell> {
     version_within(port, password, is_alive, TIMEOUT, PATIENCE).await
+}
+
+/// Whether it gives any answer at all in this time. What keeps the gateway itself from asking is not held against it.
+pub(super) async fn answers(port: u16, password: &str, timeout: Duration) -> bool {
+    match ask(port, password, timeout).await {
+        Err(Unwell::Call(cause)) => !(cause.is_timeout() || is_refusal(&cause)),
+        Ok(_) | Err(Unwell::Answer(_)) => true,
+    }
+}
+
+/// Nobody listens, or whoever listened is gone.
+fn is_refusal(cause: &reqwest::Error) -> bool {
+    let causes = std::iter::successors(Some(cause as &dyn std::error::Error), |cause| cause.source());
+    causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|cause| {
+        matches!(cause.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
+    })
 }
 
 async fn version_within(
@@ -106,6 +123,22 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+
+    #[tokio::test]
+    async fn any_answer_is_one_and_none_is_none() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let refusing = async {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            assert_ne!(socket.read(&mut [0; 4096]).await.unwrap(), 0);
+            socket.write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        };
+        let (answered, ()) = tokio::join!(answers(port, "wrong", Duration::from_secs(30)), refusing);
+        assert!(answered);
+        assert!(!answers(port, "wrong", Duration::from_millis(100)).await, "nobody reads the question");
+        drop(listener);
+        assert!(!answers(port, "wrong", Duration::from_secs(30)).await, "nobody listens");
+    }
 
     #[tokio::test]
     async fn one_that_lives_and_is_busy_is_waited_for() {

@@ -41,8 +41,7 @@ pub(super) async fn somewhere(config: &ManagedConfig) -> Result<(Record, Child)>
     loop {
         tries += 1;
         // OpenCode takes port 4096 when it is given 0, and everybody would guess that.
-        let port = free_port()
-            .map_err(|source| unavailable("There is no free port for OpenCode.").caused_by(source))?;
+        let port = a_free_port()?;
         let record = Record::new(port, random_password(), &config.workspace);
         match launch(config, record).await {
             Err(Failure::Exited(..)) if tries < PORTS && is_taken(port) => {}
@@ -51,8 +50,15 @@ pub(super) async fn somewhere(config: &ManagedConfig) -> Result<(Record, Child)>
     }
 }
 
-/// Starts one in the place of another that has ended: same port, same password.
-pub(super) async fn again(config: &ManagedConfig, record: Record) -> Result<(Record, Child)> {
+/// Starts one in the place of another that has ended: on the same port with the same password, unless somebody has the port
+/// now. Whoever that is may have heard the password since, from those who looked for OpenCode there, so it is no good any more.
+pub(super) async fn again(config: &ManagedConfig, mut record: Record) -> Result<(Record, Child)> {
+    if is_taken(record.port) {
+        let taken = record.port;
+        record.port = a_free_port()?;
+        record.password = random_password();
+        tracing::warn!(taken, port = record.port, "somebody else has OpenCode's port now; it gets another");
+    }
     launch(config, record).await.map_err(|failure| failure.into_error(config))
 }
 
@@ -194,8 +200,10 @@ fn log_file(data_dir: &Path) -> PathBuf {
     data_dir.join("opencode.log")
 }
 
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+fn a_free_port() -> Result<u16> {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    free.map(|address| address.port())
+        .map_err(|source| unavailable("There is no free port for OpenCode.").caused_by(source))
 }
 
 fn is_taken(port: u16) -> bool {

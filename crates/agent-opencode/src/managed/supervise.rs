@@ -1,15 +1,18 @@
 //! Keeps a managed OpenCode running.
 //!
 //! When it ends, whatever it left running is ended too, and it is started again with the same port and password, so
-//! that whoever talks to it need not notice more than a broken connection. The first restart waits 250 ms, each
-//! further one twice as long as the one before, up to 15 s; after a life of 20 s the waits begin anew. Each wait is
-//! shortened by up to a half at random, so that those that died together do not all start together.
+//! that whoever talks to it need not notice more than a broken connection. One that does not answer any more is ended for
+//! that. When somebody else has the port by then, it gets another, with another password, and its address says so to all who
+//! have it. The first restart waits 250 ms, each further one twice as long as the one before, up to 15 s; after a life of
+//! 20 s the waits begin anew. Each wait is shortened by up to a half at random, so that those that died together do not all
+//! start together.
 //! It is not started again when its record is gone: somebody stopped it.
 
 use std::time::Duration;
 
 use longshore_engine::Tasks;
 use longshore_model::Result;
+use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -34,7 +37,7 @@ pub enum State {
         pid: u32,
         version: String,
     },
-    /// It ended, and is started again after a wait. `reason` is fit for anybody's eyes.
+    /// It ended, or does not answer, and is started again after a wait. `reason` is fit for anybody's eyes.
     Down {
         restarts: u32,
         reason: String,
@@ -62,10 +65,18 @@ impl Managed {
         let mut restarts = 0;
         loop {
             let since = Instant::now();
-            self.ended().await;
+            let mut reason = match self.down().await {
+                Down::Ended => {
+                    tracing::warn!(pid = self.pid(), "OpenCode ended");
+                    "OpenCode ended unexpectedly and is being started again.".to_owned()
+                }
+                Down::Silent => {
+                    let silence = self.vigil.silence;
+                    tracing::error!(pid = self.pid(), ?silence, "OpenCode does not answer and is ended");
+                    "OpenCode does not answer and is being started again.".to_owned()
+                }
+            };
             wait.after_a_life_of(since.elapsed());
-            tracing::warn!(pid = self.pid(), "OpenCode ended");
-            let mut reason = "OpenCode ended unexpectedly and is being started again.".to_owned();
             loop {
                 state.send_replace(State::Down { restarts, reason });
                 tokio::time::sleep(wait.next()).await;
@@ -91,6 +102,15 @@ impl Managed {
         State::Running { pid: self.pid().unwrap_or_default(), version: self.version().to_owned() }
     }
 
+    /// Waits until it is of no use any more.
+    async fn down(&mut self) -> Down {
+        let (vigil, port, password) = (self.vigil, self.record.port, self.record.password.clone());
+        tokio::select! {
+            () = self.ended() => Down::Ended,
+            () = vigil.until_silent(port, &password) => Down::Silent,
+        }
+    }
+
     async fn ended(&mut self) {
         if let Some(child) = &mut self.child {
             match child.wait().await {
@@ -114,10 +134,16 @@ impl Managed {
         }
         end::end(&self.record).await?;
         let (record, child) = launch::again(&self.config, self.record.clone()).await?;
+        self.address.move_to(record.base_url(), SecretString::from(record.password.clone()));
         self.record = record;
         self.child = Some(child);
         Ok(true)
     }
+}
+
+enum Down {
+    Ended,
+    Silent,
 }
 
 /// The waits between restarts.

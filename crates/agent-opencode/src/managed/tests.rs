@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::process::Process;
+use super::vigil::Vigil;
 use super::*;
 
 /// Nothing here takes this long.
@@ -111,7 +112,7 @@ async fn it_is_started_in_a_group_of_its_own_and_its_files_are_private() {
     let endpoint = managed.endpoint();
     let record = bench.record();
     assert_eq!(record["pid"], pid);
-    assert_eq!(record["port"], endpoint.base_url.port().unwrap());
+    assert_eq!(record["port"], endpoint.base_url.url().port().unwrap());
     assert_eq!(record["password"], endpoint.password.as_ref().unwrap().expose_secret());
     assert_eq!(record["version"], "0.0.0-fake");
     assert!(record["password"].as_str().unwrap().len() >= 32);
@@ -144,7 +145,7 @@ async fn the_next_start_adopts_it() {
     assert!(second.is_adopted());
     assert_eq!(second.pid(), pid);
     assert_eq!(second.version(), "0.0.0-fake");
-    assert_eq!(second.endpoint().base_url, endpoint.base_url);
+    assert_eq!(second.endpoint().base_url.url(), endpoint.base_url.url());
     assert_eq!(
         second.endpoint().password.unwrap().expose_secret(),
         endpoint.password.unwrap().expose_secret()
@@ -283,7 +284,7 @@ async fn one_that_is_killed_is_started_again_in_its_place() {
         assert_ne!(pid, first.pid);
         assert_eq!(version, "0.0.0-fake");
         assert_eq!(bench.record()["pid"], pid);
-        assert_eq!(bench.record()["port"], endpoint.base_url.port().unwrap());
+        assert_eq!(bench.record()["port"], endpoint.base_url.url().port().unwrap());
         assert_eq!(bench.record()["password"], endpoint.password.unwrap().expose_secret());
         assert!(!tool.is_alive(), "the tool of the one that was killed runs on");
 
@@ -319,6 +320,52 @@ async fn a_restart_that_fails_is_tried_again() {
     std::os::unix::fs::symlink(program, bench.dir.path().join("later")).unwrap();
     until(&mut states, |state| matches!(state, State::Running { .. })).await;
     tasks.stop().await;
+}
+
+#[tokio::test]
+async fn one_that_lives_and_does_not_answer_is_ended_and_started_again() {
+    let bench = Bench::new();
+    let tasks = Tasks::new();
+    let mut managed = bench.start("").await;
+    managed.vigil = Vigil {
+        every: Duration::from_millis(50),
+        timeout: Duration::from_millis(200),
+        silence: Duration::from_secs(1),
+    };
+    let opencode = process(&managed);
+    let mut states = managed.supervise(&tasks);
+    opencode.signal(Signal::STOP);
+    let state = until(&mut states, |state| matches!(state, State::Down { .. })).await;
+    let State::Down { reason, .. } = state else { unreachable!() };
+    assert!(reason.contains("does not answer"), "{reason}");
+    until(&mut states, |state| matches!(state, State::Running { pid, .. } if *pid != opencode.pid)).await;
+    assert!(!opencode.is_alive());
+    tasks.stop().await;
+}
+
+/// Whoever has the port now keeps it, and does not get our requests.
+#[tokio::test]
+async fn one_whose_port_was_taken_moves_to_another() {
+    let bench = Bench::new();
+    let tasks = Tasks::new();
+    let mut managed = bench.start("").await;
+    let (opencode, endpoint) = (process(&managed), managed.endpoint());
+    let (before, known) = (endpoint.base_url.url(), bench.record()["password"].clone());
+    let program = std::mem::replace(&mut managed.config.program, bench.dir.path().join("later"));
+    let mut states = managed.supervise(&tasks);
+    opencode.signal(Signal::KILL);
+    until(&mut states, |state| matches!(state, State::Down { restarts, .. } if *restarts > 0)).await;
+    let _other = std::net::TcpListener::bind(("127.0.0.1", before.port().unwrap())).unwrap();
+    std::os::unix::fs::symlink(program, bench.dir.path().join("later")).unwrap();
+    until(&mut states, |state| matches!(state, State::Running { .. })).await;
+    let after = endpoint.base_url.url();
+    assert_ne!(after, before);
+    assert_eq!(bench.record()["port"], after.port().unwrap());
+    assert_ne!(bench.record()["password"], known, "whoever has the old port may have heard the old password");
+    let client = crate::client::Client::new(endpoint, PATIENCE).unwrap();
+    assert!(client.is_healthy().await.is_ok_and(|is_healthy| is_healthy), "it is reached with the new one");
+    tasks.stop().await;
+    assert!(bench.start("").await.is_adopted(), "the next start finds it there");
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ fn short(outcome: &Outcome) -> String {
         Outcome::Canceled { reason } => format!("canceled: {reason}"),
         Outcome::Failed(failure) => format!("failed: {}", failure.message),
         Outcome::AuthRequired(failure) => format!("auth required: {}", failure.message),
+        Outcome::Lacking(outcome) => format!("lacking, {}", short(outcome)),
     }
 }
 
@@ -173,6 +174,25 @@ fn unknown_fates() {
     for (ending, trace, expected) in cases {
         let outcome = short(&unknown_fate(&ending, trace));
         assert!(outcome.starts_with(expected), "{outcome}");
+    }
+}
+
+#[test]
+fn lost_text_is_named_whatever_the_turn_ended_as() {
+    let lost =
+        "Text that OpenCode wrote and did not keep, while the gateway could not hear it, may be missing.";
+    let cases = [
+        (Outcome::Completed { remark: None }, format!("lacking, completed: {lost}")),
+        (completed("Cut."), format!("lacking, completed: Cut. {lost}")),
+        (failed("No."), format!("lacking, failed: No. {lost}")),
+        (stopped(true), format!("lacking, canceled: The turn was stopped. {lost}")),
+        // It goes on.
+        (Outcome::AuthRequired(Failure::new("No key.")), "auth required: No key.".to_owned()),
+    ];
+    for (outcome, expected) in cases {
+        let told = lacking_text(outcome);
+        assert_eq!(short(&told), expected);
+        assert_eq!(lacking_text(told.clone()), told, "it is said once");
     }
 }
 

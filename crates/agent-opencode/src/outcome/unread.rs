@@ -45,5 +45,6 @@ pub(crate) fn unread(outcome: Outcome, which: Unread, refusal: Option<&Fault>) -
         Outcome::Failed(failure) => Outcome::Failed(failed(failure)),
         Outcome::AuthRequired(failure) => Outcome::AuthRequired(failed(failure)),
         Outcome::Canceled { reason } => Outcome::Canceled { reason: after(reason) },
+        Outcome::Lacking(outcome) => Outcome::Lacking(Box::new(unread(*outcome, which, refusal))),
     }
 }

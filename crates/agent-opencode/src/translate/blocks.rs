@@ -49,9 +49,15 @@ impl Blocks {
     /// What the log holds already.
     pub(super) fn resume(artifacts: &[Artifact], children: &[ResumedChild]) -> Self {
         let mut this = Self::default();
+        // OpenCode ends one block before it starts the next. Only one that was killed leaves a message as it is, and goes on
+        // with the answer to the next.
+        let mut last_in: HashMap<Option<&MessageId>, usize> = HashMap::new();
         for (at, artifact) in artifacts.iter().enumerate() {
-            // Only the last block can lack its end in the log: OpenCode ends one before it starts the next.
+            last_in.insert(artifact.source_message.as_ref(), at);
+        }
+        for (at, artifact) in artifacts.iter().enumerate() {
             let has_end = at + 1 < artifacts.len();
+            let is_followed = last_in.get(&artifact.source_message.as_ref()).is_some_and(|last| *last > at);
             let block = BlockRef {
                 id: artifact.id.clone(),
                 kind: artifact.kind,
@@ -59,7 +65,7 @@ impl Blocks {
             };
             let block = match artifact.kind {
                 BlockKind::Text | BlockKind::Reasoning => {
-                    Block::Text(TextBlock::resumed(block, artifact, has_end))
+                    Block::Text(TextBlock::resumed(block, artifact, has_end, is_followed))
                 }
                 BlockKind::ToolCall => match ToolBlock::resumed(block, artifact) {
                     Some(mut block) => {

@@ -7,8 +7,11 @@ use crate::outcome;
 
 impl Translator {
     /// Notes what a message is to this turn.
-    pub(super) fn register(&mut self, info: &Message) {
-        if self.messages.contains_key(&info.id) {
+    pub(super) fn register(&mut self, info: &Message, source: Source) {
+        if let Some(role) = self.messages.get(&info.id) {
+            if let (&Role::Step(at), Source::Stream) = (role, source) {
+                self.steps[at].is_unheard = false;
+            }
             return;
         }
         let role = if info.role == "user" {
@@ -32,6 +35,7 @@ impl Translator {
                 error: None,
                 completed: None,
                 summary: info.mode.as_deref() == Some("compaction"),
+                is_unheard: source == Source::List,
             });
             Role::Step(self.steps.len() - 1)
         } else {
@@ -114,6 +118,7 @@ impl Translator {
                     self.ledger.step(&part);
                 }
                 if source == Source::Stream {
+                    self.steps[at].is_unheard = false;
                     let news = self.told.step(&part);
                     self.say(news);
                 }

@@ -10,6 +10,8 @@ pub(super) struct TextBlock {
     phase: Phase,
     /// The log says already that no more text will come, unless the text turns out to be another.
     end_is_known: bool,
+    /// The message goes on behind it, so the text came to its end.
+    is_followed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,13 +28,18 @@ enum Phase {
 
 impl TextBlock {
     pub(super) fn new(block: BlockRef) -> Self {
-        Self { block, sent: String::new(), phase: Phase::Deaf, end_is_known: false }
+        Self { block, sent: String::new(), phase: Phase::Deaf, end_is_known: false, is_followed: false }
     }
 
     /// A block of which the log has some text, all of it or none.
-    pub(super) fn resumed(block: BlockRef, artifact: &Artifact, end_is_known: bool) -> Self {
+    pub(super) fn resumed(
+        block: BlockRef,
+        artifact: &Artifact,
+        end_is_known: bool,
+        is_followed: bool,
+    ) -> Self {
         let sent = artifact.parts.iter().filter_map(|part| part.as_text()).collect();
-        Self { sent, end_is_known, ..Self::new(block) }
+        Self { sent, end_is_known, is_followed, ..Self::new(block) }
     }
 
     pub(super) fn is_in(&self, message: &str) -> bool {
@@ -41,7 +48,7 @@ impl TextBlock {
 
     /// More may have been written than was heard.
     pub(super) fn is_unheard(&self) -> bool {
-        self.phase == Phase::Deaf && !self.end_is_known
+        self.phase == Phase::Deaf && !self.is_followed
     }
 
     pub(super) fn gap(&mut self) {

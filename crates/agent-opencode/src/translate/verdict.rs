@@ -113,7 +113,15 @@ impl Translator {
         let is_cut_off =
             |step: &&Step| step.completed.is_none() || step.error.as_ref().is_some_and(outcome::is_abort);
         let mut cut_off = self.steps.iter().filter(is_cut_off);
-        self.heard != Heard::Everything || cut_off.any(|step| self.blocks.any_unheard_in(&step.id))
+        self.heard != Heard::Everything
+            || cut_off.any(|step| self.blocks.any_unheard_in(&step.id) || self.may_have_begun_a_text(step))
+    }
+
+    /// Whether an OpenCode that was killed may have begun a text in the step that nobody heard of. While a tool runs it
+    /// writes none.
+    fn may_have_begun_a_text(&self, step: &Step) -> bool {
+        let mut at_tools = self.blocks.unfinished_calls();
+        step.completed.is_none() && step.is_unheard && !at_tools.any(|message| message == step.id)
     }
 
     /// Something of the turn was missed, and OpenCode does not show it.

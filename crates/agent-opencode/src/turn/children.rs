@@ -6,20 +6,15 @@
 use longshore_model::{
     AgentEvent, ChildEvent, ChildStart, Outcome, PromptId, SessionId, ToolCall, ToolStatus,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::family::{Live, State};
-use super::{Driver, FIRST_RETRY, LAST_WORDS, Unheard};
+use super::{Driver, LAST_WORDS, Unheard};
 use crate::api::StoredMessage;
-use crate::client::CallError;
 use crate::outcome;
 use crate::reader::MAX_CHILDREN;
-use crate::reconcile::{self, ChildReading, Found};
+use crate::reconcile::Found;
 use crate::translate::{Evidence, Translator};
-
-/// How often a sub-agent's messages are asked for when OpenCode does not answer. Then what the stream told must do: the turn
-/// itself does not wait for it.
-const ATTEMPTS: u32 = 5;
 
 impl Driver {
     /// Tells the engine an event of a member; of the root for `None`.
@@ -78,22 +73,6 @@ impl Driver {
         Ok(())
     }
 
-    /// How often OpenCode is asked for a sub-agent's messages.
-    pub(super) fn attempts(&self) -> u32 {
-        if self.given_up.is_some() { 1 } else { ATTEMPTS }
-    }
-
-    /// Reads how a sub-agent stands.
-    pub(super) async fn read_child(&mut self, at: usize, attempts: u32) {
-        self.find_the_call(at);
-        let session = self.family.children[at].session.clone();
-        let reading = self.child_reading(&session, attempts).await;
-        if let Some(reading) = reading {
-            self.family.list(at, reading);
-            self.family.look_for_returns();
-        }
-    }
-
     /// A sub-agent that was found by asking.
     pub(super) fn note_found(&mut self, found: &Found) {
         let Ok(session) = SessionId::parse(&found.session) else { return };
@@ -132,8 +111,7 @@ impl Driver {
             }
             let session = child.session.clone();
             let Some(since) = self.family.root.translator.prompt_created() else { continue };
-            let attempts = if is_last_chance { 1 } else { self.attempts() };
-            let Some(reading) = self.child_reading(&session, attempts).await else { continue };
+            let Some(reading) = self.child_reading(&session).await else { continue };
             let Some(prompt) = first_prompt(&reading.messages) else { continue };
             let kin = self.family.children[at].kin.as_ref();
             let caller = kin.and_then(|kin| SessionId::parse(&kin.parent).ok());
@@ -266,7 +244,7 @@ impl Driver {
     /// Ends a sub-agent: its messages are read once more, and what they show is the end.
     async fn finish(&mut self, at: usize) -> Result<(), Unheard> {
         let aborted_by_us = self.is_aborted(at);
-        self.read_child(at, 1).await;
+        self.read_child(at).await;
         self.flush_child(at).await?;
         let Some(live) = self.family.children[at].live_mut() else { return Ok(()) };
         let outcome = live.member.judge(aborted_by_us).unwrap_or_else(|| {
@@ -285,6 +263,7 @@ impl Driver {
         while let Some(below) = self.family.last_of_line(Some(at)) {
             Box::pin(self.finish(below)).await?;
         }
+        self.family.has_stopped_child |= matches!(outcome, Outcome::Canceled { .. });
         let Some(live) = self.family.children[at].live_mut() else { return Ok(()) };
         let translator = &mut live.member.translator;
         let is_lacking = translator.evidence() != Evidence::None && translator.may_lack_text();
@@ -299,33 +278,8 @@ impl Driver {
         Ok(())
     }
 
-    async fn child_reading(&mut self, session: &SessionId, attempts: u32) -> Option<ChildReading> {
-        let since = self.family.root.translator.prompt_created().unwrap_or(f64::MIN);
-        let directory = &self.session.directory;
-        let mut pause = FIRST_RETRY;
-        for attempt in 1..=attempts {
-            match reconcile::read_child(&self.client, directory, session.as_str(), since).await {
-                Ok(reading) => return Some(reading),
-                Err(cause) if cause.is_transient() && attempt < attempts => {
-                    sleep(pause).await;
-                    pause *= 2;
-                }
-                Err(cause) => {
-                    tracing::warn!(%session, %cause, "OpenCode does not show how a sub-agent stands");
-                    let at = self.family.find(session.as_str())?;
-                    let live = self.family.children[at].live_mut()?;
-                    live.must_read = false;
-                    live.member.is_gone |= matches!(cause, CallError::NotFound);
-                    live.member.translator.no_list();
-                    return None;
-                }
-            }
-        }
-        None
-    }
-
     /// A sub-agent that the log knows without its prompt: that is its first message after the call.
-    fn find_the_call(&mut self, at: usize) {
+    pub(super) fn find_the_call(&mut self, at: usize) {
         let Some(live) = self.family.children[at].live() else { return };
         if live.member.translator.prompt().is_some() || !live.is_resumed {
             return;

@@ -8,6 +8,7 @@ use longshore_model::{Outcome, SessionId};
 use tokio::time::Instant;
 
 use super::member::Member;
+use super::strange::Strange;
 use crate::api::EventKind;
 use crate::reader::{Kin, MAX_CHILDREN};
 use crate::reconcile::ChildReading;
@@ -26,6 +27,8 @@ pub(super) struct Family {
     pub(super) children: Vec<Child>,
     /// The tool calls of sub-agents, each with the sub-agent's session, and whether it has a turn of its own for that call.
     calls: HashMap<(SessionId, String), bool>,
+    /// One of them was stopped, perhaps that one alone.
+    pub(super) has_stopped_child: bool,
 }
 
 /// A sub-agent's session.
@@ -35,6 +38,9 @@ pub(super) struct Child {
     /// `None`: its events go to somebody else.
     pub(super) kin: Option<Arc<Kin>>,
     pub(super) state: State,
+    pub(super) strange: Strange,
+    /// OpenCode did not show its messages for too long, and has not since.
+    pub(super) is_hidden: bool,
 }
 
 #[derive(Debug)]
@@ -150,7 +156,7 @@ impl Child {
 
 impl Family {
     pub(super) fn new(session: SessionId, root: Member) -> Self {
-        Self { session, root, children: Vec::new(), calls: HashMap::new() }
+        Self { session, root, children: Vec::new(), calls: HashMap::new(), has_stopped_child: false }
     }
 
     pub(super) fn find(&self, session: &str) -> Option<usize> {
@@ -230,7 +236,13 @@ impl Family {
     }
 
     pub(super) fn add(&mut self, session: SessionId, kin: Option<Arc<Kin>>, is_whole: bool) {
-        self.children.push(Child { session, kin, state: State::Unnamed(Held::new(is_whole)) });
+        self.children.push(Child {
+            session,
+            kin,
+            state: State::Unnamed(Held::new(is_whole)),
+            strange: Strange::default(),
+            is_hidden: false,
+        });
     }
 
     /// Events were lost.

@@ -5,14 +5,20 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use longshore_engine::port::{Session, Steering};
 use longshore_model::{Error, ErrorKind, PromptId, Result};
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::timeout;
 
 use crate::client::{CallError, Client};
 use crate::prompt::Prompts;
 use crate::translate::{Fate, Translator};
+
+/// How long a message waits for OpenCode to show the one that began the turn: OpenCode says at once that it takes a prompt, and
+/// stores it when it has loaded what it needs. Of two that it is given meanwhile, either may be stored first.
+const SHOWN: Duration = Duration::from_secs(30);
 
 /// The prompts that joined a turn, shared by its driver and its [`Joiner`].
 #[derive(Debug)]
@@ -23,6 +29,8 @@ pub(super) struct Joins {
     /// Wakes the driver.
     changed: Notify,
     is_closed: watch::Sender<bool>,
+    /// OpenCode shows the prompt that began the turn.
+    is_begun: watch::Sender<bool>,
 }
 
 impl Joins {
@@ -32,6 +40,7 @@ impl Joins {
             version: AtomicU64::new(0),
             changed: Notify::new(),
             is_closed: watch::Sender::new(false),
+            is_begun: watch::Sender::new(false),
         })
     }
 
@@ -43,6 +52,12 @@ impl Joins {
         let prompts = self.lock();
         *seen = self.version.load(Ordering::Acquire);
         translator.join(prompts.iter().map(|(prompt, fate)| (prompt.as_str(), *fate)));
+    }
+
+    /// Lets messages join once OpenCode shows what began the turn.
+    pub(super) fn look_at(&self, translator: &Translator) {
+        let is_begun = translator.prompt_created().is_some();
+        self.is_begun.send_if_modified(|known| is_begun && !std::mem::replace(known, true));
     }
 
     /// Waits for a change. Cancel safe.
@@ -130,12 +145,18 @@ impl Joiner {
         if !self.joins.expect(&prompt) {
             return;
         }
-        let mut closed = self.joins.is_closed.subscribe();
+        let (mut closed, mut begun) = (self.joins.is_closed.subscribe(), self.joins.is_begun.subscribe());
+        let word = async {
+            let word = go.await;
+            // One that never shows is found missing by the driver.
+            let _ = timeout(SHOWN, begun.wait_for(|is_begun| *is_begun)).await;
+            word
+        };
         let may_go = expected.send(()).is_ok()
             && tokio::select! {
                 biased;
                 _ = closed.wait_for(|is_closed| *is_closed) => false,
-                word = go => word.is_ok(),
+                word = word => word.is_ok(),
             };
         if !may_go {
             self.joins.decide(&prompt, None);

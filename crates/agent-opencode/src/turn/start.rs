@@ -16,6 +16,7 @@ use super::family::{Family, Live, State};
 use super::joins::{Joiner, Joins};
 use super::member::Member;
 use super::missed::Missed;
+use super::strange::Strange;
 use super::watchdog::{Silence, Watchdog};
 use crate::api::EventKind;
 use crate::client::{CallError, Client};
@@ -94,6 +95,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         steering: joining,
         joins: Arc::clone(&joins),
     };
+    let strangers = lease.strangers();
     let driver = Driver {
         client: with.client.clone(),
         session,
@@ -107,8 +109,14 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         watchdog: with.watchdog,
         silence: Silence::new(with.watchdog.silence),
         given_up: None,
+        strange: Strange::default(),
+        strangers,
+        ending: None,
+        patience: PATIENCE.min(with.timeout),
+        all_is_told: Instant::now(),
         is_stopped: false,
         written_files: with.written_files,
+        is_behind: resume.is_some(),
     };
     with.tasks.spawn("opencode-turn", driver.run(joiner, with.tasks.stopping().clone()));
     Ok(Turn { steering, events })

@@ -16,11 +16,14 @@ pub struct Watchdog {
     pub silence: Option<Duration>,
     /// So many assistant messages one turn may have.
     pub max_steps: Option<usize>,
+    /// So long a running turn may get only answers that are none of OpenCode's, or none for us: from something else at its
+    /// address, or because of another password. Long enough for somebody to put it right.
+    pub strange: Duration,
 }
 
 impl Default for Watchdog {
     fn default() -> Self {
-        Self { silence: Some(Duration::from_mins(5)), max_steps: Some(250) }
+        Self { silence: Some(Duration::from_mins(5)), max_steps: Some(250), strange: Duration::from_mins(3) }
     }
 }
 

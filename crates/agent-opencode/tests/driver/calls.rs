@@ -45,6 +45,37 @@ async fn an_ask_of_a_session_from_elsewhere_stays_open_over_a_gap_and_goes_with_
     bench.stop().await;
 }
 
+/// Somebody stops the sub-agent at OpenCode, and its caller goes on. OpenCode would keep the ask, and a later answer to it
+/// would end whatever runs then.
+#[tokio::test]
+async fn a_sub_agent_that_is_stopped_at_opencode_itself_leaves_no_ask_behind() {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    let (session, _, mut turn, step) = on_stage(&bench, &gate).await;
+    let (stage, root) = (stage(&bench), session.id.as_str());
+    stage.create("ses_child", root).await;
+    stage.call(root, &step, "call_1", "ses_child", "running").await;
+    stage.user("ses_child", "msg_c", "told so").await;
+    stage.begin("ses_child", "msg_c1", "msg_c").await;
+    let ask = json!({"id": "per_1", "permission": "bash", "patterns": ["rm"], "metadata": {}, "always": [],
+        "tool": {"messageID": "msg_c1", "callID": "call_x"}});
+    stage.emit("permission.asked", "ses_child", ask).await;
+    let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Asked(_))).await;
+    let now = stage.now();
+    let aborted = json!({"id": "msg_c1", "role": "assistant", "parentID": "msg_c", "time": {"created": now, "completed": now},
+        "error": {"name": "MessageAbortedError", "data": {"message": "Aborted"}}});
+    stage.emit("message.updated", "ses_child", json!({"info": aborted})).await;
+    stage.idle("ses_child").await;
+    stage.call(root, &step, "call_1", "ses_child", "error").await;
+    gate.open();
+    events.extend(until(&mut turn, |event| matches!(event, AgentEvent::Ended(_))).await);
+    assert_eq!(outcome(&events), "completed");
+    assert_eq!(bench.fake.open_asks(), [""; 0], "before the end is told");
+    let [child] = turns(&events, &[]).try_into().expect("one turn");
+    assert_eq!(outcome(&child.reports), "canceled: The turn was stopped at OpenCode itself.");
+    bench.stop().await;
+}
+
 /// A sub-agent that was stopped is called again, and this time somebody else ends it.
 #[tokio::test]
 async fn a_stop_is_forgotten_when_the_sub_agent_is_called_again() {

@@ -48,6 +48,28 @@ async fn garbage_in_the_stream_is_skipped() {
     bench.stop().await;
 }
 
+/// As from an OpenCode that crashes right after each start.
+#[tokio::test]
+async fn a_stream_that_ends_at_once_each_time_is_opened_less_and_less_often() {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    bench.fake.queue(Script::new().text("alpha ", 1).hold(&gate).text("bravo", 1));
+    let session = bench.session().await;
+    let (_, turn) = bench.start(&session, "go").await.unwrap();
+    gate.reached().await;
+    let since = std::time::Instant::now();
+    for nth in 2..=6 {
+        bench.fake.end_streams();
+        bench.fake.streams_opened(nth).await;
+    }
+    // A half of 100, 200, 400, 800 and 1,600 ms.
+    assert!(since.elapsed() > Duration::from_millis(1_500), "{:?}", since.elapsed());
+    gate.open();
+    let events = all(turn).await;
+    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "alpha bravo"));
+    bench.stop().await;
+}
+
 /// Nothing comes on the connection, and it does not end either.
 #[tokio::test]
 async fn a_stream_that_stalls_is_made_anew_after_the_silence_that_was_set() {

@@ -2,7 +2,7 @@
 
 use longshore_engine::port::Steering;
 use longshore_model::ErrorKind;
-use longshore_testkit::fake_opencode::{Fault, Gate, Play, Turn as Script};
+use longshore_testkit::fake_opencode::{Delivery, Fault, Gate, Play, Turn as Script};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -162,6 +162,33 @@ async fn a_message_of_unknown_fate_is_looked_for() {
         assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), (end, text));
         bench.stop().await;
     }
+}
+
+/// OpenCode says at once that it takes a prompt, and stores it later; when it has just been started, much later. What comes
+/// meanwhile could be stored before it.
+#[tokio::test]
+async fn a_message_does_not_overtake_the_one_that_began_the_turn() {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    // Nothing tells that the first one is stored.
+    bench.fake.deliver(Delivery::HeartbeatsOnly);
+    bench.fake.queue(Script::new().text("one. ", 1).hold(&gate));
+    bench.fake.queue(Script::new().text("two.", 1));
+    let session = bench.session().await;
+    let (_, turn) = bench.start(&session, "go").await.unwrap();
+    gate.reached().await;
+    let joining = offer(&bench, &turn, "more").await;
+    soon(joining.expected).await.expect("the turn goes on");
+    joining.go.send(()).unwrap();
+    let early = timeout(Duration::from_millis(500), bench.fake.requested("POST", "/prompt_async", 2)).await;
+    assert!(early.is_err(), "it was sent before OpenCode had the first");
+    bench.fake.deliver(Delivery::Live);
+    bench.fake.end_streams();
+    soon(joining.sent).await.unwrap().unwrap();
+    gate.open();
+    let events = all(turn).await;
+    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "one. two."));
+    bench.stop().await;
 }
 
 #[tokio::test]

@@ -2,17 +2,20 @@
 
 mod asks;
 mod calls;
+mod child_faults;
 mod children;
 mod family;
 mod faults;
 mod files;
 mod garbled;
 mod joining;
+mod left_turns;
 mod lost_text;
 mod notes;
 mod refused;
 mod sessions;
 mod stage;
+mod strangers;
 mod taken_up;
 mod turns;
 mod watchdog;
@@ -161,14 +164,19 @@ fn text_of(events: &[AgentEvent]) -> String {
 
 fn outcome(events: &[AgentEvent]) -> String {
     match events.last() {
-        Some(AgentEvent::Ended(Outcome::Completed { remark })) => {
+        Some(AgentEvent::Ended(outcome)) => in_words(outcome),
+        other => panic!("no end: {other:?}"),
+    }
+}
+
+fn in_words(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Completed { remark } => {
             remark.clone().map_or_else(|| "completed".to_owned(), |remark| format!("completed: {remark}"))
         }
-        Some(AgentEvent::Ended(Outcome::Canceled { reason })) => format!("canceled: {reason}"),
-        Some(AgentEvent::Ended(Outcome::Failed(failure))) => format!("failed: {}", failure.message),
-        Some(AgentEvent::Ended(Outcome::AuthRequired(failure))) => {
-            format!("auth required: {}", failure.message)
-        }
-        other => panic!("no end: {other:?}"),
+        Outcome::Canceled { reason } => format!("canceled: {reason}"),
+        Outcome::Failed(failure) => format!("failed: {}", failure.message),
+        Outcome::AuthRequired(failure) => format!("auth required: {}", failure.message),
+        Outcome::Lacking(outcome) => in_words(outcome),
     }
 }

@@ -95,3 +95,29 @@ async fn nothing_is_told_again_of_a_sub_agent_that_is_over() {
     assert_eq!((outcome(&rest.reports), text_of(&rest.reports)), ("completed".to_owned(), String::new()));
     bench.stop().await;
 }
+
+#[tokio::test]
+async fn a_turn_that_is_taken_up_again_says_when_all_that_was_missed_is_told() {
+    let bench = Bench::new();
+    let gate = Gate::new();
+    bench.fake.play(&Play::new("text").hold_after("message.part.delta", 2, &gate));
+    let session = bench.session().await;
+    let (prompt, mut turn) = bench.start(&session, "go").await.unwrap();
+    let before = until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
+    drop(turn);
+    let resume = Some(past(&before, true));
+    let mut turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+    until(&mut turn, |event| *event == AgentEvent::CaughtUp).await;
+    gate.open();
+    let after = all(turn).await;
+    assert_eq!(outcome(&after), "completed");
+    assert!(!after.contains(&AgentEvent::CaughtUp), "it was said before: {after:?}");
+
+    // The turn is over by now: that is said instead.
+    let resume = Some(Resume::default());
+    let turn = bench.agent.start_turn(request(&session, &prompt, "go", resume)).await.unwrap();
+    let again = all(turn).await;
+    assert_eq!((outcome(&again), text_of(&again).is_empty()), ("completed".to_owned(), false));
+    assert!(!again.contains(&AgentEvent::CaughtUp), "{again:?}");
+    bench.stop().await;
+}

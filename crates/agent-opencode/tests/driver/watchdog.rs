@@ -9,7 +9,9 @@ use super::stage::{on_stage, stage};
 use super::*;
 
 fn bench(silence: Option<Duration>, max_steps: Option<usize>) -> Bench {
-    let change = |config: &mut OpenCodeConfig| config.watchdog = Watchdog { silence, max_steps };
+    let change = |config: &mut OpenCodeConfig| {
+        config.watchdog = Watchdog { silence, max_steps, ..Watchdog::default() }
+    };
     Bench::with(FakeOpenCode::start(), None, Duration::from_secs(5), change)
 }
 

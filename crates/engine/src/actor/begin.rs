@@ -4,18 +4,23 @@ mod patience;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use longshore_model::{Error, ErrorKind, Message, Result, Retry, Role, SessionId};
+use longshore_model::{Error, ErrorKind, Message, Result, Retry, Role, SessionId, TaskState};
 use tokio::time::Instant;
 
 use self::patience::Patience;
-use super::{Actor, Begun, Prompted, RETRY_FIRST, RETRY_LONGEST, Stop};
+use super::{Actor, Begun, Prompted, RETRY_FIRST, RETRY_LONGEST, Stop, limit};
 use crate::lanes::{LaneKey, Ticket};
 use crate::port::{
-    Admission, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord, TurnRequest,
+    Admission, Agent, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord,
+    TurnRequest,
 };
 use crate::simulation::Flaw;
 use crate::{fail_point, intake, lifecycle};
+
+/// How long a start may take before it is looked whether the agent is there at all.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 impl Actor {
     /// Takes up a turn that an earlier run began. An agent that is away is waited for: its turn may still run.
@@ -24,18 +29,16 @@ impl Actor {
         begun: Begun,
         prompted: &mut Option<Prompted>,
     ) -> Result<Turn, Stop> {
-        let Begun { record, mut place, resumed, .. } = begun;
+        let Begun { record, place, resumed, .. } = begun;
         self.asks.run_in(&record.session.id);
         let running = Prompting::default();
         running.mark();
-        let place = self
-            .unless_stopped(async {
-                place.ready().await;
-                place
-            })
-            .await?;
-        *prompted = Some(Prompted { record: record.clone(), running: running.clone(), _place: place });
-        let (mut pause, deadline) = (RETRY_FIRST, self.deadline());
+        // Before anything is waited for: the turn may run, so whoever ends the task has to stop it.
+        let begun = prompted.insert(Prompted { record: record.clone(), running: running.clone(), place });
+        self.unless_stopped(begun.place.ready()).await?;
+        // Whether the turn takes too long or is done by now, the agent knows, and may be about to come back as well.
+        let deadline = self.deadline().map(|deadline| deadline.max(Instant::now() + limit::PATIENCE));
+        let mut pause = RETRY_FIRST;
         loop {
             let resume = Resume {
                 artifacts: self.writer.task().artifacts.clone(),
@@ -43,8 +46,10 @@ impl Actor {
                 children: resumed.clone(),
                 open_asks: self.asks.requests(),
             };
-            let resume = if self.writer.has(Flaw::NoReconcile) { Resume::default() } else { resume };
-            match self.start_turn(&record, Vec::new(), Some(resume), running.clone()).await? {
+            let resume = if self.writer.has(Flaw::NoResume) { Resume::default() } else { resume };
+            let request = self.turn_request(&record, Vec::new(), Some(resume), running.clone());
+            let agent = Arc::clone(&self.around.agent);
+            match self.unless_stopped(async move { agent.start_turn(request).await }).await? {
                 Ok(turn) => return Ok(turn),
                 Err(error) if error.retry() == Retry::Later => {
                     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -87,36 +92,32 @@ impl Actor {
             let prompt = self.around.agent.new_prompt();
             let record = TurnRecord { session: session.clone(), prompt, joined: Vec::new() };
             self.asks.run_in(&session.id);
-            // The record of the turn goes with this event: both are durable before the agent is prompted.
-            let working = lifecycle::working(self.writer.now());
-            self.writer.push(working);
-            self.flush(Some(record.clone())).await?;
-            fail_point::hit("turn.recorded");
-            self.is_running = true;
             let running = Prompting::default();
-            *prompted = Some(Prompted { record: record.clone(), running: running.clone(), _place: place });
+            *prompted = Some(Prompted { record: record.clone(), running: running.clone(), place });
+            self.is_running = true;
             let started = loop {
-                let started = self.start_turn(&record, input.clone(), None, running.clone()).await?;
+                // The record of the turn goes with this event: both are durable before the agent is prompted.
+                let working = lifecycle::working(self.writer.now());
+                self.writer.push(working);
+                self.flush(Some(record.clone())).await?;
+                fail_point::hit("turn.recorded");
+                let (may_wait, tried) = (patience.is_left(), Instant::now());
+                let started = self.try_to_start(&record, input.clone(), &running, may_wait).await?;
                 let Err(error) = &started else { break started };
-                if running.has_begun() || !self.waits_for(error, &mut patience).await? {
+                if running.has_begun() || !self.waits_for(error, tried, &mut patience).await? {
                     break started;
                 }
             };
             match started {
-                Ok(turn) => {
-                    if self.writer.task().status.message.is_some() {
-                        let waited = lifecycle::waited(self.writer.task());
-                        self.writer.push(waited);
-                        self.flush(None).await?;
-                    }
-                    return Ok(turn);
-                }
+                Ok(turn) => return Ok(turn),
                 Err(error) if error.kind() == ErrorKind::SessionGone && may_replace && !bound.named => {
                     let forgotten = record.session.id;
                     tracing::warn!(session = %forgotten, "the agent forgot the session; making a new one");
                     may_replace = false;
                     self.is_running = false;
                     *prompted = None;
+                    self.tell_unsent("The agent no longer has the session of this context, so the task begins in a new one.")
+                        .await?;
                     bound = self.open_session(directory.clone(), Some(forgotten), &mut patience).await?;
                 }
                 Err(error) => return Err(self.fail(&error).await),
@@ -152,6 +153,7 @@ impl Actor {
     ) -> Result<Bound, Stop> {
         let options = self.writer.task().terms.prompt.clone();
         let session = loop {
+            let tried = Instant::now();
             let (agent, directory, options) =
                 (Arc::clone(&self.around.agent), directory.clone(), options.clone());
             let opened = self
@@ -169,7 +171,7 @@ impl Actor {
                 .await?;
             match opened {
                 Ok(session) => break session,
-                Err(error) if self.waits_for(&error, patience).await? => {}
+                Err(error) if self.waits_for(&error, tried, patience).await? => {}
                 Err(error) => return Err(self.fail(&error).await),
             }
         };
@@ -188,33 +190,92 @@ impl Actor {
         .await
     }
 
-    /// Whether a start that failed like this is made once more, after the pause that this takes. The task tells that it
-    /// waits.
-    async fn waits_for(&mut self, error: &Error, patience: &mut Patience) -> Result<bool, Stop> {
-        if error.kind() != ErrorKind::AgentUnavailable || error.is_lasting() {
+    /// Whether a start that was tried then and failed like this is made once more, after the wait for the agent that this takes.
+    /// Surely nothing was prompted, and the log says so meanwhile.
+    async fn waits_for(
+        &mut self,
+        error: &Error,
+        tried: Instant,
+        patience: &mut Patience,
+    ) -> Result<bool, Stop> {
+        if !is_away(error) {
             return Ok(false);
         }
-        let deadline = self.is_running.then(|| self.deadline()).flatten();
-        let Some(pause) = patience.next_pause(&self.writer.task().id, deadline) else { return Ok(false) };
-        tracing::warn!(task = %self.writer.task().id, error = ?error, "the agent is away; will start the turn again");
-        if self.writer.task().status.message.is_none() {
-            let why = "The agent cannot be reached now. Nothing was sent to it yet; the gateway goes on trying for a while.";
-            let waiting = lifecycle::waiting(self.writer.task(), why.to_owned());
-            self.writer.push(waiting);
-            self.flush(None).await?;
+        let task = self.writer.task().id.clone();
+        patience.failed(tried);
+        let Some(mut pause) = patience.next_pause(&task) else { return Ok(false) };
+        tracing::warn!(%task, error = ?error, "the agent is away; will start the turn again");
+        self.tell_unsent(
+            "The agent cannot be reached now. Nothing was sent to it yet; the gateway goes on trying for a while.",
+        )
+        .await?;
+        loop {
+            let paused = Instant::now();
+            self.unless_stopped(tokio::time::sleep(pause)).await?;
+            let agent = Arc::clone(&self.around.agent);
+            let checked = self.unless_stopped(async move { agent.check().await }).await?;
+            patience.spend(paused);
+            if checked.is_err_and(|error| is_away(&error))
+                && let Some(next) = patience.next_pause(&task)
+            {
+                pause = next;
+            } else {
+                // It is back, or it is time to give up: with the words that the start has for it.
+                return Ok(true);
+            }
         }
-        self.unless_stopped(tokio::time::sleep(pause)).await?;
-        Ok(true)
     }
 
-    async fn start_turn(
+    /// The task waits, and whoever takes it up begins it: of what its record names, nothing was sent.
+    async fn tell_unsent(&mut self, why: &str) -> Result<(), Stop> {
+        let (task, now) = (self.writer.task(), self.writer.now());
+        if task.status.state == TaskState::Submitted && task.status.message.is_some() {
+            return Ok(());
+        }
+        let waiting = lifecycle::waiting(task, now, why.to_owned());
+        self.writer.push(waiting);
+        self.flush(None).await
+    }
+
+    /// Starts the turn. With `may_wait` it comes back from an agent that is away: elsewhere that can be waited for without
+    /// a record that says that the agent may have the prompt.
+    async fn try_to_start(
         &mut self,
+        record: &TurnRecord,
+        input: Vec<Input>,
+        prompting: &Prompting,
+        may_wait: bool,
+    ) -> Result<Result<Turn>, Stop> {
+        let (agent, running) = (Arc::clone(&self.around.agent), prompting.clone());
+        let request = self.turn_request(record, input, None, prompting.clone());
+        let started = self.unless_stopped(async move {
+            tokio::select! {
+                // In this order: whether the prompt goes out is known when it is decided to come back.
+                biased;
+                started = agent.start_turn(request) => started,
+                error = goes_away(&*agent, &running), if may_wait => Err(error),
+            }
+        });
+        let started = started.await;
+        if let Err(Stop::Left) = &started
+            && !prompting.has_begun()
+            && !self.writer.is_over()
+        {
+            // If it cannot be written, the next start looks for a prompt that was never sent, and says that it is not known.
+            let why = "The gateway stopped before it had sent anything to the agent, and begins anew when it is back.";
+            let _ = self.tell_unsent(why).await;
+        }
+        started
+    }
+
+    fn turn_request(
+        &self,
         record: &TurnRecord,
         input: Vec<Input>,
         resume: Option<Resume>,
         prompting: Prompting,
-    ) -> Result<Result<Turn, Error>, Stop> {
-        let request = TurnRequest {
+    ) -> TurnRequest {
+        TurnRequest {
             task: self.writer.task().id.clone(),
             session: record.session.clone(),
             prompt: record.prompt.clone(),
@@ -222,8 +283,26 @@ impl Actor {
             options: self.writer.task().terms.prompt.clone(),
             resume,
             prompting,
-        };
-        let agent = Arc::clone(&self.around.agent);
-        self.unless_stopped(async move { agent.start_turn(request).await }).await
+        }
+    }
+}
+
+/// The agent cannot be reached, and may come back by itself.
+fn is_away(error: &Error) -> bool {
+    error.kind() == ErrorKind::AgentUnavailable && !error.is_lasting()
+}
+
+/// Waits until the agent says that it is away, and gives what it says. For ever, once the prompt goes out.
+async fn goes_away(agent: &dyn Agent, prompting: &Prompting) -> Error {
+    loop {
+        tokio::time::sleep(LOOK_AFTER).await;
+        let checked = agent.check().await;
+        if prompting.has_begun() {
+            return std::future::pending().await;
+        }
+        match checked {
+            Err(error) if is_away(&error) => return error,
+            _ => {}
+        }
     }
 }

@@ -1,15 +1,16 @@
 //! A turn that runs: what the agent reports goes to the log, what callers say goes to the agent.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_model::{
-    AgentEvent, AgentFile, Answer, Ask, BlockRef, ChildEvent, Failure, Outcome, Result, Retry, SessionId,
-    TaskId,
+    AgentEvent, AgentFile, Answer, Ask, BlockRef, ChildEvent, Closed, Failure, Outcome, Resolution, Result,
+    Retry, SessionId, TaskId,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::limit::{self, Limit};
+use super::limit::{self, Limit, Overtime};
 use super::{Actor, Inbox, RETRY_FIRST, RETRY_LONGEST, Stop, Surroundings, on_inbox};
 use crate::children::Root;
 use crate::files::Keeper;
@@ -32,6 +33,8 @@ pub(super) enum End {
 enum Aside {
     File(BlockRef, AgentFile),
     Child(SessionId, ChildEvent),
+    /// An ask of a turn that is taken up again, which the log may know.
+    AskedBefore(Ask),
     /// One ask too many, and its answer.
     TooMany(Ask, Answer),
     /// The turn is about to end, and what its sub-agents' owners were told comes first: once the turn is over, nobody
@@ -50,8 +53,14 @@ struct Taken {
 
 impl Actor {
     /// Writes what the agent reports until the turn is over. `record` grows with each message that joins.
-    pub(super) async fn follow(&mut self, mut turn: Turn, record: &mut TurnRecord) -> Result<End, Stop> {
-        let mut limit = Limit::new(self.deadline());
+    pub(super) async fn follow(
+        &mut self,
+        mut turn: Turn,
+        deadline: Option<Instant>,
+        record: &mut TurnRecord,
+    ) -> Result<End, Stop> {
+        let mut limit = Limit::new(deadline);
+        let asks_wait_until = Instant::now() + limit::PATIENCE;
         let session = record.session.clone();
         let mut held = None;
         self.is_running = true;
@@ -60,7 +69,11 @@ impl Actor {
                 self.hear(Some(parked), &turn, &session).await?;
             }
             limit.pause_while(!self.asks.is_empty());
-            let until_ask_expires = self.asks.until_deadline(self.around.clock.now());
+            let until_ask_expires = self.asks.until_deadline(self.around.clock.now()).map(|left| {
+                // What was answered elsewhere while the gateway was away has not expired.
+                let held = asks_wait_until.saturating_duration_since(Instant::now());
+                if self.has_caught_up { left } else { left.max(held) }
+            });
             // The end waits for answers and messages that are on their way, so that the record says what became of them.
             let may_end = !self.asks.is_answering() && self.joins.is_empty();
             // The reports come last: a flood of them must not keep a cancel, an answer or the limit from being seen.
@@ -88,14 +101,17 @@ impl Actor {
                 }
                 // An end that is known is not overtaken by the limit.
                 () = limit.reached(), if held.is_none() => {
-                    let limit = self.around.config.turn_timeout.unwrap_or_default();
-                    return Err(self.fail_with(too_long(limit)).await);
+                    self.on_limit(&mut limit, !turn.events.is_empty(), &session).await?;
+                    Taken::default()
                 }
                 // The turn's end is known, and nothing stands in its way any more.
                 () = std::future::ready(()), if held.is_some() && may_end => {
                     self.take_reports(held.take(), &mut turn.events)
                 }
-                report = turn.events.recv(), if held.is_none() => self.take_reports(report, &mut turn.events),
+                report = turn.events.recv(), if held.is_none() => {
+                    limit.heard();
+                    self.take_reports(report, &mut turn.events)
+                }
             };
             held = taken.held.or(held);
             self.flush(None).await?;
@@ -142,6 +158,10 @@ impl Actor {
         loop {
             match report {
                 AgentEvent::Usage(usage) => self.writer.note_usage(usage),
+                AgentEvent::CaughtUp => self.has_caught_up = true,
+                AgentEvent::Asked(ask) if !self.has_caught_up => {
+                    return Taken { aside: Some(Aside::AskedBefore(ask)), ..Taken::default() };
+                }
                 AgentEvent::Asked(ask) => {
                     if let Some((ask, answer)) = self.asks.opened(&mut self.writer, &self.owner, ask) {
                         return Taken { aside: Some(Aside::TooMany(ask, answer)), ..Taken::default() };
@@ -197,11 +217,34 @@ impl Actor {
                 let caught_up = self.children.caught_up();
                 self.unless_stopped(caught_up).await
             }
+            Aside::AskedBefore(ask) => self.ask_again(ask, session).await,
             Aside::TooMany(ask, answer) => {
                 self.answer_for_nobody(session, ask, answer);
                 Ok(())
             }
         }
+    }
+
+    /// An ask that expired stays so: the gateway ended before the agent had its answer, which it is given now.
+    async fn ask_again(&mut self, ask: Ask, session: &Session) -> Result<(), Stop> {
+        let known = self
+            .ask_store(|around| {
+                let (store, request) = (Arc::clone(&around.store), ask.request_id.clone());
+                async move { store.interrupt(&request).await }
+            })
+            .await?;
+        let has_expired = |closed: Closed| closed.resolution == Resolution::Expired;
+        if known.and_then(|known| known.closed).is_some_and(has_expired) {
+            let answer = self.asks.answer_of_nobody(ask.kind);
+            self.answer_for_nobody(session, ask, answer);
+            return Ok(());
+        }
+        if let Some((ask, answer)) = self.asks.opened(&mut self.writer, &self.owner, ask) {
+            self.answer_for_nobody(session, ask, answer);
+        }
+        self.flush(None).await?;
+        self.tell_children().await;
+        Ok(())
     }
 
     /// A store that is away is waited for, as everywhere; the agent waits meanwhile.
@@ -276,7 +319,41 @@ impl Actor {
         });
     }
 
-    /// When the turn has taken too long. A restart of the gateway does not begin it anew.
+    /// The time of the turn is over. Somebody may have been away meanwhile, the gateway, its store or the agent, and the turn
+    /// be done: only one that is at work, by the agent's word or its reports, has taken too long.
+    async fn on_limit(
+        &mut self,
+        limit: &mut Limit,
+        has_reports: bool,
+        session: &Session,
+    ) -> Result<(), Stop> {
+        if has_reports && limit.hears_reports_first() {
+            return Ok(());
+        }
+        let (agent, session) = (Arc::clone(&self.around.agent), session.clone());
+        let asked = self
+            .unless_stopped(async move {
+                tokio::time::timeout(RETRY_LONGEST, agent.is_busy(&session)).await.ok()?.ok()
+            })
+            .await?;
+        if has_reports {
+            limit.heard();
+        }
+        let allowed = self.around.config.turn_timeout.unwrap_or_default();
+        let failure = match limit.judge(asked, self.has_caught_up) {
+            Overtime::Wait => return Ok(()),
+            Overtime::TooLong => too_long(allowed),
+            Overtime::NoWord => without_an_end(allowed),
+        };
+        Err(self.fail_with(failure).await)
+    }
+
+    /// When a turn has taken too long whose prompt left then.
+    pub(super) fn deadline_from(&self, prompted: Option<Instant>) -> Option<Instant> {
+        Some(prompted.unwrap_or_else(Instant::now) + self.around.config.turn_timeout?)
+    }
+
+    /// When a turn has taken too long that an earlier run began. A restart of the gateway does not begin it anew.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let limit = self.around.config.turn_timeout?;
         if !self.asks.is_empty() {
@@ -320,6 +397,13 @@ async fn answer_for_nobody(
 fn too_long(limit: Duration) -> Failure {
     Failure::new(format!(
         "The turn took longer than the {} s that this gateway allows, and was aborted.",
+        limit.as_secs()
+    ))
+}
+
+fn without_an_end(limit: Duration) -> Failure {
+    Failure::new(format!(
+        "The {} s that this gateway allows a turn are over, and the agent does not say how the turn ended.",
         limit.as_secs()
     ))
 }

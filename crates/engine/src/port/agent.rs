@@ -1,8 +1,7 @@
 //! A coding agent, seen from the engine.
 
 use std::fmt::Debug;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use std::path::PathBuf;
 
@@ -10,13 +9,16 @@ use longshore_model::{
     AgentEvent, Answer, Artifact, Ask, PromptId, PromptOptions, RequestId, Result, SessionId, TaskId,
 };
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::BoxFuture;
+use super::store::TurnRecord;
 
 /// Drives one coding agent.
 ///
 /// The engine guarantees one turn at a time per session. The agent guarantees that a turn's events come in
-/// order, that none is lost between the prompt and [`AgentEvent::Ended`], and that it never prompts twice.
+/// order, that none is lost between the prompt and [`AgentEvent::Ended`], and that it never prompts twice. Of a turn that is
+/// taken up again it says when it has [`AgentEvent::CaughtUp`]: no deadline ends anything before.
 pub trait Agent: Send + Sync + Debug {
     /// Looks at what a caller wishes before anything is kept or done, and refuses what cannot be had: a directory that is
     /// out of bounds, a model that is not there. An agent that cannot be reached refuses nothing for that reason; the
@@ -53,6 +55,10 @@ pub trait Agent: Send + Sync + Debug {
 
     /// Stops whatever runs in the session. Stopping an idle session is no error.
     fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>>;
+
+    /// Stops what still runs of turns that are over here, the newest of a session first. Gives the sessions in which one may
+    /// run yet, to be asked about again. A session that works on something else by now is left alone.
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>>;
 
     /// Whether the agent could work now. It is really asked, by something that costs it nothing.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
@@ -147,24 +153,33 @@ impl Debug for FileSource {
     }
 }
 
-/// Whether the agent may have the prompt. Until it does, what runs in its session is somebody else's work, and the
+/// Whether the agent may have the prompt, and since when. Until it does, what runs in its session is somebody else's work, and the
 /// engine leaves it alone.
 #[derive(Clone, Debug, Default)]
-pub struct Prompting(Arc<AtomicBool>);
+pub struct Prompting(Arc<Mutex<Option<Instant>>>);
 
 impl Prompting {
     /// Call it just before the prompt is sent.
     pub fn mark(&self) {
-        self.0.store(true, Ordering::Release);
+        *self.lock() = Some(Instant::now());
     }
 
     /// Call it when it is certain that the prompt did not leave: there was no connection.
     pub fn unmark(&self) {
-        self.0.store(false, Ordering::Release);
+        *self.lock() = None;
     }
 
     pub fn has_begun(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.since().is_some()
+    }
+
+    /// When the prompt was about to be sent.
+    pub fn since(&self) -> Option<Instant> {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

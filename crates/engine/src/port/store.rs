@@ -16,15 +16,16 @@ use super::agent::Session;
 /// events are large, such as the output of tools. A store that has its events in memory anyway may ignore it.
 pub const READ_BYTES: usize = 256 * 1024;
 
+/// So many turns that have ended are looked at when the gateway starts, the newest. Nobody sees to the others.
+pub const MAX_ENDED: usize = 1_000;
+
 /// The durable side of the engine.
 ///
 /// Every write is atomic and durable when its future returns. A failed store answers with `Unavailable`.
 pub trait Store: Send + Sync + Debug {
     /// Under which everything is written that is written from now on. Greater than that of every event that was ever
     /// there before this store was opened, also of those that are lost. The same for as long as the store is open.
-    fn epoch(&self) -> Epoch {
-        Epoch(1)
-    }
+    fn epoch(&self) -> Epoch;
 
     /// Makes a task with its first event, unless the same request already made one. A session that the caller named is
     /// bound to the context in the same step.
@@ -95,11 +96,12 @@ pub trait Store: Send + Sync + Debug {
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>>;
 
     /// Ends every task that [`Store::unfinished`] leaves out because it is damaged, and gives which: `end` makes the last
-    /// event for what is left of one. For the start of the gateway. Not for a store that cannot be damaged.
-    fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {
-        let _ = (at, end);
-        Box::pin(std::future::ready(Ok(Vec::new())))
-    }
+    /// event for what is left of one. One that cannot be ended stays as it is. For the start of the gateway.
+    fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>>;
+
+    /// The turns of tasks that were canceled or failed at this moment or later, the newest first, at most [`MAX_ENDED`]:
+    /// the agent may still be at work on one. Without those of sub-agents. For the start of the gateway.
+    fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>>;
 
     /// Keeps a file for a task. One of the same id, which is the same file, changes nothing.
     fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>>;
@@ -117,10 +119,7 @@ pub trait Store: Send + Sync + Debug {
 
     /// Folds and removes some of what is old, little enough that nobody who writes meanwhile waits for it. Nothing that is
     /// not over is touched. For the background.
-    fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {
-        let _ = retention;
-        Box::pin(std::future::ready(Ok(Retained::default())))
-    }
+    fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>>;
 
     /// Whether the store could be read and written now. It is really asked, by a write of which nothing stays.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
@@ -147,7 +146,7 @@ pub struct Retained {
     pub folded: usize,
     /// Tasks that are gone.
     pub dropped: usize,
-    /// There may be more to do at once.
+    /// Something was done, and there may be more.
     pub more: bool,
 }
 
@@ -284,6 +283,13 @@ pub struct TurnRecord {
     pub prompt: PromptId,
     /// Prompts of messages that joined the turn, oldest first.
     pub joined: Vec<PromptId>,
+}
+
+/// The turn of a task that is over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndedTurn {
+    pub task: TaskId,
+    pub turn: TurnRecord,
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -7,15 +7,15 @@ use longshore_model::{
     SessionId, Task, TaskId, TaskState,
 };
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
+use super::answering::Reply;
 use super::sending::{Admitted, busy, refusal};
 use super::{Engine, Sent, Snapshot};
 use crate::actor::Inbox;
-use crate::answer;
-use crate::asks;
 use crate::joins::Joining;
 use crate::lanes::LaneKey;
-use crate::port::{Created, IdempotencyKey, Input, NotedSends, StoredTask};
+use crate::port::{Created, IdempotencyKey, Input, StoredTask};
 
 /// How long a message waits for the task that it is for to begin. Then it is told that the task has not.
 const BEGINNING: Duration = Duration::from_secs(5);
@@ -53,38 +53,31 @@ impl Engine {
             return self.attached(&caller, task, now(stored)).await;
         }
         if stored.task.parent.is_some() {
-            return self.answer_of_sub_agent(caller, stored, message).await;
+            return self.answer_of_sub_agent(caller, stored, message, key).await;
         }
         let stored = self.once_begun(&caller, stored).await?;
-        let given_before = self.around.store.earlier_send(&caller, &key).await?.as_ref() == Some(&task);
+        let reply = Reply { caller: &caller, task: &task, root: &task, message: &message, key: &key };
+        let given_before = self.was_given(&reply).await?;
         let snapshot = match stored.task.status.state {
             TaskState::InputRequired
                 if !stored.open_asks.is_empty() && wishes.delivery != Delivery::Steer =>
             {
-                let mut open: Vec<&Ask> = stored.open_asks.iter().map(|open| &open.ask).collect();
-                if given_before {
-                    let Some(same) = self.asked_before(&caller, &key, &open).await? else {
-                        return self.attached(&caller, task, now(stored)).await;
-                    };
-                    open = vec![same];
-                }
-                let (request, answer) = answer::read(&message, &open)?;
-                // Before the agent has it: the gateway may die in between, and the same message again must not become
-                // a prompt, or the answer to something else.
-                let keys = vec![key.of_answer(&request), key];
-                let (owner, at) = (caller.clone(), self.around.clock.now());
-                self.around.store.note_sends(NotedSends { owner, task: task.clone(), keys, at }).await?;
-                self.deliver(&caller, &task, request, answer, Some(message)).await?
+                let open: Vec<&Ask> = stored.open_asks.iter().map(|open| &open.ask).collect();
+                let given = self.give(&reply, &open).await?;
+                given.map_or_else(|| now(stored), |(_, snapshot)| snapshot)
             }
             // It was an answer, to something that is not asked any more.
-            _ if given_before => now(stored),
+            _ if given_before => {
+                self.check_given(&reply, &[]).await?;
+                now(stored)
+            }
             TaskState::Working | TaskState::InputRequired if wishes.delivery == Delivery::Reject => {
                 return Err(busy());
             }
-            TaskState::Working if wishes.delivery != Delivery::Steer && answer::is_answer(&message) => {
-                return Err(self.too_late_to_answer(&caller, &message).await?);
-            }
             TaskState::Working | TaskState::InputRequired | TaskState::AuthRequired => {
+                if wishes.delivery != Delivery::Steer {
+                    self.check_no_answer(&reply).await?;
+                }
                 check_session(&stored, wishes.session.as_ref())?;
                 let place = self.around.store.place(&caller, &stored.task.context_id).await?;
                 let Admitted { input, .. } = self.admit(&message, &wishes, &place).await?;
@@ -94,63 +87,34 @@ impl Engine {
                     None => return Err(takes_no_message(&self.get(&caller, &task).await?.task)),
                 }
             }
-            _ => return Err(takes_no_message(&stored.task)),
+            state => {
+                if !state.is_terminal() {
+                    self.check_no_answer(&reply).await?;
+                }
+                return Err(takes_no_message(&stored.task));
+            }
         };
         self.attached(&caller, task, snapshot).await
     }
 
-    /// Why an answer cannot be given to a task that works: what was asked is closed. As a message to the agent it would
-    /// make no sense.
-    async fn too_late_to_answer(&self, caller: &Principal, message: &Message) -> Result<Error> {
-        if let Some(request) = answer::answered(message) {
-            let known = self.around.store.interrupt(&request).await?;
-            let closed = known.filter(|known| known.owner == *caller).and_then(|known| known.closed);
-            return Ok(
-                closed.map_or_else(|| asks::not_open(&request), |closed| self.too_late(&request, &closed))
-            );
-        }
-        Ok(Error::new(
-            ErrorKind::InterruptNotFound,
-            "This task asks nothing at the moment, so this answer came too late; get the task to see how it went on. To tell \
-             the agent just this word, send it with metadata shared.delivery = steer.",
-        ))
-    }
-
-    /// The ask that this message was an answer to, if it is still open.
-    async fn asked_before<'a>(
-        &self,
-        caller: &Principal,
-        key: &IdempotencyKey,
-        open: &[&'a Ask],
-    ) -> Result<Option<&'a Ask>> {
-        for ask in open {
-            let key = key.of_answer(&ask.request_id);
-            if self.around.store.earlier_send(caller, &key).await?.is_some() {
-                return Ok(Some(ask));
-            }
-        }
-        Ok(None)
-    }
-
-    /// A task whose turn it is begins in a moment: a message that comes meanwhile is not too early. For a task that
-    /// waits behind others of its context it is, and that is told at once. (Behind a turn that another context has in
-    /// the same session, which is rare, it is told only after the wait.)
-    async fn once_begun(&self, caller: &Principal, stored: StoredTask) -> Result<StoredTask> {
+    /// A task whose turn it is begins in a moment, unless its agent is away: a message that comes meanwhile is not too
+    /// early. For a task that waits behind others of its context it is, and that is told at once. (Behind a turn that
+    /// another context has in the same session, which is rare, it is told only after the wait.)
+    async fn once_begun(&self, caller: &Principal, mut stored: StoredTask) -> Result<StoredTask> {
         let task = stored.task.id.clone();
         let lane = LaneKey::Context(caller.clone(), stored.task.context_id.clone());
-        if stored.task.status.state != TaskState::Submitted
-            || self.around.lanes.holder(&lane) != Some(task.clone())
+        let until = Instant::now() + BEGINNING;
+        while stored.task.status.state == TaskState::Submitted
+            && self.around.lanes.holder(&lane).as_ref() == Some(&task)
         {
-            return Ok(stored);
-        }
-        let head = self.head(caller, &task).await?;
-        let mut reader = self.reader(task.clone(), &head, stored.seq);
-        // The first event of a turn is that it begins, or that it cannot.
-        if let Ok(read) = tokio::time::timeout(BEGINNING, reader.next()).await {
+            let head = self.head(caller, &task).await?;
+            let mut reader = self.reader(task.clone(), &head, stored.seq);
+            let Ok(read) = tokio::time::timeout_at(until, reader.next()).await else { break };
             read?;
+            let known = self.around.store.get(caller, &task).await?;
+            stored = known.ok_or_else(|| Error::task_not_found(&task))?;
         }
-        let stored = self.around.store.get(caller, &task).await?;
-        stored.ok_or_else(|| Error::task_not_found(&task))
+        Ok(stored)
     }
 
     /// A message on the task of a sub-agent can only answer what that one asks.
@@ -159,24 +123,30 @@ impl Engine {
         caller: Principal,
         stored: StoredTask,
         message: Message,
+        key: IdempotencyKey,
     ) -> Result<Sent> {
-        let (Some(parent), true) =
-            (&stored.task.parent, stored.task.status.state == TaskState::InputRequired)
-        else {
-            return Err(takes_no_message(&stored.task));
-        };
+        let Some(parent) = &stored.task.parent else { return Err(takes_no_message(&stored.task)) };
+        let task = stored.task.id.clone();
+        let reply = Reply { caller: &caller, task: &task, root: &parent.root, message: &message, key: &key };
         // The root task owns what its sub-agents ask.
         let root = self.around.store.get(&caller, &parent.root).await?;
         let root = root.ok_or_else(|| Error::task_not_found(&parent.root))?;
         let asks = root.open_asks.iter().map(|open| &open.ask);
         let open: Vec<&Ask> = asks.filter(|ask| ask.session == parent.session).collect();
-        if open.is_empty() {
+        let snapshot = if stored.task.status.state == TaskState::InputRequired && !open.is_empty() {
+            match self.give(&reply, &open).await? {
+                Some((request, _)) => self.without_ask(&caller, &task, &request).await?,
+                None => now(stored),
+            }
+        } else if self.was_given(&reply).await? {
+            self.check_given(&reply, &[]).await?;
+            now(stored)
+        } else {
+            if !stored.task.status.state.is_terminal() {
+                self.check_no_answer(&reply).await?;
+            }
             return Err(takes_no_message(&stored.task));
-        }
-        let (request, answer) = answer::read(&message, &open)?;
-        self.deliver(&caller, &parent.root, request.clone(), answer, None).await?;
-        let task = stored.task.id;
-        let snapshot = self.without_ask(&caller, &task, &request).await?;
+        };
         self.attached(&caller, task, snapshot).await
     }
 

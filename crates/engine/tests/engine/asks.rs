@@ -13,20 +13,20 @@ use longshore_testkit::scripted_agent::StartedTurn;
 
 use crate::harness::{Harness, alice, message, read_all, reason_of, start, start_with};
 
-fn request(name: &str) -> RequestId {
+pub(crate) fn request(name: &str) -> RequestId {
     RequestId::parse(name).expect("a good name")
 }
 
-fn once() -> Answer {
+pub(crate) fn once() -> Answer {
     Answer::Permission { reply: PermissionReply::Once, message: None }
 }
 
-fn reject() -> Answer {
+pub(crate) fn reject() -> Answer {
     Answer::Permission { reply: PermissionReply::Reject, message: None }
 }
 
 /// A message on a task.
-fn on(task: &TaskId, id: &str, part: Part) -> SendMessage {
+pub(crate) fn on(task: &TaskId, id: &str, part: Part) -> SendMessage {
     let mut command = message("c", id);
     command.message.task_id = Some(task.clone());
     command.message.context_id = None;
@@ -35,7 +35,7 @@ fn on(task: &TaskId, id: &str, part: Part) -> SendMessage {
 }
 
 /// A task that waits for an answer to `per_1`.
-async fn asking(h: &mut Harness) -> (TaskId, StartedTurn) {
+pub(crate) async fn asking(h: &mut Harness) -> (TaskId, StartedTurn) {
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
     turn.ask("per_1").await;
@@ -59,7 +59,7 @@ async fn told(h: &Harness, task: &TaskId) -> Vec<(TaskState, InterruptPhase)> {
         .collect()
 }
 
-async fn refused(h: &Harness, caller: &str, name: &str, answer: Answer) -> ErrorKind {
+pub(crate) async fn refused(h: &Harness, caller: &str, name: &str, answer: Answer) -> ErrorKind {
     h.engine.answer(&Principal::new(caller), &request(name), answer).await.expect_err("a refusal").kind()
 }
 
@@ -198,26 +198,6 @@ async fn an_ask_that_the_agent_forgot_is_closed() {
     assert_eq!(h.task(&task).await.status.state, TaskState::Working);
 }
 
-#[tokio::test]
-async fn an_answer_to_what_is_not_asked_any_more_is_told_and_no_prompt() {
-    let mut h = start();
-    let (task, mut turn) = asking(&mut h).await;
-    h.agent.refuse_next(Error::new(ErrorKind::InterruptNotFound, "unknown"));
-    assert_eq!(refused(&h, "alice", "per_1", once()).await, ErrorKind::InterruptNotFound);
-    let named = Json::of(&serde_json::json!({"request_id": "per_1", "reply": "once"}));
-    let late = [Part::text(" Once "), Part::text("reject"), Part::data(named)];
-    for (part, id) in late.into_iter().zip(["late-1", "late-2", "late-3"]) {
-        let refused = h.engine.send(&alice(), on(&task, id, part)).await.expect_err("it is too late");
-        assert_eq!(refused.kind(), ErrorKind::InterruptNotFound, "{id}: {refused:?}");
-    }
-    // Who says more than an answer says it to the agent, and that is the first that the agent hears.
-    let more = on(&task, "more", Part::text("once more, with feeling"));
-    let caller = alice();
-    let (sent, (_, heard)) = tokio::join!(h.engine.send(&caller, more), turn.joined());
-    sent.expect("it joins");
-    assert!(format!("{heard:?}").contains("with feeling"), "{heard:?}");
-}
-
 #[tokio::test(start_paused = true)]
 async fn at_the_deadline_the_policy_answers_and_late_answers_are_told() {
     for (policy, expected) in [(AtDeadline::Reject, reject()), (AtDeadline::Once, once())] {
@@ -278,78 +258,6 @@ async fn an_open_ask_survives_a_restart_and_can_be_answered() {
     turn.complete().await;
     let done = h.engine.settled(&alice(), sent.reader).await.unwrap();
     assert_eq!(done.task.status.state, TaskState::Completed);
-}
-
-#[tokio::test]
-async fn the_same_answer_again_is_attached_and_not_given_twice() {
-    let mut h = start();
-    let (task, turn) = asking(&mut h).await;
-    let answer = on(&task, "answer", Part::text("once"));
-    h.engine.send(&alice(), answer.clone()).await.unwrap();
-    let again = h.engine.send(&alice(), answer.clone()).await.unwrap();
-    turn.complete().await;
-    h.engine.settled(&alice(), again.reader).await.unwrap();
-    h.engine.send(&alice(), answer).await.unwrap();
-    assert_eq!(h.agent.log().replied.len(), 1);
-}
-
-/// A gateway that died when the agent had the answer to `per_1` and the log did not, and the next one on the same store.
-async fn dead_at_the_answer(answer: fn(&TaskId) -> SendMessage) -> (Harness, TaskId, StartedTurn) {
-    let mut h = start();
-    let (task, _turn) = asking(&mut h).await;
-    h.agent.replies.hold();
-    let (engine, given) = (h.engine.clone(), answer(&task));
-    let giving = h.tasks.spawn("giving", async move { engine.send(&alice(), given).await.map(drop) });
-    while h.agent.log().replied.is_empty() {
-        tokio::task::yield_now().await;
-    }
-    let store = h.stop().await;
-    giving.abort();
-    let mut h = start_with(store, EngineConfig::default());
-    h.engine.recover().await.expect("unfinished tasks are taken up");
-    let turn = h.turn().await;
-    (h, task, turn)
-}
-
-#[tokio::test]
-async fn an_answer_that_the_agent_took_before_the_gateway_died_is_no_prompt_when_it_is_sent_again() {
-    let answer = |task: &TaskId| on(task, "answer", Part::text("once"));
-    let (h, task, turn) = dead_at_the_answer(answer).await;
-    turn.report(AgentEvent::AskClosed { request_id: request("per_1"), resolution: Resolution::Elsewhere })
-        .await;
-    while h.task(&task).await.status.state != TaskState::Working {
-        tokio::task::yield_now().await;
-    }
-    let again = h.engine.send(&alice(), answer(&task)).await.unwrap();
-    turn.complete().await;
-    let done = h.engine.settled(&alice(), again.reader).await.unwrap();
-    assert_eq!(done.task.status.state, TaskState::Completed);
-    assert_eq!(done.task.history.len(), 1, "the answer joined as a prompt");
-    assert_eq!(h.agent.log().replied.len(), 0);
-}
-
-#[tokio::test]
-async fn an_answer_that_is_sent_again_answers_nothing_but_what_it_answered() {
-    let answer = |task: &TaskId| on(task, "answer", Part::text("once"));
-    let (h, task, turn) = dead_at_the_answer(answer).await;
-    turn.report(AgentEvent::AskClosed { request_id: request("per_1"), resolution: Resolution::Elsewhere })
-        .await;
-    turn.ask("per_2").await;
-    while h.engine.open_asks(&alice(), AskKind::Permission).await.unwrap()[0].ask.request_id
-        != request("per_2")
-    {
-        tokio::task::yield_now().await;
-    }
-    h.engine.send(&alice(), answer(&task)).await.unwrap();
-    assert_eq!(h.agent.log().replied.len(), 0);
-    // One that the agent never got is given again, also where something else is asked besides.
-    let (h, task, turn) = dead_at_the_answer(answer).await;
-    turn.ask("per_2").await;
-    while h.engine.open_asks(&alice(), AskKind::Permission).await.unwrap().len() < 2 {
-        tokio::task::yield_now().await;
-    }
-    h.engine.send(&alice(), answer(&task)).await.unwrap();
-    assert_eq!(h.agent.log().replied, [(request("per_1"), once())]);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! An engine, its parts, and short words for what tests do with them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore_engine::port::{Clock, Input, Store, SystemClock};
 use longshore_engine::{Engine, EngineConfig, EngineParts, Sent, TaskReader, Tasks};
@@ -24,12 +25,17 @@ pub(crate) fn start() -> Harness {
 }
 
 pub(crate) fn start_with(store: Arc<dyn Store>, config: EngineConfig) -> Harness {
+    start_later(store, config, Duration::ZERO)
+}
+
+/// Starts so much later than it is.
+pub(crate) fn start_later(store: Arc<dyn Store>, config: EngineConfig, later: Duration) -> Harness {
     let (agent, turns) = ScriptedAgent::manual();
     let tasks = Tasks::new();
     let engine = Engine::new(EngineParts {
         store: Arc::clone(&store),
         agent: agent.clone(),
-        clock: Arc::new(TokioClock::default()),
+        clock: Arc::new(TokioClock::later(later)),
         tasks: tasks.clone(),
         config,
     });
@@ -85,9 +91,10 @@ struct TokioClock {
     at: Timestamp,
 }
 
-impl Default for TokioClock {
-    fn default() -> Self {
-        Self { started: tokio::time::Instant::now(), at: SystemClock.now() }
+impl TokioClock {
+    fn later(by: Duration) -> Self {
+        let by = i64::try_from(by.as_millis()).expect("a test is short");
+        Self { started: tokio::time::Instant::now(), at: Timestamp(SystemClock.now().0 + by) }
     }
 }
 

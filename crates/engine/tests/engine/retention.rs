@@ -10,10 +10,10 @@ use crate::harness::{Harness, alice, message, read_all, start_with};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-fn start(fold_after: Option<Duration>, keep_tasks: Option<Duration>) -> Harness {
+fn start(fold_after: Option<Duration>, keep_tasks: Option<Duration>, window: Duration) -> Harness {
     let config = EngineConfig {
         retention: RetentionRules { fold_after, keep_tasks },
-        idempotency_window: 100 * HOUR,
+        idempotency_window: window,
         ..EngineConfig::default()
     };
     let h = start_with(Arc::new(longshore_store::memory()), config);
@@ -23,7 +23,7 @@ fn start(fold_after: Option<Duration>, keep_tasks: Option<Duration>) -> Harness 
 
 #[tokio::test(start_paused = true)]
 async fn the_log_of_an_old_task_is_folded_and_its_readers_are_told() {
-    let mut h = start(Some(2 * HOUR), None);
+    let mut h = start(Some(2 * HOUR), None, 100 * HOUR);
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
     turn.say("a", "x").await;
@@ -59,7 +59,7 @@ async fn the_log_of_an_old_task_is_folded_and_its_readers_are_told() {
 #[tokio::test(start_paused = true)]
 async fn an_old_task_goes_if_that_is_wanted() {
     for (keep_tasks, stays) in [(Some(3 * HOUR), false), (None, true)] {
-        let mut h = start(None, keep_tasks);
+        let mut h = start(None, keep_tasks, HOUR);
         let sent = h.send("c", "m1").await;
         h.turn().await.complete().await;
         h.reaches(&sent.task, TaskState::Completed).await;
@@ -75,4 +75,21 @@ async fn an_old_task_goes_if_that_is_wanted() {
         h.turn().await.complete().await;
         h.stop().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_stays_for_as_long_as_the_same_send_leads_to_it() {
+    let minute = Duration::from_mins(1);
+    let mut h = start(None, Some(minute), 10 * minute);
+    let sent = h.send("c", "m1").await;
+    h.turn().await.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+    tokio::time::sleep(8 * minute).await;
+    assert_eq!(h.send("c", "m1").await.task, sent.task);
+    assert_eq!(h.agent.log().prompted.len(), 1, "it was prompted again");
+    tokio::time::sleep(4 * minute).await;
+    let gone = h.engine.get(&alice(), &sent.task).await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::TaskNotFound);
+    h.send("c", "m1").await;
+    h.turn().await.complete().await;
 }

@@ -1,12 +1,16 @@
 //! An agent that is away when a turn is to begin: it is waited for while it was not prompted, and never prompted twice.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::EngineConfig;
 use longshore_model::{Entry, Error, ErrorKind, TaskState};
+use longshore_testkit::faulty_store::FaultyStore;
 use tokio::time::Instant;
 
 use crate::harness::*;
+
+const TURN_LIMIT: Duration = Duration::from_mins(1);
 
 fn away() -> Error {
     Error::new(ErrorKind::AgentUnavailable, "OpenCode does not answer.")
@@ -29,15 +33,127 @@ async fn it_is_prompted_once_when_it_is_back() {
     turn.say("a", "hi").await;
     turn.complete().await;
     let log = read_all(sent.reader).await;
+    let tried = [(TaskState::Working, false), (TaskState::Submitted, true)];
+    let expected = [tried; 5].concat();
+    let expected = [&expected[..], &[(TaskState::Working, false), (TaskState::Completed, false)]].concat();
+    assert_eq!(states(&log), expected, "before each attempt it says that it works, and then that it waits");
+    assert_eq!(h.agent.log().prompted.len(), 1);
+    assert_eq!(h.agent.log().opened.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_it_says_that_it_is_away_it_is_only_asked_how_it_is() {
+    let mut h = start();
+    h.agent.refuse_next(away());
+    h.agent.set_down(true);
+    let sent = h.send("c", "m1").await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(h.task(&sent.task).await.status.state, TaskState::Submitted);
+    h.agent.set_down(false);
+    h.turn().await.complete().await;
     let expected = [
         (TaskState::Working, false),
-        (TaskState::Working, true),
+        (TaskState::Submitted, true),
         (TaskState::Working, false),
         (TaskState::Completed, false),
     ];
-    assert_eq!(states(&log), expected, "it says once that it waits, and then that it does not");
+    assert_eq!(states(&read_all(sent.reader).await), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_hangs_while_it_is_away_is_given_up_and_made_again() {
+    let mut h = start();
+    h.agent.starts.hold();
+    h.agent.set_down(true);
+    let sent = h.send("c", "m1").await;
+    h.reaches(&sent.task, TaskState::Working).await;
+    let began = Instant::now();
+    while h.task(&sent.task).await.status.state != TaskState::Submitted {
+        assert!(began.elapsed() < Duration::from_secs(2), "it still waits");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    h.agent.set_down(false);
+    h.agent.starts.release(1);
+    h.turn().await.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
     assert_eq!(h.agent.log().prompted.len(), 1);
-    assert_eq!(h.agent.log().opened.len(), 1);
+}
+
+/// As a gateway that ended does, and the next one on the same store.
+async fn restarted(h: Harness) -> Harness {
+    let store = h.stop().await;
+    let h = start_with(store, EngineConfig::default());
+    h.engine.recover().await.expect("unfinished tasks are taken up");
+    h
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_meanwhile_costs_no_message_and_no_order() {
+    let mut h = start();
+    h.send("c", "m0").await;
+    h.turn().await.complete().await;
+    h.agent.refuse_next(away());
+    h.agent.set_down(true);
+    let first = h.send("c", "m1").await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let second = h.send("c", "m2").await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(h.task(&first.task).await.status.state, TaskState::Submitted, "nothing says that it was sent");
+
+    let mut h = restarted(h).await;
+    for (sent, text) in [(first, "m1"), (second, "m2")] {
+        let turn = h.turn().await;
+        assert_eq!((turn.request.resume.is_some(), &turn.request.input[..]), (false, &[input(text)][..]));
+        turn.complete().await;
+        h.reaches(&sent.task, TaskState::Completed).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_before_the_prompt_has_left_costs_no_message() {
+    let h = start();
+    h.agent.starts.hold();
+    let sent = h.send("c", "m1").await;
+    h.reaches(&sent.task, TaskState::Working).await;
+    let mut h = restarted(h).await;
+    let turn = h.turn().await;
+    assert!(turn.request.resume.is_none(), "it begins");
+    turn.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_to_a_task_that_begins_in_a_moment_joins_it() {
+    let mut h = start();
+    for _ in 0..2 {
+        h.agent.refuse_next_session(away());
+        h.agent.refuse_next(away());
+    }
+    let sent = h.send("c", "m1").await;
+    let mut more = message("c", "more");
+    more.message.task_id = Some(sent.task.clone());
+    let (engine, caller) = (h.engine.clone(), alice());
+    let joining = h.tasks.spawn("more", async move { engine.send(&caller, more).await.map(drop) });
+    let mut turn = h.turn().await;
+    let joining = async { joining.await.unwrap().expect("it joins") };
+    let ((_, heard), ()) = tokio::join!(turn.joined(), joining);
+    assert_eq!(heard, [input("more")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_to_a_task_that_does_not_begin_is_told_so_in_time() {
+    let h = start();
+    h.agent.refuse_next(away());
+    h.agent.set_down(true);
+    let sent = h.send("c", "m1").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut more = message("c", "more");
+    more.message.task_id = Some(sent.task.clone());
+    let began = Instant::now();
+    let refused = h.engine.send(&alice(), more).await.expect_err("it has not begun");
+    assert_eq!(refused.kind(), ErrorKind::UnsupportedOperation);
+    assert!(refused.message().contains("has not begun"), "{refused:?}");
+    assert_eq!(began.elapsed().as_secs(), 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,7 +169,7 @@ async fn a_session_is_made_when_it_is_back() {
     let expected = [
         (TaskState::Submitted, true),
         (TaskState::Working, false),
-        (TaskState::Working, true),
+        (TaskState::Submitted, true),
         (TaskState::Working, false),
         (TaskState::Completed, false),
     ];
@@ -80,18 +196,59 @@ async fn one_that_stays_away_fails_the_task_with_its_words() {
     assert_eq!(h.turn().await.request.input, [input("m2")]);
 }
 
+/// An engine whose turns have a minute, over a store that can be held.
+fn start_on_a_store_that_fails() -> (Harness, Arc<FaultyStore>) {
+    let store = FaultyStore::over(longshore_store::memory());
+    let config = EngineConfig { turn_timeout: Some(TURN_LIMIT), ..EngineConfig::default() };
+    (start_with(store.clone(), config), store)
+}
+
 #[tokio::test(start_paused = true)]
-async fn the_limit_of_the_turn_ends_the_waiting() {
+async fn the_limit_of_the_turn_does_not_count_while_it_is_waited_for() {
     let limit = Duration::from_secs(10);
     let config = EngineConfig { turn_timeout: Some(limit), ..EngineConfig::default() };
-    let h = start_with(std::sync::Arc::new(longshore_store::memory()), config);
-    let began = Instant::now();
-    for _ in 0..100 {
-        h.agent.refuse_next(away());
-    }
+    let mut h = start_with(Arc::new(longshore_store::memory()), config);
+    h.agent.refuse_next(away());
+    h.agent.set_down(true);
     let sent = h.send("c", "m1").await;
-    h.reaches(&sent.task, TaskState::Failed).await;
-    assert!(began.elapsed() >= limit && began.elapsed() < limit * 2, "{:?}", began.elapsed());
+    tokio::time::sleep(limit * 3).await;
+    h.agent.set_down(false);
+    let turn = tokio::time::timeout(limit, h.turn()).await.expect("it is back in time");
+    turn.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_uses_up_no_time_of_the_start() {
+    let (mut h, store) = start_on_a_store_that_fails();
+    store.appends.hold();
+    h.agent.refuse_next(away());
+    let sent = h.send("c", "m1").await;
+    // Before it says that it works, then before it says that it waits, and then before it works again.
+    for _ in 0..3 {
+        tokio::time::sleep(TURN_LIMIT * 10).await;
+        h.agent.refuse_next(away());
+        store.appends.release(1);
+    }
+    store.appends.release(100);
+    let turn = tokio::time::timeout(TURN_LIMIT, h.turn()).await.expect("the agent was away for a moment");
+    turn.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+    assert_eq!(h.agent.log().prompted.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_of_the_turn_counts_from_its_prompt() {
+    let (mut h, store) = start_on_a_store_that_fails();
+    store.appends.hold();
+    let sent = h.send("c", "m1").await;
+    tokio::time::sleep(TURN_LIMIT * 10).await;
+    store.appends.release(100);
+    let _turn = h.turn().await;
+    let began = Instant::now();
+    let task = h.reaches(&sent.task, TaskState::Failed).await;
+    assert!(reason_of(&task).contains("longer than the 60 s"), "{}", reason_of(&task));
+    assert_eq!(began.elapsed().as_secs(), TURN_LIMIT.as_secs());
 }
 
 #[tokio::test(start_paused = true)]

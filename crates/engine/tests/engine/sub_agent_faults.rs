@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use longshore_engine::port::Store as _;
 use longshore_engine::{EngineConfig, Opening};
 use longshore_model::{
     AgentEvent, AgentFile, BlockKind, BlockRef, ChildEvent, ContextId, Failure, ListTasks, Outcome, Part,
-    SessionId, Task, TaskId, TaskState,
+    RequestId, Resolution, SessionId, Task, TaskId, TaskState,
 };
 use longshore_testkit::faulty_store::FaultyStore;
 use longshore_testkit::scripted_agent::{StartedTurn, permission, text_block};
@@ -145,6 +146,45 @@ async fn a_turn_is_not_over_before_the_logs_of_its_sub_agents_are_whole() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(h.task(&child).await.status.state, TaskState::Completed);
+}
+
+#[tokio::test]
+async fn a_closed_ask_that_is_damaged_does_not_keep_the_gateway_from_starting() {
+    let store = FaultyStore::over(longshore_store::memory());
+    let mut h = start_with(store.clone(), EngineConfig::default());
+    let root = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    turn.call_child("ses_child", "call_1", "x").await;
+    let child = child_of(&h).await.id;
+    let ask = permission(&SessionId::parse("ses_child").unwrap(), "per_1");
+    turn.report(AgentEvent::Asked(ask)).await;
+    while h.task(&child).await.open_asks.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    // The root task hears that it is closed, and the sub-agent's task does not: the gateway ends in between.
+    h.reaches(&child, TaskState::InputRequired).await;
+    store.appends.hold();
+    let (request_id, resolution) = (RequestId::parse("per_1").unwrap(), Resolution::Elsewhere);
+    turn.report(AgentEvent::AskClosed { request_id: request_id.clone(), resolution }).await;
+    turn.reports.reserve_many(turn.reports.max_capacity()).await.unwrap();
+    store.appends.release(1);
+    while store.interrupt(&request_id).await.unwrap().unwrap().is_open() {
+        tokio::task::yield_now().await;
+    }
+    store.fail_next(usize::MAX);
+    store.appends.release(1_000);
+    h.stop().await;
+    store.fail_next(0);
+    assert_eq!(store.get(&alice(), &child).await.unwrap().unwrap().task.open_asks.len(), 1);
+
+    store.damage_asks();
+    let mut h = start_with(store, EngineConfig::default());
+    h.engine.recover().await.expect("the gateway starts");
+    let turn = h.turn().await;
+    ended(&turn).await;
+    turn.complete().await;
+    h.reaches(&root.task, TaskState::Completed).await;
+    assert_eq!(over(&h, &child).await.status.state, TaskState::Completed);
 }
 
 #[tokio::test(start_paused = true)]

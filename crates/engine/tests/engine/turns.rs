@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use longshore_engine::EngineConfig;
-use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, TaskEvent, TaskState};
+use longshore_model::{AgentEvent, Error, ErrorKind, Failure, Json, Metadata, Outcome, TaskEvent, TaskState};
 use longshore_testkit::faulty_store::FaultyStore;
 use longshore_testkit::scripted_agent::text_block;
+use serde_json::json;
 
 use crate::harness::{alice, input, read_all, reason_of, start, start_with, text_of};
 
@@ -132,7 +133,12 @@ async fn a_turn_that_takes_too_long_is_aborted_and_fails() {
     assert!(reason_of(&task).contains("longer than the 60 s"), "{}", reason_of(&task));
     h.send("c", "m2").await;
     h.turn().await;
-    assert_eq!(h.agent.log().aborted, std::slice::from_ref(&turn.request.session));
+    let stopped = h.agent.log().stopped;
+    assert_eq!(stopped.len(), 1);
+    assert_eq!(
+        (&stopped[0][0].session, &stopped[0][0].prompt),
+        (&turn.request.session, &turn.request.prompt)
+    );
 }
 
 #[tokio::test]
@@ -209,6 +215,35 @@ async fn a_store_that_comes_back_loses_nothing() {
     read_all(sent.reader).await;
     let task = h.task(&sent.task).await;
     assert_eq!((task.status.state, text_of(&task).as_str()), (TaskState::Completed, "kept"));
+}
+
+/// As every end is told, but for the metadata.
+#[tokio::test]
+async fn an_end_that_lacks_text_says_so_to_programs_whatever_it_is() {
+    let metadata = Metadata::try_from(Json::of(&json!({"agent": {"code": 7}}))).ok();
+    let failed = Failure { message: "some words".into(), metadata };
+    let lost = json!({"longshore": {"lost": "text"}});
+    let cases = [
+        (Outcome::Completed { remark: Some("some words".into()) }, TaskState::Completed, lost.clone()),
+        (Outcome::Canceled { reason: "some words".into() }, TaskState::Canceled, lost.clone()),
+        (Outcome::Failed(Failure::new("some words")), TaskState::Failed, lost),
+        (
+            Outcome::Failed(failed),
+            TaskState::Failed,
+            json!({"agent": {"code": 7}, "longshore": {"lost": "text"}}),
+        ),
+    ];
+    for (outcome, state, expected) in cases {
+        let mut h = start();
+        let sent = h.send("c", "m1").await;
+        h.turn().await.report(AgentEvent::Ended(Outcome::Lacking(Box::new(outcome)))).await;
+        let task = h.reaches(&sent.task, state).await;
+        assert_eq!(reason_of(&task), "some words");
+        let log = read_all(sent.reader).await;
+        let Some(TaskEvent::Status(end)) = log.last().map(|entry| &entry.event) else { panic!("{log:?}") };
+        let told = end.metadata.as_ref().map(|metadata| metadata.json().to_value());
+        assert_eq!(told, Some(expected), "{state}");
+    }
 }
 
 #[tokio::test]

@@ -3,13 +3,14 @@
 //! Of text that is being written it keeps nothing until the part ends: whoever did not listen meanwhile has missed it
 //! until then, and for ever if the agent is killed first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use longshore_engine::Tasks;
 use longshore_engine::port::Session;
-use longshore_model::{PromptId, RequestId, Resolution, SessionId};
+use longshore_model::{Answer, PromptId, RequestId, Resolution, SessionId, TaskId};
 use tokio::sync::watch;
 
 use crate::stage::{Cast, Stage};
@@ -28,7 +29,18 @@ pub(crate) struct State {
     pub(crate) sessions: BTreeMap<SessionId, Conversation>,
     /// What was prompted, in order.
     pub(crate) prompted: Vec<String>,
+    /// The tasks whose turns were taken up again.
+    pub(crate) taken_up: BTreeSet<TaskId>,
+    /// What became of the last attempt to start a turn of the task, if it failed.
+    pub(crate) not_started: BTreeMap<TaskId, NotStarted>,
     names: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct NotStarted {
+    pub(crate) why: String,
+    /// The prompt was on its way, so that nobody may try again.
+    pub(crate) was_prompting: bool,
 }
 
 #[derive(Debug, Default)]
@@ -47,6 +59,8 @@ pub(crate) struct AgentTurn {
     pub(crate) asks: Vec<AgentAsk>,
     pub(crate) children: Vec<SubAgent>,
     pub(crate) fate: Fate,
+    /// When it did, unless it runs.
+    pub(crate) ended: Option<Duration>,
 }
 
 /// One that the turn calls. The turn waits for it.
@@ -84,8 +98,8 @@ pub(crate) struct AgentAsk {
     pub(crate) session: SessionId,
     /// `None`: it is open.
     pub(crate) closed: Option<Resolution>,
-    /// It was closed by an answer that came through the gateway.
-    pub(crate) is_answered: bool,
+    /// The answer that came through the gateway, if one closed it.
+    pub(crate) answer: Option<Answer>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,7 +138,7 @@ impl Plan {
                 2 => Fate::NoCredentials,
                 _ => Fate::Completed,
             },
-            pause: *chance.pick(&[0, 5, 60, 400]),
+            pause: if chance.one_in(40) { 15_000 } else { *chance.pick(&[0, 5, 60, 400]) },
         })
     }
 }
@@ -157,9 +171,10 @@ impl SimAgent {
         self.stage.note(format_args!("agent: killed"));
         let mut state = self.state();
         state.is_up = false;
+        let now = self.stage.now();
         for (name, session) in &mut state.sessions {
             for turn in session.turns.iter_mut().filter(|turn| turn.fate == Fate::Running) {
-                turn.end(Fate::Killed);
+                turn.end(Fate::Killed, now);
             }
             if self.stage.draw(|chance| chance.one_in(6)) {
                 self.stage.note(format_args!("agent: {name} is forgotten"));
@@ -211,7 +226,7 @@ impl SimAgent {
             if turn.fate == Fate::Running {
                 None
             } else {
-                turn.fate = Fate::Running;
+                (turn.fate, turn.ended) = (Fate::Running, None);
                 Some(place)
             }
         } else {
@@ -238,7 +253,7 @@ impl SimAgent {
                     prompt.words.clone()
                 });
                 if words.is_none() {
-                    turn.end(Fate::Completed);
+                    turn.end(Fate::Completed, self.stage.now());
                 }
                 words
             });
@@ -259,7 +274,7 @@ impl SimAgent {
         }
         self.in_turn(session, place, |turn| {
             if plan.ends != Fate::Completed {
-                turn.end(plan.ends);
+                turn.end(plan.ends, self.stage.now());
             }
         });
         Some(())
@@ -333,13 +348,13 @@ impl SimAgent {
             self.stage.note(format_args!("agent: asks {id}"));
             self.in_turn(session, place, |turn| {
                 let session = voice.map_or(session, |voice| &turn.children[voice].session).clone();
-                turn.asks.push(AgentAsk { id, session, closed: None, is_answered: false });
+                turn.asks.push(AgentAsk { id, session, closed: None, answer: None });
             })?;
         }
         if self.stage.draw(|chance| chance.one_in(10)) {
             // Somebody answers at the agent itself.
             self.stage.wait(0, 3000).await;
-            self.close(session, &asked[0], Resolution::Elsewhere, false);
+            self.close(session, &asked[0], Resolution::Elsewhere, None);
         }
         loop {
             let is_open = |turn: &mut AgentTurn| {
@@ -358,14 +373,14 @@ impl SimAgent {
         session: &SessionId,
         request: &RequestId,
         resolution: Resolution,
-        is_answered: bool,
+        answer: Option<&Answer>,
     ) -> bool {
         let mut state = self.state();
         let turns = state.sessions.get_mut(session).into_iter().flat_map(|session| &mut session.turns);
         let found =
             turns.flat_map(|turn| &mut turn.asks).find(|ask| ask.id == *request && ask.closed.is_none());
         let Some(ask) = found else { return false };
-        (ask.closed, ask.is_answered) = (Some(resolution), is_answered);
+        (ask.closed, ask.answer) = (Some(resolution), answer.cloned());
         drop(state);
         self.tell();
         true
@@ -375,7 +390,7 @@ impl SimAgent {
         let mut state = self.state();
         let Some(conversation) = state.sessions.get_mut(session) else { return };
         for turn in conversation.turns.iter_mut().filter(|turn| turn.fate == Fate::Running) {
-            turn.end(Fate::Aborted);
+            turn.end(Fate::Aborted, self.stage.now());
             self.stage.note(format_args!("agent: the turn of {} is aborted", turn.prompts[0].words));
         }
         drop(state);
@@ -427,8 +442,12 @@ impl State {
 
     /// An answer to this ask came through the gateway.
     pub(crate) fn was_answered(&self, request: &RequestId) -> bool {
-        let turns = self.sessions.values().flat_map(|session| &session.turns);
-        turns.flat_map(|turn| &turn.asks).any(|ask| ask.id == *request && ask.is_answered)
+        self.asks().any(|ask| ask.id == *request && ask.answer.is_some())
+    }
+
+    /// Everything that was ever asked.
+    pub(crate) fn asks(&self) -> impl Iterator<Item = &AgentAsk> {
+        self.sessions.values().flat_map(|session| &session.turns).flat_map(|turn| &turn.asks)
     }
 
     fn name(&mut self, kind: &str) -> String {
@@ -458,7 +477,7 @@ impl Conversation {
 impl AgentTurn {
     fn new(prompt: Prompt) -> Self {
         let (parts, asks, children) = (Vec::new(), Vec::new(), Vec::new());
-        Self { prompts: vec![prompt], parts, asks, children, fate: Fate::Running }
+        Self { prompts: vec![prompt], parts, asks, children, fate: Fate::Running, ended: None }
     }
 
     fn parts_of(&mut self, voice: Voice) -> &mut Vec<TextPart> {
@@ -468,8 +487,8 @@ impl AgentTurn {
         }
     }
 
-    fn end(&mut self, fate: Fate) {
-        self.fate = fate;
+    fn end(&mut self, fate: Fate, now: Duration) {
+        (self.fate, self.ended) = (fate, Some(now));
         for child in self.children.iter_mut().filter(|child| child.fate == Fate::Running) {
             child.fate = fate;
         }

@@ -8,8 +8,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use longshore_engine::Tasks;
 use longshore_engine::port::{
     Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Resume, ResumedChild,
-    ResumedChildState, Session, Steering, Turn, TurnRequest,
+    ResumedChildState, Session, Steering, Turn, TurnRecord, TurnRequest,
 };
+use longshore_engine::simulation::Flaw;
 use longshore_model::{
     AgentEvent, Answer, Artifact, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart,
     ErrorKind, Failure, Json, Outcome, PromptId, RequestId, Resolution, Result, SessionId,
@@ -17,7 +18,7 @@ use longshore_model::{
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::agent::{AgentAsk, AgentTurn, Fate, SimAgent, SubAgent, TextPart};
+use crate::agent::{AgentAsk, AgentTurn, Fate, NotStarted, SimAgent, SubAgent, TextPart};
 use crate::stage::{Stage, away};
 
 /// Few, so that the driver waits for the engine now and then.
@@ -35,6 +36,14 @@ pub(crate) const UNREAD: &str = "A message that joined this turn may not have be
 /// What is said of a turn that the agent does not show.
 pub(crate) const NOT_KNOWN: &str = "It is not known whether the agent took the prompt.";
 
+/// What is said of an agent that is away.
+pub(crate) const AWAY: &str = "The agent cannot be reached.";
+
+/// What is said of a turn, or of a sub-agent, that failed.
+pub(crate) const MODEL_FAILED: &str = "The model failed.";
+pub(crate) const KILLED: &str = "The agent stopped in the middle of the turn.";
+pub(crate) const SUB_AGENT_FAILED: &str = "The sub-agent failed.";
+
 #[derive(Debug)]
 pub(crate) struct SimDriver {
     pub(crate) agent: Arc<SimAgent>,
@@ -50,9 +59,28 @@ impl SimDriver {
     async fn reach(&self) -> Result<()> {
         self.stage().pause().await;
         if !self.agent.state().is_up || self.stage().strikes(|temper| temper.agent_fails) {
-            return away(ErrorKind::AgentUnavailable, "The agent cannot be reached.");
+            return away(ErrorKind::AgentUnavailable, AWAY);
         }
         Ok(())
+    }
+
+    async fn start(&self, request: TurnRequest) -> Result<Turn> {
+        self.reach().await?;
+        if request.resume.is_some() {
+            self.stage().note(format_args!("driver: {} is taken up", request.prompt));
+            self.agent.state().taken_up.insert(request.task);
+        } else {
+            self.prompt(&request).await?;
+        }
+        let (reports, events) = mpsc::channel(REPORTS);
+        let (steering, joining) = mpsc::channel(MAX_STEERING);
+        let changes = self.agent.changes();
+        let is_resumed = request.resume.is_some();
+        let told = Told::from(request.resume.unwrap_or_default());
+        let (session, prompt, agent) = (request.session.id, request.prompt, Arc::clone(&self.agent));
+        let follower = Follower { agent, session, prompt, reports, changes, told, has_missed_the_end: false };
+        self.tasks.spawn("driver", follower.follow(joining, is_resumed));
+        Ok(Turn { steering, events })
     }
 
     async fn prompt(&self, request: &TurnRequest) -> Result<()> {
@@ -63,7 +91,7 @@ impl SimDriver {
             {
                 let state = self.agent.state();
                 if !state.is_up {
-                    return away(ErrorKind::AgentUnavailable, "The agent cannot be reached.");
+                    return away(ErrorKind::AgentUnavailable, AWAY);
                 }
                 let Some(conversation) = state.session(session) else {
                     return away(ErrorKind::SessionGone, "The agent does not know the session.");
@@ -130,20 +158,13 @@ impl Agent for SimDriver {
 
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
         Box::pin(async move {
-            self.reach().await?;
-            match &request.resume {
-                None => self.prompt(&request).await?,
-                Some(_) => self.stage().note(format_args!("driver: {} is taken up", request.prompt)),
+            let (task, prompting) = (request.task.clone(), request.prompting.clone());
+            let started = self.start(request).await;
+            if let Err(error) = &started {
+                let (why, was_prompting) = (error.message().to_owned(), prompting.has_begun());
+                self.agent.state().not_started.insert(task, NotStarted { why, was_prompting });
             }
-            let (reports, events) = mpsc::channel(REPORTS);
-            let (steering, joining) = mpsc::channel(MAX_STEERING);
-            let changes = self.agent.changes();
-            let is_resumed = request.resume.is_some();
-            let told = Told::from(request.resume.unwrap_or_default());
-            let (session, prompt, agent) = (request.session.id, request.prompt, Arc::clone(&self.agent));
-            let follower = Follower { agent, session, prompt, reports, changes, told };
-            self.tasks.spawn("driver", follower.follow(joining, is_resumed));
-            Ok(Turn { steering, events })
+            started
         })
     }
 
@@ -159,7 +180,7 @@ impl Agent for SimDriver {
                 Resolution::Rejected => Resolution::RejectedElsewhere,
                 _ => Resolution::Elsewhere,
             };
-            if !self.agent.close(&session.id, &ask.request_id, resolution, true) {
+            if !self.agent.close(&session.id, &ask.request_id, resolution, Some(answer)) {
                 return away(ErrorKind::InterruptNotFound, "The agent does not ask this.");
             }
             self.stage().note(format_args!("agent: {} is answered", ask.request_id));
@@ -176,6 +197,27 @@ impl Agent for SimDriver {
             }
             self.agent.stop(&session.id);
             self.reach().await
+        })
+    }
+
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
+        Box::pin(async move {
+            self.reach().await?;
+            let mut may_run = Vec::new();
+            for over in over {
+                let session = &over.session.id;
+                let runs = {
+                    let state = self.agent.state();
+                    let turn = state.session(session).and_then(|session| session.turn(&over.prompt));
+                    turn.is_some_and(|turn| turn.fate == Fate::Running)
+                };
+                if runs {
+                    self.agent.stop(session);
+                    may_run.push(session.clone());
+                }
+            }
+            self.reach().await?;
+            Ok(may_run)
         })
     }
 
@@ -331,7 +373,7 @@ impl Told {
                 let outcome = if child.fate == Fate::Completed {
                     Outcome::Completed { remark: None }
                 } else {
-                    failed("The sub-agent failed.")
+                    failed(SUB_AGENT_FAILED)
                 };
                 news.push(ChildEvent::Report(AgentEvent::Ended(outcome)));
             }
@@ -346,13 +388,13 @@ impl Told {
         let remark = (!self.joined.iter().all(is_there)).then(|| UNREAD.to_owned());
         match turn.fate {
             Fate::Completed | Fate::Running => Outcome::Completed { remark },
-            Fate::Failed => failed("The model failed."),
+            Fate::Failed => failed(MODEL_FAILED),
             Fate::NoCredentials => {
                 let text = format!("The agent has no credentials. {}", remark.unwrap_or_default());
                 Outcome::AuthRequired(Failure::new(text))
             }
             Fate::Aborted => Outcome::Canceled { reason: "The turn was stopped.".to_owned() },
-            Fate::Killed => failed("The agent stopped in the middle of the turn."),
+            Fate::Killed => failed(KILLED),
         }
     }
 }
@@ -385,6 +427,8 @@ struct Follower {
     reports: mpsc::Sender<AgentEvent>,
     changes: watch::Receiver<u64>,
     told: Told,
+    /// The turn ended while nobody listened, and that was not looked up.
+    has_missed_the_end: bool,
 }
 
 /// A message on its way to the agent.
@@ -404,7 +448,7 @@ enum Look {
 impl Follower {
     async fn follow(mut self, mut steering: mpsc::Receiver<Steering>, is_resumed: bool) {
         let mut joins: FuturesUnordered<Joined> = FuturesUnordered::new();
-        let mut was_away = is_resumed;
+        let (mut was_away, mut is_behind) = (is_resumed, is_resumed);
         loop {
             self.changes.borrow_and_update();
             let look = self.look(was_away);
@@ -434,7 +478,15 @@ impl Follower {
                             }
                         }
                         _ if !is_quiet => continue,
-                        _ => {}
+                        Some(_) => {}
+                        None => {
+                            let caught_up = std::mem::take(&mut is_behind).then_some(AgentEvent::CaughtUp);
+                            if let Some(report) = caught_up
+                                && self.reports.send(report).await.is_err()
+                            {
+                                return;
+                            }
+                        }
                     }
                 }
             }
@@ -473,9 +525,13 @@ impl Follower {
         if was_away {
             self.told.was_away(turn);
         }
-        let news = self.told.news(&self.session, turn, was_away);
-        let end = (turn.fate != Fate::Running).then(|| self.told.outcome(turn));
-        Look::At { news, end }
+        let mut news = self.told.news(&self.session, turn, was_away);
+        if was_away && self.agent.stage.flaw() == Some(Flaw::NoReconcile) {
+            news.clear();
+            self.has_missed_the_end = turn.fate != Fate::Running;
+        }
+        let has_ended = turn.fate != Fate::Running && !self.has_missed_the_end;
+        Look::At { news, end: has_ended.then(|| self.told.outcome(turn)) }
     }
 
     fn may_join(&self) -> bool {
@@ -503,7 +559,7 @@ impl Follower {
                 agent.take(&session, &prompt, words_of(&input), Some(&first));
                 Ok(())
             } else {
-                away(ErrorKind::AgentUnavailable, "The agent cannot be reached.")
+                away(ErrorKind::AgentUnavailable, AWAY)
             };
             agent.stage.pause().await;
             // The engine may have gone.

@@ -13,19 +13,29 @@ mod store;
 mod user;
 mod world;
 
+use std::sync::Arc;
+
+use longshore_engine::Tasks;
 use longshore_engine::simulation::Flaw;
 
-use crate::world::play;
+use crate::stage::{Cast, Stage, conduct};
+use crate::world::{Ending, Tally, play};
 
 /// How many seeds are played, and by how many tests side by side.
 const SEEDS: u64 = 5_000;
 const TESTS: u64 = 8;
 
+/// Of a hundred tasks so many complete at least, whatever is broken meanwhile. Fewer do where tasks are given up for nothing.
+const COMPLETE: usize = 50;
+
 /// Plays seeds, and tells of the first that fails how it came to that.
-fn play_all(seeds: impl Iterator<Item = u64>) {
-    let mut failed = Vec::new();
+fn play_all(seeds: impl Iterator<Item = u64>) -> Tally {
+    let (mut failed, mut all) = (Vec::new(), Tally::default());
     for seed in seeds {
-        if let Some(report) = play(seed, None).report {
+        let Ending { report, tally, .. } = play(seed, None);
+        all.made += tally.made;
+        all.completed += tally.completed;
+        if let Some(report) = report {
             if failed.is_empty() {
                 eprintln!("{report}");
             }
@@ -33,6 +43,13 @@ fn play_all(seeds: impl Iterator<Item = u64>) {
         }
     }
     assert!(failed.is_empty(), "these seeds failed: {failed:?}");
+    all
+}
+
+fn play_share(share: u64) {
+    let Tally { made, completed } = play_all((0..SEEDS).filter(|seed| seed % TESTS == share));
+    eprintln!("{completed} of {made} tasks completed.");
+    assert!(completed * 100 >= made * COMPLETE, "only {completed} of {made} tasks completed");
 }
 
 macro_rules! shares {
@@ -40,7 +57,7 @@ macro_rules! shares {
         $(
             #[test]
             fn $name() {
-                play_all((0..SEEDS).filter(|seed| seed % TESTS == $share));
+                play_share($share);
             }
         )*
     };
@@ -88,7 +105,12 @@ const HAPPENS: &[&str] = &[
     "auth_required",
     "submitted",
     "completed",
-    "failed",
+    "failed: The model failed.",
+    "failed: The agent stopped",
+    "failed: It is not known",
+    "failed: The agent cannot be reached",
+    "failed: The turn took longer",
+    "failed: Nobody gave the agent its credentials",
     "is canceled",
     "no answer",
     "is refused: SessionBusy",
@@ -116,28 +138,49 @@ fn a_seed_is_the_same_each_time() {
     }
 }
 
-/// Plays seeds until one finds the flaw.
-fn find(flaw: Flaw) {
+/// Plays seeds until one finds the flaw, as what it is.
+fn find(flaw: Flaw, words: &str) {
     for seed in 0..SEEDS {
-        if let Some(report) = play(seed, Some(flaw)).report {
-            eprintln!("{report}\nSeed {seed} found {flaw:?}.");
+        let Ending { report, findings, .. } = play(seed, Some(flaw));
+        if findings.iter().any(|finding| finding.contains(words)) {
+            eprintln!("{}\nSeed {seed} found {flaw:?}.", report.unwrap_or_default());
             return;
         }
     }
-    panic!("{SEEDS} seeds did not find {flaw:?}");
+    panic!("{SEEDS} seeds did not find that with {flaw:?} {words:?}");
 }
 
 #[test]
 fn an_engine_that_shows_what_is_not_kept_is_found() {
-    find(Flaw::PublishBeforeCommit);
+    find(Flaw::PublishBeforeCommit, "is seen before it is kept");
 }
 
 #[test]
-fn an_engine_that_takes_turns_up_without_a_look_at_them_is_found() {
-    find(Flaw::NoReconcile);
+fn an_engine_that_does_not_look_up_what_it_missed_is_found() {
+    // The text of the time, and ends that nobody told.
+    find(Flaw::NoReconcile, "and the agent wrote");
+    find(Flaw::NoReconcile, "does not say how the turn ended.), and its turn Some(Completed)");
+}
+
+#[test]
+fn an_engine_that_takes_turns_up_without_a_look_at_its_log_is_found() {
+    find(Flaw::NoResume, "twice");
 }
 
 #[test]
 fn an_engine_that_goes_on_after_the_end_is_found() {
-    find(Flaw::NoTerminalGuard);
+    find(Flaw::NoTerminalGuard, "as event ");
+}
+
+#[test]
+fn a_task_that_panics_is_found_though_nobody_waits_for_it() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        let stage = Stage::new(0, None);
+        let conductor = Tasks::new().spawn("conductor", conduct(Arc::clone(&stage)));
+        Tasks::simulated(Cast::new(&stage)).spawn("unlucky", async { panic!("the test asked for this") });
+        stage.has_failed.cancelled().await;
+        conductor.abort();
+        assert_eq!(stage.findings(), ["the task \"unlucky\" panicked"]);
+    });
 }

@@ -1,20 +1,23 @@
 //! Knows what must be true, of what somebody sees and of what is left in the end.
 
+mod answers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::Snapshot;
 use longshore_model::{
-    Entry, InterruptPhase, Message, MessageId, PartContent, RequestId, Resolution, Seq, Task, TaskEvent,
-    TaskId, TaskState,
+    Answer, Entry, InterruptPhase, Message, MessageId, PartContent, RequestId, Resolution, Seq, Task,
+    TaskEvent, TaskId, TaskState, Timestamp,
 };
 
-use crate::agent::{Fate, State, TextPart};
-use crate::driver::{NOT_KNOWN, UNREAD};
+use self::answers::ToldAnswer;
+use crate::agent::{AgentTurn, Fate, NotStarted, State, TextPart};
+use crate::driver::{AWAY, KILLED, MODEL_FAILED, NOT_KNOWN, SUB_AGENT_FAILED, UNREAD};
 use crate::stage::Stage;
 use crate::store::folded;
 use crate::user::owner;
-use crate::world::World;
+use crate::world::{TURN_LIMIT, Tally, World};
 
 /// What users were told, which therefore must stay true.
 #[derive(Debug, Default)]
@@ -27,7 +30,7 @@ struct Promised {
     /// Where each message is.
     messages: BTreeMap<MessageId, TaskId>,
     /// Those of them that were to answer an ask. They stand in the task only if they did: somebody may have been faster.
-    answers: BTreeSet<MessageId>,
+    answers: BTreeMap<MessageId, ToldAnswer>,
     made: Vec<Made>,
     wants_to_cancel: BTreeSet<TaskId>,
     canceled: BTreeSet<TaskId>,
@@ -67,8 +70,17 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn is_answer(&self, message: &MessageId) {
-        self.promised().answers.insert(message.clone());
+    /// A message is to answer an ask: this one, if it names one.
+    pub(crate) fn is_answer(&self, message: &MessageId, named: Option<(&RequestId, Answer)>) {
+        let named = named.map(|(request, answer)| (request.clone(), answer));
+        self.promised().answers.insert(message.clone(), ToldAnswer { named, told: Vec::new() });
+    }
+
+    /// It was taken, or refused for good.
+    pub(crate) fn answer_was_told(&self, message: &MessageId, is_taken: bool) {
+        if let Some(answer) = self.promised().answers.get_mut(message) {
+            answer.told.push(is_taken);
+        }
     }
 
     pub(crate) fn made(&self, stage: &Stage, context: &str, words: &str, task: &TaskId, began: u64) {
@@ -91,7 +103,7 @@ impl Oracle {
     }
 
     /// Looks at everything that is left when nothing moves any more.
-    pub(crate) fn judge(&self, world: &World) {
+    pub(crate) fn judge(&self, world: &World) -> Tally {
         let promised = self.promised();
         let agent = world.agent.state();
         let made = world.store.made();
@@ -117,7 +129,14 @@ impl Oracle {
             promised.check_sub_agent(&world.stage, task, &tasks, &agent);
         }
         promised.check_messages(&world.stage, &tasks);
+        answers::check(world, &promised.answers, &agent);
         promised.check_order(&world.stage, &agent);
+        let mut tally = Tally::default();
+        for task in tasks.values().filter(|task| task.parent.is_none()) {
+            tally.made += 1;
+            tally.completed += usize::from(task.status.state == TaskState::Completed);
+        }
+        tally
     }
 }
 
@@ -222,18 +241,16 @@ impl Promised {
         let Task { id, status, .. } = task;
         let Messages { began, joined } = Messages::of(log);
         let turns: Vec<_> = began.iter().map(|words| agent.turn_of(words)).collect();
-        let (last, is_known) =
-            turns.last().copied().flatten().map_or((None, false), |(turn, known)| (Some(turn), known));
+        let last = turns.last().copied().flatten();
         let reason = status.message.as_ref().and_then(words_of).unwrap_or_default();
-        let fate = last.map(|turn| turn.fate);
+        let fate = last.map(|(turn, _)| turn.fate);
+        if !reason.is_empty() {
+            stage.note(format_args!("{id} is {}: {reason}", status.state));
+        }
         let is_true = match status.state {
             TaskState::Completed => fate == Some(Fate::Completed),
             TaskState::Canceled => self.wants_to_cancel.contains(id),
-            // A turn that takes too long is aborted if the agent can be reached, and may end by itself if not.
-            TaskState::Failed if reason.contains("took longer") => true,
-            TaskState::Failed if reason == NOT_KNOWN => !is_known,
-            TaskState::Failed if reason.contains("credentials in time") => fate == Some(Fate::NoCredentials),
-            TaskState::Failed => matches!(fate, None | Some(Fate::Failed | Fate::Killed)),
+            TaskState::Failed => has_failed_so(task, &reason, log, last, agent),
             _ => false,
         };
         if !is_true {
@@ -266,15 +283,21 @@ impl Promised {
         let root = tasks.get(&parent.root).map(|root| root.status.state);
         let child = agent.sub_agent(&parent.session);
         let fate = child.map(|child| child.fate);
+        let reason = status.message.as_ref().and_then(words_of).unwrap_or_default();
         let is_true = match status.state {
             TaskState::Completed => fate == Some(Fate::Completed),
             TaskState::Canceled => root == Some(TaskState::Canceled) || self.wants_to_cancel.contains(id),
-            TaskState::Failed => fate != Some(Fate::Completed) || root != Some(TaskState::Completed),
+            TaskState::Failed if reason == SUB_AGENT_FAILED => {
+                fate.is_some_and(|fate| !matches!(fate, Fate::Running | Fate::Completed))
+            }
+            TaskState::Failed if reason.contains("and the sub-agent had not ended") => {
+                root == Some(TaskState::Failed)
+            }
             _ => false,
         };
         if !is_true {
             stage.find(format_args!(
-                "{id} of {} is {}, its sub-agent {fate:?} and its root {root:?}",
+                "{id} of {} is {} ({reason}), its sub-agent {fate:?} and its root {root:?}",
                 parent.session, status.state
             ));
         }
@@ -287,7 +310,8 @@ impl Promised {
 
     /// What somebody was told of a message is so.
     fn check_messages(&self, stage: &Stage, tasks: &BTreeMap<TaskId, Task>) {
-        for (message, task) in self.messages.iter().filter(|(message, _)| !self.answers.contains(message)) {
+        for (message, task) in self.messages.iter().filter(|(message, _)| !self.answers.contains_key(message))
+        {
             let has_it = |task: &Task| task.history.iter().any(|known| known.id == *message);
             if !tasks.get(task).is_some_and(has_it) {
                 stage.find(format_args!("{message} was taken by {task}, and is not there"));
@@ -309,6 +333,48 @@ impl Promised {
             }
         }
     }
+}
+
+/// Whether a task failed for the reason that it gives. Every reason goes with something that is so of the agent, and there
+/// are no others: an engine that fails tasks for reasons of its own is found.
+fn has_failed_so(
+    task: &Task,
+    reason: &str,
+    log: &[Entry],
+    turn: Option<(&AgentTurn, bool)>,
+    agent: &State,
+) -> bool {
+    let (id, at) = (&task.id, task.status.at);
+    let fate = turn.map(|(turn, _)| turn.fate);
+    match reason {
+        MODEL_FAILED => fate == Some(Fate::Failed),
+        KILLED => fate == Some(Fate::Killed),
+        NOT_KNOWN => match turn {
+            Some((_, is_known)) => !is_known,
+            // The gateway went away between the record of the turn and the prompt.
+            None => agent.taken_up.contains(id) && working_since(log).is_some(),
+        },
+        _ if reason.contains("credentials in time") => fate == Some(Fate::NoCredentials),
+        _ if reason.contains("took longer") => {
+            // When it was aborted it ran. Whether the abort arrived is another matter.
+            let ran =
+                turn.is_some_and(|(turn, _)| turn.ended.is_none_or(|end| Stage::time_of_day(end) >= at));
+            let limit = i64::try_from(TURN_LIMIT.as_millis()).expect("it is short");
+            ran && working_since(log).is_some_and(|since| at.0 - since.0 >= limit)
+        }
+        // The driver said so when it was to prompt, and did not. An agent that is away is waited for until then.
+        _ => {
+            let is_so = |last: &NotStarted| last.why == reason && (last.was_prompting || reason != AWAY);
+            turn.is_none() && agent.not_started.get(id).is_some_and(is_so)
+        }
+    }
+}
+
+/// When the last turn of a task began.
+fn working_since(log: &[Entry]) -> Option<Timestamp> {
+    let statuses = log.iter().filter_map(|entry| entry.event.status());
+    let turn: Vec<_> = statuses.rev().take_while(|status| status.state != TaskState::Submitted).collect();
+    turn.into_iter().rev().find(|status| status.state == TaskState::Working).map(|status| status.at)
 }
 
 /// The whole text of a turn that completed, in order; else what there is of it must be the beginning of each part.

@@ -197,6 +197,12 @@ impl Stage {
         self.started.elapsed()
     }
 
+    /// The time of day after so long.
+    pub(crate) fn time_of_day(passed: Duration) -> Timestamp {
+        let passed = i64::try_from(passed.as_millis()).expect("a simulated day is short");
+        Timestamp(FIRST_MOMENT + passed)
+    }
+
     pub(crate) fn note(&self, line: fmt::Arguments<'_>) {
         let line = format!("{:>8} ms  {line}", self.now().as_millis());
         let mut kept = self.lock();
@@ -214,6 +220,10 @@ impl Stage {
         self.note(format_args!("!!! {what}"));
         self.lock().findings.push(what.to_string());
         self.has_failed.cancel();
+    }
+
+    pub(crate) fn findings(&self) -> Vec<String> {
+        self.lock().findings.clone()
     }
 
     /// What was found, and how it came to that. `None`: nothing.
@@ -252,8 +262,7 @@ pub(crate) struct DayClock(pub(crate) Arc<Stage>);
 
 impl Clock for DayClock {
     fn now(&self) -> Timestamp {
-        let passed = i64::try_from(self.0.now().as_millis()).expect("a simulated day is short");
-        Timestamp(FIRST_MOMENT + passed)
+        Stage::time_of_day(self.0.now())
     }
 }
 
@@ -285,11 +294,15 @@ impl Simulation for Cast {
     }
 
     fn may_run(&self, task: u64, waker: &Waker) -> bool {
-        let turns = &mut self.stage.lock().turns;
+        let mut kept = self.stage.lock();
+        let turns = &mut kept.turns;
         if turns.chosen == Some(task) {
             turns.chosen = None;
             turns.steps += 1;
-            assert!(turns.steps < MAX_STEPS, "seed {} does not come to rest", self.stage.seed);
+            if turns.steps == MAX_STEPS {
+                drop(kept);
+                self.stage.find(format_args!("this does not come to rest"));
+            }
             return true;
         }
         turns.ready.insert(task, waker.clone());
@@ -303,6 +316,10 @@ impl Simulation for Cast {
         let turns = &mut self.stage.lock().turns;
         turns.ready.remove(&task);
         turns.chosen.take_if(|chosen| *chosen == task);
+    }
+
+    fn has_panicked(&self, name: &'static str) {
+        self.stage.find(format_args!("the task {name:?} panicked"));
     }
 
     fn spawned(&self, task: AbortHandle) {

@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, FileFacts, Head,
-    IdempotencyKey, ListQuery, NewFile, NotedSends, Session, Store, StoredTask, TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, EndedTurn,
+    FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store,
+    StoredTask, TaskPage,
 };
 use longshore_engine::simulation::Flaw;
 use longshore_model::{
-    AskKind, ContextId, Entry, ErrorKind, FileId, Interrupt, InterruptPhase, Principal, RequestId, Result,
-    Seq, SessionId, Task, TaskEvent, TaskId,
+    AskKind, ContextId, Entry, Epoch, ErrorKind, FileId, Interrupt, InterruptPhase, Principal, RequestId,
+    Result, Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
 };
 use longshore_store::MemoryStore;
 
@@ -123,6 +124,19 @@ fn outline(append: &Append) -> String {
 }
 
 impl Store for SimStore {
+    fn epoch(&self) -> Epoch {
+        self.inner.epoch()
+    }
+
+    /// Nothing is folded or removed: the oracle compares what was seen with the whole log.
+    fn retain(&self, _: Retention) -> BoxFuture<'_, Result<Retained>> {
+        Box::pin(async { Ok(Retained::default()) })
+    }
+
+    fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {
+        self.inner.end_damaged(at, end)
+    }
+
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(self.change("create", async move {
             let (owner, task) = (create.owner.clone(), create.task.clone());
@@ -218,6 +232,10 @@ impl Store for SimStore {
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
         Box::pin(self.ask(Store::unfinished(&self.inner)))
+    }
+
+    fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>> {
+        Box::pin(self.ask(self.inner.ended_turns(since)))
     }
 
     fn file<'a>(&'a self, owner: &'a Principal, id: &'a FileId) -> BoxFuture<'a, Result<Option<FileFacts>>> {

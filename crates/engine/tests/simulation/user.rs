@@ -1,11 +1,13 @@
 //! The people who use the gateway. They lose their connections, come back, repeat themselves, and change their minds.
 
+mod answers;
+
 use std::sync::Arc;
 
 use longshore_engine::{Engine, Opening, Sent, Snapshot, Subscription, TaskReader};
 use longshore_model::{
-    Answer, ContextId, Delivery, Error, ErrorKind, Json, Message, MessageId, Part, PermissionReply,
-    Principal, RequestId, Result, Role, SendConfig, SendMessage, Seq, TaskEvent, TaskId, TaskState, Wishes,
+    ContextId, Delivery, Error, ErrorKind, Message, MessageId, Part, Principal, Result, Role, SendConfig,
+    SendMessage, Seq, TaskEvent, TaskId, TaskState, Wishes,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -412,51 +414,6 @@ impl User {
                 self.find(format_args!("{task} has settled, and is {}", snapshot.task.status.state));
             }
             Err(error) => self.expect(&error, &[ErrorKind::Unavailable]),
-        }
-    }
-
-    /// Answers an ask, by its name or by a message.
-    async fn answer(&self, task: &TaskId, request: &RequestId) {
-        self.world.stage.wait(0, 500).await;
-        let reply = self.world.stage.draw(|chance| *chance.pick(&PermissionReply::ALL));
-        if self.one_in(2) {
-            let tick = self.world.stage.tick();
-            let id = format!("{}a{tick}", self.name);
-            let data =
-                format!(r#"{{"request_id":"{request}","reply":"{}","message":"{id}"}}"#, reply.as_str());
-            let data = Part::data(Json::parse(&data).expect("JSON"));
-            let command = command(&id, vec![data], Delivery::Queue, |message| {
-                message.task_id = Some(task.clone());
-            });
-            self.world.oracle.is_answer(&command.message.id);
-            if let Told::Sent(place) = self.send(&command).await {
-                self.opened(task, place.opening);
-            }
-            return;
-        }
-        loop {
-            let answered = self
-                .call(|engine| {
-                    let request = request.clone();
-                    let answer = Answer::Permission { reply, message: None };
-                    async move { engine.answer(&owner(), &request, answer).await }
-                })
-                .await;
-            match answered {
-                Ok(Ok(())) => {
-                    self.note(format_args!("{request} is answered"));
-                    self.world.check_answered(request);
-                    return;
-                }
-                Ok(Err(error)) if is_for_later(&error) => {}
-                Ok(Err(error)) => {
-                    self.expect(&error, &[ErrorKind::InterruptNotFound, ErrorKind::InterruptExpired]);
-                    return;
-                }
-                Err(Lost) if self.one_in(4) => return,
-                Err(Lost) => {}
-            }
-            self.world.stage.wait(0, 300).await;
         }
     }
 

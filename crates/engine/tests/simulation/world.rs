@@ -16,6 +16,9 @@ use crate::stage::{Cast, DayClock, Stage, conduct};
 use crate::store::SimStore;
 use crate::user;
 
+/// Shorter than the real one, so that it passes in some seeds.
+pub(crate) const TURN_LIMIT: Duration = Duration::from_secs(30);
+
 /// Longer than anything here may take. The clock is paused, so it costs nothing.
 const PATIENCE: Duration = Duration::from_hours(6);
 
@@ -43,9 +46,19 @@ pub(crate) struct Gateway {
 pub(crate) struct Ending {
     /// What was wrong, if anything, and how it came to that.
     pub(crate) report: Option<String>,
+    pub(crate) findings: Vec<String>,
+    /// Empty if something was found on the way.
+    pub(crate) tally: Tally,
     pub(crate) digest: u64,
     /// What happened, as far as it is kept.
     pub(crate) trace: Vec<String>,
+}
+
+/// How the tasks of users ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) made: usize,
+    pub(crate) completed: usize,
 }
 
 /// Plays one seed.
@@ -61,15 +74,20 @@ pub(crate) fn play(seed: u64, flaw: Option<Flaw>) -> Ending {
         // Not one of those that it conducts.
         let conductor = Tasks::new().spawn("conductor", conduct(Arc::clone(&stage)));
         let lived = Tasks::simulated(Cast::new(&stage)).spawn("world", async move { world.live().await });
-        tokio::select! {
+        let tally = tokio::select! {
             biased;
-            () = stage.has_failed.cancelled() => {}
-            lived = lived => if let Err(error) = lived {
-                stage.find(format_args!("the world panicked: {error}"));
-            },
-        }
+            () = stage.has_failed.cancelled() => None,
+            // Its panic is a finding, as that of any other.
+            lived = lived => lived.ok(),
+        };
         conductor.abort();
-        Ending { report: stage.report(), digest: stage.digest(), trace: stage.trace() }
+        Ending {
+            report: stage.report(),
+            findings: stage.findings(),
+            tally: tally.unwrap_or_default(),
+            digest: stage.digest(),
+            trace: stage.trace(),
+        }
     })
 }
 
@@ -84,7 +102,7 @@ impl World {
         })
     }
 
-    async fn live(self: &Arc<Self>) {
+    async fn live(self: &Arc<Self>) -> Tally {
         let people = Tasks::simulated(Cast::new(&self.stage));
         self.open().await;
         let users = self.stage.draw(|chance| chance.between(1, 3));
@@ -99,9 +117,8 @@ impl World {
         self.stage.note(format_args!("calm"));
         let done = tokio::time::timeout(PATIENCE, async {
             for user in playing {
-                if let Err(error) = user.await {
-                    self.stage.find(format_args!("a user panicked: {error}"));
-                }
+                // A panic is a finding already.
+                let _ = user.await;
             }
             while !self.store.unfinished().is_empty() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -111,7 +128,7 @@ impl World {
             self.stage.find(format_args!("hours later, these are not over: {:?}", self.store.unfinished()));
         }
         self.close().await;
-        self.oracle.judge(self);
+        self.oracle.judge(self)
     }
 
     /// Kills and stops what there is, as often as chance wants.
@@ -122,11 +139,12 @@ impl World {
                 0 | 1 => self.kill().await,
                 2 => {
                     self.stage.let_store_be_away(true);
-                    self.stage.wait(0, 8000).await;
+                    self.be_away(8000).await;
                     self.stage.let_store_be_away(false);
                 }
                 3 => {
                     self.close().await;
+                    self.be_away(0).await;
                     self.open().await;
                 }
                 _ => {
@@ -182,8 +200,14 @@ impl World {
             gateway.is_gone.cancel();
             gateway.cast.kill();
         }
-        self.stage.wait(0, 200).await;
+        self.be_away(200).await;
         self.open().await;
+    }
+
+    /// Lets so much time pass at most, or now and then much more: then every deadline passes meanwhile.
+    async fn be_away(&self, longest: u64) {
+        let is_long = self.stage.draw(|chance| chance.one_in(6));
+        self.stage.wait(0, if is_long { 60_000 } else { longest }).await;
     }
 
     /// As a signal does: connections are closed, and what runs comes to rest.
@@ -198,10 +222,10 @@ impl World {
     }
 }
 
-/// Shorter times than the real ones, so that every one of them passes in some seeds.
+/// Shorter times than the real ones here too.
 fn config() -> EngineConfig {
     EngineConfig {
-        turn_timeout: Some(Duration::from_secs(30)),
+        turn_timeout: Some(TURN_LIMIT),
         idempotency_window: Duration::from_hours(24),
         asks: AskConfig { time_to_live: Some(Duration::from_secs(20)), ..AskConfig::default() },
         ..EngineConfig::default()

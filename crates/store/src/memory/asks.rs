@@ -20,6 +20,11 @@ pub(super) struct Asks {
 }
 
 impl Asks {
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
     pub(super) fn get(&self, request: &RequestId) -> Option<&Interrupt> {
         self.known.get(request)
     }
@@ -110,23 +115,26 @@ impl Asks {
         }
     }
 
-    /// The task is gone, and with it all of its asks.
-    pub(super) fn forget_task(&mut self, task: &TaskId) {
-        let known = self.known.extract_if(|_, interrupt| interrupt.task == *task);
-        for (request, interrupt) in known {
-            if let Some(closed) = interrupt.closed {
-                self.by_age.remove(&(closed.at, request));
-            }
+    /// The task is gone, and with it this ask of it.
+    pub(super) fn forget(&mut self, request: &RequestId, task: &TaskId) {
+        if self.known.get(request).is_none_or(|known| known.task != *task) {
+            return;
         }
-        self.open.remove(task);
+        match self.known.remove(request).and_then(|known| known.closed) {
+            Some(closed) => drop(self.by_age.remove(&(closed.at, request.clone()))),
+            None => self.no_longer_open(task, request),
+        }
     }
 
-    /// Drops the oldest closed asks from before `kept_since`, at most `limit`.
-    pub(super) fn forget_old(&mut self, kept_since: Timestamp, limit: u32) {
-        for _ in 0..limit {
-            let Some((_, request)) = self.by_age.first().filter(|(at, _)| *at < kept_since) else { return };
+    /// Drops the oldest closed asks from before `kept_since`, at most `limit`. Gives how many.
+    pub(super) fn forget_old(&mut self, kept_since: Timestamp, limit: u32) -> u32 {
+        for dropped in 0..limit {
+            let Some((_, request)) = self.by_age.first().filter(|(at, _)| *at < kept_since) else {
+                return dropped;
+            };
             self.known.remove(request);
             self.by_age.pop_first();
         }
+        limit
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use longshore_engine::port::{FileFacts, NewFile};
-use longshore_model::{FileId, Principal, Result, TaskId};
+use longshore_model::{FileId, Principal, Result};
 
 use crate::rules::{self, FileIdentity};
 
@@ -23,8 +23,8 @@ impl Files {
         Ok(())
     }
 
-    pub(super) fn forget_task(&mut self, task: &TaskId) {
-        self.0.retain(|_, file| file.task != *task);
+    pub(super) fn forget(&mut self, id: &FileId) {
+        self.0.remove(id);
     }
 
     pub(super) fn facts(&self, owner: &Principal, id: &FileId) -> Option<FileFacts> {

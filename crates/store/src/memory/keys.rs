@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use longshore_engine::port::IdempotencyKey;
 use longshore_model::{TaskId, Timestamp};
 
-type Digest = [u8; 32];
+pub(super) type Digest = [u8; 32];
 
 #[derive(Default)]
 pub(super) struct Keys {
@@ -36,24 +36,25 @@ impl Keys {
         }
     }
 
-    /// The task is gone, and with it all of its keys.
-    pub(super) fn forget_task(&mut self, task: &TaskId) {
-        for (digest, (_, at)) in self.tasks.extract_if(|_, (known, _)| known == task) {
-            self.by_age.remove(&(at, digest));
-        }
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.tasks.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// Drops the oldest keys from before `valid_since`, at most `limit`.
-    pub(super) fn drop_expired(&mut self, valid_since: Timestamp, limit: u32) {
-        for _ in 0..limit {
-            let Some(oldest) = self.by_age.first().filter(|(at, _)| *at < valid_since) else { return };
+    /// Drops the oldest keys from before `valid_since`, at most `limit`. Gives how many.
+    pub(super) fn drop_expired(&mut self, valid_since: Timestamp, limit: u32) -> u32 {
+        for dropped in 0..limit {
+            let Some(oldest) = self.by_age.first().filter(|(at, _)| *at < valid_since) else {
+                return dropped;
+            };
             self.tasks.remove(&oldest.1);
             self.by_age.pop_first();
         }
+        limit
     }
 }
 

@@ -1,19 +1,26 @@
 //! What is folded and removed of what is over.
 
+use std::collections::BTreeSet;
+
 use longshore_engine::port::{Retained, Retention};
 use longshore_model::{TaskId, Timestamp};
 
-use super::{Kept, Row};
+use super::kept::{Kept, Row};
 use crate::rules;
 
-/// So many tasks in one step: for that long nobody else has the store.
-const STEP: usize = 64;
+/// So much in one step of each kind: for that long nobody else has the store.
+const STEP: u32 = 64;
+
+/// The tasks that are over, oldest end first, so that a step looks at none but those that it folds or removes.
+#[derive(Default)]
+pub(super) struct Over {
+    /// Those whose log is not folded.
+    unfolded: BTreeSet<(Timestamp, TaskId)>,
+    /// The roots of those trees of which all tasks are over, by the last end.
+    trees: BTreeSet<(Timestamp, TaskId)>,
+}
 
 impl Row {
-    fn was_over_before(&self, moment: Timestamp) -> bool {
-        self.state().is_terminal() && self.task.status.at < moment
-    }
-
     /// Keeps the last event only.
     fn fold(&mut self) {
         self.first = self.seq();
@@ -26,54 +33,102 @@ impl Kept {
     pub(super) fn retain(&mut self, retention: &Retention) -> Retained {
         let folded = retention.fold_before.map_or(0, |before| self.fold_before(before));
         let dropped = retention.drop_before.map_or(0, |before| self.drop_before(before));
-        self.keys.retain(|_, keys| {
-            keys.drop_expired(retention.keys_before, u32::MAX);
-            !keys.is_empty()
-        });
-        self.asks.forget_old(rules::asks_kept_since(retention.now), u32::MAX);
-        Retained { folded, dropped, more: folded >= STEP || dropped > 0 }
+        let keys = self.drop_keys_before(retention.keys_before);
+        let asks = self.asks.forget_old(rules::asks_kept_since(retention.now), STEP);
+        Retained { folded, dropped, more: folded + dropped > 0 || keys + asks > 0 }
+    }
+
+    /// The task is over now.
+    pub(super) fn note_end(&mut self, id: &TaskId) {
+        let Some(row) = self.tasks.get(id) else { return };
+        let root = row.task.parent.as_ref().map_or(id, |parent| &parent.root).clone();
+        self.over.unfolded.insert((row.task.status.at, id.clone()));
+        if let Some(at) = self.end_of_tree(&root) {
+            self.over.trees.insert((at, root));
+        }
+    }
+
+    /// The tree of this root is about to get one more task.
+    pub(super) fn note_growth(&mut self, root: &TaskId) {
+        if let Some(at) = self.end_of_tree(root) {
+            self.over.trees.remove(&(at, root.clone()));
+        }
+    }
+
+    /// When the last task of a tree ended. `None`: some has not.
+    fn end_of_tree(&self, root: &TaskId) -> Option<Timestamp> {
+        let below = self.below.get(root).into_iter().flatten();
+        let ends = self
+            .all_of(below.chain([root]))
+            .map(|row| row.state().is_terminal().then_some(row.task.status.at));
+        ends.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
     fn fold_before(&mut self, before: Timestamp) -> usize {
-        let old = self.tasks.values_mut().filter(|row| row.was_over_before(before) && row.log.len() > 1);
-        old.take(STEP).map(Row::fold).count()
+        let mut folded = 0;
+        while folded < STEP as usize
+            && let Some(id) = take_before(&mut self.over.unfolded, before)
+        {
+            if let Some(row) = self.tasks.get_mut(&id) {
+                row.fold();
+                folded += 1;
+            }
+        }
+        folded
     }
 
     fn drop_before(&mut self, before: Timestamp) -> usize {
-        let roots =
-            self.tasks.values().filter(|row| row.task.parent.is_none() && row.was_over_before(before));
-        let old: Vec<TaskId> = roots
-            .map(|row| row.task.id.clone())
-            .filter(|root| self.below(root).all(|row| row.was_over_before(before)))
-            .take(STEP)
-            .collect();
         let mut dropped = 0;
-        for root in old {
-            let below: Vec<TaskId> = self.below(&root).map(|row| row.task.id.clone()).collect();
-            for task in below.into_iter().chain([root]) {
+        while dropped < STEP as usize
+            && let Some(root) = take_before(&mut self.over.trees, before)
+        {
+            for task in self.below.remove(&root).into_iter().flatten().chain([root]) {
                 self.drop_task(&task);
                 dropped += 1;
             }
         }
-        self.created.retain(|task| self.tasks.contains_key(task));
         dropped
     }
 
-    /// The tasks of the sub-agents of a root task.
-    fn below<'a>(&'a self, root: &'a TaskId) -> impl Iterator<Item = &'a Row> {
-        self.tasks.values().filter(|row| row.task.parent.as_ref().is_some_and(|parent| parent.root == *root))
+    fn drop_task(&mut self, id: &TaskId) {
+        let Some(row) = self.tasks.remove(id) else { return };
+        self.created.remove(&row.number);
+        self.over.unfolded.remove(&(row.task.status.at, id.clone()));
+        for file in &row.files {
+            self.files.forget(file);
+        }
+        for ask in &row.asks {
+            self.asks.forget(ask, id);
+        }
+        if let Some(keys) = self.keys.get_mut(&row.owner) {
+            for digest in &row.keys {
+                keys.remove(digest, id);
+            }
+        }
+        let context = (row.owner, row.task.context_id);
+        if let Some(known) = self.contexts.get_mut(&context) {
+            known.tasks -= 1;
+            if known.tasks == 0 {
+                self.contexts.remove(&context);
+            }
+        }
     }
 
-    fn drop_task(&mut self, id: &TaskId) {
-        let Some(Row { owner, task, .. }) = self.tasks.remove(id) else { return };
-        self.files.forget_task(id);
-        self.asks.forget_task(id);
-        if let Some(keys) = self.keys.get_mut(&owner) {
-            keys.forget_task(id);
-        }
-        let is_left = |row: &Row| row.owner == owner && row.task.context_id == task.context_id;
-        if !self.tasks.values().any(is_left) {
-            self.places.remove(&(owner, task.context_id));
-        }
+    fn drop_keys_before(&mut self, before: Timestamp) -> u32 {
+        let mut dropped = 0;
+        self.keys.retain(|_, keys| {
+            dropped += keys.drop_expired(before, STEP - dropped);
+            !keys.is_empty()
+        });
+        dropped
     }
 }
+
+/// The oldest, if it is from before this moment.
+fn take_before(set: &mut BTreeSet<(Timestamp, TaskId)>, before: Timestamp) -> Option<TaskId> {
+    set.first().filter(|(at, _)| *at < before)?;
+    set.pop_first().map(|(_, id)| id)
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use longshore_model::{
 use rusqlite::{Connection, OptionalExtension, Params, Row, named_params};
 
 use super::fault::{Outcome, damaged};
-use super::read::decode;
+use super::read::{decode, text, text_or_null};
 use super::record::{AskText, Batch};
 use super::write::Standing;
 use crate::rules;
@@ -91,21 +91,21 @@ fn select(db: &Connection, sql: &str, params: impl Params) -> Outcome<Vec<Interr
 }
 
 fn interrupt(row: &Row<'_>) -> Outcome<Interrupt> {
-    let request = row.get_ref(0)?.as_str()?;
+    let request = text("ask", row, 0)?;
     let what = format!("ask {request}");
     let ask = Ask {
         request_id: RequestId::parse(request).map_err(|cause| damaged(&what, cause))?,
-        kind: kind(row.get_ref(4)?.as_str()?).ok_or_else(|| damaged(&what, "unknown kind"))?,
-        session: SessionId::parse(row.get_ref(5)?.as_str()?).map_err(|cause| damaged(&what, cause))?,
-        summary: row.get(6)?,
-        details: Json::parse(row.get_ref(7)?.as_str()?).ok_or_else(|| damaged(&what, "no JSON"))?,
+        kind: kind(text(&what, row, 4)?).ok_or_else(|| damaged(&what, "unknown kind"))?,
+        session: SessionId::parse(text(&what, row, 5)?).map_err(|cause| damaged(&what, cause))?,
+        summary: text(&what, row, 6)?.to_owned(),
+        details: Json::parse(text(&what, row, 7)?).ok_or_else(|| damaged(&what, "no JSON"))?,
         questions: decode(&what, row.get_ref(8)?)?,
     };
     Ok(Interrupt {
         ask,
-        task: TaskId::parse(row.get_ref(1)?.as_str()?).map_err(|cause| damaged(&what, cause))?,
-        context: ContextId::parse(row.get_ref(2)?.as_str()?).map_err(|cause| damaged(&what, cause))?,
-        owner: Principal::new(row.get_ref(3)?.as_str()?),
+        task: TaskId::parse(text(&what, row, 1)?).map_err(|cause| damaged(&what, cause))?,
+        context: ContextId::parse(text(&what, row, 2)?).map_err(|cause| damaged(&what, cause))?,
+        owner: Principal::new(text(&what, row, 3)?),
         asked_at: Timestamp(row.get(9)?),
         expires_at: row.get::<_, Option<i64>>(10)?.map(Timestamp),
         closed: closed(&what, row)?,
@@ -113,12 +113,12 @@ fn interrupt(row: &Row<'_>) -> Outcome<Interrupt> {
 }
 
 fn closed(what: &str, row: &Row<'_>) -> Outcome<Option<Closed>> {
-    let Some(word) = row.get_ref(11)?.as_str_or_null()? else { return Ok(None) };
+    let Some(word) = text_or_null(what, row, 11)? else { return Ok(None) };
     Ok(Some(Closed {
         resolution: Resolution::parse(word).ok_or_else(|| damaged(what, "unknown resolution"))?,
         at: Timestamp(row.get(12)?),
-        by: row.get_ref(13)?.as_str_or_null()?.map(Principal::new),
-        how: row.get(14)?,
+        by: text_or_null(what, row, 13)?.map(Principal::new),
+        how: text_or_null(what, row, 14)?.map(str::to_owned),
     }))
 }
 

@@ -23,6 +23,9 @@ impl From<Fault> for Error {
 
 impl From<rusqlite::Error> for Fault {
     fn from(cause: rusqlite::Error) -> Self {
+        if is_of_the_content(&cause) {
+            return damaged("record", cause);
+        }
         let text = match cause.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 "The gateway's store is in use by another program. Try again; if that does not help, \
@@ -54,6 +57,16 @@ impl From<rusqlite::types::FromSqlError> for Fault {
     fn from(cause: rusqlite::types::FromSqlError) -> Self {
         rusqlite::Error::from(cause).into()
     }
+}
+
+/// The row was read, and a column does not hold what it is to hold: text that is no text, for one. SQLite itself does not
+/// look, so that a bit that fell over in the file is first seen here.
+fn is_of_the_content(cause: &rusqlite::Error) -> bool {
+    use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error};
+    matches!(
+        cause,
+        FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..) | Utf8Error(..)
+    )
 }
 
 /// A thread of the store is gone. Of what it was asked nothing was written, or nobody can say. `Internal`, because

@@ -1,6 +1,8 @@
 //! What can be asked of the file. Each function runs in one read transaction.
 
-use longshore_engine::port::{Head, PageCursor, READ_BYTES, Session, StoredTask, TurnRecord};
+use longshore_engine::port::{
+    EndedTurn, Head, MAX_ENDED, PageCursor, READ_BYTES, Session, StoredTask, TurnRecord,
+};
 use longshore_model::{
     ContextId, Entry, Epoch, Error, ErrorKind, Principal, PromptId, Seq, SessionId, Task, TaskEvent, TaskId,
     TaskState, Timestamp,
@@ -15,23 +17,25 @@ use super::record::ARTIFACT;
 use super::{from_sql, to_sql};
 
 pub(super) fn events(db: &Connection, task: &TaskId, after: Seq, limit: usize) -> Outcome<Vec<Entry>> {
-    let find = "SELECT ordinal FROM tasks WHERE id = :id";
-    let ordinal: Option<i64> = db
+    let find = "SELECT ordinal, first FROM tasks WHERE id = :id";
+    let place = db
         .prepare_cached(find)?
-        .query_row(named_params! { ":id": task.as_str() }, |row| row.get(0))
+        .query_row(named_params! { ":id": task.as_str() }, |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let ordinal = ordinal.ok_or_else(|| Error::task_not_found(task.as_str()))?;
+    let (ordinal, first): (i64, i64) = place.ok_or_else(|| Error::task_not_found(task.as_str()))?;
+    // Of a task that was damaged there may be some before it.
+    let after = to_sql(after).max(first - 1);
     let mut statement = db.prepare_cached(
         "SELECT seq, body, epoch FROM events WHERE task = :task AND seq > :after ORDER BY seq LIMIT :limit",
     )?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let range = named_params! { ":task": ordinal, ":after": to_sql(after), ":limit": limit };
+    let range = named_params! { ":task": ordinal, ":after": after, ":limit": limit };
     let (mut entries, mut bytes) = (Vec::new(), 0);
     let mut rows = statement.query(range)?;
     while bytes < READ_BYTES
         && let Some(row) = rows.next()?
     {
-        bytes += row.get_ref(1)?.as_str()?.len();
+        bytes += row.get_ref(1)?.as_bytes()?.len();
         entries.push(entry(task, row)?);
     }
     Ok(entries)
@@ -69,45 +73,44 @@ pub(super) fn head(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome
 /// One damaged task must not keep the gateway from starting.
 pub(super) fn unfinished(db: &Connection) -> Outcome<Vec<StoredTask>> {
     let mut statement = db.prepare_cached(&select_unfinished())?;
-    whole_ones(db, statement.query([])?)
+    whole_ones(statement.query([])?, |row| able_to_go_on(db, row))
+}
+
+/// One whose turn cannot be read is left out.
+pub(super) fn ended_turns(db: &Connection, since: Timestamp) -> Outcome<Vec<EndedTurn>> {
+    let mut statement = db.prepare_cached(&select_ended())?;
+    let limit = i64::try_from(MAX_ENDED).unwrap_or(i64::MAX);
+    let rows = statement.query(named_params! { ":since": since.0, ":limit": limit })?;
+    let ended = whole_ones(rows, |row| {
+        let PageCursor { task, .. } = place(row)?;
+        Ok(turn(&format!("task {task}"), row)?.map(|turn| EndedTurn { task, turn }))
+    })?;
+    Ok(ended.into_iter().flatten().collect())
 }
 
 /// An unfinished task that cannot be read.
 pub(super) struct Unreadable {
     pub(super) ordinal: i64,
-    pub(super) id: String,
-    pub(super) context: String,
+    pub(super) id: Option<TaskId>,
+    pub(super) context: Option<ContextId>,
     pub(super) head: i64,
-    pub(super) snapshot_seq: i64,
-    summary: Vec<u8>,
-    artifacts: Vec<u8>,
-}
-
-impl Unreadable {
-    /// The task as of its snapshot, if that is sound.
-    pub(super) fn snapshot(&self) -> Option<Task> {
-        let mut task: Task = serde_json::from_slice(&self.summary).ok()?;
-        task.artifacts = serde_json::from_slice(&self.artifacts).ok()?;
-        Some(task)
-    }
+    /// The task as of some event.
+    pub(super) snapshot: Option<(i64, Task)>,
 }
 
 /// Every unfinished task that [`unfinished`] leaves out.
 pub(super) fn unreadable(db: &Connection) -> Outcome<Vec<Unreadable>> {
     let mut statement = db.prepare_cached(&select_unfinished())?;
-    let mut context = db.prepare_cached("SELECT context FROM tasks WHERE ordinal = ?")?;
     let (mut rows, mut found) = (statement.query([])?, Vec::new());
     while let Some(row) = rows.next()? {
-        match stored(db, row) {
+        match able_to_go_on(db, row) {
             Ok(_) => {}
             Err(Fault(error)) if error.kind() == ErrorKind::Internal => found.push(Unreadable {
                 ordinal: row.get(0)?,
-                id: row.get(1)?,
-                context: context.query_row([row.get::<_, i64>(0)?], |row| row.get(0))?,
+                id: text("", row, 1).ok().and_then(|id| TaskId::parse(id).ok()),
+                context: text("", row, 15).ok().and_then(|context| ContextId::parse(context).ok()),
                 head: row.get(3)?,
-                snapshot_seq: row.get(8)?,
-                summary: row.get_ref(9)?.as_bytes()?.to_owned(),
-                artifacts: row.get_ref(10)?.as_bytes()?.to_owned(),
+                snapshot: snapshot("", row).ok(),
             }),
             Err(fault) => return Err(fault),
         }
@@ -118,13 +121,13 @@ pub(super) fn unreadable(db: &Connection) -> Outcome<Vec<Unreadable>> {
 /// One damaged task must not keep its root from going on.
 pub(super) fn children(db: &Connection, root: &TaskId) -> Outcome<Vec<StoredTask>> {
     let mut statement = db.prepare_cached(&select_children())?;
-    whole_ones(db, statement.query(named_params! { ":root": root.as_str() })?)
+    whole_ones(statement.query(named_params! { ":root": root.as_str() })?, |row| stored(db, row))
 }
 
-fn whole_ones(db: &Connection, mut rows: Rows<'_>) -> Outcome<Vec<StoredTask>> {
+fn whole_ones<T>(mut rows: Rows<'_>, read: impl Fn(&Row<'_>) -> Outcome<T>) -> Outcome<Vec<T>> {
     let mut tasks = Vec::new();
     while let Some(row) = rows.next()? {
-        tasks.extend(unless_damaged(stored(db, row))?);
+        tasks.extend(unless_damaged(read(row))?);
     }
     Ok(tasks)
 }
@@ -149,6 +152,16 @@ pub(super) fn select_unfinished() -> String {
     select_tasks(Parts::All, "tasks INDEXED BY tasks_unfinished", &condition)
 }
 
+/// The first condition is the index's own.
+pub(super) fn select_ended() -> String {
+    let condition = format!(
+        "tasks.state IN ({TERMINAL_WORDS}) AND tasks.folded IN (0, 1) AND tasks.status_at >= :since
+         AND tasks.state IN ('canceled', 'failed') AND tasks.session IS NOT NULL AND tasks.root IS NULL
+         ORDER BY tasks.status_at DESC, tasks.ordinal DESC LIMIT :limit"
+    );
+    select_tasks(Parts::WithoutArtifacts, "tasks INDEXED BY tasks_over", &condition)
+}
+
 pub(super) fn select_children() -> String {
     let condition = "tasks.root = :root ORDER BY tasks.ordinal";
     select_tasks(Parts::All, "tasks INDEXED BY tasks_by_root", condition)
@@ -161,7 +174,8 @@ pub(super) enum Parts {
     WithoutArtifacts,
 }
 
-/// A query whose rows [`found`] can read. `tasks` is that table, perhaps with the index to use.
+/// A query whose rows [`found`] can read. `tasks` is that table, perhaps with the index to use. A task that lacks its
+/// snapshot is among them, and is found to be damaged.
 pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String {
     let artifacts = match parts {
         Parts::All => "snapshots.artifacts",
@@ -170,8 +184,8 @@ pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String
     format!(
         "SELECT tasks.ordinal, tasks.id, tasks.owner, tasks.head, tasks.summary_seq, tasks.session,
                 tasks.directory, tasks.prompt, snapshots.seq, snapshots.summary, {artifacts}, tasks.joined,
-                tasks.status_at, tasks.epoch
-         FROM {tasks} JOIN snapshots ON snapshots.task = tasks.ordinal WHERE {condition}"
+                tasks.status_at, tasks.epoch, tasks.state, tasks.context
+         FROM {tasks} LEFT JOIN snapshots ON snapshots.task = tasks.ordinal WHERE {condition}"
     )
 }
 
@@ -186,37 +200,51 @@ pub(super) struct Found {
     pub(super) bytes: usize,
 }
 
+/// The same as [`stored`], where all that an append looks at makes sense too.
+fn able_to_go_on(db: &Connection, row: &Row<'_>) -> Outcome<StoredTask> {
+    let stored = stored(db, row)?;
+    let what = format!("task {}", stored.task.id);
+    TaskState::parse(text(&what, row, 14)?).ok_or_else(|| damaged(&what, "unknown state"))?;
+    ContextId::parse(text(&what, row, 15)?).map_err(|cause| damaged(&what, cause))?;
+    Ok(stored)
+}
+
 /// All that is known of the task of a row.
 fn stored(db: &Connection, row: &Row<'_>) -> Outcome<StoredTask> {
     let Found { task, head, epoch, turn, .. } = found(db, Parts::All, row)?;
     // A task that is over has none.
     let open_asks =
         if task.status.state.is_terminal() { Vec::new() } else { asks::open_of_task(db, row.get(0)?)? };
-    let owner = Principal::new(row.get_ref(2)?.as_str()?);
+    let owner = Principal::new(text(&format!("task {}", task.id), row, 2)?);
     Ok(StoredTask { owner, task, seq: head, epoch, turn, open_asks })
 }
 
 /// The task of a row: its snapshot and the tail of its log.
 pub(super) fn found(db: &Connection, parts: Parts, row: &Row<'_>) -> Outcome<Found> {
     let ordinal: i64 = row.get(0)?;
-    let id = row.get_ref(1)?.as_str()?;
+    let id = text("task", row, 1)?;
     let what = format!("task {id}");
     let id = TaskId::parse(id).map_err(|cause| damaged(&what, cause))?;
     let (head, summary_seq) = (from_sql(row.get(3)?), from_sql(row.get(4)?));
-    let snapshot_seq = from_sql(row.get(8)?);
-
-    let mut task: Task = decode(&what, row.get_ref(9)?)?;
-    let mut bytes = row.get_ref(9)?.as_bytes()?.len();
+    let (from, mut task) = snapshot(&what, row)?;
+    let from = from_sql(from);
+    let mut bytes =
+        row.get_ref(9)?.as_bytes()?.len() + row.get_ref(10)?.as_bytes_or_null()?.map_or(0, <[u8]>::len);
     let tail = match parts {
-        Parts::All => {
-            task.artifacts = decode(&what, row.get_ref(10)?)?;
-            bytes += row.get_ref(10)?.as_bytes()?.len();
-            Tail { whole: true, from: snapshot_seq, to: head }
-        }
-        Parts::WithoutArtifacts => Tail { whole: false, from: snapshot_seq, to: summary_seq },
+        Parts::All => Tail { whole: true, from, to: head },
+        Parts::WithoutArtifacts => Tail { whole: false, from, to: summary_seq },
     };
     bytes += tail.fold_into(db, ordinal, &id, &mut task)?;
     Ok(Found { task, head, epoch: Epoch(row.get(13)?), turn: turn(&what, row)?, bytes })
+}
+
+/// The task of a row as of some event, with its artifacts if they were asked for.
+fn snapshot(what: &str, row: &Row<'_>) -> Outcome<(i64, Task)> {
+    let seq: Option<i64> = row.get(8)?;
+    let seq = seq.ok_or_else(|| damaged(what, "it has no snapshot"))?;
+    let mut task: Task = decode(what, row.get_ref(9)?)?;
+    task.artifacts = decode_or_default(what, row.get_ref(10)?)?;
+    Ok((seq, task))
 }
 
 /// What the log holds beyond a snapshot.
@@ -263,18 +291,32 @@ fn entry(task: &TaskId, row: &Row<'_>) -> Outcome<Entry> {
 }
 
 fn turn(what: &str, row: &Row<'_>) -> Outcome<Option<TurnRecord>> {
-    let Some(session) = row.get_ref(5)?.as_str_or_null()? else { return Ok(None) };
+    let Some(session) = text_or_null(what, row, 5)? else { return Ok(None) };
     let id = SessionId::parse(session).map_err(|cause| damaged(what, cause))?;
-    let prompt = PromptId::parse(row.get_ref(7)?.as_str()?).map_err(|cause| damaged(what, cause))?;
+    let directory = text(what, row, 6)?.to_owned();
+    let prompt = PromptId::parse(text(what, row, 7)?).map_err(|cause| damaged(what, cause))?;
     let joined = decode_or_default(what, row.get_ref(11)?)?;
-    Ok(Some(TurnRecord { session: Session { id, directory: row.get(6)? }, prompt, joined }))
+    Ok(Some(TurnRecord { session: Session { id, directory }, prompt, joined }))
 }
 
 /// Where the task of a row stands in a list.
 pub(super) fn place(row: &Row<'_>) -> Outcome<PageCursor> {
-    let id = row.get_ref(1)?.as_str()?;
+    let id = text("task", row, 1)?;
     let task = TaskId::parse(id).map_err(|cause| damaged(&format!("task {id}"), cause))?;
     Ok(PageCursor { status_at: Timestamp(row.get(12)?), task })
+}
+
+/// The text of a column, which is to be there.
+pub(super) fn text<'row>(what: &str, row: &'row Row<'_>, column: usize) -> Outcome<&'row str> {
+    row.get_ref(column)?.as_str().map_err(|cause| damaged(what, cause))
+}
+
+pub(super) fn text_or_null<'row>(
+    what: &str,
+    row: &'row Row<'_>,
+    column: usize,
+) -> Outcome<Option<&'row str>> {
+    row.get_ref(column)?.as_str_or_null().map_err(|cause| damaged(what, cause))
 }
 
 /// NULL is written for what is empty.

@@ -32,8 +32,10 @@ pub(super) async fn retain(reader: &Reader, writer: &Writer, retention: Retentio
     writer.run(move |db| found.run(db)).await
 }
 
-/// What there is to do. What is over stays as it is, so this can be found by one thread and done by another.
+/// What there is to do. It is found by one thread and done by another, later: a row may be another one by then, since
+/// SQLite gives the ordinal of a row that is gone to a new one. So whoever does it looks again whether it is old.
 struct Work {
+    retention: Retention,
     folds: Vec<(i64, Foldable)>,
     /// Root tasks.
     drops: Vec<i64>,
@@ -54,24 +56,23 @@ enum Foldable {
 
 impl Work {
     fn find(db: &Connection, retention: &Retention) -> Outcome<Self> {
-        let Retention { now, fold_before, drop_before, keys_before } = *retention;
         Ok(Self {
-            // What is to go is folded first: that is done in steps.
-            folds: match fold_before.max(drop_before) {
+            retention: *retention,
+            folds: match folded_before(retention) {
                 Some(before) => foldable(db, before)?,
                 None => Vec::new(),
             },
-            drops: match drop_before {
+            drops: match retention.drop_before {
                 Some(before) => {
                     ordinals(db, DROPPABLE, named_params! { ":before": before.0, ":limit": TASKS })?
                 }
                 None => Vec::new(),
             },
-            keys: expired_keys(db, keys_before)?,
+            keys: expired_keys(db, retention.keys_before)?,
             asks: ordinals(
                 db,
                 OLD_ASKS,
-                named_params! { ":before": rules::asks_kept_since(now).0, ":limit": ROWS },
+                named_params! { ":before": rules::asks_kept_since(retention.now).0, ":limit": ROWS },
             )?,
         })
     }
@@ -82,27 +83,46 @@ impl Work {
 
     /// Some of it. Whoever looks again finds the rest.
     fn run(self, db: &Connection) -> Outcome<Retained> {
-        let mut allowance = Allowance { rows: ROWS, bytes: BYTES };
-        let mut done = Retained { more: true, ..Retained::default() };
-        for (task, foldable) in self.folds {
-            if allowance.is_left() && fold(db, task, foldable, &mut allowance)? {
-                done.folded += 1;
+        let (mut allowance, mut done) = (Allowance::of_a_step(), Retained::default());
+        let before = db.total_changes();
+        if let Some(before) = folded_before(&self.retention) {
+            for (task, foldable) in self.folds {
+                if allowance.is_left() && fold(db, (task, before), foldable, &mut allowance)? {
+                    done.folded += 1;
+                }
             }
         }
-        for root in self.drops {
-            while allowance.is_left() && !is_gone(db, root)? {
-                done.dropped += usize::from(drop_one(db, root, &mut allowance)?);
+        if let Some(before) = self.retention.drop_before {
+            for root in self.drops {
+                if allowance.is_left() && is_droppable(db, root, before)? {
+                    done.dropped += drop_tree(db, root, &mut allowance)?;
+                }
             }
         }
         for (owner, digest) in self.keys {
-            db.prepare_cached("DELETE FROM idempotency WHERE owner = :owner AND digest = :digest")?
-                .execute(named_params! { ":owner": owner, ":digest": digest })?;
+            db.prepare_cached(
+                "DELETE FROM idempotency WHERE owner = :owner AND digest = :digest AND at < :before",
+            )?
+            .execute(named_params! {
+                ":owner": owner,
+                ":digest": digest,
+                ":before": self.retention.keys_before.0,
+            })?;
         }
+        let asks_before = rules::asks_kept_since(self.retention.now);
         for ask in self.asks {
-            db.prepare_cached("DELETE FROM interrupts WHERE ordinal = ?")?.execute([ask])?;
+            db.prepare_cached("DELETE FROM interrupts WHERE ordinal = :ask AND closed_at < :before")?
+                .execute(named_params! { ":ask": ask, ":before": asks_before.0 })?;
         }
+        // Else whoever asks until there is nothing more would do so for ever.
+        done.more = db.total_changes() > before;
         Ok(done)
     }
+}
+
+/// What is to go is folded first: that is done in steps.
+fn folded_before(retention: &Retention) -> Option<Timestamp> {
+    retention.fold_before.max(retention.drop_before)
 }
 
 /// What a step may still remove.
@@ -112,6 +132,10 @@ struct Allowance {
 }
 
 impl Allowance {
+    fn of_a_step() -> Self {
+        Self { rows: ROWS, bytes: BYTES }
+    }
+
     fn is_left(&self) -> bool {
         self.rows > 0 && self.bytes > 0
     }
@@ -122,19 +146,40 @@ impl Allowance {
     }
 }
 
-// All three use `tasks_over`, with the words of its condition.
+// Where they look for tasks they use `tasks_over`, with the words of its condition.
 
-const FOLDABLE: &str = "SELECT ordinal FROM tasks INDEXED BY tasks_over
-     WHERE state IN ('completed', 'failed', 'canceled', 'rejected') AND folded = 0 AND status_at < :before
-     ORDER BY status_at LIMIT :limit";
+macro_rules! is_foldable {
+    () => {
+        "state IN ('completed', 'failed', 'canceled', 'rejected') AND folded = 0 AND status_at < :before"
+    };
+}
+
+const FOLDABLE: &str = concat!(
+    "SELECT ordinal FROM tasks INDEXED BY tasks_over WHERE ",
+    is_foldable!(),
+    " ORDER BY status_at LIMIT :limit"
+);
+
+const STILL_FOLDABLE: &str = concat!("SELECT head FROM tasks WHERE ordinal = :task AND ", is_foldable!());
 
 /// A root goes when all of its sub-agents can.
-const DROPPABLE: &str = "SELECT ordinal FROM tasks INDEXED BY tasks_over
-     WHERE state IN ('completed', 'failed', 'canceled', 'rejected') AND folded = 1 AND status_at < :before
-       AND root IS NULL
-       AND NOT EXISTS (SELECT 1 FROM tasks AS below
-                       WHERE below.root = tasks.id AND (below.folded = 0 OR below.status_at >= :before))
-     ORDER BY status_at LIMIT :limit";
+macro_rules! is_droppable {
+    () => {
+        "state IN ('completed', 'failed', 'canceled', 'rejected') AND folded = 1 AND status_at < :before
+         AND root IS NULL
+         AND NOT EXISTS (SELECT 1 FROM tasks AS below
+                         WHERE below.root = tasks.id AND (below.folded = 0 OR below.status_at >= :before))"
+    };
+}
+
+const DROPPABLE: &str = concat!(
+    "SELECT ordinal FROM tasks INDEXED BY tasks_over WHERE ",
+    is_droppable!(),
+    " ORDER BY status_at LIMIT :limit"
+);
+
+const STILL_DROPPABLE: &str =
+    concat!("SELECT EXISTS (SELECT 1 FROM tasks WHERE ordinal = :task AND ", is_droppable!(), ")");
 
 const OLD_ASKS: &str =
     "SELECT ordinal FROM interrupts WHERE closed_at < :before ORDER BY closed_at LIMIT :limit";
@@ -153,15 +198,25 @@ fn expired_keys(db: &Connection, before: Timestamp) -> Outcome<Vec<(String, Vec<
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }
 
+/// As many as one step can fold: what is looked at beyond them would be looked at again for the next one.
 fn foldable(db: &Connection, before: Timestamp) -> Outcome<Vec<(i64, Foldable)>> {
-    let old = ordinals(db, FOLDABLE, named_params! { ":before": before.0, ":limit": TASKS })?;
-    old.into_iter().map(|task| Ok((task, look_at(db, task)?))).collect()
+    let (mut allowance, mut found) = (Allowance::of_a_step(), Vec::new());
+    for task in ordinals(db, FOLDABLE, named_params! { ":before": before.0, ":limit": TASKS })? {
+        if !allowance.is_left() {
+            break;
+        }
+        found.push((task, look_at(db, task, &mut allowance)?));
+    }
+    Ok(found)
 }
 
 /// Nothing is folded away of a task that cannot be read without it.
-fn look_at(db: &Connection, task: i64) -> Outcome<Foldable> {
-    let begun = "SELECT first > 1 FROM tasks WHERE ordinal = ?";
-    if db.prepare_cached(begun)?.query_row([task], |row| row.get(0))? {
+fn look_at(db: &Connection, task: i64, allowance: &mut Allowance) -> Outcome<Foldable> {
+    let (rows, is_begun): (i64, bool) = db
+        .prepare_cached("SELECT head - first, first > 1 FROM tasks WHERE ordinal = ?")?
+        .query_row([task], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    allowance.rows -= rows;
+    if is_begun {
         // It was looked at before the first step.
         return Ok(Foldable::Known);
     }
@@ -169,56 +224,77 @@ fn look_at(db: &Connection, task: i64) -> Outcome<Foldable> {
     let mut statement = db.prepare_cached(&sql)?;
     let mut rows = statement.query(named_params! { ":task": task })?;
     let Some(row) = rows.next()? else { return Ok(Foldable::Damaged) };
-    let (head, snapshot) = (from_sql(row.get(3)?), from_sql(row.get(8)?));
-    Ok(match read::unless_damaged(read::found(db, Parts::All, row))? {
-        None => Foldable::Damaged,
-        Some(_) if snapshot >= head => Foldable::Known,
-        Some(found) => Foldable::Anew(SnapshotText::of(&found.task)?),
-    })
+    let (head, snapshot): (i64, Option<i64>) = (row.get(3)?, row.get(8)?);
+    let Some(found) = read::unless_damaged(read::found(db, Parts::All, row))? else {
+        return Ok(Foldable::Damaged);
+    };
+    allowance.bytes -= i64::try_from(found.bytes).unwrap_or(i64::MAX);
+    if snapshot.is_some_and(|snapshot| snapshot >= head) {
+        return Ok(Foldable::Known);
+    }
+    Ok(Foldable::Anew(SnapshotText::of(&found.task)?))
 }
 
 /// Removes events from the front of the log, the last one never. Says whether the log is folded now.
-fn fold(db: &Connection, task: i64, foldable: Foldable, allowance: &mut Allowance) -> Outcome<bool> {
-    let find = "SELECT head, first FROM tasks WHERE ordinal = ?";
-    let place =
-        db.prepare_cached(find)?.query_row([task], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-    let Some((head, first)): Option<(i64, i64)> = place else { return Ok(false) };
-    let first = match foldable {
+fn fold(
+    db: &Connection,
+    (task, before): (i64, Timestamp),
+    foldable: Foldable,
+    allowance: &mut Allowance,
+) -> Outcome<bool> {
+    let place = db
+        .prepare_cached(STILL_FOLDABLE)?
+        .query_row(named_params! { ":task": task, ":before": before.0 }, |row| row.get(0))
+        .optional()?;
+    let Some(head): Option<i64> = place else { return Ok(false) };
+    match foldable {
         Foldable::Damaged => {
             db.prepare_cached("UPDATE tasks SET folded = 1 WHERE ordinal = ?")?.execute([task])?;
             return Ok(false);
         }
-        Foldable::Anew(snapshot) => {
-            write::put_snapshot(db, task, from_sql(head), &snapshot)?;
-            remove_events(db, task, head, allowance)?.unwrap_or(first)
-        }
-        Foldable::Known => remove_events(db, task, head, allowance)?.unwrap_or(first),
-    };
+        Foldable::Anew(snapshot) => write::put_snapshot(db, task, from_sql(head), &snapshot)?,
+        Foldable::Known => {}
+    }
+    // A log that lacks its last event may have none left.
+    let first = remove_events(db, task, head, allowance)?.unwrap_or(head);
     db.prepare_cached("UPDATE tasks SET first = :first, folded = :first = head WHERE ordinal = :task")?
         .execute(named_params! { ":first": first, ":task": task })?;
     Ok(first == head)
 }
 
-/// Removes events before `end`, as many as are allowed, oldest first. Gives the number of the first that is left,
-/// if any was there.
+/// Removes events before `end`, as many as are allowed, oldest first. Gives the number of the first that is left.
 fn remove_events(db: &Connection, task: i64, end: i64, allowance: &mut Allowance) -> Outcome<Option<i64>> {
     let mut statement = db.prepare_cached(
         "SELECT seq, octet_length(body) FROM events WHERE task = :task AND seq < :end ORDER BY seq LIMIT :limit",
     )?;
     let mut rows = statement.query(named_params! { ":task": task, ":end": end, ":limit": allowance.rows })?;
-    let mut last = None;
+    let mut last = 0;
     while allowance.is_left()
         && let Some(row) = rows.next()?
     {
-        last = Some(row.get::<_, i64>(0)?);
+        last = row.get(0)?;
         allowance.take(row.get(1)?);
     }
     drop(rows);
-    let Some(last) = last else { return Ok(None) };
     db.prepare_cached("DELETE FROM events WHERE task = :task AND seq <= :last")?
         .execute(named_params! { ":task": task, ":last": last })?;
     let rest = "SELECT min(seq) FROM events WHERE task = ?";
     Ok(db.prepare_cached(rest)?.query_row([task], |row| row.get(0))?)
+}
+
+fn is_droppable(db: &Connection, root: i64, before: Timestamp) -> Outcome<bool> {
+    Ok(db
+        .prepare_cached(STILL_DROPPABLE)?
+        .query_row(named_params! { ":task": root, ":before": before.0 }, |row| row.get(0))?)
+}
+
+/// Removes the tasks of a tree, as much of them as is allowed. Gives how many are gone.
+fn drop_tree(db: &Connection, root: i64, allowance: &mut Allowance) -> Outcome<usize> {
+    let mut dropped = 0;
+    while allowance.is_left() && !is_gone(db, root)? {
+        dropped += usize::from(drop_one(db, root, allowance)?);
+    }
+    Ok(dropped)
 }
 
 fn is_gone(db: &Connection, task: i64) -> Outcome<bool> {

@@ -1,44 +1,70 @@
 //! Unfinished tasks that are damaged: nobody can go on with them, so they end, with what is left of them.
 
+use std::sync::Arc;
+
 use longshore_engine::port::EndTask;
-use longshore_model::{ContextId, Epoch, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp};
+use longshore_model::{ContextId, Epoch, Result, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp};
 use rusqlite::{Connection, named_params};
 
 use super::fault::Outcome;
 use super::read::{self, Unreadable};
+use super::reader::Reader;
 use super::record::{EventText, SnapshotText};
+use super::writer::Writer;
 use super::{asks, from_sql, to_sql, write};
 use crate::rules;
 
-/// Ends them all. Gives those that have a name.
-pub(super) fn end_damaged(
-    db: &Connection,
-    epoch: Epoch,
-    at: Timestamp,
-    end: &EndTask,
-) -> Outcome<Vec<TaskId>> {
-    let mut ended = Vec::new();
-    for damaged in read::unreadable(db)? {
-        asks::close(db, damaged.ordinal, None, &rules::dropped(at))?;
-        match rest(db, &damaged)? {
-            Some(task) => {
-                write_end(db, &damaged, task, (epoch, at), end)?;
-                ended.extend(TaskId::parse(&damaged.id));
-            }
-            // Nobody can ask for it, since it has no name. Then it is enough that nobody counts it among those that work.
-            None => set_state(db, &damaged, at)?,
+/// Ends them, each for itself, so that one that cannot be ended does not keep the others from it. Gives those that have
+/// ended and have a name.
+pub(super) async fn end_damaged(
+    reader: &Reader,
+    writer: &Writer,
+    (epoch, at): (Epoch, Timestamp),
+    end: EndTask,
+) -> Result<Vec<TaskId>> {
+    let (end, mut ended) = (Arc::new(end), Vec::new());
+    // Nearly always there is none, and then nothing is written.
+    for damaged in reader.run(read::unreadable).await? {
+        let (id, end) = (damaged.id.clone(), end.clone());
+        match writer.run(move |db| end_one(db, &damaged, (epoch, at), &end)).await {
+            Ok(has_ended) => ended.extend(id.filter(|_| has_ended)),
+            Err(error) => tracing::error!(?id, ?error, "a task is damaged, and could not be ended"),
         }
     }
     Ok(ended)
 }
 
+/// Says whether the task had not ended before.
+fn end_one(
+    db: &Connection,
+    damaged: &Unreadable,
+    (epoch, at): (Epoch, Timestamp),
+    end: &EndTask,
+) -> Outcome<bool> {
+    asks::close(db, damaged.ordinal, None, &rules::dropped(at))?;
+    match rest(db, damaged)? {
+        Some(task) if task.status.state.is_terminal() => {
+            // Only its row did not know.
+            set_row(db, damaged, Some(&task), task.status.state, task.status.at)?;
+            Ok(false)
+        }
+        Some(task) => {
+            write_end(db, damaged, task, (epoch, at), end)?;
+            Ok(true)
+        }
+        // Nobody can ask for it, since it has no name. Then it is enough that nobody counts it among those that work.
+        None => {
+            set_row(db, damaged, None, TaskState::Failed, at)?;
+            Ok(true)
+        }
+    }
+}
+
 /// The task up to what is damaged. `None`: not even its name is left.
 fn rest(db: &Connection, damaged: &Unreadable) -> Outcome<Option<Task>> {
-    let (Ok(id), Ok(context_id)) = (TaskId::parse(&damaged.id), ContextId::parse(&damaged.context)) else {
-        return Ok(None);
-    };
-    if let Some(mut task) = damaged.snapshot() {
-        fold_readable(db, damaged, damaged.snapshot_seq, |event| task.apply(event))?;
+    let Some(id) = &damaged.id else { return Ok(None) };
+    if let Some((seq, mut task)) = damaged.snapshot.clone() {
+        fold_readable(db, damaged, seq, |event| task.apply(event))?;
         return Ok(Some(task));
     }
     let mut task = None;
@@ -46,7 +72,7 @@ fn rest(db: &Connection, damaged: &Unreadable) -> Outcome<Option<Task>> {
         None => task = Task::begin(id.clone(), event),
         Some(task) => task.apply(event),
     })?;
-    Ok(Some(task.unwrap_or_else(|| nameless_work(id, context_id))))
+    Ok(task.or_else(|| Some(nameless_work(id.clone(), damaged.context.clone()?))))
 }
 
 /// Events after `from`, up to the first that cannot be read: what follows a hole would be put together wrong.
@@ -84,7 +110,9 @@ fn nameless_work(id: TaskId, context_id: ContextId) -> Task {
     }
 }
 
-/// The log goes on behind the damage, and a snapshot spares whoever asks for the task from reading it.
+/// The log goes on behind the damage, and a snapshot spares whoever asks for the task from reading it. Whoever had read
+/// some of the log is told that there is a gap, and gets the task. What is left of the log stays for whoever can make sense
+/// of it.
 fn write_end(
     db: &Connection,
     damaged: &Unreadable,
@@ -94,23 +122,40 @@ fn write_end(
 ) -> Outcome<()> {
     let event = end(&task);
     task.apply(&event);
-    let seq = from_sql(damaged.head).next();
+    // The number of the newest event may be what is damaged.
+    let newest: Option<i64> = db
+        .prepare_cached("SELECT max(seq) FROM events WHERE task = ?")?
+        .query_row([damaged.ordinal], |row| row.get(0))?;
+    let seq = from_sql(damaged.head.max(newest.unwrap_or(0))).next();
     write::insert_event(db, damaged.ordinal, (seq, epoch), at, &EventText::of(&event)?)?;
     write::put_snapshot(db, damaged.ordinal, seq, &SnapshotText::of(&task)?)?;
     db.prepare_cached(
-        "UPDATE tasks SET head = :seq, summary_seq = :seq, epoch = :epoch WHERE ordinal = :task",
-    )?
-    .execute(named_params! { ":seq": to_sql(seq), ":epoch": epoch.0, ":task": damaged.ordinal })?;
-    set_state(db, damaged, at)
-}
-
-/// The turn is forgotten too: it may be what is damaged.
-fn set_state(db: &Connection, damaged: &Unreadable, at: Timestamp) -> Outcome<()> {
-    db.prepare_cached(
-        "UPDATE tasks SET state = :state, status_at = :at, session = NULL, directory = NULL, prompt = NULL, joined = NULL
+        "UPDATE tasks SET head = :seq, summary_seq = :seq, epoch = :epoch, first = :seq, folded = 1
          WHERE ordinal = :task",
     )?
-    .execute(named_params! { ":state": TaskState::Failed.as_str(), ":at": at.0, ":task": damaged.ordinal })?;
+    .execute(named_params! { ":seq": to_sql(seq), ":epoch": epoch.0, ":task": damaged.ordinal })?;
+    set_row(db, damaged, Some(&task), TaskState::Failed, at)
+}
+
+/// The turn is forgotten: it may be what is damaged.
+fn set_row(
+    db: &Connection,
+    damaged: &Unreadable,
+    task: Option<&Task>,
+    state: TaskState,
+    at: Timestamp,
+) -> Outcome<()> {
+    db.prepare_cached(
+        "UPDATE tasks SET state = :state, status_at = :at, context = coalesce(:context, context),
+                          session = NULL, directory = NULL, prompt = NULL, joined = NULL
+         WHERE ordinal = :task",
+    )?
+    .execute(named_params! {
+        ":state": state.as_str(),
+        ":at": at.0,
+        ":context": task.map(|task| task.context_id.as_str()),
+        ":task": damaged.ordinal,
+    })?;
     Ok(())
 }
 

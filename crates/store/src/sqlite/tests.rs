@@ -5,7 +5,8 @@ use futures_util::FutureExt;
 use longshore_engine::port::{Appended, IdempotencyKey};
 use longshore_model::{Error, ErrorKind, TaskState, Timestamp};
 use longshore_testkit::store_suite::make::{
-    ada, append, child, chunk, create, create_in, everything, existing, owner, status, task_id,
+    ada, append, binding, child, chunk, context_id, create, create_in, everything, existing, owner, status,
+    task_id,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -149,6 +150,9 @@ async fn what_is_damaged_is_reported_and_the_rest_works() {
         "UPDATE snapshots SET summary = '[]'",
         "UPDATE snapshots SET artifacts = '{}'",
         "UPDATE tasks SET session = 'a/b', directory = '', prompt = 'p'",
+        "UPDATE events SET body = CAST(x'ff' AS TEXT) WHERE seq = 2",
+        "UPDATE tasks SET session = CAST(x'ff' AS TEXT), directory = '', prompt = 'p'",
+        "DELETE FROM snapshots",
     ];
     for damage in damages {
         let bench = Bench::new().await;
@@ -227,12 +231,33 @@ async fn a_damaged_child_does_not_hide_the_others() {
 
 #[tokio::test]
 async fn a_damaged_event_spoils_only_the_reads_that_meet_it() {
-    let bench = Bench::new().await;
-    bench.intruder().execute_batch("UPDATE events SET body = 'x' WHERE seq = 2").unwrap();
-    let refused = bench.store.read(&task_id("t"), Seq(1), 9).await.unwrap_err();
-    bench.check_public(&refused, ErrorKind::Internal, "event 2 of task t");
-    assert_eq!(bench.store.read(&task_id("t"), Seq(2), 9).await.unwrap().len(), 1);
-    assert_eq!(bench.store.read(&task_id("t"), Seq(0), 1).await.unwrap().len(), 1);
+    for body in ["'x'", "CAST(x'ff' AS TEXT)"] {
+        let bench = Bench::new().await;
+        let damage = format!("UPDATE events SET body = {body} WHERE seq = 2");
+        bench.intruder().execute_batch(&damage).unwrap();
+        let refused = bench.store.read(&task_id("t"), Seq(1), 9).await.unwrap_err();
+        bench.check_public(&refused, ErrorKind::Internal, "event 2 of task t");
+        assert_eq!(bench.store.read(&task_id("t"), Seq(2), 9).await.unwrap().len(), 1);
+        assert_eq!(bench.store.read(&task_id("t"), Seq(0), 1).await.unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn where_a_context_works_may_be_damaged() {
+    let damages = [
+        "UPDATE bindings SET session = CAST(x'ff' AS TEXT)",
+        "UPDATE bindings SET directory = CAST(x'ff' AS TEXT)",
+        "UPDATE contexts SET directory = CAST(x'ff' AS TEXT)",
+    ];
+    for damage in damages {
+        let bench = Bench::new().await;
+        bench.store.bind(binding("ada", "c", "ses")).await.unwrap();
+        let intruder = bench.intruder();
+        intruder.execute_batch("PRAGMA foreign_keys = 0").unwrap();
+        intruder.execute_batch(damage).unwrap();
+        let refused = bench.store.place(&ada(), &context_id("c")).await.unwrap_err();
+        bench.check_public(&refused, ErrorKind::Internal, "damaged");
+    }
 }
 
 #[tokio::test]

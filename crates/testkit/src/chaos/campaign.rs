@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use longshore_model::TaskState;
+
 use super::checker::Fault;
 use super::proxy::Counts;
 use super::round::Report;
@@ -14,6 +16,13 @@ use super::world::Kind;
 pub struct Spoken {
     pub tasks: u64,
     pub asked: u64,
+    /// Tasks that a client tried to cancel.
+    pub canceling: u64,
+    /// Cancels that were sent again because no answer came.
+    pub canceled_again: u64,
+    /// Messages that were sent while a turn ran in their context: those that waited as a task, and those that joined it.
+    pub seconds: u64,
+    pub joined: u64,
     pub cuts: u64,
     pub refusals: u64,
     pub sent_again: u64,
@@ -30,11 +39,18 @@ pub struct Totals {
     pub kills_at_points: BTreeMap<&'static str, u64>,
     /// By kind of world.
     pub agent_kills: BTreeMap<Kind, u64>,
+    /// Kills of OpenCode that the same gateway lived through until it had found it again.
+    pub survived: u64,
     pub client_side: Counts,
     pub agent_side: Counts,
     pub spoken: BTreeMap<&'static str, Spoken>,
     pub outcomes: BTreeMap<&'static str, u64>,
+    /// The same of the worlds with a fake, where a turn takes no longer than a gateway lives.
+    pub outcomes_of_fake: BTreeMap<&'static str, u64>,
+    /// Why tasks failed.
+    pub reasons: BTreeMap<&'static str, u64>,
     pub forgotten: u64,
+    pub unread: u64,
     pub faults: BTreeMap<Fault, u64>,
     /// The findings, by the seed of their round.
     pub findings: Vec<(u64, String)>,
@@ -47,14 +63,39 @@ pub struct Targets {
     pub gateway_kills: u64,
     pub agent_kills: u64,
     pub real_agent_kills: u64,
+    /// Of these, those that the same gateway lives through.
+    pub survived: u64,
+    /// Streams that broke under their clients, for whatever reason.
     pub cuts: u64,
+    /// Streams that the proxies cut: those of clients, and those of events from OpenCode.
+    pub client_streams_cut: u64,
+    pub agent_streams_cut: u64,
+    /// Of a hundred tasks of the fake that nobody canceled, those that complete.
+    pub completed_of_100: u64,
     /// Of a hundred tasks, those that ask.
     pub asking_of_100: u64,
+    /// Of a hundred tasks, those that a client tries to cancel.
+    pub canceling_of_100: u64,
+    /// Messages that are sent while a turn runs in their context: those that wait, and those that join it.
+    pub seconds: u64,
+    pub joined: u64,
 }
 
 impl Targets {
-    pub const CAMPAIGN: Self =
-        Self { gateway_kills: 1_000, agent_kills: 200, real_agent_kills: 50, cuts: 5_000, asking_of_100: 20 };
+    pub const CAMPAIGN: Self = Self {
+        gateway_kills: 1_000,
+        agent_kills: 200,
+        real_agent_kills: 50,
+        survived: 40,
+        cuts: 5_000,
+        client_streams_cut: 1_000,
+        agent_streams_cut: 150,
+        completed_of_100: 40,
+        asking_of_100: 20,
+        canceling_of_100: 10,
+        seconds: 50,
+        joined: 15,
+    };
 }
 
 impl Totals {
@@ -65,12 +106,17 @@ impl Totals {
             *self.kills_at_points.entry(point).or_default() += count;
         }
         *self.agent_kills.entry(report.world).or_default() += report.agent_kills;
+        self.survived += report.survived;
         add(&mut self.client_side, report.client_side);
         add(&mut self.agent_side, report.agent_side);
         for record in &report.records {
             let spoken = self.spoken.entry(record.errand.speaker.name()).or_default();
-            spoken.tasks += 1;
+            spoken.tasks += u64::from(!record.joined);
             spoken.asked += u64::from(record.asked > 0);
+            spoken.canceling += u64::from(record.canceling.sends > 0);
+            spoken.canceled_again += record.canceling.sends.saturating_sub(1);
+            spoken.seconds += u64::from(record.errand.follows.is_some() && !record.joined);
+            spoken.joined += u64::from(record.joined);
             spoken.cuts += record.cuts;
             spoken.refusals += record.refusals;
             spoken.sent_again += record.returns.sent_again;
@@ -80,12 +126,33 @@ impl Totals {
         }
         for (outcome, count) in &report.verdict.outcomes {
             *self.outcomes.entry(outcome).or_default() += count;
+            if report.world == Kind::Fake {
+                *self.outcomes_of_fake.entry(outcome).or_default() += count;
+            }
+        }
+        for (reason, count) in &report.verdict.reasons {
+            *self.reasons.entry(reason).or_default() += count;
         }
         self.forgotten += report.verdict.forgotten;
+        self.unread += report.verdict.unread;
         for finding in &report.verdict.findings {
             *self.faults.entry(finding.fault).or_default() += 1;
             self.findings.push((report.seed, finding.to_string()));
         }
+    }
+
+    /// A round that could not be played to its end is a finding as well.
+    pub fn add_unplayed(&mut self, world: Kind, seed: u64, problem: &str) {
+        self.rounds.entry(world).or_default().push(seed);
+        *self.faults.entry(Fault::Surprise).or_default() += 1;
+        self.findings.push((seed, format!("the {} world could not be played: {problem}", world.name())));
+    }
+
+    /// How many tasks of the fake completed, and how many there were that nobody canceled.
+    pub fn completed_of_fake(&self) -> (u64, u64) {
+        let of = |state: TaskState| self.outcomes_of_fake.get(state.as_str()).copied().unwrap_or_default();
+        let all: u64 = self.outcomes_of_fake.values().sum();
+        (of(TaskState::Completed), all - of(TaskState::Canceled))
     }
 
     pub fn gateway_kills(&self) -> u64 {
@@ -104,6 +171,10 @@ impl Totals {
         self.spoken.values().fold(Spoken::default(), |sum, spoken| Spoken {
             tasks: sum.tasks + spoken.tasks,
             asked: sum.asked + spoken.asked,
+            canceling: sum.canceling + spoken.canceling,
+            canceled_again: sum.canceled_again + spoken.canceled_again,
+            seconds: sum.seconds + spoken.seconds,
+            joined: sum.joined + spoken.joined,
             cuts: sum.cuts + spoken.cuts,
             refusals: sum.refusals + spoken.refusals,
             sent_again: sum.sent_again + spoken.sent_again,
@@ -116,13 +187,21 @@ impl Totals {
     /// What was not broken often enough, in words.
     pub fn missed(&self, targets: &Targets, points: &[&'static str]) -> Vec<String> {
         let spoken = self.all_spoken();
+        let (completed, uncanceled) = self.completed_of_fake();
         let mut missed = Vec::new();
         for (what, got, wanted) in [
             ("gateway kills", self.gateway_kills(), targets.gateway_kills),
             ("kills of OpenCode", self.all_agent_kills(), targets.agent_kills),
             ("kills of the real OpenCode", self.real_agent_kills(), targets.real_agent_kills),
+            ("of these survived by the gateway", self.survived, targets.survived),
             ("cut streams", spoken.cuts, targets.cuts),
+            ("streams of clients cut by the proxy", self.client_side.streams_cut, targets.client_streams_cut),
+            ("streams of OpenCode cut by the proxy", self.agent_side.streams_cut, targets.agent_streams_cut),
+            ("tasks that complete, in hundredths", completed * 100, targets.completed_of_100 * uncanceled),
             ("tasks that ask", spoken.asked * 100, targets.asking_of_100 * spoken.tasks),
+            ("cancels", spoken.canceling * 100, targets.canceling_of_100 * spoken.tasks),
+            ("second turns of a context", spoken.seconds, targets.seconds),
+            ("messages that join a turn", spoken.joined, targets.joined),
         ] {
             if got < wanted {
                 missed.push(format!("{what}: {got} of {wanted}"));
@@ -144,6 +223,7 @@ impl Totals {
 fn add(sum: &mut Counts, more: Counts) {
     sum.connections += more.connections;
     sum.cuts += more.cuts;
+    sum.streams_cut += more.streams_cut;
     sum.stalls += more.stalls;
     sum.slowed += more.slowed;
 }

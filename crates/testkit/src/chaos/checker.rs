@@ -2,18 +2,22 @@
 //!
 //! It is a pure function, and has tests of its own: a checker that finds nothing proves nothing.
 
+mod reasons;
 #[cfg(test)]
 mod tests;
+mod truth;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use longshore_model::{Task, TaskState};
+use longshore_model::{Task, TaskState, Timestamp};
 use serde_json::Value;
 
+use self::truth::Happened;
 use super::record::{Frame, Record};
 use super::speaker::{self, Speaker};
-use crate::fake_opencode::Prompted;
+use crate::fake_opencode::{Fate, Prompted};
 
 /// What is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -30,30 +34,38 @@ pub enum Fault {
     DoublePrompt,
     /// Something told that is not so.
     Untrue,
+    /// A session that takes no more turns, because one that is over here goes on there.
+    Stuck,
     /// Something that no client should meet.
     Surprise,
+    /// A process that is left when everything has ended, or a gateway that does not end as it should.
+    LeftBehind,
 }
 
 impl Fault {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Lost,
         Self::Doubled,
         Self::Reordered,
         Self::Hangs,
         Self::DoublePrompt,
         Self::Untrue,
+        Self::Stuck,
         Self::Surprise,
+        Self::LeftBehind,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Lost => "events lost",
             Self::Doubled => "events doubled",
-            Self::Reordered => "events re-ordered",
+            Self::Reordered => "events or turns re-ordered",
             Self::Hangs => "tasks that do not end",
             Self::DoublePrompt => "double prompts",
             Self::Untrue => "untrue tellings",
+            Self::Stuck => "sessions that stay busy",
             Self::Surprise => "surprises",
+            Self::LeftBehind => "processes left behind",
         }
     }
 }
@@ -93,13 +105,31 @@ pub struct Upstream {
     pub is_complete: bool,
     /// The text is what it kept. It may have streamed more, and forgotten it when it was killed.
     pub is_what_was_kept: bool,
+    pub fate: Fate,
+    /// What it shows of the answer now.
+    pub kept: String,
+    /// What the model says to these words, to the end, where that is known.
+    pub whole: Option<String>,
 }
 
-impl From<Prompted> for Upstream {
-    fn from(prompt: Prompted) -> Self {
-        let Prompted { session, words, times, text, is_complete, .. } = prompt;
-        Self { session, words, times, text, is_complete, is_what_was_kept: false }
+impl Upstream {
+    /// `kept`: what the messages of the session show.
+    pub(super) fn of_fake(prompt: Prompted, kept: String) -> Self {
+        let Prompted { session, words, times, text, is_complete, fate, .. } = prompt;
+        Self { session, words, times, text, is_complete, is_what_was_kept: false, fate, kept, whole: None }
     }
+}
+
+/// What was broken, and when.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Broken {
+    /// When the gateway and the agent died.
+    pub gateway: Vec<Timestamp>,
+    pub agent: Vec<Timestamp>,
+    /// Connections between the two were cut all the time.
+    pub connections: bool,
+    /// The agent is a real one: of what it took and did not keep before it was killed nobody knows.
+    pub is_real: bool,
 }
 
 /// What came out.
@@ -108,16 +138,19 @@ pub struct Verdict {
     pub findings: Vec<Finding>,
     /// How many tasks ended in which state.
     pub outcomes: BTreeMap<&'static str, u64>,
+    /// How many failed for which reason.
+    pub reasons: BTreeMap<&'static str, u64>,
     /// Tasks that say that text is missing which the agent wrote and forgot. They are no findings.
     pub forgotten: u64,
+    /// Turns that say that a message which joined them may not have been read. They are no findings.
+    pub unread: u64,
 }
 
-pub fn check(testimonies: &[Testimony], upstream: &[Upstream]) -> Verdict {
+pub fn check(testimonies: &[Testimony], upstream: &[Upstream], broken: &Broken) -> Verdict {
     let mut verdict = Verdict::default();
     for testimony in testimonies {
         let record = &testimony.record;
-        let whose =
-            format!("{} by {}, task {:?}", record.errand.id, record.errand.speaker.name(), record.task);
+        let whose = whose(record);
         let mut report = |fault, detail: String| {
             verdict.findings.push(Finding { fault, whose: whose.clone(), detail });
         };
@@ -137,6 +170,8 @@ pub fn check(testimonies: &[Testimony], upstream: &[Upstream]) -> Verdict {
         }
         let log = match (&testimony.log, &record.task) {
             (_, None) => continue,
+            // The task is another's, and is looked at there.
+            (_, Some(_)) if record.joined => continue,
             (Ok(log), Some(_)) => log,
             (Err(error), Some(_)) => {
                 report(Fault::Lost, format!("the log cannot be read: {error}"));
@@ -156,11 +191,16 @@ pub fn check(testimonies: &[Testimony], upstream: &[Upstream]) -> Verdict {
         if !record.ended {
             continue;
         }
-        let names_loss = log.last().is_some_and(|frame| names_loss(&frame.json));
-        check_truth(&task, names_loss, prompts.first().copied(), &mut report);
+        let happened = Happened::of(testimony, log, testimonies, upstream, broken);
+        let reason = truth::check(&task, &happened, &record.canceling, &mut report);
+        if let Some(reason) = reason {
+            *verdict.reasons.entry(reason).or_default() += 1;
+        }
         *verdict.outcomes.entry(task.status.state.as_str()).or_default() += 1;
-        verdict.forgotten += u64::from(names_loss);
+        verdict.forgotten += u64::from(happened.names_loss && happened.is_one_killed());
+        verdict.unread += u64::from(happened.names_unread);
     }
+    turns::check(testimonies, upstream, &mut verdict.findings);
     // What nobody was sent out to say was made up by somebody.
     for prompt in upstream {
         if testimonies.iter().all(|testimony| testimony.record.errand.words != prompt.words) {
@@ -169,6 +209,10 @@ pub fn check(testimonies: &[Testimony], upstream: &[Upstream]) -> Verdict {
         }
     }
     verdict
+}
+
+fn whose(record: &Record) -> String {
+    format!("{} by {}, task {:?}", record.errand.id, record.errand.speaker.name(), record.task)
 }
 
 fn check_order(frames: &[Frame], report: &mut impl FnMut(Fault, String)) {
@@ -227,45 +271,4 @@ fn check_stored(
 
 fn facts(task: &Task) -> (TaskState, String) {
     (task.status.state, speaker::text(task))
-}
-
-/// Whether the end of the task is what happened.
-fn check_truth(
-    task: &Task,
-    names_loss: bool,
-    prompt: Option<&Upstream>,
-    report: &mut impl FnMut(Fault, String),
-) {
-    let (state, told) = facts(task);
-    let (text, is_complete, is_what_was_kept) = match prompt {
-        Some(prompt) => (prompt.text.as_str(), prompt.is_complete, prompt.is_what_was_kept),
-        None => ("", false, false),
-    };
-    match state {
-        TaskState::Completed if !is_complete => {
-            report(Fault::Untrue, "the agent did not complete it".to_owned());
-        }
-        TaskState::Completed if told != text && !names_loss => {
-            report(Fault::Lost, format!("the agent wrote {text:?}, and the client has {told:?}"));
-        }
-        TaskState::Failed if is_complete => {
-            let reason = task.status.message.as_ref().map(|message| format!("{:?}", message.parts));
-            report(Fault::Untrue, format!("the agent completed it, and the task failed: {reason:?}"));
-        }
-        TaskState::Failed if is_what_was_kept && told.starts_with(text) => {}
-        TaskState::Failed if !text.starts_with(&told) => {
-            report(Fault::Untrue, format!("the agent wrote {text:?}, and the client has {told:?}"));
-        }
-        TaskState::Failed if told != text && !names_loss => {
-            report(Fault::Lost, format!("nobody says that text is missing: of {text:?} there is {told:?}"));
-        }
-        TaskState::Completed | TaskState::Failed => {}
-        other => report(Fault::Untrue, format!("nobody made it {other}")),
-    }
-}
-
-/// The end says that the agent forgot text: to programs, or in words.
-fn names_loss(json: &Value) -> bool {
-    let text = json.to_string();
-    text.contains(r#""lost":"text""#) || text.contains("may be missing")
 }

@@ -1,5 +1,7 @@
 //! A client that sends one message and stays with it through every break until the task is over.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longshore_model::TaskState;
@@ -7,9 +9,10 @@ use longshore_wire::v1::decode::StreamEvent;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng};
 use serde_json::Value;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::record::{Errand, Frame, Record};
+use super::record::{CancelAt, Canceled, Errand, Frame, Record};
 use super::speaker::{self, Answering, Speaker};
 use super::wire::{Frames, Next, Trouble, Wire};
 
@@ -27,13 +30,32 @@ pub struct Way {
     pub token: String,
     /// Whoever has not seen the end by then says so.
     pub deadline: Instant,
+    pub tally: Arc<Tally>,
 }
 
-/// Sends the message of the errand, comes back after every break, answers what is asked, and ends with the task.
-pub async fn run(errand: Errand, way: &Way) -> Record {
+/// What the clients have met so far, all together.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub(super) cuts: AtomicU64,
+    pub(super) asked: AtomicU64,
+    /// Tasks that a client tried to cancel.
+    pub(super) canceling: AtomicU64,
+    pub(super) completed: AtomicU64,
+}
+
+impl Tally {
+    fn add(count: &AtomicU64) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Sends the message of the errand, comes back after every break, answers what is asked, cancels when it is time, and ends
+/// with the task. `begun` is told when the agent is at work on it.
+pub async fn run(errand: Errand, way: &Way, begun: Option<oneshot::Sender<()>>) -> Record {
     let wire = Wire::new(&way.base, &way.token, errand.speaker, errand.answering);
     let rng = StdRng::seed_from_u64(errand.seed);
-    let session = Session { wire, rng, state: None, record: Record::new(errand), ask: None };
+    let (record, tally) = (Record::new(errand), Arc::clone(&way.tally));
+    let session = Session { wire, rng, state: None, record, ask: None, begun, tally };
     session.run(way.deadline).await
 }
 
@@ -68,21 +90,58 @@ struct Session {
     ask: Option<(u64, Option<String>)>,
     /// The last state that was told.
     state: Option<TaskState>,
+    begun: Option<oneshot::Sender<()>>,
+    tally: Arc<Tally>,
 }
 
 impl Session {
     async fn run(mut self, deadline: Instant) -> Record {
-        while !self.record.ended && self.record.surprises.len() < SURPRISES {
-            if tokio::time::timeout_at(deadline, self.try_once()).await.is_err() {
-                break;
+        let whole = async {
+            if self.record.errand.steers && self.steer().await {
+                return;
+            }
+            while !self.record.ended && self.record.surprises.len() < SURPRISES {
+                self.try_once().await;
+            }
+        };
+        // Whoever has not ended by then says so.
+        let _ = tokio::time::timeout_at(deadline, whole).await;
+        self.record
+    }
+
+    /// Sends a message that is to join a turn, until there is an answer. False: it is a task of its own.
+    async fn steer(&mut self) -> bool {
+        // Not always at the same place of the turn.
+        let wait = self.rng.random_range(0..600);
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        let speaker = self.record.errand.speaker;
+        let spelled = speaker.send(&speaker.errand(&self.record.errand));
+        while self.record.surprises.len() < SURPRISES {
+            let answer = match self.wire.call(&spelled).await {
+                Ok(answer) => speaker.event(&answer),
+                Err(trouble) => {
+                    self.met(trouble).await;
+                    continue;
+                }
+            };
+            match answer {
+                Ok(StreamEvent::Task(task)) => {
+                    let first = task.history.first().map(|first| first.id.as_str());
+                    self.record.joined = first != Some(self.record.errand.id.as_str());
+                    self.record.task = Some(task.id.to_string());
+                    self.record.ended = self.record.joined;
+                    return self.record.joined;
+                }
+                Ok(other) => self.surprise(format!("a send gave no task: {other:?}")),
+                Err(problem) => self.surprise(problem),
             }
         }
-        self.record
+        true
     }
 
     /// One connection, as long as it lives.
     async fn try_once(&mut self) {
-        if self.ask.is_some() && !self.answer().await {
+        if !self.speak().await {
             return self.back_off().await;
         }
         let stream = match self.connect().await {
@@ -91,7 +150,58 @@ impl Session {
         };
         if let Err(trouble) = self.read(stream).await {
             self.record.cuts += 1;
+            Tally::add(&self.tally.cuts);
             self.met(trouble).await;
+        }
+    }
+
+    /// Says what there is to say now: a cancel, or an answer. False: it was not heard.
+    async fn speak(&mut self) -> bool {
+        if self.is_time_to_cancel() {
+            return self.cancel().await;
+        }
+        // Nobody answers what a task asked before it was canceled.
+        let is_canceled = self.record.canceling.answer.is_some();
+        self.ask.is_none() || is_canceled || self.answer().await
+    }
+
+    fn is_time_to_cancel(&self) -> bool {
+        let is_time = match self.record.errand.cancel {
+            None => false,
+            Some(CancelAt::Frame(count)) => self.record.frames.len() >= count,
+            Some(CancelAt::Ask) => self.ask.is_some(),
+        };
+        is_time && !self.record.ended && self.record.canceling.answer.is_none()
+    }
+
+    /// True: it stands, or the task was over before.
+    async fn cancel(&mut self) -> bool {
+        let speaker = self.record.errand.speaker;
+        let Some(task) = self.record.task.clone() else { return true };
+        if self.record.canceling.sends == 0 {
+            Tally::add(&self.tally.canceling);
+        }
+        self.record.canceling.sends += 1;
+        let answer = match self.wire.call(&speaker.cancel(&task)).await {
+            Ok(task) => speaker.task(&task).map(|task| Canceled::Told(task.status.state)),
+            Err(Trouble::Passing) => {
+                self.record.refusals += 1;
+                return false;
+            }
+            Err(Trouble::Refused(reason)) if reason == "TASK_NOT_CANCELABLE" => Ok(Canceled::TooLate),
+            Err(Trouble::Refused(reason)) => Err(format!("a cancel was refused: {reason}")),
+            Err(Trouble::Nonsense(what)) => Err(what),
+        };
+        match answer {
+            Ok(answer) => {
+                self.record.canceling.answer = Some(answer);
+                true
+            }
+            Err(what) => {
+                self.surprise(what);
+                // Whoever meets too much of this gives up.
+                self.record.surprises.len() >= SURPRISES
+            }
         }
     }
 
@@ -114,7 +224,7 @@ impl Session {
     }
 
     async fn connect(&mut self) -> Result<Frames, Trouble> {
-        let Errand { id, words, speaker, context, .. } = self.record.errand.clone();
+        let speaker = self.record.errand.speaker;
         let cursor = self.record.cursor().map(str::to_owned);
         let subscribes = self.rng.random_bool(0.5);
         match (&cursor, &self.record.task) {
@@ -127,7 +237,7 @@ impl Session {
                     Some(_) => self.record.returns.sent_again += 1,
                     None => self.record.returns.from_start += 1,
                 }
-                let message = speaker.message(&id, &words, None, context.as_deref());
+                let message = speaker.errand(&self.record.errand);
                 self.wire.stream(&speaker.stream(&message), cursor.as_deref()).await
             }
         }
@@ -154,7 +264,7 @@ impl Session {
                 Next::Trouble(_) if self.record.ended => return Ok(()),
                 Next::Trouble(trouble) => return Err(trouble),
             }
-            while self.ask.is_some() && !self.answer().await {
+            while !self.speak().await {
                 self.back_off().await;
             }
         }
@@ -188,14 +298,24 @@ impl Session {
             // Other news of a task that asks, such as a new title, tell the same state again.
             Some(TaskState::InputRequired) if self.state == state => {}
             Some(TaskState::InputRequired) => {
+                if self.record.asked == 0 {
+                    Tally::add(&self.tally.asked);
+                }
                 self.record.asked += 1;
                 self.ask = Some((frame.seq().unwrap_or_default(), request(&frame.json)));
             }
             Some(state) => {
                 self.ask = None;
                 self.record.ended = state.is_terminal();
+                if state == TaskState::Completed {
+                    Tally::add(&self.tally.completed);
+                }
             }
             None => {}
+        }
+        if state.is_some_and(|state| state != TaskState::Submitted) {
+            // Whoever waited for it may have given up.
+            let _ = self.begun.take().map(|begun| begun.send(()));
         }
         self.state = state.or(self.state);
         self.record.frames.push(frame);
@@ -250,7 +370,7 @@ fn is_past(reason: &str) -> bool {
 }
 
 /// The ask that a frame tells of, where the client is shown it.
-fn request(json: &Value) -> Option<String> {
+pub fn request(json: &Value) -> Option<String> {
     match json {
         Value::Object(fields) => {
             let here = fields.get("interrupt").and_then(|interrupt| interrupt["request_id"].as_str());

@@ -13,6 +13,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use super::checker::Upstream;
+use super::script;
+use crate::fake_opencode::Fate;
 
 /// A cold start takes seconds, on a busy machine many.
 const START: Duration = Duration::from_mins(1);
@@ -142,8 +144,10 @@ impl Api<'_> {
 }
 
 /// The prompts of a session, and what came of them.
-fn of_session(messages: &[Value]) -> Vec<Upstream> {
-    let users = messages.iter().filter(|message| message["info"]["role"] == "user");
+pub(super) fn of_session(messages: &[Value]) -> Vec<Upstream> {
+    // One that was killed may have stored a message, and not yet its words.
+    let has_parts = |message: &&Value| message["parts"].as_array().is_some_and(|parts| !parts.is_empty());
+    let users = messages.iter().filter(|message| message["info"]["role"] == "user").filter(has_parts);
     users
         .map(|user| {
             let replies = messages.iter().filter(|reply| reply["info"]["parentID"] == user["info"]["id"]);
@@ -154,16 +158,27 @@ fn of_session(messages: &[Value]) -> Vec<Upstream> {
                     && info["error"].is_null()
                     && !info["time"]["completed"].is_null()
             });
+            // One that neither ended nor was stopped was killed. Whether anybody did that is looked at elsewhere.
+            let fate = match last.map(|info| &info["error"]["name"]) {
+                _ if is_complete => Fate::Ended,
+                Some(name) if name == "MessageAbortedError" => Fate::Aborted,
+                _ => Fate::Killed,
+            };
             let parts = replies.flat_map(|reply| reply["parts"].as_array().into_iter().flatten());
             let spoken = parts.filter(|part| part["type"] == "text" || part["type"] == "reasoning");
             let words = user["parts"].as_array().into_iter().flatten().find_map(|part| part["text"].as_str());
+            let (words, text) = (words.unwrap_or_default(), spoken.filter_map(|part| part["text"].as_str()));
+            let text: String = text.collect();
             Upstream {
                 session: user["info"]["sessionID"].as_str().unwrap_or_default().to_owned(),
-                words: words.unwrap_or_default().to_owned(),
+                words: words.to_owned(),
                 times: 1,
-                text: spoken.filter_map(|part| part["text"].as_str()).collect(),
+                kept: text.clone(),
+                text,
                 is_complete,
                 is_what_was_kept: true,
+                fate,
+                whole: script::whole(words),
             }
         })
         .collect()

@@ -74,6 +74,8 @@ pub struct Counts {
     pub connections: u64,
     /// Cut in the middle, with or without a reset, half-closed ones too.
     pub cuts: u64,
+    /// Of these, answers that were streams of events.
+    pub streams_cut: u64,
     pub stalls: u64,
     pub slowed: u64,
 }
@@ -93,7 +95,8 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    target: SocketAddr,
+    /// `None`: nobody is there, and whoever comes is sent away.
+    target: Option<SocketAddr>,
     plan: Plan,
     counts: Counts,
     seed: u64,
@@ -130,7 +133,7 @@ impl ChaosProxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let state = State {
-            target,
+            target: Some(target),
             plan: Plan::calm(),
             counts: Counts::default(),
             seed,
@@ -146,7 +149,7 @@ impl ChaosProxy {
                     () = spawning.stopping().cancelled() => return,
                 };
                 let Ok((client, _)) = accepted else { continue };
-                let (target, fate, open) = accepting.next();
+                let (Some(target), fate, open) = accepting.next() else { continue };
                 let shared = Arc::clone(&accepting);
                 spawning.spawn("chaos connection", async move {
                     tokio::select! {
@@ -169,7 +172,12 @@ impl ChaosProxy {
 
     /// New connections go there. Those that are open stay with what they have.
     pub fn retarget(&self, target: SocketAddr) {
-        self.shared.state().target = target;
+        self.shared.state().target = Some(target);
+    }
+
+    /// New connections end at once. For a target that is about to die: somebody else may get its port.
+    pub fn lead_nowhere(&self) {
+        self.shared.state().target = None;
     }
 
     /// What new connections meet.
@@ -209,8 +217,15 @@ impl Shared {
         change(&mut self.state().counts);
     }
 
+    fn count_cut(&self, is_stream: bool) {
+        self.count(|counts| {
+            counts.cuts += 1;
+            counts.streams_cut += u64::from(is_stream);
+        });
+    }
+
     /// The next connection: where it goes, what it meets, and what ends it early.
-    fn next(&self) -> (SocketAddr, Fate, CancellationToken) {
+    fn next(&self) -> (Option<SocketAddr>, Fate, CancellationToken) {
         let mut state = self.state();
         let number = state.counts.connections;
         state.counts.connections += 1;
@@ -288,7 +303,7 @@ async fn answer(shared: &Shared, fate: Fate, mut from: ReadHalf<'_>, mut to: Wri
         Fate::Nothing | Fate::CutRequest { .. } => pass(from, to, None).await,
         Fate::CutAnswer { after, reset } => cut(shared, from, to, after, reset).await,
         Fate::Stall { after, pause } => {
-            if !copy(&mut from, &mut to, after).await {
+            if copy(&mut from, &mut to, after).await == Copied::Ended {
                 return End::Own;
             }
             shared.count(|counts| counts.stalls += 1);
@@ -300,10 +315,10 @@ async fn answer(shared: &Shared, fate: Fate, mut from: ReadHalf<'_>, mut to: Wri
             pass(from, to, Some(Duration::from_millis(2))).await
         }
         Fate::HalfClose { after } => {
-            if !copy(&mut from, &mut to, after).await {
-                return End::Own;
+            match copy(&mut from, &mut to, after).await {
+                Copied::Ended => return End::Own,
+                Copied::All { is_stream } => shared.count_cut(is_stream),
             }
-            shared.count(|counts| counts.cuts += 1);
             // A client that has gone is what this is about.
             drop(to.shutdown().await);
             End::Half
@@ -318,29 +333,52 @@ async fn cut(
     after: usize,
     reset: bool,
 ) -> End {
-    if !copy(&mut from, &mut to, after).await {
-        return End::Own;
+    match copy(&mut from, &mut to, after).await {
+        Copied::Ended => return End::Own,
+        Copied::All { is_stream } => shared.count_cut(is_stream),
     }
-    shared.count(|counts| counts.cuts += 1);
     End::Cut { reset }
 }
 
-/// Passes on just so many bytes. False: the connection ended before.
-async fn copy(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, mut left: usize) -> bool {
+/// What came of passing on a number of bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Copied {
+    /// The connection ended before, or just then.
+    Ended,
+    All {
+        /// The last answer whose head came by is a stream of events.
+        is_stream: bool,
+    },
+}
+
+/// Passes on just so many bytes.
+async fn copy(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, mut left: usize) -> Copied {
     let mut buffer = vec![0; BUFFER_BYTES];
+    let mut is_stream = false;
     while left > 0 {
         let room = buffer.len().min(left);
         let Ok(read @ 1..) = from.read(&mut buffer[..room]).await else {
             drop(to.shutdown().await);
-            return false;
+            return Copied::Ended;
         };
+        is_stream = has_stream_begun(&buffer[..read]).unwrap_or(is_stream);
         if to.write_all(&buffer[..read]).await.is_err() {
-            return false;
+            return Copied::Ended;
         }
         left -= read;
     }
     // Nothing is broken by a break behind the last byte.
-    matches!(from.peek(&mut buffer[..1]).await, Ok(1..))
+    match from.peek(&mut buffer[..1]).await {
+        Ok(1..) => Copied::All { is_stream },
+        _ => Copied::Ended,
+    }
+}
+
+/// Whether these bytes hold the head of an answer that is a stream of events. None: they hold no head.
+fn has_stream_begun(bytes: &[u8]) -> Option<bool> {
+    let text = String::from_utf8_lossy(bytes).to_ascii_lowercase();
+    let head = text.rfind("http/1.1 ")?;
+    Some(text[head..].contains("content-type: text/event-stream"))
 }
 
 /// Passes on everything; with a pace, a few bytes at a time.
@@ -475,6 +513,8 @@ mod tests {
         let tasks = Tasks::new();
         let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
         let proxy = ChaosProxy::start(nobody, 1).await.unwrap();
+        assert_eq!(ask(proxy.address()).await.len(), 0);
+        proxy.lead_nowhere();
         assert_eq!(ask(proxy.address()).await.len(), 0);
         proxy.retarget(server(&tasks).await);
         let mut open = TcpStream::connect(proxy.address()).await.unwrap();

@@ -1,5 +1,6 @@
 //! What a client was sent out for, and what it came back with.
 
+use longshore_model::TaskState;
 use serde_json::Value;
 
 use super::speaker::{Answering, Speaker};
@@ -15,8 +16,40 @@ pub struct Errand {
     pub answering: Answering,
     /// Errands of one context wait for each other.
     pub context: Option<String>,
+    /// The client does not want the task to go on from here.
+    pub cancel: Option<CancelAt>,
+    /// The errand whose turn runs in the same context when this one is sent.
+    pub follows: Option<String>,
+    /// The message is to join that turn. One that finds no turn is a task of its own.
+    pub steers: bool,
     /// Decides which way the client comes back, and how long it waits before.
     pub seed: u64,
+}
+
+/// When a client cancels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CancelAt {
+    /// It has so many frames.
+    Frame(usize),
+    /// The agent asks, and gets no answer.
+    Ask,
+}
+
+/// How a cancel went.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Canceling {
+    /// How often it was sent. Each but the last got no answer.
+    pub sends: u64,
+    pub answer: Option<Canceled>,
+}
+
+/// What was answered to a cancel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Canceled {
+    /// The task is in this state.
+    Told(TaskState),
+    /// It was over before.
+    TooLate,
 }
 
 /// A frame as it came, out of the envelope of JSON-RPC.
@@ -58,6 +91,9 @@ pub struct Record {
     pub refusals: u64,
     pub returns: Returns,
     pub asked: u64,
+    pub canceling: Canceling,
+    /// The message went to a task that another errand made. Its frames are with that one.
+    pub joined: bool,
     /// The last frame says that the task is over.
     pub ended: bool,
     /// What no client should see.
@@ -74,6 +110,8 @@ impl Record {
             refusals: 0,
             returns: Returns::default(),
             asked: 0,
+            canceling: Canceling::default(),
+            joined: false,
             ended: false,
             surprises: Vec::new(),
         }

@@ -33,10 +33,13 @@ fn sections(
         out,
         "# Reliability: the last campaign\n\n\
          `make chaos` wrote this. It kills the gateway with SIGKILL at random moments and at named places in its code, kills \
-         OpenCode under it, and cuts, stalls, slows and half-closes the connections on both sides of it, while clients of \
-         both lines and both bindings send messages, answer asks and come back after every break. Then it holds what each \
+         OpenCode under it by a clock of its own, and cuts, stalls, slows and half-closes the connections on both sides of it, while clients of \
+         both lines and both bindings send messages, answer asks, cancel, send more into a context whose turn runs, and come \
+         back after every break. Then it holds what each \
          client saw, frame by frame, against the whole log read in one piece, against the stored task, and against what \
-         OpenCode itself knows of the prompt.\n"
+         OpenCode itself knows of the prompt. A cancel that was acknowledged must stand, the session of a canceled turn must \
+         take the next one, turns of one context must come in their order, and when a round is over its gateway must end in \
+         an orderly way and leave no process behind.\n"
     )?;
     writeln!(out, "| | |\n| --- | --- |")?;
     writeln!(out, "| Date | {} |", around.date)?;
@@ -53,15 +56,21 @@ fn sections(
     }
     writeln!(
         out,
-        "\nCounted apart: {} tasks whose killed OpenCode had written text that it kept nowhere before anyone had it. Each says \
-         so in its reason, and in its metadata as `longshore.lost`.\n",
-        totals.forgotten
+        "\nCounted apart: {} tasks whose OpenCode was killed with text that it had kept nowhere, and that say so: in the words of \
+         their end, and to programs in its metadata as `longshore.lost`, whether they completed, failed or were canceled. The \
+         text may be missing there and nowhere else: everything that OpenCode can still show is there. And {} turns that say \
+         that a message which joined them may not have been read: the gateway or OpenCode died before that was known, and a \
+         prompt is never sent twice.\n",
+        totals.forgotten, totals.unread
     )?;
     for (seed, finding) in &totals.findings {
         writeln!(out, "- seed {seed}: {}", shortened(finding))?;
     }
     for miss in missed {
         writeln!(out, "- not broken often enough: {miss}")?;
+    }
+    if !totals.findings.is_empty() || !missed.is_empty() {
+        writeln!(out)?;
     }
 
     writeln!(out, "## What was broken\n\n| Break | Times | At least |\n| --- | ---: | ---: |")?;
@@ -73,9 +82,30 @@ fn sections(
         totals.real_agent_kills(),
         targets.real_agent_kills
     )?;
-    writeln!(out, "| Streams of clients cut | {} | {} |", spoken.cuts, targets.cuts)?;
+    writeln!(
+        out,
+        "| kills of OpenCode that the same gateway lived through until it had found it again | {} | {} |",
+        totals.survived, targets.survived
+    )?;
+    writeln!(
+        out,
+        "| Streams of clients that broke, by a cut or with the gateway | {} | {} |",
+        spoken.cuts, targets.cuts
+    )?;
+    for (whose, counts, least) in [
+        ("clients", totals.client_side, targets.client_streams_cut),
+        ("events from OpenCode", totals.agent_side, targets.agent_streams_cut),
+    ] {
+        writeln!(out, "| Streams of {whose} that a proxy cut | {} | {least} |", counts.streams_cut)?;
+    }
     let fifth = spoken.tasks * targets.asking_of_100 / 100;
     writeln!(out, "| Tasks that asked | {} | {fifth} |", spoken.asked)?;
+    let tenth = spoken.tasks * targets.canceling_of_100 / 100;
+    writeln!(out, "| Tasks that a client canceled, or tried to | {} | {tenth} |", spoken.canceling)?;
+    writeln!(out, "| Cancels sent again, as no answer came | {} | |", spoken.canceled_again)?;
+    let seconds = "Messages into a context whose turn ran, that waited";
+    writeln!(out, "| {seconds} | {} | {} |", spoken.seconds, targets.seconds)?;
+    writeln!(out, "| the same, that joined the turn | {} | {} |", spoken.joined, targets.joined)?;
     for (side, counts) in
         [("clients and gateway", totals.client_side), ("gateway and OpenCode", totals.agent_side)]
     {
@@ -94,15 +124,18 @@ fn sections(
     writeln!(
         out,
         "\n## Lines and bindings\n\n\
-         | Client | Tasks | Asked | Streams cut | Came back by the same send | by a subscription | from the start | Frames |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+         | Client | Tasks | Asked | Canceled | Second turns | Joined | Streams cut | Came back by the same send | by a subscription | from the start | Frames |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     )?;
     for (name, spoken) in &totals.spoken {
         writeln!(
             out,
-            "| {name} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             spoken.tasks,
             spoken.asked,
+            spoken.canceling,
+            spoken.seconds,
+            spoken.joined,
             spoken.cuts,
             spoken.sent_again,
             spoken.subscribed,
@@ -115,11 +148,20 @@ fn sections(
     for (state, count) in &totals.outcomes {
         writeln!(out, "| {state} | {count} |")?;
     }
+    let (completed, uncanceled) = totals.completed_of_fake();
+    let share = completed * 100 / uncanceled.max(1);
     writeln!(
         out,
-        "\nA task fails when its OpenCode was killed in the middle of the turn, or when the gateway died at the moment of the \
-         prompt and nobody can know whether it arrived: a prompt is never sent twice.\n"
+        "\nOf the tasks in worlds with a fake OpenCode that nobody canceled, {share} % completed; at least {} % have to.\n\n\
+         A task may fail for these reasons only, each of which is held against what happened: whether its OpenCode was \
+         killed at it, whether the prompt ever arrived, and whether anything died or was cut at that moment. A prompt is \
+         never sent twice.\n\n| Reason | Tasks |\n| --- | ---: |",
+        targets.completed_of_100
     )?;
+    for (reason, count) in &totals.reasons {
+        writeln!(out, "| {reason} | {count} |")?;
+    }
+    writeln!(out)?;
 
     writeln!(out, "## Seeds\n\n| World | OpenCode killed | Seeds |\n| --- | ---: | --- |")?;
     for (world, seeds) in &totals.rounds {

@@ -10,6 +10,9 @@ use crate::fake_opencode::{Tool, Turn};
 /// Words that end so make the agent ask.
 const ASKS: &str = " and ask";
 
+/// What stands before the text that the demo model is to say, up to the next quotation mark.
+const TEXT: &str = "text=\"";
+
 /// What is said to the fake.
 pub(super) fn words(id: &str, asks: bool) -> String {
     format!("errand {id}{}", if asks { ASKS } else { "" })
@@ -18,9 +21,16 @@ pub(super) fn words(id: &str, asks: bool) -> String {
 /// The same to the real one with the demo model, whose directives stand in the prompt.
 pub(super) fn directives(id: &str, asks: bool, rng: &mut StdRng) -> String {
     let (pieces, delay) = (rng.random_range(20..60), rng.random_range(15..50));
-    let text = format!("scn:text n={pieces} delay={delay} size=9");
+    let spoken: Vec<String> = (0..pieces).map(|piece| format!("[{piece} of {id}]")).collect();
+    let text = format!("scn:text n={pieces} delay={delay} {TEXT}{}\"", spoken.join(" "));
     let asking = if asks { format!("scn:bash cmd=\"touch {id}\" ") } else { String::new() };
     format!("errand {id} {asking}{text}")
+}
+
+/// What the demo model says to these directives, when nobody breaks it.
+pub(super) fn whole(directives: &str) -> Option<String> {
+    let (_, text) = directives.split_once(TEXT)?;
+    text.split_once('"').map(|(text, _)| text.to_owned())
 }
 
 /// A turn of the fake: thoughts, words, calls and asks, at the pace of a model.

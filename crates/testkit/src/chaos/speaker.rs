@@ -9,6 +9,8 @@ use longshore_wire::v03::Dialect;
 use longshore_wire::{v1, v03};
 use serde_json::{Value, json};
 
+use super::record::Errand;
+
 /// A line and a binding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Speaker {
@@ -61,6 +63,15 @@ impl Speaker {
             headers.push(("a2a-extensions", extensions.join(", ")));
         }
         headers
+    }
+
+    /// The message of an errand.
+    pub(super) fn errand(self, errand: &Errand) -> Value {
+        let mut message = self.message(&errand.id, &errand.words, None, errand.context.as_deref());
+        if errand.steers {
+            message["metadata"] = json!({"shared": {"delivery": "steer"}});
+        }
+        message
     }
 
     /// `task` and `context`: where the message belongs, if it says so.

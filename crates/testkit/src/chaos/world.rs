@@ -1,14 +1,20 @@
 //! An agent, a gateway, and the proxies before and behind it, all of which can be killed and broken.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::os::unix::process::ExitStatusExt as _;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+
 use super::checker::Upstream;
-use super::opencode::{Api, OpenCode, Program};
+use super::left_behind::Mark;
+use super::opencode::{self, Api, OpenCode, Program};
 use super::proxy::{ChaosProxy, Counts, Plan as Breaks};
 use super::script;
-use crate::fake_opencode::{self, FakeOpenCode};
+use crate::fake_opencode::{self, FakeOpenCode, Prompted};
 use crate::gateway::{self, Gateway, Record, Setup};
 
 /// The newest requests are enough for the scripts of the fake.
@@ -24,6 +30,8 @@ pub struct World {
     agent: Agent,
     to_gateway: ChaosProxy,
     gateway: Gateway,
+    /// Whatever the gateway starts has it.
+    mark: Mark,
 }
 
 #[derive(Debug)]
@@ -102,9 +110,12 @@ impl World {
         seed: u64,
     ) -> Result<Self, String> {
         let root = root.map_err(told("a directory"))?;
+        let mark = Mark::new();
+        let (name, value) = mark.variable();
+        let setup = setup.env(name, value).env("A2A_BEARER_TOKEN", mark.token());
         let gateway = Gateway::try_start_in(root, setup).await?;
         let to_gateway = ChaosProxy::start(address(&gateway)?, seed).await.map_err(told("a proxy"))?;
-        Ok(Self { agent, to_gateway, gateway })
+        Ok(Self { agent, to_gateway, gateway, mark })
     }
 
     pub fn kind(&self) -> Kind {
@@ -118,6 +129,11 @@ impl World {
     /// Where clients go: through the proxy.
     pub(super) fn client_url(&self) -> String {
         self.to_gateway.url()
+    }
+
+    /// What this gateway takes, and no other: where one has died, another may get its port.
+    pub(super) fn token(&self) -> String {
+        self.mark.token()
     }
 
     /// Where nothing is broken.
@@ -145,65 +161,18 @@ impl World {
         (self.to_gateway.counts(), self.to_agent().map(ChaosProxy::counts).unwrap_or_default())
     }
 
-    pub(super) fn kill_gateway(&mut self) {
-        if !self.gateway.has_ended() {
-            self.gateway.kill();
-        }
-    }
-
-    pub(super) fn gateway_has_ended(&mut self) -> bool {
-        self.gateway.has_ended()
-    }
-
-    /// `armed`: the fail point at which it dies. False: it died there before it listened.
-    pub(super) async fn start_gateway(&mut self, armed: Option<&str>) -> Result<bool, String> {
-        let variable = armed.map(|armed| (longshore_engine::fail_point::VARIABLE, armed));
-        match (self.gateway.try_restart(variable).await, armed) {
-            (Ok(()), _) => {
-                self.to_gateway.retarget(address(&self.gateway)?);
-                Ok(true)
-            }
-            (Err(_), Some(_)) => Ok(false),
-            (Err(problem), None) => Err(problem),
-        }
-    }
-
-    /// False: there was none to kill.
-    pub(super) async fn kill_agent(&mut self) -> bool {
-        match &mut self.agent {
-            Agent::Fake { fake, .. } => fake.kill().await,
-            Agent::Attached { opencode, .. } => opencode.kill().await,
-            Agent::Managed => {
-                let record = Record::read(&self.gateway.data_dir());
-                let Some(record) = record.filter(|record| gateway::is_alive(record.pid)) else {
-                    return false;
-                };
-                gateway::kill(record.pid);
-            }
-        }
-        true
-    }
-
-    /// A managed one is the gateway's to start again.
-    pub(super) async fn revive_agent(&mut self) -> Result<(), String> {
-        match &mut self.agent {
-            Agent::Fake { fake, proxy } => {
-                proxy.retarget(fake.come_back_somewhere().map_err(told("the fake"))?);
-            }
-            Agent::Attached { opencode, proxy } => {
-                opencode.revive().await?;
-                proxy.retarget(local(opencode.port));
-            }
-            Agent::Managed => {}
-        }
-        Ok(())
+    /// The two that are killed, each for itself.
+    pub(super) fn sides(&mut self) -> (GatewaySide<'_>, AgentSide<'_>) {
+        let data_dir = self.gateway.data_dir();
+        let gateway = GatewaySide { gateway: &mut self.gateway, proxy: &self.to_gateway };
+        (gateway, AgentSide { agent: &mut self.agent, data_dir })
     }
 
     /// What the agent knows of the prompts.
     pub(super) async fn upstream(&self) -> Result<Vec<Upstream>, String> {
         let directory = self.gateway.workspace().canonicalize().map_err(told("the workspace"))?;
         match &self.agent {
-            Agent::Fake { fake, .. } => Ok(fake.truth().into_iter().map(Upstream::from).collect()),
+            Agent::Fake { fake, .. } => Ok(prompts_of_fake(fake)),
             Agent::Attached { opencode, .. } => opencode.api(&directory).prompts().await,
             Agent::Managed => {
                 let mut problem = String::new();
@@ -223,16 +192,151 @@ impl World {
         }
     }
 
-    /// Ends the gateway in the orderly way, which must work.
-    pub(super) async fn end(&mut self) -> Result<(), String> {
-        let status = self.gateway.terminate().await;
-        if status.success() { Ok(()) } else { Err(format!("the gateway ended with {status}")) }
+    /// Ends the gateway in the orderly way, and what it started. Gives what did not go as it must.
+    pub(super) async fn end(&mut self) -> Result<Vec<String>, String> {
+        let mut problems = Vec::new();
+        let is_managed = matches!(self.agent, Agent::Managed);
+        let others = self.mark.alive().len();
+        if cfg!(target_os = "linux") && others < if is_managed { 2 } else { 1 } {
+            return Err(format!("{others} processes have the mark, so it says nothing"));
+        }
+        let ended = AssertUnwindSafe(self.gateway.terminate()).catch_unwind().await;
+        match ended {
+            Ok(status) if status.success() => {}
+            Ok(status) => problems.push(format!("the gateway ended with {status}")),
+            Err(_) => problems.push("the gateway did not end after SIGTERM".to_owned()),
+        }
+        if is_managed {
+            // It outlives its gateway, until somebody says so.
+            let stopped = self.gateway.stop_opencode();
+            if !stopped.status.success() {
+                let said = String::from_utf8_lossy(&stopped.stderr);
+                problems.push(format!("`longshore stop` ended with {}: {said}", stopped.status));
+            }
+        }
+        let left = self.mark.left().await;
+        problems.extend(left.into_iter().map(|(pid, line)| format!("process {pid} is left: {line}")));
+        Ok(problems)
     }
 
     /// What the gateway wrote down of itself.
     pub fn log(&self) -> String {
         self.gateway.log()
     }
+}
+
+/// The gateway, as one that kills it sees it.
+#[derive(Debug)]
+pub(super) struct GatewaySide<'a> {
+    gateway: &'a mut Gateway,
+    proxy: &'a ChaosProxy,
+}
+
+/// How a start went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Started {
+    Listens,
+    /// It died at its fail point before.
+    Died,
+}
+
+impl GatewaySide<'_> {
+    pub(super) fn kill(&mut self) {
+        self.proxy.lead_nowhere();
+        self.gateway.kill();
+    }
+
+    /// How it ended, if it did so by itself.
+    pub(super) fn end(&mut self) -> Option<ExitStatus> {
+        let has_ended = self.gateway.has_ended();
+        if has_ended {
+            self.proxy.lead_nowhere();
+        }
+        has_ended.then(|| self.gateway.end()).flatten()
+    }
+
+    /// `armed`: the fail point at which it dies. `Err`: it did not come to listen, and not because of that.
+    pub(super) async fn start(&mut self, armed: Option<&str>) -> Result<Started, String> {
+        let variable = armed.map(|armed| (longshore_engine::fail_point::VARIABLE, armed));
+        match self.gateway.try_restart(variable).await {
+            Ok(()) => {
+                self.proxy.retarget(address(self.gateway)?);
+                Ok(Started::Listens)
+            }
+            Err(_) if armed.is_some() && self.gateway.end().is_some_and(is_killed) => Ok(Started::Died),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// Ends the OpenCode that the gateway has started. False: there was none.
+    pub(super) fn kill_managed(&self) -> bool {
+        kill_managed(&self.gateway.data_dir())
+    }
+}
+
+/// It ended as one that is killed, and not by an exit or a panic.
+pub(super) fn is_killed(status: ExitStatus) -> bool {
+    const KILL: i32 = 9;
+    status.signal() == Some(KILL)
+}
+
+fn kill_managed(data_dir: &Path) -> bool {
+    let record = Record::read(data_dir).filter(|record| gateway::is_alive(record.pid));
+    if let Some(record) = &record {
+        gateway::kill(record.pid);
+    }
+    record.is_some()
+}
+
+/// The agent, as one that kills it sees it.
+#[derive(Debug)]
+pub(super) struct AgentSide<'a> {
+    agent: &'a mut Agent,
+    data_dir: PathBuf,
+}
+
+impl AgentSide<'_> {
+    /// False: there was none to kill.
+    pub(super) async fn kill(&mut self) -> bool {
+        match &mut self.agent {
+            Agent::Fake { fake, proxy } => {
+                proxy.lead_nowhere();
+                fake.kill().await;
+            }
+            Agent::Attached { opencode, proxy } => {
+                proxy.lead_nowhere();
+                opencode.kill().await;
+            }
+            Agent::Managed => return kill_managed(&self.data_dir),
+        }
+        true
+    }
+
+    /// A managed one is the gateway's to start again.
+    pub(super) async fn revive(&mut self) -> Result<(), String> {
+        match &mut self.agent {
+            Agent::Fake { fake, proxy } => {
+                proxy.retarget(fake.come_back_somewhere().map_err(told("the fake"))?);
+            }
+            Agent::Attached { opencode, proxy } => {
+                opencode.revive().await?;
+                proxy.retarget(local(opencode.port));
+            }
+            Agent::Managed => {}
+        }
+        Ok(())
+    }
+}
+
+/// What the fake streamed, and what it shows now.
+fn prompts_of_fake(fake: &FakeOpenCode) -> Vec<Upstream> {
+    let shown = |prompt: &Prompted| {
+        let messages = opencode::of_session(&fake.messages(&prompt.session));
+        let same = messages.into_iter().find(|message| message.words == prompt.words);
+        same.map(|message| message.kept).unwrap_or_default()
+    };
+    let known = fake.truth().into_iter().map(|prompt| (shown(&prompt), prompt));
+    known.map(|(kept, prompt)| Upstream::of_fake(prompt, kept)).collect()
 }
 
 fn local(port: u16) -> SocketAddr {

@@ -70,10 +70,11 @@ pub enum Delivery {
     HeartbeatsOnly,
 }
 
-/// Lines that are no event of any session: comments, other fields, broken JSON, JSON of other shapes, kinds that do
-/// not exist yet, a line that ends with CRLF.
+/// Lines that are no event of any session: comments, other fields, no field at all, broken JSON, JSON of other shapes,
+/// kinds that do not exist yet, a line that ends with CRLF.
 pub(super) const GARBAGE: &str = ": a comment\n\n\
     event: surprise\nid: 7\nretry: 5\ndata: {\"type\":\"from.the.future\",\"properties\":{\"sessionID\":\"ses_x\"}}\n\n\
+    <html>\n\n\
     data: {\"id\":\"evt_broken\",\"type\":\"message.part.delta\",\"proper\n\n\
     data: []\n\ndata: null\n\ndata:\n\n\
     data: {\"type\":\"session.idle\"}\n\n\

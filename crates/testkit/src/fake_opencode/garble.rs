@@ -19,6 +19,8 @@ pub enum GarbleKind {
     Torn,
     /// Its type and session are there, and everything else has another shape.
     Misshapen,
+    /// The first bytes of the line are others, so that it is no line of data at all.
+    Unnamed,
 }
 
 /// What is still to be spoilt.
@@ -42,6 +44,7 @@ impl Garbling {
                 let half = (0..text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
                 Bytes::from(format!("data: {}\n\n", &text[..half]))
             }
+            GarbleKind::Unnamed => Bytes::from(format!("\u{fffd}ta: {event}\n\n")),
             GarbleKind::Misshapen => {
                 let session = &event["properties"]["sessionID"];
                 frame(&json!({

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use super::ids;
 use super::request_log::RequestLog;
 use super::script::{Prompt, Script, Step};
@@ -19,11 +21,12 @@ pub(super) async fn play(shared: Arc<Shared>, prompt: Prompt, script: Script) {
         let _turn = lane.lock().await;
         shared.lock().streams.begin_turn();
         let steps = script.steps(&prompt, &mut shared.lock().renamed);
-        play_steps(&shared, &prompt, steps.into()).await
+        play_steps(&shared, &life, &prompt, steps.into()).await
     };
     let fate = tokio::select! {
-        fate = whole => fate,
+        biased;
         () = life.cancelled() => Fate::Killed,
+        fate = whole => fate,
     };
     shared.change(|state| {
         state.truth.ended(&prompt.message, fate);
@@ -38,7 +41,12 @@ pub(super) async fn play(shared: Arc<Shared>, prompt: Prompt, script: Script) {
     });
 }
 
-async fn play_steps(shared: &Shared, prompt: &Prompt, mut steps: VecDeque<Step>) -> Fate {
+async fn play_steps(
+    shared: &Shared,
+    life: &CancellationToken,
+    prompt: &Prompt,
+    mut steps: VecDeque<Step>,
+) -> Fate {
     let abort_path = format!("/session/{}/abort", prompt.session);
     // Where in the log requests begin that no step has taken yet.
     let mut since = prompt.logged_at;
@@ -48,19 +56,19 @@ async fn play_steps(shared: &Shared, prompt: &Prompt, mut steps: VecDeque<Step>)
             matches!(step, Step::AwaitAbort) || steps.iter().any(|step| matches!(step, Step::AwaitAbort));
         let is_abort = |path: &str| path == abort_path;
         if !expects_abort && find(&shared.lock().log, since, is_abort).is_some() {
-            return abort(shared, prompt).await;
+            return abort(shared, life, prompt).await;
         }
         if let Step::Decide { decision, calls } = &step {
             tokio::select! {
                 turn = decision.make(prompt) => steps = turn.further_steps(prompt, *calls).into(),
-                _ = requested(shared, since, is_abort) => return abort(shared, prompt).await,
+                _ = requested(shared, since, is_abort) => return abort(shared, life, prompt).await,
             }
             continue;
         }
         let waited_from = since;
         let doing = async {
             match &step {
-                Step::Emit(event) => shared.emit(event).await,
+                Step::Emit(event) => shared.emit_in(life, event).await,
                 Step::AwaitAbort => since = requested(shared, since, is_abort).await,
                 Step::AwaitReply(ask) => {
                     requested(shared, since, |path| path.split('/').nth(2) == Some(ask)).await;
@@ -76,17 +84,17 @@ async fn play_steps(shared: &Shared, prompt: &Prompt, mut steps: VecDeque<Step>)
         }
         tokio::select! {
             () = doing => {}
-            _ = requested(shared, waited_from, is_abort) => return abort(shared, prompt).await,
+            _ = requested(shared, waited_from, is_abort) => return abort(shared, life, prompt).await,
         }
     }
     Fate::Ended
 }
 
 /// Ends the turn as the real one does when nothing was recorded.
-async fn abort(shared: &Shared, prompt: &Prompt) -> Fate {
+async fn abort(shared: &Shared, life: &CancellationToken, prompt: &Prompt) -> Fate {
     let events = shared.lock().world.abort_events(&prompt.session, ids::now_ms());
     for event in &events {
-        shared.emit(event).await;
+        shared.emit_in(life, event).await;
     }
     Fate::Aborted
 }

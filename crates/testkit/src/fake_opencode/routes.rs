@@ -8,7 +8,7 @@ use super::ids::{fresh, now_ms};
 use super::player;
 use super::request_log::LoggedRequest;
 use super::script::Prompt;
-use super::state::Shared;
+use super::state::{Shared, State};
 use super::streams::Connection;
 use super::world::{event, text};
 
@@ -36,7 +36,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: LoggedRequest) -> Answ
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let method = request.method.clone();
     let (directory, body, query) = (request.directory.clone(), request.body.clone(), request.query.clone());
-    let position = log(shared, request, &segments);
+    let (position, asked) = log(shared, request, &segments);
     match (method.as_str(), segments.as_slice()) {
         ("GET", ["global", "health"]) => ok(json!({"healthy": true, "version": shared.lock().version})),
         ("GET", ["event"]) => Answer::Events(shared.connect(&directory).await),
@@ -52,9 +52,8 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: LoggedRequest) -> Answ
             let state = shared.lock();
             ok(state.world.asks(&state.world.questions, &directory))
         }
-        ("POST", ["permission", id, "reply"]) => reply(shared, "permission", id, &directory, &body).await,
-        ("POST", ["question", id, "reply" | "reject"]) => {
-            reply(shared, "question", id, &directory, &body).await
+        ("POST", [kind @ "permission", id, "reply"] | [kind @ "question", id, "reply" | "reject"]) => {
+            reply(shared, kind, id, asked, &body).await
         }
         // Session ids are checked by their prefix before anything is looked up.
         (_, ["session", id, ..]) if !id.starts_with("ses") => failure(500),
@@ -130,15 +129,20 @@ fn not_found(message: &str) -> Answer {
     Answer::Json { status: 404, body, stored: None }
 }
 
-/// Writes the request down and gives the place behind it.
-fn log(shared: &Shared, mut request: LoggedRequest, segments: &[&str]) -> usize {
+/// Writes the request down and gives the place behind it, and the ask that it answers if it answers one: as soon as it is
+/// written down a script may go on that waited for it, and the ask is gone.
+fn log(shared: &Shared, mut request: LoggedRequest, segments: &[&str]) -> (usize, Option<Asked>) {
     shared.change(|state| {
+        let asked = match segments {
+            [kind @ ("permission" | "question"), id, ..] => asked(state, kind, id, &request.directory),
+            _ => None,
+        };
         if let ["session", id, "prompt_async" | "message"] = segments
             && request.method == "POST"
         {
             request.while_busy = state.turns.get(*id).is_some_and(|turns| *turns > 0);
         }
-        state.log.push(request)
+        (state.log.push(request), asked)
     })
 }
 
@@ -221,21 +225,29 @@ async fn prompt(
     Answer::Json { status: 204, body: Value::Null, stored: Some((session.to_owned(), message)) }
 }
 
-/// An ask is found only in its own directory. The script that waits for the answer sends the `replied` event; when none
-/// does any more (the turn was aborted), it is sent here, as the real one does.
-async fn reply(shared: &Shared, kind: &str, id: &str, directory: &str, body: &Value) -> Answer {
-    let (asked, running) = {
-        let state = shared.lock();
-        let asks = if kind == "permission" { &state.world.permissions } else { &state.world.questions };
-        let asked = asks.iter().find(|ask| ask["id"] == id).cloned();
-        let asked = asked.filter(|ask| state.world.directory(text(ask, "sessionID")) == Some(directory));
-        let running = asked.as_ref().is_some_and(|ask| {
-            let root = state.world.root(text(ask, "sessionID"));
-            state.turns.get(root).is_some_and(|turns| *turns > 0)
-        });
-        (asked, running)
-    };
-    let Some(ask) = asked else {
+/// An ask that is open.
+struct Asked {
+    ask: Value,
+    /// A script waits for the answer.
+    running: bool,
+}
+
+/// An ask is found only in its own directory.
+fn asked(state: &State, kind: &str, id: &str, directory: &str) -> Option<Asked> {
+    let asks = if kind == "permission" { &state.world.permissions } else { &state.world.questions };
+    let ask = asks.iter().find(|ask| ask["id"] == id)?.clone();
+    let session = text(&ask, "sessionID");
+    if state.world.directory(session) != Some(directory) {
+        return None;
+    }
+    let running = state.turns.get(state.world.root(session)).is_some_and(|turns| *turns > 0);
+    Some(Asked { ask, running })
+}
+
+/// The script that waits for the answer sends the `replied` event; when none does any more (the turn was aborted), it is sent
+/// here, as the real one does.
+async fn reply(shared: &Shared, kind: &str, id: &str, asked: Option<Asked>, body: &Value) -> Answer {
+    let Some(Asked { ask, running }) = asked else {
         let name = if kind == "permission" { "Permission" } else { "Question" };
         let body = json!({
             "_tag": format!("{name}NotFoundError"), "requestID": id, "message": format!("{name} request not found: {id}"),

@@ -113,8 +113,17 @@ impl Shared {
 
     /// Folds an event in and sends it to the readers of its directory.
     pub(super) async fn emit(&self, event: &Value) {
+        self.emit_in(&CancellationToken::new(), event).await;
+    }
+
+    /// The same for a script, which says nothing more once its life of the server is over.
+    pub(super) async fn emit_in(&self, life: &CancellationToken, event: &Value) {
         self.wait_for(|state| (!state.streams.awaits_reader()).then_some(())).await;
         let deliveries = self.change(|state| {
+            // Looked at under the lock: whoever kills the server forgets in the same step what ran.
+            if life.is_cancelled() {
+                return Vec::new();
+            }
             let properties = &event["properties"];
             let of_session = properties["sessionID"].as_str();
             state.world.apply(event);

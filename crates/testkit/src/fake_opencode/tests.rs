@@ -394,3 +394,23 @@ async fn it_answers_by_the_words_and_keeps_the_truth_of_every_prompt() {
     );
     assert_eq!(fake.log().len(), 3, "it keeps the newest");
 }
+
+#[tokio::test]
+async fn a_kill_ends_what_waits_behind_a_turn_too() {
+    // Both are woken at once; which one is looked at first is chance.
+    for _ in 0..20 {
+        let (fake, held) = (FakeOpenCode::start(), Gate::new());
+        fake.queue(Turn::new().text("half", 1).hold(&held));
+        fake.queue(Turn::new().pause(Duration::from_mins(1)).text("more", 1));
+        fake.add_session("ses_1", fake.directory());
+        for id in ["msg_1", "msg_2"] {
+            let prompt = json!({"messageID": id, "parts": [{"type": "text", "text": id}]});
+            assert_eq!(post(&fake, "/session/ses_1/prompt_async", prompt).await.0, 204);
+        }
+        held.reached().await;
+        fake.kill().await;
+        fake.come_back_somewhere().expect("a free port");
+        assert_eq!(get(&fake, "/session/status").await.1, json!({}), "nothing runs");
+        assert!(fake.messages("ses_1").iter().all(|listed| listed["info"]["id"] != "msg_2"));
+    }
+}

@@ -1,6 +1,7 @@
 //! Reads a stream of server-sent events, frame by frame, and stops where the test says.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use reqwest::Response;
 use serde_json::Value;
@@ -25,6 +26,7 @@ pub struct Frames {
     rest: Vec<u8>,
     ready: VecDeque<Frame>,
     comments: Vec<String>,
+    retry: Option<Duration>,
     last_id: Option<u64>,
     last_cursor: Option<String>,
     /// How many more bytes are read before the connection is dropped.
@@ -40,6 +42,7 @@ impl Frames {
             rest: Vec::new(),
             ready: VecDeque::new(),
             comments: Vec::new(),
+            retry: None,
             last_id: None,
             last_cursor: None,
             allowance: usize::MAX,
@@ -100,6 +103,11 @@ impl Frames {
         &self.comments
     }
 
+    /// How long to wait before coming back, if the stream has said so.
+    pub fn retry(&self) -> Option<Duration> {
+        self.retry
+    }
+
     fn take(&mut self, bytes: &[u8]) {
         self.rest.extend_from_slice(bytes);
         while let Some(end) = self.rest.windows(2).position(|window| window == b"\n\n") {
@@ -114,6 +122,10 @@ impl Frames {
             match line.split_once(':') {
                 Some(("", comment)) => self.comments.push(comment.trim().to_owned()),
                 Some(("id", value)) => cursor = Some(value.trim().to_owned()),
+                Some(("retry", value)) => {
+                    let milliseconds = value.trim().parse().expect("`retry:` is a number");
+                    self.retry = Some(Duration::from_millis(milliseconds));
+                }
                 Some(("data", value)) => data.push_str(value.strip_prefix(' ').unwrap_or(value)),
                 _ => {}
             }

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use longshore_engine::port::{Append, Appended, Bound, Create, Created, ListQuery, Store};
-use longshore_model::{Seq, TaskState};
+use longshore_engine::port::{
+    Append, Appended, Bound, Create, Created, EndedTurn, ListQuery, Store, TurnRecord,
+};
+use longshore_model::{Seq, TaskState, Timestamp};
 
 use super::Fixture;
 use super::make::{
     ada, append, appended, binding, child, chunk, context_id, create, create_in, everything, existing, file,
-    file_id, made, owner, session, session_id, status, task_id, turn,
+    file_id, made, owner, prompt_id, session, session_id, status, task_id, turn,
 };
 
 pub(super) async fn unfinished_tasks_come_in_the_order_of_creation(fixture: &dyn Fixture) {
@@ -35,6 +37,42 @@ pub(super) async fn unfinished_tasks_come_in_the_order_of_creation(fixture: &dyn
         assert_eq!(stored.turn, expected, "{name}");
         // Whole, and as its owner would get it.
         assert_eq!(store.get(&stored.owner, &stored.task.id).await.expect("a read").as_ref(), Some(stored));
+    }
+}
+
+pub(super) async fn turns_that_ended_badly_are_told_the_newest_first(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    let ended = [
+        ("old", TaskState::Canceled, 99),
+        ("canceled", TaskState::Canceled, 100),
+        ("failed", TaskState::Failed, 300),
+        ("joined", TaskState::Canceled, 200),
+        ("completed", TaskState::Completed, 300),
+        ("working", TaskState::Working, 300),
+    ];
+    for (name, state, at) in ended {
+        made(&store, create_in(name, "c", 1)).await;
+        let joined = if name == "joined" { vec![prompt_id("msg_more")] } else { Vec::new() };
+        let turn = Some(TurnRecord { joined, ..turn(&format!("ses_{name}"), &format!("msg_{name}")) });
+        appended(&store, Append { turn, ..append(name, 1, vec![status(TaskState::Working, 2)]) }).await;
+        if state.is_terminal() {
+            appended(&store, append(name, 2, vec![status(state, at)])).await;
+        }
+    }
+    // One that never had a turn, and one of a sub-agent.
+    made(&store, create_in("waited", "c", 1)).await;
+    appended(&store, append("waited", 1, vec![status(TaskState::Canceled, 300)])).await;
+    made(&store, Create { context: context_id("c"), ..child("below", "working", "working") }).await;
+    let below = Append { turn: Some(turn("ses_below", "msg_below")), ..append("below", 1, vec![]) };
+    appended(&store, Append { events: vec![status(TaskState::Canceled, 300)], ..below }).await;
+
+    let store = fixture.reopen(store);
+    let told = store.ended_turns(Timestamp(100)).await.expect("a read");
+    let names: Vec<_> = told.iter().map(|ended| ended.task.as_str()).collect();
+    assert_eq!(names, ["failed", "joined", "canceled"]);
+    for EndedTurn { task, turn: told } in told {
+        let joined = if task.as_str() == "joined" { vec![prompt_id("msg_more")] } else { Vec::new() };
+        assert_eq!(told, TurnRecord { joined, ..turn(&format!("ses_{task}"), &format!("msg_{task}")) });
     }
 }
 

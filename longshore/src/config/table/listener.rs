@@ -54,6 +54,18 @@ pub const GZIP_MINIMUM: Setting = Setting {
     help: "From which length on an answer is compressed for clients that accept gzip. Streams and files never are.",
 };
 
+pub const SHUTDOWN_GRACE: Setting = Setting {
+    key: "serve.shutdown_grace",
+    flag: Some("shutdown-grace"),
+    env: Some("LONGSHORE_SHUTDOWN_GRACE"),
+    group: Group::Listener,
+    kind: Kind::Seconds,
+    fallback: Value("10"),
+    help: "How long after SIGTERM open requests may take to end. Streams end at once and tell their clients to come back; whoever \
+           does not take that in, or still sends or reads something else by then, is cut off. The process ends at most six \
+           seconds later.",
+};
+
 pub const MISSING_VERSION: Setting = Setting {
     key: "protocol.missing_version",
     flag: Some("missing-version"),

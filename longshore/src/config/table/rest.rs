@@ -18,6 +18,18 @@ pub const DATA_DIR: Setting = Setting {
            one workspace only.",
 };
 
+pub const LOCK_WAIT: Setting = Setting {
+    key: "data.lock_wait",
+    flag: Some("lock-wait"),
+    env: Some("LONGSHORE_LOCK_WAIT"),
+    group: Group::Data,
+    kind: Kind::SecondsOrNone,
+    fallback: Value("0"),
+    help: "How long to wait for the data directory while another gateway has it. 0 refuses to start at once: whoever starts a second \
+           one by mistake should see it, and what supervises a gateway waits for its end before it starts the next. Where the \
+           two may overlap, set it to more than the grace of the first.",
+};
+
 pub const STORE: Setting = Setting {
     key: "data.store",
     flag: Some("store"),
@@ -68,7 +80,7 @@ pub const KEEP_TASKS: Setting = Setting {
     kind: Kind::SecondsOrOff,
     fallback: Value("0"),
     help: "How long after its end a task is kept. Then it goes, with its files and those of its sub-agents, and a context of \
-           which no task is left is forgotten.",
+           which no task is left is forgotten. It is kept for turns.idempotency_window in any case.",
 };
 
 pub const TITLE: Setting = Setting {

@@ -47,6 +47,10 @@ fn late_events_of_the_turn_before_end_nothing() {
     // The session's name is the same for both.
     let told = next.take();
     assert!(told.iter().all(|event| matches!(event, AgentEvent::Session(_))), "{told:?}");
+    // Nor do they tell how this one ended, when nothing else does: nobody stopped it.
+    assert_eq!(next.evidence(), Evidence::None);
+    let last_word = next.last_word(false, true);
+    assert!(matches!(last_word, Outcome::Failed(_)), "{last_word:?}");
 }
 
 #[test]

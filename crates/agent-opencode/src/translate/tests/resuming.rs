@@ -1,7 +1,9 @@
 //! A turn that is taken up again: only what the log lacks is told.
 
 use longshore_engine::port::Resume;
-use longshore_model::{Artifact, Json, Part as ModelPart};
+use longshore_model::{
+    Artifact, ArtifactId, BlockKind, BlockRef, Json, MessageId, Part as ModelPart, PromptId,
+};
 use serde_json::{Value, json};
 
 use super::replay::{Replay, decode, shown};
@@ -132,4 +134,50 @@ fn a_turn_that_still_runs_goes_on() {
     resumed.asked_status(Some(&busy()));
     assert_eq!(resumed.take(), []);
     assert_eq!(resumed.verdict(false), Verdict::Running);
+}
+
+/// A kill cuts the answer to one message off, and the answer to the next is in the log behind it.
+#[test]
+fn a_text_that_was_cut_off_is_told_as_a_loss_whatever_follows_it() {
+    for (cut_off, is_lacking) in [(true, true), (false, false)] {
+        let mut artifacts = Vec::new();
+        for (message, part) in [("msg_a", "prt_a"), ("msg_b", "prt_b")] {
+            let block = BlockRef {
+                id: ArtifactId::parse(part).unwrap(),
+                kind: BlockKind::Text,
+                message: Some(MessageId::parse(message).unwrap()),
+            };
+            artifacts.extend(logged(&[AgentEvent::Text { block, text: "heard".to_owned() }]));
+        }
+        let joined = vec![PromptId::parse("msg_j").unwrap()];
+        let past = Resume { artifacts, joined, ..Resume::default() };
+        let mut resumed = Translator::resume("ses_1", "msg_p", &past);
+        resumed.gap();
+        let step = |id: &str, parent: &str, created: u32, part: Option<&str>| {
+            let text = |part: &str| json!({"id": part, "messageID": id, "type": "text", "text": "heard", "time": {"start": 1, "end": 2}});
+            let mut time = json!({"created": created});
+            if part.is_some() {
+                time["completed"] = created.into();
+            }
+            json!({"info": {"id": id, "role": "assistant", "parentID": parent, "time": time},
+                "parts": part.into_iter().map(text).collect::<Vec<_>>()})
+        };
+        let prompt = |id: &str, created: u32| json!({"info": {"id": id, "role": "user", "time": {"created": created}}, "parts": []});
+        resumed.list(decode(vec![
+            prompt("msg_p", 1),
+            step("msg_a", "msg_p", 2, (!cut_off).then_some("prt_a")),
+            prompt("msg_j", 3),
+            step("msg_b", "msg_j", 4, Some("prt_b")),
+        ]));
+        assert_eq!(text_of(&resumed.take()), "", "told again");
+        assert_eq!(resumed.may_lack_text(), is_lacking, "cut off: {cut_off}");
+    }
+}
+
+fn text_of(events: &[AgentEvent]) -> String {
+    let texts = events.iter().filter_map(|event| match event {
+        AgentEvent::Text { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
 }

@@ -8,28 +8,46 @@ use tokio::time::Instant;
 
 use super::super::{RETRY_FIRST, RETRY_LONGEST};
 
+/// Only what the agent takes counts. While the store is away, or another turn has the session, nobody waits for it.
 #[derive(Debug)]
 pub(super) struct Patience {
-    until: Instant,
+    left: Duration,
     pause: Duration,
+    /// A start has failed.
+    has_failed: bool,
 }
 
 impl Patience {
     pub(super) fn new(limit: Duration) -> Self {
-        Self { until: Instant::now() + limit, pause: RETRY_FIRST }
+        Self { left: limit, pause: RETRY_FIRST, has_failed: false }
+    }
+
+    /// It is not time to give up.
+    pub(super) fn is_left(&self) -> bool {
+        !self.left.is_zero()
+    }
+
+    /// A start that was tried then has failed. Until the first one did, the agent was there for all that is known.
+    pub(super) fn failed(&mut self, tried: Instant) {
+        if std::mem::replace(&mut self.has_failed, true) {
+            self.spend(tried);
+        }
+    }
+
+    /// The agent was waited for since then.
+    pub(super) fn spend(&mut self, since: Instant) {
+        self.left = self.left.saturating_sub(since.elapsed());
     }
 
     /// The pause before the next attempt, shortened by up to a half so that tasks that wait for the same agent do not all
     /// come at once: by what their names make of it, so that a run can be repeated. `None`: it is time to give up.
-    pub(super) fn next_pause(&mut self, task: &TaskId, deadline: Option<Instant>) -> Option<Duration> {
-        let until = deadline.map_or(self.until, |deadline| deadline.min(self.until));
-        let left = until.saturating_duration_since(Instant::now());
+    pub(super) fn next_pause(&mut self, task: &TaskId) -> Option<Duration> {
         let mut hasher = DefaultHasher::new();
         (task.as_str(), self.pause).hash(&mut hasher);
         let share = u32::try_from(hasher.finish() % 512).unwrap_or(0);
         let pause = self.pause * (1024 - share) / 1024;
         self.pause = (self.pause * 2).min(RETRY_LONGEST);
-        (!left.is_zero()).then(|| pause.min(left))
+        self.is_left().then(|| pause.min(self.left))
     }
 }
 
@@ -38,10 +56,10 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_grow_differ_between_tasks_and_end_at_the_first_limit() {
+    async fn pauses_grow_differ_between_tasks_and_end_with_the_time_that_was_spent() {
         let pauses = |name: &str| {
             let (mut patience, task) = (Patience::new(Duration::from_mins(1)), TaskId::parse(name).unwrap());
-            (0..8).map(|_| patience.next_pause(&task, None).unwrap().as_millis()).collect::<Vec<_>>()
+            (0..8).map(|_| patience.next_pause(&task).unwrap().as_millis()).collect::<Vec<_>>()
         };
         for (pause, longest) in pauses("a").into_iter().zip([100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000])
         {
@@ -51,12 +69,17 @@ mod tests {
         assert_eq!(pauses("a"), pauses("a"));
 
         let (mut patience, task) = (Patience::new(Duration::from_mins(1)), TaskId::parse("a").unwrap());
-        let soon = Instant::now() + Duration::from_millis(10);
-        assert_eq!(patience.next_pause(&task, Some(soon)), Some(Duration::from_millis(10)));
+        let since = Instant::now();
+        tokio::time::advance(Duration::from_millis(59_990)).await;
+        patience.failed(since);
+        assert!(patience.next_pause(&task).unwrap() > Duration::from_millis(10), "it was there until then");
+        patience.failed(since);
+        assert_eq!(patience.next_pause(&task), Some(Duration::from_millis(10)));
+        let since = Instant::now();
         tokio::time::advance(Duration::from_millis(10)).await;
-        assert_eq!(patience.next_pause(&task, Some(soon)), None);
-        assert!(patience.next_pause(&task, None).is_some());
-        tokio::time::advance(Duration::from_mins(1)).await;
-        assert_eq!(patience.next_pause(&task, None), None);
+        assert!(patience.is_left(), "nobody waited for the agent");
+        patience.spend(since);
+        assert!(!patience.is_left());
+        assert_eq!(patience.next_pause(&task), None);
     }
 }

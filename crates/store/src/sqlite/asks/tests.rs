@@ -42,6 +42,13 @@ async fn an_ask_that_is_damaged_is_reported() {
         "UPDATE interrupts SET details = '{'",
         "UPDATE interrupts SET questions = '{}'",
         "UPDATE interrupts SET resolution = 'shrugged'",
+        "UPDATE interrupts SET kind = CAST(x'ff' AS TEXT)",
+        "UPDATE interrupts SET session = CAST(x'ff' AS TEXT)",
+        "UPDATE interrupts SET summary = CAST(x'ff' AS TEXT)",
+        "UPDATE interrupts SET details = CAST(x'ff' AS TEXT)",
+        "UPDATE interrupts SET questions = CAST(x'ff' AS TEXT)",
+        "UPDATE interrupts SET resolution = CAST(x'ff' AS TEXT)",
+        "UPDATE interrupts SET how = CAST(x'ff' AS TEXT)",
     ];
     for damage in damages {
         let directory = tempfile::tempdir().unwrap();

@@ -1,8 +1,10 @@
 use std::path::PathBuf;
 
-use longshore_engine::port::Store as _;
-use longshore_model::{ErrorKind, TaskState};
-use longshore_testkit::store_suite::make::{ada, append, chunk, create, file, status, task_id};
+use longshore_engine::port::{Append, NotedSends, Store as _};
+use longshore_model::{ErrorKind, Resolution, TaskState};
+use longshore_testkit::store_suite::make::{
+    ada, append, asking, chunk, closed, closes, create, file, interrupt, opens, request_id, status, task_id,
+};
 use tempfile::TempDir;
 
 use super::*;
@@ -36,13 +38,16 @@ impl Bench {
 
     async fn step(&self, drops: bool) -> Retained {
         let before = Some(Timestamp(9));
-        let retention = Retention {
-            now: Timestamp(i64::MIN),
-            fold_before: before,
-            drop_before: before.filter(|_| drops),
-            keys_before: Timestamp(i64::MIN),
-        };
+        let retention = Retention { fold_before: before, drop_before: before.filter(|_| drops), ..NOTHING };
         self.store.retain(retention).await.unwrap()
+    }
+
+    async fn find(&self, retention: Retention) -> Work {
+        self.store.lists.run(move |db| Work::find(db, &retention)).await.unwrap()
+    }
+
+    async fn run(&self, work: Work) -> Retained {
+        self.store.writer.run(move |db| work.run(db)).await.unwrap()
     }
 
     fn count(&self, sql: &str) -> i64 {
@@ -91,6 +96,107 @@ async fn a_file_goes_in_steps_and_is_not_there_from_the_first_on() {
     assert!(steps >= 4, "{steps}");
     for table in ["tasks", "events", "snapshots", "files", "file_chunks", "idempotency", "contexts"] {
         assert_eq!(bench.count(&format!("SELECT count(*) FROM {table}")), 0, "{table}");
+    }
+}
+
+/// Nothing is old.
+const NOTHING: Retention = Retention {
+    now: Timestamp(i64::MIN),
+    fold_before: None,
+    drop_before: None,
+    keys_before: Timestamp(i64::MIN),
+};
+
+#[tokio::test]
+async fn an_ask_that_took_the_place_of_an_old_one_stays() {
+    const LATE: Timestamp = Timestamp(7 * 24 * 60 * 60 * 1000);
+    let bench = Bench::new();
+    bench.store.create(create("t")).await.unwrap();
+    let old = vec![opens(&interrupt("t", "old")), closes("old", closed(Resolution::Replied, 1))];
+    bench.store.append(asking("t", 1, old)).await.unwrap();
+    let found = bench.find(Retention { now: LATE, ..NOTHING }).await;
+    assert_eq!(found.asks.len(), 1);
+    // A new ask takes old ones with it.
+    let new = asking("t", 2, vec![opens(&interrupt("t", "new"))]);
+    bench.store.append(Append { at: LATE, ..new }).await.unwrap();
+    assert_eq!(bench.store.interrupt(&request_id("old")).await.unwrap(), None);
+    assert_eq!(bench.count("SELECT ordinal FROM interrupts"), found.asks[0], "the place is used again");
+    bench.run(found).await;
+    assert_eq!(bench.store.interrupt(&request_id("new")).await.unwrap(), Some(interrupt("t", "new")));
+}
+
+#[tokio::test]
+async fn a_key_that_is_renewed_stays() {
+    let bench = Bench::new();
+    bench.store.create(create("t")).await.unwrap();
+    let found = bench.find(Retention { keys_before: Timestamp(10), ..NOTHING }).await;
+    assert_eq!(found.keys.len(), 1);
+    let key = create("t").idempotency.unwrap();
+    let again = NotedSends { owner: ada(), task: task_id("t"), keys: vec![key.clone()], at: Timestamp(10) };
+    bench.store.note_sends(again).await.unwrap();
+    bench.run(found).await;
+    assert_eq!(bench.store.earlier_send(&ada(), &key).await.unwrap(), Some(task_id("t")));
+}
+
+#[tokio::test]
+async fn a_task_that_took_the_place_of_an_old_one_stays() {
+    let bench = Bench::new();
+    bench.ended("old", vec!["x".to_owned()]).await;
+    let old = Retention { fold_before: Some(Timestamp(9)), drop_before: Some(Timestamp(9)), ..NOTHING };
+    let folds = bench.find(old).await;
+    while bench.step(false).await.more {}
+    let drops = bench.find(old).await;
+    assert_eq!((folds.folds.len(), drops.drops.len()), (1, 1));
+    while bench.step(true).await.more {}
+    bench.store.create(create("new")).await.unwrap();
+    bench.store.append(append("new", 1, vec![chunk("new"), chunk("er")])).await.unwrap();
+    assert_eq!(bench.count("SELECT ordinal FROM tasks"), drops.drops[0], "the place is used again");
+    let before = bench.store.get(&ada(), &task_id("new")).await.unwrap();
+    for found in [folds, drops] {
+        assert_eq!(bench.run(found).await, Retained::default());
+        assert_eq!(bench.store.get(&ada(), &task_id("new")).await.unwrap(), before);
+        assert_eq!(bench.count("SELECT count(*) FROM events"), 3);
+    }
+}
+
+#[tokio::test]
+async fn no_more_is_looked_at_than_a_step_can_do() {
+    // How many tasks of what they said, and how many of them are looked at.
+    let cases = [(40, vec!["x".to_owned(); 100], 6), (9, vec!["x".repeat(300_000)], 4)];
+    for (tasks, texts, expected) in cases {
+        let bench = Bench::new();
+        for number in 0..tasks {
+            bench.ended(&format!("t{number}"), texts.clone()).await;
+        }
+        let found = bench.find(Retention { fold_before: Some(Timestamp(9)), ..NOTHING }).await;
+        assert_eq!(found.folds.len(), expected);
+        while bench.step(false).await.more {}
+        assert_eq!(bench.count("SELECT count(*) FROM events"), tasks);
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_lacks_events_is_folded_as_far_as_it_goes() {
+    for damage in ["seq = 1", "seq = 3", "seq < 4", "seq = 4", "seq > 2", "seq > 0"] {
+        let bench = Bench::new();
+        bench.ended("t", vec!["x".to_owned(), "y".to_owned()]).await;
+        let id = task_id("t");
+        let snapshot = bench.store.get(&ada(), &id).await.unwrap().unwrap().task;
+        let text = SnapshotText::of(&snapshot).unwrap();
+        bench
+            .store
+            .writer
+            .run(move |db| write::put_snapshot(db, 1, longshore_model::Seq(4), &text))
+            .await
+            .unwrap();
+        Connection::open(bench.path())
+            .unwrap()
+            .execute(&format!("DELETE FROM events WHERE {damage}"), [])
+            .unwrap();
+        assert_eq!(bench.step(false).await, Retained { folded: 1, more: true, dropped: 0 }, "{damage}");
+        assert_eq!(bench.step(false).await, Retained::default(), "{damage}");
+        assert_eq!(bench.store.head(&ada(), &id).await.unwrap().unwrap().first.0, 4, "{damage}");
+        assert_eq!(bench.store.get(&ada(), &id).await.unwrap().unwrap().task, snapshot, "{damage}");
     }
 }
 

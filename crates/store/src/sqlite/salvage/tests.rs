@@ -1,5 +1,5 @@
-use longshore_engine::port::{Append, Appended, Store};
-use longshore_model::{Part, PartContent, StatusUpdate};
+use longshore_engine::port::{Append, Appended, Retained, Retention, Store};
+use longshore_model::{ErrorKind, Part, PartContent, Seq, StatusUpdate};
 use longshore_testkit::store_suite::make::{
     ada, append, asking, child, chunk, create, everything, interrupt, opens, request_id, status, task_id,
     turn,
@@ -8,6 +8,9 @@ use tempfile::TempDir;
 
 use super::super::{Durability, SqliteStore};
 use super::*;
+
+/// A column that holds text by its type, and none by its bytes.
+const NO_TEXT: &str = "CAST(x'ff' AS TEXT)";
 
 struct Bench {
     directory: TempDir,
@@ -38,6 +41,11 @@ impl Bench {
     fn damage(&self, sql: &str) {
         let intruder = Connection::open(self.directory.path().join("store.db")).unwrap();
         assert!(intruder.execute(sql, []).unwrap() > 0, "{sql}");
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        let db = Connection::open(self.directory.path().join("store.db")).unwrap();
+        db.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
     /// As the engine does it.
@@ -71,11 +79,24 @@ async fn a_damaged_task_ends_with_what_is_left_of_it() {
         (format!("UPDATE snapshots SET artifacts = '{{}}' WHERE {of_t}"), "onetwothreex"),
         ("UPDATE tasks SET session = 'a/b' WHERE id = 't'".to_owned(), "onetwothreex"),
         (format!("UPDATE interrupts SET details = 'x' WHERE {of_t}"), "onetwothreex"),
+        (format!("DELETE FROM snapshots WHERE {of_t}"), "onetwothreex"),
+        // A bit that fell over: no text any more.
+        (format!("UPDATE events SET body = {NO_TEXT} WHERE seq = 5 AND {of_t}"), "onetwo"),
+        (format!("UPDATE snapshots SET summary = {NO_TEXT} WHERE {of_t}"), "onetwothreex"),
+        (format!("UPDATE snapshots SET artifacts = {NO_TEXT} WHERE {of_t}"), "onetwothreex"),
+        (format!("UPDATE tasks SET session = {NO_TEXT} WHERE id = 't'"), "onetwothreex"),
+        (format!("UPDATE tasks SET directory = {NO_TEXT} WHERE id = 't'"), "onetwothreex"),
+        (format!("UPDATE tasks SET prompt = {NO_TEXT} WHERE id = 't'"), "onetwothreex"),
+        (format!("UPDATE tasks SET joined = {NO_TEXT} WHERE id = 't'"), "onetwothreex"),
+        (format!("UPDATE interrupts SET request = {NO_TEXT} WHERE {of_t}"), "onetwothreex"),
+        (format!("UPDATE interrupts SET summary = {NO_TEXT} WHERE {of_t}"), "onetwothreex"),
+        (format!("UPDATE interrupts SET details = {NO_TEXT} WHERE {of_t}"), "onetwothreex"),
     ];
     for (damage, left) in damages {
         let bench = Bench::new().await;
         bench.damage(&damage);
-        bench.store.get(&ada(), &task_id("t")).await.unwrap_err();
+        let refused = bench.store.get(&ada(), &task_id("t")).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Internal, "{damage}: {refused:?}");
         assert_eq!(bench.end_damaged().await, [task_id("t")], "{damage}");
 
         let ended = bench.store.get(&ada(), &task_id("t")).await.unwrap().unwrap();
@@ -92,7 +113,76 @@ async fn a_damaged_task_ends_with_what_is_left_of_it() {
         let late = bench.store.append(append("t", 7, vec![chunk("late")])).await.unwrap();
         assert_eq!(late, Appended::Terminal, "{damage}");
         assert!(bench.end_damaged().await.is_empty(), "{damage}");
+
+        // Whoever had read some of it is told that there is a gap. What is left of the log stays.
+        assert_eq!(head.first.0, 7, "{damage}");
+        for after in [0, 3, 6] {
+            let entries = bench.store.read(&task_id("t"), Seq(after), 9).await.unwrap();
+            assert_eq!(entries.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), [7], "{damage}");
+        }
+        let old = Retention {
+            now: Timestamp(0),
+            fold_before: Some(Timestamp(99)),
+            drop_before: None,
+            keys_before: Timestamp(0),
+        };
+        assert_eq!(bench.store.retain(old).await.unwrap(), Retained::default(), "{damage}");
+        assert_eq!(bench.number("SELECT count(*) FROM events WHERE task = 1"), 7, "{damage}");
     }
+}
+
+#[tokio::test]
+async fn what_only_the_row_of_a_task_says_may_be_damaged() {
+    // Whether ada can still ask for it.
+    let cases = [("owner", false), ("state", true), ("context", true)];
+    for (column, is_adas) in cases {
+        let bench = Bench::new().await;
+        bench.damage(&format!("UPDATE tasks SET {column} = {NO_TEXT} WHERE id = 't'"));
+        assert_eq!(bench.end_damaged().await, [task_id("t")], "{column}");
+        let ended = bench.store.get(&ada(), &task_id("t")).await.unwrap();
+        assert_eq!(ended.map(|one| one.task.status.state), is_adas.then_some(TaskState::Failed), "{column}");
+        let head = bench.store.head(&ada(), &task_id("t")).await.unwrap();
+        assert_eq!(head.map(|head| head.state), is_adas.then_some(TaskState::Failed), "{column}");
+        assert_eq!(bench.store.unfinished().await.unwrap().len(), 1, "{column}");
+        assert_eq!(bench.number("SELECT count(*) FROM tasks WHERE state = 'failed'"), 1, "{column}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_was_over_stays_as_it_ended() {
+    let bench = Bench::new().await;
+    bench.store.append(append("sound", 3, vec![status(TaskState::Completed, 5)])).await.unwrap();
+    let task = async || {
+        let stored = bench.store.get(&ada(), &task_id("sound")).await.unwrap().unwrap();
+        (stored.task, stored.seq, stored.epoch)
+    };
+    let before = task().await;
+    let head = bench.store.head(&ada(), &task_id("sound")).await.unwrap();
+    bench.damage(&format!("UPDATE tasks SET state = {NO_TEXT}, status_at = 9 WHERE id = 'sound'"));
+    assert!(bench.end_damaged().await.is_empty());
+    assert_eq!(task().await, before);
+    assert_eq!(bench.store.head(&ada(), &task_id("sound")).await.unwrap(), head);
+    assert_eq!(bench.number("SELECT status_at FROM tasks WHERE id = 'sound'"), 5);
+    assert_eq!(bench.store.unfinished().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_ended_does_not_keep_the_others_from_it() {
+    let bench = Bench::new().await;
+    bench.damage("UPDATE events SET body = '{' WHERE seq > 1");
+    let db = Connection::open(bench.directory.path().join("store.db")).unwrap();
+    db.execute_batch(
+        "CREATE TRIGGER stubborn BEFORE INSERT ON events WHEN NEW.task = 1
+         BEGIN SELECT RAISE(ABORT, 'no'); END",
+    )
+    .unwrap();
+    assert_eq!(bench.end_damaged().await, [task_id("sound")]);
+    assert_eq!(bench.number("SELECT count(*) FROM tasks WHERE state = 'failed'"), 1);
+    // Of the other nothing was written, and it is ended when that can be.
+    let ask = bench.store.interrupt(&request_id("r")).await.unwrap().unwrap();
+    assert_eq!(ask.closed, None);
+    db.execute_batch("DROP TRIGGER stubborn").unwrap();
+    assert_eq!(bench.end_damaged().await, [task_id("t")]);
 }
 
 #[tokio::test]
@@ -111,13 +201,13 @@ async fn both_the_log_and_the_snapshot_may_be_damaged() {
 
 #[tokio::test]
 async fn a_task_without_a_name_ends_too() {
-    let bench = Bench::new().await;
-    bench.damage("UPDATE tasks SET id = 'a/b' WHERE id = 't'");
-    assert!(bench.end_damaged().await.is_empty());
-    assert_eq!(bench.store.unfinished().await.unwrap().len(), 1);
-    let failed = "SELECT count(*) FROM tasks WHERE state = 'failed'";
-    let db = Connection::open(bench.directory.path().join("store.db")).unwrap();
-    assert_eq!(db.query_row(failed, [], |row| row.get::<_, i64>(0)).unwrap(), 1);
+    for name in ["'a/b'", NO_TEXT] {
+        let bench = Bench::new().await;
+        bench.damage(&format!("UPDATE tasks SET id = {name} WHERE id = 't'"));
+        assert!(bench.end_damaged().await.is_empty());
+        assert_eq!(bench.store.unfinished().await.unwrap().len(), 1);
+        assert_eq!(bench.number("SELECT count(*) FROM tasks WHERE state = 'failed'"), 1);
+    }
 }
 
 #[tokio::test]

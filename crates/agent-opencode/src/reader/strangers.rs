@@ -1,0 +1,39 @@
+//! Tells a turn when there is no stream because what answers is strange: not OpenCode, or not for us.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use super::Link;
+
+#[derive(Debug)]
+pub(crate) struct Strangers {
+    link: watch::Receiver<Link>,
+    told: Option<Instant>,
+}
+
+impl Strangers {
+    pub(super) fn at(link: watch::Receiver<Link>) -> Self {
+        Self { link, told: None }
+    }
+
+    /// Waits until it has been so for that long, and then for as long again each time.
+    pub(crate) async fn stay(&mut self, long: Duration) {
+        loop {
+            let strange = self.link.wait_for(|link| link.strange_since.is_some()).await;
+            let Ok(since) = strange.map(|link| link.strange_since) else { break };
+            let due = since.max(self.told).unwrap_or_else(Instant::now) + long;
+            match timeout_at(due, self.link.wait_for(|link| link.strange_since.is_none())).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(_)) => break,
+                Err(_) => {
+                    self.told = Some(Instant::now());
+                    return;
+                }
+            }
+        }
+        // There is no reader any more.
+        std::future::pending::<()>().await;
+    }
+}

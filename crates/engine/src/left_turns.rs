@@ -1,0 +1,111 @@
+//! Turns that are over here and that the agent may still be at work on: it could not be told to stop, or the gateway died
+//! before it did so.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use longshore_model::{Result, Retry, SessionId, Timestamp};
+use tokio::time::Instant;
+
+use crate::actor::{RETRY_FIRST, RETRY_LONGEST, Surroundings};
+use crate::lanes::{LaneKey, Ticket};
+use crate::port::{EndedTurn, TurnRecord};
+
+/// A turn that ended longer ago than this is not looked for when the gateway starts.
+const RECENT: Duration = Duration::from_hours(24);
+
+/// So many directories are looked at together.
+const AT_ONCE: usize = 16;
+
+/// What an earlier run of the gateway may have left to the agent.
+#[derive(Debug)]
+pub(crate) struct LeftTurns {
+    /// The newest first.
+    ended: Vec<EndedTurn>,
+}
+
+impl LeftTurns {
+    pub(crate) async fn find(around: &Surroundings) -> Result<Self> {
+        let recent = i64::try_from(RECENT.as_millis()).unwrap_or(i64::MAX);
+        let since = Timestamp(around.clock.now().0.saturating_sub(recent));
+        Ok(Self { ended: around.store.ended_turns(since).await? })
+    }
+
+    /// Takes a place in the lane of each session, so that no other turn begins there before. Call it when the turns that run
+    /// have theirs: they have nothing to wait for.
+    pub(crate) fn hold(self, around: &Surroundings) -> HeldTurns {
+        let mut by_directory: BTreeMap<String, Held> = BTreeMap::new();
+        for EndedTurn { task, turn } in self.ended {
+            let held = by_directory.entry(turn.session.directory.clone()).or_default();
+            let session = turn.session.id.clone();
+            let place = || around.lanes.enter(LaneKey::Session(session.clone()), task);
+            held.places.entry(session.clone()).or_insert_with(place);
+            held.turns.push(turn);
+        }
+        HeldTurns { by_directory }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct HeldTurns {
+    by_directory: BTreeMap<String, Held>,
+}
+
+#[derive(Default, Debug)]
+struct Held {
+    turns: Vec<TurnRecord>,
+    places: HashMap<SessionId, Ticket>,
+}
+
+impl HeldTurns {
+    /// Each session is free as soon as the agent is done with it, whatever becomes of the others.
+    pub(crate) async fn stop(self, around: Surroundings) {
+        let stops: Vec<_> = self.by_directory.into_values().map(|held| stop_all(&around, held)).collect();
+        stream::iter(stops).buffer_unordered(AT_ONCE).collect::<()>().await;
+    }
+}
+
+/// Sees to it that the agent does not go on with this turn.
+pub(crate) async fn stop(around: &Surroundings, turn: TurnRecord) {
+    stop_all(around, Held { turns: vec![turn], places: HashMap::new() }).await;
+}
+
+/// While the agent is away it is asked again, for as long as a turn waits for it to begin. After that, the next turn in the
+/// session finds it busy and says so.
+async fn stop_all(around: &Surroundings, held: Held) {
+    let Held { mut turns, mut places } = held;
+    let deadline = Instant::now() + around.config.start_patience;
+    let mut pause = RETRY_FIRST;
+    loop {
+        let asked = tokio::select! {
+            biased;
+            // The next start looks for them.
+            () = around.tasks.stopping().cancelled() => return,
+            asked = tokio::time::timeout_at(deadline, around.agent.stop_turns(&turns)) => asked,
+        };
+        match asked {
+            Ok(Ok(may_run)) => {
+                turns.retain(|turn| may_run.contains(&turn.session.id));
+                places.retain(|session, _| may_run.contains(session));
+                if turns.is_empty() {
+                    return;
+                }
+            }
+            Ok(Err(error)) if error.retry() != Retry::Later || error.is_lasting() => {
+                tracing::warn!(error = ?error, "the agent may go on with turns that are over");
+                return;
+            }
+            Ok(Err(_)) | Err(_) => {}
+        }
+        if Instant::now() + pause >= deadline {
+            tracing::warn!("the agent may go on with turns that are over; it was asked for long enough");
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = around.tasks.stopping().cancelled() => return,
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
+        }
+    }
+}

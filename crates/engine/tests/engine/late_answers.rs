@@ -1,0 +1,346 @@
+//! Answers that come late, or more than once: one message answers one ask, and is never taken for a prompt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_engine::{AskConfig, EngineConfig};
+use longshore_model::{
+    AgentEvent, AskKind, ContextId, Error, ErrorKind, Failure, Json, ListTasks, Outcome, Part, Resolution,
+    SendMessage, SessionId, TaskId, TaskState,
+};
+use longshore_testkit::scripted_agent::{StartedTurn, permission};
+
+use crate::asks::{asking, on, once, refused, reject, request};
+use crate::harness::{Harness, alice, start, start_with};
+
+#[tokio::test]
+async fn an_answer_to_what_is_not_asked_any_more_is_told_and_no_prompt() {
+    let mut h = start();
+    let (task, mut turn) = asking(&mut h).await;
+    h.agent.refuse_next(Error::new(ErrorKind::InterruptNotFound, "unknown"));
+    assert_eq!(refused(&h, "alice", "per_1", once()).await, ErrorKind::InterruptNotFound);
+    let named = Json::of(&serde_json::json!({"request_id": "per_1", "reply": "once"}));
+    let late = [Part::text(" Once "), Part::text("reject"), Part::data(named)];
+    for (part, id) in late.into_iter().zip(["late-1", "late-2", "late-3"]) {
+        let refused = h.engine.send(&alice(), on(&task, id, part)).await.expect_err("it is too late");
+        assert_eq!(refused.kind(), ErrorKind::InterruptNotFound, "{id}: {refused:?}");
+    }
+    // Who says more than an answer says it to the agent, and that is the first that the agent hears.
+    let more = on(&task, "more", Part::text("once more, with feeling"));
+    let caller = alice();
+    let (sent, (_, heard)) = tokio::join!(h.engine.send(&caller, more), turn.joined());
+    sent.expect("it joins");
+    assert!(format!("{heard:?}").contains("with feeling"), "{heard:?}");
+}
+
+#[tokio::test]
+async fn the_same_answer_again_is_attached_and_not_given_twice() {
+    let mut h = start();
+    let (task, turn) = asking(&mut h).await;
+    let answer = on(&task, "answer", Part::text("once"));
+    h.engine.send(&alice(), answer.clone()).await.unwrap();
+    let again = h.engine.send(&alice(), answer.clone()).await.unwrap();
+    turn.complete().await;
+    h.engine.settled(&alice(), again.reader).await.unwrap();
+    h.engine.send(&alice(), answer).await.unwrap();
+    assert_eq!(h.agent.log().replied.len(), 1);
+}
+
+/// A gateway that died when the agent had the answer to `per_1` and the log did not, and the next one on the same store.
+async fn dead_at_the_answer(answer: fn(&TaskId) -> SendMessage) -> (Harness, TaskId, StartedTurn) {
+    let mut h = start();
+    let (task, _turn) = asking(&mut h).await;
+    let (h, turn) = die_at(h, answer(&task)).await;
+    (h, task, turn)
+}
+
+/// The same, for any answer.
+async fn die_at(h: Harness, answer: SendMessage) -> (Harness, StartedTurn) {
+    die_with(h, answer, EngineConfig::default()).await
+}
+
+async fn die_with(h: Harness, answer: SendMessage, config: EngineConfig) -> (Harness, StartedTurn) {
+    h.agent.replies.hold();
+    let engine = h.engine.clone();
+    let giving = h.tasks.spawn("giving", async move { engine.send(&alice(), answer).await.map(drop) });
+    while h.agent.log().replied.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let store = h.stop().await;
+    giving.abort();
+    let mut h = start_with(store, config);
+    h.engine.recover().await.expect("unfinished tasks are taken up");
+    let turn = h.turn().await;
+    (h, turn)
+}
+
+#[tokio::test]
+async fn an_answer_that_the_agent_took_before_the_gateway_died_is_no_prompt_when_it_is_sent_again() {
+    let answer = |task: &TaskId| on(task, "answer", Part::text("once"));
+    let (h, task, turn) = dead_at_the_answer(answer).await;
+    turn.report(AgentEvent::AskClosed { request_id: request("per_1"), resolution: Resolution::Elsewhere })
+        .await;
+    while h.task(&task).await.status.state != TaskState::Working {
+        tokio::task::yield_now().await;
+    }
+    let again = h.engine.send(&alice(), answer(&task)).await.unwrap();
+    turn.complete().await;
+    let done = h.engine.settled(&alice(), again.reader).await.unwrap();
+    assert_eq!(done.task.status.state, TaskState::Completed);
+    assert_eq!(done.task.history.len(), 1, "the answer joined as a prompt");
+    assert_eq!(h.agent.log().replied.len(), 0);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_sent_again_answers_nothing_but_what_it_answered() {
+    let answer = |task: &TaskId| on(task, "answer", Part::text("once"));
+    let (h, task, turn) = dead_at_the_answer(answer).await;
+    turn.report(AgentEvent::AskClosed { request_id: request("per_1"), resolution: Resolution::Elsewhere })
+        .await;
+    turn.ask("per_2").await;
+    while h.engine.open_asks(&alice(), AskKind::Permission).await.unwrap()[0].ask.request_id
+        != request("per_2")
+    {
+        tokio::task::yield_now().await;
+    }
+    h.engine.send(&alice(), answer(&task)).await.unwrap();
+    assert_eq!(h.agent.log().replied.len(), 0);
+    // One that the agent never got is given again, also where something else is asked besides.
+    let (h, task, turn) = dead_at_the_answer(answer).await;
+    turn.ask("per_2").await;
+    while h.engine.open_asks(&alice(), AskKind::Permission).await.unwrap().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    h.engine.send(&alice(), answer(&task)).await.unwrap();
+    assert_eq!(h.agent.log().replied, [(request("per_1"), once())]);
+}
+
+/// The task of the sub-agent that asks `per_1`.
+async fn sub_agent_asking(h: &mut Harness) -> (TaskId, StartedTurn) {
+    h.send("c", "m1").await;
+    let turn = h.turn().await;
+    turn.call_child("ses_child", "call_1", "x").await;
+    ask_below(&turn, "per_1").await;
+    let query = ListTasks {
+        context_id: ContextId::parse("c").ok(),
+        state: Some(TaskState::InputRequired),
+        status_after: None,
+        page_size: 10,
+        page_token: None,
+        history_length: None,
+        include_artifacts: false,
+    };
+    loop {
+        let listed = h.engine.list(&alice(), query.clone()).await.expect("a list").tasks;
+        if let Some(child) = listed.into_iter().find(|task| task.parent.is_some()) {
+            return (child.id, turn);
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn ask_below(turn: &StartedTurn, name: &str) {
+    turn.report(AgentEvent::Asked(permission(&SessionId::parse("ses_child").expect("an id"), name))).await;
+}
+
+async fn closed_elsewhere(turn: &StartedTurn, name: &str) {
+    let (request_id, resolution) = (request(name), Resolution::Elsewhere);
+    turn.report(AgentEvent::AskClosed { request_id, resolution }).await;
+}
+
+/// Waits until the task waits for the answers to just these.
+async fn asks(h: &Harness, task: &TaskId, names: &[&str]) {
+    let open = async || {
+        let open = h.task(task).await.open_asks;
+        open.iter().map(|open| open.request_id.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    while open().await != names {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn refusal(h: &Harness, command: SendMessage) -> ErrorKind {
+    let (caller, time) = (alice(), Duration::from_secs(10));
+    let sent = tokio::time::timeout(time, h.engine.send(&caller, command)).await.expect("an answer in time");
+    sent.expect_err("a refusal").kind()
+}
+
+#[tokio::test]
+async fn an_answer_to_a_sub_agent_that_is_sent_again_answers_nothing_but_what_it_answered() {
+    let mut h = start();
+    let (child, turn) = sub_agent_asking(&mut h).await;
+    let answer = on(&child, "answer", Part::text("once"));
+    h.engine.send(&alice(), answer.clone()).await.unwrap();
+    asks(&h, &child, &[]).await;
+    let again = h.engine.send(&alice(), answer.clone()).await.expect("it was taken");
+    assert_eq!(again.task, child);
+    ask_below(&turn, "per_2").await;
+    asks(&h, &child, &["per_2"]).await;
+    h.engine.send(&alice(), answer.clone()).await.expect("it was taken");
+    assert_eq!(h.agent.log().replied, [(request("per_1"), once())], "nobody allowed the other");
+    turn.complete().await;
+    h.reaches(&child, TaskState::Failed).await;
+    h.engine.send(&alice(), answer).await.expect("it was taken");
+}
+
+#[tokio::test]
+async fn an_answer_to_a_sub_agent_that_was_on_its_way_when_the_gateway_died_is_known_again() {
+    let mut h = start();
+    let (child, _turn) = sub_agent_asking(&mut h).await;
+    let answer = on(&child, "answer", Part::text("once"));
+    let (mut h, turn) = die_at(h, answer.clone()).await;
+    closed_elsewhere(&turn, "per_1").await;
+    ask_below(&turn, "per_2").await;
+    asks(&h, &child, &["per_2"]).await;
+    h.engine.send(&alice(), answer.clone()).await.expect("it may have been taken");
+    assert!(h.agent.log().replied.is_empty());
+    // One that the agent never got is given again.
+    h = start();
+    let (child, _turn) = sub_agent_asking(&mut h).await;
+    let answer = on(&child, "answer", Part::text("once"));
+    let (h, turn) = die_at(h, answer.clone()).await;
+    ask_below(&turn, "per_2").await;
+    asks(&h, &child, &["per_1", "per_2"]).await;
+    h.engine.send(&alice(), answer).await.expect("it is taken");
+    assert_eq!(h.agent.log().replied, [(request("per_1"), once())]);
+}
+
+#[tokio::test]
+async fn an_answer_that_was_refused_is_refused_again_and_answers_nothing_else() {
+    for below in [false, true] {
+        let mut h = start();
+        let (task, turn) = if below { sub_agent_asking(&mut h).await } else { asking(&mut h).await };
+        let answer = on(&task, "answer", Part::text("once"));
+        h.agent.refuse_next(Error::new(ErrorKind::InterruptNotFound, "unknown"));
+        assert_eq!(refusal(&h, answer.clone()).await, ErrorKind::InterruptNotFound);
+        asks(&h, &task, &[]).await;
+        assert_eq!(refusal(&h, answer.clone()).await, ErrorKind::InterruptNotFound, "nobody took it");
+        if below {
+            ask_below(&turn, "per_2").await;
+        } else {
+            turn.ask("per_2").await;
+        }
+        asks(&h, &task, &["per_2"]).await;
+        assert_eq!(refusal(&h, answer.clone()).await, ErrorKind::InterruptNotFound);
+        assert_eq!(h.agent.log().replied.len(), 1, "nobody allowed the other");
+        turn.complete().await;
+        while !h.task(&task).await.status.state.is_terminal() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(refusal(&h, answer).await, ErrorKind::InterruptNotFound);
+    }
+}
+
+#[tokio::test]
+async fn words_that_were_refused_do_not_answer_what_is_asked_later() {
+    let mut h = start();
+    let (task, turn) = asking(&mut h).await;
+    turn.ask("per_2").await;
+    asks(&h, &task, &["per_1", "per_2"]).await;
+    let vague = on(&task, "vague", Part::text("once"));
+    assert_eq!(refusal(&h, vague.clone()).await, ErrorKind::InvalidParams);
+    assert_eq!(refusal(&h, vague.clone()).await, ErrorKind::InvalidParams, "the same for the same");
+    closed_elsewhere(&turn, "per_1").await;
+    asks(&h, &task, &["per_2"]).await;
+    assert_eq!(refusal(&h, vague).await, ErrorKind::InterruptNotFound);
+    closed_elsewhere(&turn, "per_2").await;
+    asks(&h, &task, &[]).await;
+    let late = on(&task, "late", Part::text("once"));
+    assert_eq!(refusal(&h, late.clone()).await, ErrorKind::InterruptNotFound);
+    turn.ask("per_3").await;
+    asks(&h, &task, &["per_3"]).await;
+    assert_eq!(refusal(&h, late).await, ErrorKind::InterruptNotFound);
+    assert!(h.agent.log().replied.is_empty(), "nobody allowed anything");
+    h.engine.send(&alice(), on(&task, "now", Part::text("once"))).await.expect("it is taken");
+    assert_eq!(h.agent.log().replied, [(request("per_3"), once())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_somebody_was_faster_with_was_not_taken() {
+    for expires in [false, true] {
+        let time_to_live = Some(Duration::from_mins(if expires { 1 } else { 60 }));
+        let config = || EngineConfig {
+            asks: AskConfig { time_to_live, ..AskConfig::default() },
+            ..EngineConfig::default()
+        };
+        let mut h = start_with(Arc::new(longshore_store::memory()), config());
+        let (task, _turn) = asking(&mut h).await;
+        let answer = on(&task, "answer", Part::text("once"));
+        let (h, _turn) = die_with(h, answer.clone(), config()).await;
+        let expected = if expires {
+            while h.task(&task).await.status.state != TaskState::Working {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            ErrorKind::InterruptExpired
+        } else {
+            h.engine.answer(&alice(), &request("per_1"), reject()).await.unwrap();
+            ErrorKind::InterruptNotFound
+        };
+        assert_eq!(refusal(&h, answer).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn the_same_answer_twice_at_once_is_one() {
+    let mut h = start();
+    let (task, _turn) = asking(&mut h).await;
+    h.agent.replies.hold();
+    let answer = on(&task, "answer", Part::text("once"));
+    let give = || {
+        let (engine, answer) = (h.engine.clone(), answer.clone());
+        h.tasks.spawn("answer", async move { engine.send(&alice(), answer).await.map(drop) })
+    };
+    let first = give();
+    while h.agent.log().replied.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let second = give();
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+    h.agent.replies.release(1);
+    first.await.unwrap().expect("it is taken");
+    second.await.unwrap().expect("it is the same");
+    assert_eq!(h.agent.log().replied.len(), 1);
+}
+
+#[tokio::test]
+async fn whatever_reads_as_an_answer_is_none_to_the_agent_when_it_is_late() {
+    let mut h = start();
+    let (task, turn) = asking(&mut h).await;
+    closed_elsewhere(&turn, "per_1").await;
+    asks(&h, &task, &[]).await;
+    let named = || Part::data(Json::of(&serde_json::json!({"request_id": "per_1", "reply": "once"})));
+    let late = [
+        vec![Part::text("approved"), named()],
+        vec![named(), Part::text("approved")],
+        vec![Part::text("reject: use the other file")],
+        vec![Part::text("reject"), Part::text("use the other file")],
+        vec![Part::text("Once")],
+    ];
+    for (number, parts) in late.iter().enumerate() {
+        let mut command = on(&task, &format!("late-{number}"), Part::text(""));
+        command.message.parts.clone_from(parts);
+        assert_eq!(refusal(&h, command).await, ErrorKind::InterruptNotFound, "{parts:?}");
+    }
+    // A task that waits for credentials is not tried again with an answer.
+    turn.report(AgentEvent::Ended(Outcome::AuthRequired(Failure::new("No key.")))).await;
+    h.reaches(&task, TaskState::AuthRequired).await;
+    let command = on(&task, "late-auth", Part::text("once"));
+    assert_eq!(refusal(&h, command).await, ErrorKind::InterruptNotFound);
+    assert_eq!(h.agent.log().prompted.len(), 1);
+}
+
+#[tokio::test]
+async fn to_a_task_that_never_asked_an_answer_is_a_word_like_any_other() {
+    for word in ["once", "reject", "reject the offer"] {
+        let mut h = start();
+        let sent = h.send("c", "m1").await;
+        let mut turn = h.turn().await;
+        let (caller, command) = (alice(), on(&sent.task, "word", Part::text(word)));
+        let joining = async { h.engine.send(&caller, command).await.expect("it joins") };
+        let both = async { tokio::join!(joining, turn.joined()) };
+        let (_, (_, heard)) = tokio::time::timeout(Duration::from_secs(10), both).await.expect("it is heard");
+        assert!(format!("{heard:?}").contains(word), "{heard:?}");
+    }
+}

@@ -1,0 +1,312 @@
+//! What is kept, and what can be asked of it. It is in one piece, behind the store's mutex.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use longshore_engine::port::{
+    Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, EndedTurn, Head,
+    IdempotencyKey, MAX_ENDED, NewFile, NotedSends, Session, StoredTask, TurnRecord,
+};
+use longshore_model::{
+    ContextId, Entry, Error, FileId, Principal, RequestId, Result, Seq, SessionId, Task, TaskId, TaskState,
+    Timestamp,
+};
+
+use super::EPOCH;
+use super::asks::Asks;
+use super::files::Files;
+use super::keys::{Digest, Keys};
+use super::retain::Over;
+use crate::rules::{self, OwnedSession, Root, Wanted};
+
+#[derive(Default)]
+pub(super) struct Kept {
+    pub(super) tasks: HashMap<TaskId, Row>,
+    /// All of them by their numbers, oldest first.
+    pub(super) created: BTreeMap<u64, TaskId>,
+    /// The tasks of the sub-agents of each root that has any, oldest first.
+    pub(super) below: HashMap<TaskId, Vec<TaskId>>,
+    pub(super) over: Over,
+    pub(super) keys: HashMap<Principal, Keys>,
+    pub(super) contexts: HashMap<(Principal, ContextId), Context>,
+    sessions: HashMap<SessionId, OwnedSession>,
+    pub(super) asks: Asks,
+    pub(super) files: Files,
+    #[cfg(feature = "simulation")]
+    has_no_terminal_guard: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Context {
+    place: ContextPlace,
+    /// How many there are.
+    pub(super) tasks: usize,
+}
+
+pub(super) struct Row {
+    pub(super) number: u64,
+    pub(super) owner: Principal,
+    /// Folded to the head of the log.
+    pub(super) task: Task,
+    pub(super) log: Vec<Entry>,
+    /// The oldest event that the log still has.
+    pub(super) first: Seq,
+    turn: Option<TurnRecord>,
+    // What was ever kept for it, and goes with it.
+    pub(super) keys: HashSet<Digest>,
+    pub(super) asks: HashSet<RequestId>,
+    pub(super) files: HashSet<FileId>,
+}
+
+impl Row {
+    fn head(&self) -> Head {
+        Head {
+            context: self.task.context_id.clone(),
+            seq: self.seq(),
+            epoch: EPOCH,
+            first: self.first,
+            state: self.state(),
+            output: self.task.terms.output.clone(),
+        }
+    }
+
+    pub(super) fn seq(&self) -> Seq {
+        Seq(self.first.0 - 1).plus(self.log.len())
+    }
+
+    pub(super) fn state(&self) -> TaskState {
+        self.task.status.state
+    }
+}
+
+impl Kept {
+    #[cfg(feature = "simulation")]
+    pub(super) fn without_terminal_guard() -> Self {
+        Self { has_no_terminal_guard: true, ..Self::default() }
+    }
+
+    pub(super) fn create(&mut self, create: Create) -> Result<Created> {
+        let task = rules::begin(&create)?;
+        let wanted = Wanted::of(&create)?;
+        if let Some(existing) = self.earlier_send(&create) {
+            return Ok(existing);
+        }
+        let context = (create.owner.clone(), create.context.clone());
+        let place = self.place(&create.owner, &create.context);
+        let known = wanted.session.as_ref().and_then(|name| self.sessions.get(name));
+        let placement = match rules::place(&wanted, &create.owner, &place, known) {
+            Ok(placement) => placement,
+            Err(answer) => return Ok(answer),
+        };
+        if let Some(parent) = &task.parent {
+            rules::check_root(self.root(&parent.root).as_ref(), &create.owner, &create.context)?;
+        }
+        if self.tasks.contains_key(&create.task) {
+            return Err(rules::duplicate_task());
+        }
+
+        if let Some(parent) = &task.parent {
+            self.note_growth(&parent.root);
+            self.below.entry(parent.root.clone()).or_default().push(create.task.clone());
+        }
+        let first = Seq::START.next();
+        let mut row = Row {
+            number: self.created.last_key_value().map_or(0, |(last, _)| last + 1),
+            owner: create.owner.clone(),
+            task,
+            log: vec![Entry { seq: first, epoch: EPOCH, event: create.first }],
+            first,
+            turn: None,
+            keys: HashSet::new(),
+            asks: HashSet::new(),
+            files: HashSet::new(),
+        };
+        if let Some(key) = create.idempotency {
+            put_key(&mut self.keys, &mut row, &key, create.at);
+        }
+        self.created.insert(row.number, create.task.clone());
+        self.tasks.insert(create.task, row);
+        if let Some(session) = placement.claims {
+            let owner = create.owner;
+            self.sessions.insert(session.id.clone(), OwnedSession { owner, session });
+        }
+        let context = self.contexts.entry(context).or_default();
+        context.tasks += 1;
+        context.place = ContextPlace {
+            directory: placement.settles.or(place.directory),
+            bound: placement.binds.or(place.bound),
+        };
+        Ok(Created::New)
+    }
+
+    pub(super) fn note_sends(&mut self, noted: NotedSends) -> Result<()> {
+        let NotedSends { owner, task, keys, at } = noted;
+        let Some(row) = self.tasks.get_mut(&task).filter(|row| row.owner == owner) else {
+            return Err(Error::task_not_found(task.as_str()));
+        };
+        for key in keys {
+            put_key(&mut self.keys, row, &key, at);
+        }
+        Ok(())
+    }
+
+    /// The task that the key of a send stands for, if it counts.
+    pub(super) fn task_of_key(&self, owner: &Principal, key: &IdempotencyKey) -> Option<&TaskId> {
+        self.keys.get(owner)?.get(key)
+    }
+
+    fn earlier_send(&self, create: &Create) -> Option<Created> {
+        let task = self.task_of_key(&create.owner, create.idempotency.as_ref()?)?;
+        let context = self.tasks.get(task)?.task.context_id.clone();
+        Some(Created::Existing { task: task.clone(), context })
+    }
+
+    fn root(&self, id: &TaskId) -> Option<Root> {
+        let Row { owner, task, .. } = self.tasks.get(id)?;
+        let (owner, context) = (owner.clone(), task.context_id.clone());
+        Some(Root { owner, context, is_child: task.parent.is_some() })
+    }
+
+    pub(super) fn append(&mut self, append: Append) -> Result<Appended> {
+        rules::check_append(&append)?;
+        let row =
+            self.tasks.get_mut(&append.task).ok_or_else(|| Error::task_not_found(append.task.as_str()))?;
+        let head = row.seq();
+        #[cfg(feature = "simulation")]
+        let is_guarded = !self.has_no_terminal_guard;
+        #[cfg(not(feature = "simulation"))]
+        let is_guarded = true;
+        if row.state().is_terminal() && is_guarded {
+            return Ok(Appended::Terminal);
+        }
+        if head != append.expected {
+            return Ok(Appended::Conflict { head });
+        }
+        self.asks.check(&append.asks, &row.owner, &row.task.context_id)?;
+        for event in append.events {
+            row.task.apply(&event);
+            row.log.push(Entry { seq: row.seq().next(), epoch: EPOCH, event });
+        }
+        if append.turn.is_some() {
+            row.turn = append.turn;
+        }
+        if let Some(key) = append.forgotten
+            && let Some(keys) = self.keys.get_mut(&row.owner)
+        {
+            keys.remove(&key.digest, &append.task);
+        }
+        if let Some(key) = append.joined {
+            put_key(&mut self.keys, row, &key, append.at);
+        }
+        row.asks.extend(append.asks.iter().filter_map(|change| match change {
+            AskChange::Opened(interrupt) => Some(interrupt.ask.request_id.clone()),
+            AskChange::Closed { .. } => None,
+        }));
+        self.asks.change(&append.task, append.asks, append.at);
+        let (head, is_over) = (row.seq(), row.state().is_terminal());
+        if is_over {
+            self.asks.drop_open(&append.task, append.at);
+            self.note_end(&append.task);
+        }
+        Ok(Appended::Head(head))
+    }
+
+    pub(super) fn read(&self, task: &TaskId, after: Seq, limit: usize) -> Result<Vec<Entry>> {
+        let row = self.tasks.get(task).ok_or_else(|| Error::task_not_found(task.as_str()))?;
+        // A cursor behind the head, however far, is at the head.
+        let skip = usize::try_from(after.0.saturating_sub(row.first.0 - 1)).unwrap_or(usize::MAX);
+        Ok(row.log.iter().skip(skip).take(limit).cloned().collect())
+    }
+
+    fn owned(&self, owner: &Principal, task: &TaskId) -> Option<&Row> {
+        self.tasks.get(task).filter(|row| row.owner == *owner)
+    }
+
+    pub(super) fn head(&self, owner: &Principal, task: &TaskId) -> Option<Head> {
+        self.owned(owner, task).map(Row::head)
+    }
+
+    pub(super) fn get(&self, owner: &Principal, task: &TaskId) -> Option<StoredTask> {
+        self.owned(owner, task).map(|row| self.stored(row))
+    }
+
+    fn stored(&self, row: &Row) -> StoredTask {
+        StoredTask {
+            owner: row.owner.clone(),
+            task: row.task.clone(),
+            seq: row.seq(),
+            epoch: EPOCH,
+            turn: row.turn.clone(),
+            open_asks: self.asks.open_of_task(&row.task.id),
+        }
+    }
+
+    pub(super) fn session(&self, owner: &Principal, id: &SessionId) -> Option<Session> {
+        self.sessions.get(id).filter(|known| known.owner == *owner).map(|known| known.session.clone())
+    }
+
+    pub(super) fn place(&self, owner: &Principal, context: &ContextId) -> ContextPlace {
+        let context = self.contexts.get(&(owner.clone(), context.clone()));
+        context.map(|context| context.place.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn bind(&mut self, binding: Binding) -> Result<Bound> {
+        let Binding { owner, context, session, replaces, .. } = binding;
+        let bound = self.place(&owner, &context).bound;
+        if let Some(standing) = rules::standing(bound, replaces.as_ref()) {
+            return Ok(standing);
+        }
+        if self.sessions.get(&session.id).is_some_and(|known| known.owner != owner) {
+            return Err(rules::foreign_session(&session.id));
+        }
+        let known = OwnedSession { owner: owner.clone(), session: session.clone() };
+        self.sessions.insert(session.id.clone(), known);
+        let bound = Bound { session, named: false };
+        self.contexts.entry((owner, context)).or_default().place.bound = Some(bound.clone());
+        Ok(bound)
+    }
+
+    pub(super) fn put_file(&mut self, file: NewFile) -> Result<()> {
+        let (task, id) = (file.task.clone(), file.id.clone());
+        self.files.put(file, self.tasks.get(&task).map(|row| &row.owner))?;
+        if let Some(row) = self.tasks.get_mut(&task) {
+            row.files.insert(id);
+        }
+        Ok(())
+    }
+
+    pub(super) fn children(&self, root: &TaskId) -> Vec<StoredTask> {
+        self.all_of(self.below.get(root).into_iter().flatten()).map(|row| self.stored(row)).collect()
+    }
+
+    pub(super) fn unfinished(&self) -> Vec<StoredTask> {
+        let unfinished = self.all_of(self.created.values()).filter(|row| !row.state().is_terminal());
+        unfinished.map(|row| self.stored(row)).collect()
+    }
+
+    pub(super) fn ended_turns(&self, since: Timestamp) -> Vec<EndedTurn> {
+        let ended = self.all_of(self.created.values().rev()).filter(|row| {
+            let is_stopped = matches!(row.state(), TaskState::Canceled | TaskState::Failed);
+            is_stopped && row.task.status.at >= since && row.task.parent.is_none()
+        });
+        let turn = |row: &Row| Some((row.task.status.at, row.task.id.clone(), row.turn.clone()?));
+        let mut turns: Vec<_> = ended.filter_map(turn).collect();
+        // Of those that ended at once, the order stays.
+        turns.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
+        turns.into_iter().take(MAX_ENDED).map(|(_, task, turn)| EndedTurn { task, turn }).collect()
+    }
+
+    pub(super) fn all_of<'a>(
+        &'a self,
+        tasks: impl Iterator<Item = &'a TaskId>,
+    ) -> impl Iterator<Item = &'a Row> {
+        tasks.filter_map(|id| self.tasks.get(id))
+    }
+}
+
+/// Puts the key of a send to the task of a row in the place of some that no longer count.
+fn put_key(keys: &mut HashMap<Principal, Keys>, row: &mut Row, key: &IdempotencyKey, at: Timestamp) {
+    let keys = keys.entry(row.owner.clone()).or_default();
+    keys.drop_expired(key.valid_since, rules::EXPIRED_KEYS);
+    keys.insert(key.digest, row.task.id.clone(), at);
+    row.keys.insert(key.digest);
+}

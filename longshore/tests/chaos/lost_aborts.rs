@@ -1,0 +1,122 @@
+//! Cancels whose abort does not reach OpenCode: the turn must not go on there, nor keep the session from the next one.
+
+use std::path::Path;
+use std::time::Duration;
+
+use longshore_testkit::fake_opencode::{FakeOpenCode, Fault, Gate, Tool, Turn};
+use longshore_testkit::gateway::{Gateway, Setup, TOKEN};
+use longshore_testkit::raw::RawClient;
+use serde_json::{Value, json};
+
+const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
+/// Long enough for a loaded machine; no test waits for it unless it fails.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A gateway and a fake whose first turn waits for an answer, and whose later ones do not.
+async fn stage() -> (Gateway, FakeOpenCode) {
+    let fake = FakeOpenCode::start();
+    fake.queue(Turn::new().text("May I? ", 1).guarded_tool(Tool::bash("make harbour", "done\n")));
+    fake.otherwise(vec![Turn::new().text("Here I am.", 1)]);
+    let setup = Setup::attached(Path::new(LONGSHORE), &fake.url()).flag("--control-timeout").flag("10");
+    (Gateway::start(setup).await, fake)
+}
+
+fn message(id: &str, words: &str) -> Value {
+    let message =
+        json!({"messageId": id, "contextId": "talk", "role": "ROLE_USER", "parts": [{"text": words}]});
+    json!({"message": message})
+}
+
+async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("still waiting for {what}"))
+}
+
+/// Sends the first message, waits until it asks, and cancels it.
+async fn cancel_at_the_ask(gateway: &Gateway) {
+    let client = RawClient::new(gateway.url(), TOKEN);
+    let asked = within("the ask", client.rpc("SendMessage", message("m-1", "go"))).await;
+    let task = &asked.result()["task"];
+    assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{task}");
+    let canceled = within("the cancel", client.rpc("CancelTask", json!({"id": task["id"]}))).await;
+    assert_eq!(canceled.result()["status"]["state"], "TASK_STATE_CANCELED");
+}
+
+/// Sends the second message, which has to get its turn.
+async fn check_the_next_turn(gateway: &Gateway, fake: &FakeOpenCode, prompts: usize) {
+    let client = RawClient::new(gateway.url(), TOKEN);
+    let told = within("the next turn", client.rpc("SendMessage", message("m-2", "are you there?"))).await;
+    let task = &told.result()["task"];
+    assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{task}");
+    assert_eq!(task["artifacts"][0]["parts"][0]["text"], "Here I am.");
+    assert_eq!(fake.prompts().len(), prompts, "nothing was prompted twice");
+}
+
+/// The same where nobody else was in the session.
+async fn check_that_nothing_is_left(gateway: &Gateway, fake: &FakeOpenCode) {
+    check_the_next_turn(gateway, fake, 2).await;
+    assert_eq!(fake.open_asks(), [] as [&str; 0], "nobody asks any more");
+}
+
+#[tokio::test]
+async fn an_abort_that_is_cut_is_made_again() {
+    let (gateway, fake) = stage().await;
+    fake.fault_once("POST", "/abort", Fault::CutBefore);
+    cancel_at_the_ask(&gateway).await;
+    check_that_nothing_is_left(&gateway, &fake).await;
+}
+
+#[tokio::test]
+async fn an_abort_that_nobody_takes_for_a_while_is_made_again() {
+    let (gateway, fake) = stage().await;
+    fake.fault_always("POST", "/abort", Fault::Status(503));
+    cancel_at_the_ask(&gateway).await;
+    // Longer than a cancel waits.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    fake.clear_faults();
+    within("the abort", fake.requested("POST", "/abort", 1)).await;
+    within("the end of the turn", fake.quiet()).await;
+    check_that_nothing_is_left(&gateway, &fake).await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_died_before_the_abort_makes_it_when_it_is_back() {
+    let (mut gateway, fake) = stage().await;
+    fake.fault_always("POST", "/abort", Fault::Hang);
+    cancel_at_the_ask(&gateway).await;
+    gateway.kill();
+    fake.clear_faults();
+    gateway.restart().await;
+    // Nobody has to say anything for that.
+    within("the abort", fake.requested("POST", "/abort", 1)).await;
+    within("the end of the turn", fake.quiet()).await;
+    check_that_nothing_is_left(&gateway, &fake).await;
+}
+
+#[tokio::test]
+async fn what_somebody_else_does_in_the_session_by_then_is_left_alone() {
+    let (mut gateway, fake) = stage().await;
+    fake.fault_always("POST", "/abort", Fault::Hang);
+    cancel_at_the_ask(&gateway).await;
+    gateway.kill();
+    fake.clear_faults();
+    let session = fake.sessions().remove(0);
+    // At OpenCode itself: stopped there, and put to other work.
+    let http = reqwest::Client::new();
+    let at = |path: &str| format!("{}/session/{session}/{path}", fake.url());
+    http.post(at("abort")).send().await.expect("an answer");
+    fake.quiet().await;
+    let gate = Gate::new();
+    fake.queue(Turn::new().text("Yours", 1).hold(&gate).text(" truly.", 1));
+    let words = json!({"messageID": "msg_theirs", "parts": [{"type": "text", "text": "mine"}]}).to_string();
+    let prompt = http.post(at("prompt_async")).header("content-type", "application/json").body(words);
+    prompt.send().await.expect("an answer");
+    gate.reached().await;
+    let asked = |path: &str| fake.log().iter().filter(|request| request.path.ends_with(path)).count();
+    let looked = asked("/message");
+    gateway.restart().await;
+    within("a look at the session", fake.requested("GET", "/message", looked + 1)).await;
+    gate.open();
+    fake.quiet().await;
+    check_the_next_turn(&gateway, &fake, 3).await;
+    assert_eq!(asked("/abort"), 1, "only the one at OpenCode itself");
+}

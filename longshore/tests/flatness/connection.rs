@@ -1,0 +1,148 @@
+//! One connection to the gateway, with every byte and every way to end it in the hands of the test.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use longshore_testkit::chaos::{Answering, Speaker, Spelled};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// What takes longer than this hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client that has stopped reading stays. The time is the fault itself: nothing happens in it.
+const STALL: Duration = Duration::from_millis(40);
+/// Little room at a client that stalls, so that the gateway feels it soon.
+const RECEIVE_BYTES: u32 = 4 * 1024;
+
+/// Where the gateway is, and who may come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Door {
+    pub(crate) address: SocketAddr,
+    pub(crate) token: &'static str,
+}
+
+/// How a client leaves.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Leaving {
+    /// When the answer is whole.
+    AtTheEnd,
+    /// It closes the connection.
+    Fin,
+    /// It is gone: the connection is reset.
+    Reset,
+    /// It closes its own half, and waits until the gateway closes the other.
+    HalfClose,
+    /// It stops reading, and closes the connection some time later.
+    Stall,
+}
+
+impl Door {
+    pub(crate) fn request(self, speaker: Speaker, spelled: &Spelled, cursor: Option<&str>) -> Vec<u8> {
+        let mut headers = self.headers(speaker, cursor);
+        let body = spelled.body.as_ref().map(ToString::to_string).unwrap_or_default();
+        if spelled.body.is_some() {
+            headers.push(("content-type", "application/json".to_owned()));
+            headers.push(("content-length", body.len().to_string()));
+        }
+        let headers: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers = headers.concat();
+        format!("{} {} HTTP/1.1\r\nhost: flat\r\n{headers}\r\n{body}", spelled.verb, spelled.path)
+            .into_bytes()
+    }
+
+    /// The same over HTTP/2, for a request without a body. The headers are spelled out, which every server understands.
+    pub(crate) fn http2_request(self, speaker: Speaker, spelled: &Spelled, cursor: Option<&str>) -> Vec<u8> {
+        let pseudo = [
+            (":method", spelled.verb),
+            (":scheme", "http"),
+            (":path", &spelled.path),
+            (":authority", "flat"),
+        ];
+        let pseudo = pseudo.map(|(name, value)| (name, value.to_owned()));
+        let mut block = Vec::new();
+        for (name, value) in pseudo.into_iter().chain(self.headers(speaker, cursor)) {
+            // A literal that is not indexed, with a literal name.
+            block.push(0);
+            for text in [name, &value] {
+                // Lengths of more than seven bits go on in the next byte.
+                match text.len() {
+                    few @ ..127 => block.push(u8::try_from(few).expect("it is less than 127")),
+                    more => {
+                        block.extend([127, u8::try_from(more - 127).expect("a test's headers are short")]);
+                    }
+                }
+                block.extend(text.as_bytes());
+            }
+        }
+        let length = u16::try_from(block.len()).expect("a test's headers are short").to_be_bytes();
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        // HEADERS on stream 1: they are whole, and so is the request.
+        let headers = [0, length[0], length[1], 1, 5, 0, 0, 0, 1];
+        [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, &headers, &block].concat()
+    }
+
+    fn headers(self, speaker: Speaker, cursor: Option<&str>) -> Vec<(&'static str, String)> {
+        let mut headers = speaker.headers(Answering::ByMessage);
+        headers.push(("authorization", format!("Bearer {}", self.token)));
+        headers.extend(cursor.map(|cursor| ("last-event-id", cursor.to_owned())));
+        headers
+    }
+
+    pub(crate) async fn open(self, leaving: Leaving) -> TcpStream {
+        let socket = TcpSocket::new_v4().expect("a test can open a socket");
+        if leaving == Leaving::Stall {
+            socket.set_recv_buffer_size(RECEIVE_BYTES).expect("any size will do");
+        }
+        socket.connect(self.address).await.expect("the gateway takes connections")
+    }
+
+    /// Says `request`, reads `after` bytes of what comes, and leaves. Gives what was read.
+    pub(crate) async fn visit(self, request: &[u8], after: usize, leaving: Leaving) -> Vec<u8> {
+        let mut connection = self.open(leaving).await;
+        connection.write_all(request).await.expect("the gateway takes requests");
+        let after = if leaving == Leaving::AtTheEnd { usize::MAX } else { after };
+        let mut seen = read(&mut connection, after).await;
+        match leaving {
+            Leaving::AtTheEnd | Leaving::Fin => {}
+            Leaving::Reset => connection.set_zero_linger().expect("a connection can be reset"),
+            Leaving::HalfClose => {
+                // It may be over already.
+                drop(connection.shutdown().await);
+                seen.extend(read(&mut connection, usize::MAX).await);
+            }
+            Leaving::Stall => tokio::time::sleep(STALL).await,
+        }
+        seen
+    }
+
+    /// One call, answered in full.
+    pub(crate) async fn call(self, speaker: Speaker, spelled: &Spelled) -> String {
+        let request = closing(&self.request(speaker, spelled, None));
+        let answer = self.visit(&request, 0, Leaving::AtTheEnd).await;
+        String::from_utf8(answer).expect("an answer is text")
+    }
+}
+
+/// The same request, after which the gateway closes the connection.
+pub(crate) fn closing(request: &[u8]) -> Vec<u8> {
+    let first =
+        request.windows(2).position(|window| window == b"\r\n").expect("a request has a first line") + 2;
+    [&request[..first], b"connection: close\r\n", &request[first..]].concat()
+}
+
+/// So many bytes, or all that come until the gateway closes its half.
+async fn read(connection: &mut TcpStream, most: usize) -> Vec<u8> {
+    let (mut seen, mut buffer) = (Vec::new(), [0; 2048]);
+    while seen.len() < most {
+        let room = buffer.len().min(most - seen.len());
+        let next = tokio::time::timeout(PATIENCE, connection.read(&mut buffer[..room])).await;
+        match next
+            .unwrap_or_else(|_| panic!("nothing comes any more after {:?}", String::from_utf8_lossy(&seen)))
+        {
+            Ok(read @ 1..) => seen.extend_from_slice(&buffer[..read]),
+            Ok(0) | Err(_) => break,
+        }
+    }
+    seen
+}

@@ -1,0 +1,73 @@
+//! How a client of each line and binding makes its calls, and how its frames are read.
+
+use longshore_testkit::chaos::{Speaker, Spelled};
+use longshore_testkit::gateway::TOKEN;
+use longshore_testkit::raw::{Answer, Frame, Frames, RawClient};
+use serde_json::{Value, json};
+
+/// With it a stream of 1.0 stays open while the agent asks.
+const INTERRUPT: &str = "urn:opencode-a2a:extension:interactive-interrupt:v1";
+
+fn is_v1(speaker: Speaker) -> bool {
+    speaker.line.version() == "1.0"
+}
+
+pub(crate) fn client(speaker: Speaker, url: &str) -> RawClient {
+    let client = RawClient::new(url, TOKEN).speaking(speaker.line.version());
+    if is_v1(speaker) { client.activating(&[INTERRUPT]) } else { client }
+}
+
+/// A call that is answered by a stream.
+pub(crate) async fn stream(client: &RawClient, spelled: &Spelled) -> Frames {
+    let stream = client.rest_stream(spelled.verb, &spelled.path, spelled.body.as_ref(), None).await;
+    stream.unwrap_or_else(|answer| panic!("{spelled:?} was refused: {answer:?}"))
+}
+
+/// A call that must work.
+pub(crate) async fn call(client: &RawClient, spelled: &Spelled) -> Value {
+    let answer = client.rest(spelled.verb, &spelled.path, spelled.body.as_ref()).await;
+    checked(answer)
+}
+
+/// Says `once` to what a task asks: by the method of the extension on 1.0, and by a plain message on 0.3.
+pub(crate) async fn permit(speaker: Speaker, client: &RawClient, task: &str, request: &str) {
+    if is_v1(speaker) {
+        let params = json!({"request_id": request, "reply": "once"});
+        checked(client.rpc("a2a.interrupt.permission.reply", params).await);
+    } else {
+        let message = speaker.message(&format!("{task}-once"), "once", Some(task), None);
+        call(client, &speaker.send(&message)).await;
+    }
+}
+
+fn checked(answer: Answer) -> Value {
+    assert!(answer.status == 200 && answer.body["error"].is_null(), "a call failed: {answer:?}");
+    if answer.body["result"].is_object() { answer.body["result"].clone() } else { answer.body }
+}
+
+/// What a frame says.
+pub(crate) enum Said<'a> {
+    Task(&'a Value),
+    Status(&'a Value),
+    Artifact(&'a Value),
+}
+
+/// 1.0 and REST name what they say; JSON-RPC of 0.3 marks it with its kind.
+pub(crate) fn said(frame: &Frame) -> Said<'_> {
+    let json = &frame.json;
+    match json["kind"].as_str() {
+        Some("task") => Said::Task(json),
+        Some("status-update") => Said::Status(json),
+        Some("artifact-update") => Said::Artifact(json),
+        _ if json["task"].is_object() => Said::Task(&json["task"]),
+        _ if json["statusUpdate"].is_object() => Said::Status(&json["statusUpdate"]),
+        _ if json["artifactUpdate"].is_object() => Said::Artifact(&json["artifactUpdate"]),
+        _ => panic!("no client knows this frame: {json}"),
+    }
+}
+
+/// The state, in one spelling for all: `COMPLETED`, `INPUT_REQUIRED`.
+pub(crate) fn state(task_or_status: &Value) -> String {
+    let state = task_or_status["status"]["state"].as_str().unwrap_or_default();
+    state.trim_start_matches("TASK_STATE_").to_uppercase().replace('-', "_")
+}
