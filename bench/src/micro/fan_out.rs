@@ -25,6 +25,7 @@ pub(super) fn work(readers: usize) -> Work {
             agent: Arc::new(agent),
             clock: Arc::new(SystemClock),
             tasks: Tasks::new(),
+            metrics: Arc::default(),
             config: EngineConfig::default(),
         });
         let caller = Principal::new("bench");

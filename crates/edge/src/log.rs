@@ -217,6 +217,7 @@ mod tests {
             agent,
             clock: Arc::new(SystemClock),
             tasks: Tasks::new(),
+            metrics: Arc::default(),
             config: EngineConfig::default(),
         });
         let ada = Principal::new("ada");

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use longshore_meter::Metrics;
 use longshore_model::{
     Epoch, Error, Failure, Interrupt, Json, Metadata, Principal, RequestId, Result, Retry, Seq, Task,
     TaskState,
@@ -63,6 +64,7 @@ pub(crate) struct Surroundings {
     pub(crate) tasks: Tasks,
     pub(crate) registry: Arc<Registry>,
     pub(crate) lanes: Arc<Lanes>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: EngineConfig,
 }
 

@@ -290,11 +290,12 @@ impl Engine {
                 format!("{what} has {limit} unfinished tasks, which is the limit; wait for some to end.");
             Err(Error::new(ErrorKind::TooManyRequests, text))
         };
-        if self.around.lanes.len(lane) >= config.max_unfinished_per_context {
-            return full("This context", config.max_unfinished_per_context);
+        let is_full = |count: usize, limit: usize| limit > 0 && count >= limit;
+        if is_full(self.around.lanes.len(lane), config.unfinished_per_context) {
+            return full("This context", config.unfinished_per_context);
         }
-        if self.around.registry.unfinished(caller) >= config.max_unfinished_per_principal {
-            return full("Your account", config.max_unfinished_per_principal);
+        if is_full(self.around.registry.unfinished(caller), config.unfinished_per_principal) {
+            return full("Your account", config.unfinished_per_principal);
         }
         Ok(())
     }

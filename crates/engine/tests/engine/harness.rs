@@ -37,6 +37,7 @@ pub(crate) fn start_later(store: Arc<dyn Store>, config: EngineConfig, later: Du
         agent: agent.clone(),
         clock: Arc::new(TokioClock::later(later)),
         tasks: tasks.clone(),
+        metrics: Arc::default(),
         config,
     });
     Harness { engine, agent, turns, store, tasks }
