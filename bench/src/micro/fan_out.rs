@@ -35,6 +35,7 @@ pub(super) fn work(readers: usize) -> Work {
             metadata: None,
             wishes: Wishes::default(),
             may_claim: false,
+            trace: None,
         };
         let sent = engine.send(&caller, command).await.expect("a message can be sent");
         let mut open = vec![sent.reader];

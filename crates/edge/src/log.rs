@@ -177,6 +177,7 @@ mod tests {
             metadata: None,
             wishes: Wishes::default(),
             may_claim: false,
+            trace: None,
         }
     }
 

@@ -121,6 +121,7 @@ pub(crate) fn message(context: &str, text: &str) -> SendMessage {
         metadata: None,
         wishes: Wishes::default(),
         may_claim: false,
+        trace: None,
     }
 }
 
