@@ -28,6 +28,7 @@ use crate::asks::{self, Asks, Given};
 use crate::children::Children;
 use crate::config::EngineConfig;
 use crate::fail_point;
+use crate::gate::{Gate, Pass};
 use crate::joins::{Joining, Joins};
 use crate::lanes::{LaneKey, Lanes, Ticket};
 use crate::left_turns;
@@ -64,6 +65,7 @@ pub(crate) struct Surroundings {
     pub(crate) tasks: Tasks,
     pub(crate) registry: Arc<Registry>,
     pub(crate) lanes: Arc<Lanes>,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: EngineConfig,
 }
@@ -139,6 +141,8 @@ struct Prompted {
     /// Whether the agent may be at work on it.
     running: Prompting,
     place: Ticket,
+    /// Kept until the agent is quiet, as the place is.
+    pass: Pass,
 }
 
 impl Actor {
@@ -225,7 +229,7 @@ impl Actor {
             let Some(at_work) = prompted else { return Ok(()) };
             // What was waited for before its prompt left does not count. Of an earlier run's, only the log knows when that was.
             let deadline = if is_new { self.deadline_from(at_work.running.since()) } else { self.deadline() };
-            match self.follow(turn, deadline, &mut at_work.record).await? {
+            match self.follow(turn, deadline, at_work).await? {
                 // The driver may have given it up, and not have been able to stop it.
                 End::ByAgent if self.writer.task().status.state == TaskState::Failed => return Ok(()),
                 End::ByAgent => {

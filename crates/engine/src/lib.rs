@@ -15,6 +15,7 @@ mod config;
 mod damaged;
 pub mod fail_point;
 mod files;
+mod gate;
 mod idempotency;
 mod intake;
 mod joins;

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::actor::{Actor, INBOX, Inbox, Ownership, Surroundings};
 use crate::asks::{self, Given, Send};
 use crate::config::EngineConfig;
+use crate::gate::{Bounds, Gate};
 use crate::live::LiveLog;
 use crate::page_token;
 use crate::port::{Agent, Clock, FileFacts, Head, ListQuery, Store};
@@ -112,8 +113,10 @@ impl Engine {
     pub fn new(parts: EngineParts) -> Self {
         let EngineParts { store, agent, clock, tasks, metrics, config } = parts;
         let registry = Arc::new(Registry::new(tasks.stopping().clone()));
+        let bounds = Bounds { in_all: config.turns, per_principal: config.turns_per_principal };
+        let gate = Arc::new(Gate::new(bounds, Arc::clone(&metrics)));
         let lanes = Arc::default();
-        Self { around: Surroundings { store, agent, clock, tasks, registry, lanes, metrics, config } }
+        Self { around: Surroundings { store, agent, clock, tasks, registry, lanes, gate, metrics, config } }
     }
 
     /// What the engine's clock says.
