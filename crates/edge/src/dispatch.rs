@@ -411,6 +411,7 @@ mod tests {
             agent: ScriptedAgent::echo(),
             clock: Arc::new(SystemClock),
             tasks: Tasks::new(),
+            metrics: Arc::default(),
             config: EngineConfig::default(),
         });
         let credentials = Credentials::builder().api_key("key".into(), "ada").build().unwrap();
