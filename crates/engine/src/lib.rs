@@ -25,6 +25,7 @@ mod lifecycle;
 mod live;
 mod log_entry;
 mod names;
+mod open_asks;
 mod page_token;
 pub mod port;
 mod reader;
@@ -33,7 +34,9 @@ mod registry;
 mod retention;
 mod service;
 pub mod simulation;
+mod states;
 pub mod tasks;
+mod unfinished;
 mod writer;
 
 pub use config::{AskConfig, AtDeadline, EngineConfig, FileRules, IntakeRules, RetentionRules};

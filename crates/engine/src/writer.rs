@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_meter::Metrics;
 use longshore_model::{
     AgentEvent, Epoch, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
 };
@@ -12,7 +13,7 @@ use crate::port::{Append, Appended, AskChange, Clock, IdempotencyKey, Store, Tur
 use crate::service::Snapshot;
 use crate::simulation::Flaw;
 use crate::tasks::Tasks;
-use crate::{fail_point, lifecycle};
+use crate::{fail_point, lifecycle, states};
 
 /// A snapshot is written when this many events have come since the last one, or half as many as the log holds,
 /// whichever is more: then all snapshots of a task together cost as much as a few of its last one.
@@ -31,6 +32,7 @@ pub(crate) struct Writer {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     tasks: Tasks,
+    metrics: Arc<Metrics>,
     live: Arc<LiveLog>,
     task: Task,
     head: Seq,
@@ -53,6 +55,7 @@ impl Writer {
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         tasks: Tasks,
+        metrics: Arc<Metrics>,
         live: Arc<LiveLog>,
         from: Snapshot,
     ) -> Self {
@@ -62,6 +65,7 @@ impl Writer {
             store,
             clock,
             tasks,
+            metrics,
             live,
             task,
             head,
@@ -156,7 +160,11 @@ impl Writer {
         {
             update.notes.usage = self.usage;
         }
+        let before = self.task.status.state;
         self.task.apply(&event);
+        if self.task.status.state != before {
+            states::count(&self.metrics, self.task.status.state);
+        }
         self.pending_bytes += event.weight();
         if let (Some(TaskEvent::Artifact(last)), TaskEvent::Artifact(next)) =
             (self.pending.last_mut(), &event)
