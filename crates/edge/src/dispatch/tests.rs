@@ -54,8 +54,8 @@ fn dispatcher(limits: Limits) -> Dispatcher {
     Dispatcher::new(engine, config, bound, CancellationToken::new())
 }
 
-fn in_a_minute(requests: u32) -> Option<Rate> {
-    Some(Rate { requests, window: Duration::from_mins(1) })
+fn in_a_minute(requests: u32) -> Rate {
+    Rate { requests, window: Duration::from_mins(1) }
 }
 
 struct Answer {
@@ -120,7 +120,7 @@ async fn a_panic_is_an_answer_and_not_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn who_asks_too_often_is_refused_in_the_shape_of_its_line_before_the_body_is_read() {
-    let dispatcher = dispatcher(Limits { rate: in_a_minute(2), ..Limits::default() });
+    let dispatcher = dispatcher(Limits { rate: Some(in_a_minute(2)), ..Limits::default() });
     for _ in 0..2 {
         let answer = ask(&dispatcher, HERE, keyed(Request::get("/tasks/t"), "key")).await;
         assert_eq!(answer.status, 404);
@@ -172,7 +172,7 @@ async fn who_asks_too_often_is_refused_in_the_shape_of_its_line_before_the_body_
 
 #[tokio::test(start_paused = true)]
 async fn without_a_credential_the_address_is_counted() {
-    let dispatcher = dispatcher(Limits { rate: in_a_minute(1), ..Limits::default() });
+    let dispatcher = dispatcher(Limits { rate: Some(in_a_minute(1)), ..Limits::default() });
     let there = IpAddr::from([192, 0, 2, 1]);
     for (peer, status) in [(HERE, 200), (HERE, 429), (there, 200), (there, 429)] {
         assert_eq!(ask(&dispatcher, peer, Request::get("/openapi.json")).await.status, status);
@@ -188,7 +188,7 @@ async fn without_a_credential_the_address_is_counted() {
 async fn who_guesses_credentials_is_refused_whatever_comes_next() {
     let guesser = IpAddr::from([192, 0, 2, 1]);
     let other = IpAddr::from([192, 0, 2, 2]);
-    let dispatcher = dispatcher(Limits { failed_logins: in_a_minute(3), ..Limits::default() });
+    let dispatcher = dispatcher(Limits { failed_logins: Some(in_a_minute(3)), ..Limits::default() });
     let get = |key: &'static str| keyed(Request::get("/tasks/t"), key);
     // Nobody guesses by showing nothing, and a right credential in between takes nothing back.
     for _ in 0..10 {
@@ -298,7 +298,8 @@ async fn the_guard_speaks_the_line_of_the_request() {
 
 #[tokio::test(start_paused = true)]
 async fn every_answer_tells_its_trace() {
-    let limits = Limits { rate: in_a_minute(4), failed_logins: in_a_minute(1), ..Limits::default() };
+    let limits =
+        Limits { rate: Some(in_a_minute(4)), failed_logins: Some(in_a_minute(1)), ..Limits::default() };
     let dispatcher = dispatcher(limits);
     let there = IpAddr::from([192, 0, 2, 1]);
     let cases = [
