@@ -30,6 +30,7 @@ use crate::documents::{Asked, Documents};
 use crate::extensions;
 use crate::file;
 use crate::line::{Head, Line};
+use crate::metrics::MetricsPage;
 use crate::operation::Operations;
 use crate::reply::{self, Response};
 use crate::route::{self, Resolved, Route, Target};
@@ -43,6 +44,7 @@ pub(crate) struct Dispatcher {
     required: Vec<Extension>,
     missing_version: MissingVersion,
     gzip_minimum: usize,
+    metrics: MetricsPage,
     pub(crate) documents: Documents,
     pub(crate) limits: BodyLimits,
     pub(crate) streams: StreamSettings,
@@ -63,6 +65,7 @@ impl Dispatcher {
             .expect("the challenges are made of fixed words");
         Self {
             documents: Documents::new(&config, engine.clone(), closing.clone()),
+            metrics: MetricsPage::new(&config),
             credentials: config.credentials,
             challenge,
             required: config.deployment.required_extensions,
@@ -154,12 +157,12 @@ impl Dispatcher {
         incoming: &Incoming<'_>,
     ) -> Option<Result<Response>> {
         let route = incoming.route()?;
-        let is_one =
-            matches!(route, Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_));
-        if !is_one {
-            return None;
-        }
-        if let Err(error) = incoming.check_verb(route) {
+        let found = match route {
+            Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => Ok(()),
+            Route::Metrics => self.metrics.served().map(drop),
+            _ => return None,
+        };
+        if let Err(error) = found.and_then(|()| incoming.check_verb(route)) {
             return Some(Err(error));
         }
         let asked = incoming.asked(caller, incoming.head.wanted(), Dialect::Rpc);
@@ -168,6 +171,7 @@ impl Dispatcher {
             (Route::OpenApi, _) => self.documents.openapi(&asked),
             // It is always of one line: that which the answer says.
             (Route::Health, _) => self.documents.health(incoming.shape().line).await,
+            (Route::Metrics, _) => return Some(self.metrics.answer()),
             (Route::File(id), Some(caller)) => {
                 return Some(file::answer(&self.operations.engine, caller, id, incoming.parts).await);
             }
@@ -278,7 +282,9 @@ impl Incoming<'_> {
     /// may keep names none: it is the same for everybody.
     fn echoed(&self, activated: Activated) -> Option<Activated> {
         match self.route()? {
-            Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => None,
+            Route::Card | Route::OpenApi | Route::Health | Route::Metrics | Route::Livez | Route::File(_) => {
+                None
+            }
             Route::ExtendedCard(_) => Some(activated),
             _ => Some(extensions::public(activated)),
         }

@@ -21,6 +21,7 @@ mod line;
 mod listen;
 mod log;
 mod media;
+mod metrics;
 mod operation;
 mod query;
 mod reply;
@@ -31,9 +32,11 @@ mod shape;
 mod sse;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::{Engine, Tasks};
+use longshore_meter::Metrics;
 use longshore_wire::contract::Deployment;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -64,12 +67,15 @@ pub struct EdgeConfig {
     pub shutdown_grace: Duration,
     /// More connections wait in the kernel's queue until one of these is closed.
     pub max_connections: usize,
+    /// What is counted, here and by everybody who has the same. Whether callers may read it is in the deployment.
+    pub metrics: Arc<Metrics>,
 }
 
 impl EdgeConfig {
     /// The documents name the schemes that the credentials have.
     pub fn new(deployment: Deployment, credentials: Credentials) -> Self {
         Self {
+            metrics: Arc::new(Metrics::new(&deployment.version)),
             deployment: Deployment { schemes: credentials.schemes(), ..deployment },
             credentials,
             gzip_minimum: 8192,
