@@ -294,7 +294,12 @@ impl Incoming<'_> {
     /// The shape in which an operation is answered. `None`: it is none.
     fn operation_shape(&self, response: &Response) -> Option<Shape> {
         match self.route()? {
-            Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => None,
+            Route::Card
+            | Route::OpenApi
+            | Route::Health
+            | Route::Metrics
+            | Route::Livez
+            | Route::File(_) => None,
             _ => {
                 let shape = self.shape();
                 Some(Shape { line: reply::line_of(response).unwrap_or(shape.line), ..shape })
