@@ -4,6 +4,7 @@
 //! verb, the extensions that every caller must know. So a caller without a credential learns nothing about paths. A file is
 //! a file to clients of every line, and so are health and the documents.
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -52,6 +53,7 @@ pub(crate) struct Dispatcher {
 /// The head of a request, looked at.
 #[derive(Debug)]
 pub(crate) struct Incoming<'a> {
+    pub(crate) peer: IpAddr,
     pub(crate) parts: &'a Parts,
     pub(crate) head: Head,
     target: Target,
@@ -80,8 +82,9 @@ impl Dispatcher {
         }
     }
 
-    /// Answers a request, whatever happens in it.
-    pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response
+    /// Answers a request, whatever happens in it. `peer` is whoever holds the other end of the connection; what headers say
+    /// about others behind it is not believed.
+    pub(crate) async fn answer<B>(&self, peer: IpAddr, request: Request<B>) -> Response
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
@@ -89,7 +92,7 @@ impl Dispatcher {
         let (parts, body) = request.into_parts();
         let target = route::resolve(parts.uri.path());
         let head = Head::of(&parts, target.base, self.missing_version);
-        let incoming = Incoming { parts: &parts, head, target };
+        let incoming = Incoming { peer, parts: &parts, head, target };
         let answered = AssertUnwindSafe(self.dispatch(&incoming, body)).catch_unwind().await;
         let mut response = answered.unwrap_or_else(|_| {
             // The panic hook has written what and where.
@@ -335,6 +338,7 @@ mod tests {
             agent: ScriptedAgent::echo(),
             clock: Arc::new(SystemClock),
             tasks: Tasks::new(),
+            metrics: Arc::default(),
             config: EngineConfig::default(),
         });
         let credentials = Credentials::builder().api_key("key".into(), "ada").build().unwrap();
@@ -358,7 +362,7 @@ mod tests {
                 .header("content-type", "application/json")
                 .body(Panicking)
                 .unwrap();
-            let response = dispatcher.answer(request).await;
+            let response = dispatcher.answer(IpAddr::from([127, 0, 0, 1]), request).await;
             assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
             let body = response.into_body().collect().await.unwrap().to_bytes();
             assert!(body.starts_with(shape.as_bytes()), "{body:?}");

@@ -17,6 +17,7 @@ mod extensions;
 mod file;
 mod health;
 mod jsonrpc;
+mod limits;
 mod line;
 mod listen;
 mod log;
@@ -31,9 +32,11 @@ mod shape;
 mod sse;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::{Engine, Tasks};
+use longshore_meter::Metrics;
 use longshore_wire::contract::Deployment;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 pub use auth::{
     Caller, Capabilities, Capability, Credential, Credentials, CredentialsBuilder, CredentialsError, Rights,
 };
+pub use limits::{Limits, Rate};
 pub use longshore_wire::contract;
 pub use longshore_wire::extension::{Exposure, Extension};
 
@@ -62,8 +66,18 @@ pub struct EdgeConfig {
     pub body_timeout: Duration,
     /// How long requests may go on after the shutdown began. Those that have not ended by then are cut.
     pub shutdown_grace: Duration,
-    /// More connections wait in the kernel's queue until one of these is closed.
-    pub max_connections: usize,
+    pub limits: Limits,
+    pub payload_log: PayloadLog,
+    /// What is counted here, and elsewhere in the process.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Whether the bodies of requests and answers are written to the log, at level debug and without what looks like a secret.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PayloadLog {
+    pub enabled: bool,
+    /// Longer bodies, and those of unknown length, are not written. 0: no limit.
+    pub body_limit: usize,
 }
 
 impl EdgeConfig {
@@ -78,7 +92,9 @@ impl EdgeConfig {
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_mins(2),
             shutdown_grace: Duration::from_secs(10),
-            max_connections: 8192,
+            limits: Limits::default(),
+            payload_log: PayloadLog::default(),
+            metrics: Arc::default(),
         }
     }
 }

@@ -178,6 +178,7 @@ mod tests {
             metadata: None,
             wishes: Wishes::default(),
             may_claim: false,
+            trace: None,
         }
     }
 
@@ -218,6 +219,7 @@ mod tests {
             agent,
             clock: Arc::new(SystemClock),
             tasks: Tasks::new(),
+            metrics: Arc::default(),
             config: EngineConfig::default(),
         });
         let ada = Principal::new("ada");
