@@ -1,7 +1,7 @@
 //! Where callers come in: sockets, credentials, the protocol line, and the two bindings of A2A.
 //!
 //! A request passes these stages, each of which may end it: [`listen`](crate::listen) (a connection, its timeouts),
-//! `dispatch` (the path, [`auth`], the verb, the line), a binding (`jsonrpc` or `rest`: media type, body, the wire's
+//! `dispatch` (the `guard` of origins and hosts, the path, [`auth`], the `limits`, the verb, the line), a binding (`jsonrpc` or `rest`: media type, body, the wire's
 //! decoder), and `operation`, which asks the engine. What comes back is one JSON body or a stream of events (`log`, `sse`).
 //! Beside the bindings, `documents` tells what is served and how it is, and `file` serves what tasks keep.
 //!
@@ -11,10 +11,12 @@ pub mod auth;
 mod body;
 mod compress;
 mod conditional;
+mod count;
 mod dispatch;
 mod documents;
 mod extensions;
 mod file;
+mod guard;
 mod health;
 mod jsonrpc;
 mod limits;
@@ -23,6 +25,7 @@ mod listen;
 mod log;
 mod media;
 mod operation;
+mod payload;
 mod query;
 mod reply;
 mod rest;
@@ -30,6 +33,7 @@ mod route;
 mod rules;
 mod shape;
 mod sse;
+mod trace;
 
 use std::io;
 use std::sync::Arc;

@@ -1,6 +1,11 @@
 //! What callers may take of the gateway, as the configuration says it.
 
+mod gcra;
+mod turnstile;
+
 use std::time::Duration;
+
+pub(crate) use turnstile::Turnstile;
 
 /// The bounds of what callers may ask for, and who may ask at all. What is beyond is refused, never cut in silence.
 #[derive(Clone, PartialEq, Eq, Debug)]

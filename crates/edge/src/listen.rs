@@ -50,7 +50,8 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
     };
     let connections = Arc::new(connections);
     let grace = config.shutdown_grace;
-    let dispatcher = Arc::new(Dispatcher::new(engine, config, shutdown.clone()));
+    let metrics = Arc::clone(&config.metrics);
+    let dispatcher = Arc::new(Dispatcher::new(engine, config, listener.local_addr()?, shutdown.clone()));
 
     loop {
         let slot = tokio::select! {
@@ -74,9 +75,10 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
             }
         };
         let (connections, dispatcher) = (Arc::clone(&connections), Arc::clone(&dispatcher));
+        let counted = metrics.hold(|metrics| &metrics.connections);
         tasks.spawn("connection", async move {
             connections.serve(stream, peer.ip(), dispatcher).await;
-            drop(slot);
+            drop((slot, counted));
         });
     }
 
