@@ -14,6 +14,7 @@ mod health;
 mod limits;
 mod lines;
 mod logging;
+mod metrics;
 mod negotiation;
 mod operations;
 mod public;

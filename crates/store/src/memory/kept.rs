@@ -182,9 +182,10 @@ impl Kept {
             return Ok(Appended::Conflict { head });
         }
         self.asks.check(&append.asks, &row.owner, &row.task.context_id)?;
-        for event in append.events {
-            row.task.apply(&event);
-            row.log.push(Entry { seq: row.seq().next(), epoch: EPOCH, event });
+        for event in append.events.iter() {
+            row.task.apply(event);
+            // Copied, for the encoded forms of those that are shared would stay as well.
+            row.log.push(Entry { seq: row.seq().next(), epoch: EPOCH, event: event.clone() });
         }
         if append.turn.is_some() {
             row.turn = append.turn;
@@ -286,7 +287,11 @@ impl Kept {
     pub(super) fn ended_turns(&self, since: Timestamp) -> Vec<EndedTurn> {
         let ended = self.all_of(self.created.values().rev()).filter(|row| {
             let is_stopped = matches!(row.state(), TaskState::Canceled | TaskState::Failed);
-            is_stopped && row.task.status.at >= since && row.task.parent.is_none()
+            let has_joined = row.turn.as_ref().is_some_and(|turn| !turn.joined.is_empty());
+            row.state().is_terminal()
+                && (is_stopped || has_joined)
+                && row.task.status.at >= since
+                && row.task.parent.is_none()
         });
         let turn = |row: &Row| Some((row.task.status.at, row.task.id.clone(), row.turn.clone()?));
         let mut turns: Vec<_> = ended.filter_map(turn).collect();
