@@ -106,7 +106,7 @@ impl Default for Deployment {
             directory_override: true,
             session_shell: false,
             workspace_mutations: false,
-            metrics: false,
+            metrics: true,
             environment: Environment::default(),
             project: None,
             agent: None,
