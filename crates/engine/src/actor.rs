@@ -167,6 +167,7 @@ impl Actor {
             around.tasks.clone(),
             Arc::clone(&around.metrics),
             live,
+            owner.clone(),
             Snapshot { task, seq: head, epoch },
         );
         Self {

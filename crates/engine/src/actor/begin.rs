@@ -88,12 +88,11 @@ impl Actor {
         // One that has no session yet does not ask for one either before it may run: a flood of messages must not become a
         // flood of sessions.
         let mut pass = None;
-        let mut bound = match place.bound {
-            Some(bound) => bound,
-            None => {
-                pass = Some(self.wait_at_gate().await?);
-                self.open_session(directory.clone(), None, &mut patience).await?
-            }
+        let mut bound = if let Some(bound) = place.bound {
+            bound
+        } else {
+            pass = Some(self.wait_at_gate().await?);
+            self.open_session(directory.clone(), None, &mut patience).await?
         };
         self.writer.begin_turn();
         let mut may_replace = true;
@@ -341,7 +340,7 @@ fn is_away(error: &Error) -> bool {
 async fn stays_unsent(so_long: Duration, prompting: &Prompting) {
     tokio::time::sleep(so_long).await;
     if prompting.has_begun() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
