@@ -16,7 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("longshore-wire", &["longshore-model"]),
     ("longshore-engine", &["longshore-model"]),
     ("longshore-store", &["longshore-engine", "longshore-model"]),
-    ("longshore-agent-opencode", &["longshore-engine", "longshore-model"]),
+    ("longshore-agent-opencode", &["longshore-engine", "longshore-meter", "longshore-model"]),
     // It needs only the place that spawns.
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-edge", &["longshore-engine", "longshore-model", "longshore-wire"]),

@@ -13,6 +13,7 @@ use bytes::{Bytes, BytesMut};
 use longshore_meter::label::{Call, Limit};
 use longshore_meter::scale::Answering;
 use longshore_meter::{Metrics, Timer};
+use longshore_model::trace::TraceContext;
 use longshore_model::{Answer, Error, Result as ModelResult};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -46,6 +47,9 @@ const MAX_MESSAGES: usize = 50 * PAGE;
 /// A connection that is not made in this time will not be.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
+
 /// A connection that was not used for so long is closed: sooner than a server closes it that has the usual limit of 5 s, so
 /// that no prompt goes out on one that is just being closed.
 const IDLE_CONNECTION: Duration = Duration::from_secs(4);
@@ -58,6 +62,8 @@ const IDLE_CONNECTIONS: usize = 64;
 pub(crate) struct Client {
     shared: Arc<Shared>,
     waits: Waits,
+    /// What the calls are for: each is a span below it.
+    trace: Option<TraceContext>,
 }
 
 #[derive(Debug)]
@@ -101,7 +107,7 @@ impl Client {
             desks: Desks::default(),
             metrics,
         };
-        Ok(Self { shared: Arc::new(shared), waits: Waits::ForEver })
+        Ok(Self { shared: Arc::new(shared), waits: Waits::ForEver, trace: None })
     }
 
     /// For calls that somebody waits for who was not promised anything yet: they are refused when all places stay taken.
@@ -112,6 +118,11 @@ impl Client {
     /// For calls that begin a turn: a task that was taken on is not lost for a crowd that will pass.
     pub(crate) fn for_starts(&self) -> Self {
         Self { waits: Waits::UpTo(self.shared.timeout), ..self.clone() }
+    }
+
+    /// For calls that belong to somebody's trace.
+    pub(crate) fn within(&self, trace: Option<TraceContext>) -> Self {
+        Self { trace, ..self.clone() }
     }
 
     /// Waits for a place among the calls that are under way.
@@ -318,7 +329,13 @@ impl Client {
         let base = place.url.as_str().trim_end_matches('/');
         let url = Url::parse(&format!("{base}/{path_and_query}"))
             .map_err(|cause| CallError::Invalid(Error::internal(cause)))?;
-        let request = self.shared.http.request(method, url);
+        let mut request = self.shared.http.request(method, url);
+        if let Some(trace) = self.trace.as_ref().map(TraceContext::child) {
+            request = request.header(TRACEPARENT, trace.traceparent());
+            if let Some(state) = trace.tracestate() {
+                request = request.header(TRACESTATE, state);
+            }
+        }
         Ok(match place.password.as_ref().or(endpoint.password.as_ref()) {
             Some(password) => request.basic_auth(&endpoint.username, Some(password.expose_secret())),
             None => request,

@@ -11,6 +11,7 @@ mod missed;
 mod readings;
 mod start;
 mod strange;
+mod unused;
 mod watchdog;
 mod written;
 
@@ -28,6 +29,7 @@ use self::joins::{Joiner, Joins};
 use self::missed::Missed;
 pub(crate) use self::start::{PATIENCE, Starter, start};
 use self::strange::{LOOK_AFTER, Strange};
+pub(crate) use self::unused::Unused;
 use self::watchdog::Silence;
 pub use self::watchdog::Watchdog;
 use crate::api::EventKind;

@@ -3,6 +3,10 @@ use serde_json::json;
 
 use super::*;
 
+fn client(endpoint: Endpoint) -> Client {
+    Client::new(endpoint, Duration::from_secs(20), 32, Arc::default()).unwrap()
+}
+
 #[test]
 fn the_three_shapes_of_an_error_body() {
     let cases = [
@@ -75,7 +79,8 @@ async fn a_page_that_is_too_long_is_read_in_smaller_ones() {
     let fake = FakeOpenCode::start();
     let endpoint =
         Endpoint { base_url: fake.url().parse().unwrap(), username: "opencode".to_owned(), password: None };
-    let mut client = Client::new(endpoint, Duration::from_secs(20)).unwrap();
+    let mut client = client(endpoint);
+    let limit = |client: &mut Client, most| Arc::get_mut(&mut client.shared).unwrap().max_body = most;
     fake.add_session("ses_1", fake.directory());
     for number in 1..8 {
         let info = json!({
@@ -84,12 +89,12 @@ async fn a_page_that_is_too_long_is_read_in_smaller_ones() {
         });
         fake.emit("message.updated", json!({"sessionID": "ses_1", "info": info})).await;
     }
-    client.max_body = 3000;
+    limit(&mut client, 3000);
     let messages = client.messages_since(fake.directory(), "ses_1", &["msg_2".to_owned()]).await.unwrap();
     let ids: Vec<&str> = messages.iter().map(|message| message.info.id.as_str()).collect();
     assert_eq!(ids, ["msg_2", "msg_3", "msg_4", "msg_5", "msg_6", "msg_7"]);
 
-    client.max_body = 500;
+    limit(&mut client, 500);
     let refused = client.messages_since(fake.directory(), "ses_1", &["msg_2".to_owned()]).await.unwrap_err();
     assert!(matches!(refused, CallError::TooLong) && !refused.is_transient(), "{refused}");
 }
@@ -112,7 +117,7 @@ fn addresses() {
     for (base, expected) in cases {
         let endpoint =
             Endpoint { base_url: base.parse().unwrap(), username: "opencode".to_owned(), password: None };
-        let client = Client::new(endpoint, Duration::from_secs(1)).unwrap();
+        let client = client(endpoint);
         let request = client.request(Method::GET, "session/status", "/w x", "").unwrap().build().unwrap();
         assert_eq!(request.url().as_str(), expected);
     }

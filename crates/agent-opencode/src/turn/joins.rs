@@ -172,7 +172,9 @@ impl Joiner {
 
     /// An error means that OpenCode surely does not have it.
     async fn send(&self, body: String) -> Result<Fate> {
-        match self.client.prompt(&self.session.directory, self.session.id.as_str(), body).await {
+        let (directory, session) = (self.session.directory.as_str(), self.session.id.as_str());
+        let place = self.client.place().await.map_err(|cause| cause.into_error("send the message"))?;
+        match self.client.prompt(place, directory, session, body).await {
             Ok(()) => Ok(Fate::Accepted),
             Err(cause @ CallError::Refused { status, .. }) if status < 500 => {
                 Err(cause.into_error("send the message"))

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
 use longshore_engine::Tasks;
 use longshore_engine::port::{
     Agent, Input, NewSession, Prompting, Resume, Session, SystemClock, Turn, TurnRequest,
@@ -71,6 +71,8 @@ impl Bench {
             allow_directory_override: true,
             watchdog: Watchdog::default(),
             written_files: false,
+            upstream_calls: UPSTREAM_CALLS,
+            metrics: Arc::default(),
         };
         change(&mut config);
         let agent =
