@@ -195,7 +195,8 @@ impl Catalog {
             let config = self.for_starts.config(&session.directory).await?;
             Ok(config.model.as_deref().and_then(ModelName::parse))
         };
-        let default = self.shelf(&session.directory).default_model.get(MAX_AGE, patiently(ask)).await.ok()??;
+        let default =
+            self.shelf(&session.directory).default_model.get(MAX_AGE, patiently(ask)).await.ok()??;
         (*default).clone().or_else(|| models.default.clone())
     }
 

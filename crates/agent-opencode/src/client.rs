@@ -169,7 +169,8 @@ impl Client {
         let path = format!("session/{}/prompt_async", segment(Kind::Session, session)?);
         let request = self.request(Method::POST, &path, directory, "")?;
         let _time = self.time(Call::Prompt);
-        let request = request.timeout(self.shared.timeout).header(CONTENT_TYPE, "application/json").body(body);
+        let request =
+            request.timeout(self.shared.timeout).header(CONTENT_TYPE, "application/json").body(body);
         let response = request.send().await?;
         match response.status() {
             status if status.is_success() && !is_html(response.headers()) => Ok(()),
@@ -225,7 +226,8 @@ impl Client {
     }
 
     pub(crate) async fn permissions(&self, directory: &str) -> Result<Vec<PermissionAsk>> {
-        let listed = self.json(Call::Permissions, self.request(Method::GET, "permission", directory, "")?).await;
+        let listed =
+            self.json(Call::Permissions, self.request(Method::GET, "permission", directory, "")?).await;
         listed.map(understood).map_err(of_a_directory)
     }
 

@@ -47,8 +47,8 @@ use crate::client::{CallError, Client};
 use crate::id::{PromptIds, ServerClock};
 use crate::prompt::Prompts;
 use crate::reader::Readers;
-use crate::turn::{Starter, Unused};
 pub use crate::turn::Watchdog;
+use crate::turn::{Starter, Unused};
 
 /// The pause after a session could not be opened because OpenCode just went away.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

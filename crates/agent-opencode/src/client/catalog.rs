@@ -34,6 +34,8 @@ impl Client {
     }
 
     async fn look_up<T: DeserializeOwned>(&self, path: &str, directory: &str) -> Result<T> {
-        self.json(Call::Catalog, self.request(Method::GET, path, directory, "")?).await.map_err(of_a_directory)
+        self.json(Call::Catalog, self.request(Method::GET, path, directory, "")?)
+            .await
+            .map_err(of_a_directory)
     }
 }

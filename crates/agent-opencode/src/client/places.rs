@@ -29,7 +29,9 @@ pub(super) struct Places {
 
 /// One call may be made, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place<'a>(#[expect(dead_code, reason = "it is held, not looked at")] Option<SemaphorePermit<'a>>);
+pub(crate) struct Place<'a>(
+    #[expect(dead_code, reason = "it is held, not looked at")] Option<SemaphorePermit<'a>>,
+);
 
 impl Places {
     /// 0: as many as one likes.

@@ -61,8 +61,7 @@ enum Sent {
 }
 
 pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> {
-    let TurnRequest { session, prompt, input, options, resume, prompting, .. } = request;
-    let trace = None;
+    let TurnRequest { session, prompt, input, options, resume, prompting, trace, .. } = request;
     let for_start = with.for_starts.within(trace.clone());
     let client = with.client.within(trace);
     let mut lease = with.readers.lease(&session.directory, session.id.as_str());
