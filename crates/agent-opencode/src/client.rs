@@ -120,6 +120,11 @@ impl Client {
         Self { waits: Waits::UpTo(self.shared.timeout), ..self.clone() }
     }
 
+    /// For calls that end what runs, and clear up behind it.
+    pub(crate) fn for_ends(&self) -> Self {
+        Self { waits: Waits::Never, ..self.clone() }
+    }
+
     /// For calls that belong to somebody's trace.
     pub(crate) fn within(&self, trace: Option<TraceContext>) -> Self {
         Self { trace, ..self.clone() }

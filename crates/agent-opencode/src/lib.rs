@@ -276,7 +276,7 @@ impl Agent for OpenCode {
             let below = self.readers.below(&session.directory, session.id.as_str());
             let aborted = self.client.abort(&session.directory, session.id.as_str()).await;
             aborted.map_err(|cause| cause.into_error("stop the turn"))?;
-            clear::asks(&self.client, session, below).await;
+            clear::asks(&self.client.for_ends(), session, below).await;
             Ok(())
         })
     }

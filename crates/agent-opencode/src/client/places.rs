@@ -18,6 +18,8 @@ pub(super) enum Waits {
     UpTo(Duration),
     /// It is of a turn that runs, and cannot be refused.
     ForEver,
+    /// It takes no place: it puts an end to what holds the others up.
+    Never,
 }
 
 #[derive(Debug)]
@@ -46,11 +48,13 @@ impl Places {
 
     /// `None`: all stayed taken for too long.
     pub(super) async fn take(&self, waits: Waits) -> Option<Place<'_>> {
-        let Some(free) = &self.free else { return Some(Place(None)) };
+        let Some(free) = self.free.as_ref().filter(|_| waits != Waits::Never) else {
+            return Some(Place(None));
+        };
         let limit = match waits {
             Waits::Briefly => Some(BRIEFLY),
             Waits::UpTo(limit) => Some(limit),
-            Waits::ForEver => None,
+            Waits::ForEver | Waits::Never => None,
         };
         let taken = match limit {
             Some(limit) => timeout(limit, free.acquire()).await.ok()?,
@@ -80,6 +84,7 @@ mod tests {
             assert_eq!(began.elapsed().as_secs(), seconds, "{waits:?}");
         }
         assert!(patient.as_mut().now_or_never().is_none());
+        assert!(places.take(Waits::Never).now_or_never().flatten().is_some());
         drop(held);
         assert!(patient.await.is_some());
         assert_eq!(began.elapsed().as_secs(), 8);
