@@ -18,5 +18,6 @@ mod operations;
 mod public;
 mod refusals;
 mod rights;
+mod stream_limits;
 mod streams;
 mod support;
