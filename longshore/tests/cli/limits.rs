@@ -1,0 +1,161 @@
+//! What is set reaches the part that keeps it: limits, guards, metrics and logs of a gateway as it runs.
+
+use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
+use longshore_testkit::gateway::TOKEN;
+use longshore_testkit::raw::{self, RawClient};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::ATTACHED;
+use crate::support::{Here, PATIENCE, Running, ask, get};
+
+fn start(here: &Here, flags: &[&str]) -> Running {
+    here.start(&[&ATTACHED[..], flags].concat())
+}
+
+#[test]
+fn who_asks_too_often_is_told_when_to_come_back() {
+    let here = Here::new();
+    let gateway = start(&here, &["--rate-limit", "on", "--rate-requests", "2", "--rate-window", "3600"]);
+    let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.value("token"));
+    for _ in 0..2 {
+        assert_eq!(get(&tasks, Some(&token)).status, 200);
+    }
+    let refused = get(&tasks, Some(&token));
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    assert!(refused.body.contains("\"TOO_MANY_REQUESTS\""), "{}", refused.body);
+    let wait: u64 = refused.header("retry-after").and_then(|seconds| seconds.parse().ok()).unwrap_or(0);
+    assert!((1..=1800).contains(&wait), "half of the window at most, not {wait} s");
+}
+
+#[test]
+fn nobody_is_counted_where_only_this_machine_can_call() {
+    let here = Here::new();
+    let gateway = start(&here, &["--rate-requests", "2"]);
+    let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.value("token"));
+    for _ in 0..5 {
+        assert_eq!(get(&tasks, Some(&token)).status, 200);
+    }
+    let ended = gateway.end(Signal::TERM);
+    assert_eq!(ended.stderr, "", "nothing to warn of");
+}
+
+#[test]
+fn only_the_hosts_and_sites_that_are_listed_may_be_named() {
+    let here = Here::new();
+    let lists = ["--allowed-hosts", "Agent.example.com", "--allowed-origins", "https://App.example.com/"];
+    let gateway = start(&here, &lists);
+    let (tasks, token) = (format!("{}/tasks", gateway.value("url")), gateway.value("token"));
+    let agent = ("Host", "agent.example.com");
+    for (headers, status) in [
+        (&[agent][..], 200),
+        (&[("Host", "127.0.0.1")], 403),
+        (&[agent, ("Origin", "https://app.example.com")], 200),
+        (&[agent, ("Origin", "https://other.example.com")], 403),
+    ] {
+        assert_eq!(ask(&tasks, headers, Some(&token)).status, status, "{headers:?}");
+    }
+    let warned = gateway.end(Signal::TERM).stderr;
+    assert!(
+        warned.starts_with("warning: the allowed hosts do not have the host of the public URL"),
+        "{warned}"
+    );
+}
+
+#[test]
+fn metrics_are_served_unless_they_are_off() {
+    for (flag, status) in [("--metrics=true", 200), ("--metrics=false", 404)] {
+        let here = Here::new();
+        let gateway = start(&here, &[flag]);
+        let (metrics, token) = (format!("{}/metrics", gateway.value("url")), gateway.value("token"));
+        let page = get(&metrics, Some(&token));
+        assert_eq!(page.status, status, "{}", page.body);
+        let version = format!("longshore_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+        assert_eq!(page.body.contains(&version), status == 200, "{}", page.body);
+    }
+}
+
+#[test]
+fn a_process_that_may_open_few_files_takes_fewer_connections() {
+    let here = Here::new();
+    let gateway = here.start_with_files(400, &ATTACHED);
+    let card = format!("{}/.well-known/agent-card.json", gateway.value("url"));
+    assert_eq!(get(&card, None).status, 200);
+    let warned = gateway.end(Signal::TERM).stderr;
+    let expected = "warning: at most 144 connections are taken at once, not 8192 (limits.connections): this process may open 400 \
+                    files only (ulimit -n), and needs 256 for itself\n";
+    assert_eq!(warned, expected);
+}
+
+/// A gateway in front of an OpenCode whose turns wait at a gate.
+fn before(fake: &FakeOpenCode, gate: &Gate, flags: &[&str]) -> (Here, Running, RawClient) {
+    fake.otherwise(vec![Turn::new().hold(gate).text("Done.", 1)]);
+    let here = Here::new().env("A2A_BEARER_TOKEN", TOKEN);
+    let url = fake.url();
+    let serve = ["serve", "--port", "0", "--opencode-url", &url, "--workspace", fake.directory()];
+    let gateway = here.start(&[&serve[..], flags].concat());
+    let client = RawClient::new(gateway.value("url"), TOKEN);
+    (here, gateway, client)
+}
+
+async fn send(client: &RawClient, id: &str) -> raw::Answer {
+    let mut message = raw::message(id, "hi");
+    message["configuration"] = serde_json::json!({"returnImmediately": true});
+    client.rest("POST", "/message:send", Some(&message)).await
+}
+
+fn task(answer: &raw::Answer) -> String {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.body["task"]["id"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_task_more_than_may_be_unfinished_is_refused() {
+    let (fake, gate) = (FakeOpenCode::start(), Gate::new());
+    let (_here, _gateway, client) = before(&fake, &gate, &["--max-unfinished", "1"]);
+    let first = task(&send(&client, "m1").await);
+    gate.reached().await;
+    let refused = send(&client, "m2").await;
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    let info = &refused.body["error"]["details"][0];
+    assert_eq!((&info["metadata"]["limit"], &info["metadata"]["max"]), (&"unfinished".into(), &"1".into()));
+    gate.open();
+    completed(&client, &first).await;
+    task(&send(&client, "m3").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_turn_more_than_may_run_waits_unprompted() {
+    let (fake, gate) = (FakeOpenCode::start(), Gate::new());
+    let (_here, _gateway, client) = before(&fake, &gate, &["--max-turns", "1"]);
+    let first = task(&send(&client, "m1").await);
+    gate.reached().await;
+    let second = task(&send(&client, "m2").await);
+    let waiting = async {
+        while !page(&client).await.contains("\nlongshore_turns{state=\"waiting\"} 1\n") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("the second turn waits");
+    assert_eq!(client.task(&second).await["status"]["state"], "TASK_STATE_SUBMITTED");
+    assert_eq!(fake.prompts().len(), 1);
+    gate.open();
+    completed(&client, &first).await;
+    completed(&client, &second).await;
+    assert_eq!(fake.prompts().len(), 2);
+}
+
+async fn page(client: &RawClient) -> String {
+    let page = client.rest("GET", "/metrics", None).await.body;
+    page.as_str().expect("metrics are text").to_owned()
+}
+
+async fn completed(client: &RawClient, id: &str) {
+    let path = format!("/tasks/{id}:subscribe");
+    if let Ok(stream) = client.rest_stream("GET", &path, None, Some(0)).await {
+        tokio::time::timeout(PATIENCE, stream.all()).await.expect("the task ends");
+    }
+    let state: Value = client.task(id).await["status"]["state"].clone();
+    assert_eq!(state, "TASK_STATE_COMPLETED");
+}
