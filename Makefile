@@ -125,15 +125,20 @@ chaos: opencode ## Kill and cut everything for up to half an hour, check that no
 	'$(TARGET)/debug/examples/chaos' --gateway '$(TARGET)/debug/longshore' --evidence '$(TARGET)/chaos' \
 		--report docs/reliability.md --date "$$(date -u +%F)" --commit "$$(git rev-parse --short HEAD)" $(ARGS)
 
-# Smaller runs: ARGS='--quick', ARGS='--only unary,streams'. Only a full run writes the report.
+# Smaller runs: ARGS='--quick', ARGS='--only unary,streams'. Only a full run writes the report. What it has found is kept
+# after each phase: ARGS='--resume' goes on with the rest, ARGS='--resume --only soak' measures that again.
 .PHONY: bench
-bench: peer ## Measure Longshore beside its peer (40 minutes on a quiet machine), and write docs/performance.md.
+bench: peer ## Measure Longshore beside its peer (45 minutes on a quiet machine), and write docs/performance.md.
 	$(call say,Building longshore and its bench (optimised; a few minutes the first time))
 	cargo build --release --locked --package longshore --package longshore-bench
 	$(call say,Measuring Longshore and its peer)
 	'$(TARGET)/release/longshore-bench' run --longshore '$(TARGET)/release/longshore' \
-		--peer '$(TOOLS)/venv-peer/bin/opencode-a2a' --out '$(TARGET)/bench' --docs docs --notes bench/notes.md \
+		--peer '$(TOOLS)/venv-peer/bin/opencode-a2a' --out '$(TARGET)/bench' --docs docs --reasons bench/reasons.toml \
 		--date "$$(date -u +%F)" --commit "$$(git rev-parse --short HEAD)" $(ARGS)
+
+.PHONY: bench-report
+bench-report: ## Write docs/performance.md again from the last full run, with the reasons of bench/reasons.toml.
+	'$(TARGET)/release/longshore-bench' report --from '$(TARGET)/bench/results.json' --docs docs --reasons bench/reasons.toml
 
 .PHONY: bench-count
 bench-count: ## Count the instructions of the pieces of the hot path (valgrind), for the next report.

@@ -1,12 +1,14 @@
-//! What every phase needs: the programs, the stand-in, and how long things may take.
+//! What every phase needs: the programs, a stand-in of its own, and how long things may take.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
 use longshore_engine::Tasks;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep_until};
 
 use crate::clock;
@@ -21,8 +23,10 @@ pub struct Bench {
     pub stand_in: StandIn,
     /// Where the servers keep their data, each in a directory of its own.
     pub work: PathBuf,
-    pub tasks: Tasks,
     pub quick: bool,
+    tasks: Tasks,
+    /// What runs in the background ends with this: a phase that took too long leaves nothing to the next.
+    spawned: Mutex<Vec<AbortHandle>>,
     made: AtomicU64,
 }
 
@@ -37,7 +41,19 @@ pub struct Meter {
 
 impl Bench {
     pub fn new(programs: Programs, stand_in: StandIn, work: PathBuf, quick: bool) -> Self {
-        Self { programs, stand_in, work, tasks: Tasks::new(), quick, made: AtomicU64::new(0) }
+        let (tasks, spawned) = (Tasks::new(), Mutex::default());
+        Self { programs, stand_in, work, quick, tasks, spawned, made: AtomicU64::new(0) }
+    }
+
+    /// Runs something in the background, for as long as this phase.
+    pub fn spawn<F>(&self, name: &'static str, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let spawned = self.tasks.spawn(name, future);
+        self.spawned.lock().unwrap_or_else(PoisonError::into_inner).push(spawned.abort_handle());
+        spawned
     }
 
     /// A full run takes the first, a quick one the second.
@@ -79,6 +95,14 @@ impl Bench {
 
     fn number(&self) -> u64 {
         self.made.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        for spawned in self.spawned.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            spawned.abort();
+        }
     }
 }
 

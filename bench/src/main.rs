@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser as _;
 use longshore_bench::options::{Command, Options};
-use longshore_bench::{count, micro, output, process, report, run, stand_in};
+use longshore_bench::{count, micro, output, phases, process, report, run, stand_in};
 use longshore_engine::Tasks;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,8 +18,9 @@ fn main() -> Result<()> {
         Command::Drive(options) => on_one_thread(interruptible(run::drive(options))),
         Command::StandIn { listen } => on_one_thread(stand_in(listen)),
         Command::Report(options) => {
-            report::write(&run::read(&options.from)?, &options.docs, options.notes.as_deref())
+            report::write(&run::read(&options.from)?, &options.docs, options.reasons.as_deref())
         }
+        Command::Flood(options) => on_one_thread(interruptible(phases::flood(options))),
         Command::Count { case, callgrind: true, .. } => count::callgrind(case),
         Command::Count { case, times, callgrind: false } => {
             micro::run(case.with_context(|| format!("say which case is to be done {times} times"))?, times);

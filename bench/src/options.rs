@@ -29,6 +29,9 @@ pub enum Command {
     },
     /// Drive a server that runs already, with streams at a rate, and say what came.
     Drive(Drive),
+    /// Send as fast as the answers come, for a while. A part of a run.
+    #[command(hide = true)]
+    Flood(Flood),
     /// Do the work of a micro-benchmark so many times, for a profiler; with --callgrind, count its instructions.
     Count {
         #[arg(value_enum)]
@@ -52,6 +55,9 @@ pub struct Run {
     /// Everything short: to see that it works, not to measure.
     #[arg(long)]
     pub quick: bool,
+    /// Go on with the full run whose results are kept: what is missing or failed is measured, or with --only those again.
+    #[arg(long, conflicts_with = "quick")]
+    pub resume: bool,
     /// Only these phases.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub only: Vec<Phase>,
@@ -61,9 +67,9 @@ pub struct Run {
     /// The directory of the report. Only a full run writes it.
     #[arg(long)]
     pub docs: Option<PathBuf>,
-    /// What a person has to say about the numbers; it becomes part of the report.
+    /// Why budgets are missed, by the keys of the rows; it becomes part of the report.
     #[arg(long)]
-    pub notes: Option<PathBuf>,
+    pub reasons: Option<PathBuf>,
     #[arg(long, default_value = "")]
     pub date: String,
     #[arg(long, default_value = "")]
@@ -77,7 +83,22 @@ pub struct Report {
     #[arg(long, default_value = "docs")]
     pub docs: PathBuf,
     #[arg(long)]
-    pub notes: Option<PathBuf>,
+    pub reasons: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Flood {
+    #[arg(long)]
+    pub server: SocketAddr,
+    #[arg(long)]
+    pub token: String,
+    #[arg(long)]
+    pub clients: u64,
+    #[arg(long)]
+    pub seconds: u64,
+    /// Where it says what came of it.
+    #[arg(long)]
+    pub out: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -10,9 +10,12 @@ mod start;
 mod streams;
 mod unary;
 
+use std::time::Duration;
+
 use anyhow::Result;
 use clap::ValueEnum;
 
+pub use self::flood::{Flooded, flood};
 use crate::bench::Bench;
 use crate::results::Measured;
 use crate::servers::Kind;
@@ -41,6 +44,73 @@ impl Phase {
     pub fn is_for(self, kind: Kind) -> bool {
         kind == Kind::Longshore
             || matches!(self, Self::Start | Self::Unary | Self::Streams | Self::Fast | Self::Length)
+    }
+
+    /// How long it takes by plan, in a full run.
+    pub fn plan(self, kind: Kind) -> Duration {
+        let ours = kind == Kind::Longshore;
+        Duration::from_secs(match self {
+            Self::Start => {
+                if ours {
+                    12
+                } else {
+                    40
+                }
+            }
+            Self::Unary => 45,
+            Self::Streams => {
+                if ours {
+                    190
+                } else {
+                    200
+                }
+            }
+            Self::Fast => {
+                if ours {
+                    25
+                } else {
+                    60
+                }
+            }
+            Self::Length => {
+                if ours {
+                    150
+                } else {
+                    120
+                }
+            }
+            Self::Stalled => 140,
+            Self::Overload => 180,
+            Self::Flood => 200,
+            Self::Scrape => 40,
+            Self::Soak => 1205,
+        })
+    }
+
+    /// When it is given up: so that one that hangs does not take the others with it.
+    pub fn bound(self, kind: Kind) -> Duration {
+        match self {
+            Self::Soak => self.plan(kind) + Duration::from_mins(2),
+            _ => self.plan(kind) * 2 + Duration::from_mins(1),
+        }
+    }
+
+    /// Takes away what an earlier run found, before another one.
+    pub fn forget(self, found: &mut Measured) {
+        found.failed.remove(&self.name());
+        found.ran.remove(&self.name());
+        match self {
+            Self::Start => found.start = None,
+            Self::Unary => found.unary.clear(),
+            Self::Streams => (found.streams, found.v03) = (Vec::new(), None),
+            Self::Fast => found.fast = None,
+            Self::Length => found.length.clear(),
+            Self::Stalled => found.stalled = None,
+            Self::Overload => found.overload = None,
+            Self::Flood => found.flood.clear(),
+            Self::Scrape => found.scrape = None,
+            Self::Soak => found.soak.clear(),
+        }
     }
 
     /// Measures, and puts what was found into `found`, also the first part of what failed later.

@@ -67,6 +67,28 @@ pub fn open_files(pid: u32) -> u64 {
     u64::try_from(numbers(of(pid, "fd")).count()).unwrap_or_default()
 }
 
+/// What a server on this port has written and its clients have not taken: how many sockets have something, and bytes
+/// in all.
+pub fn unsent(port: u16) -> (u64, u64) {
+    waiting(&std::fs::read_to_string("/proc/net/tcp").unwrap_or_default(), port)
+}
+
+fn waiting(table: &str, port: u16) -> (u64, u64) {
+    let (mut sockets, mut bytes) = (0, 0);
+    for line in table.lines().skip(1) {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [_, local, _, _, queues, ..] = words.as_slice() else { continue };
+        let hex = |text: Option<&str>| u64::from_str_radix(text.unwrap_or_default(), 16).unwrap_or_default();
+        if hex(local.rsplit(':').next()) != u64::from(port) {
+            continue;
+        }
+        let queued = hex(queues.split(':').next());
+        sockets += u64::from(queued > 0);
+        bytes += queued;
+    }
+    (sockets, bytes)
+}
+
 fn of(pid: u32, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{name}"))
 }
@@ -110,6 +132,17 @@ mod tests {
         assert!(used > 1_000_000, "{used} ns for a loop of 30 ms");
         let now = CpuSample::of(me).unwrap();
         assert_eq!(now.since(&now), 0);
+    }
+
+    #[test]
+    fn what_clients_do_not_take_is_counted_by_port() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr\n\
+                     0: 0100007F:1F90 0100007F:9C40 01 00000400:00000000 00:0\n\
+                     1: 0100007F:1F90 0100007F:9C41 01 00000000:00000010 00:0\n\
+                     2: 0100007F:1F90 0100007F:9C42 01 00000001:00000000 00:0\n\
+                     3: 0100007F:9C40 0100007F:1F90 01 00000400:00000000 00:0\n";
+        assert_eq!(waiting(table, 8080), (2, 1025));
+        assert_eq!(waiting(table, 8081), (0, 0));
     }
 
     #[test]

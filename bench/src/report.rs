@@ -4,13 +4,17 @@ mod page;
 mod rows;
 mod svg;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
 pub use self::page::page;
 pub use self::rows::{Row, rows};
+use crate::output;
 use crate::results::Results;
+
+pub type Reasons = BTreeMap<String, String>;
 
 /// The same table for a terminal.
 pub fn summary(results: &Results) -> Vec<String> {
@@ -34,17 +38,32 @@ pub fn summary(results: &Results) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Writes `performance.md` and its plots.
-pub fn write(results: &Results, docs: &Path, notes: Option<&Path>) -> Result<()> {
-    // Nobody need have said anything.
-    let notes = notes.and_then(|notes| std::fs::read_to_string(notes).ok()).unwrap_or_default();
-    let (text, plots) = page(results, &notes);
+/// Writes `performance.md`, its plots, and all that was measured.
+pub fn write(results: &Results, docs: &Path, reasons: Option<&Path>) -> Result<()> {
+    let reasons = read_reasons(reasons)?;
+    let rows = rows(results);
+    for key in reasons.keys().filter(|key| !rows.iter().any(|row| row.key == key.as_str())) {
+        output::say(format_args!("no row has the key {key}, for which there is a reason"));
+    }
+    for row in rows.iter().filter(|row| row.met == Some(false) && !reasons.contains_key(row.key)) {
+        output::say(format_args!("no reason is given for {}: {}", row.key, row.what));
+    }
+    let (text, plots) = page(results, &reasons);
     let folder = docs.join("performance");
     std::fs::create_dir_all(&folder).context("cannot make a place for the plots")?;
     for (name, plot) in plots {
         std::fs::write(folder.join(name), plot).context("cannot write a plot")?;
     }
+    let raw = serde_json::to_string_pretty(results)? + "\n";
+    std::fs::write(folder.join("results.json"), raw).context("cannot write the numbers")?;
     std::fs::write(docs.join("performance.md"), text).context("cannot write the report")
+}
+
+/// Why budgets are missed, by the keys of their rows. Nobody need have said anything.
+fn read_reasons(path: Option<&Path>) -> Result<Reasons> {
+    let Some(path) = path.filter(|path| path.exists()) else { return Ok(Reasons::new()) };
+    let text = std::fs::read_to_string(path).context("cannot read the reasons")?;
+    toml::from_str(&text).context("the reasons are not `key = \"text\"`")
 }
 
 #[cfg(test)]

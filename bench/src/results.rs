@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::drive::Totals;
 use crate::histogram::Delays;
+use crate::phases::Flooded;
 use crate::proc::Memory;
 
 /// One run, on one machine.
@@ -25,10 +26,8 @@ pub struct Results {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
-    pub processor: String,
     pub cores: usize,
     pub memory_kb: u64,
-    pub kernel: String,
     /// Of the last minute, when the run began.
     pub load: String,
 }
@@ -53,6 +52,18 @@ pub struct Measured {
     pub soak: Vec<SoakSample>,
     /// Phases that could not be measured, and why.
     pub failed: BTreeMap<String, String>,
+    /// When and how long each phase was measured.
+    pub ran: BTreeMap<String, Ran>,
+}
+
+/// A phase that was run, whatever came of it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Ran {
+    pub seconds: f64,
+    pub date: String,
+    pub commit: String,
+    /// Of the machine in the last minute, when the phase began.
+    pub load: String,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -108,6 +119,15 @@ pub struct Costs {
     pub stand_in_ms: f64,
 }
 
+impl Costs {
+    pub fn add(&mut self, other: &Self) {
+        self.window_s += other.window_s;
+        self.server_ms += other.server_ms;
+        self.driver_ms += other.driver_ms;
+        self.stand_in_ms += other.stand_in_ms;
+    }
+}
+
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Length {
     pub deltas: u64,
@@ -128,10 +148,15 @@ pub struct Length {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Stalled {
     pub readers: u64,
+    /// Those for whom something waited in the kernel when all was full, and how much in all.
+    pub stuck: u64,
+    pub kernel_bytes: u64,
     pub healthy: u64,
-    pub before: Delays,
+    /// Runs without stalled readers, and one beside them.
+    pub before: Vec<Delays>,
     pub during: Delays,
-    /// When the readers had taken what they and the kernel can hold, and a while later.
+    /// Before the readers came, when they had taken what they and the kernel can hold, and a while later.
+    pub empty: Memory,
     pub filled: Memory,
     pub later: Memory,
     pub seconds: f64,
@@ -146,26 +171,44 @@ pub struct Overload {
     pub seconds: f64,
     pub offered: u64,
     pub accepted: u64,
-    /// By status and code.
+    /// By status, code and reason.
     pub refused: BTreeMap<String, u64>,
+    /// Of those, how many did not say when to come again.
+    pub without_retry_after: u64,
     /// Answers that were neither a task nor a typed refusal.
     pub untyped: BTreeMap<String, u64>,
     pub completed: u64,
-    pub lost: u64,
+    /// Those whose text is that of the source.
+    pub equal: u64,
+    /// Tasks that are anything but complete, by their states.
+    pub lost: BTreeMap<String, u64>,
+    /// From the last offer until all was looked at, and until the speed was measured again.
+    pub settled_s: f64,
+    pub later_s: f64,
     pub before: Delays,
     pub after: Delays,
+    pub before_per_second: f64,
+    pub after_per_second: f64,
     pub memory_before: Memory,
     pub memory_after: Memory,
 }
 
+/// One round: the quiet one alone, beside a flood, and beside a flood where a rate limit is set.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Flood {
-    pub calm_turns: Delays,
-    pub flooded_turns: Delays,
-    pub calm_deltas: Delays,
-    pub flooded_deltas: Delays,
-    pub flood_per_second: f64,
-    pub flood_refused: u64,
+    pub calm: Quiet,
+    pub flooded: Quiet,
+    pub flood: Flooded,
+    pub rated: Quiet,
+    pub rated_flood: Flooded,
+}
+
+/// What the quiet one got.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Quiet {
+    pub turns: Delays,
+    pub wrong: u64,
+    pub deltas: Delays,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]

@@ -38,12 +38,22 @@ const PEER_ONLY: &[(&str, &str)] = &[
     ("A2A_LOG_LEVEL", "ERROR"),
 ];
 
+/// What only Longshore bounds. 0: no limit.
 const OURS_ONLY: &[(&str, &str)] = &[
-    ("LONGSHORE_MAX_STREAMS", "100000"),
-    ("LONGSHORE_MAX_STREAMS_PER_PRINCIPAL", "100000"),
+    ("LONGSHORE_MAX_STREAMS", "0"),
+    ("LONGSHORE_MAX_STREAMS_PER_PRINCIPAL", "0"),
     ("LONGSHORE_MAX_TURNS_PER_PRINCIPAL", "0"),
-    ("LONGSHORE_MAX_UNFINISHED_PER_PRINCIPAL", "100000"),
-    ("LONGSHORE_MAX_UNFINISHED", "100000"),
+    ("LONGSHORE_MAX_UNFINISHED", "0"),
+    ("LONGSHORE_MAX_UNFINISHED_PER_PRINCIPAL", "0"),
+    ("LONGSHORE_MAX_UNFINISHED_PER_CONTEXT", "0"),
+];
+
+/// A rate limit as somebody would set it who serves several callers that work hard: 150 requests a second each, and
+/// some more at once. (Without this there is none on a loopback address.)
+const RATED: &[(&str, &str)] = &[
+    ("A2A_RATE_LIMIT_ENABLED", "true"),
+    ("A2A_RATE_LIMIT_MAX_REQUESTS", "1500"),
+    ("A2A_RATE_LIMIT_WINDOW_SECONDS", "10"),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,8 +67,10 @@ pub enum Kind {
 pub enum Limits {
     /// None: only the work is measured.
     Off,
-    /// Those that a user gets.
+    /// Those that a user gets who listens on a loopback address: all but the rate limit.
     Default,
+    /// The same with a rate limit.
+    Rated,
 }
 
 /// A stand-in for OpenCode, as a process of its own.
@@ -120,10 +132,13 @@ impl Server {
             Kind::Longshore => longshore(&programs.longshore, &home, &workspace, stand_in, port),
             Kind::Peer => peer(programs, &home, &workspace, stand_in, port)?,
         };
-        if limits == Limits::Off {
-            command.envs(UNLIMITED.iter().copied());
-            command.envs(if kind == Kind::Peer { PEER_ONLY } else { OURS_ONLY }.iter().copied());
-        }
+        let settings: &[&[(&str, &str)]] = match (limits, kind) {
+            (Limits::Off, Kind::Longshore) => &[UNLIMITED, OURS_ONLY],
+            (Limits::Off, Kind::Peer) => &[UNLIMITED, PEER_ONLY],
+            (Limits::Default, _) => &[],
+            (Limits::Rated, _) => &[RATED],
+        };
+        command.envs(settings.iter().copied().flatten().copied());
         let log = std::fs::File::create(home.join("server.log"))?;
         command
             .env("A2A_STATIC_AUTH_CREDENTIALS", credentials())

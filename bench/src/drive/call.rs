@@ -38,6 +38,13 @@ impl Reply {
         let code = self.json().ok().and_then(|answer| answer["error"]["code"].as_i64());
         (self.head.status != 200 || code.is_some()).then_some((self.head.status, code))
     }
+
+    /// The word that a typed error gives as its reason.
+    pub fn reason(&self) -> Option<String> {
+        let answer = self.json().ok()?;
+        let details = answer["error"]["data"].as_array().or_else(|| answer["error"]["details"].as_array())?;
+        details.iter().find_map(|detail| detail["reason"].as_str()).map(str::to_owned)
+    }
 }
 
 #[cfg(test)]
@@ -58,6 +65,10 @@ mod tests {
             assert_eq!(reply.refusal(), None);
         }
         assert_eq!(reply(200, r#"{"error":{"code":-32056}}"#).refusal(), Some((200, Some(-32056))));
+        let typed =
+            reply(429, r#"{"error":{"code":-32056,"data":[{"a":1},{"reason":"TOO_MANY_REQUESTS"}]}}"#);
+        assert_eq!(typed.reason().as_deref(), Some("TOO_MANY_REQUESTS"));
+        assert_eq!(reply(503, "gone").reason(), None);
         assert_eq!(reply(503, "gone").refusal(), Some((503, None)));
         assert!(reply(503, "gone").task().is_none());
     }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use memchr::memmem;
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -12,6 +13,8 @@ use super::chunked::Chunks;
 /// The longest head that is read.
 const MAX_HEAD: usize = 64 * 1024;
 const READ: usize = 8 * 1024;
+/// The longest segment on an Ethernet.
+const NETWORK_SEGMENT: u32 = 1448;
 
 #[derive(Debug)]
 pub struct Connection {
@@ -44,7 +47,8 @@ impl Connection {
         Self::with_buffer(address, None).await
     }
 
-    /// A connection whose kernel keeps little of what is not read.
+    /// A connection whose kernel keeps little of what is not read, on either side: segments are as short as on a network.
+    /// With those of the loopback, of 64 KB, the sender's kernel would take megabytes.
     pub async fn narrow(address: SocketAddr, bytes: u32) -> Result<Self> {
         Self::with_buffer(address, Some(bytes)).await
     }
@@ -53,6 +57,7 @@ impl Connection {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         if let Some(bytes) = bytes {
             socket.set_recv_buffer_size(bytes)?;
+            SockRef::from(&socket).set_tcp_mss(NETWORK_SEGMENT)?;
         }
         let socket = socket.connect(address).await.context("cannot connect")?;
         socket.set_nodelay(true)?;

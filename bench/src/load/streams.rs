@@ -53,7 +53,7 @@ pub async fn streams(bench: &Bench, server: &Server, load: &StreamLoad) -> Resul
             let deltas = whole(float(window.to_ns - start_ns) / 1e9 * float(load.rate)).max(1);
             let script = Script { deltas, rate: load.rate, size: load.size, ..script(bench, server) };
             let (target, tally) = (server.target(load.line), Arc::clone(&tally));
-            bench.tasks.spawn("client", async move {
+            bench.spawn("client", async move {
                 until_ns(start_ns).await;
                 stream_once(&target, &script, tally).await
             })
@@ -158,7 +158,7 @@ pub async fn check(
 }
 
 /// The sum of the text in a task: its deltas, each once, in order.
-fn kept_sum(body: &[u8]) -> TextSum {
+pub fn kept_sum(body: &[u8]) -> TextSum {
     let (mut sum, mut next) = (TextSum::default(), 0);
     for stamp in stamp::find(body) {
         if stamp.number == next {

@@ -38,7 +38,7 @@ pub async fn turns(bench: &Bench, target: &Target, load: TurnLoad) -> Counted {
         .map(|number| {
             let (target, counted) = (target.clone(), Arc::clone(&counted));
             let name = format!("{}c{number}", bench.key());
-            bench.tasks.spawn("client", client(target, name, load, counted))
+            bench.spawn("client", client(target, name, load, counted))
         })
         .collect();
     for client in clients {

@@ -1,106 +1,178 @@
 //! One principal floods: what another one, who works quietly, notices of it.
+//!
+//! Who floods is a process of its own with a low priority: it would sit on another machine, and must not keep the
+//! clients that are measured, or the server, from the processor.
 
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
 
 use super::unary::nanoseconds;
 use crate::bench::{Bench, until_ns};
 use crate::clock;
 use crate::drive::{Connection, Line, Tally, Target, Window, call};
-use crate::histogram::Delays;
 use crate::load::{TurnLoad, ends, script, stream_once, turns};
 use crate::number::float;
-use crate::results::Flood;
-use crate::servers::{Kind, Limits, Server};
+use crate::options;
+use crate::process::Owned;
+use crate::results::{Flood, Quiet};
+use crate::servers::{Kind, Limits, PRINCIPALS, Server};
 use crate::stand_in::Script;
 
 /// The quiet one: streams, and now and then a turn.
 const STREAMS: u64 = 8;
-const CLIENTS: u64 = 4;
-const PAUSE: Duration = Duration::from_millis(200);
+const CLIENTS: u64 = 8;
+const PAUSE: Duration = Duration::from_millis(100);
 const FLOODING: u64 = 64;
 const FLOODER: usize = 1;
+/// Where the quiet one's window begins, after the first of the flood.
+const SETTLE: Duration = Duration::from_secs(1);
+/// How much later than asked a flood may end.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two tries to connect to a server that does not let anybody in.
+const TRY_AGAIN: Duration = Duration::from_millis(10);
+
+/// What a flood came to.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Flooded {
+    pub seconds: f64,
+    pub sent: u64,
+    pub refused: u64,
+    pub broken: u64,
+}
 
 #[derive(Debug, Default)]
-struct Flooded {
+struct Counters {
     sent: AtomicU64,
     refused: AtomicU64,
+    broken: AtomicU64,
 }
 
 pub(super) async fn run(bench: &Bench, found: &mut Vec<Flood>) -> Result<()> {
     for _ in 0..bench.scaled(5, 1) {
         let server = bench.server_with(Kind::Longshore, Limits::Default, &[]).await?;
-        found.push(measure(bench, &server).await);
+        let calm = quiet(bench, &server).await;
+        let measured = beside_flood(bench, &server).await;
         server.stop().await;
+        let (flooded, flood) = measured?;
+        let server = bench.server_with(Kind::Longshore, Limits::Rated, &[]).await?;
+        let measured = beside_flood(bench, &server).await;
+        server.stop().await;
+        let (rated, rated_flood) = measured?;
+        found.push(Flood { calm, flooded, flood, rated, rated_flood });
     }
     Ok(())
 }
 
-async fn measure(bench: &Bench, server: &Server) -> Flood {
-    let length = bench.seconds(15, 4);
-    let (calm_turns, calm_deltas) = quiet(bench, server, length).await;
-    let flooded = Arc::new(Flooded::default());
-    let end = clock::monotonic_ns() + nanoseconds(length) + 1_500_000_000;
-    let clients: Vec<_> = (0..FLOODING)
-        .map(|_| {
-            let target = server.target_of(Line::V1, FLOODER);
-            bench.tasks.spawn("client", flood(target, bench.key(), end, Arc::clone(&flooded)))
-        })
-        .collect();
-    let (flooded_turns, flooded_deltas) = quiet(bench, server, length).await;
-    for client in clients {
-        client.abort();
+fn length(bench: &Bench) -> Duration {
+    bench.seconds(10, 3)
+}
+
+async fn beside_flood(bench: &Bench, server: &Server) -> Result<(Quiet, Flooded)> {
+    let told = bench.work.join(format!("flood-{}.json", server.pid()));
+    let seconds = (length(bench) + SETTLE).as_secs() + 1;
+    let mut flooder = start(server, seconds, &told)?;
+    let quiet = quiet(bench, server).await;
+    let deadline = Instant::now() + PATIENCE;
+    while flooder.ended().is_none() && Instant::now() < deadline {
+        sleep(Duration::from_millis(50)).await;
     }
-    Flood {
-        calm_turns,
-        flooded_turns,
-        calm_deltas,
-        flooded_deltas,
-        flood_per_second: float(flooded.sent.load(Ordering::Relaxed)) / length.as_secs_f64(),
-        flood_refused: flooded.refused.load(Ordering::Relaxed),
-    }
+    flooder.stop().await;
+    let text = std::fs::read_to_string(&told).context("the flood did not end in time")?;
+    Ok((quiet, serde_json::from_str(&text)?))
+}
+
+fn start(server: &Server, seconds: u64, told: &Path) -> Result<Owned> {
+    let me = std::env::current_exe().context("this program does not know where it is")?;
+    let mut command = Command::new(me);
+    command
+        .args(["flood", "--server", &server.address.to_string(), "--token", PRINCIPALS[FLOODER].1])
+        .args(["--clients", &FLOODING.to_string(), "--seconds", &seconds.to_string(), "--out"])
+        .arg(told)
+        .stdin(Stdio::null());
+    Owned::start(&mut command)
 }
 
 /// The delays of the quiet one's turns and deltas.
-async fn quiet(bench: &Bench, server: &Server, length: Duration) -> (Delays, Delays) {
-    let from_ns = clock::monotonic_ns() + 1_000_000_000;
+async fn quiet(bench: &Bench, server: &Server) -> Quiet {
+    let length = length(bench);
+    let from_ns = clock::monotonic_ns() + nanoseconds(SETTLE);
     let window = Window { from_ns, to_ns: from_ns + nanoseconds(length) };
     let tally = Arc::new(Tally::default());
     tally.lock().window = window;
     let streams = (0..STREAMS).map(|_| {
-        let script = Script { deltas: (length.as_secs() + 1) * 10, rate: 10, ..script(bench, server) };
+        let script = Script { deltas: (length + SETTLE).as_secs() * 10, rate: 10, ..script(bench, server) };
         let (target, tally) = (server.target(Line::V1), Arc::clone(&tally));
-        bench.tasks.spawn("client", async move { stream_once(&target, &script, tally).await })
+        bench.spawn("client", async move { stream_once(&target, &script, tally).await })
     });
     let streams = streams.collect();
     let load = TurnLoad { clients: CLIENTS, deltas: 1, pause: PAUSE, window };
     let counted = turns(bench, &server.target(Line::V1), load).await;
     until_ns(window.to_ns).await;
     ends(streams, Duration::from_secs(30)).await;
-    let counts = tally.lock();
-    (counted.delays.delays(), counts.delays.delays())
+    let deltas = tally.lock().delays.delays();
+    Quiet { turns: counted.delays.delays(), wrong: counted.wrong, deltas }
+}
+
+/// Floods until the time is over, and writes down what came of it.
+pub async fn flood(options: options::Flood) -> Result<()> {
+    // Where it cannot be nice, it floods all the same.
+    let _ = rustix::process::nice(10);
+    let tasks = longshore_engine::Tasks::new();
+    let counters = Arc::new(Counters::default());
+    let begin = clock::monotonic_ns();
+    let end = begin + nanoseconds(Duration::from_secs(options.seconds));
+    let target = Target { address: options.server, token: options.token, line: Line::V1 };
+    let clients: Vec<_> = (0..options.clients)
+        .map(|number| {
+            let name = format!("f{}x{number}", std::process::id());
+            tasks.spawn("client", send(target.clone(), name, end, Arc::clone(&counters)))
+        })
+        .collect();
+    for client in clients {
+        // The last answer may never come.
+        let left = end.saturating_sub(clock::monotonic_ns()) + 2_000_000_000;
+        let _ = tokio::time::timeout(Duration::from_nanos(left), client).await;
+    }
+    let flooded = Flooded {
+        seconds: float(clock::monotonic_ns() - begin) / 1e9,
+        sent: counters.sent.load(Ordering::Relaxed),
+        refused: counters.refused.load(Ordering::Relaxed),
+        broken: counters.broken.load(Ordering::Relaxed),
+    };
+    std::fs::write(options.out, serde_json::to_string(&flooded)?).context("cannot say what came of it")
 }
 
 /// Sends without a pause, and waits for nothing but the answer to each.
-async fn flood(target: Target, name: String, end: u64, flooded: Arc<Flooded>) {
+async fn send(target: Target, name: String, end: u64, counters: Arc<Counters>) {
     let mut connection = None;
     let mut number = 0_u64;
     while clock::monotonic_ns() < end {
         number += 1;
         let request = target.send(&format!("m-{name}-{number}"), &Script::default().to_string(), false);
-        let open = match connection.take() {
-            Some(open) => Ok(open),
-            None => Connection::open(target.address).await,
+        let answered = async {
+            let mut open = match connection.take() {
+                Some(open) => open,
+                None => Connection::open(target.address).await?,
+            };
+            let reply = call(&mut open, &request).await?;
+            connection = Some(open);
+            anyhow::Ok(reply)
         };
-        let Ok(mut open) = open else { continue };
-        let Ok(reply) = call(&mut open, &request).await else { continue };
-        connection = Some(open);
-        flooded.sent.fetch_add(1, Ordering::Relaxed);
+        let Ok(reply) = answered.await else {
+            counters.broken.fetch_add(1, Ordering::Relaxed);
+            sleep(TRY_AGAIN).await;
+            continue;
+        };
+        counters.sent.fetch_add(1, Ordering::Relaxed);
         if reply.refusal().is_some() {
-            flooded.refused.fetch_add(1, Ordering::Relaxed);
+            counters.refused.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -33,7 +33,7 @@ pub(super) async fn run(bench: &Bench, kind: Kind, found: &mut Vec<Length>) -> R
     };
     let longest = lengths.iter().copied().max().unwrap_or_default();
     let (streams, rate) = match kind {
-        Kind::Longshore => (10, 200),
+        Kind::Longshore => (10, 250),
         Kind::Peer => (2, 50),
     };
     for deltas in lengths.iter().copied() {
@@ -49,12 +49,12 @@ pub(super) async fn run(bench: &Bench, kind: Kind, found: &mut Vec<Length>) -> R
 async fn measure(bench: &Bench, server: &Server, work: &Work) -> Result<Length> {
     let tally = Arc::new(Tally::default());
     tally.lock().window = Window { from_ns: 0, to_ns: u64::MAX };
-    let patience = Duration::from_secs(work.deltas / work.rate + bench.scaled(300, 60));
+    let patience = Duration::from_secs(work.deltas / work.rate + bench.scaled(90, 30));
     let before = bench.meter(server)?;
     let pid = server.pid();
     let watched = Arc::clone(&tally);
     let begin = CpuSample::of(pid)?;
-    let watch = bench.tasks.spawn("watch", async move {
+    let watch = bench.spawn("watch", async move {
         let mut looks = Vec::new();
         let mut ticks = interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -73,7 +73,7 @@ async fn measure(bench: &Bench, server: &Server, work: &Work) -> Result<Length> 
         let clients = (0..work.streams).map(|_| {
             let script = Script { deltas: work.deltas, rate: work.rate, ..script(bench, server) };
             let (target, tally) = (server.target(Line::V1), Arc::clone(&tally));
-            bench.tasks.spawn("client", async move { stream_once(&target, &script, tally).await })
+            bench.spawn("client", async move { stream_once(&target, &script, tally).await })
         });
         outcomes.extend(ends(clients.collect(), patience).await);
     }

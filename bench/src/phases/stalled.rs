@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::bench::{Bench, until_ns};
 use crate::clock;
 use crate::drive::{Connection, Line, Tally, Window, call};
 use crate::histogram::Delays;
 use crate::load::{ends, script, stream_once};
-use crate::proc::Memory;
+use crate::proc::{self, Memory};
 use crate::results::Stalled;
 use crate::servers::{Kind, Server};
 use crate::stand_in::Script;
@@ -21,9 +21,13 @@ const TASKS: u64 = 10;
 const HEALTHY: u64 = 32;
 /// What the kernel keeps for a reader: as little as it can be told.
 const KERNEL_BYTES: u32 = 4096;
-/// Large and many, so that what can be filled is filled soon.
-const RATE: u64 = 20;
+/// Large and many at first, so that what can be filled is filled soon; then few, so that the tasks themselves, whose
+/// text is held whatever their readers do, do not grow by much.
+const BURST: u64 = 300;
+const RATE: u64 = 1;
 const SIZE: usize = 1024;
+/// What the kernel holds has not grown for so long: all is full.
+const FULL: Duration = Duration::from_secs(4);
 
 pub(super) async fn run(bench: &Bench) -> Result<Stalled> {
     let server = bench.server(Kind::Longshore).await?;
@@ -34,15 +38,16 @@ pub(super) async fn run(bench: &Bench) -> Result<Stalled> {
 
 async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
     let readers = bench.scaled(1_000, 50);
-    let (calm, fill, minute) = (bench.seconds(20, 3), bench.seconds(30, 5), bench.seconds(60, 5));
-    // Longer than all that follows.
-    let life = (calm + fill + minute).as_secs() + 60;
-    let mut tasks = Vec::new();
-    for _ in 0..TASKS {
-        let script = Script { deltas: life * RATE, rate: RATE, size: SIZE, ..script(bench, server) };
-        tasks.push(begin(server, &script).await?);
+    let (calm, fill, minute) = (bench.seconds(15, 3), bench.seconds(45, 20), bench.seconds(60, 5));
+    // The same tasks as later, but nobody reads them. Twice, to see how much two such runs differ by themselves.
+    let mut before = Vec::new();
+    for _ in 0..2 {
+        begin_all(bench, server, calm.as_secs()).await?;
+        before.push(healthy(bench, server, calm).await);
     }
-    let before = healthy(bench, server, calm).await;
+    let empty = Memory::of(server.pid())?;
+    // Readers come when the tasks are young: later each would begin with all of the text so far.
+    let tasks = begin_all(bench, server, (fill + minute).as_secs() + 30).await?;
     let mut stalled = Vec::new();
     for number in 0..readers {
         let mut connection = Connection::narrow(server.address, KERNEL_BYTES).await?;
@@ -50,7 +55,7 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
         connection.write(&server.target(Line::V1).subscribe(task)).await?;
         stalled.push(connection);
     }
-    sleep(fill).await;
+    let (stuck, kernel_bytes) = full(server.address.port(), fill).await;
     let filled = Memory::of(server.pid())?;
     let samples = async {
         let mut samples = Vec::new();
@@ -65,9 +70,12 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
     drop(stalled);
     Ok(Stalled {
         readers,
+        stuck,
+        kernel_bytes,
         healthy: HEALTHY,
         before,
         during,
+        empty,
         filled,
         later,
         seconds: minute.as_secs_f64(),
@@ -75,7 +83,34 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
     })
 }
 
-/// Starts a task that nobody waits for, and gives its id.
+/// Waits until the kernel holds all that it will for readers that take nothing. Gives how many of them have something
+/// waiting, and how many bytes in all.
+async fn full(port: u16, patience: Duration) -> (u64, u64) {
+    let begun = Instant::now();
+    let (mut seen, mut since) = (proc::unsent(port), begun);
+    while begun.elapsed() < patience {
+        sleep(Duration::from_millis(500)).await;
+        let now = proc::unsent(port);
+        if now.1 > seen.1 || now.0 == 0 {
+            (seen, since) = (now, Instant::now());
+        } else if since.elapsed() >= FULL {
+            break;
+        }
+    }
+    proc::unsent(port)
+}
+
+/// Starts the tasks that nobody waits for, and gives their ids.
+async fn begin_all(bench: &Bench, server: &Server, seconds: u64) -> Result<Vec<String>> {
+    let mut tasks = Vec::new();
+    for _ in 0..TASKS {
+        let deltas = BURST + seconds * RATE;
+        let script = Script { deltas, rate: RATE, burst: BURST, size: SIZE, ..script(bench, server) };
+        tasks.push(begin(server, &script).await?);
+    }
+    Ok(tasks)
+}
+
 async fn begin(server: &Server, script: &Script) -> Result<String> {
     let target = server.target(Line::V1);
     let mut connection = Connection::open(server.address).await?;
@@ -94,7 +129,7 @@ async fn healthy(bench: &Bench, server: &Server, window: Duration) -> Delays {
     let clients = (0..HEALTHY).map(|_| {
         let script = Script { deltas: (window.as_secs() + 1) * 10, rate: 10, ..script(bench, server) };
         let (target, tally) = (server.target(Line::V1), Arc::clone(&tally));
-        bench.tasks.spawn("client", async move { stream_once(&target, &script, tally).await })
+        bench.spawn("client", async move { stream_once(&target, &script, tally).await })
     });
     let clients = clients.collect();
     until_ns(to_ns).await;

@@ -2,22 +2,22 @@
 
 use std::fmt::Write as _;
 
+use super::Reasons;
 use super::rows::rows;
 use super::svg::{Curve, Plot, draw};
 use crate::number::{float, median, short};
-use crate::results::{Measured, Results, Streams, Unary};
+use crate::phases::Flooded;
+use crate::results::{Costs, Flood, Measured, Overload, Quiet, Ran, Results, Stalled, Streams, Unary};
 
 const OURS: &str = "#1f6fb4";
 const PEERS: &str = "#c8502d";
 
 /// The page, and the names and contents of its plots.
-pub fn page(results: &Results, notes: &str) -> (String, Vec<(&'static str, String)>) {
+pub fn page(results: &Results, reasons: &Reasons) -> (String, Vec<(&'static str, String)>) {
     let mut text = String::new();
     head(&mut text, results);
     table(&mut text, results);
-    if !notes.trim().is_empty() {
-        let _ = writeln!(text, "{}\n", notes.trim());
-    }
+    missed(&mut text, results, reasons);
     let plots = plots(results);
     text.push_str("## Plots\n\nBoth axes are logarithmic.\n\n");
     for (name, title, _) in &plots {
@@ -35,6 +35,7 @@ pub fn page(results: &Results, notes: &str) -> (String, Vec<(&'static str, Strin
             let _ = writeln!(text, "| {case} | {} |", short(*count));
         }
     }
+    duration(&mut text, results);
     how(&mut text);
     (text, plots.into_iter().map(|(name, _, plot)| (name, plot)).collect())
 }
@@ -44,16 +45,16 @@ fn head(text: &mut String, results: &Results) {
     let _ = write!(
         text,
         "# Performance\n\nWritten by `make bench`; do not edit. One run of {}, at commit {}, of Longshore and of its peer, the\n\
-         Python `opencode-a2a` 1.4.0, on the same stand-in for OpenCode, one after the other on the same machine: {} cores of\n\
-         {}, {} GB, Linux {}, load {} at the start. Everything (server, stand-in, clients) shares these cores.\n\
-         Ratios say more than the numbers, which are those of this machine.\n\n",
+         Python `opencode-a2a` 1.4.0, on the same stand-in for OpenCode, one after the other on the same machine: {} cores,\n\
+         {} GB, Linux, load {} at the start. Everything (server, stand-in, clients) shares these cores. It took {} minutes.\n\
+         Ratios say more than the numbers, which are those of this machine. All of them are in\n\
+         [performance/results.json](performance/results.json).\n\n",
         or(&results.date, "an unknown day"),
         or(&results.commit, "unknown"),
         machine.cores,
-        or(&machine.processor, "an unknown processor"),
         short(float(machine.memory_kb) / 1024.0 / 1024.0),
-        or(&machine.kernel, "unknown"),
         or(&machine.load, "unknown"),
+        short(ran(results).map(|(_, _, ran)| ran.seconds).sum::<f64>() / 60.0),
     );
     if results.quick {
         text.push_str("**This was a quick run, to see that it works. Its numbers are no measurement.**\n\n");
@@ -88,6 +89,52 @@ fn table(text: &mut String, results: &Results) {
     }
     if !failed.is_empty() {
         let _ = writeln!(text, "{failed}");
+    }
+}
+
+/// What was missed, plainly, each with its reason.
+fn missed(text: &mut String, results: &Results, reasons: &Reasons) {
+    let rows = rows(results);
+    let mut missed = rows.iter().filter(|row| row.met == Some(false)).peekable();
+    if missed.peek().is_none() {
+        return;
+    }
+    text.push_str("## What is missed, and why\n\n");
+    for row in missed {
+        let reason = reasons.get(row.key).map_or("The reason is not known yet.", |reason| reason.trim());
+        let _ = writeln!(
+            text,
+            "- **{}**: {}, where {} is asked for. {}",
+            row.what,
+            row.longshore,
+            row.budget,
+            reason.replace('\n', "\n  ")
+        );
+    }
+    text.push('\n');
+}
+
+/// Who, which phase, and how it was run.
+fn ran(results: &Results) -> impl Iterator<Item = (&'static str, &String, &Ran)> {
+    let all = [("Longshore", Some(&results.longshore)), ("peer", results.peer.as_ref())];
+    all.into_iter().flat_map(|(who, measured)| {
+        measured
+            .into_iter()
+            .flat_map(move |measured| measured.ran.iter().map(move |(phase, ran)| (who, phase, ran)))
+    })
+}
+
+fn duration(text: &mut String, results: &Results) {
+    if ran(results).next().is_none() {
+        return;
+    }
+    text.push_str(
+        "\n### How long it took\n\n| phase | of | seconds | load before | |\n|---|---|---|---|---|\n",
+    );
+    for (who, phase, ran) in ran(results) {
+        let other = ran.commit != results.commit || ran.date != results.date;
+        let when = if other { format!("of {} at {}", ran.date, ran.commit) } else { String::new() };
+        let _ = writeln!(text, "| {phase} | {who} | {:.0} | {} | {when} |", ran.seconds, ran.load);
     }
 }
 
@@ -228,40 +275,28 @@ fn stream_row(text: &mut String, name: &str, point: &Streams) {
 }
 
 fn steady(text: &mut String, ours: &Measured) {
+    if let Some(stalled) = &ours.stalled {
+        stalled_readers(text, stalled);
+    }
     if let Some(overload) = &ours.overload {
-        let list = |counts: &std::collections::BTreeMap<String, u64>| {
-            let items: Vec<_> = counts.iter().map(|(what, count)| format!("{count} × {what}")).collect();
-            if items.is_empty() { "none".to_owned() } else { items.join(", ") }
-        };
-        let _ = writeln!(
-            text,
-            "\n### Overload\n\nCapacity {} turns/s; {} offered for {} s. Refused: {}. Neither taken nor refused in a typed way: {}.\n\
-             Memory {} KB before, {} KB a minute later.",
-            short(overload.capacity_per_second),
-            short(overload.offered_per_second),
-            short(overload.seconds),
-            list(&overload.refused),
-            list(&overload.untyped),
-            overload.memory_before.anonymous_kb,
-            overload.memory_after.anonymous_kb
-        );
+        overloaded(text, overload);
     }
     if !ours.flood.is_empty() {
-        text.push_str(
-            "\n### A principal that floods\n\n| flood (sends/s) | refused | turns p99 (ms) | deltas p99 (ms) |\n|---|---|---|---|\n",
+        flooded(text, &ours.flood);
+    }
+    if let Some(scrape) = &ours.scrape {
+        let share = |costs: &Costs| short(costs.server_ms / 10.0 / costs.window_s);
+        let _ = writeln!(
+            text,
+            "\n### Metrics under load\n\n{} scrapes a second beside 100 streams: {} bytes each, answered in {} ms (p50), {} ms (p99).\n\
+             The server took {} % of a core without them, and {} % with them.",
+            short(scrape.per_second),
+            scrape.bytes,
+            short(scrape.delays.p50_ms),
+            short(scrape.delays.p99_ms),
+            share(&scrape.without),
+            share(&scrape.with)
         );
-        for flood in &ours.flood {
-            let _ = writeln!(
-                text,
-                "| {} | {} | {} → {} | {} → {} |",
-                short(flood.flood_per_second),
-                flood.flood_refused,
-                short(flood.calm_turns.p99_ms),
-                short(flood.flooded_turns.p99_ms),
-                short(flood.calm_deltas.p99_ms),
-                short(flood.flooded_deltas.p99_ms)
-            );
-        }
     }
     if ours.soak.len() > 1 {
         text.push_str(
@@ -285,6 +320,71 @@ fn steady(text: &mut String, ours: &Measured) {
     }
 }
 
+fn stalled_readers(text: &mut String, stalled: &Stalled) {
+    let runs: Vec<_> = stalled.before.iter().map(|delays| short(delays.p50_ms)).collect();
+    let _ = writeln!(
+        text,
+        "\n### Stalled readers\n\n{} readers, of which {} had something waiting in the kernel ({} KB in all) when nothing more was taken.\n\
+         Memory {} KB before they came, {} KB then, {} KB {} s later. The {} streams that were read had p50 {} ms without them\n\
+         and {} ms beside them.",
+        stalled.readers,
+        stalled.stuck,
+        stalled.kernel_bytes / 1024,
+        stalled.empty.anonymous_kb,
+        stalled.filled.anonymous_kb,
+        stalled.later.anonymous_kb,
+        short(stalled.seconds),
+        stalled.healthy,
+        runs.join(" and "),
+        short(stalled.during.p50_ms)
+    );
+}
+
+fn overloaded(text: &mut String, overload: &Overload) {
+    let list = |counts: &std::collections::BTreeMap<String, u64>| {
+        let items: Vec<_> = counts.iter().map(|(what, count)| format!("{count} × {what}")).collect();
+        if items.is_empty() { "none".to_owned() } else { items.join(", ") }
+    };
+    let _ = writeln!(
+        text,
+        "\n### Overload\n\nCapacity {} turns/s; {} offered a second for {} s. Refused: {}. Neither taken nor refused in a typed way: {}.\n\
+         Taken and not complete: {}. All of it was looked at {} s after the last offer; {} s after it the speed was measured again.\n\
+         Memory {} KB before, {} KB at the end.",
+        short(overload.capacity_per_second),
+        short(overload.offered_per_second),
+        short(overload.seconds),
+        list(&overload.refused),
+        list(&overload.untyped),
+        list(&overload.lost),
+        short(overload.settled_s),
+        short(overload.later_s),
+        overload.memory_before.anonymous_kb,
+        overload.memory_after.anonymous_kb
+    );
+}
+
+fn flooded(text: &mut String, rounds: &[Flood]) {
+    text.push_str(
+        "\n### A principal that floods\n\nAlone, beside a flood, and beside a flood where each may send 150 requests a second.\n\n\
+         | flood (sends/s) | refused | turns p99 (ms) | deltas p99 (ms) | wrong |\n|---|---|---|---|---|\n",
+    );
+    for Flood { calm, flooded, flood, rated, rated_flood } in rounds {
+        let rate = |flood: &Flooded| short(float(flood.sent) / flood.seconds.max(0.001));
+        let three = |of: fn(&Quiet) -> f64| [calm, flooded, rated].map(|quiet| short(of(quiet))).join(" → ");
+        let _ = writeln!(
+            text,
+            "| {}, {} | {}, {} | {} | {} | {} |",
+            rate(flood),
+            rate(rated_flood),
+            flood.refused,
+            rated_flood.refused,
+            three(|quiet| quiet.turns.p99_ms),
+            three(|quiet| quiet.deltas.p99_ms),
+            calm.wrong + flooded.wrong + rated.wrong
+        );
+    }
+}
+
 fn how(text: &mut String) {
     text.push_str(
         "\n## How it is measured\n\n\
@@ -295,6 +395,15 @@ fn how(text: &mut String) {
            in it. Merged deltas count each; what did not arrive does not count.\n\
          - Equal: the text that a client got is, byte by byte, what the source sent; for 32 of the tasks, also what the server keeps.\n\
          - Both servers keep their tasks in SQLite on the same disk, with limits and rate limits switched off; for the phases of overload\n  \
-           and flood Longshore has its default limits. The peer speaks A2A 1.0; it has no 0.3 any more.\n",
+           and flood Longshore has its default limits. The peer speaks A2A 1.0; it has no 0.3 any more.\n\
+         - Each phase has a stand-in, and each point a server, of its own. Memory is what the process has touched itself (`RssAnon`),\n  \
+           but at rest, where it is all that is resident (`VmRSS`).\n\
+         - Stalled readers have the smallest buffer that the kernel gives, and take nothing. Their minute begins when the kernel holds no\n  \
+           more for them.\n\
+         - Overload: as many turns are offered a second as five times what 32 clients got done, on 2048 connections, without making up\n  \
+           for what could not be offered. Each turn that was taken is looked up, and its text compared with that of the source.\n\
+         - Who floods is a process of low priority with 64 connections, each of which sends as soon as it is answered.\n\
+         - The soak has 500 streams of 10 deltas/s, half of the thousand, ten seconds each; tasks are folded after 60 s and removed\n  \
+           after 120 s.\n",
     );
 }

@@ -2,11 +2,13 @@
 
 use crate::histogram::Delays;
 use crate::number::{float, median, short};
-use crate::results::{Length, Measured, Results, Streams};
+use crate::results::{Flood, Length, Measured, Overload, Results, SoakSample, Stalled, Streams};
 
 /// A row of the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
+    /// By which a reason for it is given.
+    pub key: &'static str,
     pub what: String,
     pub longshore: String,
     pub peer: String,
@@ -17,6 +19,13 @@ pub struct Row {
 }
 
 type Quantile = fn(&Delays) -> f64;
+
+/// By how much two runs may differ before it is more than noise.
+const NOISE: f64 = 1.5;
+
+/// The delays that are asked for.
+const QUANTILES: [(&str, &str, Quantile, f64); 2] =
+    [("delay-p50", "p50", |delays| delays.p50_ms, 1.0), ("delay-p99", "p99", |delays| delays.p99_ms, 10.0)];
 
 const NONE: &str = "–";
 /// Where both servers are compared.
@@ -34,9 +43,9 @@ pub fn rows(results: &Results) -> Vec<Row> {
     rows
 }
 
-fn row(what: impl Into<String>, longshore: String) -> Row {
+fn row(key: &'static str, what: impl Into<String>, longshore: String) -> Row {
     let none = || NONE.to_owned();
-    Row { what: what.into(), longshore, peer: none(), ratio: none(), budget: none(), met: None }
+    Row { key, what: what.into(), longshore, peer: none(), ratio: none(), budget: none(), met: None }
 }
 
 impl Row {
@@ -60,7 +69,7 @@ fn unary(ours: &Measured, peer: Option<&Measured>) -> Option<Row> {
     let best = |measured: &Measured| measured.unary.iter().map(|unary| unary.per_second).reduce(f64::max);
     let (ours, peer) = (best(ours)?, peer.and_then(best));
     let ratio = peer.map(|peer| ours / peer);
-    let row = row("unary turns per second", short(ours)).beside(peer.map(short)).ratio(ratio);
+    let row = row("unary", "unary turns per second", short(ours)).beside(peer.map(short)).ratio(ratio);
     Some(row.budget("≥ 50×", ratio.map(|ratio| ratio >= 50.0)))
 }
 
@@ -75,17 +84,15 @@ fn deltas(ours: &Measured, peer: Option<&Measured>) -> Vec<Row> {
         let peer = peer.and_then(point);
         let ratio = peer.map(|peer| peer.cpu_us_per_delta / ours.cpu_us_per_delta);
         rows.push(
-            row(format!("CPU per delta, {COMPARED} streams (µs)"), short(ours.cpu_us_per_delta))
+            row("cpu", format!("CPU per delta, {COMPARED} streams (µs)"), short(ours.cpu_us_per_delta))
                 .beside(peer.map(|peer| short(peer.cpu_us_per_delta)))
                 .ratio(ratio)
                 .budget("≥ 200×", ratio.map(|ratio| ratio >= 200.0)),
         );
-        let quantiles: [(&str, Quantile, f64); 2] =
-            [("p50", |delays| delays.p50_ms, 1.0), ("p99", |delays| delays.p99_ms, 10.0)];
-        for (name, cell, budget) in quantiles {
+        for (key, name, cell, budget) in QUANTILES {
             let (mine, theirs) = (cell(&ours.delays), peer.map(|peer| cell(&peer.delays)));
             rows.push(
-                row(format!("delay of a delta, {COMPARED} streams, {name} (ms)"), short(mine))
+                row(key, format!("delay of a delta, {COMPARED} streams, {name} (ms)"), short(mine))
                     .beside(theirs.map(short))
                     .ratio(theirs.map(|theirs| theirs / mine))
                     .budget(format!("< {budget} ms"), Some(mine < budget)),
@@ -96,7 +103,7 @@ fn deltas(ours: &Measured, peer: Option<&Measured>) -> Vec<Row> {
         let peer = peer.and_then(|peer| peer.fast.as_ref());
         let rate = |point: &Streams| float(point.delivered) / point.window_s;
         rows.push(
-            row("deltas per second delivered, 32 streams of 100/s", short(rate(ours)))
+            row("fast", "deltas per second delivered, 32 streams of 100/s", short(rate(ours)))
                 .beside(peer.map(|peer| short(rate(peer))))
                 .ratio(peer.map(|peer| rate(ours) / rate(peer).max(0.001))),
         );
@@ -113,11 +120,11 @@ fn at_rest(ours: &Measured, peer: Option<&Measured>) -> Vec<Row> {
     let their_start = theirs.map(|theirs| median(&theirs.card_ms));
     let their_memory = theirs.map(|theirs| megabytes(theirs.rest.resident_kb));
     vec![
-        row("memory at rest (MB)", short(memory))
+        row("rest", "memory at rest (MB)", short(memory))
             .beside(their_memory.map(short))
             .ratio(their_memory.map(|theirs| theirs / memory))
             .budget("< 25 MB", Some(memory < 25.0)),
-        row("start to the first card (ms)", short(start))
+        row("start", "start to the first card (ms)", short(start))
             .beside(their_start.map(short))
             .ratio(their_start.map(|theirs| theirs / start))
             .budget("< 100 ms", Some(start < 100.0)),
@@ -129,24 +136,31 @@ fn flatness(ours: &Measured) -> Vec<Row> {
     if let (Some(few), Some(many)) = (with(ours, 10), with(ours, 1000)) {
         let ratio = many.cpu_us_per_delta / few.cpu_us_per_delta;
         rows.push(
-            row("CPU per delta, 1 000 streams (µs)", short(many.cpu_us_per_delta))
+            row("cpu-1000", "CPU per delta, 1 000 streams (µs)", short(many.cpu_us_per_delta))
                 .ratio(Some(ratio))
                 .budget("≤ 1.5× that at 10", Some(ratio <= 1.5)),
         );
         let more = float(many.live.anonymous_kb) - float(few.live.anonymous_kb);
         let each = more / float(many.streams - few.streams);
         rows.push(
-            row("memory per further live stream (KB)", short(each)).budget("< 32 KB", Some(each < 32.0)),
+            row("memory-stream", "memory per further live stream (KB)", short(each))
+                .budget("< 32 KB", Some(each < 32.0)),
         );
         let told = format!("{} complete, {} equal", many.completed, many.equal);
         let all = many.completed == many.streams && many.equal == many.streams;
-        rows.push(row("1 000 streams of 10/s", told).budget("all", Some(all)));
+        rows.push(row("complete-1000", "1 000 streams of 10/s", told).budget("all", Some(all)));
+        let told = format!("{} / {}", short(many.delays.p50_ms), short(many.delays.p99_ms));
+        let is_met = QUANTILES.iter().all(|(_, _, cell, budget)| cell(&many.delays) < *budget);
+        rows.push(
+            row("delay-1000", "delay of a delta, 1 000 streams, p50 / p99 (ms)", told)
+                .budget("< 1 / < 10 ms", Some(is_met)),
+        );
     }
     let length = |deltas: u64| ours.length.iter().find(|point| point.deltas == deltas);
     if let (Some(short_task), Some(long)) = (length(100), length(10_000)) {
         let ratio = long.cpu_us_per_delta / short_task.cpu_us_per_delta;
         rows.push(
-            row("CPU per delta, 10 000 deltas a task (µs)", short(long.cpu_us_per_delta))
+            row("cpu-length", "CPU per delta, 10 000 deltas a task (µs)", short(long.cpu_us_per_delta))
                 .ratio(Some(ratio))
                 .budget("≤ 1.2× that at 100", Some(ratio <= 1.2)),
         );
@@ -160,75 +174,147 @@ fn within(long: &Length) -> Option<Row> {
     let (first, last) = (long.first_tenth_us?, long.last_tenth_us?);
     let ratio = last / first;
     let told = format!("{} → {}", short(first), short(last));
-    Some(row("CPU per delta, first and last tenth of these (µs)", told).ratio(Some(ratio)))
+    Some(row("cpu-within", "CPU per delta, first and last tenth of these (µs)", told).ratio(Some(ratio)))
 }
 
 fn steadiness(ours: &Measured) -> Vec<Row> {
     let mut rows = Vec::new();
-    if let Some(stalled) = &ours.stalled {
-        let growth = float(stalled.later.anonymous_kb) - float(stalled.filled.anonymous_kb);
-        let told = format!("{} KB in {} s", short(growth), stalled.seconds);
-        rows.push(
-            row(format!("memory growth, {} stalled readers", stalled.readers), told).budget("flat", None),
-        );
-        let (before, during) = (stalled.before.p99_ms, stalled.during.p99_ms);
-        rows.push(
-            row("delay of the others meanwhile, p99 (ms)", format!("{} → {}", short(before), short(during)))
-                .ratio(Some(during / before))
-                .budget("unchanged", None),
-        );
-    }
-    if let Some(overload) = &ours.overload {
-        let refused: u64 = overload.refused.values().sum();
-        let untyped: u64 = overload.untyped.values().sum();
-        let told = format!(
-            "{} offered, {} taken, {refused} refused, {untyped} neither",
-            overload.offered, overload.accepted
-        );
-        rows.push(row("five times its capacity", told).budget("refusals are typed", Some(untyped == 0)));
-        let told = format!("{} complete, {} not", overload.completed, overload.lost);
-        rows.push(row("what was taken", told).budget("all complete", Some(overload.lost == 0)));
-        let (before, after) = (overload.before.p99_ms, overload.after.p99_ms);
-        rows.push(
-            row("turn before and a minute later, p99 (ms)", format!("{} → {}", short(before), short(after)))
-                .ratio(Some(after / before))
-                .budget("as before", None),
-        );
-    }
-    if !ours.flood.is_empty() {
-        let ratio =
-            |of: fn(&crate::results::Flood) -> f64| median(&ours.flood.iter().map(of).collect::<Vec<_>>());
-        let turns = ratio(|flood| flood.flooded_turns.p99_ms / flood.calm_turns.p99_ms);
-        let deltas = ratio(|flood| flood.flooded_deltas.p99_ms / flood.calm_deltas.p99_ms);
-        for (what, ratio) in [("turns", turns), ("deltas", deltas)] {
-            rows.push(
-                row(
-                    format!("p99 of another's {what} while one floods (median)"),
-                    format!("{}×", short(ratio)),
-                )
-                .ratio(Some(ratio))
-                .budget("≤ 2×", Some(ratio <= 2.0)),
-            );
-        }
-    }
+    rows.extend(ours.stalled.as_ref().map(stalled).into_iter().flatten());
+    rows.extend(ours.overload.as_ref().map(overload).into_iter().flatten());
+    rows.extend(flood(&ours.flood));
     if let Some(scrape) = &ours.scrape {
-        rows.push(row("CPU of one scrape of the metrics under load (ms)", short(scrape.cpu_ms)));
+        let told = format!("{} for {} KB", short(scrape.cpu_ms), scrape.bytes / 1024);
+        rows.push(row("scrape", "CPU of one scrape of the metrics under load (ms)", told));
     }
-    if let (Some(middle), Some(last)) = (ours.soak.get(ours.soak.len() / 2), ours.soak.last()) {
-        let megabytes = |bytes: u64| short(float(bytes) / 1024.0 / 1024.0);
-        let cells = [
-            (
-                "memory (MB)",
-                megabytes(middle.memory.anonymous_kb * 1024),
-                megabytes(last.memory.anonymous_kb * 1024),
-            ),
-            ("open files", middle.open_files.to_string(), last.open_files.to_string()),
-            ("database (MB)", megabytes(middle.database_bytes), megabytes(last.database_bytes)),
-        ];
-        for (what, middle, last) in cells {
-            let what = format!("soak, half-way and at the end: {what}");
-            rows.push(row(what, format!("{middle} → {last}")).budget("flat", None));
-        }
+    rows.extend(soak(&ours.soak));
+    rows
+}
+
+fn stalled(stalled: &Stalled) -> [Row; 2] {
+    let (filled, later) = (stalled.filled.anonymous_kb, stalled.later.anonymous_kb);
+    let growth = float(later) - float(filled);
+    let told = format!("{} KB in {} s, on {} KB", short(growth), stalled.seconds, short(float(filled)));
+    let is_flat = stalled.stuck >= stalled.readers && growth <= (float(filled) * 0.1).max(1024.0);
+    let calm = |quantile: Quantile| stalled.before.iter().map(quantile).fold(0.0, f64::max);
+    let (before, during) = (calm(|delays| delays.p99_ms), stalled.during.p99_ms);
+    let runs: Vec<_> = stalled.before.iter().map(|delays| short(delays.p99_ms)).collect();
+    let is_unchanged =
+        during <= before * NOISE && stalled.during.p50_ms <= calm(|delays| delays.p50_ms) * NOISE;
+    [
+        row(
+            "stalled-memory",
+            format!("memory growth, {} of {} readers stuck", stalled.stuck, stalled.readers),
+            told,
+        )
+        .budget("flat (≤ 10 %)", Some(is_flat)),
+        row(
+            "stalled-delay",
+            "delay of the others without and with them, p99 (ms)",
+            format!("{} → {}", runs.join(", "), short(during)),
+        )
+        .ratio(Some(during / before))
+        .budget(format!("unchanged (≤ {NOISE}×)"), Some(is_unchanged)),
+    ]
+}
+
+fn overload(overload: &Overload) -> [Row; 4] {
+    let refused: u64 = overload.refused.values().sum();
+    let untyped: u64 = overload.untyped.values().sum();
+    let times = overload.offered_per_second / overload.capacity_per_second;
+    let told = format!("{} /s in {} s", short(overload.offered_per_second), short(overload.seconds));
+    let answers = format!(
+        "{} taken, {refused} refused, {} of them without Retry-After, {untyped} neither",
+        overload.accepted, overload.without_retry_after
+    );
+    let lost: u64 = overload.lost.values().sum();
+    let taken = format!("{} complete, {} equal, {lost} not complete", overload.completed, overload.equal);
+    let all = overload.completed == overload.accepted && overload.equal == overload.accepted;
+    let is_typed = untyped == 0 && overload.without_retry_after == 0 && refused > 0;
+    let (before, after) = (&overload.before, &overload.after);
+    let speed = format!(
+        "{} → {} turns/s, p99 {} → {} ms",
+        short(overload.before_per_second),
+        short(overload.after_per_second),
+        short(before.p99_ms),
+        short(after.p99_ms)
+    );
+    let is_as_before = after.p99_ms <= before.p99_ms * NOISE && after.p50_ms <= before.p50_ms * NOISE;
+    [
+        row("overload-offered", "overload: turns offered", told)
+            .ratio(Some(times))
+            .budget("5× its capacity", Some(times >= 4.75)),
+        row("overload-refused", "overload: answers", answers).budget("refusals are typed", Some(is_typed)),
+        row("overload-taken", "overload: what was taken", taken).budget("all complete, equal", Some(all)),
+        row("overload-after", "overload: before, and a minute later", speed)
+            .ratio(Some(after.p99_ms / before.p99_ms))
+            .budget(format!("as before (≤ {NOISE}×)"), Some(is_as_before)),
+    ]
+}
+
+fn flood(rounds: &[Flood]) -> Vec<Row> {
+    if rounds.is_empty() {
+        return Vec::new();
+    }
+    let middle = |of: fn(&Flood) -> f64| median(&rounds.iter().map(of).collect::<Vec<_>>());
+    let cases = [
+        (
+            "flood-turns",
+            "turns while one floods",
+            middle(|flood| flood.flooded.turns.p99_ms / flood.calm.turns.p99_ms),
+        ),
+        (
+            "flood-deltas",
+            "deltas while one floods",
+            middle(|flood| flood.flooded.deltas.p99_ms / flood.calm.deltas.p99_ms),
+        ),
+        (
+            "flood-rated-turns",
+            "turns while one floods, with a rate limit",
+            middle(|flood| flood.rated.turns.p99_ms / flood.calm.turns.p99_ms),
+        ),
+        (
+            "flood-rated-deltas",
+            "deltas while one floods, with a rate limit",
+            middle(|flood| flood.rated.deltas.p99_ms / flood.calm.deltas.p99_ms),
+        ),
+    ];
+    let rows = cases.into_iter().map(|(key, what, ratio)| {
+        row(
+            key,
+            format!("p99 of another's {what} (median of {})", rounds.len()),
+            format!("{}×", short(ratio)),
+        )
+        .ratio(Some(ratio))
+        .budget("≤ 2×", Some(ratio <= 2.0))
+    });
+    rows.collect()
+}
+
+/// The second and the last quarter of a soak, when what is old has begun to go.
+fn soak(samples: &[SoakSample]) -> Vec<Row> {
+    let quarter = samples.len() / 4;
+    if quarter == 0 {
+        return Vec::new();
+    }
+    let (second, last) = (&samples[quarter..2 * quarter], &samples[samples.len() - quarter..]);
+    let mean = |part: &[SoakSample], of: fn(&SoakSample) -> f64| {
+        part.iter().map(of).sum::<f64>() / float(u64::try_from(part.len()).unwrap_or(1))
+    };
+    let cells: [(&str, &str, fn(&SoakSample) -> f64); 3] = [
+        ("soak-memory", "memory (MB)", |sample| float(sample.memory.anonymous_kb) / 1024.0),
+        ("soak-files", "open files", |sample| float(sample.open_files)),
+        ("soak-database", "database (MB)", |sample| float(sample.database_bytes) / 1024.0 / 1024.0),
+    ];
+    let rows = cells.into_iter().map(|(key, what, of)| {
+        let (then, now) = (mean(second, of), mean(last, of));
+        row(key, format!("soak, second → last quarter: {what}"), format!("{} → {}", short(then), short(now)))
+            .ratio(Some(now / then))
+            .budget("flat (≤ 1.1×)", Some(now <= then * 1.1))
+    });
+    let mut rows: Vec<_> = rows.collect();
+    if let Some(end) = samples.last() {
+        let told = format!("{} in {} min, {} wrong", end.turns, short(end.at_s / 60.0), end.wrong);
+        rows.push(row("soak-turns", "soak: turns", told).budget("all right", Some(end.wrong == 0)));
     }
     rows
 }

@@ -2,9 +2,11 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::histogram::Delays;
+use crate::phases::Flooded;
 use crate::proc::Memory;
 use crate::results::{
-    Costs, Flood, Length, Machine, Measured, Overload, Scrape, SoakSample, Stalled, Start, Streams, Unary,
+    Costs, Flood, Length, Machine, Measured, Overload, Quiet, Ran, Scrape, SoakSample, Stalled, Start,
+    Streams, Unary,
 };
 
 fn delays(p50_ms: f64) -> Delays {
@@ -74,13 +76,20 @@ fn length(deltas: u64, cpu: f64) -> Length {
 }
 
 fn results() -> Results {
+    let quiet = |turns: f64, deltas: f64| Quiet { turns: delays(turns), wrong: 0, deltas: delays(deltas) };
+    let sent = |sent: u64, refused: u64| Flooded { seconds: 12.0, sent, refused, broken: 0 };
     let flood = Flood {
-        calm_turns: delays(5.0),
-        flooded_turns: delays(8.0),
-        calm_deltas: delays(0.5),
-        flooded_deltas: delays(1.2),
-        flood_per_second: 900.0,
-        flood_refused: 10,
+        calm: quiet(5.0, 0.5),
+        flooded: quiet(8.0, 1.2),
+        flood: sent(12_000, 10),
+        rated: quiet(6.0, 0.6),
+        rated_flood: sent(60_000, 58_000),
+    };
+    let ran = |seconds: f64, commit: &str| Ran {
+        seconds,
+        date: "2026-11-15".to_owned(),
+        commit: commit.to_owned(),
+        load: "0.50".to_owned(),
     };
     let soak = |minute: u32| SoakSample {
         at_s: f64::from(minute) * 60.0,
@@ -94,13 +103,7 @@ fn results() -> Results {
     Results {
         date: "2026-11-15".to_owned(),
         commit: "abc1234".to_owned(),
-        machine: Machine {
-            processor: "Example 9000".to_owned(),
-            cores: 2,
-            memory_kb: 8 << 20,
-            kernel: "6.1".to_owned(),
-            load: "0.10".to_owned(),
-        },
+        machine: Machine { cores: 2, memory_kb: 8 << 20, load: "0.10".to_owned() },
         quick: false,
         longshore: Measured {
             start: Some(Start { card_ms: vec![40.0, 41.0, 39.0], rest: memory(9_000) }),
@@ -112,8 +115,11 @@ fn results() -> Results {
             stalled: Some(Stalled {
                 readers: 1000,
                 healthy: 32,
-                before: delays(0.5),
+                stuck: 1000,
+                kernel_bytes: 40 << 20,
+                before: vec![delays(0.5), delays(0.55)],
                 during: delays(0.6),
+                empty: memory(20_000),
                 filled: memory(90_000),
                 later: memory(90_400),
                 seconds: 60.0,
@@ -125,19 +131,36 @@ fn results() -> Results {
                 seconds: 60.0,
                 offered: 360_000,
                 accepted: 70_000,
-                refused: BTreeMap::from([("200 -32056".to_owned(), 290_000)]),
+                refused: BTreeMap::from([("429 -32056 TOO_MANY_REQUESTS".to_owned(), 290_000)]),
                 untyped: BTreeMap::new(),
                 completed: 70_000,
-                lost: 0,
+                equal: 70_000,
+                lost: BTreeMap::new(),
+                without_retry_after: 0,
+                settled_s: 21.5,
+                later_s: 60.0,
+                before_per_second: 1_500.0,
+                after_per_second: 1_480.0,
                 before: delays(5.0),
                 after: delays(5.1),
                 memory_before: memory(30_000),
                 memory_after: memory(31_000),
             }),
             flood: vec![flood.clone(), flood],
-            scrape: Some(Scrape { per_second: 10.0, bytes: 9000, cpu_ms: 0.31, ..Scrape::default() }),
-            soak: vec![soak(0), soak(10), soak(20)],
+            scrape: Some(Scrape {
+                per_second: 10.0,
+                bytes: 9000,
+                delays: delays(0.4),
+                without: Costs { window_s: 15.0, server_ms: 750.0, ..Costs::default() },
+                with: Costs { window_s: 15.0, server_ms: 800.0, ..Costs::default() },
+                cpu_ms: 0.31,
+            }),
+            soak: (0..=20).map(soak).collect(),
             failed: BTreeMap::new(),
+            ran: BTreeMap::from([
+                ("unary".to_owned(), ran(45.0, "abc1234")),
+                ("soak".to_owned(), ran(1205.0, "abc0000")),
+            ]),
         },
         peer: Some(Measured {
             start: Some(Start { card_ms: vec![1700.0], rest: memory(80_000) }),
@@ -154,13 +177,14 @@ fn results() -> Results {
 
 #[test]
 fn the_page_tells_everything_that_was_measured() {
-    let (text, _) = page(&results(), "What a person says.\n");
+    let reasons = Reasons::from([("flood-deltas".to_owned(), "Two cores are few.\n".to_owned())]);
+    let (text, _) = page(&results(), &reasons);
     insta::assert_snapshot!(text);
 }
 
 #[test]
 fn the_plots_are_drawn() {
-    let (_, plots) = page(&results(), "");
+    let (_, plots) = page(&results(), &Reasons::new());
     let names: Vec<_> = plots.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["delay.svg", "cpu-streams.svg", "cpu-length.svg", "memory.svg"]);
     insta::assert_snapshot!(plots[2].1);
@@ -173,7 +197,7 @@ fn the_same_table_is_for_terminals() {
 
 #[test]
 fn a_run_that_measured_little_says_little() {
-    let (text, plots) = page(&Results { quick: true, ..Results::default() }, "");
+    let (text, plots) = page(&Results { quick: true, ..Results::default() }, &Reasons::new());
     assert!(text.contains("no measurement") && plots.len() == 4);
     assert_eq!(summary(&Results::default()), [""; 0]);
 }
@@ -184,6 +208,12 @@ fn what_is_missed_is_said() {
     results.longshore.unary[0].per_second = 100.0;
     let row = &rows(&results)[0];
     assert_eq!((row.ratio.as_str(), row.met), ("5.00×", Some(false)));
+    let (text, _) = page(&results, &Reasons::new());
+    assert!(text.contains(
+        "- **unary turns per second**: 100, where ≥ 50× is asked for. The reason is not known yet."
+    ));
+    let reasons = Reasons::from([("unary".to_owned(), "Because.".to_owned())]);
+    assert!(page(&results, &reasons).0.contains("≥ 50× is asked for. Because."));
     results.peer = None;
     let row = &rows(&results)[0];
     assert_eq!((row.peer.as_str(), row.ratio.as_str(), row.met), ("–", "–", None));
@@ -194,4 +224,29 @@ fn results_are_read_as_they_were_kept() {
     let results = results();
     let text = serde_json::to_string(&results).unwrap();
     assert_eq!(serde_json::from_str::<Results>(&text).unwrap(), results);
+}
+
+#[test]
+fn what_grows_is_not_flat() {
+    let key =
+        |results: &Results, key: &str| rows(results).into_iter().find(|row| row.key == key).unwrap().met;
+    let mut results = results();
+    for flat in
+        ["soak-memory", "soak-files", "soak-database", "soak-turns", "stalled-memory", "stalled-delay"]
+    {
+        assert_eq!(key(&results, flat), Some(true), "{flat}");
+    }
+    for (number, sample) in results.longshore.soak.iter_mut().enumerate() {
+        sample.database_bytes += u64::try_from(number).unwrap() << 20;
+    }
+    results.longshore.soak.last_mut().unwrap().wrong = 1;
+    let stalled = results.longshore.stalled.as_mut().unwrap();
+    (stalled.during, stalled.stuck) = (delays(1.5), 999);
+    for missed in ["soak-database", "soak-turns", "stalled-memory", "stalled-delay"] {
+        assert_eq!(key(&results, missed), Some(false), "{missed}");
+    }
+    let overload = results.longshore.overload.as_mut().unwrap();
+    (overload.equal, overload.without_retry_after) = (69_999, 1);
+    assert_eq!(key(&results, "overload-taken"), Some(false));
+    assert_eq!(key(&results, "overload-refused"), Some(false));
 }

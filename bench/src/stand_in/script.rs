@@ -1,6 +1,8 @@
-//! What a prompt asks the stand-in to do: `bench key=a1 n=200 rate=10 size=24 ramp=500 await=1`.
+//! What a prompt asks the stand-in to do: `bench key=a1 n=200 rate=10 burst=0 size=24 ramp=500 await=1`.
 
 use std::fmt;
+
+const BURST_SPEED: u64 = 50;
 
 /// A turn, as the text of its prompt describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -11,6 +13,8 @@ pub struct Script {
     pub deltas: u64,
     /// How many of them in a second. 0: all at once.
     pub rate: u64,
+    /// So many of the first come 50 times as fast.
+    pub burst: u64,
     /// How long each is, in bytes.
     pub size: usize,
     /// How long the turn works before the first one, in milliseconds.
@@ -22,7 +26,7 @@ pub struct Script {
 
 impl Default for Script {
     fn default() -> Self {
-        Self { key: String::new(), deltas: 1, rate: 0, size: 24, ramp_ms: 0, awaits_reader: false }
+        Self { key: String::new(), deltas: 1, rate: 0, burst: 0, size: 24, ramp_ms: 0, awaits_reader: false }
     }
 }
 
@@ -36,6 +40,7 @@ impl Script {
                 "key" => value.clone_into(&mut script.key),
                 "n" => script.deltas = number().unwrap_or(script.deltas),
                 "rate" => script.rate = number().unwrap_or(script.rate),
+                "burst" => script.burst = number().unwrap_or(script.burst),
                 "size" => script.size = value.parse().unwrap_or(script.size),
                 "ramp" => script.ramp_ms = number().unwrap_or(script.ramp_ms),
                 "await" => script.awaits_reader = value == "1",
@@ -49,13 +54,21 @@ impl Script {
     pub fn interval_ns(&self) -> u64 {
         1_000_000_000_u64.checked_div(self.rate).unwrap_or_default()
     }
+
+    /// The time between one delta, counted from 0, and the next.
+    pub fn interval_after_ns(&self, number: u64) -> u64 {
+        if number < self.burst { self.interval_ns() / BURST_SPEED } else { self.interval_ns() }
+    }
 }
 
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, deltas, rate, size, ramp_ms, awaits_reader } = self;
+        let Self { key, deltas, rate, burst, size, ramp_ms, awaits_reader } = self;
         let awaits = u8::from(*awaits_reader);
-        write!(f, "bench key={key} n={deltas} rate={rate} size={size} ramp={ramp_ms} await={awaits}")
+        write!(
+            f,
+            "bench key={key} n={deltas} rate={rate} burst={burst} size={size} ramp={ramp_ms} await={awaits}"
+        )
     }
 }
 
@@ -65,11 +78,12 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let script =
-            Script { key: "a1".to_owned(), deltas: 7, rate: 3, size: 99, ramp_ms: 5, awaits_reader: true };
+        let key = "a1".to_owned();
+        let script = Script { key, deltas: 7, rate: 3, burst: 2, size: 99, ramp_ms: 5, awaits_reader: true };
         assert_eq!(Script::read(&script.to_string()), script);
         assert_eq!(Script::read("Hello, what is 1+1=2 n=x?"), Script::default());
         assert_eq!(script.interval_ns(), 333_333_333);
+        assert_eq!([1, 2].map(|number| script.interval_after_ns(number)), [6_666_666, 333_333_333]);
         assert_eq!(Script::default().interval_ns(), 0);
     }
 }

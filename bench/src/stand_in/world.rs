@@ -20,6 +20,9 @@ const QUANTUM_NS: u64 = 2_000_000;
 /// Sessions that are remembered. Older ones that are idle are forgotten, so that a long run does not fill the memory.
 const MAX_SESSIONS: usize = 20_000;
 
+/// Turns of which the truth is remembered. It is small, and asked for when all of a load is over.
+const MAX_TRUTHS: usize = 300_000;
+
 #[derive(Debug, Default)]
 pub(super) struct World {
     pub(super) bus: Bus,
@@ -38,6 +41,8 @@ pub(super) struct World {
     callers: HashMap<String, Vec<oneshot::Sender<String>>>,
     /// What is true of a turn, by the key of its prompt.
     truth: HashMap<String, Truth>,
+    /// Their keys, in the order in which they ended.
+    told: VecDeque<String>,
     pub(super) totals: Totals,
 }
 
@@ -71,10 +76,7 @@ impl World {
                 self.order.push_back(oldest);
                 break;
             }
-            let keys = self.sessions.remove(&oldest).into_iter().flat_map(|session| session.turns);
-            for turn in keys {
-                self.truth.remove(&turn.script.key);
-            }
+            self.sessions.remove(&oldest);
         }
         self.bus.flush();
         info
@@ -192,7 +194,7 @@ impl World {
             if interval > 0 {
                 self.totals.lag.record(now - turn.due_ns);
             }
-            turn.due_ns += interval;
+            turn.due_ns += turn.script.interval_after_ns(turn.sent - 1);
         }
         let (over, due) = (turn.sent >= turn.script.deltas, turn.due_ns);
         session.turns.push(turn);
@@ -228,6 +230,12 @@ impl World {
         if !turn.script.key.is_empty() {
             let truth = Truth { deltas: turn.sent, bytes: turn.text.len(), sum: turn.sum };
             self.truth.insert(turn.script.key.clone(), truth);
+            self.told.push_back(turn.script.key.clone());
+            if self.told.len() > MAX_TRUTHS
+                && let Some(oldest) = self.told.pop_front()
+            {
+                self.truth.remove(&oldest);
+            }
         }
         finish(&mut self.bus, session);
         if let Some(callers) = self.callers.remove(id) {
