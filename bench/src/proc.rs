@@ -73,18 +73,18 @@ pub fn unsent(port: u16) -> (u64, u64) {
     waiting(&std::fs::read_to_string("/proc/net/tcp").unwrap_or_default(), port)
 }
 
-fn waiting(table: &str, port: u16) -> (u64, u64) {
+fn waiting(list: &str, port: u16) -> (u64, u64) {
     let (mut sockets, mut bytes) = (0, 0);
-    for line in table.lines().skip(1) {
+    for line in list.lines().skip(1) {
         let words: Vec<_> = line.split_whitespace().collect();
         let [_, local, _, _, queues, ..] = words.as_slice() else { continue };
         let hex = |text: Option<&str>| u64::from_str_radix(text.unwrap_or_default(), 16).unwrap_or_default();
         if hex(local.rsplit(':').next()) != u64::from(port) {
             continue;
         }
-        let queued = hex(queues.split(':').next());
-        sockets += u64::from(queued > 0);
-        bytes += queued;
+        let held = hex(queues.split(':').next());
+        sockets += u64::from(held > 0);
+        bytes += held;
     }
     (sockets, bytes)
 }

@@ -19,6 +19,7 @@ pub struct Row {
 }
 
 type Quantile = fn(&Delays) -> f64;
+type OfSample = fn(&SoakSample) -> f64;
 
 /// By how much two runs may differ before it is more than noise.
 const NOISE: f64 = 1.5;
@@ -197,7 +198,8 @@ fn stalled(stalled: &Stalled) -> [Row; 2] {
     let is_flat = stalled.stuck >= stalled.readers && growth <= (float(filled) * 0.1).max(1024.0);
     let calm = |quantile: Quantile| stalled.before.iter().map(quantile).fold(0.0, f64::max);
     let (before, during) = (calm(|delays| delays.p99_ms), stalled.during.p99_ms);
-    let runs: Vec<_> = stalled.before.iter().map(|delays| short(delays.p99_ms)).collect();
+    let pair = |delays: &Delays| format!("{} / {}", short(delays.p50_ms), short(delays.p99_ms));
+    let runs: Vec<_> = stalled.before.iter().map(pair).collect();
     let is_unchanged =
         during <= before * NOISE && stalled.during.p50_ms <= calm(|delays| delays.p50_ms) * NOISE;
     [
@@ -209,8 +211,8 @@ fn stalled(stalled: &Stalled) -> [Row; 2] {
         .budget("flat (≤ 10 %)", Some(is_flat)),
         row(
             "stalled-delay",
-            "delay of the others without and with them, p99 (ms)",
-            format!("{} → {}", runs.join(", "), short(during)),
+            "delay of the others without and with them, p50 / p99 (ms)",
+            format!("{} → {}", runs.join(", "), pair(&stalled.during)),
         )
         .ratio(Some(during / before))
         .budget(format!("unchanged (≤ {NOISE}×)"), Some(is_unchanged)),
@@ -297,10 +299,10 @@ fn soak(samples: &[SoakSample]) -> Vec<Row> {
         return Vec::new();
     }
     let (second, last) = (&samples[quarter..2 * quarter], &samples[samples.len() - quarter..]);
-    let mean = |part: &[SoakSample], of: fn(&SoakSample) -> f64| {
+    let mean = |part: &[SoakSample], of: OfSample| {
         part.iter().map(of).sum::<f64>() / float(u64::try_from(part.len()).unwrap_or(1))
     };
-    let cells: [(&str, &str, fn(&SoakSample) -> f64); 3] = [
+    let cells: [(&str, &str, OfSample); 3] = [
         ("soak-memory", "memory (MB)", |sample| float(sample.memory.anonymous_kb) / 1024.0),
         ("soak-files", "open files", |sample| float(sample.open_files)),
         ("soak-database", "database (MB)", |sample| float(sample.database_bytes) / 1024.0 / 1024.0),
