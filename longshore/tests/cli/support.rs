@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A program that has said nothing by then will not. Generous, since tests share the machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
 
