@@ -92,6 +92,16 @@ impl Batch {
         })
     }
 
+    /// The head of the log when the batch is written.
+    pub(super) fn new_head(&self) -> Seq {
+        self.expected.plus(self.events.len())
+    }
+
+    /// It holds something for which it matters whose the task is.
+    pub(super) fn is_of_the_owner(&self) -> bool {
+        !self.asks.is_empty() || self.joined.is_some() || self.forgotten.is_some()
+    }
+
     /// The task is over with this batch.
     pub(super) fn is_terminal(&self) -> bool {
         self.status.is_some_and(|(state, _)| state.is_terminal())
