@@ -79,6 +79,7 @@ impl Ground {
             agent,
             clock: self.clock,
             tasks: self.tasks.clone(),
+            metrics: Arc::default(),
             config: EngineConfig {
                 turn_timeout: plan.turns.timeout,
                 cancel_abort_timeout: plan.turns.cancel_abort_timeout,

@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("longshore-model", &[]),
     ("longshore-meter", &[]),
     ("longshore-wire", &["longshore-model"]),
-    ("longshore-engine", &["longshore-model"]),
+    ("longshore-engine", &["longshore-meter", "longshore-model"]),
     ("longshore-store", &["longshore-engine", "longshore-model"]),
     ("longshore-agent-opencode", &["longshore-engine", "longshore-model"]),
     // It needs only the place that spawns.

@@ -3,7 +3,8 @@
 use std::sync::Mutex;
 
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, MAX_STEERING, NewSession, Session, Steering, Turn, TurnRequest,
+    Admission, Admitted, Agent, BoxFuture, MAX_STEERING, NewSession, Session, Steering, Turn, TurnRecord,
+    TurnRequest,
 };
 use longshore_model::{AgentEvent, Answer, Ask, Error, PromptId, Result, SessionId};
 use tokio::sync::mpsc;
@@ -67,6 +68,10 @@ impl Agent for Parrot {
 
     fn abort<'a>(&'a self, _: &'a Session) -> BoxFuture<'a, Result<()>> {
         Box::pin(async { Ok(()) })
+    }
+
+    fn stop_turns<'a>(&'a self, _: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 
     fn check(&self) -> BoxFuture<'_, Result<()>> {

@@ -25,6 +25,7 @@ pub(super) fn work(readers: usize) -> Work {
             agent: Arc::new(agent),
             clock: Arc::new(SystemClock),
             tasks: Tasks::new(),
+            metrics: Arc::default(),
             config: EngineConfig::default(),
         });
         let caller = Principal::new("bench");
@@ -34,6 +35,7 @@ pub(super) fn work(readers: usize) -> Work {
             metadata: None,
             wishes: Wishes::default(),
             may_claim: false,
+            trace: None,
         };
         let sent = engine.send(&caller, command).await.expect("a message can be sent");
         let mut open = vec![sent.reader];

@@ -1,9 +1,10 @@
 //! From a request's head to the binding that answers it.
 //!
-//! In order: what is public, the credential, the line (REST: from the head; JSON-RPC: with the method), the path, the
+//! In order: the guard of origins and hosts, what is public, the credential, the rate, the line (REST: from the head; JSON-RPC: with the method), the path, the
 //! verb, the extensions that every caller must know. So a caller without a credential learns nothing about paths. A file is
 //! a file to clients of every line, and so are health and the documents.
 
+use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use http::header::{ALLOW, AUTHORIZATION, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode};
 use longshore_engine::Engine;
-use longshore_model::{Error, ErrorKind, Result};
+use longshore_meter::Metrics;
+use longshore_model::{Error, ErrorKind, Result, TraceContext};
 use longshore_wire::contract::MissingVersion;
 use longshore_wire::extension::{self, Activated, Extension};
 use longshore_wire::jsonrpc::Id;
@@ -21,28 +23,38 @@ use longshore_wire::surface::Access;
 use longshore_wire::v1::card::API_KEY_HEADER;
 use longshore_wire::v03::Dialect;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
-use crate::EdgeConfig;
 use crate::auth::{Caller, Credentials};
 use crate::body::BodyLimits;
 use crate::compress;
+use crate::count;
 use crate::documents::{Asked, Documents};
 use crate::extensions;
 use crate::file;
+use crate::guard::Guard;
+use crate::limits::Turnstile;
 use crate::line::{Head, Line};
 use crate::operation::Operations;
+use crate::payload;
 use crate::reply::{self, Response};
 use crate::route::{self, Resolved, Route, Target};
 use crate::shape::Shape;
 use crate::sse::StreamSettings;
+use crate::trace;
+use crate::{EdgeConfig, PayloadLog};
 
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
+    guard: Guard,
+    turnstile: Turnstile,
     credentials: Credentials,
     challenge: HeaderValue,
     required: Vec<Extension>,
     missing_version: MissingVersion,
     gzip_minimum: usize,
+    metrics: Arc<Metrics>,
+    pub(crate) payload_log: PayloadLog,
     pub(crate) documents: Documents,
     pub(crate) limits: BodyLimits,
     pub(crate) streams: StreamSettings,
@@ -52,21 +64,38 @@ pub(crate) struct Dispatcher {
 /// The head of a request, looked at.
 #[derive(Debug)]
 pub(crate) struct Incoming<'a> {
+    pub(crate) peer: IpAddr,
+    pub(crate) trace: TraceContext,
     pub(crate) parts: &'a Parts,
     pub(crate) head: Head,
     target: Target,
 }
 
 impl Dispatcher {
-    pub(crate) fn new(engine: Engine, config: EdgeConfig, closing: CancellationToken) -> Self {
+    /// `bound`: the address that is listened on.
+    pub(crate) fn new(
+        engine: Engine,
+        config: EdgeConfig,
+        bound: SocketAddr,
+        closing: CancellationToken,
+    ) -> Self {
         let challenge = HeaderValue::try_from(config.credentials.challenge())
             .expect("the challenges are made of fixed words");
         Self {
+            guard: Guard::new(
+                &config.limits,
+                &config.deployment.public_url,
+                bound,
+                Arc::clone(&config.metrics),
+            ),
+            turnstile: Turnstile::new(&config.limits, Arc::clone(&config.metrics)),
             documents: Documents::new(&config, engine.clone(), closing.clone()),
             credentials: config.credentials,
             challenge,
             required: config.deployment.required_extensions,
             gzip_minimum: config.gzip_minimum,
+            metrics: config.metrics,
+            payload_log: config.payload_log,
             missing_version: config.deployment.missing_version,
             limits: BodyLimits { max_bytes: config.max_body_bytes, timeout: config.body_timeout },
             streams: StreamSettings { keep_alive: config.keep_alive, closing: closing.clone() },
@@ -80,8 +109,9 @@ impl Dispatcher {
         }
     }
 
-    /// Answers a request, whatever happens in it.
-    pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response
+    /// Answers a request, whatever happens in it. `peer` is whoever holds the other end of the connection; what headers say
+    /// about others behind it is not believed.
+    pub(crate) async fn answer<B>(&self, peer: IpAddr, request: Request<B>) -> Response
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
@@ -89,8 +119,11 @@ impl Dispatcher {
         let (parts, body) = request.into_parts();
         let target = route::resolve(parts.uri.path());
         let head = Head::of(&parts, target.base, self.missing_version);
-        let incoming = Incoming { parts: &parts, head, target };
-        let answered = AssertUnwindSafe(self.dispatch(&incoming, body)).catch_unwind().await;
+        let trace = trace::taken(&parts.headers);
+        // Of the highest level, so that every line of the log that there is has it.
+        let span = tracing::error_span!("request", trace_id = %trace.trace_id());
+        let incoming = Incoming { peer, trace, parts: &parts, head, target };
+        let answered = AssertUnwindSafe(self.dispatch(&incoming, body)).catch_unwind().instrument(span).await;
         let mut response = answered.unwrap_or_else(|_| {
             // The panic hook has written what and where.
             let mut response = incoming.refuse(&Error::internal("a handler panicked"));
@@ -98,6 +131,8 @@ impl Dispatcher {
             response
         });
         reply::of_line(&mut response, incoming.shape().line);
+        trace::tell(&mut response, &incoming.trace);
+        count::answer(&self.metrics, incoming.operation_shape(&response), &response);
         let mut response = compress::answer(response, &parts.headers, self.gzip_minimum).await;
         if parts.method == Method::HEAD {
             reply::without_body(&mut response);
@@ -110,11 +145,13 @@ impl Dispatcher {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let caller = match self.caller(incoming) {
+        let caller = match self.admitted(incoming) {
             Ok(caller) => caller,
             Err(error) => {
                 let mut response = incoming.refuse(&error);
-                response.headers_mut().insert(WWW_AUTHENTICATE, self.challenge.clone());
+                if error.kind() == ErrorKind::Unauthenticated {
+                    response.headers_mut().insert(WWW_AUTHENTICATE, self.challenge.clone());
+                }
                 return response;
             }
         };
@@ -128,10 +165,23 @@ impl Dispatcher {
             None => self.operation(caller, incoming, body).await,
         };
         let mut response = answered.unwrap_or_else(|error| refused(incoming, &error));
+        if incoming.operation_shape(&response).is_some() {
+            payload::log_answer(self.payload_log, incoming.parts.uri.path(), &response);
+        }
         if let Some(named) = incoming.echoed(activated) {
             extensions::echo(&mut response, &incoming.parts.headers, named);
         }
         response
+    }
+
+    /// Who asks, if they may now. Nothing of the body is read before.
+    fn admitted(&self, incoming: &Incoming<'_>) -> Result<Option<Arc<Caller>>> {
+        self.guard.check(incoming.parts)?;
+        let caller = self.caller(incoming)?;
+        if !incoming.is_free() {
+            self.turnstile.admit(caller.as_deref(), incoming.peer)?;
+        }
+        Ok(caller)
     }
 
     /// Who asks. `None`: nobody that we know, and what is asked for is for everybody.
@@ -143,7 +193,16 @@ impl Dispatcher {
             Access::Anybody => Ok(None),
             // Whoever shows a credential is told when it is a wrong one.
             Access::Graded if shows_none() => Ok(None),
-            Access::Graded | Access::Credential => self.credentials.authenticate(headers).map(Some),
+            // Nobody guesses by showing nothing.
+            Access::Credential if shows_none() => self.credentials.authenticate(headers).map(Some),
+            Access::Graded | Access::Credential => {
+                self.turnstile.may_log_in(incoming.peer)?;
+                let found = self.credentials.authenticate(headers);
+                if found.is_err() {
+                    self.turnstile.note_failed_login(incoming.peer);
+                }
+                found.map(Some)
+            }
         }
     }
 
@@ -226,6 +285,23 @@ impl Incoming<'_> {
         dialect: Dialect,
     ) -> Asked<'a> {
         Asked { line, base: self.target.base, caller, dialect, parts: self.parts }
+    }
+
+    /// The shape in which an operation is answered. `None`: it is none.
+    fn operation_shape(&self, response: &Response) -> Option<Shape> {
+        match self.route()? {
+            Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => None,
+            _ => {
+                let shape = self.shape();
+                Some(Shape { line: reply::line_of(response).unwrap_or(shape.line), ..shape })
+            }
+        }
+    }
+
+    /// Whether it is not counted how often it is asked for: it costs next to nothing, and those who ask are not to be kept
+    /// from learning that the gateway is there and how to call it.
+    fn is_free(&self) -> bool {
+        self.parts.method == Method::OPTIONS || matches!(self.route(), Some(Route::Card | Route::Livez))
     }
 
     fn is_rpc(&self) -> bool {
@@ -335,10 +411,17 @@ mod tests {
             agent: ScriptedAgent::echo(),
             clock: Arc::new(SystemClock),
             tasks: Tasks::new(),
+            metrics: Arc::default(),
             config: EngineConfig::default(),
         });
         let credentials = Credentials::builder().api_key("key".into(), "ada").build().unwrap();
-        Dispatcher::new(engine, EdgeConfig::new(Deployment::default(), credentials), CancellationToken::new())
+        let bound = SocketAddr::from(([127, 0, 0, 1], 8000));
+        Dispatcher::new(
+            engine,
+            EdgeConfig::new(Deployment::default(), credentials),
+            bound,
+            CancellationToken::new(),
+        )
     }
 
     #[tokio::test]
@@ -358,7 +441,7 @@ mod tests {
                 .header("content-type", "application/json")
                 .body(Panicking)
                 .unwrap();
-            let response = dispatcher.answer(request).await;
+            let response = dispatcher.answer(IpAddr::from([127, 0, 0, 1]), request).await;
             assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
             let body = response.into_body().collect().await.unwrap().to_bytes();
             assert!(body.starts_with(shape.as_bytes()), "{body:?}");

@@ -119,6 +119,7 @@ mod tests {
                 agent: agent.clone(),
                 clock: Arc::new(SystemClock),
                 tasks: Tasks::new(),
+                metrics: Arc::default(),
                 config: EngineConfig::default(),
             });
             let closing = CancellationToken::new();

@@ -22,7 +22,7 @@ use crate::operation::{self, Operation, Outcome};
 use crate::reply::{self, Response};
 use crate::shape::Shape;
 use crate::sse::{self, Envelope};
-use crate::{body, extensions};
+use crate::{body, extensions, payload};
 
 /// What a method asks for.
 enum Wanted {
@@ -86,6 +86,8 @@ impl Dispatcher {
         let own = line::of_method(&call.method, headers);
         let shape = Shape::rpc(incoming.head.shape(own));
         let named = echoed(shape.line, &call.method, extensions::activated(headers));
+        let method = call.method.clone();
+        payload::log_request(self.payload_log, &method, headers, &body);
         let mut response = match incoming.head.line(own) {
             Ok(_) => self.called(caller, incoming, call, shape).await,
             // Before anything is looked at. A notification is not answered, whatever is wrong with it.
@@ -94,6 +96,7 @@ impl Dispatcher {
                 None => silent(&error),
             },
         };
+        payload::log_answer(self.payload_log, &method, &response);
         extensions::echo(&mut response, headers, named);
         reply::of_line(&mut response, shape.line);
         response
@@ -151,7 +154,9 @@ impl Dispatcher {
                 reply::events(sse::frames(*opened, Envelope::rpc(shape.line, id), self.streams.clone()))
             }
             Err(error) if shape.rules().refuses_in_stream && streams(shape.line, &call.method) => {
-                reply::events(sse::refused(&Envelope::rpc(shape.line, id), &error))
+                let mut response = reply::events(sse::refused(&Envelope::rpc(shape.line, id), &error));
+                reply::of_error(&mut response, &error);
+                response
             }
             Err(error) => shape.refuse(&id, headers, &error),
         }
@@ -220,5 +225,7 @@ fn without_id() -> Error {
 
 fn silent(error: &Error) -> Response {
     reply::log(error, "notification");
-    reply::empty(StatusCode::NO_CONTENT)
+    let mut response = reply::empty(StatusCode::NO_CONTENT);
+    reply::of_error(&mut response, error);
+    response
 }

@@ -1,7 +1,7 @@
 //! Where callers come in: sockets, credentials, the protocol line, and the two bindings of A2A.
 //!
 //! A request passes these stages, each of which may end it: [`listen`](crate::listen) (a connection, its timeouts),
-//! `dispatch` (the path, [`auth`], the verb, the line), a binding (`jsonrpc` or `rest`: media type, body, the wire's
+//! `dispatch` (the `guard` of origins and hosts, the path, [`auth`], the `limits`, the verb, the line), a binding (`jsonrpc` or `rest`: media type, body, the wire's
 //! decoder), and `operation`, which asks the engine. What comes back is one JSON body or a stream of events (`log`, `sse`).
 //! Beside the bindings, `documents` tells what is served and how it is, and `file` serves what tasks keep.
 //!
@@ -11,17 +11,21 @@ pub mod auth;
 mod body;
 mod compress;
 mod conditional;
+mod count;
 mod dispatch;
 mod documents;
 mod extensions;
 mod file;
+mod guard;
 mod health;
 mod jsonrpc;
+mod limits;
 mod line;
 mod listen;
 mod log;
 mod media;
 mod operation;
+mod payload;
 mod query;
 mod reply;
 mod rest;
@@ -29,11 +33,14 @@ mod route;
 mod rules;
 mod shape;
 mod sse;
+mod trace;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::{Engine, Tasks};
+use longshore_meter::Metrics;
 use longshore_wire::contract::Deployment;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +48,7 @@ use tokio_util::sync::CancellationToken;
 pub use auth::{
     Caller, Capabilities, Capability, Credential, Credentials, CredentialsBuilder, CredentialsError, Rights,
 };
+pub use limits::{Limits, Rate};
 pub use longshore_wire::contract;
 pub use longshore_wire::extension::{Exposure, Extension};
 
@@ -62,8 +70,18 @@ pub struct EdgeConfig {
     pub body_timeout: Duration,
     /// How long requests may go on after the shutdown began. Those that have not ended by then are cut.
     pub shutdown_grace: Duration,
-    /// More connections wait in the kernel's queue until one of these is closed.
-    pub max_connections: usize,
+    pub limits: Limits,
+    pub payload_log: PayloadLog,
+    /// What is counted here, and elsewhere in the process.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Whether the bodies of requests and answers are written to the log, at level debug and without what looks like a secret.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PayloadLog {
+    pub enabled: bool,
+    /// Longer bodies, and those of unknown length, are not written. 0: no limit.
+    pub body_limit: usize,
 }
 
 impl EdgeConfig {
@@ -78,7 +96,9 @@ impl EdgeConfig {
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_mins(2),
             shutdown_grace: Duration::from_secs(10),
-            max_connections: 8192,
+            limits: Limits::default(),
+            payload_log: PayloadLog::default(),
+            metrics: Arc::default(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -38,7 +39,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
     let Edge { engine, config, tasks } = edge;
-    let most = u32::try_from(config.max_connections.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
+    let most = u32::try_from(config.limits.connections.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
     let slots = Arc::new(Semaphore::new(most as usize));
     let cut = CancellationToken::new();
     let connections = Connections {
@@ -49,7 +50,8 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
     };
     let connections = Arc::new(connections);
     let grace = config.shutdown_grace;
-    let dispatcher = Arc::new(Dispatcher::new(engine, config, shutdown.clone()));
+    let metrics = Arc::clone(&config.metrics);
+    let dispatcher = Arc::new(Dispatcher::new(engine, config, listener.local_addr()?, shutdown.clone()));
 
     loop {
         let slot = tokio::select! {
@@ -62,8 +64,8 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
             () = shutdown.cancelled() => break,
             accepted = listener.accept() => accepted,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 if !is_of_one_connection(&error) {
                     tracing::warn!(%error, "cannot accept connections");
@@ -73,9 +75,10 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
             }
         };
         let (connections, dispatcher) = (Arc::clone(&connections), Arc::clone(&dispatcher));
+        let counted = metrics.hold(|metrics| &metrics.connections);
         tasks.spawn("connection", async move {
-            connections.serve(stream, dispatcher).await;
-            drop(slot);
+            connections.serve(stream, peer.ip(), dispatcher).await;
+            drop((slot, counted));
         });
     }
 
@@ -100,16 +103,18 @@ struct Connections {
 }
 
 impl Connections {
-    async fn serve(&self, stream: TcpStream, dispatcher: Arc<Dispatcher>) {
+    async fn serve(&self, stream: TcpStream, peer: IpAddr, dispatcher: Arc<Dispatcher>) {
         // Events are small and must not wait for each other. If it cannot be set the stream is only slower.
         let _ = stream.set_nodelay(true);
+        // One who comes by IPv4 is the same on a socket of both.
+        let peer = peer.to_canonical();
         let requests = watch::Sender::new(Requests::default());
         let seen = requests.subscribe();
         let service = service_fn(move |request| {
             let open = OpenRequest::begin(&requests);
             let dispatcher = Arc::clone(&dispatcher);
             async move {
-                let answer = dispatcher.answer(request).await;
+                let answer = dispatcher.answer(peer, request).await;
                 Ok::<_, Infallible>(answer.map(|body| AnswerBody { body, _open: open }))
             }
         });

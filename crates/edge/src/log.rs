@@ -177,6 +177,7 @@ mod tests {
             metadata: None,
             wishes: Wishes::default(),
             may_claim: false,
+            trace: None,
         }
     }
 
@@ -217,6 +218,7 @@ mod tests {
             agent,
             clock: Arc::new(SystemClock),
             tasks: Tasks::new(),
+            metrics: Arc::default(),
             config: EngineConfig::default(),
         });
         let ada = Principal::new("ada");

@@ -6,12 +6,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use http_body::{Frame, SizeHint};
 use longshore_model::{Error, ErrorKind, Origin};
 use longshore_wire::jsonrpc::Id;
 
+use crate::count;
 use crate::line::{Line, VERSION_HEADER};
 use crate::media::Media;
 use crate::rules::Errors;
@@ -67,6 +68,21 @@ pub(crate) fn of_line(response: &mut Response, line: Line) {
     response.headers_mut().entry(VERSION_HEADER).or_insert(version);
 }
 
+/// The line that was spoken, as the answer says it.
+pub(crate) fn line_of(response: &Response) -> Option<Line> {
+    let version = response.headers().get(VERSION_HEADER)?;
+    Line::ALL.into_iter().find(|line| version == line.version())
+}
+
+/// Notes in the head of an answer what its body tells of an error: for whoever counts answers, and for clients that come
+/// back by themselves.
+pub(crate) fn of_error(response: &mut Response, error: &Error) {
+    count::tells(response, error.kind());
+    if let Some(seconds) = error.retry_after_seconds() {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+}
+
 /// Leaves of the answer to a HEAD what a GET would be told about its body.
 pub(crate) fn without_body(response: &mut Response) {
     if let Body::Full(body) = response.body_mut() {
@@ -118,6 +134,7 @@ pub(crate) fn rpc_error(errors: &Errors, id: &Id, error: &Error) -> Response {
         (Id::Null, ErrorKind::Unauthenticated) => StatusCode::UNAUTHORIZED,
         (Id::Null, ErrorKind::PermissionDenied) => StatusCode::FORBIDDEN,
         (Id::Null, ErrorKind::BodyTooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+        (Id::Null, ErrorKind::TooManyRequests) => StatusCode::TOO_MANY_REQUESTS,
         _ => StatusCode::OK,
     };
     json(status, Media::Json, (errors.rpc)(id, error))

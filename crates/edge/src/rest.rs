@@ -20,7 +20,7 @@ use crate::reply::{self, Response};
 use crate::route::Route;
 use crate::shape::Shape;
 use crate::sse::{self, Envelope};
-use crate::{body, media, query};
+use crate::{body, media, payload, query};
 
 type Pairs = [(String, String)];
 
@@ -64,6 +64,7 @@ impl Dispatcher {
     {
         let (parts, shape) = (incoming.parts, Shape::rest(line));
         let text = self.text(parts, body).await?;
+        payload::log_request(self.payload_log, parts.uri.path(), &parts.headers, text.as_bytes());
         let operation = named_operation(route, parts, line, &text)?;
         Ok(match self.operations.perform(caller, operation, &parts.headers, shape).await? {
             Outcome::Json(body) => reply::json(StatusCode::OK, (shape.rules().media)(&parts.headers), body),

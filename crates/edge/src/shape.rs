@@ -70,7 +70,7 @@ impl Shape {
     /// Tells an error, to the caller and to the log. `id` is that of a JSON-RPC request.
     pub(crate) fn refuse(self, id: &Id, headers: &HeaderMap, error: &Error) -> Response {
         let rules = self.rules();
-        match self.dialect {
+        let mut response = match self.dialect {
             Dialect::Rpc => {
                 reply::log(error, "JSON-RPC");
                 reply::rpc_error(&rules.errors, id, error)
@@ -79,6 +79,8 @@ impl Shape {
                 reply::log(error, "REST");
                 reply::rest_error(&rules.errors, error, (rules.media)(headers))
             }
-        }
+        };
+        reply::of_error(&mut response, error);
+        response
     }
 }

@@ -14,9 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use longshore_meter::Metrics;
 use longshore_model::{
     Epoch, Error, Failure, Interrupt, Json, Metadata, Principal, RequestId, Result, Retry, Seq, Task,
-    TaskState,
+    TaskState, TraceContext,
 };
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
@@ -63,6 +64,7 @@ pub(crate) struct Surroundings {
     pub(crate) tasks: Tasks,
     pub(crate) registry: Arc<Registry>,
     pub(crate) lanes: Arc<Lanes>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: EngineConfig,
 }
 
@@ -84,6 +86,8 @@ pub(crate) struct Ownership {
     pub(crate) begun: Option<Begun>,
     /// The asks that were open then.
     pub(crate) open_asks: Vec<Interrupt>,
+    /// Where the send that the turn is for stands in its caller's trace. Lost with a restart.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 /// A turn that an earlier run of the gateway began, and its place in the lane of its session. The place is taken before
@@ -110,6 +114,7 @@ pub(crate) struct Actor {
     asks: Asks,
     joins: Joins,
     children: Children,
+    trace: Option<TraceContext>,
     /// What came while the turn ran and its owner was busy with something else.
     parked: VecDeque<Inbox>,
     /// A turn runs, or is about to: whoever answers it or joins it is heard, if not at once.
@@ -138,8 +143,10 @@ struct Prompted {
 
 impl Actor {
     pub(crate) fn new(around: Surroundings, ownership: Ownership) -> Self {
-        let Ownership { owner, registration, inbox, live, task, head, epoch, place, mut begun, open_asks } =
-            ownership;
+        let Ownership {
+            owner, registration, inbox, live, task, head, epoch, place, open_asks, trace, ..
+        } = ownership;
+        let mut begun = ownership.begun;
         let children = begun.as_mut().map(|begun| std::mem::take(&mut begun.children)).unwrap_or_default();
         let asks = Asks::new(around.config.asks, open_asks);
         let writer = Writer::new(
@@ -160,6 +167,7 @@ impl Actor {
             asks,
             joins: Joins::default(),
             children,
+            trace,
             parked: VecDeque::new(),
             is_running: false,
             has_caught_up: true,
@@ -265,7 +273,8 @@ impl Actor {
     }
 
     async fn submit_again(&mut self, joining: Joining) -> Result<(), Stop> {
-        let Joining { message, key: send, options, reply, .. } = joining;
+        let Joining { message, key: send, options, trace, reply, .. } = joining;
+        self.trace = trace;
         let key = LaneKey::Context(self.owner.clone(), self.writer.task().context_id.clone());
         self.place = Some(self.around.lanes.enter(key, self.writer.task().id.clone()));
         let options = options.or(&self.writer.task().terms.prompt);

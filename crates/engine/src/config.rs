@@ -13,11 +13,17 @@ pub struct EngineConfig {
     pub cancel_abort_timeout: Duration,
     /// For how long the same send is known to be the same.
     pub idempotency_window: Duration,
-    /// How many tasks of one context may be unfinished. One more is refused: a client that sends faster than the agent
-    /// works must notice.
-    pub max_unfinished_per_context: usize,
+    /// How many turns may run at once. Others wait, and are let in by turns of their principals. 0: any number.
+    pub turns: usize,
+    /// The same for the turns of one principal.
+    pub turns_per_principal: usize,
+    /// How many tasks may be unfinished. One more is refused: clients that send faster than the agent works must notice.
+    /// 0: any number.
+    pub unfinished: usize,
+    /// The same for the tasks of one context.
+    pub unfinished_per_context: usize,
     /// The same for all contexts of a principal together.
-    pub max_unfinished_per_principal: usize,
+    pub unfinished_per_principal: usize,
     pub asks: AskConfig,
     pub intake: IntakeRules,
     pub files: FileRules,
@@ -130,8 +136,11 @@ impl Default for EngineConfig {
             start_patience: Duration::from_mins(1),
             cancel_abort_timeout: Duration::from_secs(2),
             idempotency_window: Duration::from_mins(10),
-            max_unfinished_per_context: 100,
-            max_unfinished_per_principal: 2000,
+            turns: 256,
+            turns_per_principal: 128,
+            unfinished: 10_000,
+            unfinished_per_context: 100,
+            unfinished_per_principal: 2000,
             asks: AskConfig::default(),
             intake: IntakeRules::default(),
             files: FileRules::default(),

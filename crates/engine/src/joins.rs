@@ -10,7 +10,7 @@ use std::fmt;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use longshore_model::{Error, ErrorKind, Message, PromptId, PromptOptions, Result, Task};
+use longshore_model::{Error, ErrorKind, Message, PromptId, PromptOptions, Result, Task, TraceContext};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::port::{BoxFuture, IdempotencyKey, Input, Steering};
@@ -33,6 +33,7 @@ pub(crate) struct Joining {
     pub(crate) key: IdempotencyKey,
     pub(crate) input: Vec<Input>,
     pub(crate) options: PromptOptions,
+    pub(crate) trace: Option<TraceContext>,
     /// Dropped when the task takes no message at this moment.
     pub(crate) reply: Reply,
 }
@@ -100,14 +101,15 @@ impl Joins {
 
     /// Offers a message to the driver of the turn.
     pub(crate) fn begin(&mut self, turn: &mpsc::Sender<Steering>, prompt: PromptId, joining: Joining) {
-        let Joining { message, key, input, options, reply } = joining;
+        let Joining { message, key, input, options, trace, reply } = joining;
         self.on_their_way.push(OnItsWay { prompt: prompt.clone(), message, key, replies: vec![reply] });
         let turn = turn.clone();
         self.steps.push(Box::pin(async move {
             let (expected, is_expected) = oneshot::channel();
             let (go, word) = oneshot::channel();
             let (sent, outcome) = oneshot::channel();
-            let steering = Steering { prompt: prompt.clone(), input, options, expected, go: word, sent };
+            let prompt_id = prompt.clone();
+            let steering = Steering { prompt: prompt_id, input, options, trace, expected, go: word, sent };
             if turn.send(steering).await.is_err() || is_expected.await.is_err() {
                 return Step::TooLate(prompt);
             }

@@ -84,7 +84,8 @@ impl Engine {
             }
         }
         let (registration, live, inbox) = self.register(owner.clone(), task.id.clone(), head);
-        Ownership { owner, registration, inbox, live, task, head, epoch, place, begun, open_asks }
+        let trace = None;
+        Ownership { owner, registration, inbox, live, task, head, epoch, place, begun, open_asks, trace }
     }
 
     /// The gateway stopped between the end of a turn and that of its sub-agent.

@@ -7,6 +7,7 @@ mod sending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_meter::Metrics;
 use longshore_model::{
     Answer, AskKind, Closed, Epoch, Error, ErrorKind, EventId, FileId, Interrupt, ListTasks, Principal,
     RequestId, Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp,
@@ -39,6 +40,8 @@ pub struct EngineParts {
     pub agent: Arc<dyn Agent>,
     pub clock: Arc<dyn Clock>,
     pub tasks: Tasks,
+    /// Where the engine counts.
+    pub metrics: Arc<Metrics>,
     pub config: EngineConfig,
 }
 
@@ -107,9 +110,10 @@ pub struct GapBounds {
 
 impl Engine {
     pub fn new(parts: EngineParts) -> Self {
-        let EngineParts { store, agent, clock, tasks, config } = parts;
+        let EngineParts { store, agent, clock, tasks, metrics, config } = parts;
         let registry = Arc::new(Registry::new(tasks.stopping().clone()));
-        Self { around: Surroundings { store, agent, clock, tasks, registry, lanes: Arc::default(), config } }
+        let lanes = Arc::default();
+        Self { around: Surroundings { store, agent, clock, tasks, registry, lanes, metrics, config } }
     }
 
     /// What the engine's clock says.
@@ -164,6 +168,7 @@ impl Engine {
 
     /// Ends the task, then tells the agent. The conversation stays bound to its session.
     pub async fn cancel(&self, caller: &Principal, task: &TaskId) -> Result<Snapshot> {
+        self.around.metrics.cancel_requests.increment();
         self.head(caller, task).await?;
         if let Some(inbox) = self.around.registry.inbox(task) {
             let (reply, answer) = oneshot::channel();

@@ -6,6 +6,7 @@ use crate::message::Message;
 use crate::task::TaskState;
 use crate::terms::{OutputModes, Wishes};
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct SendMessage {
@@ -15,6 +16,8 @@ pub struct SendMessage {
     pub wishes: Wishes,
     /// The caller may take a session that belongs to nobody.
     pub may_claim: bool,
+    /// Where the request stands in the caller's trace. Not kept with the task.
+    pub trace: Option<TraceContext>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -7,6 +7,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What went wrong. Each kind has one row in each line's error table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -37,6 +38,10 @@ pub enum ErrorKind {
     WrongBinding,
     BodyTooLarge,
     TooManyRequests,
+    /// A stream has had all that one stream may have. Its task goes on.
+    StreamBudgetExceeded,
+    /// As many calls to the agent as are allowed at once are under way.
+    UpstreamBackpressure,
     /// The gateway or its store cannot serve this now.
     Unavailable,
     /// The agent cannot be reached, or did not answer in time.
@@ -56,7 +61,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::Parse,
         Self::InvalidRequest,
         Self::MethodNotFound,
@@ -78,6 +83,8 @@ impl ErrorKind {
         Self::WrongBinding,
         Self::BodyTooLarge,
         Self::TooManyRequests,
+        Self::StreamBudgetExceeded,
+        Self::UpstreamBackpressure,
         Self::Unavailable,
         Self::AgentUnavailable,
         Self::SessionGone,
@@ -112,6 +119,8 @@ impl ErrorKind {
             Self::WrongBinding => "WRONG_BINDING",
             Self::BodyTooLarge => "BODY_TOO_LARGE",
             Self::TooManyRequests => "TOO_MANY_REQUESTS",
+            Self::StreamBudgetExceeded => "STREAM_BUDGET_EXCEEDED",
+            Self::UpstreamBackpressure => "UPSTREAM_BACKPRESSURE",
             Self::Unavailable => "UNAVAILABLE",
             Self::AgentUnavailable => "AGENT_UNAVAILABLE",
             Self::SessionGone => "SESSION_GONE",
@@ -135,9 +144,12 @@ impl ErrorKind {
 
     fn retry(self) -> Retry {
         match self {
-            Self::Unavailable | Self::AgentUnavailable | Self::TooManyRequests | Self::SessionBusy => {
-                Retry::Later
-            }
+            Self::Unavailable
+            | Self::AgentUnavailable
+            | Self::TooManyRequests
+            | Self::StreamBudgetExceeded
+            | Self::UpstreamBackpressure
+            | Self::SessionBusy => Retry::Later,
             _ => Retry::Never,
         }
     }
@@ -176,6 +188,7 @@ struct Inner {
     violations: Vec<FieldViolation>,
     details: Vec<(String, String)>,
     lasting: bool,
+    retry_after: Option<Duration>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -188,6 +201,7 @@ impl Error {
             violations: Vec::new(),
             details: Vec::new(),
             lasting: false,
+            retry_after: None,
             source: None,
         }))
     }
@@ -232,6 +246,25 @@ impl Error {
         self
     }
 
+    /// Says how long to wait before the same request can succeed. Callers are told in whole seconds, by a fact for machines
+    /// and, over HTTP, by a header.
+    #[must_use]
+    pub fn after(mut self, wait: Duration) -> Self {
+        self.0.retry_after = Some(wait);
+        let seconds = whole_seconds(wait).to_string();
+        self.detail("retryAfterSeconds", seconds)
+    }
+
+    /// What [`after`](Self::after) was told.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// The same as callers are told it: whole seconds, at least one.
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        self.0.retry_after.map(whole_seconds)
+    }
+
     pub fn is_lasting(&self) -> bool {
         self.0.lasting
     }
@@ -267,6 +300,11 @@ impl Error {
     }
 }
 
+/// Whoever comes back after this many has waited long enough, and nobody is told to come back at once.
+fn whole_seconds(wait: Duration) -> u64 {
+    (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)
@@ -287,5 +325,43 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_told_to_wait_waits_long_enough() {
+        let cases = [(0, 1), (1, 1), (999, 1), (1000, 1), (1001, 2), (60_000, 60), (59_500, 60)];
+        for (wait, told) in cases {
+            let wait = Duration::from_millis(wait);
+            let error =
+                Error::new(ErrorKind::TooManyRequests, "Wait.").detail("limit", "streams").after(wait);
+            assert_eq!((error.retry_after(), error.retry_after_seconds()), (Some(wait), Some(told)));
+            let fact = ("retryAfterSeconds".to_owned(), told.to_string());
+            assert_eq!(error.details(), [("limit".to_owned(), "streams".to_owned()), fact], "{wait:?}");
+        }
+        let error = Error::new(ErrorKind::TooManyRequests, "Wait.");
+        assert_eq!((error.retry_after(), error.retry_after_seconds()), (None, None));
+    }
+
+    #[test]
+    fn what_passes_by_itself_may_be_tried_again() {
+        let later: Vec<_> = ErrorKind::ALL
+            .into_iter()
+            .filter(|kind| kind.retry() == Retry::Later)
+            .map(ErrorKind::label)
+            .collect();
+        let expected = [
+            "TOO_MANY_REQUESTS",
+            "STREAM_BUDGET_EXCEEDED",
+            "UPSTREAM_BACKPRESSURE",
+            "UNAVAILABLE",
+            "AGENT_UNAVAILABLE",
+            "SESSION_BUSY",
+        ];
+        assert_eq!(later, expected);
     }
 }

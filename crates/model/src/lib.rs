@@ -21,6 +21,7 @@ pub mod part;
 pub mod task;
 pub mod terms;
 pub mod time;
+pub mod trace;
 
 pub use agent_event::{
     AgentEvent, AgentFile, BlockRef, ChildEvent, ChildStart, Failure, Outcome, ToolCall, ToolStatus,
@@ -41,5 +42,6 @@ pub use part::{Part, PartContent};
 pub use task::{Parent, Task, TaskState, TaskStatus};
 pub use terms::{Delivery, ModelName, OutputModes, PromptOptions, Terms, Wishes};
 pub use time::Timestamp;
+pub use trace::TraceContext;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -98,6 +98,7 @@ impl TestGateway {
             agent: Arc::new(agent),
             clock,
             tasks: tasks.clone(),
+            metrics: Arc::default(),
             config: engine,
         });
         engine.recover().await.expect("the store can be read");

@@ -141,7 +141,7 @@ impl Joiner {
     }
 
     async fn join(&self, steering: Steering) {
-        let Steering { prompt, input, options, expected, go, sent } = steering;
+        let Steering { prompt, input, options, expected, go, sent, .. } = steering;
         if !self.joins.expect(&prompt) {
             return;
         }

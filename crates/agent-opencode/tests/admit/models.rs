@@ -158,6 +158,7 @@ impl Bench {
             options,
             resume: None,
             prompting: Prompting::default(),
+            trace: None,
         };
         let mut turn = self.agent.start_turn(request).await.expect("the turn starts");
         while turn.events.recv().await.is_some() {}

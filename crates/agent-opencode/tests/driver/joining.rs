@@ -25,6 +25,7 @@ async fn offer(bench: &Bench, turn: &Turn, text: &str) -> Joining {
         prompt: prompt.clone(),
         input: vec![Input::Text(text.to_owned())],
         options: PromptOptions::default(),
+        trace: None,
         expected,
         go: word,
         sent,

@@ -114,6 +114,7 @@ fn request(session: &Session, prompt: &PromptId, text: &str, resume: Option<Resu
         options: PromptOptions::default(),
         resume,
         prompting: Prompting::default(),
+        trace: None,
     }
 }
 

@@ -185,7 +185,7 @@ async fn stopping_waits_only_so_long() {
 #[tokio::test]
 async fn more_connections_than_allowed_wait_their_turn() {
     let gateway = Gateway::manual_with(|config| {
-        config.max_connections = 1;
+        config.limits.connections = 1;
     })
     .await;
     let first = TcpStream::connect(gateway.address).await.unwrap();

@@ -13,12 +13,14 @@ use serde_json::{Value, json};
 use crate::support::{Call, Gateway, Speaker, shown};
 
 /// What only the agent or the gateway's own parts can bring about: a scripted agent says so when it is asked to admit a wish.
-const FROM_WITHIN: [ErrorKind; 9] = [
+const FROM_WITHIN: [ErrorKind; 11] = [
     ErrorKind::Internal,
     ErrorKind::InvalidAgentResponse,
     ErrorKind::ExtendedCardNotConfigured,
     ErrorKind::PermissionDenied,
     ErrorKind::TooManyRequests,
+    ErrorKind::StreamBudgetExceeded,
+    ErrorKind::UpstreamBackpressure,
     ErrorKind::Unavailable,
     ErrorKind::AgentUnavailable,
     ErrorKind::SessionGone,

@@ -281,6 +281,7 @@ impl Actor {
             prompt: record.prompt.clone(),
             input,
             options: self.writer.task().terms.prompt.clone(),
+            trace: self.trace.clone(),
             resume,
             prompting,
         }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use longshore_model::{
     AgentEvent, Answer, Artifact, Ask, PromptId, PromptOptions, RequestId, Result, SessionId, TaskId,
+    TraceContext,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -106,6 +107,8 @@ pub struct TurnRequest {
     pub resume: Option<Resume>,
     /// To be marked when the prompt goes out.
     pub prompting: Prompting,
+    /// Where the send that makes this turn stands in its caller's trace. `None`: nobody said, or the turn is resumed.
+    pub trace: Option<TraceContext>,
 }
 
 /// A piece of a prompt, checked and ready to be given to an agent.
@@ -221,6 +224,8 @@ pub struct Steering {
     pub prompt: PromptId,
     pub input: Vec<Input>,
     pub options: PromptOptions,
+    /// Where the send of this message stands in its caller's trace.
+    pub trace: Option<TraceContext>,
     /// Dropped by the driver when the turn is over.
     pub expected: oneshot::Sender<()>,
     /// Dropped by the engine when the prompt is not to be sent.

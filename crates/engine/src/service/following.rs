@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore_model::{
     Ask, Delivery, Error, ErrorKind, Message, Principal, PromptOptions, RequestId, Result, SendMessage,
-    SessionId, Task, TaskId, TaskState,
+    SessionId, Task, TaskId, TaskState, TraceContext,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -26,6 +26,7 @@ pub(super) struct JoinRequest {
     pub(super) key: IdempotencyKey,
     pub(super) input: Vec<Input>,
     pub(super) options: PromptOptions,
+    pub(super) trace: Option<TraceContext>,
 }
 
 impl Engine {
@@ -37,7 +38,7 @@ impl Engine {
         command: SendMessage,
     ) -> Result<Sent> {
         let key = self.key(&command);
-        let SendMessage { mut message, wishes, .. } = command;
+        let SendMessage { mut message, wishes, trace, .. } = command;
         let stored = self.around.store.get(&caller, &task).await?;
         let stored = stored.ok_or_else(|| Error::task_not_found(&task))?;
         let context = stored.task.context_id.clone();
@@ -81,7 +82,7 @@ impl Engine {
                 check_session(&stored, wishes.session.as_ref())?;
                 let place = self.around.store.place(&caller, &stored.task.context_id).await?;
                 let Admitted { input, .. } = self.admit(&message, &wishes, &place).await?;
-                let joining = JoinRequest { message, key, input, options: wishes.prompt };
+                let joining = JoinRequest { message, key, input, options: wishes.prompt, trace };
                 match self.join(&caller, &task, joining).await? {
                     Some(snapshot) => snapshot,
                     None => return Err(takes_no_message(&self.get(&caller, &task).await?.task)),
@@ -169,10 +170,10 @@ impl Engine {
         task: &TaskId,
         request: JoinRequest,
     ) -> Result<Option<Snapshot>> {
-        let JoinRequest { mut message, key, input, options } = request;
+        let JoinRequest { mut message, key, input, options, trace } = request;
         message.task_id = Some(task.clone());
         let (reply, told) = oneshot::channel();
-        let joining = Joining { message: message.clone(), key, input, options, reply };
+        let joining = Joining { message: message.clone(), key, input, options, trace, reply };
         if let Some(inbox) = self.around.registry.inbox(task)
             && inbox.send(Inbox::Join(Box::new(joining))).await.is_ok()
             && let Ok(told) = told.await

@@ -74,6 +74,7 @@ impl Engine {
                 key: key.clone(),
                 input: admitted.input.clone(),
                 options: command.wishes.prompt.clone(),
+                trace: command.trace.clone(),
             };
             if let Some(snapshot) = self.join(&caller, &running, joining).await? {
                 return self.attached(&caller, running, snapshot).await;
@@ -87,7 +88,7 @@ impl Engine {
         let Ready { caller, command, context, lane, session, admitted, key } = ready;
         let now = self.around.clock.now();
         let task_id = self.new_task_id();
-        let SendMessage { mut message, config, wishes, may_claim, .. } = command;
+        let SendMessage { mut message, config, wishes, may_claim, trace, .. } = command;
         self.check_room(&caller, &lane)?;
         // The place is taken and the log made known before the store is asked: the order of messages is the order
         // in which they came, and whoever finds the task in the store finds its owner too.
@@ -131,6 +132,7 @@ impl Engine {
             place: Some(ticket),
             begun: None,
             open_asks: Vec::new(),
+            trace,
         };
         match self.create(create, may_claim).await {
             Ok(Created::New) => {
@@ -290,11 +292,12 @@ impl Engine {
                 format!("{what} has {limit} unfinished tasks, which is the limit; wait for some to end.");
             Err(Error::new(ErrorKind::TooManyRequests, text))
         };
-        if self.around.lanes.len(lane) >= config.max_unfinished_per_context {
-            return full("This context", config.max_unfinished_per_context);
+        let is_full = |count: usize, limit: usize| limit > 0 && count >= limit;
+        if is_full(self.around.lanes.len(lane), config.unfinished_per_context) {
+            return full("This context", config.unfinished_per_context);
         }
-        if self.around.registry.unfinished(caller) >= config.max_unfinished_per_principal {
-            return full("Your account", config.max_unfinished_per_principal);
+        if is_full(self.around.registry.unfinished(caller), config.unfinished_per_principal) {
+            return full("Your account", config.unfinished_per_principal);
         }
         Ok(())
     }

@@ -37,6 +37,7 @@ pub(crate) fn start_later(store: Arc<dyn Store>, config: EngineConfig, later: Du
         agent: agent.clone(),
         clock: Arc::new(TokioClock::later(later)),
         tasks: tasks.clone(),
+        metrics: Arc::default(),
         config,
     });
     Harness { engine, agent, turns, store, tasks }
@@ -120,6 +121,7 @@ pub(crate) fn message(context: &str, text: &str) -> SendMessage {
         metadata: None,
         wishes: Wishes::default(),
         may_claim: false,
+        trace: None,
     }
 }
 

@@ -19,5 +19,6 @@ mod sends;
 mod starting;
 mod sub_agent_faults;
 mod sub_agents;
+mod traces;
 mod turns;
 mod wishes;

@@ -258,11 +258,8 @@ async fn after_a_restart_an_agent_that_stays_away_fails_the_task_at_the_limit_of
 
 #[tokio::test]
 async fn too_many_unfinished_tasks_are_refused() {
-    let config = EngineConfig {
-        max_unfinished_per_context: 3,
-        max_unfinished_per_principal: 5,
-        ..EngineConfig::default()
-    };
+    let config =
+        EngineConfig { unfinished_per_context: 3, unfinished_per_principal: 5, ..EngineConfig::default() };
     let mut h = start_with(Arc::new(longshore_store::memory()), config);
     let mut sent = Vec::new();
     for (context, text) in [("c1", "m1"), ("c1", "m2"), ("c1", "m3"), ("c2", "m4"), ("c2", "m5")] {

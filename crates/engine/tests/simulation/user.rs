@@ -465,5 +465,6 @@ fn command(
         metadata: None,
         wishes: Wishes { delivery, ..Wishes::default() },
         may_claim: false,
+        trace: None,
     }
 }

@@ -175,6 +175,7 @@ impl World {
                 agent: Arc::new(driver),
                 clock: Arc::new(DayClock(Arc::clone(&self.stage))),
                 tasks: tasks.clone(),
+                metrics: Arc::default(),
                 config: config(),
             });
             match engine.recover().await {

@@ -50,7 +50,7 @@ pub(crate) fn send_message(
         let metadata = params.optional("metadata", carried_metadata)?;
         let wishes = wishes::wishes(metadata.as_ref(), message.metadata.as_ref())?;
         // Who the caller is, and so what it may take, is not known here.
-        Ok(SendMessage { message, config, metadata, wishes, may_claim: false })
+        Ok(SendMessage { message, config, metadata, wishes, may_claim: false, trace: None })
     })
 }
 

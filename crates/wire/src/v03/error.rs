@@ -55,6 +55,8 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::WrongBinding => (-32061, 400, "INVALID_HTTP_JSON_PAYLOAD"),
         ErrorKind::BodyTooLarge => (-32055, 413, "REQUEST_BODY_TOO_LARGE"),
         ErrorKind::TooManyRequests => (-32056, 429, "TOO_MANY_REQUESTS"),
+        ErrorKind::StreamBudgetExceeded => (-32062, 429, "STREAM_BUDGET_EXCEEDED"),
+        ErrorKind::UpstreamBackpressure => (-32063, 429, "UPSTREAM_BACKPRESSURE"),
         ErrorKind::Unavailable => (-32057, 503, "UNAVAILABLE"),
         ErrorKind::AgentUnavailable => (-32002, 503, "UPSTREAM_UNREACHABLE"),
         ErrorKind::SessionGone => (-32001, 404, "SESSION_NOT_FOUND"),
@@ -136,7 +138,7 @@ fn word(error: &Error) -> &'static str {
 }
 
 /// Facts that are numbers. All facts are kept as text, since 1.0 has no others; an id may be digits only, and stays text.
-const NUMBERS: [&str; 3] = ["maxBytes", "actualSize", "upstreamStatus"];
+const NUMBERS: [&str; 6] = ["maxBytes", "actualSize", "upstreamStatus", "limit", "max", "retryAfterSeconds"];
 
 /// Facts that are lists. What a caller sent may look like one, and stays text.
 const LISTS: [&str; 8] = [

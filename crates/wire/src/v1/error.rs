@@ -57,6 +57,9 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::WrongBinding => (-32061, 400, "INVALID_ARGUMENT", "INVALID_HTTP_JSON_PAYLOAD"),
         ErrorKind::BodyTooLarge => (-32055, 413, "RESOURCE_EXHAUSTED", "REQUEST_BODY_TOO_LARGE"),
         ErrorKind::TooManyRequests => (-32056, 429, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS"),
+        // Told in the middle of a stream as a rule, and then this is the status within its frame.
+        ErrorKind::StreamBudgetExceeded => (-32062, 429, "RESOURCE_EXHAUSTED", "STREAM_BUDGET_EXCEEDED"),
+        ErrorKind::UpstreamBackpressure => (-32063, 429, "RESOURCE_EXHAUSTED", "UPSTREAM_BACKPRESSURE"),
         ErrorKind::Unavailable => (-32057, 503, "UNAVAILABLE", "UNAVAILABLE"),
         // Not 502: the name UNAVAILABLE goes with 503, clients retry on 503, and a 502 would look like one of a proxy that
         // stands before the gateway.
@@ -178,7 +181,11 @@ mod tests {
             .detail("supported", "1.0")
             .detail("requested", "2.0");
         let field = Error::invalid("pageSize", "must be from 1 to 100");
-        for (name, error) in [("rest_version", version), ("rest_field", field)] {
+        let many = Error::new(ErrorKind::TooManyRequests, "Too many requests.")
+            .detail("limit", "requests")
+            .detail("max", "120")
+            .after(std::time::Duration::from_millis(4200));
+        for (name, error) in [("rest_version", version), ("rest_field", field), ("rest_many", many)] {
             insta::assert_snapshot!(name, std::str::from_utf8(&rest_body(&error)).unwrap());
         }
     }

@@ -98,6 +98,7 @@ impl Gateway {
             agent: agent.clone(),
             clock: Arc::new(SystemClock),
             tasks: tasks.clone(),
+            metrics: Arc::default(),
             config: engine_config,
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

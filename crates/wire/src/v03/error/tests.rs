@@ -41,13 +41,22 @@ fn both_shapes_byte_for_byte() {
         .detail("requestedVersion", "2.0")
         .detail("supportedProtocolVersions", r#"["0.3","1.0"]"#)
         .detail("defaultProtocolVersion", "0.3");
+    let many = Error::new(ErrorKind::TooManyRequests, "Too many requests.")
+        .detail("limit", "requests")
+        .detail("max", "120")
+        .after(std::time::Duration::from_millis(4200));
     let large = Error::new(ErrorKind::BodyTooLarge, "Too large.").detail("maxBytes", "1024");
     let method = jsonrpc::unknown_method("tasks/nope", ["message/send"], crate::surface::Line::V03);
     let field = Error::invalid("pageSize", "must be from 1 to 100");
     let not_there = Error::task_not_found("17");
-    for (name, error) in
-        [("version", version), ("large", large), ("method", method), ("field", field), ("task", not_there)]
-    {
+    for (name, error) in [
+        ("version", version),
+        ("large", large),
+        ("many", many),
+        ("method", method),
+        ("field", field),
+        ("task", not_there),
+    ] {
         let rest = rest_body(&error);
         let rpc = jsonrpc(&Id::String("q".to_owned()), &error);
         let both = format!("{}\n{}", str::from_utf8(&rest).unwrap(), str::from_utf8(&rpc).unwrap());
@@ -67,6 +76,11 @@ fn facts_are_in_snake_case_and_of_their_own_type() {
         (&[("expectedInterruptType", "permission")], r#","expected_interrupt_type":"permission""#),
         (&[("a", "1"), ("a", "2")], r#","a":"2""#),
         (&[("maxBytes", "many"), ("actualSize", "7")], r#","max_bytes":"many","actual_size":7"#),
+        (
+            &[("limit", "streams"), ("max", "1024"), ("retryAfterSeconds", "5")],
+            r#","limit":"streams","max":1024,"retry_after_seconds":5"#,
+        ),
+        (&[("limit", "120")], r#","limit":120"#),
         (
             &[("fields", r#"["a\"b"]"#), ("supportedMethods", "[no")],
             r#","fields":["a\"b"],"supported_methods":"[no""#,

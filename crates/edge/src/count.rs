@@ -1,0 +1,97 @@
+//! Requests as the metrics have them.
+
+use http::Extensions;
+use longshore_meter::Metrics;
+use longshore_meter::label::{Answered, Binding, Limit, Line as LineLabel};
+use longshore_model::ErrorKind;
+use longshore_wire::v03::Dialect;
+
+use crate::line::Line;
+use crate::reply::Response;
+use crate::shape::Shape;
+
+/// The kind of error that an answer tells, carried in the answer to where it is counted.
+#[derive(Clone, Copy, Debug)]
+struct Told(ErrorKind);
+
+/// Notes that an answer tells an error of this kind.
+pub(crate) fn tells(response: &mut Response, kind: ErrorKind) {
+    response.extensions_mut().insert(Told(kind));
+}
+
+/// Counts an answer. `shape`: that of the operation that was asked for, if it was one.
+pub(crate) fn answer(metrics: &Metrics, shape: Option<Shape>, response: &Response) {
+    let (line, binding) = match shape {
+        None => (LineLabel::None, Binding::None),
+        Some(Shape { line, dialect }) => (
+            match line {
+                Line::V1 => LineLabel::V1,
+                Line::V03 => LineLabel::V03,
+            },
+            match dialect {
+                Dialect::Rpc => Binding::JsonRpc,
+                Dialect::Rest => Binding::Rest,
+            },
+        ),
+    };
+    let answered = answered(response.extensions());
+    metrics.http_requests.of(line).of(binding).of(answered).increment();
+    if answered == Answered::BodyTooLarge {
+        metrics.refused.of(Limit::MaxRequestBodyBytes).increment();
+    }
+}
+
+fn answered(extensions: &Extensions) -> Answered {
+    extensions.get().map_or(Answered::Ok, |Told(kind)| label(*kind))
+}
+
+fn label(kind: ErrorKind) -> Answered {
+    match kind {
+        ErrorKind::Parse => Answered::Parse,
+        ErrorKind::InvalidRequest => Answered::InvalidRequest,
+        ErrorKind::MethodNotFound => Answered::MethodNotFound,
+        ErrorKind::InvalidParams => Answered::InvalidParams,
+        ErrorKind::Internal => Answered::Internal,
+        ErrorKind::TaskNotFound => Answered::TaskNotFound,
+        ErrorKind::TaskNotCancelable => Answered::TaskNotCancelable,
+        ErrorKind::PushNotSupported => Answered::PushNotSupported,
+        ErrorKind::UnsupportedOperation => Answered::UnsupportedOperation,
+        ErrorKind::ContentTypeNotSupported => Answered::ContentTypeNotSupported,
+        ErrorKind::InvalidAgentResponse => Answered::InvalidAgentResponse,
+        ErrorKind::ExtendedCardNotConfigured => Answered::ExtendedCardNotConfigured,
+        ErrorKind::ExtensionRequired => Answered::ExtensionRequired,
+        ErrorKind::VersionNotSupported => Answered::VersionNotSupported,
+        ErrorKind::Unauthenticated => Answered::Unauthenticated,
+        ErrorKind::PermissionDenied => Answered::PermissionDenied,
+        ErrorKind::RouteNotFound => Answered::RouteNotFound,
+        ErrorKind::VerbNotAllowed => Answered::VerbNotAllowed,
+        ErrorKind::WrongBinding => Answered::WrongBinding,
+        ErrorKind::BodyTooLarge => Answered::BodyTooLarge,
+        ErrorKind::TooManyRequests => Answered::TooManyRequests,
+        ErrorKind::StreamBudgetExceeded => Answered::StreamBudgetExceeded,
+        ErrorKind::UpstreamBackpressure => Answered::UpstreamBackpressure,
+        ErrorKind::Unavailable => Answered::Unavailable,
+        ErrorKind::AgentUnavailable => Answered::AgentUnavailable,
+        ErrorKind::SessionGone => Answered::SessionGone,
+        ErrorKind::SessionBusy => Answered::SessionBusy,
+        ErrorKind::InterruptNotFound => Answered::InterruptNotFound,
+        ErrorKind::InterruptExpired => Answered::InterruptExpired,
+        ErrorKind::InterruptTypeMismatch => Answered::InterruptTypeMismatch,
+        ErrorKind::ExtensionNotActivated => Answered::ExtensionNotActivated,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_meter::Label;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_error_is_counted_under_its_own_word() {
+        for kind in ErrorKind::ALL {
+            assert_eq!(Answered::VALUES[label(kind).index()], kind.label());
+        }
+        assert_eq!(Answered::VALUES.len(), ErrorKind::ALL.len() + 1);
+    }
+}

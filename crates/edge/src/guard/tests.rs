@@ -1,0 +1,291 @@
+use http::Request;
+
+use super::*;
+
+const LOCAL: &str = "127.0.0.1:8000";
+const OPEN: &str = "0.0.0.0:8000";
+
+fn guard(origins: &[&str], hosts: &[&str], public_url: &str, bound: &str) -> Guard {
+    Guard::new(&limits(origins, hosts), public_url, bound.parse().unwrap(), Arc::default())
+}
+
+fn limits(origins: &[&str], hosts: &[&str]) -> Limits {
+    let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    Limits { allowed_origins: owned(origins), allowed_hosts: owned(hosts), ..Limits::default() }
+}
+
+fn parts(uri: &str, headers: &[(&str, &[u8])]) -> Parts {
+    let mut request = Request::options(uri);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(()).unwrap().into_parts().0
+}
+
+fn takes_origins(guard: &Guard, origins: &[&str]) -> bool {
+    let headers: Vec<_> = origins.iter().map(|origin| ("origin", origin.as_bytes())).collect();
+    guard.check(&parts("/", &headers)).is_ok()
+}
+
+#[test]
+fn origins() {
+    let public = "https://Agent.Example.com:443/base/";
+    let listed =
+        ["https://app.example.com", "HTTP://Other.example:80/", "http://x.example:8080", "http://[0:0::1]:7"];
+    let guard = guard(&listed, &[], public, OPEN);
+    let cases: &[(&[&str], bool)] = &[
+        (&[], true),
+        // The gateway's own.
+        (&["https://agent.example.com"], true),
+        (&["https://agent.example.com:443"], true),
+        (&["https://AGENT.example.com/"], true),
+        (&["http://agent.example.com"], false),
+        (&["https://agent.example.com:444"], false),
+        (&["https://agent.example.com./"], false),
+        (&["https://agent.example.com.evil.example"], false),
+        (&["https://evil-agent.example.com"], false),
+        (&["https://agent.example.com@evil.example"], false),
+        (&["https://agent.example.com/base"], false),
+        // Those of the list.
+        (&["https://app.example.com"], true),
+        (&["http://other.example"], true),
+        (&["http://other.example:80"], true),
+        (&["https://other.example"], false),
+        (&["http://x.example:8080"], true),
+        (&["http://x.example"], false),
+        (&["http://[::1]:7"], true),
+        (&["http://[::1]:8"], false),
+        (&["http://[::1"], false),
+        // A name of this machine is nothing special where others can come.
+        (&["http://localhost:8000"], false),
+        (&["http://127.0.0.1:8000"], false),
+        (&["null"], false),
+        (&["NULL"], false),
+        (&[""], false),
+        (&["*"], false),
+        (&["nonsense"], false),
+        (&["https://"], false),
+        (&["file://"], false),
+        // More than one, whatever they are.
+        (&["https://app.example.com", "https://app.example.com"], false),
+        (&["https://app.example.com", "https://evil.example"], false),
+        (&["https://evil.example", "https://app.example.com"], false),
+        (&["https://app.example.com, https://evil.example"], false),
+        (&["https://app.example.com https://evil.example"], false),
+    ];
+    for (origins, is_allowed) in cases {
+        assert_eq!(takes_origins(&guard, origins), *is_allowed, "{origins:?}");
+    }
+    let refused = guard.check(&parts("/", &[("origin", b"https://\xff")])).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+    assert!(refused.message().starts_with("Cross-origin request rejected"), "{refused}");
+    assert_eq!(guard.metrics.refused.of(Limit::AllowedHosts).get(), 0);
+    let expected = cases.iter().filter(|(_, is_allowed)| !is_allowed).count() as u64 + 1;
+    assert_eq!(guard.metrics.refused.of(Limit::AllowedOrigins).get(), expected);
+}
+
+#[test]
+fn null_is_an_origin_if_it_is_listed() {
+    let guard = guard(&["null"], &[], "http://127.0.0.1:8000", LOCAL);
+    assert!(takes_origins(&guard, &["null"]));
+    assert!(!takes_origins(&guard, &["nul"]));
+}
+
+#[test]
+fn on_a_loopback_address_all_names_of_it_are_one_origin() {
+    let own = [
+        "http://localhost:8000",
+        "http://LocalHost:8000/",
+        "http://127.0.0.1:8000",
+        "http://127.8.9.10:8000",
+        "http://[::1]:8000",
+        "http://[0:0:0:0:0:0:0:1]:8000",
+        "http://[::ffff:127.0.0.1]:8000",
+    ];
+    let foreign = [
+        "http://localhost",
+        "http://localhost:8001",
+        "https://localhost:8000",
+        "http://localhost.example:8000",
+        "http://127.0.0.1.example:8000",
+        "http://128.0.0.1:8000",
+        "http://[::2]:8000",
+        "null",
+    ];
+    for bound in [LOCAL, "[::1]:8000", "[::ffff:127.0.0.1]:8000"] {
+        let guard = guard(&[], &[], "https://agent.example", bound);
+        for origin in own {
+            assert!(takes_origins(&guard, &[origin]), "{bound} {origin}");
+        }
+        for origin in foreign {
+            assert!(!takes_origins(&guard, &[origin]), "{bound} {origin}");
+        }
+    }
+    // The port that nobody writes.
+    let guard = guard(&[], &[], "https://agent.example", "127.0.0.1:80");
+    assert!(takes_origins(&guard, &["http://localhost"]));
+    assert!(!takes_origins(&guard, &["http://localhost:8000"]));
+}
+
+fn takes_host(guard: &Guard, host: &str) -> bool {
+    guard.check(&parts("/", &[("host", host.as_bytes())])).is_ok()
+}
+
+#[test]
+fn hosts() {
+    let listed = [
+        "Example.com",
+        "api.example.org:8443",
+        "*.wild.example",
+        "*.port.example:81",
+        "::1",
+        "[fe80::1]:9",
+        "10.0.0.7.",
+    ];
+    let guard = guard(&[], &listed, "https://example.com", OPEN);
+    let cases = [
+        ("example.com", true),
+        ("EXAMPLE.com:8000", true),
+        ("example.com.", true),
+        ("example.com.:80", true),
+        ("example.com:", true),
+        ("sub.example.com", false),
+        ("example.com.evil.example", false),
+        ("evilexample.com", false),
+        // With a port in the list only that port.
+        ("api.example.org:8443", true),
+        ("api.example.org.:8443", true),
+        ("api.example.org:8444", false),
+        ("api.example.org", false),
+        // A wildcard is never the apex, and never a part of a label.
+        ("a.wild.example", true),
+        ("a.b.Wild.example.:1", true),
+        ("wild.example", false),
+        (".wild.example", false),
+        ("evilwild.example", false),
+        ("*.wild.example", false),
+        ("a.port.example:81", true),
+        ("a.port.example", false),
+        // Addresses, of version 6 in brackets.
+        ("[::1]", true),
+        ("[::1]:8000", true),
+        ("[0:0::0:1]:8000", true),
+        ("::1", false),
+        ("[::1", false),
+        ("[::1]x", false),
+        ("[::1%25eth0]", false),
+        ("[fe80::1]:9", true),
+        ("[fe80::1]", false),
+        ("10.0.0.7", true),
+        ("10.0.0.8", false),
+        // Nothing that names a host.
+        ("", false),
+        (":80", false),
+        (".", false),
+        ("*", false),
+        ("user@example.com", false),
+        ("example.com:x", false),
+        ("example.com:99999", false),
+        ("example.com:+80", false),
+        ("example.com/path", false),
+        ("example.com, example.com", false),
+        ("example..com", false),
+        // A name of this machine is nothing special where others can come.
+        ("localhost", false),
+        ("127.0.0.1", false),
+    ];
+    for (host, is_allowed) in cases {
+        assert_eq!(takes_host(&guard, host), is_allowed, "{host:?}");
+    }
+    let refused = guard.check(&parts("/", &[])).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+    assert!(refused.message().starts_with("Host not allowed"), "{refused}");
+    let twice: [(&str, &[u8]); 2] = [("host", b"example.com"), ("host", b"example.com")];
+    assert!(guard.check(&parts("/", &twice)).is_err());
+    assert!(guard.check(&parts("/", &[("host", b"ex\xe4mple.com")])).is_err());
+    let expected = cases.iter().filter(|(_, is_allowed)| !is_allowed).count() as u64 + 3;
+    assert_eq!(guard.metrics.refused.of(Limit::AllowedHosts).get(), expected);
+}
+
+#[test]
+fn an_authority_stands_in_place_of_the_host() {
+    let guard = guard(&[], &["example.com"], "https://example.com", OPEN);
+    let cases: [(&str, Option<&str>, bool); 6] = [
+        ("http://example.com/", None, true),
+        ("http://example.com:8000/", None, true),
+        ("http://evil.example/", None, false),
+        ("http://evil.example/", Some("example.com"), false),
+        ("http://example.com/", Some("example.com"), true),
+        ("http://example.com/", Some("evil.example"), false),
+    ];
+    for (uri, host, is_allowed) in cases {
+        let headers: Vec<_> = host.iter().map(|host| ("host", host.as_bytes())).collect();
+        assert_eq!(guard.check(&parts(uri, &headers)).is_ok(), is_allowed, "{uri} {host:?}");
+    }
+}
+
+#[test]
+fn on_a_loopback_address_one_name_of_it_stands_for_all() {
+    let any_port = guard(&[], &["localhost"], "http://localhost:8000", LOCAL);
+    let one_port = guard(&[], &["127.0.0.1:8000"], "http://localhost:8000", LOCAL);
+    let elsewhere = guard(&[], &["example.com"], "http://localhost:8000", LOCAL);
+    for host in ["localhost:8000", "127.0.0.1:8000", "127.1.1.1:8000", "[::1]:8000"] {
+        assert!(takes_host(&any_port, host), "{host}");
+        assert!(takes_host(&one_port, host), "{host}");
+        assert!(!takes_host(&elsewhere, host), "{host}");
+    }
+    assert!(takes_host(&any_port, "localhost:1"));
+    assert!(!takes_host(&one_port, "localhost:1"));
+    assert!(!takes_host(&any_port, "example.com"));
+}
+
+#[test]
+fn without_a_list_every_host_is_right_and_with_one_that_says_nothing_none_is() {
+    let any = guard(&[], &[], "https://example.com", OPEN);
+    assert!(takes_host(&any, "whatever"));
+    assert!(any.check(&parts("/", &[])).is_ok());
+    let none = guard(&[], &["*"], "https://example.com", OPEN);
+    assert!(!takes_host(&none, "example.com"));
+}
+
+#[test]
+fn what_an_operator_should_know_is_said() {
+    let none: &[&str] = &[];
+    let cases: &[(&[&str], &[&str], &str, &str, &[&str])] = &[
+        (none, none, "http://127.0.0.1:8000", LOCAL, none),
+        (none, &["example.com"], "https://example.com", OPEN, none),
+        (&["https://a.example", "null"], &["*.example.com"], "https://a.example.com/x", OPEN, none),
+        (
+            none,
+            none,
+            "https://example.com",
+            OPEN,
+            &[
+                "the gateway listens on 0.0.0.0:8000 and answers to any name; list its names in the allowed hosts",
+            ],
+        ),
+        (
+            none,
+            &["*.example.com"],
+            "https://example.com",
+            OPEN,
+            &["the allowed hosts do not have the host of the public URL https://example.com"],
+        ),
+        (
+            &["https://A.example:443/", "a.example", "https://a.example/x"],
+            &["*", "example.com"],
+            "https://example.com",
+            OPEN,
+            &[
+                "the allowed origin \"https://A.example:443/\" is taken for \"https://a.example\"",
+                "the allowed origin \"a.example\" is no origin and matches nothing; write https://example.com",
+                "the allowed origin \"https://a.example/x\" is no origin and matches nothing; write https://example.com",
+                "the allowed host \"*\" is no host and matches nothing; write example.com, example.com:8000 or *.example.com",
+            ],
+        ),
+    ];
+    for (origins, hosts, public_url, bound, expected) in cases {
+        let doubts = limits(origins, hosts).doubts(public_url, bound.parse().unwrap());
+        assert_eq!(doubts, *expected);
+    }
+}

@@ -1,0 +1,227 @@
+//! Who may come in now: how often a caller may ask, and how often an address may show wrong credentials.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use longshore_meter::Metrics;
+use longshore_meter::label::Limit;
+use longshore_model::{Error, ErrorKind, Principal, Result};
+
+use super::gcra::Gcra;
+use super::{Limits, Rate};
+use crate::auth::Caller;
+
+#[derive(Debug)]
+pub(crate) struct Turnstile {
+    requests: Option<Counted<Asking>>,
+    logins: Option<Counted<Place>>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug)]
+struct Counted<K> {
+    rate: Rate,
+    by: Gcra<K>,
+}
+
+/// Whose requests are counted together.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Asking {
+    /// Two credentials of one principal have their own, if they have names.
+    Credential(Principal, Box<str>),
+    Principal(Principal),
+    /// Somebody without a credential.
+    Place(Place),
+}
+
+/// Where somebody is. An IPv6 network of 64 bits is one place: whoever has one address of it can have all.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Place(IpAddr);
+
+impl Place {
+    fn of(peer: IpAddr) -> Self {
+        Self(match peer {
+            IpAddr::V4(_) => peer,
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+        })
+    }
+}
+
+impl Turnstile {
+    pub(crate) fn new(limits: &Limits, metrics: Arc<Metrics>) -> Self {
+        Self {
+            requests: limits.rate.and_then(counted),
+            logins: limits.failed_logins.and_then(counted),
+            metrics,
+        }
+    }
+
+    /// Counts a request. `caller`: nobody, if what is asked for is for everybody.
+    pub(crate) fn admit(&self, caller: Option<&Caller>, peer: IpAddr) -> Result<()> {
+        let Some(Counted { rate, by }) = &self.requests else { return Ok(()) };
+        by.take(asking(caller, peer)).map_err(|wait| {
+            self.metrics.rate_limit_rejected.increment();
+            self.metrics.refused.of(Limit::RateRequests).increment();
+            let text = format!("Too many requests: {}. Send this one again later.", in_words(*rate));
+            refusal(text, "rate_requests", *rate).after(wait)
+        })
+    }
+
+    /// Whether a credential from this peer is looked at. If not, a right one is refused as well: else the answer would tell
+    /// which one is right.
+    pub(crate) fn may_log_in(&self, peer: IpAddr) -> Result<()> {
+        let Some(Counted { rate, by }) = self.logins_of(peer) else { return Ok(()) };
+        by.look(&Place::of(peer)).map_err(|wait| {
+            self.metrics.refused.of(Limit::FailedLogins).increment();
+            let text = "Too many wrong credentials came from your address. Check yours, and try again later.";
+            refusal(text.to_owned(), "failed_logins", *rate).after(wait)
+        })
+    }
+
+    /// Counts a credential that was wrong. Those that are right change nothing: else whoever has one could guess others
+    /// without end.
+    pub(crate) fn note_failed_login(&self, peer: IpAddr) {
+        self.metrics.failed_logins.increment();
+        if let Some(Counted { by, .. }) = self.logins_of(peer) {
+            // One that is refused is as far as it can get already.
+            let _ = by.take(Place::of(peer));
+        }
+    }
+
+    /// Behind an address of this machine may be a proxy with everybody else behind it, and all would be locked out.
+    fn logins_of(&self, peer: IpAddr) -> Option<&Counted<Place>> {
+        self.logins.as_ref().filter(|_| !peer.is_loopback())
+    }
+}
+
+fn counted<K: Eq + std::hash::Hash>(rate: Rate) -> Option<Counted<K>> {
+    Gcra::new(rate).map(|by| Counted { rate, by })
+}
+
+fn asking(caller: Option<&Caller>, peer: IpAddr) -> Asking {
+    match caller {
+        None => Asking::Place(Place::of(peer)),
+        Some(Caller { principal, rights }) => match &rights.credential_id {
+            Some(name) => Asking::Credential(principal.clone(), name.as_str().into()),
+            None => Asking::Principal(principal.clone()),
+        },
+    }
+}
+
+fn refusal(text: String, limit: &str, rate: Rate) -> Error {
+    Error::new(ErrorKind::TooManyRequests, text)
+        .detail("limit", limit)
+        .detail("max", rate.requests.to_string())
+}
+
+fn in_words(rate: Rate) -> String {
+    format!("{} in {} seconds are allowed", rate.requests, rate.window.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::auth::Rights;
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    fn turnstile(requests: u32, failed_logins: u32) -> Turnstile {
+        let rate = |requests| Some(Rate { requests, window: MINUTE });
+        let limits = Limits { rate: rate(requests), failed_logins: rate(failed_logins), ..Limits::default() };
+        Turnstile::new(&limits, Arc::default())
+    }
+
+    fn caller(principal: &str, credential: Option<&str>) -> Caller {
+        let rights = Rights { credential_id: credential.map(str::to_owned), ..Rights::default() };
+        Caller { principal: Principal::new(principal), rights }
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_counted_for_the_credential_else_the_principal_else_the_address() {
+        let here = address("192.0.2.1");
+        let (ada, bob) = (caller("ada", None), caller("bob", None));
+        let (first, second) = (caller("ada", Some("1")), caller("ada", Some("2")));
+        // Names are those of one principal.
+        let named_so = caller("eve", Some("1"));
+        let all = [Some(&ada), Some(&bob), Some(&first), Some(&second), Some(&named_so), None];
+        let turnstile = turnstile(2, 0);
+        for caller in all {
+            let asked: Vec<bool> = (0..3).map(|_| turnstile.admit(caller, here).is_ok()).collect();
+            assert_eq!(asked, [true, true, false], "{caller:?}");
+        }
+        // Whoever has a credential takes it along.
+        assert!(turnstile.admit(Some(&ada), address("192.0.2.2")).is_err());
+        assert!(turnstile.admit(None, address("192.0.2.2")).is_ok());
+        // Two credentials of one name and one principal are one.
+        assert!(turnstile.admit(Some(&caller("ada", Some("1"))), here).is_err());
+        let refused = turnstile.admit(Some(&ada), here).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::TooManyRequests);
+        assert_eq!(refused.retry_after(), Some(MINUTE / 2));
+        assert_eq!(
+            refused.message(),
+            "Too many requests: 2 in 60 seconds are allowed. Send this one again later."
+        );
+        let metrics = &turnstile.metrics;
+        assert_eq!(metrics.rate_limit_rejected.get(), 9);
+        assert_eq!(metrics.refused.of(Limit::RateRequests).get(), 9);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wrong_credentials_are_counted_for_the_place() {
+        let turnstile = turnstile(0, 3);
+        let cases = [
+            ("192.0.2.1", "192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+            ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", true),
+            ("2001:db8:1:2::1", "2001:db8:1:3::1", false),
+            // Never for this machine.
+            ("127.0.0.1", "127.0.0.1", false),
+            ("127.9.9.9", "127.9.9.9", false),
+            ("::1", "::1", false),
+        ];
+        for (guesser, other, is_locked) in cases {
+            let (guesser, other) = (address(guesser), address(other));
+            for _ in 0..10 {
+                turnstile.note_failed_login(guesser);
+            }
+            assert_eq!(turnstile.may_log_in(other).is_err(), is_locked, "{guesser} {other}");
+        }
+        assert_eq!(turnstile.metrics.failed_logins.get(), 70);
+        assert_eq!(turnstile.metrics.refused.of(Limit::FailedLogins).get(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_is_locked_out_for_a_while_only_and_looking_is_free() {
+        let turnstile = turnstile(0, 3);
+        let peer = address("192.0.2.1");
+        for _ in 0..3 {
+            for _ in 0..100 {
+                turnstile.may_log_in(peer).unwrap();
+            }
+            turnstile.note_failed_login(peer);
+        }
+        let refused = turnstile.may_log_in(peer).unwrap_err();
+        assert_eq!((refused.kind(), refused.retry_after_seconds()), (ErrorKind::TooManyRequests, Some(20)));
+        tokio::time::advance(MINUTE / 3).await;
+        turnstile.may_log_in(peer).unwrap();
+        turnstile.note_failed_login(peer);
+        assert!(turnstile.may_log_in(peer).is_err());
+    }
+
+    #[test]
+    fn without_limits_nothing_is_refused() {
+        let turnstile = Turnstile::new(&Limits::default(), Arc::default());
+        let peer = address("192.0.2.1");
+        for _ in 0..1000 {
+            turnstile.admit(None, peer).unwrap();
+            turnstile.note_failed_login(peer);
+            turnstile.may_log_in(peer).unwrap();
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The bodies of requests and answers in the log, for whoever looks for a mistake. Off unless the operator wants it.
+//!
+//! What is written is what was sent, less what looks like a secret. Some bodies are never written, whatever is configured:
+//! those of streams, those that are no JSON, and those of methods that carry the work of others (sessions, workspaces) or
+//! decisions about it (asks).
+
+mod redact;
+
+use http::HeaderMap;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+
+use crate::PayloadLog;
+use crate::media;
+use crate::reply::{Body, Response};
+
+/// Methods of extensions whose bodies are written. Those of all others are not, also of those that nobody knows.
+const OPEN_METHODS: [&str; 2] = ["opencode.providers.", "opencode.models."];
+
+/// Writes a request's body. `what`: its method, or its path without the query.
+pub(crate) fn log_request(config: PayloadLog, what: &str, headers: &HeaderMap, body: &[u8]) {
+    if !is_wanted(config, what) || body.is_empty() || !is_within(config, declared_length(headers), body) {
+        return;
+    }
+    if !is_json(headers) {
+        return;
+    }
+    if let Some(body) = redact::json(body) {
+        tracing::debug!(what, body, "request body");
+    }
+}
+
+/// The same for its answer.
+pub(crate) fn log_answer(config: PayloadLog, what: &str, response: &Response) {
+    if !is_wanted(config, what) {
+        return;
+    }
+    // How long a whole answer is, is known; of streams and files nothing is written.
+    let Body::Full(body) = response.body() else { return };
+    if body.is_empty() || !is_within(config, Some(body.len()), body) || !is_json(response.headers()) {
+        return;
+    }
+    if let Some(body) = redact::json(body) {
+        let status = response.status().as_u16();
+        tracing::debug!(what, status, body, "response body");
+    }
+}
+
+fn is_wanted(config: PayloadLog, what: &str) -> bool {
+    config.enabled && tracing::enabled!(tracing::Level::DEBUG) && is_open(what)
+}
+
+/// The methods of the protocol have no dots in their names, and paths begin with a slash.
+fn is_open(what: &str) -> bool {
+    what.starts_with('/') || !what.contains('.') || OPEN_METHODS.iter().any(|open| what.starts_with(open))
+}
+
+fn is_within(config: PayloadLog, declared: Option<usize>, body: &[u8]) -> bool {
+    let limit = config.body_limit;
+    limit == 0 || declared.is_some_and(|declared| declared.max(body.len()) <= limit)
+}
+
+fn declared_length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    headers.contains_key(CONTENT_TYPE) && media::check_content_type(headers, true).is_ok()
+}
