@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
+use longshore_engine::Events;
 use longshore_engine::port::{Append, Appended, Create, Store};
 use longshore_model::{Principal, Seq};
 use longshore_store::Durability;
@@ -46,10 +47,11 @@ fn work(store: Arc<dyn Store>, tasks: u64, place: Option<Place>) -> Work {
     Work::new(tasks, move || {
         let _kept = &place;
         let append = |number: u64| Append {
+            owner: Principal::new("bench"),
             task: task_id(number),
             expected: head,
             at: AT,
-            events: vec![delta()],
+            events: Events::number(head.next(), store.epoch(), [delta()]),
             snapshot: None,
             turn: None,
             asks: Vec::new(),

@@ -3,10 +3,9 @@
 //! An event is encoded once and its bytes are shared by all readers that see the same of it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use longshore_engine::{Engine, Form, LogEntry, Opening, TaskReader};
+use longshore_engine::{Engine, Form, LogEntry, Logged, Opening, TaskReader};
 use longshore_model::{Principal, Result, Seq, Task, TaskEvent, TaskStatus};
 use longshore_wire::v1::encode::{self, Gap, View};
 use longshore_wire::v03::encode::{Recalled, Step, Stream};
@@ -32,7 +31,7 @@ pub(crate) struct Log {
     /// Events up to here are part of a snapshot that the reader got.
     known: Seq,
     /// What was read, and not yet made into events.
-    waiting: VecDeque<Arc<LogEntry>>,
+    waiting: VecDeque<Logged>,
     /// Events that are ready, while the next one is still waited for. Kept here, so that nothing is lost with the wait.
     ready: Vec<Event>,
 }
@@ -133,7 +132,7 @@ impl Source for Log {
             let Some(entries) = self.reader.next().await? else { return Ok(None) };
             self.waiting.extend(entries);
         }
-        while let Some(logged) = self.waiting.front().map(Arc::clone) {
+        while let Some(logged) = self.waiting.front().cloned() {
             let event = self.event(&logged).await?;
             self.waiting.pop_front();
             self.ready.push(event);
@@ -149,6 +148,8 @@ impl Source for Log {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use longshore_engine::port::SystemClock;
     use longshore_engine::{EngineConfig, EngineParts, Tasks};
     use longshore_model::{

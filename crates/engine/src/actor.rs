@@ -154,6 +154,7 @@ impl Actor {
             Arc::clone(&around.clock),
             around.tasks.clone(),
             live,
+            owner.clone(),
             Snapshot { task, seq: head, epoch },
         );
         Self {

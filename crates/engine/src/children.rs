@@ -144,6 +144,7 @@ impl Children {
         // Registered before the store is asked: whoever finds the task there finds its owner too.
         let place = Place::register(
             around,
+            root.owner,
             Snapshot { task: begun, seq: Seq::START.next(), epoch: around.store.epoch() },
         );
         let news = match around.store.create(create).await {
@@ -231,7 +232,7 @@ pub(crate) fn own(around: &Surroundings, directory: &str, stored: StoredTask) ->
     let id = stored.task.parent.as_ref()?.session.clone();
     let session = Session { id, directory: directory.to_owned() };
     let StoredTask { owner, task, seq, epoch, .. } = stored;
-    Some(Place::register(around, Snapshot { task, seq, epoch }).own(around, &owner, session))
+    Some(Place::register(around, &owner, Snapshot { task, seq, epoch }).own(around, &owner, session))
 }
 
 /// A task that has a place among those that are owned, and no owner yet.
@@ -242,7 +243,7 @@ struct Place {
 }
 
 impl Place {
-    fn register(around: &Surroundings, from: Snapshot) -> Self {
+    fn register(around: &Surroundings, owner: &Principal, from: Snapshot) -> Self {
         let live = Arc::new(LiveLog::new(from.task.id.clone(), from.seq));
         let (sender, inbox) = mpsc::channel(INBOX);
         let registration = around.registry.insert(None, Arc::clone(&live), sender);
@@ -251,6 +252,7 @@ impl Place {
             Arc::clone(&around.clock),
             around.tasks.clone(),
             live,
+            owner.clone(),
             from,
         );
         Self { registration, inbox, writer }

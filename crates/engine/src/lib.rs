@@ -36,7 +36,7 @@ pub mod tasks;
 mod writer;
 
 pub use config::{AskConfig, AtDeadline, EngineConfig, FileRules, IntakeRules, RetentionRules};
-pub use log_entry::{Form, LogEntry};
+pub use log_entry::{Entries, Events, Form, LogEntry, Logged};
 pub use reader::TaskReader;
 pub use service::{Engine, EngineParts, GapBounds, Listing, Opening, Sent, Snapshot, Subscription};
 pub use tasks::Tasks;

@@ -1,11 +1,12 @@
 //! What an agent's report means for a task. Pure: no clock, no IO, nothing that can fail.
 
 use longshore_model::{
-    AgentEvent, Artifact, ArtifactUpdate, Ask, AskKind, BlockRef, Failure, InterruptNote, InterruptPhase,
-    Json, Message, MessageId, Metadata, Notes, Outcome, Part, PartContent, PromptOptions, Resolution, Role,
-    StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp, ToolCall, ToolStatus,
+    AgentEvent, Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, BlockRef, Failure,
+    InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, Notes, Outcome, Part, PartContent,
+    PromptOptions, Resolution, Role, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
+    ToolCall, ToolStatus,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::names;
@@ -292,6 +293,22 @@ struct ToolData<'a> {
     /// The task of the sub-agent that the call started.
     #[serde(skip_serializing_if = "Option::is_none")]
     child_task_id: Option<&'a str>,
+}
+
+/// The calls of tools that had begun and not ended, by what the task shows of them.
+pub(crate) fn running_tools(task: &Task) -> Vec<ArtifactId> {
+    #[derive(Deserialize)]
+    struct Told {
+        status: String,
+    }
+    let ends = [ToolStatus::Completed, ToolStatus::Error].map(ToolStatus::as_str);
+    let is_running = |artifact: &&Artifact| match artifact.parts.last().map(|part| &part.content) {
+        Some(PartContent::Data(data)) if artifact.kind == BlockKind::ToolCall => {
+            serde_json::from_str::<Told>(data.get()).is_ok_and(|told| !ends.contains(&told.status.as_str()))
+        }
+        _ => false,
+    };
+    task.artifacts.iter().filter(is_running).map(|artifact| artifact.id.clone()).collect()
 }
 
 fn tool_data(task: &Task, call: &ToolCall) -> Json {

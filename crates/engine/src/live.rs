@@ -3,31 +3,34 @@
 //! A reader that falls behind the tail reads the store instead: it is late, never broken, and costs no memory.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use longshore_model::{Entry, Epoch, Seq, TaskEvent, TaskId};
-use tokio::sync::watch;
+use longshore_model::{Seq, TaskEvent, TaskId};
+use tokio::sync::Notify;
 
-use crate::log_entry::LogEntry;
+use crate::log_entry::{Entries, Events};
 
-/// How many events the tail holds. Older ones are read from the store. Small, because there is one tail for each
-/// live task; as many as one append, so that a reader at the head finds the whole of it here.
-pub(crate) const TAIL: usize = 64;
+/// How many bytes of events the tail holds, beside its newest append, which it holds whole: so a reader at the head finds
+/// what it needs here, and one that is further behind reads the store. Small, because there is one tail for each live task.
+const TAIL_BYTES: usize = 8 * 1024;
 
-/// How many bytes of content the tail holds, beside its newest event. Older events are read from the store.
-const TAIL_BYTES: usize = 256 * 1024;
+/// About what an entry costs beside its content and one encoded form of that.
+const ENTRY_BYTES: usize = 600;
 
 #[derive(Debug)]
 pub(crate) struct LiveLog {
     task: TaskId,
-    tail: Mutex<Tail>,
-    progress: watch::Sender<Progress>,
+    state: Mutex<State>,
+    /// Told after each change.
+    changed: Notify,
 }
 
-#[derive(Debug, Default)]
-struct Tail {
-    entries: VecDeque<Arc<LogEntry>>,
-    bytes: usize,
+#[derive(Debug)]
+struct State {
+    /// What the newest appends brought, oldest first.
+    tail: VecDeque<Events>,
+    tail_bytes: usize,
+    progress: Progress,
 }
 
 /// How far the log has come.
@@ -35,73 +38,109 @@ struct Tail {
 pub(crate) struct Progress {
     pub(crate) head: Seq,
     /// Nobody will write any more.
-    pub(crate) closed: bool,
+    pub(crate) is_closed: bool,
+    /// There is a reason for which nothing may come for long.
+    pub(crate) is_excused: bool,
 }
 
 /// What a reader finds behind its cursor.
 #[derive(Debug)]
 pub(crate) enum Found {
-    Entries(Vec<Arc<LogEntry>>),
+    Entries(Entries),
     /// The cursor is at the head.
     Nothing,
+    /// The same, and nobody will write any more.
+    Closed,
     /// The events are no longer (or not yet) in memory.
     InStore,
 }
 
 impl LiveLog {
     pub(crate) fn new(task: TaskId, head: Seq) -> Self {
-        Self { task, tail: Mutex::default(), progress: watch::Sender::new(Progress { head, closed: false }) }
+        let progress = Progress { head, is_closed: false, is_excused: true };
+        let state = State { tail: VecDeque::new(), tail_bytes: 0, progress };
+        Self { task, state: Mutex::new(state), changed: Notify::new() }
     }
 
     pub(crate) fn task(&self) -> &TaskId {
         &self.task
     }
 
-    pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
-        self.progress.subscribe()
+    pub(crate) fn progress(&self) -> Progress {
+        self.state().progress
     }
 
-    /// Shows readers events that the store has made durable. `first` is the number of the first.
-    pub(crate) fn publish(&self, first: Seq, epoch: Epoch, events: Vec<TaskEvent>) {
-        let mut head = first;
-        {
-            let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-            for (offset, event) in events.into_iter().enumerate() {
-                head = first.plus(offset);
-                tail.push(Entry { seq: head, epoch, event });
+    /// Waits until there is something behind the cursor, or nobody writes any more.
+    pub(crate) async fn grows_behind(&self, cursor: Seq) {
+        loop {
+            // Made before the look, so that nothing is missed between the two.
+            let changed = self.changed.notified();
+            let now = self.progress();
+            if now.head > cursor || now.is_closed {
+                return;
             }
+            changed.await;
         }
-        self.progress.send_modify(|progress| progress.head = head);
+    }
+
+    /// Shows readers events that the store has made durable.
+    pub(crate) fn publish(&self, events: Events, is_excused: bool) {
+        if let Some(head) = events.entries().last().map(|last| last.entry.seq) {
+            let mut state = self.state();
+            state.push(events);
+            state.progress.head = head;
+            state.progress.is_excused = is_excused;
+        }
+        self.changed.notify_waiters();
     }
 
     /// Nobody will write any more: readers that have reached the head are done.
     pub(crate) fn close(&self) {
-        self.progress.send_modify(|progress| progress.closed = true);
+        self.state().progress.is_closed = true;
+        self.changed.notify_waiters();
     }
 
-    pub(crate) fn after(&self, cursor: Seq, limit: usize) -> Found {
-        if cursor >= self.progress.borrow().head {
-            return Found::Nothing;
+    pub(crate) fn after(&self, cursor: Seq) -> Found {
+        let state = self.state();
+        let Progress { head, is_closed, .. } = state.progress;
+        if cursor >= head {
+            return if is_closed { Found::Closed } else { Found::Nothing };
         }
-        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        match tail.entries.front() {
-            Some(oldest) if oldest.entry.seq <= cursor.next() => {
-                let skip = usize::try_from(cursor.next().0 - oldest.entry.seq.0).unwrap_or(usize::MAX);
-                Found::Entries(tail.entries.iter().skip(skip).take(limit).map(Arc::clone).collect())
-            }
-            _ => Found::InStore,
+        // Nearly always in the newest append.
+        let place = state.tail.iter().rposition(|events| first_of(events) <= cursor.next());
+        let Some(place) = place else { return Found::InStore };
+        let mut behind = state.tail.iter().skip(place).cloned();
+        let Some(first) = behind.next() else { return Found::InStore };
+        let taken = usize::try_from(cursor.next().0 - first_of(&first).0).unwrap_or(usize::MAX);
+        Found::Entries(Entries::new(first, taken, behind.collect()))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn push(&mut self, events: Events) {
+        self.tail_bytes += bytes_of(&events);
+        self.tail.push_back(events);
+        while self.tail_bytes > TAIL_BYTES
+            && self.tail.len() > 1
+            && let Some(oldest) = self.tail.pop_front()
+        {
+            self.tail_bytes -= bytes_of(&oldest);
         }
     }
 }
 
-impl Tail {
-    fn push(&mut self, entry: Entry) {
-        self.bytes += entry.event.weight();
-        self.entries.push_back(Arc::new(LogEntry::new(entry)));
-        while self.entries.len() > TAIL || (self.bytes > TAIL_BYTES && self.entries.len() > 1) {
-            if let Some(oldest) = self.entries.pop_front() {
-                self.bytes -= oldest.entry.event.weight();
-            }
-        }
-    }
+fn first_of(events: &Events) -> Seq {
+    events.entries().first().map_or(Seq::START, |first| first.entry.seq)
 }
+
+fn bytes_of(events: &Events) -> usize {
+    // The content is there twice: once more in the form in which readers get it.
+    events.iter().map(|event| ENTRY_BYTES + 2 * TaskEvent::weight(event)).sum()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,18 +1,21 @@
 //! An entry of the log with room for its encoded forms, so that many readers share one encoding.
 
-use std::sync::OnceLock;
+use std::fmt;
+use std::ops::{Deref, Index};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use longshore_model::Entry;
+use longshore_model::{Entry, Epoch, Seq, TaskEvent};
 
 /// Which encoding: whoever encodes numbers its forms. The engine only keeps them apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Form(pub u8);
 
-#[derive(Debug)]
 pub struct LogEntry {
     pub entry: Entry,
-    forms: [OnceLock<Bytes>; Self::KEPT_FORMS],
+    /// The form that was asked for first. Mostly there is no other.
+    first: OnceLock<(Form, Bytes)>,
+    others: OnceLock<Box<[OnceLock<Bytes>; Self::KEPT_FORMS]>>,
 }
 
 impl LogEntry {
@@ -20,14 +23,165 @@ impl LogEntry {
     pub const KEPT_FORMS: usize = 13;
 
     pub(crate) fn new(entry: Entry) -> Self {
-        Self { entry, forms: Default::default() }
+        Self { entry, first: OnceLock::new(), others: OnceLock::new() }
     }
 
     /// The entry in this form: encoded by the first reader that asks, shared by all others.
     pub fn encoded(&self, form: Form, encode: impl FnOnce(&Entry) -> Bytes) -> Bytes {
-        match self.forms.get(usize::from(form.0)) {
-            Some(slot) => slot.get_or_init(|| encode(&self.entry)).clone(),
-            None => encode(&self.entry),
+        if usize::from(form.0) >= Self::KEPT_FORMS {
+            return encode(&self.entry);
         }
+        let mut encode = Some(encode);
+        let mut make = || encode.take().map(|encode| encode(&self.entry)).unwrap_or_default();
+        let (first, bytes) = self.first.get_or_init(|| (form, make()));
+        if *first == form {
+            return bytes.clone();
+        }
+        let others = self.others.get_or_init(Box::default);
+        others[usize::from(form.0)].get_or_init(make).clone()
+    }
+}
+
+impl fmt::Debug for LogEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogEntry").field("entry", &self.entry).finish_non_exhaustive()
+    }
+}
+
+/// Events that go into a log together, in their places. An append, the live log and all its readers hold the same ones:
+/// a clone copies none of them.
+#[derive(Clone, Debug)]
+pub struct Events(Arc<[LogEntry]>);
+
+impl Events {
+    /// Numbers them from `first` on.
+    pub fn number(first: Seq, epoch: Epoch, events: impl IntoIterator<Item = TaskEvent>) -> Self {
+        let place = |(offset, event)| LogEntry::new(Entry { seq: first.plus(offset), epoch, event });
+        Self(events.into_iter().enumerate().map(place).collect())
+    }
+
+    /// What was read from a store, with its numbers.
+    pub(crate) fn read(entries: Vec<Entry>) -> Self {
+        Self(entries.into_iter().map(LogEntry::new).collect())
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &TaskEvent> + ExactSizeIterator + Clone {
+        self.0.iter().map(|logged| &logged.entry.event)
+    }
+
+    pub fn entries(&self) -> &[LogEntry] {
+        &self.0
+    }
+}
+
+/// One entry of the log. Keeps those that went into it together with this one, which are few.
+#[derive(Clone, Debug)]
+pub struct Logged {
+    together: Events,
+    at: usize,
+}
+
+impl Deref for Logged {
+    type Target = LogEntry;
+
+    fn deref(&self) -> &LogEntry {
+        &self.together.0[self.at]
+    }
+}
+
+/// What a reader is given at once, in order.
+#[derive(Clone, Debug)]
+pub struct Entries {
+    first: Events,
+    /// So many of the first ones are not for this reader, or were taken.
+    taken: usize,
+    /// Only where several appends are given together.
+    more: std::vec::IntoIter<Events>,
+}
+
+impl Entries {
+    /// All of `first` behind the first `taken`, and all of the others.
+    pub(crate) fn new(first: Events, taken: usize, more: Vec<Events>) -> Self {
+        Self { first, taken, more: more.into_iter() }
+    }
+
+    /// Never true when it is given.
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &LogEntry> {
+        let first = self.first.0.get(self.taken..).unwrap_or_default();
+        first.iter().chain(self.more.as_slice().iter().flat_map(|events| events.0.iter()))
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Logged;
+
+    fn next(&mut self) -> Option<Logged> {
+        while self.taken >= self.first.len() {
+            (self.first, self.taken) = (self.more.next()?, 0);
+        }
+        self.taken += 1;
+        Some(Logged { together: self.first.clone(), at: self.taken - 1 })
+    }
+}
+
+impl Index<usize> for Entries {
+    type Output = LogEntry;
+
+    fn index(&self, place: usize) -> &LogEntry {
+        self.iter().nth(place).expect("no more entries than were given are asked for")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_model::{StatusUpdate, TaskState, TaskStatus, Timestamp};
+
+    use super::*;
+
+    fn events(first: u64, count: usize) -> Events {
+        let status = TaskStatus { state: TaskState::Working, at: Timestamp(1), message: None };
+        let event = TaskEvent::Status(Box::new(StatusUpdate::new(status)));
+        Events::number(Seq(first), Epoch(1), vec![event; count])
+    }
+
+    #[test]
+    fn each_form_is_encoded_once_whichever_comes_first() {
+        let events = events(1, 1);
+        let entry = &events.entries()[0];
+        let mut made = Vec::new();
+        for number in [4, 0, 12, 4, 12, 0] {
+            let bytes = entry.encoded(Form(number), |_| {
+                made.push(number);
+                Bytes::from(vec![number])
+            });
+            assert_eq!(bytes, [number].as_slice());
+        }
+        assert_eq!(made, [4, 0, 12]);
+        // One that is not kept is made each time.
+        for _ in 0..2 {
+            assert_eq!(entry.encoded(Form(13), |_| Bytes::from_static(b"x")), "x");
+        }
+    }
+
+    #[test]
+    fn what_several_appends_brought_is_given_in_order() {
+        let entries = Entries::new(events(1, 3), 2, vec![events(4, 1), events(5, 2)]);
+        let seqs: Vec<u64> = entries.iter().map(|logged| logged.entry.seq.0).collect();
+        assert_eq!(seqs, [3, 4, 5, 6]);
+        assert_eq!(entries[3].entry.seq, Seq(6));
+        assert_eq!(entries.iter().next_back().map(|logged| logged.entry.seq), Some(Seq(6)));
+        assert_eq!(entries.map(|logged| logged.entry.seq.0).collect::<Vec<_>>(), seqs);
     }
 }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use longshore_model::{ContextId, Error, ErrorKind, OutputModes, Result, Seq, TaskId};
-use tokio::sync::watch;
 
-use crate::live::{Found, LiveLog, Progress};
-use crate::log_entry::LogEntry;
+use crate::live::{Found, LiveLog};
+use crate::log_entry::{Entries, Events};
 use crate::port::Store;
 use crate::registry::Registry;
 
-/// How many events one call of [`TaskReader::next`] gives at most. A reader with a full socket asks for no more,
-/// so this bounds what it costs.
+/// How many events one call of [`TaskReader::next`] takes from the store at most. A reader with a full socket asks for no
+/// more, so this bounds what it costs.
 const BATCH: usize = 128;
 
 /// Reads a task's log from a cursor to its end. Dropping it changes nothing for the task.
@@ -23,7 +22,7 @@ pub struct TaskReader {
     context: ContextId,
     output: OutputModes,
     cursor: Seq,
-    live: Option<(Arc<LiveLog>, watch::Receiver<Progress>)>,
+    live: Option<Arc<LiveLog>>,
     finished: bool,
 }
 
@@ -36,7 +35,7 @@ impl TaskReader {
         output: OutputModes,
         cursor: Seq,
     ) -> Self {
-        let live = live_log(&registry, &task);
+        let live = registry.log(&task);
         Self { store, registry, task, context, output, cursor, live, finished: false }
     }
 
@@ -58,58 +57,62 @@ impl TaskReader {
         self.cursor
     }
 
+    /// There is a reason for which nothing may come for long: the task waits for its user or for a tool, or does not run.
+    /// Nobody should take such a silence for a fault.
+    pub fn is_excused(&self) -> bool {
+        // The store gives the rest of a log that nobody writes at once, or says why not.
+        self.live.as_ref().is_none_or(|live| live.progress().is_excused)
+    }
+
     /// The events after the cursor, as many as are there; waits when there are none. `None` once the event that
     /// ended the task has been given. Cancel safe: an event counts as given only when this returns.
-    pub async fn next(&mut self) -> Result<Option<Vec<Arc<LogEntry>>>> {
+    pub async fn next(&mut self) -> Result<Option<Entries>> {
         loop {
             if self.finished {
                 return Ok(None);
             }
-            let found = match &self.live {
-                Some((live, _)) => live.after(self.cursor, BATCH),
-                None => Found::InStore,
-            };
-            match found {
-                Found::Entries(entries) => return Ok(Some(self.give(entries))),
-                Found::InStore => {
-                    let stored = self.store.read(&self.task, self.cursor, BATCH).await?;
-                    if stored.is_empty() {
-                        self.reattach().await?;
-                        continue;
-                    }
-                    self.check_hole(stored[0].seq)?;
-                    let entries = stored.into_iter().map(|entry| Arc::new(LogEntry::new(entry))).collect();
-                    return Ok(Some(self.give(entries)));
+            let Some(live) = &self.live else {
+                match self.read().await? {
+                    Some(entries) => return Ok(Some(self.give(entries))),
+                    None => continue,
                 }
-                Found::Nothing => self.wait().await,
+            };
+            match live.after(self.cursor) {
+                Found::Entries(entries) => return Ok(Some(self.give(entries))),
+                Found::Nothing => live.grows_behind(self.cursor).await,
+                // Either the task is over and its end was given, or its owner went away. The store knows which.
+                Found::Closed => self.live = None,
+                Found::InStore => {
+                    if let Some(entries) = self.read().await? {
+                        return Ok(Some(self.give(entries)));
+                    }
+                }
             }
         }
     }
 
-    fn give(&mut self, entries: Vec<Arc<LogEntry>>) -> Vec<Arc<LogEntry>> {
-        if let Some(last) = entries.last() {
+    /// What the store has behind the cursor. `None`: nothing, and it is known by now whether the task goes on.
+    async fn read(&mut self) -> Result<Option<Entries>> {
+        let stored = self.store.read(&self.task, self.cursor, BATCH).await?;
+        let Some(first) = stored.first() else {
+            self.reattach().await?;
+            return Ok(None);
+        };
+        self.check_hole(first.seq)?;
+        Ok(Some(Entries::new(Events::read(stored), 0, Vec::new())))
+    }
+
+    fn give(&mut self, entries: Entries) -> Entries {
+        if let Some(last) = entries.iter().next_back() {
             self.cursor = last.entry.seq;
             self.finished = last.entry.event.is_terminal();
         }
         entries
     }
 
-    /// Waits until the log grows or is closed.
-    async fn wait(&mut self) {
-        let Some((_, progress)) = &mut self.live else { return };
-        let cursor = self.cursor;
-        let reached = progress.wait_for(|now| now.head > cursor || now.closed).await.map(|now| *now);
-        match reached {
-            Ok(now) if now.head > cursor => {}
-            // Closed at the cursor: either the task is over and its end was given, or its owner went away.
-            // The store knows which.
-            Ok(_) | Err(_) => self.live = None,
-        }
-    }
-
     /// The store has nothing after the cursor and no live log was known: look again before giving up.
     async fn reattach(&mut self) -> Result<()> {
-        self.live = live_log(&self.registry, &self.task);
+        self.live = self.registry.log(&self.task);
         if self.live.is_some() {
             return Ok(());
         }
@@ -130,10 +133,4 @@ impl TaskReader {
         let text = "Events after this cursor are no longer kept; get the task, or subscribe anew.";
         Err(Error::new(ErrorKind::Unavailable, text).detail("first", next.to_string()))
     }
-}
-
-fn live_log(registry: &Registry, task: &TaskId) -> Option<(Arc<LiveLog>, watch::Receiver<Progress>)> {
-    let live = registry.log(task)?;
-    let progress = live.progress();
-    Some((live, progress))
 }

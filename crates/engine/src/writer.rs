@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_model::{
-    AgentEvent, Epoch, Error, ErrorKind, Result, Retry, Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
+    AgentEvent, ArtifactId, ArtifactUpdate, BlockKind, Epoch, Error, ErrorKind, Principal, Result, Retry,
+    Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
 };
 
-use crate::live::{self, LiveLog};
+use crate::live::LiveLog;
+use crate::log_entry::Events;
 use crate::port::{Append, Appended, AskChange, Clock, IdempotencyKey, Store, TurnRecord};
 use crate::service::Snapshot;
 use crate::simulation::Flaw;
@@ -18,8 +20,9 @@ use crate::{fail_point, lifecycle};
 /// whichever is more: then all snapshots of a task together cost as much as a few of its last one.
 const SNAPSHOT_EVERY: u64 = 256;
 
-/// How many bytes of content one append takes; what comes after them goes with the next. Together with the number of
-/// events that a tail holds it bounds the time for which a reader waits behind a flood.
+/// How many events one append takes, and how many bytes of content; what comes after them goes with the next. Bounds what
+/// the tail of a live log holds, and the time for which a reader waits behind a flood.
+const APPEND_EVENTS: usize = 64;
 const APPEND_BYTES: usize = 256 * 1024;
 
 /// First and longest pause before an append is tried again while the store is away.
@@ -32,6 +35,7 @@ pub(crate) struct Writer {
     clock: Arc<dyn Clock>,
     tasks: Tasks,
     live: Arc<LiveLog>,
+    owner: Principal,
     task: Task,
     head: Seq,
     /// Under which the newest event was written.
@@ -43,6 +47,8 @@ pub(crate) struct Writer {
     pending_asks: Vec<AskChange>,
     pending_join: Option<IdempotencyKey>,
     pending_withdrawal: Option<IdempotencyKey>,
+    /// The calls of tools that have begun and not ended.
+    running_tools: Vec<ArtifactId>,
     /// What earlier turns of the task had used, and what this one has, as far as the agent has told.
     usage_before: Usage,
     usage: Option<Usage>,
@@ -54,15 +60,18 @@ impl Writer {
         clock: Arc<dyn Clock>,
         tasks: Tasks,
         live: Arc<LiveLog>,
+        owner: Principal,
         from: Snapshot,
     ) -> Self {
         let Snapshot { task, seq: head, epoch } = from;
         let usage_before = task.usage.unwrap_or_default();
+        let running_tools = lifecycle::running_tools(&task);
         Self {
             store,
             clock,
             tasks,
             live,
+            owner,
             task,
             head,
             epoch,
@@ -72,6 +81,7 @@ impl Writer {
             pending_asks: Vec::new(),
             pending_join: None,
             pending_withdrawal: None,
+            running_tools,
             usage_before,
             usage: None,
         }
@@ -97,7 +107,7 @@ impl Writer {
 
     /// As many events wait for [`Writer::flush`] as go into one append.
     pub(crate) fn is_full(&self) -> bool {
-        self.pending.len() >= live::TAIL || self.pending_bytes >= APPEND_BYTES
+        self.pending.len() >= APPEND_EVENTS || self.pending_bytes >= APPEND_BYTES
     }
 
     /// Takes a report of the agent. It is not in the log before [`Writer::flush`].
@@ -108,6 +118,27 @@ impl Writer {
         }
         if let Some(event) = lifecycle::apply(&self.task, report, self.now()) {
             self.push(event);
+        }
+    }
+
+    /// Whether there is a reason for which nothing may come for long: somebody is asked, a tool is at work (of which one may
+    /// be a sub-agent), or nothing runs.
+    fn is_excused(&self) -> bool {
+        self.task.status.state != TaskState::Working
+            || !self.task.open_asks.is_empty()
+            || !self.running_tools.is_empty()
+    }
+
+    /// Keeps account of the tools that are at work.
+    fn note_tool(&mut self, event: &TaskEvent) {
+        let TaskEvent::Artifact(ArtifactUpdate { artifact, last_chunk, .. }) = event else { return };
+        if artifact.kind != BlockKind::ToolCall {
+            return;
+        }
+        if *last_chunk {
+            self.running_tools.retain(|tool| *tool != artifact.id);
+        } else if !self.running_tools.contains(&artifact.id) {
+            self.running_tools.push(artifact.id.clone());
         }
     }
 
@@ -124,6 +155,7 @@ impl Writer {
     pub(crate) fn begin_turn(&mut self) {
         self.usage_before = self.task.usage.unwrap_or_default();
         self.usage = self.task.usage;
+        self.running_tools.clear();
     }
 
     /// An event that opens or closes an ask. Both are durable together.
@@ -157,6 +189,7 @@ impl Writer {
             update.notes.usage = self.usage;
         }
         self.task.apply(&event);
+        self.note_tool(&event);
         self.pending_bytes += event.weight();
         if let (Some(TaskEvent::Artifact(last)), TaskEvent::Artifact(next)) =
             (self.pending.last_mut(), &event)
@@ -173,7 +206,9 @@ impl Writer {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let events = std::mem::take(&mut self.pending);
+        let epoch = self.store.epoch();
+        // What waits is moved, and its room is used again.
+        let events = Events::number(self.head.next(), epoch, self.pending.drain(..));
         self.pending_bytes = 0;
         let head = self.head.plus(events.len());
         let snapshot = self.is_snapshot_due(head, &events).then(|| Arc::new(self.task.clone()));
@@ -181,6 +216,7 @@ impl Writer {
             self.snapshot_at = head;
         }
         let append = Append {
+            owner: self.owner.clone(),
             task: self.task.id.clone(),
             expected: self.head,
             at: self.now(),
@@ -191,22 +227,22 @@ impl Writer {
             joined: self.pending_join.take(),
             forgotten: self.pending_withdrawal.take(),
         };
-        let (first, epoch) = (self.head.next(), self.store.epoch());
+        let is_excused = self.is_excused();
         if self.has(Flaw::PublishBeforeCommit) {
-            self.live.publish(first, epoch, events.clone());
+            self.live.publish(events.clone(), is_excused);
         }
         fail_point::hit("append.before");
         self.append(append).await?;
         fail_point::hit("append.after");
         (self.head, self.epoch) = (head, epoch);
         if !self.has(Flaw::PublishBeforeCommit) {
-            self.live.publish(first, epoch, events);
+            self.live.publish(events, is_excused);
         }
         fail_point::hit("publish.after");
         Ok(())
     }
 
-    fn is_snapshot_due(&self, head: Seq, events: &[TaskEvent]) -> bool {
+    fn is_snapshot_due(&self, head: Seq, events: &Events) -> bool {
         let since = head.0 - self.snapshot_at.0;
         events.iter().any(changes_the_task) || since >= SNAPSHOT_EVERY.max(head.0 / 2)
     }
@@ -214,7 +250,7 @@ impl Writer {
     async fn append(&self, append: Append) -> Result<()> {
         let (mut pause, mut may_be_there) = (RETRY_FIRST, false);
         let written = append.expected.plus(append.events.len());
-        let ends_the_task = append.events.last().is_some_and(TaskEvent::is_terminal);
+        let ends_the_task = append.events.iter().next_back().is_some_and(TaskEvent::is_terminal);
         loop {
             match self.store.append(append.clone()).await {
                 Ok(Appended::Head(_)) => return Ok(()),

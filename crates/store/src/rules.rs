@@ -94,10 +94,10 @@ pub(crate) fn check_file_task(file: &NewFile, task: Option<&Principal>) -> Resul
 
 /// Whether these events may stand in one batch, whatever the log holds.
 pub(crate) fn check_append(append: &Append) -> Result<()> {
-    let Some((_, before_last)) = append.events.split_last() else {
+    if append.events.is_empty() {
         return Err(Error::internal("an append must hold at least one event"));
-    };
-    if before_last.iter().any(TaskEvent::is_terminal) {
+    }
+    if append.events.iter().rev().skip(1).any(TaskEvent::is_terminal) {
         return Err(Error::internal("a terminal event must be the last of its batch"));
     }
     if append.events.iter().any(|event| matches!(event, TaskEvent::Submitted { .. })) {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::BoxFuture;
 use super::agent::Session;
+use crate::log_entry::Events;
 
 /// A read stops behind the event with which it has given this many bytes of the log. Bounds what a reader costs whose
 /// events are large, such as the output of tools. A store that has its events in memory anyway may ignore it.
@@ -239,12 +240,15 @@ pub enum Created {
 
 #[derive(Clone, Debug)]
 pub struct Append {
+    /// Whose task it is: the store may take the writes of many owners in turn.
+    pub owner: Principal,
     pub task: TaskId,
     /// The head of the log as the writer knows it.
     pub expected: Seq,
     pub at: Timestamp,
-    /// Not empty. The store numbers them `expected + 1` and up.
-    pub events: Vec<TaskEvent>,
+    /// Not empty, and numbered from `expected + 1` on under [`Store::epoch`]: so the store keeps them. They are shared with
+    /// the writer and its readers, who see none before it is durable.
+    pub events: Events,
     /// The task as of the last of these events, when the writer thinks that it is time for a snapshot.
     pub snapshot: Option<Arc<Task>>,
     /// Set when the turn is about to be prompted.

@@ -11,6 +11,7 @@ use super::following::JoinRequest;
 use super::{Engine, Opening, Sent, Snapshot, Subscription};
 use crate::actor::{Ownership, RETRY_FIRST, RETRY_LONGEST};
 use crate::lanes::{LaneKey, Ticket};
+use crate::log_entry::Events;
 use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session};
 use crate::{fail_point, idempotency, intake};
 
@@ -155,7 +156,8 @@ impl Engine {
 
     /// The task is there: shows its readers so, and gives it an owner.
     fn begin(&self, new: Ownership, first: TaskEvent) {
-        new.live.publish(new.head, new.epoch, vec![first]);
+        // It has not begun, so that nothing may come for long.
+        new.live.publish(Events::number(new.head, new.epoch, [first]), true);
         self.own(new);
     }
 

@@ -182,9 +182,10 @@ impl Kept {
             return Ok(Appended::Conflict { head });
         }
         self.asks.check(&append.asks, &row.owner, &row.task.context_id)?;
-        for event in append.events {
-            row.task.apply(&event);
-            row.log.push(Entry { seq: row.seq().next(), epoch: EPOCH, event });
+        for event in append.events.iter() {
+            row.task.apply(event);
+            // Copied, for the encoded forms of those that are shared would stay as well.
+            row.log.push(Entry { seq: row.seq().next(), epoch: EPOCH, event: event.clone() });
         }
         if append.turn.is_some() {
             row.turn = append.turn;

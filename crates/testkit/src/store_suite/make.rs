@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use longshore_engine::Events;
 use longshore_engine::port::{
     Append, Appended, AskChange, Binding, Create, Created, FileFacts, IdempotencyKey, ListQuery, NewFile,
     Session, Store, TurnRecord,
 };
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, FileId, Interrupt,
-    Json, Message, MessageId, Parent, Part, Principal, PromptId, RequestId, Resolution, Role, Seq, SessionId,
-    StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
+    Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, Epoch, FileId,
+    Interrupt, Json, Message, MessageId, Parent, Part, Principal, PromptId, RequestId, Resolution, Role, Seq,
+    SessionId, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
 };
 
 pub fn owner(name: &str) -> Principal {
@@ -135,12 +136,18 @@ pub fn chunk(text: &str) -> TaskEvent {
     })
 }
 
+/// Events behind that one. The epoch is the store's to know.
+pub fn numbered(expected: u64, events: Vec<TaskEvent>) -> Events {
+    Events::number(Seq(expected).next(), Epoch(1), events)
+}
+
 pub fn append(task: &str, expected: u64, events: Vec<TaskEvent>) -> Append {
     Append {
+        owner: ada(),
         task: task_id(task),
         expected: Seq(expected),
         at: Timestamp(1),
-        events,
+        events: numbered(expected, events),
         snapshot: None,
         turn: None,
         asks: Vec::new(),

@@ -3,6 +3,7 @@
 use std::slice;
 use std::sync::Arc;
 
+use longshore_engine::Events;
 use longshore_engine::port::{
     Append, AskChange, Create, ListQuery, Retention, Store, StoredTask, TurnRecord,
 };
@@ -122,10 +123,11 @@ pub async fn replay(fixture: &dyn Fixture, script: Script) {
         expected.turn = batch.turn.clone().or(expected.turn);
         expected.change_asks(&batch.asks);
         let append = Append {
+            owner: expected.owner.clone(),
             task: expected.task.clone(),
             expected: head,
             at: NOW,
-            events: batch.events,
+            events: Events::number(head.next(), epoch, batch.events),
             snapshot: batch.with_snapshot.then(|| Arc::new(expected.folded())),
             turn: batch.turn,
             asks: batch.asks,
@@ -148,14 +150,14 @@ pub async fn replay(fixture: &dyn Fixture, script: Script) {
 
 /// A task that is over, for another to belong to.
 async fn make_root(store: &Arc<dyn Store>, create: Create) {
-    let (task, context_id) = (create.task.clone(), create.context.clone());
+    let (owner, task, context_id) = (create.owner.clone(), create.task.clone(), create.context.clone());
     let message = match create.first {
         TaskEvent::Submitted { message, .. } => message,
         other => panic!("{other:?} begins no log"),
     };
     let first = TaskEvent::submitted(context_id, message, Timestamp(1));
     made(store, Create { first, ..create }).await;
-    appended(store, Append { task, ..append("any", 1, vec![status(TaskState::Completed, 2)]) }).await;
+    appended(store, Append { owner, task, ..append("any", 1, vec![status(TaskState::Completed, 2)]) }).await;
 }
 
 struct Expected {

@@ -63,8 +63,8 @@ pub(super) async fn turns_that_ended_badly_are_told_the_newest_first(fixture: &d
     made(&store, create_in("waited", "c", 1)).await;
     appended(&store, append("waited", 1, vec![status(TaskState::Canceled, 300)])).await;
     made(&store, Create { context: context_id("c"), ..child("below", "working", "working") }).await;
-    let below = Append { turn: Some(turn("ses_below", "msg_below")), ..append("below", 1, vec![]) };
-    appended(&store, Append { events: vec![status(TaskState::Canceled, 300)], ..below }).await;
+    let canceled = append("below", 1, vec![status(TaskState::Canceled, 300)]);
+    appended(&store, Append { turn: Some(turn("ses_below", "msg_below")), ..canceled }).await;
 
     let store = fixture.reopen(store);
     let told = store.ended_turns(Timestamp(100)).await.expect("a read");
