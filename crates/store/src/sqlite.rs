@@ -38,7 +38,7 @@ use longshore_model::{
 };
 
 pub use self::backup::{Backup, backup};
-use self::checkpoint::Checkpoints;
+use self::checkpoint::{Checkpoints, Lengths};
 use self::epoch::Claim;
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
@@ -108,7 +108,8 @@ impl SqliteStore {
         let mut db = schema::open_writer(path, durability)?;
         let claim = Claim::new(&db, durability)?;
         let epoch = claim.epoch;
-        let checkpoints = Checkpoints::start(&mut db, schema::open_checkpointer(path, durability)?)?;
+        let checkpointer = schema::open_checkpointer(path, durability)?;
+        let checkpoints = Checkpoints::start(&mut db, checkpointer, Lengths::default())?;
         let writer = Writer::start(db, claim, checkpoints, metrics.clone())?;
         let reader = |name| Reader::start(name, schema::open_reader(path)?, metrics.clone());
         let quick = reader(StoreThread::Quick)?;

@@ -15,11 +15,21 @@ use rusqlite::Connection;
 
 use super::fault::Outcome;
 
-/// The log is copied each time that it has grown by so many pages: 4 MB.
-const STEP: i64 = 1000;
+/// When something is done about the log, in its pages.
+#[derive(Clone, Copy)]
+pub(super) struct Lengths {
+    /// It is copied each time that it has grown by so many.
+    step: i64,
+    /// When it has so many it is begun anew.
+    long: i64,
+}
 
-/// When the log has so many pages, 16 MB, it is begun anew.
-const LONG: i64 = 4 * STEP;
+impl Default for Lengths {
+    /// 4 MB and 16 MB.
+    fn default() -> Self {
+        Self { step: 1000, long: 4000 }
+    }
+}
 
 /// What the writer has to do with checkpoints. Dropping it ends the thread.
 pub(super) struct Checkpoints {
@@ -32,6 +42,7 @@ struct Shared {
     pages: AtomicI64,
     state: Mutex<State>,
     changed: Condvar,
+    lengths: Lengths,
 }
 
 #[derive(Default)]
@@ -50,9 +61,10 @@ struct State {
 
 impl Checkpoints {
     /// Does them for the connection that writes, which does none any more, on another one to the same file.
-    pub(super) fn start(writer: &mut Connection, db: Connection) -> Result<Self> {
-        let state = Mutex::new(State { next: STEP, ..State::default() });
-        let shared = Arc::new(Shared { pages: AtomicI64::new(0), state, changed: Condvar::new() });
+    pub(super) fn start(writer: &mut Connection, db: Connection, lengths: Lengths) -> Result<Self> {
+        let state = Mutex::new(State { next: lengths.step, ..State::default() });
+        let (pages, changed) = (AtomicI64::new(0), Condvar::new());
+        let shared = Arc::new(Shared { pages, state, changed, lengths });
         let told = shared.clone();
         // This takes the place of what SQLite does by itself: a checkpoint in the middle of a commit.
         let hook = move |_: &mut _, pages| {
@@ -81,13 +93,13 @@ impl Checkpoints {
         state.is_writing = false;
         if pages < state.pages {
             // The log has begun anew.
-            state.next = STEP;
+            state.next = self.shared.lengths.step;
         }
         state.pages = pages;
         if pages >= state.next {
             state.is_due = true;
             // Not with every group, if it does not get shorter.
-            state.next = pages + STEP;
+            state.next = pages + self.shared.lengths.step;
         }
         if state.is_due || state.is_held {
             drop(state);
@@ -126,7 +138,7 @@ impl Shared {
     }
 
     fn checkpoint(&self, db: &Connection) -> Outcome<()> {
-        if run(db, "PASSIVE")? < LONG {
+        if run(db, "PASSIVE")? < self.lengths.long {
             return Ok(());
         }
         // What came meanwhile, so that next to nothing is left for the moment in which nobody writes.

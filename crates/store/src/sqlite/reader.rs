@@ -52,3 +52,6 @@ fn read_at_one_moment<T>(db: &Connection, work: impl FnOnce(&Connection) -> Outc
     let moment = db.unchecked_transaction()?;
     work(&moment)
 }
+
+#[cfg(test)]
+mod tests;

@@ -92,9 +92,9 @@ impl Batch {
         })
     }
 
-    /// The head of the log when the batch is written.
+    /// The head of the log when the batch is written. What is expected may be any number.
     pub(super) fn new_head(&self) -> Seq {
-        self.expected.plus(self.events.len())
+        Seq(self.expected.0.saturating_add(self.events.len() as u64))
     }
 
     /// It holds something for which it matters whose the task is.
@@ -219,6 +219,11 @@ struct Summary<'a> {
     metadata: Option<&'a Metadata>,
 }
 
+/// As long as nearly every event is, so that its text is written into one piece of memory.
+const TEXT: usize = 448;
+
 fn to_text(value: &impl Serialize) -> Result<String> {
-    serde_json::to_string(value).map_err(Error::internal)
+    let mut text = Vec::with_capacity(TEXT);
+    serde_json::to_writer(&mut text, value).map_err(Error::internal)?;
+    String::from_utf8(text).map_err(Error::internal)
 }
