@@ -15,6 +15,9 @@ use crate::port::{EndedTurn, TurnRecord};
 /// A turn that ended longer ago than this is not looked for when the gateway starts.
 const RECENT: Duration = Duration::from_hours(24);
 
+/// A look at one session takes no longer than this.
+const ONE_LOOK: Duration = Duration::from_secs(10);
+
 /// So many directories are looked at together.
 const AT_ONCE: usize = 16;
 
@@ -69,6 +72,21 @@ impl HeldTurns {
 /// Sees to it that the agent does not go on with this turn.
 pub(crate) async fn stop(around: &Surroundings, turn: TurnRecord) {
     stop_all(around, Held { turns: vec![turn], places: HashMap::new() }).await;
+}
+
+/// A turn waits for this session. If that is at work on one that is over here, it is stopped: part of it came to the agent
+/// when nobody waited for it any more.
+pub(crate) async fn stop_in(around: &Surroundings, session: &SessionId) {
+    let looked = async {
+        let LeftTurns { ended } = LeftTurns::find(around).await?;
+        let there = |ended: EndedTurn| (ended.turn.session.id == *session).then_some(ended.turn);
+        let turns: Vec<TurnRecord> = ended.into_iter().filter_map(there).collect();
+        if turns.is_empty() { Ok(Vec::new()) } else { around.agent.stop_turns(&turns).await }
+    };
+    // Whoever waits goes on waiting, and looks once more.
+    if let Ok(Err(error)) = tokio::time::timeout(ONE_LOOK, looked).await {
+        tracing::warn!(%session, error = ?error, "cannot see what keeps the session of a turn");
+    }
 }
 
 /// While the agent is away it is asked again, for as long as a turn waits for it to begin. After that, the next turn in the

@@ -115,7 +115,7 @@ macro_rules! for_each_store_check {
                 old_closed_asks_go_a_few_at_a_time;
             restart:
                 unfinished_tasks_come_in_the_order_of_creation,
-                turns_that_ended_badly_are_told_the_newest_first,
+                turns_that_the_agent_may_go_on_with_are_told_the_newest_first,
                 everything_is_there_after_a_restart;
             retention:
                 a_log_that_is_folded_leaves_the_task_as_it_was,

@@ -17,10 +17,15 @@ use crate::port::{
     TurnRequest,
 };
 use crate::simulation::Flaw;
-use crate::{fail_point, intake, lifecycle};
+use crate::{fail_point, intake, left_turns, lifecycle};
 
 /// How long a start may take before it is looked whether the agent is there at all.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
+
+/// How long each try to start may take before it is looked whether a turn that is over here keeps the session. The last try
+/// takes as long as the agent lets it: then the session is somebody else's.
+const LOOK_INTO_SESSION: [Duration; 3] =
+    [Duration::from_secs(2), Duration::from_secs(8), Duration::from_secs(20)];
 
 impl Actor {
     /// Takes up a turn that an earlier run began. An agent that is away is waited for: its turn may still run.
@@ -246,14 +251,25 @@ impl Actor {
         prompting: &Prompting,
         may_wait: bool,
     ) -> Result<Result<Turn>, Stop> {
-        let (agent, running) = (Arc::clone(&self.around.agent), prompting.clone());
+        let (around, running) = (self.around.clone(), prompting.clone());
         let request = self.turn_request(record, input, None, prompting.clone());
         let started = self.unless_stopped(async move {
+            let agent = &*around.agent;
+            for look_after in LOOK_INTO_SESSION {
+                tokio::select! {
+                    // In this order: whether the prompt goes out is known when it is decided to come back.
+                    biased;
+                    started = agent.start_turn(request.clone()) => return started,
+                    error = goes_away(agent, &running), if may_wait => return Err(error),
+                    () = stays_unsent(look_after, &running) => {}
+                }
+                // Not beside the start: a prompt that goes out meanwhile would be stopped with the rest.
+                left_turns::stop_in(&around, &request.session.id).await;
+            }
             tokio::select! {
-                // In this order: whether the prompt goes out is known when it is decided to come back.
                 biased;
                 started = agent.start_turn(request) => started,
-                error = goes_away(&*agent, &running), if may_wait => Err(error),
+                error = goes_away(agent, &running), if may_wait => Err(error),
             }
         });
         let started = started.await;
@@ -291,6 +307,14 @@ impl Actor {
 /// The agent cannot be reached, and may come back by itself.
 fn is_away(error: &Error) -> bool {
     error.kind() == ErrorKind::AgentUnavailable && !error.is_lasting()
+}
+
+/// Waits so long, and for ever once the prompt goes out.
+async fn stays_unsent(so_long: Duration, prompting: &Prompting) {
+    tokio::time::sleep(so_long).await;
+    if prompting.has_begun() {
+        std::future::pending().await
+    }
 }
 
 /// Waits until the agent says that it is away, and gives what it says. For ever, once the prompt goes out.

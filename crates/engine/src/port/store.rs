@@ -100,8 +100,8 @@ pub trait Store: Send + Sync + Debug {
     /// event for what is left of one. One that cannot be ended stays as it is. For the start of the gateway.
     fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>>;
 
-    /// The turns of tasks that were canceled or failed at this moment or later, the newest first, at most [`MAX_ENDED`]:
-    /// the agent may still be at work on one. Without those of sub-agents. For the start of the gateway.
+    /// The turns of tasks that were canceled, failed, or ended with messages that had joined them, at this moment or later,
+    /// the newest first, at most [`MAX_ENDED`]: the agent may still be at work on one. Without those of sub-agents.
     fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>>;
 
     /// Keeps a file for a task. One of the same id, which is the same file, changes nothing.

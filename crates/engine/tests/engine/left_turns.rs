@@ -93,6 +93,39 @@ async fn a_start_sees_to_what_was_canceled_before_anything_else_is_prompted_ther
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_came_to_the_agent_when_its_task_was_over_does_not_keep_the_next_turn() {
+    let mut h = start();
+    let first = h.send("c", "m1").await.task;
+    let turn = h.turn().await;
+    let over = turn.request.prompt.clone();
+    turn.report(AgentEvent::Ended(Outcome::Failed(Failure::new("Nobody knows whether it arrived.")))).await;
+    h.reaches(&first, TaskState::Failed).await;
+    asked(&h, 1).await;
+    // It arrives now, and the session is busy with it.
+    h.agent.starts.hold();
+    let second = h.send("c", "m2").await.task;
+    tokio::time::timeout(Duration::from_secs(30), asked(&h, 2)).await.expect("somebody looks");
+    assert_eq!(h.agent.log().stopped[1].iter().map(|turn| turn.prompt.clone()).collect::<Vec<_>>(), [over]);
+    h.agent.starts.release(1);
+    assert_eq!(h.turn().await.request.task, second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_somebody_else_uses_is_looked_at_a_few_times_only() {
+    let mut h = start();
+    let first = h.send("c", "m1").await.task;
+    let turn = h.turn().await;
+    turn.report(AgentEvent::Ended(Outcome::Failed(Failure::new("It gave up.")))).await;
+    h.reaches(&first, TaskState::Failed).await;
+    asked(&h, 1).await;
+    h.agent.starts.hold();
+    h.send("c", "m2").await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let looks = h.agent.log().stopped.len() - 1;
+    assert!((1..=5).contains(&looks), "{looks}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_gateway_that_stops_does_not_wait_for_an_agent_that_is_away() {
     let mut h = start();
     let first = h.send("c", "m1").await.task;

@@ -287,7 +287,11 @@ impl Kept {
     pub(super) fn ended_turns(&self, since: Timestamp) -> Vec<EndedTurn> {
         let ended = self.all_of(self.created.values().rev()).filter(|row| {
             let is_stopped = matches!(row.state(), TaskState::Canceled | TaskState::Failed);
-            is_stopped && row.task.status.at >= since && row.task.parent.is_none()
+            let has_joined = row.turn.as_ref().is_some_and(|turn| !turn.joined.is_empty());
+            row.state().is_terminal()
+                && (is_stopped || has_joined)
+                && row.task.status.at >= since
+                && row.task.parent.is_none()
         });
         let turn = |row: &Row| Some((row.task.status.at, row.task.id.clone(), row.turn.clone()?));
         let mut turns: Vec<_> = ended.filter_map(turn).collect();

@@ -156,7 +156,8 @@ pub(super) fn select_unfinished() -> String {
 pub(super) fn select_ended() -> String {
     let condition = format!(
         "tasks.state IN ({TERMINAL_WORDS}) AND tasks.folded IN (0, 1) AND tasks.status_at >= :since
-         AND tasks.state IN ('canceled', 'failed') AND tasks.session IS NOT NULL AND tasks.root IS NULL
+         AND (tasks.state IN ('canceled', 'failed') OR tasks.joined IS NOT NULL)
+         AND tasks.session IS NOT NULL AND tasks.root IS NULL
          ORDER BY tasks.status_at DESC, tasks.ordinal DESC LIMIT :limit"
     );
     select_tasks(Parts::WithoutArtifacts, "tasks INDEXED BY tasks_over", &condition)

@@ -138,7 +138,7 @@ pub fn chunk(text: &str) -> TaskEvent {
 
 /// Events behind that one. The epoch is the store's to know.
 pub fn numbered(expected: u64, events: Vec<TaskEvent>) -> Events {
-    Events::number(Seq(expected).next(), Epoch(1), events)
+    Events::number(Seq(expected.saturating_add(1)), Epoch(1), events)
 }
 
 pub fn append(task: &str, expected: u64, events: Vec<TaskEvent>) -> Append {

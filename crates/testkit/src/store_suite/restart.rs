@@ -40,7 +40,7 @@ pub(super) async fn unfinished_tasks_come_in_the_order_of_creation(fixture: &dyn
     }
 }
 
-pub(super) async fn turns_that_ended_badly_are_told_the_newest_first(fixture: &dyn Fixture) {
+pub(super) async fn turns_that_the_agent_may_go_on_with_are_told_the_newest_first(fixture: &dyn Fixture) {
     let store = fixture.open();
     let ended = [
         ("old", TaskState::Canceled, 99),
@@ -48,11 +48,12 @@ pub(super) async fn turns_that_ended_badly_are_told_the_newest_first(fixture: &d
         ("failed", TaskState::Failed, 300),
         ("joined", TaskState::Canceled, 200),
         ("completed", TaskState::Completed, 300),
+        ("completed_joined", TaskState::Completed, 150),
         ("working", TaskState::Working, 300),
     ];
     for (name, state, at) in ended {
         made(&store, create_in(name, "c", 1)).await;
-        let joined = if name == "joined" { vec![prompt_id("msg_more")] } else { Vec::new() };
+        let joined = if name.ends_with("joined") { vec![prompt_id("msg_more")] } else { Vec::new() };
         let turn = Some(TurnRecord { joined, ..turn(&format!("ses_{name}"), &format!("msg_{name}")) });
         appended(&store, Append { turn, ..append(name, 1, vec![status(TaskState::Working, 2)]) }).await;
         if state.is_terminal() {
@@ -69,9 +70,9 @@ pub(super) async fn turns_that_ended_badly_are_told_the_newest_first(fixture: &d
     let store = fixture.reopen(store);
     let told = store.ended_turns(Timestamp(100)).await.expect("a read");
     let names: Vec<_> = told.iter().map(|ended| ended.task.as_str()).collect();
-    assert_eq!(names, ["failed", "joined", "canceled"]);
+    assert_eq!(names, ["failed", "joined", "completed_joined", "canceled"]);
     for EndedTurn { task, turn: told } in told {
-        let joined = if task.as_str() == "joined" { vec![prompt_id("msg_more")] } else { Vec::new() };
+        let joined = if task.as_str().ends_with("joined") { vec![prompt_id("msg_more")] } else { Vec::new() };
         assert_eq!(told, TurnRecord { joined, ..turn(&format!("ses_{task}"), &format!("msg_{task}")) });
     }
 }
