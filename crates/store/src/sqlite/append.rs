@@ -71,7 +71,9 @@ impl<'db> Appends<'db> {
 fn advance() -> String {
     let states: Vec<String> = [TaskState::Working]
         .into_iter()
-        .chain(TaskState::ALL.into_iter().filter(|state| !state.is_terminal() && *state != TaskState::Working))
+        .chain(
+            TaskState::ALL.into_iter().filter(|state| !state.is_terminal() && *state != TaskState::Working),
+        )
         .map(|state| format!("state = '{}'", state.as_str()))
         .collect();
     format!(
@@ -143,8 +145,10 @@ fn put_what_is_the_owners(db: &Connection, task: &Standing, batch: &Batch) -> Ou
 fn put_rest(db: &Connection, ordinal: i64, batch: &Batch) -> Outcome<()> {
     let summary_seq = to_sql(batch.expected.plus(batch.summarised));
     if let Some((state, at)) = batch.status {
-        db.prepare_cached("UPDATE tasks SET summary_seq = ?2, state = ?3, status_at = ?4 WHERE ordinal = ?1")?
-            .execute((ordinal, summary_seq, state.as_str(), at.0))?;
+        db.prepare_cached(
+            "UPDATE tasks SET summary_seq = ?2, state = ?3, status_at = ?4 WHERE ordinal = ?1",
+        )?
+        .execute((ordinal, summary_seq, state.as_str(), at.0))?;
     } else if batch.summarised > 0 {
         db.prepare_cached("UPDATE tasks SET summary_seq = ?2 WHERE ordinal = ?1")?
             .execute((ordinal, summary_seq))?;

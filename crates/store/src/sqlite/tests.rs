@@ -326,16 +326,19 @@ async fn a_page_of_large_tasks_is_bounded_and_goes_on() {
 async fn nobody_waits_for_a_list_but_other_lists() {
     let bench = Bench::new().await;
     let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
+    let (begun, has_begun) = tokio::sync::oneshot::channel();
     let mut long = bench
         .store
         .lists
         .run(None, move |_| {
+            begun.send(()).unwrap();
             // Ends with an error when the sender is dropped.
             released.recv().unwrap_err();
             Ok(())
         })
         .boxed();
     assert!((&mut long).now_or_never().is_none());
+    has_begun.await.unwrap();
     let mut list = bench.store.list(everything());
     assert!((&mut list).now_or_never().is_none());
     assert!(bench.store.get(&ada(), &task_id("t")).await.unwrap().is_some());

@@ -7,8 +7,8 @@ use rusqlite::params_from_iter;
 use rusqlite::types::Value;
 use tempfile::TempDir;
 
-use super::super::{Durability, SqliteStore, schema};
 use super::super::writer::Writing;
+use super::super::{Durability, SqliteStore, schema};
 use super::*;
 
 struct Bench {
