@@ -35,6 +35,7 @@ use crate::file;
 use crate::guard::Guard;
 use crate::limits::Turnstile;
 use crate::line::{Head, Line};
+use crate::metrics::MetricsPage;
 use crate::operation::Operations;
 use crate::payload;
 use crate::reply::{self, Response};
@@ -54,6 +55,7 @@ pub(crate) struct Dispatcher {
     missing_version: MissingVersion,
     gzip_minimum: usize,
     metrics: Arc<Metrics>,
+    page: MetricsPage,
     pub(crate) payload_log: PayloadLog,
     pub(crate) documents: Documents,
     pub(crate) limits: BodyLimits,
@@ -90,6 +92,7 @@ impl Dispatcher {
             ),
             turnstile: Turnstile::new(&config.limits, Arc::clone(&config.metrics)),
             documents: Documents::new(&config, engine.clone(), closing.clone()),
+            page: MetricsPage::new(&config),
             credentials: config.credentials,
             challenge,
             required: config.deployment.required_extensions,
@@ -213,12 +216,12 @@ impl Dispatcher {
         incoming: &Incoming<'_>,
     ) -> Option<Result<Response>> {
         let route = incoming.route()?;
-        let is_one =
-            matches!(route, Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_));
-        if !is_one {
-            return None;
-        }
-        if let Err(error) = incoming.check_verb(route) {
+        let found = match route {
+            Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => Ok(()),
+            Route::Metrics => self.page.served().map(drop),
+            _ => return None,
+        };
+        if let Err(error) = found.and_then(|()| incoming.check_verb(route)) {
             return Some(Err(error));
         }
         let asked = incoming.asked(caller, incoming.head.wanted(), Dialect::Rpc);
@@ -227,6 +230,7 @@ impl Dispatcher {
             (Route::OpenApi, _) => self.documents.openapi(&asked),
             // It is always of one line: that which the answer says.
             (Route::Health, _) => self.documents.health(incoming.shape().line).await,
+            (Route::Metrics, _) => return Some(self.page.answer()),
             (Route::File(id), Some(caller)) => {
                 return Some(file::answer(&self.operations.engine, caller, id, incoming.parts).await);
             }
@@ -290,7 +294,12 @@ impl Incoming<'_> {
     /// The shape in which an operation is answered. `None`: it is none.
     fn operation_shape(&self, response: &Response) -> Option<Shape> {
         match self.route()? {
-            Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => None,
+            Route::Card
+            | Route::OpenApi
+            | Route::Health
+            | Route::Metrics
+            | Route::Livez
+            | Route::File(_) => None,
             _ => {
                 let shape = self.shape();
                 Some(Shape { line: reply::line_of(response).unwrap_or(shape.line), ..shape })
@@ -354,7 +363,9 @@ impl Incoming<'_> {
     /// may keep names none: it is the same for everybody.
     fn echoed(&self, activated: Activated) -> Option<Activated> {
         match self.route()? {
-            Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => None,
+            Route::Card | Route::OpenApi | Route::Health | Route::Metrics | Route::Livez | Route::File(_) => {
+                None
+            }
             Route::ExtendedCard(_) => Some(activated),
             _ => Some(extensions::public(activated)),
         }

@@ -121,6 +121,7 @@ fn named_operation(route: &Route, parts: &Parts, line: Line, text: &str) -> Resu
         | Route::ExtendedCard(_)
         | Route::OpenApi
         | Route::Health
+        | Route::Metrics
         | Route::Livez
         | Route::File(_) => return Err(Error::internal("a route without a REST operation")),
     })

@@ -12,6 +12,7 @@ mod extensions;
 mod files;
 mod health;
 mod lines;
+mod metrics;
 mod negotiation;
 mod operations;
 mod public;

@@ -247,3 +247,16 @@ pub(super) fn health(verb: Verb) -> Map<String, Value> {
     responses.insert("503".to_owned(), told("Something that is needed is down."));
     responses
 }
+
+pub(super) fn metrics(verb: Verb) -> Map<String, Value> {
+    let mut page = json!({"description": "The page."});
+    if verb != Verb::Head {
+        page["content"] = json!({"text/plain": {"schema": {"type": "string"}}});
+    }
+    let mut responses = Map::new();
+    responses.insert("200".to_owned(), page);
+    for status in [401, 500] {
+        responses.insert(status.to_string(), error(Line::V1, status));
+    }
+    responses
+}
