@@ -33,7 +33,7 @@ use crate::documents::{Asked, Documents};
 use crate::extensions;
 use crate::file;
 use crate::guard::Guard;
-use crate::limits::Turnstile;
+use crate::limits::{Slots, Turnstile};
 use crate::line::{Head, Line};
 use crate::metrics::MetricsPage;
 use crate::operation::Operations;
@@ -41,7 +41,7 @@ use crate::payload;
 use crate::reply::{self, Response};
 use crate::route::{self, Resolved, Route, Target};
 use crate::shape::Shape;
-use crate::sse::StreamSettings;
+use crate::sse::{Budget, StreamSettings};
 use crate::trace;
 use crate::{EdgeConfig, PayloadLog};
 
@@ -59,7 +59,7 @@ pub(crate) struct Dispatcher {
     pub(crate) payload_log: PayloadLog,
     pub(crate) documents: Documents,
     pub(crate) limits: BodyLimits,
-    pub(crate) streams: StreamSettings,
+    pub(crate) streams: Arc<StreamSettings>,
     pub(crate) operations: Operations,
 }
 
@@ -97,17 +97,23 @@ impl Dispatcher {
             challenge,
             required: config.deployment.required_extensions,
             gzip_minimum: config.gzip_minimum,
-            metrics: config.metrics,
+            metrics: Arc::clone(&config.metrics),
             payload_log: config.payload_log,
             missing_version: config.deployment.missing_version,
             limits: BodyLimits { max_bytes: config.max_body_bytes, timeout: config.body_timeout },
-            streams: StreamSettings { keep_alive: config.keep_alive, closing: closing.clone() },
+            streams: Arc::new(StreamSettings {
+                keep_alive: config.keep_alive,
+                budget: Budget::of(&config.limits),
+                closing: closing.clone(),
+                metrics: Arc::clone(&config.metrics),
+            }),
             // Half of the grace to wait, half to write the answer.
             operations: Operations {
                 engine,
                 closing,
                 patience: config.shutdown_grace / 2,
                 exposure: config.deployment.exposure,
+                slots: Slots::new(&config.limits, Arc::clone(&config.metrics)),
             },
         }
     }
@@ -294,12 +300,9 @@ impl Incoming<'_> {
     /// The shape in which an operation is answered. `None`: it is none.
     fn operation_shape(&self, response: &Response) -> Option<Shape> {
         match self.route()? {
-            Route::Card
-            | Route::OpenApi
-            | Route::Health
-            | Route::Metrics
-            | Route::Livez
-            | Route::File(_) => None,
+            Route::Card | Route::OpenApi | Route::Health | Route::Metrics | Route::Livez | Route::File(_) => {
+                None
+            }
             _ => {
                 let shape = self.shape();
                 Some(Shape { line: reply::line_of(response).unwrap_or(shape.line), ..shape })
@@ -387,75 +390,4 @@ fn verbs(route: &Route) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-    use std::pin::Pin;
-    use std::sync::Arc;
-    use std::task::{Context, Poll};
-
-    use http_body::Frame;
-    use http_body_util::BodyExt;
-    use longshore_engine::port::SystemClock;
-    use longshore_engine::{EngineConfig, EngineParts, Tasks};
-    use longshore_testkit::scripted_agent::ScriptedAgent;
-    use longshore_wire::contract::Deployment;
-
-    use super::*;
-
-    struct Panicking;
-
-    impl http_body::Body for Panicking {
-        type Data = Bytes;
-        type Error = Infallible;
-
-        fn poll_frame(
-            self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-            panic!("on purpose")
-        }
-    }
-
-    fn dispatcher() -> Dispatcher {
-        let engine = Engine::new(EngineParts {
-            store: Arc::new(longshore_store::memory()),
-            agent: ScriptedAgent::echo(),
-            clock: Arc::new(SystemClock),
-            tasks: Tasks::new(),
-            metrics: Arc::default(),
-            config: EngineConfig::default(),
-        });
-        let credentials = Credentials::builder().api_key("key".into(), "ada").build().unwrap();
-        let bound = SocketAddr::from(([127, 0, 0, 1], 8000));
-        Dispatcher::new(
-            engine,
-            EdgeConfig::new(Deployment::default(), credentials),
-            bound,
-            CancellationToken::new(),
-        )
-    }
-
-    #[tokio::test]
-    async fn a_panic_is_an_answer_and_not_the_end() {
-        let dispatcher = dispatcher();
-        for (path, shape) in [
-            ("/", "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32603,"),
-            ("/message:send", "{\"error\":{\"code\":500,\"status\":\"INTERNAL\","),
-            ("/a2a/0.3", "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32603,"),
-            (
-                "/v1/message:send",
-                "{\"message\":\"The gateway failed to handle this request; its log says why.\",",
-            ),
-        ] {
-            let request = Request::post(path)
-                .header("x-api-key", "key")
-                .header("content-type", "application/json")
-                .body(Panicking)
-                .unwrap();
-            let response = dispatcher.answer(IpAddr::from([127, 0, 0, 1]), request).await;
-            assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
-            let body = response.into_body().collect().await.unwrap().to_bytes();
-            assert!(body.starts_with(shape.as_bytes()), "{body:?}");
-        }
-    }
-}
+mod tests;

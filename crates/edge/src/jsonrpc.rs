@@ -128,7 +128,7 @@ impl Dispatcher {
             return match wanted {
                 Ok(Wanted::ExtendedCard) => reply::empty(StatusCode::NO_CONTENT),
                 Ok(Wanted::Operation(operation)) => {
-                    match self.operations.notify(caller, *operation, activated).await {
+                    match self.operations.notify(caller, operation.traced(&incoming.trace), activated).await {
                         Ok(()) => reply::empty(StatusCode::NO_CONTENT),
                         Err(error) => silent(&error),
                     }
@@ -138,7 +138,7 @@ impl Dispatcher {
         };
         let outcome = match wanted {
             Ok(Wanted::Operation(operation)) => {
-                self.operations.perform(caller, *operation, headers, shape).await
+                self.operations.perform(caller, operation.traced(&incoming.trace), headers, shape).await
             }
             Ok(Wanted::ExtendedCard) => {
                 let asked = incoming.asked(Some(caller), Some(shape.line), Dialect::Rpc);
@@ -146,13 +146,19 @@ impl Dispatcher {
             }
             Err(error) => Err(error),
         };
-        match outcome {
-            Ok(Outcome::Json(result)) => {
-                reply::json(StatusCode::OK, Media::Json, envelope::result(&id, &result))
-            }
-            Ok(Outcome::Events(opened)) => {
-                reply::events(sse::frames(*opened, Envelope::rpc(shape.line, id), self.streams.clone()))
-            }
+        let answered = outcome.and_then(|outcome| {
+            Ok(match outcome {
+                Outcome::Json(result) => {
+                    reply::json(StatusCode::OK, Media::Json, envelope::result(&id, &result))
+                }
+                Outcome::Events(opened) => {
+                    let envelope = Envelope::rpc(shape.line, id.clone());
+                    reply::events(sse::frames(*opened, envelope, &self.streams)?)
+                }
+            })
+        });
+        match answered {
+            Ok(response) => response,
             Err(error) if shape.rules().refuses_in_stream && streams(shape.line, &call.method) => {
                 let mut response = reply::events(sse::refused(&Envelope::rpc(shape.line, id), &error));
                 reply::of_error(&mut response, &error);

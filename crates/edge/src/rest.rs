@@ -65,11 +65,11 @@ impl Dispatcher {
         let (parts, shape) = (incoming.parts, Shape::rest(line));
         let text = self.text(parts, body).await?;
         payload::log_request(self.payload_log, parts.uri.path(), &parts.headers, text.as_bytes());
-        let operation = named_operation(route, parts, line, &text)?;
+        let operation = named_operation(route, parts, line, &text)?.traced(&incoming.trace);
         Ok(match self.operations.perform(caller, operation, &parts.headers, shape).await? {
             Outcome::Json(body) => reply::json(StatusCode::OK, (shape.rules().media)(&parts.headers), body),
             Outcome::Events(opened) => {
-                reply::events(sse::frames(*opened, Envelope::bare(line), self.streams.clone()))
+                reply::events(sse::frames(*opened, Envelope::bare(line), &self.streams)?)
             }
         })
     }

@@ -195,7 +195,7 @@ fn body(operation: &Operation, dialect: Dialect, verb: Verb) -> Option<Value> {
 fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
     let mut entry =
         json!({"tags": [DISCOVERY], "operationId": route_id(route, verb), "summary": route.summary});
-    let responses = match route.served {
+    let mut responses = match route.served {
         Served::Rpc => {
             entry["tags"] = json!([RPC]);
             entry["parameters"] = json!(parameter::of_rpc());
@@ -232,6 +232,9 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
         Served::Metrics => response::metrics(verb),
         Served::Alive => ok(json!({"description": "It runs."})),
     };
+    for status in response::OF_ANY_PATH {
+        responses.entry(status.to_string()).or_insert_with(|| response::error(Line::V1, status));
+    }
     match route.access {
         Access::Anybody => entry["security"] = json!([]),
         Access::Graded => {
