@@ -190,6 +190,57 @@ async fn one_turn_more_than_may_run_waits_unprompted() {
     assert_eq!(fake.prompts().len(), 2);
 }
 
+/// Of the edge, the engine, the store and the driver, one each.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_any_part_counts_is_on_one_page() {
+    let (fake, gate) = (FakeOpenCode::start(), Gate::new());
+    let (_here, _gateway, client) = before(&fake, &gate, &[]);
+    gate.open();
+    completed(&client, &task(&send(&client, "m1").await)).await;
+    let page = page(&client).await;
+    let counted =
+        |name: &str| page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+    for name in [
+        r#"longshore_http_requests_total{line="1.0",binding="rest",kind="OK"}"#,
+        r#"longshore_tasks_total{state="completed"}"#,
+        "longshore_store_append_seconds_count",
+        r#"opencode_request_seconds_count{call="prompt"}"#,
+    ] {
+        assert!(counted(name).is_some_and(|count| count >= 1.0), "{name} is not counted: {page}");
+    }
+}
+
+async fn stream(client: &RawClient, id: &str) -> Result<raw::Frames, raw::Answer> {
+    client.rest_stream("POST", "/message:stream", Some(&raw::message(id, "hi")), None).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_stream_more_than_may_be_open_is_refused_unprompted() {
+    let (fake, gate) = (FakeOpenCode::start(), Gate::new());
+    let (_here, _gateway, client) = before(&fake, &gate, &["--max-streams", "1"]);
+    let first = stream(&client, "m1").await.expect("there is room for one");
+    gate.reached().await;
+    let refused = stream(&client, "m2").await.expect_err("there is no room for two");
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert_eq!(refused.body["error"]["details"][0]["metadata"]["limit"], "streams");
+    gate.open();
+    tokio::time::timeout(PATIENCE, first.all()).await.expect("the first ends");
+    assert_eq!(fake.prompts().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_in_its_time_and_its_task_goes_on() {
+    let (fake, gate) = (FakeOpenCode::start(), Gate::new());
+    let (_here, _gateway, client) = before(&fake, &gate, &["--stream-max-duration", "0.2"]);
+    let frames = stream(&client, "m1").await.expect("it is taken").all();
+    let frames = tokio::time::timeout(PATIENCE, frames).await.expect("the stream ends");
+    let reason = &frames[frames.len() - 1].json["error"]["details"][0]["reason"];
+    assert_eq!(reason, "STREAM_BUDGET_EXCEEDED", "{frames:?}");
+    gate.reached().await;
+    let id = frames[0].json["task"]["id"].as_str().unwrap_or_default();
+    assert_eq!(client.task(id).await["status"]["state"], "TASK_STATE_WORKING");
+}
+
 async fn page(client: &RawClient) -> String {
     let page = client.rest("GET", "/metrics", None).await.body;
     page.as_str().expect("metrics are text").to_owned()
