@@ -2,6 +2,8 @@
 //!
 //! An event is encoded once and its bytes are shared by all readers that see the same of it.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use longshore_engine::{Engine, Entries, Form, LogEntry, Logged, Opening, TaskReader};
 use longshore_model::{Principal, Result, Seq, Task, TaskEvent, TaskStatus};
@@ -30,6 +32,8 @@ pub(crate) struct Log {
     known: Seq,
     /// What was read, and not yet made into events: those are made when there is room for them.
     waiting: Option<Entries>,
+    /// Since when that has been under way.
+    since: Option<Instant>,
     /// The entry whose event is being made. Kept here, so that it is not lost with a wait that is given up.
     current: Option<Logged>,
 }
@@ -55,8 +59,19 @@ impl Log {
                 Some(Stream::from_snapshot(&now.task, view, dialect))
             }
         };
-        let (folded, waiting, current) = (None, None, None);
-        Self { engine, caller, reader, shape, view, told, folded, known: Seq::START, waiting, current }
+        Self {
+            engine,
+            caller,
+            reader,
+            shape,
+            view,
+            told,
+            folded: None,
+            known: Seq::START,
+            waiting: None,
+            since: None,
+            current: None,
+        }
     }
 
     /// The 1.0 stream response, without an envelope, as readers with this view see it. JSON-RPC and REST share it. `None`:
@@ -132,6 +147,7 @@ impl Log {
 impl Source for Log {
     async fn wait(&mut self) -> Result<bool> {
         self.waiting = self.reader.next().await?;
+        self.since = self.waiting.as_ref().and_then(Entries::since);
         Ok(self.waiting.is_some())
     }
 
@@ -157,6 +173,10 @@ impl Source for Log {
 
     fn is_excused(&self) -> bool {
         self.reader.is_excused()
+    }
+
+    fn under_way_since(&mut self) -> Option<Instant> {
+        self.since.take()
     }
 }
 
