@@ -143,7 +143,7 @@ async fn how_a_turn_failed_is_told_in_one_word() {
         (Outcome::Lacking(Box::new(failed("X"))), "turn failed X"),
         (
             Outcome::AuthRequired(Failure { message: words(), metadata: of("UPSTREAM_UNAUTHORIZED") }),
-            "turn auth-required UPSTREAM_UNAUTHORIZED",
+            "turn auth_required UPSTREAM_UNAUTHORIZED",
         ),
         (Outcome::Canceled { reason: words() }, "turn canceled fine"),
     ] {
