@@ -139,6 +139,7 @@ impl Writer {
         if artifact.kind != BlockKind::ToolCall {
             return;
         }
+        self.metrics.tool_chunks.increment();
         if *last_chunk {
             self.running_tools.retain(|tool| *tool != artifact.id);
         } else if !self.running_tools.contains(&artifact.id) {
