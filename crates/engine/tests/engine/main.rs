@@ -4,6 +4,7 @@ mod asks;
 mod credentials;
 mod files;
 mod harness;
+mod hops;
 mod joining;
 mod joining_races;
 mod late_answers;
