@@ -190,6 +190,9 @@ fn long_help(setting: &Setting) -> String {
         Fallback::Computed(words) => facts.push(format!("[default: {words}]")),
         Fallback::Nothing => {}
     }
+    if matches!(setting.kind, Kind::Bytes | Kind::Count | Kind::SecondsOrOff) {
+        facts.push("[0: no limit]".to_owned());
+    }
     facts.extend(setting.env.map(|name| format!("[env: {name}]")));
     facts.push(format!("[file: {}]", setting.key));
     format!("{}\n{}", setting.help, facts.join(" "))

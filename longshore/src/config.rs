@@ -9,6 +9,7 @@ pub mod credentials;
 mod declared;
 pub mod environment;
 pub mod file;
+pub mod limits;
 pub mod plan;
 pub mod problem;
 pub mod read;
@@ -17,6 +18,7 @@ pub mod setting;
 pub mod table;
 pub mod unsupported;
 
+mod callers;
 mod nearest;
 mod place;
 

@@ -24,6 +24,7 @@ pub(crate) fn deployment(plan: &Plan, public_url: &str) -> Deployment {
         agent: plan.prompt.agent.clone(),
         variant: plan.prompt.variant.clone(),
         workspace_root,
+        metrics: plan.metrics,
         ..Deployment::default()
     }
 }

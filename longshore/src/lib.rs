@@ -10,6 +10,7 @@ mod banner;
 mod commands;
 mod data_dir;
 mod deployment;
+mod limited;
 mod limits;
 mod output;
 mod serve;

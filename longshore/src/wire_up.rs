@@ -4,11 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig};
+use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog};
 use longshore_engine::port::{Agent, Clock, Store, SystemClock};
 use longshore_engine::{
     AskConfig, AtDeadline, Engine, EngineConfig, EngineParts, FileRules, IntakeRules, RetentionRules, Tasks,
 };
+use longshore_meter::Metrics;
 use longshore_store::Durability;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
@@ -17,7 +18,7 @@ use crate::config::credentials::{Credential, Login};
 use crate::config::plan::{Asks, Plan, StorePlan};
 use crate::data_dir::{self, DataDir};
 use crate::upstream::Upstream;
-use crate::{deployment, output};
+use crate::{deployment, limited, limits, output};
 
 /// A gateway, all but serving.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub(crate) struct Ground {
     token: Option<SecretString>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    edge_limits: edge::Limits,
     pub(crate) tasks: Tasks,
 }
 
@@ -55,7 +58,13 @@ pub(crate) struct Addresses {
 /// From here on connections wait in the kernel's queue, so a client that comes while the agent starts is late, not refused.
 pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<Ground> {
     let listener = bind(&plan.listen.host, plan.listen.port).await?;
-    let addresses = addresses(listener.local_addr()?, plan);
+    let bound = listener.local_addr()?;
+    let addresses = addresses(bound, plan);
+    let (connections, few) = limits::connections(plan.limits.connections, limits::open_files());
+    let edge_limits = limited::edge_limits(plan, bound.ip(), connections);
+    for warning in edge_limits.doubts(&addresses.public, bound).into_iter().chain(few) {
+        output::warn(warning);
+    }
     let token = match plan.credentials {
         Some(_) => None,
         None => Some(data_dir::token(data_dir.path())?),
@@ -63,7 +72,8 @@ pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<G
     let credentials = credentials(plan, token.as_ref())?;
     let store = store(&plan.store)?;
     let (clock, tasks) = (Arc::new(SystemClock), Tasks::new());
-    Ok(Ground { listener, addresses, credentials, token, store, clock, tasks })
+    let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
+    Ok(Ground { listener, addresses, credentials, token, store, clock, metrics, edge_limits, tasks })
 }
 
 impl Ground {
@@ -79,11 +89,16 @@ impl Ground {
             agent,
             clock: self.clock,
             tasks: self.tasks.clone(),
-            metrics: Arc::default(),
+            metrics: Arc::clone(&self.metrics),
             config: EngineConfig {
                 turn_timeout: plan.turns.timeout,
                 cancel_abort_timeout: plan.turns.cancel_abort_timeout,
                 idempotency_window: plan.turns.idempotency_window,
+                turns: plan.limits.turns.unwrap_or(0),
+                turns_per_principal: plan.limits.turns_per_principal.unwrap_or(0),
+                unfinished: plan.limits.unfinished.unwrap_or(0),
+                unfinished_per_context: plan.limits.unfinished_per_context.unwrap_or(0),
+                unfinished_per_principal: plan.limits.unfinished_per_principal.unwrap_or(0),
                 asks: ask_config(&plan.turns.asks),
                 intake: intake_rules(plan),
                 files: file_rules(plan, &self.addresses.public),
@@ -104,6 +119,9 @@ impl Ground {
         config.max_body_bytes = plan.listen.max_body_bytes;
         config.gzip_minimum = plan.listen.gzip_minimum;
         config.shutdown_grace = plan.listen.shutdown_grace;
+        config.limits = self.edge_limits;
+        config.payload_log = PayloadLog { enabled: plan.log.payloads, body_limit: plan.log.body_limit };
+        config.metrics = self.metrics;
         Ok(Gateway {
             edge: Edge::new(engine, config, self.tasks),
             listener: self.listener,

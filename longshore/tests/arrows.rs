@@ -15,11 +15,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("longshore-meter", &[]),
     ("longshore-wire", &["longshore-model"]),
     ("longshore-engine", &["longshore-meter", "longshore-model"]),
-    ("longshore-store", &["longshore-engine", "longshore-model"]),
-    ("longshore-agent-opencode", &["longshore-engine", "longshore-model"]),
+    ("longshore-store", &["longshore-engine", "longshore-meter", "longshore-model"]),
+    ("longshore-agent-opencode", &["longshore-engine", "longshore-meter", "longshore-model"]),
     // It needs only the place that spawns.
     ("longshore-demo-model", &["longshore-engine"]),
-    ("longshore-edge", &["longshore-engine", "longshore-model", "longshore-wire"]),
+    ("longshore-edge", &["longshore-engine", "longshore-meter", "longshore-model", "longshore-wire"]),
     ("longshore-testkit", &["longshore-engine", "longshore-model", "longshore-wire"]),
     // It measures the pieces, and starts the whole as a process. Only a test uses it.
     (
@@ -39,6 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "longshore-demo-model",
             "longshore-edge",
             "longshore-engine",
+            "longshore-meter",
             "longshore-model",
             "longshore-store",
             "longshore-wire",

@@ -35,6 +35,7 @@ use crate::file;
 use crate::guard::Guard;
 use crate::limits::Turnstile;
 use crate::line::{Head, Line};
+use crate::metrics::MetricsPage;
 use crate::operation::Operations;
 use crate::payload;
 use crate::reply::{self, Response};
@@ -54,6 +55,7 @@ pub(crate) struct Dispatcher {
     missing_version: MissingVersion,
     gzip_minimum: usize,
     metrics: Arc<Metrics>,
+    page: MetricsPage,
     pub(crate) payload_log: PayloadLog,
     pub(crate) documents: Documents,
     pub(crate) limits: BodyLimits,
@@ -90,6 +92,7 @@ impl Dispatcher {
             ),
             turnstile: Turnstile::new(&config.limits, Arc::clone(&config.metrics)),
             documents: Documents::new(&config, engine.clone(), closing.clone()),
+            page: MetricsPage::new(&config),
             credentials: config.credentials,
             challenge,
             required: config.deployment.required_extensions,
@@ -213,12 +216,12 @@ impl Dispatcher {
         incoming: &Incoming<'_>,
     ) -> Option<Result<Response>> {
         let route = incoming.route()?;
-        let is_one =
-            matches!(route, Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_));
-        if !is_one {
-            return None;
-        }
-        if let Err(error) = incoming.check_verb(route) {
+        let found = match route {
+            Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => Ok(()),
+            Route::Metrics => self.page.served().map(drop),
+            _ => return None,
+        };
+        if let Err(error) = found.and_then(|()| incoming.check_verb(route)) {
             return Some(Err(error));
         }
         let asked = incoming.asked(caller, incoming.head.wanted(), Dialect::Rpc);
@@ -227,6 +230,7 @@ impl Dispatcher {
             (Route::OpenApi, _) => self.documents.openapi(&asked),
             // It is always of one line: that which the answer says.
             (Route::Health, _) => self.documents.health(incoming.shape().line).await,
+            (Route::Metrics, _) => return Some(self.page.answer()),
             (Route::File(id), Some(caller)) => {
                 return Some(file::answer(&self.operations.engine, caller, id, incoming.parts).await);
             }
@@ -290,7 +294,12 @@ impl Incoming<'_> {
     /// The shape in which an operation is answered. `None`: it is none.
     fn operation_shape(&self, response: &Response) -> Option<Shape> {
         match self.route()? {
-            Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => None,
+            Route::Card
+            | Route::OpenApi
+            | Route::Health
+            | Route::Metrics
+            | Route::Livez
+            | Route::File(_) => None,
             _ => {
                 let shape = self.shape();
                 Some(Shape { line: reply::line_of(response).unwrap_or(shape.line), ..shape })
@@ -354,7 +363,9 @@ impl Incoming<'_> {
     /// may keep names none: it is the same for everybody.
     fn echoed(&self, activated: Activated) -> Option<Activated> {
         match self.route()? {
-            Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => None,
+            Route::Card | Route::OpenApi | Route::Health | Route::Metrics | Route::Livez | Route::File(_) => {
+                None
+            }
             Route::ExtendedCard(_) => Some(activated),
             _ => Some(extensions::public(activated)),
         }
@@ -376,75 +387,4 @@ fn verbs(route: &Route) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-    use std::pin::Pin;
-    use std::sync::Arc;
-    use std::task::{Context, Poll};
-
-    use http_body::Frame;
-    use http_body_util::BodyExt;
-    use longshore_engine::port::SystemClock;
-    use longshore_engine::{EngineConfig, EngineParts, Tasks};
-    use longshore_testkit::scripted_agent::ScriptedAgent;
-    use longshore_wire::contract::Deployment;
-
-    use super::*;
-
-    struct Panicking;
-
-    impl http_body::Body for Panicking {
-        type Data = Bytes;
-        type Error = Infallible;
-
-        fn poll_frame(
-            self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-            panic!("on purpose")
-        }
-    }
-
-    fn dispatcher() -> Dispatcher {
-        let engine = Engine::new(EngineParts {
-            store: Arc::new(longshore_store::memory()),
-            agent: ScriptedAgent::echo(),
-            clock: Arc::new(SystemClock),
-            tasks: Tasks::new(),
-            metrics: Arc::default(),
-            config: EngineConfig::default(),
-        });
-        let credentials = Credentials::builder().api_key("key".into(), "ada").build().unwrap();
-        let bound = SocketAddr::from(([127, 0, 0, 1], 8000));
-        Dispatcher::new(
-            engine,
-            EdgeConfig::new(Deployment::default(), credentials),
-            bound,
-            CancellationToken::new(),
-        )
-    }
-
-    #[tokio::test]
-    async fn a_panic_is_an_answer_and_not_the_end() {
-        let dispatcher = dispatcher();
-        for (path, shape) in [
-            ("/", "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32603,"),
-            ("/message:send", "{\"error\":{\"code\":500,\"status\":\"INTERNAL\","),
-            ("/a2a/0.3", "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32603,"),
-            (
-                "/v1/message:send",
-                "{\"message\":\"The gateway failed to handle this request; its log says why.\",",
-            ),
-        ] {
-            let request = Request::post(path)
-                .header("x-api-key", "key")
-                .header("content-type", "application/json")
-                .body(Panicking)
-                .unwrap();
-            let response = dispatcher.answer(IpAddr::from([127, 0, 0, 1]), request).await;
-            assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
-            let body = response.into_body().collect().await.unwrap().to_bytes();
-            assert!(body.starts_with(shape.as_bytes()), "{body:?}");
-        }
-    }
-}
+mod tests;

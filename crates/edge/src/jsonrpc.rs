@@ -128,7 +128,7 @@ impl Dispatcher {
             return match wanted {
                 Ok(Wanted::ExtendedCard) => reply::empty(StatusCode::NO_CONTENT),
                 Ok(Wanted::Operation(operation)) => {
-                    match self.operations.notify(caller, *operation, activated).await {
+                    match self.operations.notify(caller, operation.traced(&incoming.trace), activated).await {
                         Ok(()) => reply::empty(StatusCode::NO_CONTENT),
                         Err(error) => silent(&error),
                     }
@@ -138,7 +138,7 @@ impl Dispatcher {
         };
         let outcome = match wanted {
             Ok(Wanted::Operation(operation)) => {
-                self.operations.perform(caller, *operation, headers, shape).await
+                self.operations.perform(caller, operation.traced(&incoming.trace), headers, shape).await
             }
             Ok(Wanted::ExtendedCard) => {
                 let asked = incoming.asked(Some(caller), Some(shape.line), Dialect::Rpc);

@@ -24,6 +24,7 @@ mod line;
 mod listen;
 mod log;
 mod media;
+mod metrics;
 mod operation;
 mod payload;
 mod query;
@@ -72,7 +73,7 @@ pub struct EdgeConfig {
     pub shutdown_grace: Duration,
     pub limits: Limits,
     pub payload_log: PayloadLog,
-    /// What is counted here, and elsewhere in the process.
+    /// What is counted here, and elsewhere in the process. Whether callers may read it is in the deployment.
     pub metrics: Arc<Metrics>,
 }
 
@@ -88,6 +89,7 @@ impl EdgeConfig {
     /// The documents name the schemes that the credentials have.
     pub fn new(deployment: Deployment, credentials: Credentials) -> Self {
         Self {
+            metrics: Arc::new(Metrics::new(&deployment.version)),
             deployment: Deployment { schemes: credentials.schemes(), ..deployment },
             credentials,
             gzip_minimum: 8192,
@@ -98,7 +100,6 @@ impl EdgeConfig {
             shutdown_grace: Duration::from_secs(10),
             limits: Limits::default(),
             payload_log: PayloadLog::default(),
-            metrics: Arc::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use longshore_engine::{Engine, Opening, Snapshot, Subscription};
 use longshore_model::{
     CancelTask, Error, ErrorKind, EventId, GetTask, ListTasks, Principal, Result, SendConfig, SendMessage,
-    SubscribeToTask, TaskId, TaskState,
+    SubscribeToTask, TaskId, TaskState, TraceContext,
 };
 use longshore_wire::extension::{Activated, Exposure, Extension};
 use longshore_wire::v1::encode::{Gap, View};
@@ -33,6 +33,16 @@ pub(crate) enum Operation {
     Cancel(CancelTask),
     Subscribe(SubscribeToTask),
     Extension(Call),
+}
+
+impl Operation {
+    /// As a part of this trace, if it is one that makes the agent work.
+    pub(crate) fn traced(mut self, trace: &TraceContext) -> Self {
+        if let Self::Send(command) | Self::Stream(command) = &mut self {
+            command.trace = Some(trace.clone());
+        }
+        self
+    }
 }
 
 #[derive(Debug)]

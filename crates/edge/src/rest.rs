@@ -65,7 +65,7 @@ impl Dispatcher {
         let (parts, shape) = (incoming.parts, Shape::rest(line));
         let text = self.text(parts, body).await?;
         payload::log_request(self.payload_log, parts.uri.path(), &parts.headers, text.as_bytes());
-        let operation = named_operation(route, parts, line, &text)?;
+        let operation = named_operation(route, parts, line, &text)?.traced(&incoming.trace);
         Ok(match self.operations.perform(caller, operation, &parts.headers, shape).await? {
             Outcome::Json(body) => reply::json(StatusCode::OK, (shape.rules().media)(&parts.headers), body),
             Outcome::Events(opened) => {
@@ -121,6 +121,7 @@ fn named_operation(route: &Route, parts: &Parts, line: Line, text: &str) -> Resu
         | Route::ExtendedCard(_)
         | Route::OpenApi
         | Route::Health
+        | Route::Metrics
         | Route::Livez
         | Route::File(_) => return Err(Error::internal("a route without a REST operation")),
     })

@@ -23,6 +23,8 @@ pub(crate) enum Route {
     Card,
     OpenApi,
     Health,
+    /// What the gateway counts.
+    Metrics,
     Livez,
     SendMessage,
     StreamMessage,
@@ -68,6 +70,7 @@ impl Route {
             | Self::ExtendedCard(_)
             | Self::OpenApi
             | Self::Health
+            | Self::Metrics
             | Self::Livez
             | Self::File(_) => &[Method::GET, Method::HEAD],
             Self::Rpc | Self::SendMessage | Self::StreamMessage | Self::CancelTask(_) => &[Method::POST],
@@ -113,8 +116,8 @@ fn based(path: &str) -> (Option<Line>, &str) {
 
 /// What is there once, whatever line is spoken.
 fn is_of_gateway(resolved: &Resolved) -> bool {
-    use Route::{File, Health, Livez, OpenApi};
-    matches!(resolved, Resolved::Route(OpenApi | Health | Livez | File(_)))
+    use Route::{File, Health, Livez, Metrics, OpenApi};
+    matches!(resolved, Resolved::Route(OpenApi | Health | Metrics | Livez | File(_)))
 }
 
 /// What a path below a base names, and the only line that has it.
@@ -131,6 +134,7 @@ fn found(path: &str) -> (Option<Line>, Resolved) {
         [".well-known", "agent.json"] => of_old(Route::Card),
         ["openapi.json"] => of_both(Route::OpenApi),
         ["health"] => of_both(Route::Health),
+        ["metrics"] => of_both(Route::Metrics),
         ["livez"] => of_both(Route::Livez),
         ["artifacts", id] => of_both(Route::File((*id).to_owned())),
         ["agent", "authenticatedExtendedCard"] => of_old(Route::ExtendedCard(Dialect::Rpc)),
@@ -224,6 +228,7 @@ mod tests {
             ("/extendedAgentCard", Route::ExtendedCard(Dialect::Rest), "GET, HEAD"),
             ("/openapi.json", Route::OpenApi, "GET, HEAD"),
             ("/health", Route::Health, "GET, HEAD"),
+            ("/metrics", Route::Metrics, "GET, HEAD"),
             ("/tasks", Route::Tasks, "GET"),
             ("/tasks/", Route::Task(id("")), "GET"),
             ("/tasks/t1", Route::Task(id("t1")), "GET"),
@@ -312,6 +317,7 @@ mod tests {
             "/a2a/1.0/livez",
             "/a2a/1.0/artifacts/f1",
             "/a2a/0.3/health",
+            "/a2a/1.0/metrics",
             "/a2a/0.3/openapi.json",
             "/a2a/0.3/a2a/0.3/v1/tasks",
             "/acme/.well-known/agent-card.json",

@@ -31,7 +31,7 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
     let mut paths = path::all(deployment, audience);
     for item in paths.values_mut().filter_map(Value::as_object_mut) {
         for answers in item.values_mut().filter_map(|operation| operation.get_mut("responses")) {
-            response::say_line(answers);
+            response::say_what_all_say(answers);
         }
     }
     let mut document = json!({
@@ -47,7 +47,7 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
     keep_used(&mut responses, "responses", &[&document["paths"]]);
     let mut schemas = schema::all(&Line::ALL);
     let mut named = Value::Object(responses);
-    response::say_line(&mut named);
+    response::say_what_all_say(&mut named);
     keep_used(&mut schemas, "schemas", &[&document["paths"], &named]);
     components.insert("schemas".to_owned(), Value::Object(schemas));
     let mut headers = response::all_headers();

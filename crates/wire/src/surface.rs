@@ -232,6 +232,8 @@ pub enum Served {
     File,
     Health,
     OpenApi,
+    /// What the gateway counts, where that is switched on.
+    Metrics,
     /// An empty answer: the gateway runs.
     Alive,
 }
@@ -249,7 +251,7 @@ pub struct Route {
 }
 
 /// Every operation needs a credential, whatever its binding.
-pub const ROUTES: [Route; 7] = [
+pub const ROUTES: [Route; 8] = [
     Route {
         path: "/",
         verbs: &[Verb::Post],
@@ -297,6 +299,14 @@ pub const ROUTES: [Route; 7] = [
         line: None,
         served: Served::OpenApi,
         summary: "Reads this document.",
+    },
+    Route {
+        path: "/metrics",
+        verbs: &[Verb::Get, Verb::Head],
+        access: Access::Credential,
+        line: None,
+        served: Served::Metrics,
+        summary: "Reads what the gateway counts, as Prometheus takes it.",
     },
     Route {
         path: "/livez",

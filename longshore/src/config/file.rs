@@ -127,6 +127,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
             Some(number.as_str().to_owned())
         }
         (Kind::Switch, DeValue::Boolean(on)) => Some(on.to_string()),
+        (Kind::Choice(choices), DeValue::Boolean(on)) if choices.contains(&"true") => Some(on.to_string()),
         (Kind::Credentials | Kind::List, DeValue::Array(_)) => Some(json(value.get_ref()).to_string()),
         (
             Kind::Text

@@ -9,10 +9,11 @@ use secrecy::SecretString;
 use url::Url;
 
 use super::credentials::{self, Credential};
+use super::limits::{self, Limits};
 use super::problem::Problem;
 use super::read::Reader;
 use super::setting::Setting;
-use super::{Surroundings, declared, place, table};
+use super::{Surroundings, callers, declared, place, table};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -28,6 +29,7 @@ pub struct Plan {
     pub prompt: PromptDefaults,
     pub allow_directory_override: bool,
     pub turns: Turns,
+    pub limits: Limits,
     pub input: Input,
     pub output: Output,
     pub required_extensions: Vec<Extension>,
@@ -41,6 +43,8 @@ pub struct Plan {
     /// What callers are told about where the agent works.
     pub environment: Environment,
     pub log: Log,
+    /// `/metrics` is served.
+    pub metrics: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -49,6 +53,10 @@ pub struct Listen {
     pub port: u16,
     /// `None`: the address that the listener got.
     pub public_url: Option<Url>,
+    /// Sites whose pages may call, as browsers name them.
+    pub allowed_origins: Vec<String>,
+    /// In small letters. Empty: requests may name any.
+    pub allowed_hosts: Vec<String>,
     /// 0: no limit.
     pub max_body_bytes: usize,
     /// An answer of this length is compressed, and so are longer ones.
@@ -150,6 +158,10 @@ pub struct CardTexts {
 pub struct Log {
     pub level: LogLevel,
     pub json: bool,
+    /// The JSON of requests and answers is written too.
+    pub payloads: bool,
+    /// A longer one is left out. 0: none is too long.
+    pub body_limit: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -183,6 +195,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
     };
     let allow_directory_override = reader.switch(&table::DIRECTORY_OVERRIDE);
     let turns = turns(reader);
+    let limits = limits::read(reader);
     let input = input(reader);
     let output = output(reader);
     let required_extensions = required_extensions(reader);
@@ -198,6 +211,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
     let card = card(reader);
     let environment = declared::read(reader, &surroundings.directory, workspace.as_deref());
     let log = log(reader);
+    let metrics = reader.switch(&table::METRICS);
     Some(Plan {
         listen: listen?,
         credentials,
@@ -207,6 +221,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
         prompt,
         allow_directory_override,
         turns: turns?,
+        limits: limits?,
         input: input?,
         output: output?,
         required_extensions,
@@ -218,6 +233,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
         card: card?,
         environment: environment?,
         log: log?,
+        metrics,
     })
 }
 
@@ -225,6 +241,18 @@ fn listen(reader: &mut Reader<'_>) -> Option<Listen> {
     let host = reader.host(&table::HOST);
     let port = reader.port(&table::PORT);
     let public_url = reader.url(&table::PUBLIC_URL);
+    let allowed_origins = names(
+        reader,
+        &table::ALLOWED_ORIGINS,
+        callers::origin,
+        "is no site such as https://app.example.com or http://localhost:3000; name each one, without a path",
+    );
+    let allowed_hosts = names(
+        reader,
+        &table::ALLOWED_HOSTS,
+        callers::host,
+        "is no host such as example.com, example.com:8000, 127.0.0.1 or *.example.com",
+    );
     let max_body_bytes = reader.bytes(&table::MAX_BODY);
     let gzip_minimum = reader.bytes(&table::GZIP_MINIMUM);
     let shutdown_grace = reader.seconds(&table::SHUTDOWN_GRACE);
@@ -232,10 +260,28 @@ fn listen(reader: &mut Reader<'_>) -> Option<Listen> {
         host: host?,
         port: port?,
         public_url,
+        allowed_origins,
+        allowed_hosts,
         max_body_bytes: max_body_bytes?,
         gzip_minimum: gzip_minimum?,
         shutdown_grace: shutdown_grace?,
     })
+}
+
+/// A list of names, each as `read` has it. The first that is none is a problem.
+fn names(
+    reader: &mut Reader<'_>,
+    setting: &Setting,
+    read: fn(&str) -> Option<String>,
+    otherwise: &str,
+) -> Vec<String> {
+    let words = reader.list(setting);
+    if let Some(wrong) = words.iter().find(|word| read(word).is_none())
+        && let Some(written) = reader.written(setting)
+    {
+        reader.problem(Problem::rule(&written.source, setting, format!("{wrong:?} {otherwise}")));
+    }
+    words.iter().filter_map(|word| read(word)).collect()
 }
 
 fn credentials(reader: &mut Reader<'_>) -> Option<Vec<Credential>> {
@@ -466,6 +512,8 @@ fn card(reader: &mut Reader<'_>) -> Option<CardTexts> {
 fn log(reader: &mut Reader<'_>) -> Option<Log> {
     let level = reader.choice(&table::LOG_LEVEL);
     let format = reader.choice(&table::LOG_FORMAT);
+    let payloads = reader.switch(&table::LOG_PAYLOADS);
+    let body_limit = reader.bytes(&table::LOG_BODY_LIMIT);
     let level = match level? {
         "critical" | "error" => LogLevel::Error,
         "info" => LogLevel::Info,
@@ -473,5 +521,5 @@ fn log(reader: &mut Reader<'_>) -> Option<Log> {
         "trace" => LogLevel::Trace,
         _ => LogLevel::Warning,
     };
-    Some(Log { level, json: format? == "json" })
+    Some(Log { level, json: format? == "json", payloads, body_limit: body_limit? })
 }

@@ -39,6 +39,7 @@ pub enum Group {
     Auth,
     OpenCode,
     Turns,
+    Limits,
     Input,
     Output,
     Data,
@@ -48,11 +49,12 @@ pub enum Group {
 }
 
 impl Group {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Listener,
         Self::Auth,
         Self::OpenCode,
         Self::Turns,
+        Self::Limits,
         Self::Input,
         Self::Output,
         Self::Data,
@@ -67,12 +69,13 @@ impl Group {
             Self::Auth => "Credentials",
             Self::OpenCode => "OpenCode",
             Self::Turns => "Turns and timeouts",
+            Self::Limits => "Limits",
             Self::Input => "What messages may hold",
             Self::Output => "What callers see",
             Self::Data => "Data",
             Self::Card => "Agent card",
             Self::Environment => "Where the agent works (declared to callers, not enforced)",
-            Self::Log => "Log",
+            Self::Log => "Log and metrics",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod content;
 mod environment;
+mod limits;
 mod listener;
 mod opencode;
 mod rest;
@@ -9,6 +10,7 @@ mod turns;
 
 pub use content::*;
 pub use environment::*;
+pub use limits::*;
 pub use listener::*;
 pub use opencode::*;
 pub use rest::*;
@@ -21,6 +23,8 @@ pub const ALL: &[&Setting] = &[
     &HOST,
     &PORT,
     &PUBLIC_URL,
+    &ALLOWED_ORIGINS,
+    &ALLOWED_HOSTS,
     &MAX_BODY,
     &GZIP_MINIMUM,
     &SHUTDOWN_GRACE,
@@ -49,6 +53,22 @@ pub const ALL: &[&Setting] = &[
     &ASK_TTL,
     &ASK_TOMBSTONE,
     &ASK_DEADLINE,
+    &RATE_LIMIT,
+    &RATE_REQUESTS,
+    &RATE_WINDOW,
+    &FAILED_LOGINS,
+    &STREAMS,
+    &STREAMS_PER_PRINCIPAL,
+    &STREAM_BYTES,
+    &STREAM_DURATION,
+    &STREAM_IDLE,
+    &MAX_TURNS,
+    &TURNS_PER_PRINCIPAL,
+    &UPSTREAM_CALLS,
+    &UNFINISHED,
+    &UNFINISHED_PER_PRINCIPAL,
+    &UNFINISHED_PER_CONTEXT,
+    &CONNECTIONS,
     &DATA_PARTS,
     &TEXT_TYPES,
     &MEDIA_TYPES,
@@ -83,6 +103,9 @@ pub const ALL: &[&Setting] = &[
     &OUTSIDE_WORKSPACE,
     &LOG_LEVEL,
     &LOG_FORMAT,
+    &LOG_PAYLOADS,
+    &LOG_BODY_LIMIT,
+    &METRICS,
 ];
 
 /// The settings that say which data directory is meant, for the commands that only look into it.

@@ -15,6 +15,8 @@ use super::setting::LONGEST;
 use super::unsupported::NOT_SUPPORTED;
 use super::*;
 
+mod limits;
+
 /// One configuration, as its owner would write it.
 #[derive(Default)]
 struct Given<'a> {
@@ -75,6 +77,8 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
     let kept = (plan.retention.fold_after, plan.retention.keep_tasks);
     assert_eq!(kept, (Some(Duration::from_hours(7 * 24)), None));
     assert_eq!(plan.log.level, LogLevel::Warning);
+    assert_eq!((plan.log.payloads, plan.log.body_limit, plan.metrics), (false, 0, true));
+    assert!(plan.listen.allowed_origins.is_empty() && plan.listen.allowed_hosts.is_empty());
     assert_eq!(plan.card.version, env!("CARGO_PKG_VERSION"));
 }
 
@@ -248,8 +252,8 @@ fn a_file_that_was_named_must_be_there() {
 fn variables_that_have_no_effect_are_said() {
     let given = &[
         ("A2A_PROT", "1"),
-        ("A2A_METRICS_ENABLED", "true"),
-        ("OPENCODE_MAX_CONCURRENT_STREAMS", "8"),
+        ("A2A_CLIENT_CACHE_MAXSIZE", "9"),
+        ("A2A_ENABLE_SESSION_SHELL", "true"),
         ("OPENCODE_DISABLE_SHARE", "1"),
         ("LONGSHORE_ZZZ_TOP_SECRET", "1"),
         ("LONGSHORE_MANAGED", "as a tool of a managed OpenCode has it"),
@@ -260,10 +264,10 @@ fn variables_that_have_no_effect_are_said() {
     assert_eq!(
         checked.warnings,
         [
-            "A2A_METRICS_ENABLED is not supported by this version and has no effect",
+            "A2A_CLIENT_CACHE_MAXSIZE is not supported by this version and has no effect",
+            "A2A_ENABLE_SESSION_SHELL is not supported by this version and has no effect",
             "A2A_PROT is not known and has no effect; did you mean A2A_PORT?",
             "LONGSHORE_ZZZ_TOP_SECRET is not known and has no effect",
-            "OPENCODE_MAX_CONCURRENT_STREAMS is not supported by this version and has no effect",
         ]
     );
 }

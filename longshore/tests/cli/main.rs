@@ -49,12 +49,13 @@ fn a_bad_configuration_is_refused_as_a_whole_with_exit_code_2() {
 
 #[test]
 fn a_variable_without_effect_is_named_in_a_warning() {
-    let here = Here::new().env("A2A_PROT", "1").env("A2A_METRICS_ENABLED", "1").env("OPENCODE_CONFIG", "x");
+    let here =
+        Here::new().env("A2A_PROT", "1").env("A2A_CLIENT_CACHE_MAXSIZE", "1").env("OPENCODE_CONFIG", "x");
     let run = here.run(&["token"]);
     assert_eq!(run.code, Some(0));
     assert_eq!(
         run.stderr,
-        "warning: A2A_METRICS_ENABLED is not supported by this version and has no effect\n\
+        "warning: A2A_CLIENT_CACHE_MAXSIZE is not supported by this version and has no effect\n\
          warning: A2A_PROT is not known and has no effect; did you mean A2A_PORT?\n"
     );
 }

@@ -15,7 +15,8 @@ fn every_route() -> Vec<Route> {
         Route::Rpc => Some(Route::Card),
         Route::Card => Some(Route::OpenApi),
         Route::OpenApi => Some(Route::Health),
-        Route::Health => Some(Route::Livez),
+        Route::Health => Some(Route::Metrics),
+        Route::Metrics => Some(Route::Livez),
         Route::Livez => Some(Route::SendMessage),
         Route::SendMessage => Some(Route::StreamMessage),
         Route::StreamMessage => Some(Route::Tasks),
@@ -68,12 +69,12 @@ fn every_path_of_the_documents_is_served_and_every_route_is_in_the_documents() {
     }
 }
 
-/// HEAD is answered where the table says so and nowhere else: for documents, files and health.
+/// HEAD is answered where the table says so and nowhere else: for documents, files, health and metrics.
 #[test]
 fn what_is_no_operation_has_head() {
     for (path, _, verbs, _) in every_path() {
         let is_one = path.contains("ard") || path.contains(".json") || path.starts_with("/artifacts");
         let has_head = verbs.contains(Verb::Head.as_str());
-        assert_eq!(has_head, is_one || ["/livez", "/health"].contains(&path), "{path}");
+        assert_eq!(has_head, is_one || ["/livez", "/health", "/metrics"].contains(&path), "{path}");
     }
 }

@@ -37,11 +37,17 @@ impl Named {
         if let Some(rest) = authority.strip_prefix('[') {
             let (address, port) = rest.split_once(']')?;
             let host = Host::Address(address.parse::<Ipv6Addr>().ok()?.into());
-            return Some(Self { host, port: port_after(port)? });
+            return Self::with_port(host, port);
         }
         let colon = authority.find(':').unwrap_or(authority.len());
         let (host, port) = authority.split_at(colon);
-        Some(Self { host: Host::parse(host)?, port: port_after(port)? })
+        Self::with_port(Host::parse(host)?, port)
+    }
+
+    /// `port`: nothing, or a colon and a number. An empty number is none.
+    fn with_port(host: Host, port: &str) -> Option<Self> {
+        let port = if matches!(port, "" | ":") { None } else { Some(number(port)?) };
+        Some(Self { host, port })
     }
 
     pub(super) fn is_loopback(&self) -> bool {
@@ -139,12 +145,8 @@ pub(super) fn canonical_origin(text: &str) -> String {
     }
 }
 
-/// What follows a host: nothing, or a colon and a number. An empty number is none.
-fn port_after(text: &str) -> Option<Option<u16>> {
-    match text.strip_prefix(':') {
-        None => text.is_empty().then_some(None),
-        Some("") => Some(None),
-        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().ok().map(Some),
-        Some(_) => None,
-    }
+/// The number of a port with its colon: digits and nothing else.
+fn number(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix(':')?;
+    if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
 }

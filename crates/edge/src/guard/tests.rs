@@ -250,8 +250,11 @@ fn without_a_list_every_host_is_right_and_with_one_that_says_nothing_none_is() {
 
 #[test]
 fn what_an_operator_should_know_is_said() {
-    let none: &[&str] = &[];
-    let cases: &[(&[&str], &[&str], &str, &str, &[&str])] = &[
+    type Words = &'static [&'static str];
+
+    let none: Words = &[];
+    // Origins, hosts, the public URL, what is listened on; what is said.
+    let cases: &[(Words, Words, &str, &str, Words)] = &[
         (none, none, "http://127.0.0.1:8000", LOCAL, none),
         (none, &["example.com"], "https://example.com", OPEN, none),
         (&["https://a.example", "null"], &["*.example.com"], "https://a.example.com/x", OPEN, none),

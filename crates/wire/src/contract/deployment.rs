@@ -36,7 +36,7 @@ pub struct Deployment {
     pub session_shell: bool,
     /// As long as there are no methods for it, this says nothing.
     pub workspace_mutations: bool,
-    /// As long as nothing serves them, this says nothing.
+    /// What the gateway counts can be read at `/metrics`.
     pub metrics: bool,
     pub environment: Environment,
     pub project: Option<String>,
@@ -106,7 +106,7 @@ impl Default for Deployment {
             directory_override: true,
             session_shell: false,
             workspace_mutations: false,
-            metrics: false,
+            metrics: true,
             environment: Environment::default(),
             project: None,
             agent: None,

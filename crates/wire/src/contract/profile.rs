@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::deployment::Deployment;
 use super::environment::Environment;
-use crate::surface::{Line, ROUTES};
+use crate::surface::Line;
 use crate::v1::extension::Method;
 
 /// With `protocol_version`, as health and the contracts have it.
@@ -24,8 +24,7 @@ pub(super) fn summary(deployment: &Deployment, line: Line) -> Value {
         let mut metrics = switched(deployment.metrics, "A2A_METRICS_ENABLED");
         metrics["path"] = json!(METRICS);
         metrics["authentication"] = json!("required");
-        let is_built = ROUTES.iter().any(|route| route.path == METRICS);
-        services["metrics_endpoint"] = if is_built { metrics } else { not_available() };
+        services["metrics_endpoint"] = metrics;
     }
     let scope =
         if deployment.directory_override { "workspace_root_or_descendant" } else { "workspace_root_only" };

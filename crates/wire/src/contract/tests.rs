@@ -226,7 +226,7 @@ fn is_whole(value: &Value) -> bool {
 
 #[test]
 fn what_would_write_is_off_where_nothing_can_be_written() {
-    let on = Deployment { session_shell: true, workspace_mutations: true, metrics: true, ..full() };
+    let on = Deployment { session_shell: true, workspace_mutations: true, ..full() };
     let read_only = |environment| Deployment { environment, ..on.clone() };
     for (deployment, is_on) in [
         (on.clone(), true),
@@ -237,8 +237,7 @@ fn what_would_write_is_off_where_nothing_can_be_written() {
         assert_eq!(deployment.has_workspace_mutations(), is_on);
         // A switch for what this version does not have switches nothing on, and is not offered.
         let features = &profile(&deployment, Line::V1)["runtime_features"];
-        let metrics = &features["service_features"]["metrics_endpoint"];
-        for feature in [&features["session_shell"], &features["workspace_mutations"], metrics] {
+        for feature in [&features["session_shell"], &features["workspace_mutations"]] {
             assert_eq!(*feature, json!({"enabled": false, "availability": "not_available"}));
         }
     }

@@ -15,7 +15,8 @@ pub(super) fn all(deployment: &Deployment, audience: Audience) -> Map<String, Va
     let mut paths = Map::new();
     for route in &ROUTES {
         let is_seen = route.access != Access::Credential || audience == Audience::Authenticated;
-        if is_seen {
+        let is_served = route.served != Served::Metrics || deployment.metrics;
+        if is_seen && is_served {
             for verb in route.verbs {
                 let operation = of_route(deployment, route, *verb);
                 add(&mut paths, Endpoint { verb: *verb, path: route.path }, operation);
@@ -194,7 +195,7 @@ fn body(operation: &Operation, dialect: Dialect, verb: Verb) -> Option<Value> {
 fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
     let mut entry =
         json!({"tags": [DISCOVERY], "operationId": route_id(route, verb), "summary": route.summary});
-    let responses = match route.served {
+    let mut responses = match route.served {
         Served::Rpc => {
             entry["tags"] = json!([RPC]);
             entry["parameters"] = json!(parameter::of_rpc());
@@ -228,8 +229,12 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
             responses.insert("401".to_owned(), response::error(Line::V1, 401));
             responses
         }
+        Served::Metrics => response::metrics(verb),
         Served::Alive => ok(json!({"description": "It runs."})),
     };
+    for status in response::OF_ANY_PATH {
+        responses.entry(status.to_string()).or_insert_with(|| response::error(Line::V1, status));
+    }
     match route.access {
         Access::Anybody => entry["security"] = json!([]),
         Access::Graded => {
@@ -251,6 +256,7 @@ fn route_id(route: &Route, verb: Verb) -> String {
         (Served::File, _) => "artifact",
         (Served::Health, _) => "health",
         (Served::OpenApi, _) => "openapi",
+        (Served::Metrics, _) => "metrics",
         (Served::Alive, _) => "livez",
     };
     format!("{name}_{}", verb.as_str().to_ascii_lowercase())

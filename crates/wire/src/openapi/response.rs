@@ -11,7 +11,10 @@ use crate::{v1, v03};
 
 /// What can be answered before it is settled that path and request are of one line, or where the path is of none. The
 /// request decides the shape then.
-const OF_EITHER_LINE: [u16; 4] = [401, 404, 500, 503];
+const OF_EITHER_LINE: [u16; 6] = [401, 403, 404, 429, 500, 503];
+
+/// What anybody can be refused with who asks for anything: by where the request comes from, and by how many came before.
+pub(super) const OF_ANY_PATH: [u16; 2] = [403, 429];
 
 /// The shared answers: the errors of each line by their status.
 pub(super) fn all() -> Map<String, Value> {
@@ -25,19 +28,30 @@ pub(super) fn all() -> Map<String, Value> {
                 response = of_either_line();
             }
             response["description"] = json!(description);
-            if status == 401 {
-                response["headers"] = headers(&[CHALLENGE]);
+            if let Some(name) = header_of(status) {
+                response["headers"] = headers(&[name]);
             }
             responses.insert(name(line, status), response);
         }
     }
     let mut rpc = plain_json(&reference("JsonRpcError"));
     rpc["description"] = json!("HTTP itself refuses, or a handler broke.");
-    let mut unauthenticated = rpc.clone();
-    unauthenticated["headers"] = headers(&[CHALLENGE]);
+    for status in [401, 429] {
+        let mut told = rpc.clone();
+        told["headers"] = headers(header_of(status).as_slice());
+        responses.insert(format!("RpcError{status}"), told);
+    }
     responses.insert("RpcError".to_owned(), rpc);
-    responses.insert("RpcError401".to_owned(), unauthenticated);
     responses
+}
+
+/// What an error with this status says in a header.
+fn header_of(status: u16) -> Option<&'static str> {
+    match status {
+        401 => Some(CHALLENGE),
+        429 => Some(RETRY_AFTER),
+        _ => None,
+    }
 }
 
 fn of_either_line() -> Value {
@@ -88,6 +102,8 @@ fn schema(line: Line) -> &'static str {
 }
 
 const LINE: &str = "A2A-Version";
+const TRACE: &str = "traceparent";
+const RETRY_AFTER: &str = "Retry-After";
 const CHALLENGE: &str = "WWW-Authenticate";
 const ETAG: &str = "ETag";
 const LAST_MODIFIED: &str = "Last-Modified";
@@ -96,10 +112,12 @@ const ACCEPT_RANGES: &str = "Accept-Ranges";
 const CONTENT_RANGE: &str = "Content-Range";
 const CONTENT_DISPOSITION: &str = "Content-Disposition";
 
-/// The shared headers. Where an answer has one, it always has it.
+/// The shared headers. Where an answer has one, it always has it, unless nobody can say when to come back.
 pub(super) fn all_headers() -> Map<String, Value> {
     let described = [
         (LINE, "The line of A2A in whose shape this is."),
+        (TRACE, "The trace that the request belongs to: its own, or a new one."),
+        (RETRY_AFTER, "After how many seconds to come back."),
         (CHALLENGE, "The schemes that are taken."),
         (ETAG, "The tag of this version, for If-None-Match."),
         (LAST_MODIFIED, "Since when there is this version."),
@@ -113,7 +131,11 @@ pub(super) fn all_headers() -> Map<String, Value> {
         if name == LINE {
             schema["enum"] = json!(Line::ALL.map(Line::version));
         }
-        (name.to_owned(), json!({"description": description, "required": true, "schema": schema}))
+        if name == RETRY_AFTER {
+            schema = json!({"type": "integer", "minimum": 1});
+        }
+        let is_sure = name != RETRY_AFTER;
+        (name.to_owned(), json!({"description": description, "required": is_sure, "schema": schema}))
     };
     described.into_iter().map(header).collect()
 }
@@ -123,11 +145,13 @@ fn headers(names: &[&str]) -> Value {
     Value::Object(names.iter().map(header).collect())
 }
 
-/// Adds the header that every answer has, but for answers by reference: what they refer to has it.
-pub(super) fn say_line(answers: &mut Value) {
+/// Adds the headers that every answer has, but for answers by reference: what they refer to has it.
+pub(super) fn say_what_all_say(answers: &mut Value) {
     for answer in answers.as_object_mut().into_iter().flat_map(Map::values_mut) {
         if answer.get("$ref").is_none() {
-            answer["headers"][LINE] = headers(&[LINE])[LINE].take();
+            for name in [LINE, TRACE] {
+                answer["headers"][name] = headers(&[name])[name].take();
+            }
         }
     }
 }
@@ -188,7 +212,8 @@ pub(super) fn rpc() -> Map<String, Value> {
     responses.insert("200".to_owned(), content);
     responses.insert("204".to_owned(), json!({"description": "It was a notification."}));
     responses.insert("401".to_owned(), shared("RpcError401"));
-    for status in ["403", "413", "429", "500", "503"] {
+    responses.insert("429".to_owned(), shared("RpcError429"));
+    for status in ["403", "413", "500", "503"] {
         responses.insert(status.to_owned(), shared("RpcError"));
     }
     responses
@@ -245,5 +270,18 @@ pub(super) fn health(verb: Verb) -> Map<String, Value> {
         responses.insert(status.to_string(), error(Line::V1, status));
     }
     responses.insert("503".to_owned(), told("Something that is needed is down."));
+    responses
+}
+
+pub(super) fn metrics(verb: Verb) -> Map<String, Value> {
+    let mut page = json!({"description": "The page."});
+    if verb != Verb::Head {
+        page["content"] = json!({"text/plain": {"schema": {"type": "string"}}});
+    }
+    let mut responses = Map::new();
+    responses.insert("200".to_owned(), page);
+    for status in [401, 500] {
+        responses.insert(status.to_string(), error(Line::V1, status));
+    }
     responses
 }

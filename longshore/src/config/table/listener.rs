@@ -33,6 +33,30 @@ pub const PUBLIC_URL: Setting = Setting {
     help: "The URL that clients use, as the agent card says it. Set it behind a proxy.",
 };
 
+pub const ALLOWED_ORIGINS: Setting = Setting {
+    key: "serve.allowed_origins",
+    flag: Some("allowed-origins"),
+    env: Some("A2A_ALLOWED_ORIGINS"),
+    group: Group::Listener,
+    kind: Kind::List,
+    fallback: Nothing,
+    help: "Sites whose pages may call, such as https://app.example.com, beside that of the public URL. A request that a browser \
+           sends for another site is answered with 403, before any credential is looked at. Requests that name no site, as \
+           programs send them, are not asked. Nothing is said to browsers about what they may read (CORS): that is for a proxy.",
+};
+
+pub const ALLOWED_HOSTS: Setting = Setting {
+    key: "serve.allowed_hosts",
+    flag: Some("allowed-hosts"),
+    env: Some("A2A_ALLOWED_HOSTS"),
+    group: Group::Listener,
+    kind: Kind::List,
+    fallback: Nothing,
+    help: "The only hosts that requests may name: example.com, example.com:8000, 127.0.0.1, or *.example.com for all below it (not \
+           itself). Any other, or none, is answered with 403. Without a list every name is taken. What a health check or a \
+           proxy calls the gateway, often an address, must be in the list too.",
+};
+
 pub const MAX_BODY: Setting = Setting {
     key: "serve.max_request_body_bytes",
     flag: Some("max-request-body-bytes"),

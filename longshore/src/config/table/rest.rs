@@ -150,7 +150,8 @@ pub const LOG_LEVEL: Setting = Setting {
     group: Group::Log,
     kind: Kind::Choice(&["critical", "error", "warning", "info", "debug", "trace"]),
     fallback: Value("warning"),
-    help: "How much is written to standard error. No level writes secrets or the text of messages.",
+    help: "How much is written to standard error. No level writes secrets, and none the text of messages unless \
+           log.payloads is on.",
 };
 
 pub const LOG_FORMAT: Setting = Setting {
@@ -161,4 +162,36 @@ pub const LOG_FORMAT: Setting = Setting {
     kind: Kind::Choice(&["text", "json"]),
     fallback: Value("text"),
     help: "For people, or one JSON object a line.",
+};
+
+pub const LOG_PAYLOADS: Setting = Setting {
+    key: "log.payloads",
+    flag: Some("log-payloads"),
+    env: Some("A2A_LOG_PAYLOADS"),
+    group: Group::Log,
+    kind: Kind::Switch,
+    fallback: Value("false"),
+    help: "Write the JSON of requests and answers to the log, at level debug. What is under a name that looks like a secret's, and \
+           what looks like a key, is left out; the text of messages is not. Streams are never written, nor are calls about \
+           sessions, asks and workspaces.",
+};
+
+pub const LOG_BODY_LIMIT: Setting = Setting {
+    key: "log.body_limit",
+    flag: Some("log-body-limit"),
+    env: Some("A2A_LOG_BODY_LIMIT"),
+    group: Group::Log,
+    kind: Kind::Bytes,
+    fallback: Value("0"),
+    help: "The longest body that log.payloads writes. A longer one, or one that does not say its length, is left out as a whole.",
+};
+
+pub const METRICS: Setting = Setting {
+    key: "metrics.enabled",
+    flag: Some("metrics"),
+    env: Some("A2A_METRICS_ENABLED"),
+    group: Group::Log,
+    kind: Kind::Switch,
+    fallback: Value("true"),
+    help: "Serve /metrics, for Prometheus, to callers with a credential. When off, it is answered with 404.",
 };

@@ -46,6 +46,13 @@ impl Call {
         self.header("content-type", "application/json").body(body.to_string())
     }
 
+    /// Calls the gateway by another name than its address.
+    pub(crate) fn under(mut self, authority: &str) -> Self {
+        let path = self.request.uri().path_and_query().unwrap();
+        *self.request.uri_mut() = format!("http://{authority}{path}").parse().unwrap();
+        self
+    }
+
     pub(crate) fn http2(mut self) -> Self {
         self.http2 = true;
         self
@@ -82,7 +89,7 @@ impl Call {
             tokio::spawn(connection);
             sender.send_request(request).await.unwrap()
         } else {
-            let host = self.address.to_string().parse().unwrap();
+            let host = request.uri().authority().unwrap().as_str().parse().unwrap();
             request.headers_mut().insert("host", host);
             let path = request.uri().path_and_query().unwrap().clone();
             *request.uri_mut() = path.into();

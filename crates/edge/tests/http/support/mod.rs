@@ -1,6 +1,7 @@
 //! A gateway on a free port with an agent that the test plays, and a client that shows bytes as they are.
 
 mod client;
+pub(crate) mod lines;
 mod shown;
 mod speaker;
 mod transcript;
@@ -56,9 +57,13 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// An agent that says every prompt back.
     pub(crate) async fn echoing() -> Self {
+        Self::echoing_with(|_| {}).await
+    }
+
+    pub(crate) async fn echoing_with(configure: impl FnOnce(&mut EdgeConfig)) -> Self {
         let (_, turns) = mpsc::channel(1);
         let store = Arc::new(longshore_store::memory());
-        Self::start(ScriptedAgent::echo(), turns, store, EngineConfig::default(), |_| {}).await
+        Self::start(ScriptedAgent::echo(), turns, store, EngineConfig::default(), configure).await
     }
 
     /// An agent whose turns the test plays.

@@ -1,0 +1,371 @@
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::request::Builder;
+use http_body::Frame;
+use http_body_util::{BodyExt, Full};
+use longshore_engine::port::SystemClock;
+use longshore_engine::{EngineConfig, EngineParts, Tasks};
+use longshore_meter::label::Limit;
+use longshore_testkit::scripted_agent::ScriptedAgent;
+use longshore_wire::contract::Deployment;
+
+use super::*;
+use crate::{Limits, Rate};
+
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// A body that must not be looked at.
+struct Panicking;
+
+impl http_body::Body for Panicking {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, Infallible>>> {
+        panic!("on purpose")
+    }
+}
+
+fn dispatcher(limits: Limits) -> Dispatcher {
+    let engine = Engine::new(EngineParts {
+        store: Arc::new(longshore_store::memory()),
+        agent: ScriptedAgent::echo(),
+        clock: Arc::new(SystemClock),
+        tasks: Tasks::new(),
+        metrics: Arc::default(),
+        config: EngineConfig::default(),
+    });
+    let credentials = Credentials::builder()
+        .api_key("key".into(), "ada")
+        .api_key("key-of-bob".into(), "bob")
+        .build()
+        .unwrap();
+    let deployment = Deployment { public_url: "https://agent.example".to_owned(), ..Deployment::default() };
+    let config = EdgeConfig { limits, ..EdgeConfig::new(deployment, credentials) };
+    let bound = SocketAddr::from(([0, 0, 0, 0], 8000));
+    Dispatcher::new(engine, config, bound, CancellationToken::new())
+}
+
+fn in_a_minute(requests: u32) -> Rate {
+    Rate { requests, window: Duration::from_mins(1) }
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: String,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+fn keyed(builder: Builder, key: &str) -> Builder {
+    builder.header("x-api-key", key).header("content-type", "application/json")
+}
+
+async fn ask(dispatcher: &Dispatcher, peer: IpAddr, request: Builder) -> Answer {
+    ask_with(dispatcher, peer, request, Panicking).await
+}
+
+async fn ask_with<B>(dispatcher: &Dispatcher, peer: IpAddr, request: Builder, body: B) -> Answer
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    let response = dispatcher.answer(peer, request.body(body).unwrap()).await;
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let body = String::from_utf8_lossy(&body).into_owned();
+    Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+}
+
+/// One request of each line and binding that needs no body to be refused.
+fn in_all_shapes() -> [(&'static str, Builder); 4] {
+    [
+        ("1.0 JSON-RPC", Request::post("/a2a/1.0")),
+        ("1.0 REST", Request::get("/tasks/t")),
+        ("0.3 JSON-RPC", Request::post("/a2a/0.3")),
+        ("0.3 REST", Request::get("/v1/tasks/t")),
+    ]
+}
+
+#[tokio::test]
+async fn a_panic_is_an_answer_and_not_the_end() {
+    let dispatcher = dispatcher(Limits::default());
+    for (path, shape) in [
+        ("/", "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32603,"),
+        ("/message:send", "{\"error\":{\"code\":500,\"status\":\"INTERNAL\","),
+        ("/a2a/0.3", "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32603,"),
+        (
+            "/v1/message:send",
+            "{\"message\":\"The gateway failed to handle this request; its log says why.\",",
+        ),
+    ] {
+        let answer = ask(&dispatcher, HERE, keyed(Request::post(path), "key")).await;
+        assert_eq!(answer.status, 500);
+        assert!(answer.body.starts_with(shape), "{}", answer.body);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_too_often_is_refused_in_the_shape_of_its_line_before_the_body_is_read() {
+    let dispatcher = dispatcher(Limits { rate: Some(in_a_minute(2)), ..Limits::default() });
+    for _ in 0..2 {
+        let answer = ask(&dispatcher, HERE, keyed(Request::get("/tasks/t"), "key")).await;
+        assert_eq!(answer.status, 404);
+    }
+    let text = "Too many requests: 2 in 60 seconds are allowed. Send this one again later.";
+    let info = "[{\"@type\":\"type.googleapis.com/google.rpc.ErrorInfo\",\"reason\":\"TOO_MANY_REQUESTS\",\"domain\":\
+                \"a2a-protocol.org\",\"metadata\":{\"limit\":\"rate_requests\",\"max\":\"2\",\"retryAfterSeconds\":\"30\"}}]";
+    let data =
+        "\"type\":\"TOO_MANY_REQUESTS\",\"limit\":\"rate_requests\",\"max\":2,\"retry_after_seconds\":30}";
+    let expected = [
+        format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":-32056,\"message\":\"{text}\",\"data\":{info}}}}}"
+        ),
+        format!(
+            "{{\"error\":{{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"{text}\",\"details\":{info}}}}}"
+        ),
+        format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":-32056,\"message\":\"{text}\",\"data\":{{{data}}}}}"
+        ),
+        format!("{{\"message\":\"{text}\",\"error\":\"{text}\",\"code\":-32056,{data}"),
+    ];
+    for ((name, request), expected) in in_all_shapes().into_iter().zip(expected) {
+        let answer = ask(&dispatcher, HERE, keyed(request, "key")).await;
+        assert_eq!(answer.status, 429, "{name}");
+        assert_eq!(answer.header("retry-after"), Some("30"), "{name}");
+        assert_eq!(answer.header("cache-control"), Some("no-store"), "{name}");
+        assert_eq!(answer.header("www-authenticate"), None, "{name}");
+        assert_eq!(answer.body, expected, "{name}");
+    }
+    assert_eq!(dispatcher.metrics.rate_limit_rejected.get(), 4);
+    // Another is not affected, nor is what costs nothing.
+    assert_eq!(ask(&dispatcher, HERE, keyed(Request::get("/tasks/t"), "key-of-bob")).await.status, 404);
+    for (request, status) in [
+        (Request::get("/livez"), 200),
+        (Request::get("/.well-known/agent-card.json"), 200),
+        (Request::get("/.well-known/agent.json"), 200),
+        (Request::options("/tasks/t"), 405),
+        (Request::options("/"), 405),
+        // Counted for everybody at this address who shows no credential.
+        (Request::get("/openapi.json"), 200),
+    ] {
+        let request = if status == 405 { keyed(request, "key") } else { request };
+        assert_eq!(ask(&dispatcher, HERE, request).await.status, status);
+    }
+    tokio::time::advance(Duration::from_secs(30)).await;
+    assert_eq!(ask(&dispatcher, HERE, keyed(Request::get("/tasks/t"), "key")).await.status, 404);
+    assert_eq!(ask(&dispatcher, HERE, keyed(Request::get("/tasks/t"), "key")).await.status, 429);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_credential_the_address_is_counted() {
+    let dispatcher = dispatcher(Limits { rate: Some(in_a_minute(1)), ..Limits::default() });
+    let there = IpAddr::from([192, 0, 2, 1]);
+    for (peer, status) in [(HERE, 200), (HERE, 429), (there, 200), (there, 429)] {
+        assert_eq!(ask(&dispatcher, peer, Request::get("/openapi.json")).await.status, status);
+    }
+    // Headers of proxies are anybody's to send.
+    for header in ["x-forwarded-for", "forwarded", "x-real-ip"] {
+        let request = Request::get("/openapi.json").header(header, "198.51.100.7");
+        assert_eq!(ask(&dispatcher, there, request).await.status, 429);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_guesses_credentials_is_refused_whatever_comes_next() {
+    let guesser = IpAddr::from([192, 0, 2, 1]);
+    let other = IpAddr::from([192, 0, 2, 2]);
+    let dispatcher = dispatcher(Limits { failed_logins: Some(in_a_minute(3)), ..Limits::default() });
+    let get = |key: &'static str| keyed(Request::get("/tasks/t"), key);
+    // Nobody guesses by showing nothing, and a right credential in between takes nothing back.
+    for _ in 0..10 {
+        assert_eq!(ask(&dispatcher, guesser, Request::get("/tasks/t")).await.status, 401);
+    }
+    assert_eq!(ask(&dispatcher, guesser, get("wrong")).await.status, 401);
+    assert_eq!(ask(&dispatcher, guesser, get("key")).await.status, 404);
+    // Every verb and path counts.
+    assert_eq!(ask(&dispatcher, guesser, keyed(Request::options("/"), "wrong")).await.status, 401);
+    assert_eq!(ask(&dispatcher, guesser, keyed(Request::get("/openapi.json"), "wrong")).await.status, 401);
+    assert_eq!(dispatcher.metrics.failed_logins.get(), 3);
+    for (name, request) in in_all_shapes() {
+        for key in ["wrong", "key"] {
+            let request = keyed(
+                Request::builder().method(request.method_ref().unwrap()).uri(request.uri_ref().unwrap()),
+                key,
+            );
+            let answer = ask(&dispatcher, guesser, request).await;
+            assert_eq!((answer.status, answer.header("retry-after")), (429, Some("20")), "{name} {key}");
+            assert_eq!(answer.header("www-authenticate"), None);
+            assert!(answer.body.contains("TOO_MANY_REQUESTS"), "{}", answer.body);
+        }
+    }
+    assert_eq!(dispatcher.metrics.refused.of(Limit::FailedLogins).get(), 8);
+    assert_eq!(dispatcher.metrics.failed_logins.get(), 3);
+    // What needs no credential is served, and others are not affected.
+    assert_eq!(ask(&dispatcher, guesser, Request::get("/livez")).await.status, 200);
+    assert_eq!(ask(&dispatcher, guesser, Request::get("/openapi.json")).await.status, 200);
+    assert_eq!(ask(&dispatcher, other, get("key")).await.status, 404);
+    tokio::time::advance(Duration::from_secs(20)).await;
+    assert_eq!(ask(&dispatcher, guesser, get("key")).await.status, 404);
+    // From this machine, where a proxy may be, nobody is locked out.
+    for _ in 0..10 {
+        assert_eq!(ask(&dispatcher, HERE, get("wrong")).await.status, 401);
+    }
+    assert_eq!(ask(&dispatcher, HERE, get("key")).await.status, 404);
+}
+
+#[tokio::test]
+async fn the_guard_stands_before_every_path_and_verb() {
+    let limits = Limits { allowed_hosts: vec!["agent.example".to_owned()], ..Limits::default() };
+    let dispatcher = dispatcher(limits);
+    let paths = [
+        "/",
+        "/tasks",
+        "/v1/tasks",
+        "/a2a/0.3",
+        "/livez",
+        "/health",
+        "/openapi.json",
+        "/nope",
+        "/artifacts/f",
+        "/.well-known/agent-card.json",
+        "/.well-known/agent.json",
+        "/extendedAgentCard",
+    ];
+    let mut refused = 0;
+    for path in paths {
+        for verb in [Method::GET, Method::POST, Method::OPTIONS, Method::DELETE] {
+            for (host, origin, text) in [
+                ("agent.example", Some("https://evil.example"), "Cross-origin request rejected"),
+                ("agent.example", Some("null"), "Cross-origin request rejected"),
+                ("evil.example", None, "Host not allowed"),
+                ("evil.example", Some("https://agent.example"), "Host not allowed"),
+            ] {
+                let mut request = Request::builder().method(&verb).uri(path).header("host", host);
+                if let Some(origin) = origin {
+                    request = request.header("origin", origin);
+                }
+                // Also with a right credential.
+                let answer = ask(&dispatcher, HERE, keyed(request, "key")).await;
+                assert_eq!(answer.status, 403, "{verb} {path}");
+                assert!(answer.body.contains(text), "{}", answer.body);
+                assert_eq!(answer.header("www-authenticate"), None);
+                let cors = answer.headers.keys().find(|name| name.as_str().starts_with("access-control"));
+                assert_eq!(cors, None);
+                refused += 1;
+            }
+        }
+    }
+    let counted = |limit| dispatcher.metrics.refused.of(limit).get();
+    assert_eq!(counted(Limit::AllowedOrigins) + counted(Limit::AllowedHosts), refused);
+    let own =
+        Request::get("/livez").header("host", "agent.example").header("origin", "https://agent.example");
+    let answer = ask(&dispatcher, HERE, own).await;
+    assert_eq!(answer.status, 200);
+    assert!(!answer.headers.contains_key("access-control-allow-origin"));
+}
+
+#[tokio::test]
+async fn the_guard_speaks_the_line_of_the_request() {
+    let dispatcher = dispatcher(Limits::default());
+    let text =
+        "Cross-origin request rejected; pages may call from the gateway's own site and its allowed origins.";
+    let starts = [
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":-32052,\"message\":\"{text}\""),
+        format!("{{\"error\":{{\"code\":403,\"status\":\"PERMISSION_DENIED\",\"message\":\"{text}\""),
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":-32007,\"message\":\"{text}\""),
+        format!("{{\"message\":\"{text}\",\"error\":\"{text}\",\"code\":-32007,"),
+    ];
+    for ((name, request), start) in in_all_shapes().into_iter().zip(starts) {
+        let answer = ask(&dispatcher, HERE, request.header("origin", "https://evil.example")).await;
+        assert_eq!(answer.status, 403, "{name}");
+        assert!(answer.body.starts_with(&start), "{name} {}", answer.body);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_answer_tells_its_trace() {
+    let limits =
+        Limits { rate: Some(in_a_minute(4)), failed_logins: Some(in_a_minute(1)), ..Limits::default() };
+    let dispatcher = dispatcher(limits);
+    let there = IpAddr::from([192, 0, 2, 1]);
+    let cases = [
+        (200, HERE, Request::get("/livez")),
+        (200, HERE, Request::get("/.well-known/agent-card.json")),
+        (401, HERE, Request::get("/tasks/t")),
+        (401, there, keyed(Request::get("/tasks/t"), "wrong")),
+        (429, there, keyed(Request::get("/tasks/t"), "wrong")),
+        (403, HERE, Request::get("/livez").header("origin", "null")),
+        (404, HERE, keyed(Request::get("/tasks/t"), "key")),
+        (404, HERE, keyed(Request::get("/nope"), "key")),
+        (405, HERE, keyed(Request::delete("/"), "key")),
+        (500, HERE, keyed(Request::post("/"), "key")),
+        (429, HERE, keyed(Request::post("/"), "key")),
+    ];
+    for (status, peer, request) in cases {
+        let request = request.header("traceparent", PARENT).header("tracestate", "a=1");
+        let answer = ask(&dispatcher, peer, request).await;
+        assert_eq!(answer.status, status);
+        assert_eq!(answer.header("traceparent"), Some(PARENT), "{status}");
+        assert_eq!(answer.header("tracestate"), Some("a=1"), "{status}");
+    }
+    let fresh = async |request: Builder| {
+        let answer = ask(&dispatcher, HERE, request).await;
+        assert_eq!(answer.header("tracestate"), None);
+        let parent = answer.header("traceparent").unwrap().to_owned();
+        assert!(TraceContext::parse(&parent).is_some() && parent.ends_with("-01"), "{parent}");
+        parent
+    };
+    let first = fresh(Request::get("/livez")).await;
+    let second =
+        fresh(Request::get("/livez").header("traceparent", "nonsense").header("tracestate", "a=1")).await;
+    assert_ne!(first, second);
+}
+
+#[tokio::test]
+async fn answers_are_counted_by_line_binding_and_kind() {
+    let dispatcher = dispatcher(Limits::default());
+    let body = |method: &str| {
+        let body =
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{method}\",\"params\":{{\"id\":\"t\"}}}}");
+        Full::new(Bytes::from(body))
+    };
+    for method in ["GetTask", "GetTask", "tasks/get"] {
+        ask_with(&dispatcher, HERE, keyed(Request::post("/"), "key"), body(method)).await;
+    }
+    for (path, key) in [("/tasks/t", "key"), ("/v1/tasks/t", "wrong"), ("/tasks", "key"), ("/nope", "key")] {
+        ask(&dispatcher, HERE, keyed(Request::get(path), key)).await;
+    }
+    ask(&dispatcher, HERE, Request::get("/livez")).await;
+    // One without an id is done or refused in silence, and counted.
+    let notification = Full::new(Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"method\":\"Nonsense\"}"));
+    ask_with(&dispatcher, HERE, keyed(Request::post("/"), "key"), notification).await;
+    let mut page = String::new();
+    dispatcher.metrics.render(&mut page);
+    let counted: Vec<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("longshore_http_requests_total")).collect();
+    let expected = [
+        "{line=\"1.0\",binding=\"jsonrpc\",kind=\"METHOD_NOT_FOUND\"} 1",
+        "{line=\"1.0\",binding=\"jsonrpc\",kind=\"TASK_NOT_FOUND\"} 2",
+        "{line=\"1.0\",binding=\"rest\",kind=\"OK\"} 1",
+        "{line=\"1.0\",binding=\"rest\",kind=\"TASK_NOT_FOUND\"} 1",
+        "{line=\"0.3\",binding=\"jsonrpc\",kind=\"TASK_NOT_FOUND\"} 1",
+        "{line=\"0.3\",binding=\"rest\",kind=\"UNAUTHENTICATED\"} 1",
+        "{line=\"none\",binding=\"none\",kind=\"OK\"} 1",
+        "{line=\"none\",binding=\"none\",kind=\"ROUTE_NOT_FOUND\"} 1",
+    ];
+    assert_eq!(counted, expected);
+}

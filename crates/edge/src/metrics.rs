@@ -1,0 +1,43 @@
+//! What the gateway counts, as a page for those who scrape it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
+use longshore_meter::process::Process;
+use longshore_meter::{self as meter, Metrics};
+use longshore_model::{Error, ErrorKind, Result};
+
+use crate::EdgeConfig;
+use crate::reply::{self, Body, Response};
+
+#[derive(Debug)]
+pub(crate) struct MetricsPage {
+    /// `None`: nobody is to read it.
+    metrics: Option<Arc<Metrics>>,
+}
+
+impl MetricsPage {
+    pub(crate) fn new(config: &EdgeConfig) -> Self {
+        Self { metrics: config.deployment.metrics.then(|| Arc::clone(&config.metrics)) }
+    }
+
+    /// Where the page is switched off there is no such path, whatever the verb.
+    pub(crate) fn served(&self) -> Result<&Metrics> {
+        let off = || Error::new(ErrorKind::RouteNotFound, "The metrics of this gateway are switched off.");
+        self.metrics.as_deref().ok_or_else(off)
+    }
+
+    /// The page as of now. What nobody counts as it happens is read first.
+    pub(crate) fn answer(&self) -> Result<Response> {
+        let metrics = self.served()?;
+        metrics.note_process(&Process::read());
+        let mut page = String::new();
+        metrics.render(&mut page);
+        let mut response = reply::empty(StatusCode::OK);
+        *response.body_mut() = Body::Full(Bytes::from(page));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(meter::CONTENT_TYPE));
+        Ok(response)
+    }
+}

@@ -1,0 +1,227 @@
+//! What stands in the log, and what must never.
+
+use longshore_edge::{EdgeConfig, PayloadLog};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::lines::Lines;
+use crate::support::{Call, Gateway, INTERRUPT, PATIENCE, RECOVERY, message};
+
+fn payloads(enabled: bool, body_limit: usize) -> impl FnOnce(&mut EdgeConfig) {
+    move |config| config.payload_log = PayloadLog { enabled, body_limit }
+}
+
+/// The bodies of the lines, requests and answers, as `< …` and `> …`.
+fn bodies(lines: &Lines) -> Vec<String> {
+    let of = |line: String| {
+        let (head, body) = line.split_once(" body=")?;
+        let direction =
+            if head.contains("request body") || body.contains("request body") { "<" } else { ">" };
+        Some(format!("{direction} {body}"))
+    };
+    lines.take().into_iter().filter(|line| line.contains("longshore_edge::payload")).filter_map(of).collect()
+}
+
+#[tokio::test]
+async fn bodies_are_written_only_where_the_contract_allows_it() {
+    let get = json!({"id": "nope"});
+    let on = Gateway::manual_with(payloads(true, 0)).await;
+    let off = Gateway::manual_with(payloads(false, 0)).await;
+    let short = Gateway::manual_with(payloads(true, 90)).await;
+    let lines = Lines::begin();
+    let with = |call: Call, extension: &str| call.header("a2a-extensions", extension);
+    let permission = json!({"request_id": "per_1", "reply": "once"});
+    let send = json!({"message": {"messageId": "m", "role": "ROLE_USER", "parts": []}});
+    let long = json!({"message": {"messageId": "x".repeat(90), "role": "ROLE_USER", "parts": []}});
+    // What is called, and whether its body and the answer's are written.
+    let cases: Vec<(&str, Call, bool, bool)> = vec![
+        ("JSON-RPC", on.rpc("GetTask", &get), true, true),
+        ("JSON-RPC of 0.3", on.rpc("tasks/get", &get), true, true),
+        ("REST without a body", on.call("GET", "/tasks/nope"), false, true),
+        ("REST", on.call("POST", "/message:send").json(&send), true, true),
+        ("REST of 0.3", on.call("POST", "/v1/message:send").json(&send), true, true),
+        ("switched off", off.rpc("GetTask", &get), false, false),
+        ("switched off, REST", off.call("POST", "/message:send").json(&send), false, false),
+        ("within the limit", short.rpc("GetTask", &json!({"id": "n"})), true, false),
+        ("over the limit", short.call("POST", "/message:send").json(&long), false, false),
+        (
+            "no JSON",
+            on.call("POST", "/message:send").body("token").header("content-type", "text/plain"),
+            false,
+            true,
+        ),
+        (
+            "no JSON in fact",
+            on.call("POST", "/message:send").body("{").header("content-type", "application/json"),
+            false,
+            true,
+        ),
+        ("an answer", with(on.rpc("a2a.interrupt.permission.reply", &permission), INTERRUPT), false, false),
+        ("permissions", with(on.rpc("opencode.permissions.list", &json!({})), RECOVERY), false, false),
+        ("questions", with(on.rpc("opencode.questions.list", &json!({})), RECOVERY), false, false),
+        ("sessions", on.rpc("opencode.sessions.prompt_async", &get), false, false),
+        ("workspaces", on.rpc("opencode.workspaces.create", &get), false, false),
+        ("worktrees", on.rpc("opencode.worktrees.create", &get), false, false),
+        ("projects", on.rpc("opencode.projects.list", &get), false, false),
+        ("of nobody", on.rpc("opencode.session.prompt", &get), false, false),
+        ("providers", on.rpc("opencode.providers.list", &get), true, true),
+        ("no envelope", on.call("POST", "/").json(&json!({"password": 1})), false, false),
+        ("no credential", on.rpc("GetTask", &get).header("authorization", ""), false, false),
+        ("the card", on.call("GET", "/.well-known/agent-card.json"), false, false),
+        ("unknown path", on.call("POST", "/nope").json(&get), false, false),
+    ];
+    for (name, call, request, answer) in cases {
+        call.send().await;
+        let written = bodies(&lines);
+        let found = ["<", ">"].map(|sign| written.iter().filter(|line| line.starts_with(sign)).count());
+        assert_eq!(found, [usize::from(request), usize::from(answer)], "{name}: {written:#?}");
+    }
+    for gateway in [on, off, short] {
+        gateway.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_body_of_unknown_length_is_written_only_without_a_limit() {
+    for (limit, expected) in [(0, 1), (10_000, 0)] {
+        let gateway = Gateway::manual_with(payloads(true, limit)).await;
+        let lines = Lines::begin();
+        let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+        let head = "POST /message:send HTTP/1.1\r\nhost: x\r\nauthorization: Bearer tok-ada\r\nconnection: close\r\n\
+                    content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+        read.expect("the server closes").unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 400 "), "{:?}", String::from_utf8_lossy(&answer));
+        let written = bodies(&lines);
+        let requests = written.iter().filter(|line| line.starts_with('<')).count();
+        assert_eq!(requests, expected, "{limit}: {written:?}");
+        gateway.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn streams_are_never_written_and_secrets_are_left_out() {
+    let gateway = Gateway::echoing_with(payloads(true, 0)).await;
+    let lines = Lines::begin();
+    let body = json!({
+        "message": message("m", "the key is sk-0123456789abcdef"),
+        "metadata": {"x": {"api_key": "hunter2", "note": "kept"}},
+    });
+    gateway.rpc("SendStreamingMessage", &body).stream().await.rest().await;
+    let written = bodies(&lines);
+    assert_eq!(written.len(), 1, "{written:#?}");
+    assert!(written[0].contains("the key is [redacted]"), "{written:?}");
+    assert!(written[0].contains("\"api_key\":\"[redacted]\",\"note\":\"kept\""), "{written:?}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn every_line_about_a_request_is_of_its_trace() {
+    let gateway = Gateway::manual().await;
+    let lines = Lines::begin();
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    gateway.call("GET", "/tasks/nope").header("traceparent", parent).send().await;
+    let written = lines.take();
+    let span = "longshore_edge::dispatch request trace_id=4bf92f3577b34da6a3ce929d0e0e4736";
+    assert!(written.iter().any(|line| line == span), "{written:#?}");
+    gateway.stop().await;
+}
+
+/// Numbers that look like chance and are the same in every run.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % end
+    }
+
+    fn of<'a>(&mut self, words: &[&'a str]) -> &'a str {
+        words[self.below(words.len())]
+    }
+}
+
+const SECRET: &str = "hunter2correcthorse";
+
+/// A value somewhere in which the secret stands, in a way that says that it is one.
+fn planted(chance: &mut Chance, depth: usize) -> Value {
+    const NAMES: [&str; 8] = [
+        "api_key",
+        "X-API-Key",
+        "apiKey",
+        "password",
+        "clientSecret",
+        "Authorization",
+        "set-cookie",
+        "accessToken",
+    ];
+    match chance.below(if depth == 0 { 3 } else { 5 }) {
+        0 => {
+            let name = chance.of(&NAMES);
+            let value = [json!(SECRET), json!([SECRET]), json!({"a": SECRET})][chance.below(3)].clone();
+            json!({name: value, "kept": 1})
+        }
+        1 => {
+            let text = chance.of(&[
+                "curl -H 'Authorization: Bearer @'",
+                "set PASSWORD=@",
+                "https://u:@@host/x",
+                "x?access_token=@&y=1",
+            ]);
+            json!({"text": text.replacen('@', SECRET, 1)})
+        }
+        2 => json!({"text": format!("take sk-{SECRET} for it")}),
+        3 => json!([planted(chance, depth - 1), "plain"]),
+        _ => json!({"inner": planted(chance, depth - 1), "more": [1, null, "x"]}),
+    }
+}
+
+#[tokio::test]
+async fn no_line_of_the_log_has_a_secret() {
+    for is_logged in [false, true] {
+        let gateway = Gateway::echoing_with(payloads(is_logged, 0)).await;
+        let lines = Lines::begin();
+        let mut chance = Chance(7);
+        let mut count = 0;
+        for round in 0..300 {
+            let metadata = planted(&mut chance, 3);
+            let text = if is_logged { "hello" } else { SECRET };
+            let body = json!({"message": message(&format!("m{round}"), text), "metadata": {"x": metadata}});
+            let path =
+                chance.of(&["/message:send", "/tasks", "/nope", "/", "/v1/message:send", "/artifacts/x"]);
+            // An answer that is written may quote what nothing says to be a secret.
+            let queries = ["", "?api_key=hunter2correcthorse", "?A2A-Version=hunter2correcthorse"];
+            let query = chance.of(if is_logged { &queries[..2] } else { &queries });
+            let call = match chance.below(6) {
+                0 => gateway.rpc("SendMessage", &body),
+                1 => gateway.rpc("hunter2correcthorse.method", &body),
+                2 => gateway.rpc("GetTask", &json!({"id": 1, "token": SECRET})),
+                3 => gateway.call("POST", path).json(&json!([metadata])),
+                4 => {
+                    gateway.call("POST", &format!("{path}{query}")).body(format!("{{\"password\":\"{SECRET}"))
+                }
+                _ => gateway.call("POST", &format!("{path}{query}")).json(&body),
+            };
+            let call = match chance.below(6) {
+                0 => call.header("authorization", "Bearer hunter2correcthorse"),
+                1 => call.header("authorization", "hunter2correcthorse"),
+                2 => call.header("authorization", "").header("x-api-key", SECRET),
+                3 => call.header("cookie", SECRET).header("last-event-id", SECRET),
+                4 => call.header("origin", "https://hunter2correcthorse").header("traceparent", SECRET),
+                _ => call.header("tracestate", "a=hunter2correcthorse").header("a2a-extensions", SECRET),
+            };
+            call.send().await;
+            let written = lines.take();
+            count += written.len();
+            for line in written {
+                assert!(!line.contains(SECRET), "round {round}: {line}");
+                assert!(!line.contains("tok-ada"), "round {round}: {line}");
+            }
+        }
+        assert!(count > 300, "only {count} lines were written");
+        gateway.stop().await;
+    }
+}

@@ -1,0 +1,71 @@
+//! `/metrics` over the wire. What is on the page is tested where it is made.
+
+use longshore_meter::FAMILIES;
+
+use crate::support::{Answer, Gateway};
+
+async fn scrape(gateway: &Gateway) -> Answer {
+    gateway.call("GET", "/metrics").send().await
+}
+
+/// The samples of a page, by name and labels. Panics where a line is none of the format.
+fn samples(page: &str) -> Vec<(&str, f64)> {
+    let lines = page.lines().filter(|line| !line.starts_with("# HELP ") && !line.starts_with("# TYPE "));
+    lines.map(|line| sample(line).unwrap_or_else(|| panic!("no sample: {line}"))).collect()
+}
+
+fn sample(line: &str) -> Option<(&str, f64)> {
+    let (series, value) = line.rsplit_once(' ')?;
+    let name = series.split('{').next()?;
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let closes = !series.contains('{') || series.ends_with('}');
+    (is_name && closes).then_some((series, value.parse().ok()?))
+}
+
+pub(crate) fn value(page: &str, series: &str) -> f64 {
+    let found = samples(page).into_iter().find(|(name, _)| *name == series);
+    found.unwrap_or_else(|| panic!("no {series} in {page}")).1
+}
+
+#[tokio::test]
+async fn the_page_is_for_callers_and_can_be_read_by_prometheus() {
+    let gateway = Gateway::echoing().await;
+    for verb in ["GET", "HEAD"] {
+        let nobody = gateway.call(verb, "/metrics").header("authorization", "").send().await;
+        assert_eq!(nobody.status.as_u16(), 401, "{verb}");
+        assert!(nobody.headers.contains_key("www-authenticate"));
+    }
+    let answer = scrape(&gateway).await;
+    assert_eq!(answer.status.as_u16(), 200);
+    assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+    assert_eq!(answer.header("cache-control"), "no-store");
+    let page = str::from_utf8(&answer.body).unwrap();
+    for family in FAMILIES {
+        assert!(page.contains(&format!("# TYPE {} ", family.name)), "{}", family.name);
+    }
+    // Read at the scrape.
+    #[cfg(target_os = "linux")]
+    assert!(value(page, "process_resident_memory_bytes") > 100_000.0);
+    assert!(value(page, "longshore_build_info{version=\"1.2.3\"}") > 0.0);
+
+    let head = gateway.call("HEAD", "/metrics").send().await;
+    assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
+    assert_eq!(head.header("content-type"), answer.header("content-type"));
+    let posted = gateway.call("POST", "/metrics").send().await;
+    assert_eq!((posted.status.as_u16(), posted.header("allow")), (405, "GET, HEAD"));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn where_metrics_are_off_there_is_no_such_path() {
+    let gateway = Gateway::manual_with(|config| config.deployment.metrics = false).await;
+    for verb in ["GET", "HEAD", "POST"] {
+        let nobody = gateway.call(verb, "/metrics").header("authorization", "").send().await;
+        assert_eq!(nobody.status.as_u16(), 401, "who is nobody learns nothing about paths");
+        let answer = gateway.call(verb, "/metrics").send().await;
+        assert_eq!(answer.status.as_u16(), 404, "{verb}");
+    }
+    let document = gateway.call("GET", "/openapi.json").send().await.json();
+    assert!(document["paths"].get("/metrics").is_none());
+    gateway.stop().await;
+}

@@ -1,0 +1,79 @@
+//! How much callers may ask for.
+
+use std::time::Duration;
+
+use super::read::Reader;
+use super::table;
+
+/// `None` everywhere: no limit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// When requests and wrong credentials are counted.
+    pub counts: Counts,
+    /// Of one caller in one window.
+    pub requests: Option<usize>,
+    /// Of one address in one window.
+    pub failed_logins: Option<usize>,
+    pub window: Duration,
+    pub streams: Option<usize>,
+    pub streams_per_principal: Option<usize>,
+    pub stream_bytes: Option<usize>,
+    pub stream_duration: Option<Duration>,
+    pub stream_idle: Option<Duration>,
+    pub turns: Option<usize>,
+    pub turns_per_principal: Option<usize>,
+    pub upstream_calls: Option<usize>,
+    pub unfinished: Option<usize>,
+    pub unfinished_per_principal: Option<usize>,
+    pub unfinished_per_context: Option<usize>,
+    pub connections: Option<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Counts {
+    Always,
+    Never,
+    /// Unless only this machine can call.
+    WhenOthersCanCall,
+}
+
+impl Counts {
+    pub fn applies(self, only_this_machine: bool) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::WhenOthersCanCall => !only_this_machine,
+        }
+    }
+}
+
+/// Reads them all. `None` only when a problem was added to the reader.
+pub(super) fn read(reader: &mut Reader<'_>) -> Option<Limits> {
+    let counts = reader.choice(&table::RATE_LIMIT);
+    let window = reader.seconds(&table::RATE_WINDOW);
+    let mut limits = Limits {
+        counts: Counts::WhenOthersCanCall,
+        requests: reader.count(&table::RATE_REQUESTS),
+        failed_logins: reader.count(&table::FAILED_LOGINS),
+        window: Duration::ZERO,
+        streams: reader.count(&table::STREAMS),
+        streams_per_principal: reader.count(&table::STREAMS_PER_PRINCIPAL),
+        stream_bytes: reader.count(&table::STREAM_BYTES),
+        stream_duration: reader.seconds_or_off(&table::STREAM_DURATION),
+        stream_idle: reader.seconds_or_off(&table::STREAM_IDLE),
+        turns: reader.count(&table::MAX_TURNS),
+        turns_per_principal: reader.count(&table::TURNS_PER_PRINCIPAL),
+        upstream_calls: reader.count(&table::UPSTREAM_CALLS),
+        unfinished: reader.count(&table::UNFINISHED),
+        unfinished_per_principal: reader.count(&table::UNFINISHED_PER_PRINCIPAL),
+        unfinished_per_context: reader.count(&table::UNFINISHED_PER_CONTEXT),
+        connections: reader.count(&table::CONNECTIONS),
+    };
+    limits.counts = match counts? {
+        "on" | "true" => Counts::Always,
+        "off" | "false" => Counts::Never,
+        _ => Counts::WhenOthersCanCall,
+    };
+    limits.window = window?;
+    Some(limits)
+}

@@ -1,0 +1,120 @@
+//! The limits of the plan, as each part takes them. Parts say 0 where the plan says none.
+
+use std::net::IpAddr;
+
+use longshore_edge::{self as edge, Rate};
+
+use crate::config::limits::Limits;
+use crate::config::plan::Plan;
+
+/// For the edge, on a listener that only this machine reaches, or others too.
+pub(crate) fn edge_limits(plan: &Plan, listens_on: IpAddr, connections: usize) -> edge::Limits {
+    let limits = &plan.limits;
+    let is_counted = limits.counts.applies(is_loopback(listens_on));
+    let rate = |count: Option<usize>| count.filter(|_| is_counted).map(|count| rate(count, limits));
+    edge::Limits {
+        rate: rate(limits.requests),
+        failed_logins: rate(limits.failed_logins),
+        streams: limits.streams.unwrap_or(0),
+        streams_per_principal: limits.streams_per_principal.unwrap_or(0),
+        stream_bytes: limits.stream_bytes.unwrap_or(0) as u64,
+        stream_duration: limits.stream_duration,
+        stream_idle: limits.stream_idle,
+        connections,
+        allowed_origins: plan.listen.allowed_origins.clone(),
+        allowed_hosts: plan.listen.allowed_hosts.clone(),
+    }
+}
+
+fn rate(count: usize, limits: &Limits) -> Rate {
+    Rate { requests: u32::try_from(count).unwrap_or(u32::MAX), window: limits.window }
+}
+
+/// Only this machine reaches it.
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{Flags, Surroundings, load};
+
+    fn plan(variables: &[(&str, &str)]) -> Plan {
+        let directory = tempfile::tempdir().unwrap();
+        let environment = variables.iter().copied().chain([("HOME", "/home/ada")]).collect();
+        let directory = directory.path().canonicalize().unwrap();
+        load(&Flags::new(), None, &Surroundings { directory, environment }).unwrap().plan
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn requests_are_counted_where_others_can_call() {
+        let auto = plan(&[]);
+        for here in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+            let limits = edge_limits(&auto, address(here), 1);
+            assert_eq!((limits.rate, limits.failed_logins), (None, None), "{here}");
+        }
+        for open in ["0.0.0.0", "::", "192.0.2.1", "2001:db8::1", "::ffff:192.0.2.1"] {
+            let limits = edge_limits(&auto, address(open), 1);
+            assert_eq!(limits.rate, Some(edge::Limits::RATE), "{open}");
+            assert_eq!(limits.failed_logins, Some(edge::Limits::FAILED_LOGINS), "{open}");
+        }
+        let none = plan(&[("A2A_RATE_LIMIT_ENABLED", "on"), ("A2A_RATE_LIMIT_MAX_REQUESTS", "0")]);
+        let limits = edge_limits(&none, address("127.0.0.1"), 1);
+        assert_eq!((limits.rate, limits.failed_logins), (None, Some(edge::Limits::FAILED_LOGINS)));
+    }
+
+    #[test]
+    fn the_edge_has_the_limits_that_were_set() {
+        let given = plan(&[
+            ("A2A_RATE_LIMIT_ENABLED", "true"),
+            ("A2A_RATE_LIMIT_MAX_REQUESTS", "9999999999"),
+            ("A2A_RATE_LIMIT_WINDOW_SECONDS", "2"),
+            ("LONGSHORE_FAILED_LOGINS", "3"),
+            ("LONGSHORE_MAX_STREAMS", "4"),
+            ("LONGSHORE_MAX_STREAMS_PER_PRINCIPAL", "5"),
+            ("A2A_STREAM_MAX_BYTES", "6"),
+            ("A2A_STREAM_MAX_DURATION_SECONDS", "7"),
+            ("A2A_STREAM_IDLE_TIMEOUT_SECONDS", "8"),
+            ("A2A_ALLOWED_ORIGINS", "https://a.example"),
+            ("A2A_ALLOWED_HOSTS", "b.example"),
+        ]);
+        let window = Duration::from_secs(2);
+        let expected = edge::Limits {
+            rate: Some(Rate { requests: u32::MAX, window }),
+            failed_logins: Some(Rate { requests: 3, window }),
+            streams: 4,
+            streams_per_principal: 5,
+            stream_bytes: 6,
+            stream_duration: Some(Duration::from_secs(7)),
+            stream_idle: Some(Duration::from_secs(8)),
+            connections: 9,
+            allowed_origins: vec!["https://a.example".to_owned()],
+            allowed_hosts: vec!["b.example".to_owned()],
+        };
+        assert_eq!(edge_limits(&given, address("127.0.0.1"), 9), expected);
+        let off = plan(&[
+            ("LONGSHORE_MAX_STREAMS", "0"),
+            ("LONGSHORE_MAX_STREAMS_PER_PRINCIPAL", "0"),
+            ("A2A_STREAM_MAX_BYTES", "0"),
+            ("A2A_STREAM_MAX_DURATION_SECONDS", "0"),
+            ("A2A_STREAM_IDLE_TIMEOUT_SECONDS", "0"),
+        ]);
+        let expected = edge::Limits {
+            streams: 0,
+            streams_per_principal: 0,
+            stream_bytes: 0,
+            stream_duration: None,
+            stream_idle: None,
+            connections: 9,
+            ..edge::Limits::default()
+        };
+        assert_eq!(edge_limits(&off, address("127.0.0.1"), 9), expected);
+    }
+}
