@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use longshore_agent_opencode::managed::{self, Managed, ManagedConfig, State};
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
 use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::{demo_home, last_model_address};
 use longshore_engine::Tasks;
@@ -82,6 +82,8 @@ impl Upstream {
                 ..Watchdog::default()
             },
             written_files: plan.output.written_files,
+            upstream_calls: UPSTREAM_CALLS,
+            metrics: Arc::default(),
         };
         let agent = Arc::new(OpenCode::new(config, Arc::clone(clock), tasks.clone())?);
         Ok(Self { agent, description: found.description, ending: Ending::of(plan), _model: found.model })

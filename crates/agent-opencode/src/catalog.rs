@@ -35,7 +35,10 @@ const NAMES: usize = 5;
 /// The names of what OpenCode has.
 #[derive(Debug)]
 pub(crate) struct Catalog {
+    /// For those who wait to be admitted.
     client: Client,
+    /// For turns that begin.
+    for_starts: Client,
     /// The workspace root, whose project the worktrees and workspaces are of.
     root: String,
     worktrees: Cached<Vec<String>>,
@@ -67,9 +70,10 @@ struct Model {
 }
 
 impl Catalog {
-    pub(crate) fn new(client: Client, root: String) -> Self {
+    pub(crate) fn new(client: &Client, root: String) -> Self {
         Self {
-            client,
+            client: client.for_callers(),
+            for_starts: client.for_starts(),
             root,
             worktrees: Cached::default(),
             workspaces: Cached::default(),
@@ -94,7 +98,7 @@ impl Catalog {
         let variant = wished.variant.as_deref();
         let mut refused = Ok(());
         for max_age in [MAX_AGE, PAUSE] {
-            let Some(models) = self.models(directory, max_age).await else { return Ok(()) };
+            let Some(models) = self.models(&self.client, directory, max_age).await? else { return Ok(()) };
             refused = models.check(model, wished.model.is_some(), variant);
             if refused.is_ok() {
                 break;
@@ -105,7 +109,8 @@ impl Catalog {
 
     /// The kinds of file that the model takes that will answer a prompt with these options. Nothing is known: none.
     pub(crate) async fn takes(&self, session: &Session, options: &PromptOptions) -> Takes {
-        let Some(models) = self.models(&session.directory, MAX_AGE).await else { return Takes::default() };
+        let models = self.models(&self.for_starts, &session.directory, MAX_AGE).await;
+        let Ok(Some(models)) = models else { return Takes::default() };
         let model = self.answering(session, options, &models).await;
         model.and_then(|model| Some(models.get(&model)?.takes)).unwrap_or_default()
     }
@@ -123,14 +128,14 @@ impl Catalog {
             found.extend(workspaces.into_iter().filter_map(|workspace| workspace.directory));
             Ok(found)
         };
-        let listed = self.worktrees.get(places_age(anew), patiently(ask)).await;
+        let listed = self.worktrees.get(places_age(anew), patiently(ask)).await?;
         listed.ok_or_else(|| CallError::NoAnswer.into_error("look up the project's worktrees"))
     }
 
     /// The workspace of this id. `None`: there is none.
     pub(crate) async fn workspace(&self, id: &str) -> Result<Option<Workspace>> {
         for anew in [false, true] {
-            let listed = self.workspaces.get(places_age(anew), patiently(self.workspaces_now())).await;
+            let listed = self.workspaces.get(places_age(anew), patiently(self.workspaces_now())).await?;
             let listed =
                 listed.ok_or_else(|| CallError::NoAnswer.into_error("look up the project's workspaces"))?;
             if let Some(found) = listed.iter().find(|workspace| workspace.id == id) {
@@ -147,7 +152,7 @@ impl Catalog {
     async fn check_agent(&self, directory: &str, wished: &str) -> Result<()> {
         let mut known = Vec::new();
         for max_age in [MAX_AGE, PAUSE] {
-            let Some(agents) = self.agents(directory, max_age).await else { return Ok(()) };
+            let Some(agents) = self.agents(&self.client, directory, max_age).await? else { return Ok(()) };
             if agents.iter().any(|agent| agent.name == wished) {
                 return Ok(());
             }
@@ -173,7 +178,7 @@ impl Catalog {
         if let Some(model) = &options.model {
             return Some(model.clone());
         }
-        let agents = self.agents(&session.directory, MAX_AGE).await?;
+        let agents = self.agents(&self.for_starts, &session.directory, MAX_AGE).await.ok()??;
         let agent = match &options.agent {
             Some(name) => agents.iter().find(|agent| agent.name == *name),
             None => agents.first(),
@@ -182,25 +187,36 @@ impl Catalog {
             return Some(named(&model.provider, &model.model));
         }
         // The session goes on with the model of its last prompt.
-        let asked = patiently(self.client.session(&session.directory, session.id.as_str())).await.ok()?;
+        let asked = patiently(self.for_starts.session(&session.directory, session.id.as_str())).await.ok()?;
         if let Some(model) = asked.model {
             return Some(named(&model.provider, &model.model));
         }
         let ask = async {
-            let config = self.client.config(&session.directory).await?;
+            let config = self.for_starts.config(&session.directory).await?;
             Ok(config.model.as_deref().and_then(ModelName::parse))
         };
-        let default = self.shelf(&session.directory).default_model.get(MAX_AGE, patiently(ask)).await?;
+        let default =
+            self.shelf(&session.directory).default_model.get(MAX_AGE, patiently(ask)).await.ok()??;
         (*default).clone().or_else(|| models.default.clone())
     }
 
-    async fn models(&self, directory: &str, max_age: Duration) -> Option<Arc<Models>> {
-        let ask = async { Ok(Models::from(self.client.providers(directory).await?)) };
+    async fn models(
+        &self,
+        client: &Client,
+        directory: &str,
+        max_age: Duration,
+    ) -> Result<Option<Arc<Models>>> {
+        let ask = async { Ok(Models::from(client.providers(directory).await?)) };
         self.shelf(directory).models.get(max_age, patiently(ask)).await
     }
 
-    async fn agents(&self, directory: &str, max_age: Duration) -> Option<Arc<Vec<api::Agent>>> {
-        self.shelf(directory).agents.get(max_age, patiently(self.client.agents(directory))).await
+    async fn agents(
+        &self,
+        client: &Client,
+        directory: &str,
+        max_age: Duration,
+    ) -> Result<Option<Arc<Vec<api::Agent>>>> {
+        self.shelf(directory).agents.get(max_age, patiently(client.agents(directory))).await
     }
 
     fn shelf(&self, directory: &str) -> Arc<Shelf> {

@@ -3,10 +3,17 @@
 mod catalog;
 mod error;
 mod family;
+mod places;
+mod statuses;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use longshore_meter::label::{Call, Limit};
+use longshore_meter::scale::Answering;
+use longshore_meter::{Metrics, Timer};
+use longshore_model::trace::TraceContext;
 use longshore_model::{Answer, Error, Result as ModelResult};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -17,6 +24,9 @@ use serde_json::value::RawValue;
 use url::Url;
 
 pub(crate) use self::error::CallError;
+pub(crate) use self::places::Place;
+use self::places::{Places, Waits};
+use self::statuses::Desks;
 use crate::Endpoint;
 use crate::api::{
     ErrorBody, Health, PermissionAsk, QuestionAsk, Session, Statuses, StoredInfo, StoredMessage,
@@ -37,35 +47,104 @@ const MAX_MESSAGES: usize = 50 * PAGE;
 /// A connection that is not made in this time will not be.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
+
+/// A connection that was not used for so long is closed: sooner than a server closes it that has the usual limit of 5 s, so
+/// that no prompt goes out on one that is just being closed.
+const IDLE_CONNECTION: Duration = Duration::from_secs(4);
+
+/// Connections that are kept for the next calls. More are opened when they are needed, and closed after that.
+const IDLE_CONNECTIONS: usize = 64;
+
+/// How OpenCode is called. A clone costs next to nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
+    shared: Arc<Shared>,
+    waits: Waits,
+    /// What the calls are for: each is a span below it.
+    trace: Option<TraceContext>,
+}
+
+#[derive(Debug)]
+struct Shared {
     http: reqwest::Client,
     endpoint: Endpoint,
     /// How long one call may take, but for the event stream.
     timeout: Duration,
     max_body: usize,
+    places: Places,
+    desks: Desks,
+    metrics: Arc<Metrics>,
 }
 
 type Result<T, E = CallError> = std::result::Result<T, E>;
 
 impl Client {
-    pub(crate) fn new(endpoint: Endpoint, timeout: Duration) -> ModelResult<Self> {
+    /// `calls`: how many short calls may be under way at once; 0 is no limit.
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        timeout: Duration,
+        calls: usize,
+        metrics: Arc<Metrics>,
+    ) -> ModelResult<Self> {
         let http = reqwest::Client::builder()
             // A proxy from the environment must not see prompts and the password.
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT.min(timeout))
             .tcp_nodelay(true)
+            .pool_idle_timeout(IDLE_CONNECTION)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .build()
             .map_err(Error::internal)?;
-        Ok(Self { http, endpoint, timeout, max_body: MAX_BODY_BYTES })
+        let shared = Shared {
+            http,
+            endpoint,
+            timeout,
+            max_body: MAX_BODY_BYTES,
+            places: Places::new(calls),
+            desks: Desks::default(),
+            metrics,
+        };
+        Ok(Self { shared: Arc::new(shared), waits: Waits::ForEver, trace: None })
+    }
+
+    /// For calls that somebody waits for who was not promised anything yet: they are refused when all places stay taken.
+    pub(crate) fn for_callers(&self) -> Self {
+        Self { waits: Waits::Briefly, ..self.clone() }
+    }
+
+    /// For calls that begin a turn: a task that was taken on is not lost for a crowd that will pass.
+    pub(crate) fn for_starts(&self) -> Self {
+        Self { waits: Waits::UpTo(self.shared.timeout), ..self.clone() }
+    }
+
+    /// For calls that end what runs, and clear up behind it.
+    pub(crate) fn for_ends(&self) -> Self {
+        Self { waits: Waits::Never, ..self.clone() }
+    }
+
+    /// For calls that belong to somebody's trace.
+    pub(crate) fn within(&self, trace: Option<TraceContext>) -> Self {
+        Self { trace, ..self.clone() }
+    }
+
+    /// Waits for a place among the calls that are under way.
+    pub(crate) async fn place(&self) -> Result<Place<'_>> {
+        let place = self.shared.places.take(self.waits).await;
+        place.ok_or_else(|| {
+            self.shared.metrics.refused.of(Limit::UpstreamCalls).increment();
+            CallError::Crowded { calls: self.shared.places.count() }
+        })
     }
 
     /// Opens the event stream of a directory. Only the head of the answer is bounded in time: its reader watches the rest
     /// for silence.
     pub(crate) async fn events(&self, directory: &str, patience: Duration) -> Result<Response> {
         let request = self.request(Method::GET, "event", directory, "")?.header(ACCEPT, "text/event-stream");
-        let answer = tokio::time::timeout(patience.min(self.timeout), request.send()).await;
+        let _time = self.time(Call::Events);
+        let answer = tokio::time::timeout(patience.min(self.shared.timeout), request.send()).await;
         let response = answer.map_err(|_| CallError::NoAnswer)??;
         match response.status() {
             StatusCode::OK if content_type(response.headers()).starts_with("text/event-stream") => {
@@ -79,15 +158,24 @@ impl Client {
     pub(crate) async fn create_session(&self, directory: &str) -> Result<Session> {
         // No title: OpenCode names the session after its first prompt, as it does for its own users.
         let request = self.request(Method::POST, "session", directory, "")?;
-        let made = self.json(request.header(CONTENT_TYPE, "application/json").body("{}")).await;
+        let request = request.header(CONTENT_TYPE, "application/json").body("{}");
+        let made = self.json(Call::CreateSession, request).await;
         made.map_err(of_a_directory)
     }
 
     /// Sends a prompt. Only [`CallError::Unreachable`] and refusals with a 4xx status mean that it was not taken.
-    pub(crate) async fn prompt(&self, directory: &str, session: &str, body: String) -> Result<()> {
+    pub(crate) async fn prompt(
+        &self,
+        _place: Place<'_>,
+        directory: &str,
+        session: &str,
+        body: String,
+    ) -> Result<()> {
         let path = format!("session/{}/prompt_async", segment(Kind::Session, session)?);
         let request = self.request(Method::POST, &path, directory, "")?;
-        let request = request.timeout(self.timeout).header(CONTENT_TYPE, "application/json").body(body);
+        let _time = self.time(Call::Prompt);
+        let request =
+            request.timeout(self.shared.timeout).header(CONTENT_TYPE, "application/json").body(body);
         let response = request.send().await?;
         match response.status() {
             status if status.is_success() && !is_html(response.headers()) => Ok(()),
@@ -98,7 +186,7 @@ impl Client {
 
     pub(crate) async fn abort(&self, directory: &str, session: &str) -> Result<()> {
         let path = format!("session/{}/abort", segment(Kind::Session, session)?);
-        self.post(&path, directory, "{}".to_owned()).await
+        self.post(Call::Abort, &path, directory, "{}".to_owned()).await
     }
 
     /// Answers an ask. OpenCode looks for it only in the directory that the request names.
@@ -118,38 +206,44 @@ impl Client {
                 (format!("question/{}/reject", segment(Kind::Question, ask)?), json!({}))
             }
         };
-        self.post(&path, directory, body.to_string()).await
+        self.post(Call::Answer, &path, directory, body.to_string()).await
     }
 
     /// What OpenCode says about itself. It looks at no directory for that.
     pub(crate) async fn is_healthy(&self) -> Result<bool> {
         let request = self.call(Method::GET, "global/health")?;
-        let answer: Health = self.json(request).await.map_err(of_a_directory)?;
+        let answer: Health = self.json_at_once(Call::Health, request).await.map_err(of_a_directory)?;
         Ok(answer.healthy)
     }
 
     pub(crate) async fn session(&self, directory: &str, session: &str) -> Result<Session> {
         let path = format!("session/{}", segment(Kind::Session, session)?);
-        self.json(self.request(Method::GET, &path, directory, "")?).await
+        self.json(Call::Session, self.request(Method::GET, &path, directory, "")?).await
     }
 
-    pub(crate) async fn statuses(&self, directory: &str) -> Result<Statuses> {
-        self.json(self.request(Method::GET, "session/status", directory, "")?).await.map_err(of_a_directory)
+    /// The sessions that are not idle, as OpenCode saw it after this was asked. Those who ask at once share an answer.
+    pub(crate) async fn statuses(&self, directory: &str) -> Result<Arc<Statuses>> {
+        let ask = || async {
+            let request = self.request(Method::GET, "session/status", directory, "")?;
+            self.json(Call::Statuses, request).await.map_err(of_a_directory)
+        };
+        self.shared.desks.ask(directory, ask).await
     }
 
     pub(crate) async fn permissions(&self, directory: &str) -> Result<Vec<PermissionAsk>> {
-        let listed = self.json(self.request(Method::GET, "permission", directory, "")?).await;
+        let listed =
+            self.json(Call::Permissions, self.request(Method::GET, "permission", directory, "")?).await;
         listed.map(understood).map_err(of_a_directory)
     }
 
     pub(crate) async fn questions(&self, directory: &str) -> Result<Vec<QuestionAsk>> {
-        let listed = self.json(self.request(Method::GET, "question", directory, "")?).await;
+        let listed = self.json(Call::Questions, self.request(Method::GET, "question", directory, "")?).await;
         listed.map(understood).map_err(of_a_directory)
     }
 
     pub(crate) async fn children(&self, directory: &str, session: &str) -> Result<Vec<Session>> {
         let path = format!("session/{}/children", segment(Kind::Session, session)?);
-        self.json(self.request(Method::GET, &path, directory, "")?).await
+        self.json(Call::Children, self.request(Method::GET, &path, directory, "")?).await
     }
 
     /// The messages of a session from the first prompt on, oldest first, or from one of the others if OpenCode does not have
@@ -207,10 +301,12 @@ impl Client {
         let (mut limit, mut left) = (PAGE, MAX_MESSAGES);
         while left > 0 {
             let request = self.request(Method::GET, &path, directory, &format!("&limit={limit}{before}"))?;
-            let response = request.timeout(self.timeout).send().await?;
+            let _place = self.place().await?;
+            let _time = self.time(Call::Messages);
+            let response = request.timeout(self.shared.timeout).send().await?;
             let cursor = response.headers().get("x-next-cursor").and_then(|value| value.to_str().ok());
             let cursor = cursor.map(query_value);
-            let page = match decode(response, self.max_body).await {
+            let page = match decode(response, self.shared.max_body).await {
                 Err(CallError::TooLong) if limit > 1 => {
                     limit /= 2;
                     continue;
@@ -235,26 +331,46 @@ impl Client {
 
     /// The base address may have a path of its own, with or without a slash at its end.
     fn call(&self, method: Method, path_and_query: &str) -> Result<RequestBuilder> {
-        let place = self.endpoint.base_url.place();
+        let endpoint = &self.shared.endpoint;
+        let place = endpoint.base_url.place();
         let base = place.url.as_str().trim_end_matches('/');
         let url = Url::parse(&format!("{base}/{path_and_query}"))
             .map_err(|cause| CallError::Invalid(Error::internal(cause)))?;
-        let request = self.http.request(method, url);
-        Ok(match place.password.as_ref().or(self.endpoint.password.as_ref()) {
-            Some(password) => request.basic_auth(&self.endpoint.username, Some(password.expose_secret())),
+        let mut request = self.shared.http.request(method, url);
+        if let Some(trace) = self.trace.as_ref().map(TraceContext::child) {
+            request = request.header(TRACEPARENT, trace.traceparent());
+            if let Some(state) = trace.tracestate() {
+                request = request.header(TRACESTATE, state);
+            }
+        }
+        Ok(match place.password.as_ref().or(endpoint.password.as_ref()) {
+            Some(password) => request.basic_auth(&endpoint.username, Some(password.expose_secret())),
             None => request,
         })
     }
 
-    /// A call whose answer says nothing but yes.
-    async fn post(&self, path: &str, directory: &str, body: String) -> Result<()> {
+    /// A call that lets a turn go on, or ends it, and whose answer says nothing but yes. It takes no place: what holds the
+    /// others up may be what this puts an end to.
+    async fn post(&self, call: Call, path: &str, directory: &str, body: String) -> Result<()> {
         let request = self.request(Method::POST, path, directory, "")?;
-        let _: IgnoredAny = self.json(request.header(CONTENT_TYPE, "application/json").body(body)).await?;
+        let request = request.header(CONTENT_TYPE, "application/json").body(body);
+        let _: IgnoredAny = self.json_at_once(call, request).await?;
         Ok(())
     }
 
-    async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
-        decode(request.timeout(self.timeout).send().await?, self.max_body).await
+    async fn json<T: DeserializeOwned>(&self, call: Call, request: RequestBuilder) -> Result<T> {
+        let _place = self.place().await?;
+        self.json_at_once(call, request).await
+    }
+
+    async fn json_at_once<T: DeserializeOwned>(&self, call: Call, request: RequestBuilder) -> Result<T> {
+        let _time = self.time(call);
+        decode(request.timeout(self.shared.timeout).send().await?, self.shared.max_body).await
+    }
+
+    /// Counts the time until this is dropped.
+    fn time(&self, call: Call) -> Timer<'_, Answering> {
+        self.shared.metrics.opencode_request.of(call).time()
     }
 }
 

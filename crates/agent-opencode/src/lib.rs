@@ -35,6 +35,7 @@ use longshore_engine::Tasks;
 use longshore_engine::port::{
     Admission, Admitted, Agent, BoxFuture, Clock, NewSession, Session, Turn, TurnRecord, TurnRequest,
 };
+use longshore_meter::Metrics;
 use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, PromptOptions, Result, SessionId};
 use secrecy::SecretString;
 use tokio::time::{Instant, sleep};
@@ -46,8 +47,8 @@ use crate::client::{CallError, Client};
 use crate::id::{PromptIds, ServerClock};
 use crate::prompt::Prompts;
 use crate::reader::Readers;
-use crate::turn::Starter;
 pub use crate::turn::Watchdog;
+use crate::turn::{Starter, Unused};
 
 /// The pause after a session could not be opened because OpenCode just went away.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -70,7 +71,13 @@ pub struct OpenCodeConfig {
     pub watchdog: Watchdog,
     /// Hand over the files that a turn wrote, when it ends.
     pub written_files: bool,
+    /// How many short calls may be under way at OpenCode at once; 0 is no limit. See [`UPSTREAM_CALLS`].
+    pub upstream_calls: usize,
+    pub metrics: Arc<Metrics>,
 }
+
+/// The usual number of short calls at once.
+pub const UPSTREAM_CALLS: usize = 32;
 
 /// The address of an OpenCode server and the credentials for it.
 #[derive(Clone)]
@@ -86,6 +93,8 @@ pub struct Endpoint {
 #[derive(Debug)]
 pub struct OpenCode {
     client: Client,
+    /// For what a caller waits for before anything is promised.
+    for_callers: Client,
     gate: Gate,
     /// The workspace root is on this machine, so that its paths are resolved before OpenCode gets them.
     is_root_here: bool,
@@ -107,7 +116,8 @@ impl OpenCode {
                 "The workspace's path is no UTF-8 text; choose another workspace.",
             )
         })?;
-        let client = Client::new(config.endpoint, config.control_timeout)?;
+        let (calls, metrics) = (config.upstream_calls, Arc::clone(&config.metrics));
+        let client = Client::new(config.endpoint, config.control_timeout, calls, metrics)?;
         let server_clock = Arc::new(ServerClock::default());
         let readers = Readers::new(
             client.clone(),
@@ -116,7 +126,7 @@ impl OpenCode {
             tasks.clone(),
             config.stream_silence,
         );
-        let catalog = Arc::new(Catalog::new(client.clone(), root.clone()));
+        let catalog = Arc::new(Catalog::new(&client, root.clone()));
         let prompts = Prompts { catalog: Arc::clone(&catalog), defaults: config.defaults.clone() };
         Ok(Self {
             gate: Gate {
@@ -132,13 +142,16 @@ impl OpenCode {
             readers: Arc::clone(&readers),
             starter: Starter {
                 client: client.clone(),
+                for_starts: client.for_starts(),
                 readers,
                 tasks,
                 prompts: Arc::new(prompts),
                 timeout: config.control_timeout,
                 watchdog: config.watchdog,
                 written_files: config.written_files,
+                unused: Unused::default(),
             },
+            for_callers: client.for_callers(),
             client,
         })
     }
@@ -151,7 +164,7 @@ impl OpenCode {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             self.readers.attached(directory, left).await?;
-            match self.client.create_session(directory).await {
+            match self.starter.for_starts.create_session(directory).await {
                 // It went away, and its event stream did not tell us yet. It did not get the request.
                 Err(CallError::Unreachable(_)) if Instant::now() + LOOK_AGAIN < deadline => {
                     sleep(LOOK_AGAIN).await;
@@ -173,7 +186,7 @@ impl Agent for OpenCode {
             if id::segment(id::Kind::Session, id.as_str()).is_err() {
                 return Ok(None);
             }
-            let found = match self.client.session(&self.gate.root, id.as_str()).await {
+            let found = match self.for_callers.session(&self.gate.root, id.as_str()).await {
                 Err(CallError::NotFound) => return Ok(None),
                 found => found.map_err(|cause| cause.into_error("look up the session"))?,
             };
@@ -190,7 +203,7 @@ impl Agent for OpenCode {
     fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             // A session is busy for as long as a sub-agent works for it.
-            let statuses = self.client.statuses(&session.directory).await;
+            let statuses = self.for_callers.statuses(&session.directory).await;
             let statuses = statuses.map_err(|cause| cause.into_error("see whether the session is idle"))?;
             Ok(statuses.contains_key(session.id.as_str()))
         })
@@ -224,6 +237,7 @@ impl Agent for OpenCode {
                      or choose another.",
                 ));
             }
+            self.starter.unused.note(&id);
             Ok(Session { id, directory })
         })
     }
@@ -262,7 +276,7 @@ impl Agent for OpenCode {
             let below = self.readers.below(&session.directory, session.id.as_str());
             let aborted = self.client.abort(&session.directory, session.id.as_str()).await;
             aborted.map_err(|cause| cause.into_error("stop the turn"))?;
-            clear::asks(&self.client, session, below).await;
+            clear::asks(&self.client.for_ends(), session, below).await;
             Ok(())
         })
     }

@@ -76,7 +76,7 @@ pub(crate) async fn read_child(
     since: f64,
 ) -> Result<ChildReading, CallError> {
     // As for the root: the activity first.
-    let status = client.statuses(directory).await?.remove(child);
+    let status = client.statuses(directory).await?.get(child).cloned();
     let messages = client.messages_from(directory, child, since).await?;
     Ok(ChildReading { status, messages })
 }

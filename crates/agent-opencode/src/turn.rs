@@ -11,6 +11,7 @@ mod missed;
 mod readings;
 mod start;
 mod strange;
+mod unused;
 mod watchdog;
 mod written;
 
@@ -28,6 +29,7 @@ use self::joins::{Joiner, Joins};
 use self::missed::Missed;
 pub(crate) use self::start::{PATIENCE, Starter, start};
 use self::strange::{LOOK_AFTER, Strange};
+pub(crate) use self::unused::Unused;
 use self::watchdog::Silence;
 pub use self::watchdog::Watchdog;
 use crate::api::EventKind;
@@ -359,7 +361,8 @@ impl Driver {
     /// next turn begin.
     async fn clear_asks(&self) {
         let known = self.family.children.iter().map(|child| child.session.as_str().to_owned());
-        let clearing = clear::asks(&self.client, &self.session, known.collect());
+        let client = self.client.for_ends();
+        let clearing = clear::asks(&client, &self.session, known.collect());
         if timeout(LAST_WORDS, clearing).await.is_err() {
             tracing::debug!(session = %self.session.id, "asks of a stopped turn may be left in OpenCode");
         }

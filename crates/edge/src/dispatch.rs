@@ -33,7 +33,7 @@ use crate::documents::{Asked, Documents};
 use crate::extensions;
 use crate::file;
 use crate::guard::Guard;
-use crate::limits::Turnstile;
+use crate::limits::{Slots, Turnstile};
 use crate::line::{Head, Line};
 use crate::metrics::MetricsPage;
 use crate::operation::Operations;
@@ -41,7 +41,7 @@ use crate::payload;
 use crate::reply::{self, Response};
 use crate::route::{self, Resolved, Route, Target};
 use crate::shape::Shape;
-use crate::sse::StreamSettings;
+use crate::sse::{Budget, StreamSettings};
 use crate::trace;
 use crate::{EdgeConfig, PayloadLog};
 
@@ -59,7 +59,7 @@ pub(crate) struct Dispatcher {
     pub(crate) payload_log: PayloadLog,
     pub(crate) documents: Documents,
     pub(crate) limits: BodyLimits,
-    pub(crate) streams: StreamSettings,
+    pub(crate) streams: Arc<StreamSettings>,
     pub(crate) operations: Operations,
 }
 
@@ -97,17 +97,23 @@ impl Dispatcher {
             challenge,
             required: config.deployment.required_extensions,
             gzip_minimum: config.gzip_minimum,
-            metrics: config.metrics,
+            metrics: Arc::clone(&config.metrics),
             payload_log: config.payload_log,
             missing_version: config.deployment.missing_version,
             limits: BodyLimits { max_bytes: config.max_body_bytes, timeout: config.body_timeout },
-            streams: StreamSettings { keep_alive: config.keep_alive, closing: closing.clone() },
+            streams: Arc::new(StreamSettings {
+                keep_alive: config.keep_alive,
+                budget: Budget::of(&config.limits),
+                closing: closing.clone(),
+                metrics: Arc::clone(&config.metrics),
+            }),
             // Half of the grace to wait, half to write the answer.
             operations: Operations {
                 engine,
                 closing,
                 patience: config.shutdown_grace / 2,
                 exposure: config.deployment.exposure,
+                slots: Slots::new(&config.limits, Arc::clone(&config.metrics)),
             },
         }
     }
@@ -294,12 +300,9 @@ impl Incoming<'_> {
     /// The shape in which an operation is answered. `None`: it is none.
     fn operation_shape(&self, response: &Response) -> Option<Shape> {
         match self.route()? {
-            Route::Card
-            | Route::OpenApi
-            | Route::Health
-            | Route::Metrics
-            | Route::Livez
-            | Route::File(_) => None,
+            Route::Card | Route::OpenApi | Route::Health | Route::Metrics | Route::Livez | Route::File(_) => {
+                None
+            }
             _ => {
                 let shape = self.shape();
                 Some(Shape { line: reply::line_of(response).unwrap_or(shape.line), ..shape })

@@ -146,13 +146,19 @@ impl Dispatcher {
             }
             Err(error) => Err(error),
         };
-        match outcome {
-            Ok(Outcome::Json(result)) => {
-                reply::json(StatusCode::OK, Media::Json, envelope::result(&id, &result))
-            }
-            Ok(Outcome::Events(opened)) => {
-                reply::events(sse::frames(*opened, Envelope::rpc(shape.line, id), self.streams.clone()))
-            }
+        let answered = outcome.and_then(|outcome| {
+            Ok(match outcome {
+                Outcome::Json(result) => {
+                    reply::json(StatusCode::OK, Media::Json, envelope::result(&id, &result))
+                }
+                Outcome::Events(opened) => {
+                    let envelope = Envelope::rpc(shape.line, id.clone());
+                    reply::events(sse::frames(*opened, envelope, &self.streams)?)
+                }
+            })
+        });
+        match answered {
+            Ok(response) => response,
             Err(error) if shape.rules().refuses_in_stream && streams(shape.line, &call.method) => {
                 let mut response = reply::events(sse::refused(&Envelope::rpc(shape.line, id), &error));
                 reply::of_error(&mut response, &error);

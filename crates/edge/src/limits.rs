@@ -1,10 +1,12 @@
 //! What callers may take of the gateway, as the configuration says it.
 
 mod gcra;
+mod slots;
 mod turnstile;
 
 use std::time::Duration;
 
+pub(crate) use slots::{OpenedFor, Slot, Slots};
 pub(crate) use turnstile::Turnstile;
 
 /// The bounds of what callers may ask for, and who may ask at all. What is beyond is refused, never cut in silence.

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use longshore_engine::Tasks;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::Edge;
@@ -25,8 +26,8 @@ use crate::dispatch::Dispatcher;
 use crate::reply;
 
 /// What hyper may hold for one connection before it stops pulling: the memory of a stalled reader, and the longest
-/// request head. Rounded up by one batch of events.
-const BUFFER_BYTES: usize = 64 * 1024;
+/// request head. Rounded up by one batch of events. Other servers, the peer among them, take heads of 16 KB and no longer.
+const BUFFER_BYTES: usize = 16 * 1024;
 
 /// How many requests one HTTP/2 connection may have open; further ones wait at the client.
 const STREAMS_PER_CONNECTION: u32 = 1024;
@@ -108,19 +109,22 @@ impl Connections {
         let _ = stream.set_nodelay(true);
         // One who comes by IPv4 is the same on a socket of both.
         let peer = peer.to_canonical();
-        let requests = watch::Sender::new(Requests::default());
-        let seen = requests.subscribe();
+        let requests = Arc::new(Requests::new());
+        let counted = Arc::clone(&requests);
+        // In a box, because hyper keeps room for the future of a request as long as the connection is open.
         let service = service_fn(move |request| {
-            let open = OpenRequest::begin(&requests);
+            let open = OpenRequest::begin(&counted);
             let dispatcher = Arc::clone(&dispatcher);
-            async move {
+            Box::pin(async move {
                 let answer = dispatcher.answer(peer, request).await;
                 Ok::<_, Infallible>(answer.map(|body| AnswerBody { body, _open: open }))
-            }
+            })
         });
         let mut connection = pin!(self.builder.serve_connection(TokioIo::new(stream), service));
         // hyper has a timeout for HTTP/1 only, and only once the protocol is known, which takes up to 24 bytes.
-        let mut idle = pin!(idle(seen.clone(), self.idle_for));
+        let mut idle = pin!(requests.idle(self.idle_for));
+        // Of this connection alone: it looks at them whenever it wakes up, and would share their locks with all others.
+        let (shutdown, cut) = (self.shutdown.child_token(), self.cut.child_token());
         let mut stopping = false;
         loop {
             tokio::select! {
@@ -132,7 +136,7 @@ impl Connections {
                     return;
                 }
                 () = idle.as_mut(), if !stopping => {
-                    if seen.borrow().asked == 0 {
+                    if !requests.state().has_asked {
                         return;
                     }
                     // Not cut: the end of the last answer may still be on its way, and a request may have just come. A
@@ -140,50 +144,69 @@ impl Connections {
                     stopping = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                () = self.shutdown.cancelled(), if !stopping => {
+                () = shutdown.cancelled(), if !stopping => {
                     stopping = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                () = self.cut.cancelled() => return,
+                () = cut.cancelled() => return,
             }
         }
     }
 }
 
 /// The requests of one connection.
-#[derive(Clone, Copy, Default, Debug)]
-struct Requests {
-    asked: u64,
-    open: u64,
+#[derive(Debug)]
+struct Requests(Mutex<State>);
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    has_asked: bool,
+    open: u32,
+    /// Since when none is open, if none is.
+    quiet_since: Instant,
 }
 
-/// Returns when there has been no open request for this long.
-async fn idle(mut requests: watch::Receiver<Requests>, limit: Duration) {
-    // An error: whoever counts is gone, and the connection with it.
-    while requests.wait_for(|requests| requests.open == 0).await.is_ok() {
-        if tokio::time::timeout(limit, requests.changed()).await.is_err() {
-            return;
+impl Requests {
+    fn new() -> Self {
+        Self(Mutex::new(State { has_asked: false, open: 0, quiet_since: Instant::now() }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns when there has been no open request for this long. Requests do not wake it: it looks when it would be time.
+    async fn idle(&self, limit: Duration) {
+        let mut due = Instant::now() + limit;
+        loop {
+            tokio::time::sleep_until(due).await;
+            let (State { open, quiet_since, .. }, now) = (*self.state(), Instant::now());
+            due = if open > 0 { now + limit } else { quiet_since + limit };
+            if due <= now {
+                return;
+            }
         }
     }
 }
 
 /// Counts as open from the head of a request until the body of its answer is dropped, written or not.
 #[derive(Debug)]
-struct OpenRequest(watch::Sender<Requests>);
+struct OpenRequest(Arc<Requests>);
 
 impl OpenRequest {
-    fn begin(requests: &watch::Sender<Requests>) -> Self {
-        requests.send_modify(|requests| {
-            requests.asked += 1;
-            requests.open += 1;
-        });
-        Self(requests.clone())
+    fn begin(requests: &Arc<Requests>) -> Self {
+        let mut state = requests.state();
+        state.has_asked = true;
+        state.open += 1;
+        Self(Arc::clone(requests))
     }
 }
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        self.0.send_modify(|requests| requests.open -= 1);
+        let mut state = self.0.state();
+        state.open -= 1;
+        state.quiet_since = Instant::now();
     }
 }
 
@@ -259,13 +282,21 @@ mod tests {
 
     use futures_util::stream::{self, StreamExt};
     use hyper::body::Incoming;
+    use longshore_engine::port::SystemClock;
+    use longshore_engine::{Engine, EngineConfig, EngineParts};
+    use longshore_testkit::scripted_agent::ScriptedAgent;
+    use longshore_wire::contract::Deployment;
     use tokio::io::{AsyncWriteExt, DuplexStream};
 
     use super::*;
+    use crate::{Credentials, EdgeConfig};
 
     /// What the pipe of these tests holds in place of the kernel's buffers.
     const PIPE: usize = 1024;
     const CHUNK: usize = 16 * 1024;
+
+    /// What a connection may be, beside the buffers of hyper.
+    const MOST: usize = 4 * 1024;
 
     /// Serves an endless stream on a pipe and gives the client's end and the count of bytes that were pulled.
     fn endless(tasks: &Tasks) -> (DuplexStream, Arc<AtomicUsize>) {
@@ -320,5 +351,33 @@ mod tests {
             &[0, 0, 6, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 0x84, 0x41, 1, b'x'],
         ];
         check(&frames.concat()).await;
+    }
+
+    /// A connection with a stream is open for hours, and there may be thousands.
+    #[tokio::test]
+    async fn an_open_connection_is_small() {
+        let (tasks, cut) = (Tasks::new(), CancellationToken::new());
+        let engine = Engine::new(EngineParts {
+            store: Arc::new(longshore_store::memory()),
+            agent: ScriptedAgent::echo(),
+            clock: Arc::new(SystemClock),
+            tasks: tasks.clone(),
+            config: EngineConfig::default(),
+            metrics: Arc::default(),
+        });
+        let credentials = Credentials::builder().api_key("key".into(), "ada").build().unwrap();
+        let config = EdgeConfig::new(Deployment::default(), credentials);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let dispatcher = Arc::new(Dispatcher::new(engine, config, address, cut.clone()));
+        let stream = TcpStream::connect(address).await.unwrap();
+        let connections = Connections {
+            builder: builder(&tasks, &cut, Duration::from_secs(30)),
+            idle_for: Duration::from_secs(30),
+            shutdown: cut.clone(),
+            cut,
+        };
+        let size = size_of_val(&connections.serve(stream, address.ip(), dispatcher));
+        assert!(size <= MOST, "{size}");
     }
 }

@@ -2,10 +2,8 @@
 //!
 //! An event is encoded once and its bytes are shared by all readers that see the same of it.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
-use longshore_engine::{Engine, Form, LogEntry, Logged, Opening, TaskReader};
+use longshore_engine::{Engine, Entries, Form, LogEntry, Logged, Opening, TaskReader};
 use longshore_model::{Principal, Result, Seq, Task, TaskEvent, TaskStatus};
 use longshore_wire::v1::encode::{self, Gap, View};
 use longshore_wire::v03::encode::{Recalled, Step, Stream};
@@ -30,10 +28,10 @@ pub(crate) struct Log {
     folded: Option<Task>,
     /// Events up to here are part of a snapshot that the reader got.
     known: Seq,
-    /// What was read, and not yet made into events.
-    waiting: VecDeque<Logged>,
-    /// Events that are ready, while the next one is still waited for. Kept here, so that nothing is lost with the wait.
-    ready: Vec<Event>,
+    /// What was read, and not yet made into events: those are made when there is room for them.
+    waiting: Option<Entries>,
+    /// The entry whose event is being made. Kept here, so that it is not lost with a wait that is given up.
+    current: Option<Logged>,
 }
 
 impl Log {
@@ -57,8 +55,8 @@ impl Log {
                 Some(Stream::from_snapshot(&now.task, view, dialect))
             }
         };
-        let (folded, waiting, ready) = (None, VecDeque::new(), Vec::new());
-        Self { engine, caller, reader, shape, view, told, folded, known: Seq::START, waiting, ready }
+        let (folded, waiting, current) = (None, None, None);
+        Self { engine, caller, reader, shape, view, told, folded, known: Seq::START, waiting, current }
     }
 
     /// The 1.0 stream response, without an envelope, as readers with this view see it. JSON-RPC and REST share it. `None`:
@@ -72,14 +70,19 @@ impl Log {
         (!json.is_empty()).then_some(json)
     }
 
-    /// Nothing is changed before the last wait, so that a wait that is given up can be taken up again.
-    async fn event(&mut self, logged: &LogEntry) -> Result<Event> {
+    /// An event as the 1.0 line has it.
+    fn plain(&self, logged: &LogEntry) -> Event {
+        let standing = standing(logged);
+        Event { id: logged.entry.id(), json: self.shown(logged), standing }
+    }
+
+    /// An event as a reader of the 0.3 line has to be told it. Nothing is changed before the last wait, so that a wait that is
+    /// given up can be taken up again.
+    async fn told(&mut self, logged: &LogEntry) -> Result<Event> {
         let entry = &logged.entry;
         let (task, context) = (self.reader.task_id(), self.reader.context_id());
-        let standing = entry.event.status().map(|status| Standing::of(status.state));
-        let Some(told) = &mut self.told else {
-            return Ok(Event { id: entry.id(), json: self.shown(logged), standing });
-        };
+        let standing = standing(logged);
+        let Some(told) = &mut self.told else { return Ok(self.plain(logged)) };
         if entry.seq <= self.known {
             return Ok(Event { id: entry.id(), json: None, standing: None });
         }
@@ -127,23 +130,38 @@ impl Log {
 }
 
 impl Source for Log {
-    async fn next(&mut self) -> Result<Option<Vec<Event>>> {
-        if self.waiting.is_empty() {
-            let Some(entries) = self.reader.next().await? else { return Ok(None) };
-            self.waiting.extend(entries);
+    async fn wait(&mut self) -> Result<bool> {
+        self.waiting = self.reader.next().await?;
+        Ok(self.waiting.is_some())
+    }
+
+    async fn event(&mut self) -> Result<Option<Event>> {
+        let next = self.current.take().or_else(|| self.waiting.as_mut()?.next());
+        let Some(logged) = next else { return Ok(None) };
+        if self.told.is_none() {
+            return Ok(Some(self.plain(&logged)));
         }
-        while let Some(logged) = self.waiting.front().cloned() {
-            let event = self.event(&logged).await?;
-            self.waiting.pop_front();
-            self.ready.push(event);
-        }
-        Ok(Some(std::mem::take(&mut self.ready)))
+        self.current = Some(logged.clone());
+        let event = self.told(&logged).await?;
+        self.current = None;
+        Ok(Some(event))
     }
 
     async fn is_at_head(&mut self) -> Result<bool> {
+        if self.current.is_some() || self.waiting.as_ref().is_some_and(|waiting| !waiting.is_empty()) {
+            return Ok(false);
+        }
         let now = self.engine.get(&self.caller, self.reader.task_id()).await?;
         Ok(self.reader.cursor() >= now.seq)
     }
+
+    fn is_excused(&self) -> bool {
+        self.reader.is_excused()
+    }
+}
+
+fn standing(logged: &LogEntry) -> Option<Standing> {
+    logged.entry.event.status().map(|status| Standing::of(status.state))
 }
 
 #[cfg(test)]
@@ -193,11 +211,12 @@ mod tests {
     /// Reads until a frame says this.
     async fn until(log: &mut Log, said: &str) {
         loop {
-            let events = log.next().await.unwrap().expect("the task goes on");
-            let frames = events.iter().filter_map(|event| event.json.as_ref());
-            if frames.into_iter().any(|json| String::from_utf8_lossy(json).contains(said)) {
-                return;
+            while let Some(event) = log.event().await.unwrap() {
+                if event.json.is_some_and(|json| String::from_utf8_lossy(&json).contains(said)) {
+                    return;
+                }
             }
+            assert!(log.wait().await.unwrap(), "the task goes on");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The operations, the same for every line and binding: a decoded command goes to the engine, encoded JSON or events come back.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,10 +18,11 @@ use longshore_wire::v1::output;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Caller, Capability};
+use crate::limits::{OpenedFor, Slot, Slots};
 use crate::log::Log;
 use crate::rules::Rules;
 use crate::shape::Shape;
-use crate::sse::{Event, Opened, Source, Standing, Until};
+use crate::sse::{self, Event, Opened, Standing, Until};
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
@@ -59,6 +61,8 @@ pub(crate) struct Operations {
     pub(crate) patience: Duration,
     /// What callers see of the agent's thinking whose credential does not say.
     pub(crate) exposure: Exposure,
+    /// The places for streams.
+    pub(crate) slots: Arc<Slots>,
 }
 
 impl Operations {
@@ -94,9 +98,10 @@ impl Operations {
                 Outcome::Json(shape.task(&canceled.task, view))
             }
             Operation::Subscribe(SubscribeToTask { id }) => {
+                let slot = self.slots.take(caller, OpenedFor::Subscription)?;
                 let subscription =
                     self.subscribe(caller, &id, last_event_id(headers)?, shape.rules()).await?;
-                let opened = self.opened(caller, subscription, shape, view, Until::Terminal);
+                let opened = self.opened(caller, subscription, shape, view, Until::Terminal, slot);
                 Outcome::Events(opened.await?.into())
             }
             Operation::Extension(Call::Answer { request, answer }) => {
@@ -189,14 +194,16 @@ impl Operations {
         let can_answer = view.activated.contains(Extension::InteractiveInterrupt);
         let until = if shape.rules().closes_at_ask && !can_answer { Until::Settled } else { Until::Terminal };
         let cursor = last_event_id(headers)?;
+        // Before anything is prompted that nobody would hear of.
+        let slot = self.slots.take(caller, OpenedFor::Send)?;
         let sent = self.engine.send(caller, command).await?;
         // A client that was cut sends the same message again and says how far it had read.
         if cursor.is_some() {
             let subscription = self.engine.subscribe(caller, &sent.task, cursor).await?;
-            return self.opened(caller, subscription, shape, view, until).await;
+            return self.opened(caller, subscription, shape, view, until, slot).await;
         }
         let subscription = Subscription { opening: sent.opening, reader: sent.reader, is_behind: true };
-        self.opened(caller, subscription, shape, view, until).await
+        self.opened(caller, subscription, shape, view, until, slot).await
     }
 
     /// A stream with its first events, if there are any yet. Those are durable, so this does not wait for the agent; if
@@ -208,11 +215,12 @@ impl Operations {
         shape: Shape,
         view: View,
         until: Until,
+        slot: Slot,
     ) -> Result<Opened<Log>> {
         let Subscription { opening, reader, is_behind } = subscription;
         let mut source = Log::new(self.engine.clone(), caller.clone(), reader, &opening, shape, view);
         let first = match opening {
-            Opening::Tail if is_behind => source.next().await?.unwrap_or_default(),
+            Opening::Tail if is_behind => sse::first(&mut source).await?,
             Opening::Tail => Vec::new(),
             Opening::Snapshot(now) => vec![task_frame(&now, shape, view, None)],
             Opening::Gap(now, bounds) => {
@@ -220,7 +228,7 @@ impl Operations {
                 vec![task_frame(&now, shape, view, Some(gap))]
             }
         };
-        Ok(Opened { first, source, until })
+        Ok(Opened { first, source, until, slot: Some(slot) })
     }
 
     /// The task outlives the gateway's stop; a caller that waits for it does not have to.

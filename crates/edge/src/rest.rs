@@ -69,7 +69,7 @@ impl Dispatcher {
         Ok(match self.operations.perform(caller, operation, &parts.headers, shape).await? {
             Outcome::Json(body) => reply::json(StatusCode::OK, (shape.rules().media)(&parts.headers), body),
             Outcome::Events(opened) => {
-                reply::events(sse::frames(*opened, Envelope::bare(line), self.streams.clone()))
+                reply::events(sse::frames(*opened, Envelope::bare(line), &self.streams)?)
             }
         })
     }

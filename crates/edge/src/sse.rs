@@ -2,27 +2,34 @@
 //!
 //! The body is pulled: while the socket is full nothing is read from the log, so a stalled reader costs one batch
 //! and hyper's own buffer. The bytes of an event are shared by all readers; only the JSON-RPC envelope, which holds
-//! the caller's id, is written for each.
+//! the caller's id, and what is short are written for each.
+
+mod budget;
+mod frame;
+mod taken;
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
+use longshore_meter::Metrics;
 use longshore_model::{Error, EventId, Result, TaskState};
-use longshore_wire::jsonrpc::{self, Id};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::line::Line;
-use crate::reply;
-use crate::rules::{Errors, Rules};
+use crate::limits::Slot;
+use budget::Spent;
+use taken::Taken;
 
-/// A batch is closed when it has grown to this; one event may be larger. More waits for the next pull.
-const BATCH_BYTES: usize = 16 * 1024;
+pub(crate) use budget::Budget;
+pub(crate) use frame::Envelope;
+
+/// A batch is closed when it has grown to this. More waits for the next pull.
+const BATCH_BYTES: usize = 8 * 1024;
 
 /// What a stream that ends because the gateway stops tells the client: come back after this long.
 const COME_BACK: &[u8] = b"retry: 1000\n\n";
@@ -61,13 +68,19 @@ impl Standing {
     }
 }
 
-/// Where events come from. Cancel safe: an event counts as given only when the future returns.
+/// Where events come from. Its futures can be given up: an event counts as given only when `event` returns it.
 pub(crate) trait Source: Send + 'static {
-    /// The next events, shown or not; `None` when there will be no more.
-    fn next(&mut self) -> impl Future<Output = Result<Option<Vec<Event>>>> + Send;
+    /// Waits for events, when all were given. False: there will be no more.
+    fn wait(&mut self) -> impl Future<Output = Result<bool>> + Send;
+
+    /// The next of those that are there, shown or not. Waits for no new ones.
+    fn event(&mut self) -> impl Future<Output = Result<Option<Event>>> + Send;
 
     /// Whether every event that there is by now was given, also those that are not shown.
     fn is_at_head(&mut self) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Whether there is a reason for which nothing may come for long.
+    fn is_excused(&self) -> bool;
 }
 
 /// When a stream closes by itself.
@@ -85,56 +98,34 @@ pub(crate) struct Opened<S> {
     pub(crate) first: Vec<Event>,
     pub(crate) source: S,
     pub(crate) until: Until,
-}
-
-/// What stands around an event, and how a failure is told.
-#[derive(Clone, Debug)]
-pub(crate) struct Envelope {
-    errors: &'static Errors,
-    around: Around,
-}
-
-#[derive(Clone, Debug)]
-enum Around {
-    Nothing,
-    Rpc { id: Id, before: Bytes, after: Bytes },
-}
-
-impl Envelope {
-    pub(crate) fn bare(line: Line) -> Self {
-        Self { errors: &Rules::of(line).errors, around: Around::Nothing }
-    }
-
-    pub(crate) fn rpc(line: Line, id: Id) -> Self {
-        // The envelope of nothing, cut where the result goes: `result` is its last member.
-        let mut before = jsonrpc::result(&id, b"");
-        let after = before.split_off(before.len() - 1);
-        Self { errors: &Rules::of(line).errors, around: Around::Rpc { id, before, after } }
-    }
-
-    /// The last event of a stream that fails. It has no id, so a client that comes back goes on from the event before.
-    fn failure(&self, error: &Error) -> Bytes {
-        reply::log(error, "stream");
-        let (event, json) = match &self.around {
-            Around::Nothing => (&b"event: error\n"[..], (self.errors.rest)(error)),
-            Around::Rpc { id, .. } => (&b""[..], (self.errors.rpc)(id, error)),
-        };
-        let mut frame = BytesMut::new();
-        debug_assert!(is_one_line(&json), "{json:?}");
-        for piece in [event, b"data: ", &json, b"\n\n"] {
-            frame.put_slice(piece);
-        }
-        frame.freeze()
-    }
+    /// The place that the stream takes as long as it is open.
+    pub(crate) slot: Option<Slot>,
 }
 
 /// What all streams of a gateway have in common.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct StreamSettings {
     /// A comment is sent after this long without an event.
     pub(crate) keep_alive: Duration,
+    pub(crate) budget: Budget,
     /// The gateway stops: streams end, and their clients come back to its successor.
     pub(crate) closing: CancellationToken,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// The events that a source has now, as many as one write holds. Waits if there are none.
+pub(crate) async fn first<S: Source>(source: &mut S) -> Result<Vec<Event>> {
+    let (mut events, mut bytes) = (Vec::new(), 0);
+    if !source.wait().await? {
+        return Ok(events);
+    }
+    while bytes < BATCH_BYTES
+        && let Some(event) = source.event().await?
+    {
+        bytes += event.json.as_ref().map_or(0, Bytes::len);
+        events.push(event);
+    }
+    Ok(events)
 }
 
 /// A stream that cannot begin.
@@ -142,122 +133,164 @@ pub(crate) fn refused(envelope: &Envelope, error: &Error) -> BoxStream<'static, 
     stream::iter([envelope.failure(error)]).boxed()
 }
 
+/// The bytes of a stream. Refuses where not even the first event is within the budget.
 pub(crate) fn frames<S: Source>(
     opened: Opened<S>,
     envelope: Envelope,
-    settings: StreamSettings,
-) -> BoxStream<'static, Bytes> {
-    let mut streaming = Streaming {
+    settings: &Arc<StreamSettings>,
+) -> Result<BoxStream<'static, Bytes>> {
+    let mut taken = Taken::new(settings.budget.bytes);
+    opened.first.into_iter().for_each(|event| taken.push(event, &envelope));
+    if taken.is_over_budget && taken.shown.is_empty() {
+        return Err(settings.spent(Spent::Bytes));
+    }
+    let now = Instant::now();
+    let closing = settings.closing.child_token();
+    let streaming = Box::new(Streaming {
         source: opened.source,
         until: opened.until,
-        pending: VecDeque::new(),
-        standing: Standing::Working,
+        taken,
+        failed: None,
+        pieces: VecDeque::new(),
         envelope,
-        settings,
-    };
-    streaming.take(opened.first);
-    stream::unfold(Some(streaming), |state| async {
+        opened: now,
+        last_event: now,
+        last_write: now,
+        alarm: Box::pin(tokio::time::sleep_until(settings.alarm(now, now, now))),
+        closed: Box::pin(closing.clone().cancelled_owned()),
+        closing,
+        settings: Arc::clone(settings),
+        _slot: opened.slot,
+    });
+    let frames = stream::unfold(Some(streaming), |state| async {
         let mut streaming = state?;
         let (bytes, more) = streaming.next().await?;
         Some((bytes, more.then_some(streaming)))
-    })
-    .boxed()
+    });
+    Ok(frames.boxed())
 }
 
 struct Streaming<S> {
     source: S,
     until: Until,
-    /// What is to be written.
-    pending: VecDeque<(EventId, Bytes)>,
-    /// What the newest event said that said anything. The end of a batch means nothing.
-    standing: Standing,
+    /// What is to be written. The end of a batch means nothing.
+    taken: Taken,
+    /// What the source failed with behind that.
+    failed: Option<Error>,
+    /// The rest of a write whose bytes are not in one piece.
+    pieces: VecDeque<Bytes>,
     envelope: Envelope,
-    settings: StreamSettings,
+    settings: Arc<StreamSettings>,
+    opened: Instant,
+    /// Shown or not.
+    last_event: Instant,
+    /// Events that are not shown are silence to the client.
+    last_write: Instant,
+    /// The only timer: it is set when it has gone off, to the first moment at which something may be due. What happens until
+    /// then only makes that later.
+    alarm: Pin<Box<Sleep>>,
+    /// Of this stream alone, so that it shares no lock with the others.
+    closing: CancellationToken,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    _slot: Option<Slot>,
 }
 
 impl<S: Source> Streaming<S> {
     /// The next bytes, and whether there may be more. `None` at the end.
     async fn next(&mut self) -> Option<(Bytes, bool)> {
-        // Counted from the last write: events that are not shown are silence to the client.
-        let mut silence = pin!(tokio::time::sleep(self.settings.keep_alive));
         loop {
             // What was read is written, also when the gateway stops: the first event is all that a client knows its task
             // by. A client that does not take it is cut at the end of the grace.
-            if !self.pending.is_empty() {
-                let batch = self.batch();
-                let is_last = self.standing == Standing::Over && self.pending.is_empty();
-                return Some((batch, !is_last));
+            if let Some(bytes) = self.pieces.pop_front() {
+                let is_last = self.taken.standing == Standing::Over && self.pieces.is_empty();
+                return Some((bytes, !is_last));
+            }
+            let now = Instant::now();
+            if std::mem::take(&mut self.taken.has_news) {
+                self.last_event = now;
+            }
+            if !self.taken.shown.is_empty() {
+                self.taken.write(&self.envelope, &mut self.pieces);
+                self.last_write = now;
+                continue;
             }
             match self.is_done().await {
                 Ok(false) => {}
                 Ok(true) => return None,
-                Err(error) => return Some((self.envelope.failure(&error), false)),
+                Err(error) => return Some(self.fail(&error)),
             }
-            if self.settings.closing.is_cancelled() {
+            if let Some(error) = self.failed.take() {
+                return Some(self.fail(&error));
+            }
+            if let Some(spent) = self.spent(now) {
+                let error = self.settings.spent(spent);
+                return Some(self.fail(&error));
+            }
+            if self.closing.is_cancelled() {
                 return Some((Bytes::from_static(COME_BACK), false));
             }
             // Without end, events that are not shown would keep everything else from its turn.
             tokio::task::coop::consume_budget().await;
-            if silence.deadline() <= Instant::now() {
+            if self.last_write + self.settings.keep_alive <= now {
+                self.last_write = now;
                 return Some((Bytes::from_static(KEEP_ALIVE), true));
+            }
+            if self.alarm.is_elapsed() {
+                let next = self.settings.alarm(self.opened, self.last_event, self.last_write);
+                self.alarm.as_mut().reset(next);
             }
             tokio::select! {
                 biased;
-                pulled = self.source.next() => match pulled {
-                    Ok(Some(events)) => self.take(events),
-                    Ok(None) => return None,
-                    Err(error) => return Some((self.envelope.failure(&error), false)),
+                filled = self.taken.fill(&mut self.source, &self.envelope) => match filled {
+                    Ok(true) => {}
+                    Ok(false) => return None,
+                    Err(error) => self.failed = Some(error),
                 },
-                () = self.settings.closing.cancelled() => {}
-                () = silence.as_mut() => {}
+                () = self.closed.as_mut() => {}
+                () = self.alarm.as_mut() => {
+                    if let Some(error) = self.idle_for_too_long() {
+                        return Some(self.fail(&error));
+                    }
+                }
             }
         }
     }
 
-    fn take(&mut self, events: Vec<Event>) {
-        let newest = events.iter().rev().find_map(|event| event.standing);
-        self.standing = newest.unwrap_or(self.standing);
-        self.pending.extend(events.into_iter().filter_map(|event| Some((event.id, event.json?))));
+    fn fail(&self, error: &Error) -> (Bytes, bool) {
+        (self.envelope.failure(error), false)
+    }
+
+    fn spent(&self, now: Instant) -> Option<Spent> {
+        if self.taken.is_over_budget {
+            return Some(Spent::Bytes);
+        }
+        let most = self.settings.budget.duration?;
+        (self.opened + most <= now).then_some(Spent::Duration)
+    }
+
+    /// Asked only when the source has nothing: events that nobody took for a while are no silence of the task.
+    fn idle_for_too_long(&mut self) -> Option<Error> {
+        let now = Instant::now();
+        if self.last_event + self.settings.budget.idle? > now {
+            return None;
+        }
+        if self.source.is_excused() {
+            // An excuse ends with an event, and then the time begins anew.
+            self.last_event = now;
+            return None;
+        }
+        Some(self.settings.spent(Spent::Idle))
     }
 
     /// Whether the stream closes here, with everything written that was read.
     async fn is_done(&mut self) -> Result<bool> {
-        match self.standing {
+        match self.taken.standing {
             Standing::Over => Ok(true),
             // What was asked in the middle of a log may have been answered long ago.
             Standing::Asking if self.until == Until::Settled => self.source.is_at_head().await,
             Standing::Asking | Standing::Working => Ok(false),
         }
     }
-
-    /// As many pending events as fit into one write, at least one.
-    fn batch(&mut self) -> Bytes {
-        let mut batch = BytesMut::new();
-        while let Some((id, json)) = self.pending.front() {
-            if !batch.is_empty() && batch.len() + json.len() > BATCH_BYTES {
-                break;
-            }
-            write_event(&mut batch, *id, json, &self.envelope);
-            self.pending.pop_front();
-        }
-        batch.freeze()
-    }
-}
-
-fn write_event(buffer: &mut BytesMut, id: EventId, json: &[u8], envelope: &Envelope) {
-    debug_assert!(is_one_line(json), "{:?}", String::from_utf8_lossy(json));
-    let (before, after): (&[u8], &[u8]) = match &envelope.around {
-        Around::Nothing => (b"", b""),
-        Around::Rpc { before, after, .. } => (before, after),
-    };
-    write!(buffer, "id: {id}").expect("memory can be written");
-    for piece in [b"\ndata: ", before, json, after, b"\n\n"] {
-        buffer.put_slice(piece);
-    }
-}
-
-fn is_one_line(json: &[u8]) -> bool {
-    !json.iter().any(|byte| matches!(byte, b'\n' | b'\r'))
 }
 
 #[cfg(test)]

@@ -70,6 +70,14 @@ impl Here {
         ended(command.args(["-c", &limited, LONGSHORE]).args(arguments))
     }
 
+    /// Starts a command that runs on, as a process that may open so many files.
+    pub(crate) fn start_with_files(&self, files: u32, arguments: &[&str]) -> Running {
+        let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+        let mut command = self.surrounded(Command::new("sh"));
+        command.args(["-c", &limited, LONGSHORE]).args(arguments);
+        ready(command)
+    }
+
     /// Starts a command, and waits for nothing.
     pub(crate) fn begin(&self, arguments: &[&str]) -> Running {
         let child = self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -78,19 +86,7 @@ impl Here {
 
     /// Starts a command that runs on, and waits until it has said what it has to say at the start.
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
-        let mut running = self.begin(arguments);
-        let lines = lines(running.child.as_mut().and_then(|child| child.stdout.take()).unwrap());
-        while !running.is_ready() {
-            let Ok(line) = lines.recv_timeout(PATIENCE) else {
-                let said = running.said.clone();
-                panic!(
-                    "the program did not get ready; it said:\n{said}\nand:\n{}",
-                    running.end(Signal::KILL).stderr
-                );
-            };
-            running.said.push_str(&line);
-        }
-        running
+        ready(self.command(arguments))
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -110,6 +106,24 @@ impl Here {
             .stdin(Stdio::null());
         command
     }
+}
+
+/// Starts it, and waits until it has said what it has to say at the start.
+fn ready(mut command: Command) -> Running {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut running = Running { child: Some(child), said: String::new() };
+    let lines = lines(running.child.as_mut().and_then(|child| child.stdout.take()).unwrap());
+    while !running.is_ready() {
+        let Ok(line) = lines.recv_timeout(PATIENCE) else {
+            let said = running.said.clone();
+            panic!(
+                "the program did not get ready; it said:\n{said}\nand:\n{}",
+                running.end(Signal::KILL).stderr
+            );
+        };
+        running.said.push_str(&line);
+    }
+    running
 }
 
 fn ended(command: &mut Command) -> Run {
@@ -170,19 +184,34 @@ impl Drop for Running {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: String,
+    head: String,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.into_iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
 }
 
 /// One GET on a connection of its own.
 pub(crate) fn get(url: &str, token: Option<&str>) -> Answer {
+    let host = url.strip_prefix("http://").unwrap().split('/').next().unwrap();
+    ask(url, &[("Host", host)], token)
+}
+
+/// The same with these headers.
+pub(crate) fn ask(url: &str, headers: &[(&str, &str)], token: Option<&str>) -> Answer {
     let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let credential = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
-    write!(stream, "GET /{path} HTTP/1.1\r\nHost: {host}\r\n{credential}Connection: close\r\n\r\n").unwrap();
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    write!(stream, "GET /{path} HTTP/1.1\r\n{headers}{credential}Connection: close\r\n\r\n").unwrap();
     let answer = rest(stream);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let status = head.split_whitespace().nth(1).unwrap().parse().unwrap();
-    Answer { status, body: body.to_owned() }
+    Answer { status, body: body.to_owned(), head: head.to_owned() }
 }
 
 /// Everything below a directory that its group or others could open.

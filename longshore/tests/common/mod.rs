@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
 use longshore_edge::contract::Deployment;
 use longshore_edge::{Credential, Credentials, Edge, EdgeConfig, Exposure, Extension};
 use longshore_engine::port::{Store, SystemClock};
@@ -86,6 +86,8 @@ impl TestGateway {
             allow_directory_override: true,
             watchdog: options.watchdog,
             written_files: options.written_files,
+            upstream_calls: UPSTREAM_CALLS,
+            metrics: Arc::default(),
         };
         let agent = OpenCode::new(config, clock.clone(), tasks.clone()).expect("the configuration is valid");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_model::Result as ModelResult;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -30,32 +31,34 @@ impl<T> Default for Cached<T> {
 }
 
 impl<T> Cached<T> {
-    /// An answer that is not older than this. `None`: OpenCode does not answer, now or a moment ago.
+    /// An answer that is not older than this. `None`: OpenCode does not answer, now or a moment ago. Fails only where it could
+    /// not be asked.
     pub(crate) async fn get(
         &self,
         max_age: Duration,
         ask: impl Future<Output = Result<T, CallError>>,
-    ) -> Option<Arc<T>> {
+    ) -> ModelResult<Option<Arc<T>>> {
         let mut state = self.state.lock().await;
         if let Some((at, answer)) = &state.answer
             && at.elapsed() < max_age
         {
-            return Some(Arc::clone(answer));
+            return Ok(Some(Arc::clone(answer)));
         }
         if state.failed.is_some_and(|at| at.elapsed() < PAUSE) {
-            return None;
+            return Ok(None);
         }
         match ask.await {
             Ok(answer) => {
                 let answer = Arc::new(answer);
                 state.answer = Some((Instant::now(), Arc::clone(&answer)));
                 state.failed = None;
-                Some(answer)
+                Ok(Some(answer))
             }
+            Err(cause @ CallError::Crowded { .. }) => Err(cause.into_error("see what OpenCode has")),
             Err(cause) => {
                 tracing::debug!(%cause, "OpenCode did not say what it has");
                 state.failed = Some(Instant::now());
-                None
+                Ok(None)
             }
         }
     }
@@ -90,8 +93,17 @@ mod tests {
                 asked.set(asked.get() + 1);
                 answer.ok_or(CallError::NoAnswer)
             };
-            let got = cached.get(Duration::from_secs(age), ask).await;
+            let got = cached.get(Duration::from_secs(age), ask).await.unwrap();
             assert_eq!((got.as_deref().copied(), asked.get()), (expected, calls), "look {step}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_who_could_not_ask_does_not_keep_others_from_asking() {
+        let cached = Cached::default();
+        let age = Duration::from_secs(60);
+        let refused = cached.get(age, async { Err(CallError::Crowded { calls: 1 }) }).await.unwrap_err();
+        assert_eq!(refused.kind(), longshore_model::ErrorKind::UpstreamBackpressure);
+        assert_eq!(cached.get(age, async { Ok("a") }).await.unwrap().as_deref(), Some(&"a"));
     }
 }

@@ -1,5 +1,6 @@
 //! Calls that ask OpenCode what it has to offer.
 
+use longshore_meter::label::Call;
 use reqwest::Method;
 use serde::de::DeserializeOwned;
 
@@ -33,6 +34,8 @@ impl Client {
     }
 
     async fn look_up<T: DeserializeOwned>(&self, path: &str, directory: &str) -> Result<T> {
-        self.json(self.request(Method::GET, path, directory, "")?).await.map_err(of_a_directory)
+        self.json(Call::Catalog, self.request(Method::GET, path, directory, "")?)
+            .await
+            .map_err(of_a_directory)
     }
 }

@@ -1,16 +1,19 @@
 //! Why a call to OpenCode gave no result.
 
 use std::fmt;
+use std::sync::Arc;
 
 use longshore_model::{Error, ErrorKind};
 
+use super::places::BRIEFLY;
+
 /// Why a call gave no result.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum CallError {
     /// No connection: OpenCode did not get the request.
-    Unreachable(reqwest::Error),
+    Unreachable(Arc<reqwest::Error>),
     /// The connection broke or nothing came in time: OpenCode may have got the request.
-    Cut(reqwest::Error),
+    Cut(Arc<reqwest::Error>),
     /// Nothing came in time, as from an OpenCode that is just being started.
     NoAnswer,
     /// OpenCode does not accept our password.
@@ -25,13 +28,15 @@ pub(crate) enum CallError {
     TooLong,
     /// The request cannot be made, such as for an id that is none.
     Invalid(Error),
+    /// As many calls as may be were under way all the time, so this one was not made.
+    Crowded { calls: usize },
 }
 
 impl CallError {
     /// The error for a caller. `doing` completes "could not ...".
     pub(crate) fn into_error(self, doing: &str) -> Error {
         match self {
-            Self::Unreachable(cause) | Self::Cut(cause) => unreachable(doing).caused_by(cause.without_url()),
+            Self::Unreachable(cause) | Self::Cut(cause) => unreachable(doing).caused_by(cause),
             Self::NoAnswer => unreachable(doing),
             Self::Unauthorized => Error::new(
                 ErrorKind::AgentUnavailable,
@@ -59,15 +64,28 @@ impl CallError {
                 ),
             ),
             Self::Invalid(error) => error,
+            Self::Crowded { calls } => Error::new(
+                ErrorKind::UpstreamBackpressure,
+                format!(
+                    "OpenCode is busy with {calls} calls of this gateway, which is the limit, so the gateway could not \
+                     {doing}. Try again in a moment."
+                ),
+            )
+            .detail("limit", "upstream_calls")
+            .detail("max", calls.to_string())
+            .after(BRIEFLY),
         }
     }
 
     /// Whether the call may yet succeed when it is made again.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable(_) | Self::Cut(_) | Self::NoAnswer | Self::Unauthorized | Self::Garbled(_) => {
-                true
-            }
+            Self::Unreachable(_)
+            | Self::Cut(_)
+            | Self::NoAnswer
+            | Self::Unauthorized
+            | Self::Garbled(_)
+            | Self::Crowded { .. } => true,
             Self::Refused { status, .. } => *status >= 500 || *status == 429,
             Self::NotFound | Self::TooLong | Self::Invalid(_) => false,
         }
@@ -84,7 +102,8 @@ impl CallError {
             | Self::NoAnswer
             | Self::NotFound
             | Self::TooLong
-            | Self::Invalid(_) => false,
+            | Self::Invalid(_)
+            | Self::Crowded { .. } => false,
         }
     }
 }
@@ -101,6 +120,7 @@ impl fmt::Display for CallError {
             Self::Garbled(what) => f.write_str(what),
             Self::TooLong => f.write_str("an answer that is too long"),
             Self::Invalid(error) => error.fmt(f),
+            Self::Crowded { .. } => f.write_str("too many calls at once"),
         }
     }
 }
@@ -113,7 +133,11 @@ impl From<Error> for CallError {
 
 impl From<reqwest::Error> for CallError {
     fn from(error: reqwest::Error) -> Self {
-        if error.is_connect() { Self::Unreachable(error) } else { Self::Cut(error) }
+        // The address may carry credentials.
+        let error = error.without_url();
+        let is_connect = error.is_connect();
+        let error = Arc::new(error);
+        if is_connect { Self::Unreachable(error) } else { Self::Cut(error) }
     }
 }
 

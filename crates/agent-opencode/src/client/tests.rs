@@ -3,6 +3,10 @@ use serde_json::json;
 
 use super::*;
 
+fn client(endpoint: Endpoint) -> Client {
+    Client::new(endpoint, Duration::from_secs(20), 32, Arc::default()).unwrap()
+}
+
 #[test]
 fn the_three_shapes_of_an_error_body() {
     let cases = [
@@ -75,7 +79,8 @@ async fn a_page_that_is_too_long_is_read_in_smaller_ones() {
     let fake = FakeOpenCode::start();
     let endpoint =
         Endpoint { base_url: fake.url().parse().unwrap(), username: "opencode".to_owned(), password: None };
-    let mut client = Client::new(endpoint, Duration::from_secs(20)).unwrap();
+    let mut client = client(endpoint);
+    let limit = |client: &mut Client, most| Arc::get_mut(&mut client.shared).unwrap().max_body = most;
     fake.add_session("ses_1", fake.directory());
     for number in 1..8 {
         let info = json!({
@@ -84,12 +89,12 @@ async fn a_page_that_is_too_long_is_read_in_smaller_ones() {
         });
         fake.emit("message.updated", json!({"sessionID": "ses_1", "info": info})).await;
     }
-    client.max_body = 3000;
+    limit(&mut client, 3000);
     let messages = client.messages_since(fake.directory(), "ses_1", &["msg_2".to_owned()]).await.unwrap();
     let ids: Vec<&str> = messages.iter().map(|message| message.info.id.as_str()).collect();
     assert_eq!(ids, ["msg_2", "msg_3", "msg_4", "msg_5", "msg_6", "msg_7"]);
 
-    client.max_body = 500;
+    limit(&mut client, 500);
     let refused = client.messages_since(fake.directory(), "ses_1", &["msg_2".to_owned()]).await.unwrap_err();
     assert!(matches!(refused, CallError::TooLong) && !refused.is_transient(), "{refused}");
 }
@@ -112,8 +117,58 @@ fn addresses() {
     for (base, expected) in cases {
         let endpoint =
             Endpoint { base_url: base.parse().unwrap(), username: "opencode".to_owned(), password: None };
-        let client = Client::new(endpoint, Duration::from_secs(1)).unwrap();
+        let client = client(endpoint);
         let request = client.request(Method::GET, "session/status", "/w x", "").unwrap().build().unwrap();
         assert_eq!(request.url().as_str(), expected);
     }
+}
+
+#[test]
+fn a_call_is_a_span_of_its_own_in_the_trace_that_it_belongs_to() {
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let endpoint = Endpoint {
+        base_url: "http://host".parse().unwrap(),
+        username: "opencode".to_owned(),
+        password: None,
+    };
+    let plain = client(endpoint);
+    let headers = |client: &Client| {
+        let request = client.request(Method::GET, "session", "/w", "").unwrap().build().unwrap();
+        let header = |name| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        (header("traceparent"), header("tracestate"))
+    };
+    assert_eq!(headers(&plain), (None, None));
+    let traced = plain.within(Some(TraceContext::from_headers(Some(parent), Some("a=1"))));
+    let (first, second) = (headers(&traced), headers(&traced.for_starts()));
+    for (sent, state) in [&first, &second] {
+        let sent = sent.as_deref().unwrap();
+        assert!(sent.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && sent.ends_with("-01"), "{sent}");
+        assert!(TraceContext::parse(sent).is_some() && sent != parent, "{sent}");
+        assert_eq!(state.as_deref(), Some("a=1"));
+    }
+    assert_ne!(first, second);
+    assert_eq!(headers(&plain.within(TraceContext::parse(parent))).1, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_a_place_is_refused_and_counted() {
+    let endpoint = Endpoint {
+        base_url: "http://host".parse().unwrap(),
+        username: "opencode".to_owned(),
+        password: None,
+    };
+    let metrics = Arc::new(Metrics::default());
+    let client = Client::new(endpoint, Duration::from_secs(7), 1, Arc::clone(&metrics)).unwrap();
+    let held = client.place().await.unwrap();
+    for (refusable, waits) in [(client.for_callers(), 1), (client.for_starts(), 7)] {
+        let began = tokio::time::Instant::now();
+        let refused = refusable.place().await.unwrap_err().into_error("do it");
+        assert_eq!(began.elapsed(), Duration::from_secs(waits));
+        assert_eq!(refused.kind(), longshore_model::ErrorKind::UpstreamBackpressure);
+        assert_eq!(refused.retry_after(), Some(Duration::from_secs(1)));
+        assert_eq!(refused.details()[1], ("max".to_owned(), "1".to_owned()));
+    }
+    assert_eq!(metrics.refused.of(Limit::UpstreamCalls).get(), 2);
+    drop(held);
+    client.for_callers().place().await.unwrap();
 }

@@ -362,7 +362,7 @@ async fn one_whose_port_was_taken_moves_to_another() {
     assert_ne!(after, before);
     assert_eq!(bench.record()["port"], after.port().unwrap());
     assert_ne!(bench.record()["password"], known, "whoever has the old port may have heard the old password");
-    let client = crate::client::Client::new(endpoint, PATIENCE).unwrap();
+    let client = crate::client::Client::new(endpoint, PATIENCE, 0, std::sync::Arc::default()).unwrap();
     assert!(client.is_healthy().await.is_ok_and(|is_healthy| is_healthy), "it is reached with the new one");
     tasks.stop().await;
     assert!(bench.start("").await.is_adopted(), "the next start finds it there");

@@ -141,7 +141,7 @@ impl Joiner {
     }
 
     async fn join(&self, steering: Box<Steering>) {
-        let Steering { prompt, input, options, expected, go, sent, .. } = *steering;
+        let Steering { prompt, input, options, expected, go, sent, trace } = *steering;
         if !self.joins.expect(&prompt) {
             return;
         }
@@ -164,15 +164,17 @@ impl Joiner {
             return;
         }
         let body = self.prompts.body(&self.session, prompt.as_str(), &input, &options).await;
-        let outcome = self.send(body).await;
+        let outcome = self.send(&self.client.within(trace), body).await;
         self.joins.decide(&prompt, outcome.as_ref().ok().copied());
         // The engine may be gone by now, and finds the prompt in OpenCode's list when it comes back.
         let _ = sent.send(outcome.map(|_| ()));
     }
 
     /// An error means that OpenCode surely does not have it.
-    async fn send(&self, body: String) -> Result<Fate> {
-        match self.client.prompt(&self.session.directory, self.session.id.as_str(), body).await {
+    async fn send(&self, client: &Client, body: String) -> Result<Fate> {
+        let (directory, session) = (self.session.directory.as_str(), self.session.id.as_str());
+        let place = client.place().await.map_err(|cause| cause.into_error("send the message"))?;
+        match client.prompt(place, directory, session, body).await {
             Ok(()) => Ok(Fate::Accepted),
             Err(cause @ CallError::Refused { status, .. }) if status < 500 => {
                 Err(cause.into_error("send the message"))

@@ -17,9 +17,10 @@ use super::joins::{Joiner, Joins};
 use super::member::Member;
 use super::missed::Missed;
 use super::strange::Strange;
+use super::unused::Unused;
 use super::watchdog::{Silence, Watchdog};
 use crate::api::EventKind;
-use crate::client::{CallError, Client};
+use crate::client::{CallError, Client, Place};
 use crate::outcome;
 use crate::prompt::Prompts;
 use crate::reader::{Lease, Readers, Routed};
@@ -38,7 +39,9 @@ const BUSY_POLL: Duration = Duration::from_millis(500);
 /// What starting a turn needs.
 #[derive(Debug)]
 pub(crate) struct Starter {
+    /// For turns that run.
     pub(crate) client: Client,
+    pub(crate) for_starts: Client,
     pub(crate) readers: Arc<Readers>,
     pub(crate) tasks: Tasks,
     pub(crate) prompts: Arc<Prompts>,
@@ -46,6 +49,7 @@ pub(crate) struct Starter {
     pub(crate) watchdog: Watchdog,
     /// Hand over the files that a turn wrote.
     pub(crate) written_files: bool,
+    pub(crate) unused: Unused,
 }
 
 /// What is known of the prompt when the driver starts.
@@ -57,8 +61,12 @@ enum Sent {
 }
 
 pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> {
-    let TurnRequest { session, prompt, input, options, resume, prompting, .. } = request;
+    let TurnRequest { session, prompt, input, options, resume, prompting, trace, .. } = request;
+    let for_start = with.for_starts.within(trace.clone());
+    let client = with.client.within(trace);
     let mut lease = with.readers.lease(&session.directory, session.id.as_str());
+    // Whatever becomes of this turn, the next looks at the session.
+    let is_unused = with.unused.take(&session.id);
     lease.connected(PATIENCE.min(with.timeout)).await?;
     let (id, name) = (session.id.as_str(), prompt.as_str());
     let (sent, translator) = if let Some(resume) = &resume {
@@ -66,11 +74,14 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     } else {
         // This can take a while. An idle session is not to be left to others meanwhile.
         let body = with.prompts.body(&session, name, &input, &options).await;
-        wait_until_idle(with, &session, &mut lease).await?;
+        if !is_unused {
+            wait_until_idle(&for_start, with.timeout, &session, &mut lease).await?;
+        }
+        let place = for_start.place().await.map_err(|cause| cause.into_error("send the prompt"))?;
         // Whatever came until now belongs to an earlier turn.
         lease.forget_the_past();
         prompting.mark();
-        (send(with, &session, body, &prompting).await?, Translator::new(id, name))
+        (send(&for_start, place, &session, body, &prompting).await?, Translator::new(id, name))
     };
     let (sender, events) = mpsc::channel(MAX_WAITING);
     let (steering, joining) = mpsc::channel(MAX_STEERING);
@@ -89,7 +100,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     }
     let joins = Joins::new();
     let joiner = Joiner {
-        client: with.client.clone(),
+        client: client.clone(),
         prompts: Arc::clone(&with.prompts),
         session: session.clone(),
         steering: joining,
@@ -97,7 +108,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     };
     let strangers = lease.strangers();
     let driver = Driver {
-        client: with.client.clone(),
+        client,
         session,
         lease,
         family,
@@ -154,10 +165,15 @@ fn take_up(family: &mut Family, resume: &Resume, lease: &Lease) {
     }
 }
 
-async fn wait_until_idle(with: &Starter, session: &Session, lease: &mut Lease) -> Result<()> {
-    let deadline = Instant::now() + with.timeout;
+async fn wait_until_idle(
+    client: &Client,
+    patience: Duration,
+    session: &Session,
+    lease: &mut Lease,
+) -> Result<()> {
+    let deadline = Instant::now() + patience;
     loop {
-        let statuses = with.client.statuses(&session.directory).await;
+        let statuses = client.statuses(&session.directory).await;
         let statuses = statuses.map_err(|cause| cause.into_error("see whether the session is idle"))?;
         if !statuses.contains_key(session.id.as_str()) {
             return Ok(());
@@ -177,9 +193,15 @@ async fn wait_until_idle(with: &Starter, session: &Session, lease: &mut Lease) -
     }
 }
 
-async fn send(with: &Starter, session: &Session, body: String, prompting: &Prompting) -> Result<Sent> {
+async fn send(
+    client: &Client,
+    place: Place<'_>,
+    session: &Session,
+    body: String,
+    prompting: &Prompting,
+) -> Result<Sent> {
     fail_point::hit("prompt.before");
-    let answered = with.client.prompt(&session.directory, session.id.as_str(), body).await;
+    let answered = client.prompt(place, &session.directory, session.id.as_str(), body).await;
     fail_point::hit("prompt.after");
     match answered {
         Ok(()) => Ok(Sent::Accepted),

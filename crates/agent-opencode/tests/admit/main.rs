@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
 use longshore_engine::Tasks;
 use longshore_engine::port::{Admission, Agent, Session, SystemClock};
 use longshore_model::{Error, ErrorKind, ModelName, PromptOptions, SessionId};
@@ -43,6 +43,8 @@ impl Bench {
             allow_directory_override,
             watchdog: Watchdog::default(),
             written_files: false,
+            upstream_calls: UPSTREAM_CALLS,
+            metrics: Arc::default(),
         };
         let agent =
             OpenCode::new(config, Arc::new(SystemClock), tasks.clone()).expect("a good configuration");

@@ -89,8 +89,8 @@ async fn without_an_answer() {
         unheard_end(&bench, &stage, session.id.as_str(), &step).await;
         bench.fake.fault_always("GET", MESSAGES, fault);
         bench.fake.end_streams();
-        // Before the turn, for the agent and for the sub-agent.
-        bench.fake.requested("GET", "/session/status", 3).await;
+        // For the agent and for the sub-agent.
+        bench.fake.requested("GET", "/session/status", 2).await;
         // While the turn still runs.
         let root = session.id.as_str();
         stage.call(root, &step, "call_1", "ses_child", "completed").await;

@@ -240,7 +240,7 @@ async fn refusals_before_the_prompt_say_what_is_wrong() {
     for (method, path, fault, kind, text) in cases {
         let bench = Bench::new();
         // The event stream is attached before anything else, so its fault shows before there is a session.
-        let session = if path == "/event" { None } else { Some(bench.session().await) };
+        let session = if path == "/event" { None } else { Some(bench.used_session().await) };
         bench.fake.fault_always(method, path, fault);
         let error = match session {
             Some(session) => bench.start(&session, "go").await.unwrap_err(),

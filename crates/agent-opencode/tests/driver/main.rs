@@ -18,18 +18,19 @@ mod stage;
 mod strangers;
 mod taken_up;
 mod turns;
+mod upstream;
 mod watchdog;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
 use longshore_engine::Tasks;
 use longshore_engine::port::{
     Agent, Input, NewSession, Prompting, Resume, Session, SystemClock, Turn, TurnRequest,
 };
-use longshore_model::{AgentEvent, Outcome, PromptId, PromptOptions, Result, TaskId};
+use longshore_model::{AgentEvent, Outcome, PromptId, PromptOptions, Result, SessionId, TaskId};
 use longshore_testkit::fake_opencode::FakeOpenCode;
 
 /// Long enough for a loaded machine; no test waits for it unless it fails.
@@ -71,6 +72,8 @@ impl Bench {
             allow_directory_override: true,
             watchdog: Watchdog::default(),
             written_files: false,
+            upstream_calls: UPSTREAM_CALLS,
+            metrics: Arc::default(),
         };
         change(&mut config);
         let agent =
@@ -80,6 +83,16 @@ impl Bench {
 
     async fn session(&self) -> Session {
         self.agent.open_session(anywhere(self)).await.expect("a session")
+    }
+
+    /// A session in which somebody else may be at work.
+    async fn used_session(&self) -> Session {
+        self.session().await;
+        self.fake.add_session("ses_used", self.fake.directory());
+        Session {
+            id: SessionId::parse("ses_used").expect("an id"),
+            directory: self.fake.directory().to_owned(),
+        }
     }
 
     async fn start(&self, session: &Session, text: &str) -> Result<(PromptId, Turn)> {

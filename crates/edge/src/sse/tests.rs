@@ -1,44 +1,82 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
 use longshore_model::{Epoch, ErrorKind, Seq};
+use longshore_wire::jsonrpc::{self, Id};
+use serde_json::Value;
 
 use super::*;
+use crate::line::Line;
 
 /// Gives scripted batches, then waits for ever.
 struct Script {
     steps: VecDeque<Result<Option<Vec<Event>>>>,
+    given: VecDeque<Event>,
     pulls: Arc<AtomicUsize>,
+    excused: Arc<AtomicBool>,
 }
 
 type Steps = Vec<Result<Option<Vec<Event>>>>;
 
 impl Source for Script {
-    async fn next(&mut self) -> Result<Option<Vec<Event>>> {
+    async fn wait(&mut self) -> Result<bool> {
         self.pulls.fetch_add(1, Ordering::Relaxed);
         match self.steps.pop_front() {
-            Some(step) => step,
+            Some(Ok(Some(events))) => {
+                self.given.extend(events);
+                Ok(true)
+            }
+            Some(step) => step.map(|_| false),
             None => std::future::pending().await,
         }
     }
 
+    async fn event(&mut self) -> Result<Option<Event>> {
+        Ok(self.given.pop_front())
+    }
+
     async fn is_at_head(&mut self) -> Result<bool> {
-        Ok(self.steps.is_empty())
+        Ok(self.steps.is_empty() && self.given.is_empty())
+    }
+
+    fn is_excused(&self) -> bool {
+        self.excused.load(Ordering::Relaxed)
     }
 }
 
 struct Run {
     pulls: Arc<AtomicUsize>,
+    excused: Arc<AtomicBool>,
     closing: CancellationToken,
+    metrics: Arc<Metrics>,
     frames: BoxStream<'static, Bytes>,
 }
 
+const NO_BUDGET: Budget = Budget { bytes: None, duration: None, idle: None };
+
+fn settings(keep_alive: Duration, budget: Budget) -> Arc<StreamSettings> {
+    let (closing, metrics) = (CancellationToken::new(), Arc::default());
+    Arc::new(StreamSettings { keep_alive, budget, closing, metrics })
+}
+
+fn try_run(
+    first: Vec<Event>,
+    steps: Steps,
+    until: Until,
+    envelope: Envelope,
+    budget: Budget,
+) -> (Arc<Metrics>, Result<Run>) {
+    let (pulls, excused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let (steps, given) = (steps.into(), VecDeque::new());
+    let source = Script { steps, given, pulls: Arc::clone(&pulls), excused: Arc::clone(&excused) };
+    let settings = settings(Duration::from_secs(15), budget);
+    let (closing, metrics) = (settings.closing.clone(), Arc::clone(&settings.metrics));
+    let frames = frames(Opened { first, source, until, slot: None }, envelope, &settings);
+    (Arc::clone(&metrics), frames.map(|frames| Run { pulls, excused, closing, metrics, frames }))
+}
+
 fn run(first: Vec<Event>, steps: Steps, until: Until, envelope: Envelope) -> Run {
-    let (pulls, closing) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
-    let source = Script { steps: steps.into(), pulls: Arc::clone(&pulls) };
-    let settings = StreamSettings { keep_alive: Duration::from_secs(15), closing: closing.clone() };
-    Run { pulls, closing, frames: frames(Opened { first, source, until }, envelope, settings) }
+    try_run(first, steps, until, envelope, NO_BUDGET).1.unwrap()
 }
 
 fn event(seq: u64, json: &str) -> Event {
@@ -165,29 +203,33 @@ async fn silence_is_filled_with_comments() {
 
 #[tokio::test]
 async fn a_reader_that_does_not_pull_reads_nothing_ahead() {
-    let big = "x".repeat(BATCH_BYTES / 2);
-    let steps = (0..100).map(|n| Ok(Some(vec![event(n, &big), event(n, &big), event(n, &big)]))).collect();
+    // Short enough to be copied into the batch.
+    let some = "x".repeat(1_000);
+    let steps = (0..100).map(|n| Ok(Some(vec![event(n, &some); 12]))).collect();
     let mut run = run(vec![], steps, Until::Terminal, Envelope::bare(Line::V1));
     assert_eq!(run.pulls.load(Ordering::Relaxed), 0);
-    // Three events of half a batch each: two writes, still one pull.
-    for (expected_pulls, within) in [(1, BATCH_BYTES), (1, BATCH_BYTES), (1, BATCH_BYTES), (2, BATCH_BYTES)] {
+    // A batch and a half for each pull: two writes.
+    for expected_pulls in [1, 1, 2, 2] {
         let bytes = run.frames.next().now_or_never().unwrap().unwrap();
-        assert!(bytes.len() <= within + 64, "{}", bytes.len());
+        assert!(bytes.len() <= BATCH_BYTES + 1_100, "{}", bytes.len());
         assert_eq!(run.pulls.load(Ordering::Relaxed), expected_pulls);
     }
 }
 
 #[tokio::test]
-async fn an_event_larger_than_a_batch_goes_alone() {
-    let huge = "x".repeat(BATCH_BYTES * 2);
-    let mut run = run(
-        vec![event(1, "{}"), event(2, &huge), terminal(3)],
-        vec![],
-        Until::Terminal,
-        Envelope::bare(Line::V1),
-    );
-    let lengths: Vec<usize> = run.frames.by_ref().map(|bytes| bytes.len()).collect().await;
-    assert_eq!(lengths.len(), 3, "{lengths:?}");
+async fn what_is_long_is_written_from_the_bytes_that_all_readers_share() {
+    let huge = event(2, &"x".repeat(BATCH_BYTES * 2));
+    let shared = huge.json.clone().unwrap();
+    for envelope in [Envelope::bare(Line::V1), Envelope::rpc(Line::V1, Id::String("i".to_owned()))] {
+        let first = vec![event(1, "{}"), huge.clone(), terminal(3)];
+        let run = run(first, vec![], Until::Terminal, envelope);
+        let pieces: Vec<Bytes> = run.frames.collect().await;
+        assert_eq!(pieces.len(), 3, "{pieces:?}");
+        assert_eq!(pieces[1].as_ptr(), shared.as_ptr());
+        let whole = String::from_utf8(pieces.concat()).unwrap();
+        assert_eq!(whole.matches("\n\n").count(), 3);
+        assert_eq!(whole.lines().filter(|line| line.starts_with("data: ")).count(), 3);
+    }
 }
 
 #[tokio::test]
@@ -205,16 +247,16 @@ async fn a_gateway_that_stops_writes_what_it_has_read() {
     opened.closing.cancel();
     assert_eq!(text(opened).await, [first, "retry: 1000\n\n"]);
 
-    // More than one write, of which the first was made; nothing new is read.
-    let half = format!("\"{}\"", "x".repeat(BATCH_BYTES / 2));
-    let steps = vec![Ok(Some(vec![event(2, &half), event(3, &half)])), Ok(Some(vec![event(4, "{}")]))];
+    // More than one piece, of which the first was written; nothing new is read.
+    let long = format!("\"{}\"", "x".repeat(BATCH_BYTES));
+    let steps = vec![Ok(Some(vec![event(2, &long)])), Ok(Some(vec![event(3, "{}")]))];
     let mut busy = run(vec![event(1, "{}")], steps, Until::Terminal, Envelope::bare(Line::V1));
     for expected in ["id: 1.4\n", "id: 2.4\n"] {
         assert!(busy.frames.next().await.unwrap().starts_with(expected.as_bytes()));
     }
     busy.closing.cancel();
     let rest = text(busy).await;
-    assert_eq!(rest, [format!("id: 3.4\ndata: {half}\n\n"), "retry: 1000\n\n".to_owned()]);
+    assert_eq!(rest, [long, "\n\n".to_owned(), "retry: 1000\n\n".to_owned()]);
 
     // A task that is over needs nobody to come back.
     let over = run(vec![event(1, "{}"), terminal(2)], vec![], Until::Terminal, Envelope::bare(Line::V1));
@@ -248,56 +290,215 @@ async fn a_send_ends_at_an_ask_also_behind_what_is_not_shown() {
 /// Gives an event that is not shown again and again.
 struct Hidden {
     every: Duration,
+    is_there: bool,
 }
 
 impl Source for Hidden {
-    async fn next(&mut self) -> Result<Option<Vec<Event>>> {
+    async fn wait(&mut self) -> Result<bool> {
         if !self.every.is_zero() {
             tokio::time::sleep(self.every).await;
         }
-        Ok(Some(vec![hidden(1)]))
+        self.is_there = true;
+        Ok(true)
+    }
+
+    async fn event(&mut self) -> Result<Option<Event>> {
+        Ok(std::mem::take(&mut self.is_there).then(|| hidden(1)))
     }
 
     async fn is_at_head(&mut self) -> Result<bool> {
         Ok(false)
     }
+
+    fn is_excused(&self) -> bool {
+        false
+    }
+}
+
+fn unseen(every: Duration, settings: &Arc<StreamSettings>) -> BoxStream<'static, Bytes> {
+    let source = Hidden { every, is_there: false };
+    let opened = Opened { first: vec![], source, until: Until::Terminal, slot: None };
+    frames(opened, Envelope::bare(Line::V1), settings).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_are_not_shown_are_silence() {
-    let closing = CancellationToken::new();
-    let settings = StreamSettings { keep_alive: Duration::from_secs(15), closing: closing.clone() };
-    let source = Hidden { every: Duration::from_secs(4) };
-    let opened = Opened { first: vec![], source, until: Until::Terminal };
-    let mut frames = frames(opened, Envelope::bare(Line::V1), settings);
-    let started = tokio::time::Instant::now();
+async fn events_that_are_not_shown_are_silence_to_the_client_and_no_idleness() {
+    let budget = Budget { idle: Some(Duration::from_secs(10)), ..NO_BUDGET };
+    let settings = settings(Duration::from_secs(15), budget);
+    let mut frames = unseen(Duration::from_secs(4), &settings);
+    let started = Instant::now();
     for n in 1..=3 {
         assert_eq!(frames.next().await.unwrap(), ": keep-alive\n\n");
         assert_eq!(started.elapsed().as_secs(), 15 * n);
     }
-    closing.cancel();
+    settings.closing.cancel();
     assert_eq!(frames.next().await.unwrap(), "retry: 1000\n\n");
 }
 
 #[tokio::test]
 async fn a_flood_that_is_not_shown_stops_nobody_else() {
-    let flood = |keep_alive| {
-        let closing = CancellationToken::new();
-        let settings = StreamSettings { keep_alive, closing: closing.clone() };
-        let source = Hidden { every: Duration::ZERO };
-        (
-            frames(
-                Opened { first: vec![], source, until: Until::Terminal },
-                Envelope::bare(Line::V1),
-                settings,
-            ),
-            closing,
-        )
-    };
-    let (mut frames, _) = flood(Duration::from_millis(1));
-    assert_eq!(frames.next().await.unwrap(), ": keep-alive\n\n");
+    let quick = settings(Duration::from_millis(1), NO_BUDGET);
+    assert_eq!(unseen(Duration::ZERO, &quick).next().await.unwrap(), ": keep-alive\n\n");
     // On the same thread: the token is reached only if the stream lets others run.
-    let (mut frames, closing) = flood(Duration::from_hours(1));
-    let (last, ()) = tokio::join!(frames.next(), async { closing.cancel() });
+    let slow = settings(Duration::from_hours(1), NO_BUDGET);
+    let mut frames = unseen(Duration::ZERO, &slow);
+    let (last, ()) = tokio::join!(frames.next(), async { slow.closing.cancel() });
     assert_eq!(last.unwrap(), "retry: 1000\n\n");
+    // Nor does it outlive its time.
+    let budget = Budget { duration: Some(Duration::from_millis(1)), ..NO_BUDGET };
+    let short = settings(Duration::from_hours(1), budget);
+    let last = unseen(Duration::ZERO, &short).next().await.unwrap();
+    assert!(last.starts_with(b"event: error\n"), "{last:?}");
+}
+
+/// Each way to be told an error in a stream.
+fn envelopes() -> [Envelope; 4] {
+    let id = || Id::String("i".to_owned());
+    [
+        Envelope::bare(Line::V1),
+        Envelope::rpc(Line::V1, id()),
+        Envelope::bare(Line::V03),
+        Envelope::rpc(Line::V03, id()),
+    ]
+}
+
+/// Checks that a frame tells a client of this form which budget is used up, and gives what it says of it.
+fn told(frame: &Bytes, form: usize) -> String {
+    let frame = str::from_utf8(frame).unwrap();
+    assert_eq!(frame.starts_with("event: error\n"), form % 2 == 0, "{frame}");
+    assert!(!frame.contains("id: ") && frame.ends_with("\n\n"), "{frame}");
+    let data = frame.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+    let data: Value = serde_json::from_str(data).unwrap();
+    let (message, word) = match form {
+        0 => (&data["error"]["message"], &data["error"]["details"][0]["reason"]),
+        1 => (&data["error"]["message"], &data["error"]["data"][0]["reason"]),
+        2 => (&data["message"], &data["type"]),
+        _ => (&data["error"]["message"], &data["error"]["data"]["type"]),
+    };
+    assert_eq!(word, "STREAM_BUDGET_EXCEEDED", "{data}");
+    if form % 2 == 1 {
+        assert_eq!((&data["id"], &data["error"]["code"]), (&"i".into(), &(-32062).into()), "{data}");
+    }
+    let (what, advice) = message.as_str().unwrap().split_once(". ").unwrap();
+    assert!(advice.contains("Last-Event-ID"), "{advice}");
+    what.to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_without_events_ends_with_a_word_when_nothing_excuses_it() {
+    let budget = Budget { idle: Some(Duration::from_secs(40)), ..NO_BUDGET };
+    for (form, envelope) in envelopes().into_iter().enumerate() {
+        let started = Instant::now();
+        let (_, run) = try_run(vec![event(1, "{}")], vec![], Until::Terminal, envelope, budget);
+        let mut run = run.unwrap();
+        run.excused.store(true, Ordering::Relaxed);
+        assert!(run.frames.next().await.unwrap().starts_with(b"id: 1.4"));
+        // Keep-alives are no events, and an excuse is looked at when the time is up.
+        for n in 1..=3 {
+            assert_eq!(run.frames.next().await.unwrap(), ": keep-alive\n\n");
+            assert_eq!(started.elapsed().as_secs(), 15 * n, "{form}");
+        }
+        run.excused.store(false, Ordering::Relaxed);
+        for _ in 4..=5 {
+            assert_eq!(run.frames.next().await.unwrap(), ": keep-alive\n\n");
+        }
+        let last = run.frames.next().await.unwrap();
+        assert_eq!(started.elapsed().as_secs(), 80, "{form}");
+        assert_eq!(told(&last, form), "Stream budget exceeded: idle timeout");
+        assert_eq!(run.frames.next().await, None);
+        assert_eq!(run.metrics.stream_budget_rejected.get(), 1);
+        assert_eq!(run.metrics.refused.of(longshore_meter::label::Limit::StreamIdle).get(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_open_for_too_long_ends_with_a_word_also_while_events_come() {
+    let budget = Budget { duration: Some(Duration::from_secs(40)), ..NO_BUDGET };
+    for (form, envelope) in envelopes().into_iter().enumerate() {
+        let started = Instant::now();
+        let (_, run) = try_run(vec![event(1, "{}")], vec![], Until::Terminal, envelope, budget);
+        let mut run = run.unwrap();
+        // What excuses silence excuses nothing else.
+        run.excused.store(true, Ordering::Relaxed);
+        assert!(run.frames.next().await.unwrap().starts_with(b"id: 1.4"));
+        for _ in 1..=2 {
+            assert_eq!(run.frames.next().await.unwrap(), ": keep-alive\n\n");
+        }
+        let last = run.frames.next().await.unwrap();
+        assert_eq!(started.elapsed().as_secs(), 40, "{form}");
+        assert_eq!(told(&last, form), "Stream budget exceeded: duration budget");
+        assert_eq!(run.frames.next().await, None);
+        assert_eq!(run.metrics.refused.of(longshore_meter::label::Limit::StreamDuration).get(), 1);
+    }
+    // What was read by then is written, and the end of the task is an end like any other.
+    let (_, run) = try_run(
+        vec![event(1, "{}")],
+        vec![Ok(Some(vec![event(2, "{}")]))],
+        Until::Terminal,
+        envelopes()[0].clone(),
+        budget,
+    );
+    let mut run = run.unwrap();
+    run.frames.next().await.unwrap();
+    run.frames.next().await.unwrap();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(told(&run.frames.next().await.unwrap(), 0), "Stream budget exceeded: duration budget");
+    let (_, run) = try_run(vec![terminal(1)], vec![], Until::Terminal, envelopes()[0].clone(), budget);
+    let run = run.unwrap();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(text(run).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_has_sent_its_bytes_ends_with_a_word_before_the_event_that_is_too_much() {
+    for (form, envelope) in envelopes().into_iter().enumerate() {
+        let one = envelope.overhead(EventId::new(Seq(1), Epoch(4))) + 2;
+        let exactly_two = Budget { bytes: Some(2 * one as u64), ..NO_BUDGET };
+        let later = vec![event(2, "{}"), event(3, "{}"), terminal(4)];
+        let steps = vec![Ok(Some(later))];
+        let (_, run) = try_run(vec![event(1, "{}")], steps, Until::Terminal, envelope.clone(), exactly_two);
+        let run = run.unwrap();
+        let metrics = Arc::clone(&run.metrics);
+        let pieces: Vec<Bytes> = run.frames.collect().await;
+        let [first, second, last] = pieces.as_slice() else { panic!("{pieces:?}") };
+        assert_eq!(first.len() + second.len(), 2 * one);
+        assert!(second.starts_with(b"id: 2.4\n"), "{second:?}");
+        assert_eq!(told(last, form), "Stream budget exceeded: byte budget");
+        assert_eq!(metrics.refused.of(longshore_meter::label::Limit::StreamBytes).get(), 1);
+
+        // All of it, if it is enough.
+        let enough = Budget { bytes: Some(one as u64), ..NO_BUDGET };
+        let (_, run) = try_run(vec![terminal(1)], vec![], Until::Terminal, envelope.clone(), enough);
+        assert_eq!(text(run.unwrap()).await.len(), 1);
+
+        // If not even the first is within it there is no stream.
+        let too_little = Budget { bytes: Some(one as u64 - 1), ..NO_BUDGET };
+        let (metrics, run) = try_run(vec![event(1, "{}")], vec![], Until::Terminal, envelope, too_little);
+        let error = run.err().expect("it is refused");
+        assert_eq!(error.kind(), ErrorKind::StreamBudgetExceeded);
+        assert_eq!(metrics.stream_budget_rejected.get(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_did_not_take_what_was_there_is_not_idle() {
+    let budget = Budget { idle: Some(Duration::from_secs(40)), ..NO_BUDGET };
+    let steps = vec![Ok(Some(vec![event(2, "{}")]))];
+    let (_, run) = try_run(vec![event(1, "{}")], steps, Until::Terminal, envelopes()[0].clone(), budget);
+    let mut run = run.unwrap();
+    assert!(run.frames.next().await.unwrap().starts_with(b"id: 1.4"));
+    tokio::time::advance(Duration::from_secs(300)).await;
+    // At most a comment first: the client has heard nothing for long.
+    let mut next = run.frames.next().await.unwrap();
+    if next == ": keep-alive\n\n" {
+        next = run.frames.next().await.unwrap();
+    }
+    assert!(next.starts_with(b"id: 2.4"), "{next:?}");
+}
+
+/// One stream is open for each caller, for hours: what it holds while nothing happens is small.
+#[test]
+fn a_waiting_stream_is_small() {
+    let size = size_of::<Streaming<crate::log::Log>>();
+    assert!(size <= 1_536, "{size}");
 }

@@ -20,5 +20,6 @@ mod operations;
 mod public;
 mod refusals;
 mod rights;
+mod stream_limits;
 mod streams;
 mod support;

@@ -1,0 +1,90 @@
+//! How often OpenCode is called, and how many calls may be under way at once.
+
+use futures_util::FutureExt as _;
+use longshore_model::ErrorKind;
+use longshore_testkit::fake_opencode::{Fault, Gate, Turn as Script};
+
+use super::*;
+
+/// The calls so far, without the session's name.
+fn calls(bench: &Bench) -> Vec<String> {
+    let log = bench.fake.log();
+    let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    log.iter().map(|request| format!("{} {}", request.method, last(&request.path))).collect()
+}
+
+/// The event stream is opened once for all turns of a directory. A session that nobody can have used is not looked at; one
+/// that was used is: what an abort left may still run there, or somebody else's turn.
+#[tokio::test]
+async fn a_turn_calls_opencode_no_more_often_than_it_must() {
+    let bench = Bench::new();
+    let session = bench.session().await;
+    let first = ["GET event", "POST session", "POST prompt_async"];
+    let second = ["GET status", "POST prompt_async"];
+    for expected in [first.to_vec(), [first.as_slice(), &second].concat()] {
+        bench.fake.queue(Script::new().text("some words", 3));
+        let (_, turn) = bench.start(&session, "go").await.unwrap();
+        assert_eq!(outcome(&all(turn).await), "completed");
+        assert_eq!(calls(&bench), expected);
+    }
+    bench.stop().await;
+}
+
+/// Each gets an answer that was asked for after it came.
+#[tokio::test]
+async fn many_turns_that_begin_at_once_share_the_look_at_the_busy_sessions() {
+    const TURNS: usize = 20;
+    let bench = Bench::new();
+    bench.session().await;
+    let mut sessions = Vec::new();
+    for number in 0..TURNS {
+        let id = SessionId::parse(&format!("ses_{number}")).unwrap();
+        bench.fake.add_session(id.as_str(), bench.fake.directory());
+        bench.fake.queue(Script::new().text("some words", 1));
+        sessions.push(Session { id, directory: bench.fake.directory().to_owned() });
+    }
+    bench.fake.fault_always("GET", "/session/status", Fault::Delay(Duration::from_millis(200)));
+    let turns = sessions.iter().map(|session| async {
+        let (_, turn) = bench.start(session, "go").await.unwrap();
+        assert_eq!(outcome(&all(turn).await), "completed");
+    });
+    futures_util::future::join_all(turns).await;
+    let looks = calls(&bench).iter().filter(|call| *call == "GET status").count();
+    assert!((1..=TURNS / 4).contains(&looks), "{looks} looks for {TURNS} turns");
+    assert_eq!(bench.fake.prompts().len(), TURNS);
+    bench.stop().await;
+}
+
+/// All places are taken by calls that get no answer.
+#[tokio::test]
+async fn a_crowd_refuses_those_who_were_promised_nothing_and_nobody_else() {
+    let limited = |config: &mut OpenCodeConfig| config.upstream_calls = 1;
+    let bench = Bench::with(FakeOpenCode::start(), None, Duration::from_secs(5), limited);
+    let gate = Gate::new();
+    let session = bench.session().await;
+    bench.fake.queue(Script::new().text("some", 1).hold(&gate).text("words", 1));
+    let (_, mut turn) = bench.start(&session, "go").await.unwrap();
+    until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
+
+    bench.fake.fault_always("GET", "/session/ses_slow", Fault::Hang);
+    bench.fake.add_session("ses_other", bench.fake.directory());
+    let (slow, other) = (SessionId::parse("ses_slow").unwrap(), SessionId::parse("ses_other").unwrap());
+    let mut taken = bench.agent.find_session(&slow);
+    assert!((&mut taken).now_or_never().is_none(), "it takes the place and waits for an answer");
+    let refused = bench.agent.find_session(&other).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::UpstreamBackpressure);
+    assert_eq!(refused.retry_after(), Some(Duration::from_secs(1)));
+    assert!(!calls(&bench).iter().any(|call| call == "GET ses_other"));
+
+    // One who begins a turn waits, and one who leaves gives the place back.
+    let (begun, ()) = tokio::join!(bench.agent.open_session(anywhere(&bench)), async {
+        bench.agent.abort(&session).await.unwrap();
+        bench.agent.check().await.unwrap();
+        drop(taken);
+    });
+    begun.unwrap();
+    assert!(bench.agent.find_session(&other).await.unwrap().is_some());
+    gate.open();
+    all(turn).await;
+    bench.stop().await;
+}

@@ -1,0 +1,111 @@
+//! What stands around an event.
+
+use std::fmt::Write as _;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use longshore_model::{Error, EventId};
+use longshore_wire::jsonrpc::{self, Id};
+
+use crate::line::Line;
+use crate::reply;
+use crate::rules::{Errors, Rules};
+
+/// What stands around an event, and how a failure is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Envelope {
+    errors: &'static Errors,
+    around: Around,
+}
+
+#[derive(Clone, Debug)]
+enum Around {
+    Nothing,
+    Rpc { id: Id, before: Bytes, after: Bytes },
+}
+
+const ID: &str = "id: ";
+const DATA: &[u8] = b"\ndata: ";
+const END: &[u8] = b"\n\n";
+
+impl Envelope {
+    pub(crate) fn bare(line: Line) -> Self {
+        Self { errors: &Rules::of(line).errors, around: Around::Nothing }
+    }
+
+    pub(crate) fn rpc(line: Line, id: Id) -> Self {
+        // The envelope of nothing, cut where the result goes: `result` is its last member.
+        let mut before = jsonrpc::result(&id, b"");
+        let after = before.split_off(before.len() - 1);
+        Self { errors: &Rules::of(line).errors, around: Around::Rpc { id, before, after } }
+    }
+
+    /// The last event of a stream that fails. It has no id, so a client that comes back goes on from the event before.
+    pub(super) fn failure(&self, error: &Error) -> Bytes {
+        reply::log(error, "stream");
+        let (event, json) = match &self.around {
+            Around::Nothing => (&b"event: error\n"[..], (self.errors.rest)(error)),
+            Around::Rpc { id, .. } => (&b""[..], (self.errors.rpc)(id, error)),
+        };
+        debug_assert!(is_one_line(&json), "{json:?}");
+        [event, b"data: ", &json, END].concat().into()
+    }
+
+    /// How long the frame of an event is without its JSON.
+    pub(super) fn overhead(&self, id: EventId) -> usize {
+        let (before, after) = self.around();
+        let id = decimals(id.seq.0) + id.epoch.map_or(0, |epoch| 1 + decimals(epoch.0));
+        ID.len() + id + DATA.len() + before.len() + after.len() + END.len()
+    }
+
+    /// What stands before the JSON of an event.
+    pub(super) fn begin(&self, buffer: &mut BytesMut, id: EventId) {
+        write!(buffer, "{ID}{id}").expect("memory can be written");
+        buffer.put_slice(DATA);
+        buffer.put_slice(self.around().0);
+    }
+
+    pub(super) fn end(&self, buffer: &mut BytesMut) {
+        buffer.put_slice(self.around().1);
+        buffer.put_slice(END);
+    }
+
+    fn around(&self) -> (&[u8], &[u8]) {
+        match &self.around {
+            Around::Nothing => (b"", b""),
+            Around::Rpc { before, after, .. } => (before, after),
+        }
+    }
+}
+
+fn decimals(number: impl Into<u64>) -> usize {
+    number.into().checked_ilog10().unwrap_or(0) as usize + 1
+}
+
+pub(super) fn is_one_line(json: &[u8]) -> bool {
+    !json.iter().any(|byte| matches!(byte, b'\n' | b'\r'))
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_model::{Epoch, Seq};
+
+    use super::*;
+
+    #[test]
+    fn the_room_for_a_frame_is_exactly_what_it_takes() {
+        let ids = [
+            EventId::from(Seq(0)),
+            EventId::from(Seq(9)),
+            EventId::new(Seq(10), Epoch(1)),
+            EventId::new(Seq(u64::MAX), Epoch(99)),
+        ];
+        for envelope in [Envelope::bare(Line::V1), Envelope::rpc(Line::V03, Id::String("x".to_owned()))] {
+            for id in ids {
+                let mut buffer = BytesMut::new();
+                envelope.begin(&mut buffer, id);
+                envelope.end(&mut buffer);
+                assert_eq!(buffer.len(), envelope.overhead(id), "{buffer:?}");
+            }
+        }
+    }
+}

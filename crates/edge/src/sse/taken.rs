@@ -1,0 +1,109 @@
+//! What was taken from a source and is to be written.
+
+use std::collections::VecDeque;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use longshore_model::{EventId, Result};
+
+use super::frame::is_one_line;
+use super::{BATCH_BYTES, Envelope, Event, Source, Standing};
+
+/// An event whose JSON is not shorter is written from the bytes that all its readers share, as a piece of its own. To copy
+/// less than this costs less than to handle one more piece.
+const SHARED_BYTES: usize = 2 * 1024;
+
+/// How many events a stream keeps room for while it has none.
+const KEPT_ROOM: usize = 8;
+
+/// One batch of events.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) shown: Vec<(EventId, Bytes)>,
+    /// How long they are with what stands around them.
+    bytes: usize,
+    /// What the stream may still send. `None`: as much as it likes.
+    left: Option<u64>,
+    /// An event came that the stream may not send any more. It was not taken: the client gets it when it comes back.
+    pub(super) is_over_budget: bool,
+    /// What the newest event said that said anything.
+    pub(super) standing: Standing,
+    /// Events came, shown or not.
+    pub(super) has_news: bool,
+}
+
+impl Taken {
+    pub(super) fn new(left: Option<u64>) -> Self {
+        Self {
+            shown: Vec::new(),
+            bytes: 0,
+            left,
+            is_over_budget: false,
+            standing: Standing::Working,
+            has_news: false,
+        }
+    }
+
+    /// Takes what waits in the source, as much as fits into one write. Waits only for the first. False: there will be no more.
+    pub(super) async fn fill(&mut self, source: &mut impl Source, envelope: &Envelope) -> Result<bool> {
+        while !self.is_over_budget && self.bytes < BATCH_BYTES {
+            match source.event().await? {
+                Some(event) => self.push(event, envelope),
+                None if self.has_news => return Ok(true),
+                None => {
+                    if !source.wait().await? {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn push(&mut self, event: Event, envelope: &Envelope) {
+        if self.is_over_budget {
+            return;
+        }
+        if let Some(json) = event.json {
+            let length = envelope.overhead(event.id) + json.len();
+            if let Some(left) = &mut self.left {
+                match left.checked_sub(length as u64) {
+                    Some(rest) => *left = rest,
+                    None => {
+                        self.is_over_budget = true;
+                        return;
+                    }
+                }
+            }
+            self.bytes += length;
+            self.shown.push((event.id, json));
+        }
+        self.standing = event.standing.unwrap_or(self.standing);
+        self.has_news = true;
+    }
+
+    /// Frames all of it. What is short is in one piece.
+    pub(super) fn write(&mut self, envelope: &Envelope, pieces: &mut VecDeque<Bytes>) {
+        let shared: usize = self.shown.iter().map(|(_, json)| json.len()).filter(|n| is_shared(*n)).sum();
+        let mut buffer = BytesMut::with_capacity(self.bytes - shared);
+        for (id, json) in self.shown.drain(..) {
+            debug_assert!(is_one_line(&json), "{:?}", String::from_utf8_lossy(&json));
+            envelope.begin(&mut buffer, id);
+            if is_shared(json.len()) {
+                pieces.push_back(buffer.split().freeze());
+                pieces.push_back(json);
+            } else {
+                buffer.put_slice(&json);
+            }
+            envelope.end(&mut buffer);
+        }
+        pieces.push_back(buffer.freeze());
+        self.bytes = 0;
+        if self.shown.capacity() > KEPT_ROOM {
+            self.shown = Vec::new();
+        }
+    }
+}
+
+fn is_shared(length: usize) -> bool {
+    length >= SHARED_BYTES
+}

@@ -1,0 +1,281 @@
+//! How many streams there may be, and how much, how long and how idly each may go on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_edge::EdgeConfig;
+use longshore_meter::Metrics;
+use longshore_meter::label::Limit;
+use longshore_wire::v1::method::Method;
+use longshore_wire::v03::Dialect;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{ADA, BOB, Events, Frame, Gateway, Http2, INTERRUPT, PATIENCE, Seen, Speaker, message};
+
+/// A gateway that the test plays, and what it counts.
+async fn counting(configure: impl FnOnce(&mut EdgeConfig)) -> (Gateway, Arc<Metrics>) {
+    let metrics = Arc::new(Metrics::new("1"));
+    let counted = Arc::clone(&metrics);
+    let gateway = Gateway::manual_with(|config| {
+        config.metrics = counted;
+        configure(config);
+    })
+    .await;
+    (gateway, metrics)
+}
+
+/// Waits until something that the gateway counts is so.
+async fn until(what: impl Fn() -> bool) {
+    let waiting = async {
+        while !what() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it comes to this");
+}
+
+#[tokio::test]
+async fn a_stream_too_many_is_refused_in_every_shape_before_anything_is_prompted() {
+    let (mut gateway, metrics) = counting(|config| config.limits.streams_per_principal = 1).await;
+    let body = json!({"message": message("m0", "go")});
+    let mut open = gateway.call("POST", "/message:stream").json(&body).stream().await;
+    open.next().await.unwrap();
+    let turn = gateway.turns.recv().await.unwrap();
+    let task = turn.request.task.to_string();
+
+    for speaker in Speaker::ALL {
+        let send = speaker.stream(&gateway, &speaker.message(&speaker.name().replace(' ', "-"), "go"));
+        let subscribe = speaker.on(&gateway, Method::SubscribeToTask, &task);
+        for call in [send, subscribe] {
+            let answer = call.send().await;
+            let status = if speaker.dialect == Dialect::Rest { 429 } else { 200 };
+            let said = String::from_utf8(answer.body.to_vec()).unwrap();
+            assert_eq!(answer.status.as_u16(), status, "{} {said}", speaker.name());
+            assert_eq!(answer.header("retry-after"), "5", "{} {said}", speaker.name());
+            for word in ["TOO_MANY_REQUESTS", "streams_per_principal"] {
+                assert!(said.contains(word), "{} {said}", speaker.name());
+            }
+        }
+    }
+    assert_eq!(gateway.agent.log().prompted.len(), 1);
+    assert_eq!(metrics.refused.of(Limit::StreamsPerPrincipal).get(), 8);
+    assert_eq!((metrics.stream_requests.get(), metrics.stream_active.get()), (1, 1));
+
+    // Others have places of their own, and whoever ends a stream can open the next.
+    let of_bob = gateway.call("POST", "/message:stream").header("authorization", BOB).json(&body);
+    let of_bob = of_bob.stream().await;
+    assert_eq!(metrics.stream_active.get(), 2);
+    turn.complete().await;
+    open.rest().await;
+    drop(of_bob);
+    until(|| metrics.stream_active.get() == 0).await;
+    let path = format!("/tasks/{task}:subscribe");
+    let ended = gateway.call("GET", &path).header("last-event-id", "0").stream().await.rest().await;
+    assert!(!ended.is_empty());
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_too_many_in_all_is_refused_to_everybody() {
+    let (gateway, metrics) = counting(|config| config.limits.streams = 1).await;
+    let body = json!({"message": message("m0", "go")});
+    let open = gateway.call("POST", "/message:stream").json(&body).stream().await;
+    let of_bob = gateway.call("POST", "/message:stream").header("authorization", BOB).json(&body);
+    let refused = of_bob.send().await;
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, "5"));
+    let details = &refused.json()["error"]["details"][0];
+    assert_eq!(details["metadata"]["limit"], "streams", "{details}");
+    assert_eq!(metrics.refused.of(Limit::Streams).get(), 1);
+    drop(open);
+    gateway.stop().await;
+}
+
+/// Sends a request for the only place and gives the connection.
+async fn asking(gateway: &Gateway, message_id: &str) -> TcpStream {
+    let body = json!({"message": message(message_id, "go")}).to_string();
+    let request = format!(
+        "POST /message:stream HTTP/1.1\r\nhost: {}\r\nauthorization: {ADA}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        gateway.address,
+        body.len()
+    );
+    let mut connection = TcpStream::connect(gateway.address).await.unwrap();
+    connection.write_all(request.as_bytes()).await.unwrap();
+    connection
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_at_any_moment_leaves_its_place() {
+    let (mut gateway, metrics) = counting(|config| config.limits.streams = 1).await;
+    let gone = || metrics.stream_active.get() == 0 && metrics.connections.get() == 0;
+
+    // Before the answer, however far the request got by then.
+    drop(asking(&gateway, "m0").await);
+    until(gone).await;
+    // With a part of the head of the answer.
+    let mut connection = asking(&gateway, "m1").await;
+    connection.read_exact(&mut [0; 15]).await.unwrap();
+    assert_eq!(metrics.stream_active.get(), 1);
+    drop(connection);
+    until(gone).await;
+    // After the first event.
+    let body = json!({"message": message("m2", "go")});
+    let mut events = gateway.call("POST", "/message:stream").json(&body).stream().await;
+    events.next().await.unwrap();
+    drop(events);
+    until(gone).await;
+    // One stream of a connection that stays.
+    let mut http2 = Http2::connect(gateway.address).await;
+    let body = json!({"message": message("m3", "go")});
+    let mut events = Events::of(http2.open(gateway.call("POST", "/message:stream").json(&body)).await);
+    events.next().await.unwrap();
+    drop(events);
+    until(|| metrics.stream_active.get() == 0).await;
+    drop(http2);
+    until(gone).await;
+    // Stalled in the midst of more than all buffers take.
+    let mut stalled = asking(&gateway, "m4").await;
+    stalled.read_exact(&mut [0; 15]).await.unwrap();
+    let turn = loop {
+        let turn = gateway.turns.recv().await.unwrap();
+        if gateway.turns.is_empty() {
+            break turn;
+        }
+    };
+    for number in 0..600 {
+        turn.say(&format!("b{number}"), &"x".repeat(16 * 1024)).await;
+    }
+    assert_eq!(metrics.stream_active.get(), 1);
+    drop(stalled);
+    until(gone).await;
+    // What was refused after it had its place.
+    let missing = gateway.call("GET", "/tasks/nope:subscribe").send().await;
+    assert_eq!(missing.status.as_u16(), 404);
+
+    // The only place is there after all of them.
+    let body = json!({"message": message("m5", "go")});
+    let mut last = gateway.call("POST", "/message:stream").json(&body).stream().await;
+    last.next().await.unwrap();
+    gateway.stop().await;
+}
+
+/// Whether a frame says that the stream ends at a limit. Its text names the budget.
+fn spent<'a>(frame: &'a Frame, speaker: Speaker) -> Option<&'a str> {
+    let error = match (speaker.line, speaker.dialect) {
+        (longshore_wire::surface::Line::V03, Dialect::Rest) => &frame.data,
+        _ => frame.data.get("error")?,
+    };
+    let text = error.get("message")?.as_str()?;
+    assert!(frame.id.is_none() && frame.raw.contains("STREAM_BUDGET_EXCEEDED"), "{frame:?}");
+    assert_eq!(frame.event.as_deref(), (speaker.dialect == Dialect::Rest).then_some("error"));
+    text.strip_prefix("Stream budget exceeded: ")
+}
+
+#[tokio::test]
+async fn who_comes_back_after_a_budget_has_missed_nothing() {
+    let (mut gateway, metrics) = counting(|config| config.limits.stream_bytes = 4 * 1024).await;
+    for speaker in Speaker::ALL {
+        let said = speaker.message(&speaker.name().replace(' ', "-"), "go");
+        let mut events = speaker.stream(&gateway, &said).stream().await;
+        let turn = gateway.turns.recv().await.unwrap();
+        let task = turn.request.task.to_string();
+        let (mut frames, mut rounds) = (Vec::new(), 0);
+        let mut turn = Some(turn);
+        loop {
+            let Some(frame) = events.next().await else { break };
+            if let Some(text) = spent(&frame, speaker) {
+                assert!(text.starts_with("byte budget. "), "{text}");
+                assert_eq!(events.next().await, None, "it is the last word");
+                rounds += 1;
+                // While nobody listens.
+                if let Some(turn) = turn.take_if(|_| rounds == 3) {
+                    turn.say("b1", "The end.").await;
+                    turn.complete().await;
+                }
+                let cursor = frames.iter().rev().find_map(|frame: &Frame| frame.cursor.clone()).unwrap();
+                let again = speaker.on(&gateway, Method::SubscribeToTask, &task);
+                events = again.header("last-event-id", &cursor).stream().await;
+                continue;
+            }
+            frames.push(frame);
+            if let Some(turn) = &turn {
+                turn.say("b1", &format!("word{} ", frames.len())).await;
+            }
+        }
+        assert!(rounds >= 3, "{} {rounds}", speaker.name());
+        let seen = speaker.fold(None, &frames).unwrap();
+        let got = speaker.on(&gateway, Method::GetTask, &task).send().await;
+        let got = speaker.task(&got);
+        assert_eq!(Seen::of(&seen).text, Seen::of(&got).text, "{}", speaker.name());
+        assert!(Seen::of(&got).text.ends_with("The end."));
+        assert_eq!(seen.status.state, got.status.state);
+    }
+    assert_eq!(metrics.stream_budget_rejected.get(), metrics.refused.of(Limit::StreamBytes).get());
+    assert_eq!(metrics.stream_active.get(), 0);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_first_event_that_is_too_much_is_a_plain_refusal() {
+    let (mut gateway, _) = counting(|config| config.limits.stream_bytes = 100).await;
+    for speaker in Speaker::ALL {
+        let said = speaker.message(&speaker.name().replace(' ', "-"), "go");
+        let answer = speaker.stream(&gateway, &said).send().await;
+        let body = String::from_utf8(answer.body.to_vec()).unwrap();
+        let status = if speaker.dialect == Dialect::Rest { 429 } else { 200 };
+        assert_eq!(answer.status.as_u16(), status, "{body}");
+        assert!(body.contains("STREAM_BUDGET_EXCEEDED") && body.contains("byte budget"), "{body}");
+        gateway.turns.recv().await.unwrap();
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn an_open_ask_excuses_silence_and_its_answer_ends_the_excuse() {
+    let (mut gateway, metrics) = counting(|config| {
+        config.keep_alive = Duration::from_millis(30);
+        config.limits.stream_idle = Some(Duration::from_millis(50));
+    })
+    .await;
+    let (task, turn) = gateway.working_task("m1").await;
+    turn.ask("per_1").await;
+    let mut events = gateway.call("GET", &format!("/tasks/{task}:subscribe")).stream().await;
+    loop {
+        let frame = events.next().await.unwrap();
+        if frame.raw.contains("TASK_STATE_INPUT_REQUIRED") {
+            break;
+        }
+    }
+    // Three times as long as an idle stream may be.
+    for _ in 0..5 {
+        assert_eq!(events.next_raw().await.unwrap(), ": keep-alive");
+    }
+    assert_eq!(metrics.refused.of(Limit::StreamIdle).get(), 0);
+    let params = json!({"request_id": "per_1", "reply": "once"});
+    let reply = gateway.rpc("a2a.interrupt.permission.reply", &params).header("a2a-extensions", INTERRUPT);
+    assert_eq!(reply.send().await.status.as_u16(), 200);
+    let frames = events.rest().await;
+    let [.., last] = frames.as_slice() else { panic!("nothing came") };
+    assert!(spent(last, Speaker::ALL[1]).unwrap().starts_with("idle timeout. "), "{last:?}");
+    assert_eq!(metrics.refused.of(Limit::StreamIdle).get(), 1);
+    // The task goes on.
+    turn.complete().await;
+    let head = frames.iter().rev().find_map(|frame| frame.cursor.clone()).unwrap();
+    let again = gateway.call("GET", &format!("/tasks/{task}:subscribe")).header("last-event-id", &head);
+    let rest = again.stream().await.rest().await;
+    assert!(rest.last().unwrap().raw.contains("TASK_STATE_COMPLETED"), "{rest:?}");
+    gateway.stop().await;
+}
+
+/// As long as other servers take, and no longer: the buffer is also what a stalled reader costs.
+#[tokio::test]
+async fn a_long_head_is_taken_and_a_longer_one_is_not() {
+    let gateway = Gateway::echoing().await;
+    for (length, expected) in [(15 * 1024, 200), (17 * 1024, 431)] {
+        let answer = gateway.call("GET", "/livez").header("x-long", &"x".repeat(length)).send().await;
+        assert_eq!(answer.status.as_u16(), expected, "{length}");
+    }
+    gateway.stop().await;
+}
