@@ -79,7 +79,7 @@ pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<G
 impl Ground {
     /// Starts or attaches to the agent. This is the part that may take seconds.
     pub(crate) async fn start_agent(&self, plan: &Plan) -> anyhow::Result<Upstream> {
-        Upstream::start(plan, &self.clock, &self.tasks).await
+        Upstream::start(plan, &self.clock, &self.tasks, &self.metrics).await
     }
 
     /// Puts the engine and the edge on top, and takes up the tasks that the last run left unfinished.

@@ -1,7 +1,7 @@
 //! The one writer of a task's log: folds, appends, and only then shows readers what was appended.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_meter::Metrics;
 use longshore_model::{
@@ -46,6 +46,8 @@ pub(crate) struct Writer {
     /// Folded into `task`, and not yet in the store.
     pending: Vec<TaskEvent>,
     pending_bytes: usize,
+    /// Since when the first of them waits. Only told to readers, who measure: nothing is decided by it.
+    pending_since: Option<Instant>,
     pending_asks: Vec<AskChange>,
     pending_join: Option<IdempotencyKey>,
     pending_withdrawal: Option<IdempotencyKey>,
@@ -82,6 +84,7 @@ impl Writer {
             snapshot_at: head,
             pending: Vec::new(),
             pending_bytes: 0,
+            pending_since: None,
             pending_asks: Vec::new(),
             pending_join: None,
             pending_withdrawal: None,
@@ -139,6 +142,7 @@ impl Writer {
         if artifact.kind != BlockKind::ToolCall {
             return;
         }
+        self.metrics.tool_chunks.increment();
         if *last_chunk {
             self.running_tools.retain(|tool| *tool != artifact.id);
         } else if !self.running_tools.contains(&artifact.id) {
@@ -198,6 +202,9 @@ impl Writer {
             states::count(&self.metrics, self.task.status.state);
         }
         self.note_tool(&event);
+        if self.pending.is_empty() {
+            self.pending_since = Some(Instant::now());
+        }
         self.pending_bytes += event.weight();
         if let (Some(TaskEvent::Artifact(last)), TaskEvent::Artifact(next)) =
             (self.pending.last_mut(), &event)
@@ -216,7 +223,8 @@ impl Writer {
         }
         let epoch = self.store.epoch();
         // What waits is moved, and its room is used again.
-        let events = Events::number(self.head.next(), epoch, self.pending.drain(..));
+        let events = Events::number(self.head.next(), epoch, self.pending.drain(..))
+            .waiting_since(self.pending_since.take());
         self.pending_bytes = 0;
         let head = self.head.plus(events.len());
         let snapshot = self.is_snapshot_due(head, &events).then(|| Arc::new(self.task.clone()));
