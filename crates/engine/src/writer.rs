@@ -123,7 +123,7 @@ impl Writer {
             // The first terminal state stands; what the agent says after it is late.
             return;
         }
-        if let Some(event) = lifecycle::apply(&self.task, report, self.now()) {
+        if let Some(event) = lifecycle::apply(&self.task, report, || self.now()) {
             self.push(event);
         }
     }
@@ -244,15 +244,16 @@ impl Writer {
             forgotten: self.pending_withdrawal.take(),
         };
         let is_excused = self.is_excused();
+        let shown = append.snapshot.clone().map(|task| (self.owner.clone(), task));
         if self.has(Flaw::PublishBeforeCommit) {
             self.live.publish(events.clone(), is_excused);
         }
         fail_point::hit("append.before");
-        self.append(append).await?;
+        self.append(&append).await?;
         fail_point::hit("append.after");
         (self.head, self.epoch) = (head, epoch);
         if !self.has(Flaw::PublishBeforeCommit) {
-            self.live.publish(events, is_excused);
+            self.live.publish_with(events, is_excused, shown);
         }
         fail_point::hit("publish.after");
         Ok(())
@@ -263,7 +264,7 @@ impl Writer {
         events.iter().any(changes_the_task) || since >= SNAPSHOT_EVERY.max(head.0 / 2)
     }
 
-    async fn append(&self, append: Append) -> Result<()> {
+    async fn append(&self, append: &Append) -> Result<()> {
         let (mut pause, mut may_be_there) = (RETRY_FIRST, false);
         let written = append.expected.plus(append.events.len());
         let ends_the_task = append.events.iter().next_back().is_some_and(TaskEvent::is_terminal);

@@ -62,7 +62,7 @@ impl<S: AsyncRead + Unpin> Read for Begun<S> {
         self.given += given;
         match Pin::new(&mut self.rest).poll_read(cx, buffer) {
             Poll::Pending => Poll::Ready(Ok(())),
-            read => read,
+            read @ Poll::Ready(_) => read,
         }
     }
 }
