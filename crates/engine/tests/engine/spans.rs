@@ -46,7 +46,7 @@ fn traced(text: &str, traceparent: &str) -> SendMessage {
 
 fn tool(call: &str, status: ToolStatus) -> AgentEvent {
     let words = Some("SECRET WORDS".to_owned());
-    let call = ToolCall {
+    let call = Box::new(ToolCall {
         call_id: call.to_owned(),
         tool: format!("tool-of-{call}"),
         status,
@@ -55,7 +55,7 @@ fn tool(call: &str, status: ToolStatus) -> AgentEvent {
         output: words.clone(),
         error: words,
         child: None,
-    };
+    });
     AgentEvent::Tool { block: BlockRef { kind: BlockKind::ToolCall, ..text_block(&call.call_id) }, call }
 }
 
