@@ -24,7 +24,7 @@ pub(crate) struct CallFacts {
 
 impl ToolBlock {
     pub(super) fn opened(block: BlockRef, call: ToolCall, out: &mut Vec<AgentEvent>) -> Self {
-        out.push(AgentEvent::Tool { block: block.clone(), call: call.clone() });
+        out.push(AgentEvent::Tool { block: block.clone(), call: Box::new(call.clone()) });
         Self { block, call, started: None }
     }
 
@@ -81,9 +81,10 @@ impl ToolBlock {
             Some(added) => {
                 let output = Some(added.to_owned());
                 // The rest was said before and is as it was.
-                AgentEvent::ToolOutput { block, call: ToolCall { output, title: None, input: None, ..call } }
+                let call = ToolCall { output, title: None, input: None, ..call };
+                AgentEvent::ToolOutput { block, call: Box::new(call) }
             }
-            None => AgentEvent::Tool { block, call },
+            None => AgentEvent::Tool { block, call: Box::new(call) },
         });
     }
 

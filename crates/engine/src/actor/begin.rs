@@ -77,12 +77,16 @@ impl Actor {
     /// the caller named it. An agent that is away is waited for while nothing was prompted.
     pub(super) async fn begin(&mut self, prompted: &mut Option<Prompted>) -> Result<Turn, Stop> {
         let (owner, context) = (self.owner.clone(), self.writer.task().context_id.clone());
-        let place = self
-            .ask_store(|around| {
-                let (store, owner, context) = (Arc::clone(&around.store), owner.clone(), context.clone());
-                async move { store.place(&owner, &context).await }
-            })
-            .await?;
+        let place = match self.new_context.take() {
+            Some(place) => place,
+            None => {
+                self.ask_store(|around| {
+                    let (store, owner, context) = (Arc::clone(&around.store), owner.clone(), context.clone());
+                    async move { store.place(&owner, &context).await }
+                })
+                .await?
+            }
+        };
         let directory = place.directory;
         let mut patience = Patience::new(self.around.config.start_patience);
         // One that has no session yet does not ask for one either before it may run: a flood of messages must not become a
@@ -113,6 +117,7 @@ impl Actor {
             let started = loop {
                 // The record of the turn goes with this event: both are durable before the agent is prompted.
                 let working = lifecycle::working(self.writer.now());
+                self.works();
                 self.writer.push(working);
                 self.flush(Some(record.clone())).await?;
                 fail_point::hit("turn.recorded");
@@ -137,6 +142,14 @@ impl Actor {
                 }
                 Err(error) => return Err(self.fail(&error).await),
             }
+        }
+    }
+
+    /// From here on the agent is at it.
+    fn works(&mut self) {
+        let now = self.writer.now();
+        if let Some(span) = &mut self.span {
+            span.works(now);
         }
     }
 
@@ -324,7 +337,7 @@ impl Actor {
             prompt: record.prompt.clone(),
             input,
             options: self.writer.task().terms.prompt.clone(),
-            trace: self.trace.clone(),
+            trace: self.span.as_ref().map(|span| span.context()).or(self.trace.as_ref()).cloned(),
             resume,
             prompting,
         }

@@ -8,6 +8,7 @@ use longshore_model::{AgentEvent, Error, ErrorKind, Failure, Outcome, TaskState}
 
 use crate::asks::{once, request};
 use crate::harness::{Harness, alice, start, start_with};
+use crate::sub_agents::tool;
 
 /// The value of a sample, as the page has it.
 fn sample(h: &Harness, name: &str) -> Option<String> {
@@ -143,4 +144,17 @@ async fn a_cancel_is_counted_with_what_became_of_the_turn() {
     ] {
         assert_eq!(count(&h, name), times, "{name}");
     }
+}
+
+#[tokio::test]
+async fn updates_about_tools_are_counted_and_other_output_is_not() {
+    let mut h = start();
+    let task = h.send("c", "m1").await.task;
+    let turn = h.turn().await;
+    turn.say("prt_1", "words").await;
+    turn.report(tool("call_1", "ses_child")).await;
+    turn.report(tool("call_2", "ses_other")).await;
+    turn.complete().await;
+    h.reaches(&task, TaskState::Completed).await;
+    assert_eq!(count(&h, "tool_call_chunks_emitted_total"), "2");
 }

@@ -54,6 +54,12 @@ const ROWS: &[Row] = &[
     (&table::LOG_PAYLOADS, "true", |plan| plan.log.payloads.to_string(), "true"),
     (&table::LOG_BODY_LIMIT, "7", |plan| plan.log.body_limit.to_string(), "7"),
     (&table::METRICS, "false", |plan| plan.metrics.to_string(), "false"),
+    (
+        &table::OTLP_ENDPOINT,
+        "http://127.0.0.1:4318",
+        |plan| format!("{:?}", plan.traces.as_ref().map(|traces| traces.endpoint.as_str())),
+        r#"Some("http://127.0.0.1:4318/")"#,
+    ),
 ];
 
 #[test]
@@ -67,7 +73,7 @@ fn each_is_read_from_every_layer() {
         let flags = &[(setting.key, *text)];
         let variables = &[(setting.env.unwrap(), *text)];
         let (section, name) = setting.key.split_once('.').unwrap();
-        let is_text = matches!(setting.kind, Kind::List | Kind::Choice(_));
+        let is_text = matches!(setting.kind, Kind::List | Kind::Choice(_) | Kind::BaseUrl);
         let value = if is_text { format!("{text:?}") } else { (*text).to_owned() };
         let file = format!("[{section}]\n{name} = {value}\n");
         let layers = [
@@ -103,8 +109,9 @@ fn the_defaults_are_those_of_the_parts_that_keep_them() {
     assert_eq!(limits.streams, Some(edge.streams));
     assert_eq!(limits.streams_per_principal, Some(edge.streams_per_principal));
     assert_eq!(limits.stream_bytes.map(|bytes| bytes as u64), Some(edge.stream_bytes));
-    assert_eq!(limits.stream_duration, edge.stream_duration);
+    assert_eq!((limits.stream_duration, limits.stream_idle), (edge.stream_duration, edge.stream_idle));
     assert_eq!(limits.connections, Some(edge.connections));
+    assert_eq!(limits.upstream_calls, Some(longshore_agent_opencode::UPSTREAM_CALLS));
     let engine = longshore_engine::EngineConfig::default();
     assert_eq!(limits.turns, Some(engine.turns));
     assert_eq!(limits.turns_per_principal, Some(engine.turns_per_principal));
