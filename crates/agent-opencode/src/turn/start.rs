@@ -121,7 +121,6 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         silence: Silence::new(with.watchdog.silence),
         given_up: None,
         strange: Strange::default(),
-        strangers,
         ending: None,
         patience: PATIENCE.min(with.timeout),
         all_is_told: Instant::now(),
@@ -129,7 +128,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         written_files: with.written_files,
         is_behind: resume.is_some(),
     };
-    with.tasks.spawn("opencode-turn", driver.run(joiner, with.tasks.stopping().clone()));
+    with.tasks.spawn("opencode-turn", driver.run(joiner, strangers, with.tasks.stopping().clone()));
     Ok(Turn { steering, events })
 }
 
@@ -179,10 +178,18 @@ async fn wait_until_idle(
             return Ok(());
         }
         let idle = async {
-            while !matches!(
-                lease.next().await,
-                Routed::Event { child: None, kind: EventKind::Idle, .. } | Routed::Reconnected
-            ) {}
+            loop {
+                let routed = lease.next().await;
+                let is_idle = match &routed {
+                    Routed::Event { child: None, event } => event.kind == EventKind::Idle,
+                    Routed::Reconnected => true,
+                    _ => false,
+                };
+                lease.unread(routed);
+                if is_idle {
+                    break;
+                }
+            }
         };
         if timeout_at(deadline, timeout(BUSY_POLL, idle)).await.is_err() {
             return Err(Error::new(

@@ -1,38 +1,42 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::*;
+use crate::api::EventKind;
 
 fn reader() -> Arc<Reader> {
     Arc::new(Reader {
         directory: "/w".to_owned(),
-        routes: Mutex::new(Routes::new()),
+        routes: Mutex::new(Routes::new(Arc::default())),
         link: watch::Sender::default(),
+        metrics: Arc::default(),
     })
 }
 
 fn send(reader: &Reader, session: &str, kind: EventKind, body: &str) -> bool {
-    let route = reader.routes().find(session);
-    let found = route.is_some();
-    if let Some((route, child)) = route {
-        route.send(child, kind, Bytes::copy_from_slice(body.as_bytes()));
+    let routes = reader.routes();
+    let target = routes.find(session);
+    if let Some(target) = &target {
+        target.send(Event::parsed(kind, Bytes::copy_from_slice(body.as_bytes())));
     }
-    found
+    target.is_some()
 }
 
 /// What the lease has now, in words.
 async fn now(lease: &mut Lease) -> Option<String> {
     let routed = timeout(Duration::from_millis(10), lease.next()).await.ok()?;
     Some(match routed {
-        Routed::Event { child, body, .. } => {
+        Routed::Event { child, event } => {
             let of = child.map(|kin| format!("{} below {}: ", kin.session, kin.parent)).unwrap_or_default();
-            of + std::str::from_utf8(&body).unwrap()
+            of + std::str::from_utf8(event.body()).unwrap()
         }
         Routed::Missed => "missed".to_owned(),
         Routed::Reconnected => "reconnected".to_owned(),
+        Routed::Lagged => unreachable!("nobody but the queue sees it"),
     })
 }
 
