@@ -104,7 +104,7 @@ enum Taken {
 
 impl Driver {
     /// Runs until the turn ends, nobody listens, or the gateway stops. OpenCode goes on in the latter cases.
-    async fn run(mut self, joiner: Joiner, strangers: Strangers, stop: CancellationToken) {
+    async fn run(mut self: Box<Self>, joiner: Joiner, strangers: Strangers, stop: CancellationToken) {
         let events = self.events.clone();
         // These have something to say rarely, and are asked only then: there are turns with a thousand events a second.
         let rare = async move {
@@ -494,4 +494,21 @@ fn skipped(session: &SessionId, kind: EventKind, cause: &serde_json::Error) {
         %session, ?kind, line = cause.line(), column = cause.column(),
         "an event was not understood and was skipped"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a call of it gives.
+    fn size_of_its_future<A, B, C, D, F: Future>(_: impl Fn(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// There is one for each turn that runs, for as long as it runs. What is rarely needed is in a box.
+    #[test]
+    fn a_driver_is_small() {
+        let (driver, run) = (size_of::<Driver>(), size_of_its_future(Driver::run));
+        assert!(driver <= 1_536 && run <= 2_304, "{driver} bytes, and {run} to run it");
+    }
 }

@@ -107,7 +107,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         joins: Arc::clone(&joins),
     };
     let strangers = lease.strangers();
-    let driver = Driver {
+    let driver = Box::new(Driver {
         client,
         session,
         lease,
@@ -127,8 +127,10 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         is_stopped: false,
         written_files: with.written_files,
         is_behind: resume.is_some(),
-    };
-    with.tasks.spawn("opencode-turn", driver.run(joiner, strangers, with.tasks.stopping().clone()));
+    });
+    // In a box: what spawns moves it more than once, and each time would have room for it.
+    let running = Box::pin(driver.run(joiner, strangers, with.tasks.stopping().clone()));
+    with.tasks.spawn("opencode-turn", running);
     Ok(Turn { steering, events })
 }
 
