@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use longshore_agent_opencode::managed::{self, Managed, ManagedConfig, State};
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
 use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::{demo_home, last_model_address};
 use longshore_engine::Tasks;
 use longshore_engine::port::{Agent, Clock};
+use longshore_meter::Metrics;
 use longshore_model::{ModelName, PromptOptions};
 use tokio::sync::watch;
 
@@ -55,7 +56,12 @@ struct Found {
 
 impl Upstream {
     /// Finds, starts or takes over the OpenCode of the plan. Dropping the future ends one that is about to start.
-    pub(crate) async fn start(plan: &Plan, clock: &Arc<dyn Clock>, tasks: &Tasks) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        plan: &Plan,
+        clock: &Arc<dyn Clock>,
+        tasks: &Tasks,
+        metrics: &Arc<Metrics>,
+    ) -> anyhow::Result<Self> {
         let found = match &plan.agent {
             AgentPlan::Attached { base_url, username, password } => Found {
                 endpoint: Endpoint {
@@ -82,8 +88,8 @@ impl Upstream {
                 ..Watchdog::default()
             },
             written_files: plan.output.written_files,
-            upstream_calls: UPSTREAM_CALLS,
-            metrics: Arc::default(),
+            upstream_calls: plan.limits.upstream_calls.unwrap_or(0),
+            metrics: Arc::clone(metrics),
         };
         let agent = Arc::new(OpenCode::new(config, Arc::clone(clock), tasks.clone())?);
         Ok(Self { agent, description: found.description, ending: Ending::of(plan), _model: found.model })

@@ -10,7 +10,7 @@ use longshore_engine::{
     AskConfig, AtDeadline, Engine, EngineConfig, EngineParts, FileRules, IntakeRules, RetentionRules, Tasks,
 };
 use longshore_meter::Metrics;
-use longshore_store::Durability;
+use longshore_store::{Durability, SqliteOptions};
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 
@@ -70,16 +70,16 @@ pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<G
         None => Some(data_dir::token(data_dir.path())?),
     };
     let credentials = credentials(plan, token.as_ref())?;
-    let store = store(&plan.store)?;
     let (clock, tasks) = (Arc::new(SystemClock), Tasks::new());
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
+    let store = store(&plan.store, &metrics)?;
     Ok(Ground { listener, addresses, credentials, token, store, clock, metrics, edge_limits, tasks })
 }
 
 impl Ground {
     /// Starts or attaches to the agent. This is the part that may take seconds.
     pub(crate) async fn start_agent(&self, plan: &Plan) -> anyhow::Result<Upstream> {
-        Upstream::start(plan, &self.clock, &self.tasks).await
+        Upstream::start(plan, &self.clock, &self.tasks, &self.metrics).await
     }
 
     /// Puts the engine and the edge on top, and takes up the tasks that the last run left unfinished.
@@ -200,12 +200,13 @@ fn credentials(plan: &Plan, made: Option<&SecretString>) -> anyhow::Result<Crede
     builder.build().context("the credentials cannot be used")
 }
 
-fn store(plan: &StorePlan) -> anyhow::Result<Arc<dyn Store>> {
+fn store(plan: &StorePlan, metrics: &Arc<Metrics>) -> anyhow::Result<Arc<dyn Store>> {
     match plan {
         StorePlan::Memory => Ok(Arc::new(longshore_store::memory())),
         StorePlan::Sqlite { path, survives_power_loss } => {
             let durability = if *survives_power_loss { Durability::Power } else { Durability::Process };
-            let store = longshore_store::sqlite(path, durability)
+            let options = SqliteOptions { durability, metrics: Arc::clone(metrics) };
+            let store = longshore_store::sqlite(path, options)
                 .with_context(|| format!("cannot open the store {}", path.display()))?;
             Ok(Arc::new(store))
         }

@@ -4,6 +4,7 @@
 //! to take up. Every wait here looks at the stop signal first: the actor that stops frees its place in the lane,
 //! and the next one must not begin a turn with it.
 
+mod abort;
 mod begin;
 mod follow;
 mod limit;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use longshore_meter::Metrics;
+use longshore_meter::label::AbortOutcome;
 use longshore_model::{
     Epoch, Error, Failure, Interrupt, Json, Metadata, Principal, RequestId, Result, Retry, Seq, Task,
     TaskState, TraceContext,
@@ -23,27 +25,30 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use self::abort::Canceled;
+pub(crate) use self::abort::try_abort;
 use self::follow::End;
 use crate::asks::{self, Asks, Given};
 use crate::children::Children;
 use crate::config::EngineConfig;
-use crate::fail_point;
+use crate::gate::{Gate, Pass};
 use crate::joins::{Joining, Joins};
 use crate::lanes::{LaneKey, Lanes, Ticket};
-use crate::left_turns;
 use crate::lifecycle;
 use crate::live::LiveLog;
-use crate::port::{Agent, Clock, Prompting, ResumedChild, Session, Store, TurnRecord};
+use crate::open_asks::OpenAsks;
+use crate::port::{Agent, Clock, Prompting, ResumedChild, Store, TurnRecord};
 use crate::registry::{Registration, Registry};
 use crate::service::Snapshot;
 use crate::simulation::Flaw;
 use crate::tasks::Tasks;
+use crate::unfinished::Unfinished;
 use crate::writer::Writer;
 
 /// What others may tell an actor.
 #[derive(Debug)]
 pub(crate) enum Inbox {
-    Cancel { reply: oneshot::Sender<Result<Snapshot>> },
+    Cancel { reply: oneshot::Sender<Result<Snapshot>>, since: Instant },
     Answer(Box<Given>),
     Join(Box<Joining>),
 }
@@ -64,6 +69,9 @@ pub(crate) struct Surroundings {
     pub(crate) tasks: Tasks,
     pub(crate) registry: Arc<Registry>,
     pub(crate) lanes: Arc<Lanes>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) asks: Arc<OpenAsks>,
+    pub(crate) unfinished: Arc<Unfinished>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: EngineConfig,
 }
@@ -126,8 +134,10 @@ pub(crate) struct Actor {
 /// Why an actor's work stopped before its turn ended by itself.
 #[derive(Debug)]
 enum Stop {
-    /// The task is over: canceled, failed or past its time.
+    /// The task is over: failed or past its time.
     Over,
+    /// The task is over: somebody wanted it canceled, since then.
+    Canceled { since: Instant },
     /// The gateway stops, or lost the log. The task stays as it is.
     Left,
 }
@@ -139,6 +149,8 @@ struct Prompted {
     /// Whether the agent may be at work on it.
     running: Prompting,
     place: Ticket,
+    /// Kept until the agent is quiet, as the place is.
+    pass: Pass,
 }
 
 impl Actor {
@@ -148,11 +160,12 @@ impl Actor {
         } = ownership;
         let mut begun = ownership.begun;
         let children = begun.as_mut().map(|begun| std::mem::take(&mut begun.children)).unwrap_or_default();
-        let asks = Asks::new(around.config.asks, open_asks);
+        let asks = Asks::new(around.config.asks, open_asks, &around.asks);
         let writer = Writer::new(
             Arc::clone(&around.store),
             Arc::clone(&around.clock),
             around.tasks.clone(),
+            Arc::clone(&around.metrics),
             live,
             owner.clone(),
             Snapshot { task, seq: head, epoch },
@@ -187,25 +200,34 @@ impl Actor {
             }
         };
         let state = self.writer.task().status.state;
+        let ended_at = self.writer.now();
         // From here on the store answers for this task, and whoever asks its owner for something is told so. Its places
-        // in the lanes are kept until the agent is quiet.
+        // in the lanes and its pass are kept until the agent is quiet.
         let Self { around, registration, inbox, place, children, asks, joins, parked, has_caught_up, .. } =
             self;
-        drop((inbox, registration, asks, joins, parked));
-        if let Stop::Over = stop {
-            let abort = async {
-                if let Some(Prompted { record, running, .. }) = &prompted
-                    && running.has_begun()
-                {
+        drop((inbox, registration, joins, parked));
+        if let Stop::Left = stop {
+            return;
+        }
+        asks.end(ended_at);
+        let canceled = match stop {
+            Stop::Canceled { since } => Some(Canceled { since, around: &around }),
+            Stop::Over | Stop::Left => None,
+        };
+        let abort = async {
+            match &prompted {
+                Some(Prompted { record, running, .. }) if running.has_begun() => {
                     // Of one that failed, or that was not found again yet, it is not known whether it runs: somebody else
                     // may have the session.
                     let is_known_to_run = state == TaskState::Canceled && has_caught_up;
-                    abort(&around, record, is_known_to_run).await;
+                    abort::abort(&around, record, is_known_to_run, canceled).await;
                 }
-            };
-            // Neither waits for the other: both may have to wait for somebody who is away.
-            tokio::join!(children.end(state), abort);
-        }
+                Some(_) => abort::note(canceled, AbortOutcome::NoRunningTask),
+                None => abort::note(canceled, AbortOutcome::NoSessionBinding),
+            }
+        };
+        // Neither waits for the other: both may have to wait for somebody who is away.
+        tokio::join!(children.end(state), abort);
         drop((prompted, place));
     }
 
@@ -226,7 +248,7 @@ impl Actor {
             let Some(at_work) = prompted else { return Ok(()) };
             // What was waited for before its prompt left does not count. Of an earlier run's, only the log knows when that was.
             let deadline = if is_new { self.deadline_from(at_work.running.since()) } else { self.deadline() };
-            match self.follow(turn, deadline, &mut at_work.record).await? {
+            match self.follow(turn, deadline, at_work).await? {
                 // The driver may have given it up, and not have been able to stop it.
                 End::ByAgent if self.writer.task().status.state == TaskState::Failed => return Ok(()),
                 End::ByAgent => {
@@ -357,37 +379,14 @@ impl Actor {
     }
 }
 
-/// Stops the agent. The task is over either way; but a turn that goes on would keep its session from the next one.
-async fn abort(around: &Surroundings, record: &TurnRecord, is_known_to_run: bool) {
-    if !(is_known_to_run && try_abort(around, &record.session).await) {
-        left_turns::stop(around, record.clone()).await;
-    }
-}
-
-/// Tells the agent to stop, within the time for that. Says whether it did.
-pub(crate) async fn try_abort(around: &Surroundings, session: &Session) -> bool {
-    let limit = around.config.cancel_abort_timeout;
-    fail_point::hit("abort.before");
-    let told = tokio::time::timeout(limit, around.agent.abort(session)).await;
-    fail_point::hit("abort.after");
-    match told {
-        Ok(Ok(())) => return true,
-        Ok(Err(error)) => tracing::warn!(session = %session.id, error = ?error, "abort failed"),
-        // Whoever allows no time does not want to hear of it.
-        Err(_) if limit.is_zero() => {}
-        Err(_) => tracing::warn!(session = %session.id, ?limit, "abort took too long"),
-    }
-    false
-}
-
 /// Answers one message to the actor. A free function, so that it can run beside a borrow of the actor's work.
 async fn on_inbox(
     writer: &mut Writer,
     open_asks: Vec<RequestId>,
     message: Option<Inbox>,
 ) -> Result<(), Stop> {
-    let reply = match message {
-        Some(Inbox::Cancel { reply }) => reply,
+    let (reply, since) = match message {
+        Some(Inbox::Cancel { reply, since }) => (reply, since),
         Some(Inbox::Answer(given)) => {
             // The turn does not run yet. After a restart it may have asked before, and its agent is not back.
             let error = asks::not_now(&open_asks, &given.request);
@@ -403,7 +402,7 @@ async fn on_inbox(
         Ok(()) => {
             // The caller may have gone; the task is canceled all the same.
             let _ = reply.send(Ok(writer.snapshot()));
-            if writer.has(Flaw::NoTerminalGuard) { Ok(()) } else { Err(Stop::Over) }
+            if writer.has(Flaw::NoTerminalGuard) { Ok(()) } else { Err(Stop::Canceled { since }) }
         }
         Err(error) => {
             let stop = left(writer, &error);

@@ -13,6 +13,7 @@ use longshore_model::{
 use tokio::sync::oneshot;
 
 use crate::config::{AskConfig, AtDeadline};
+use crate::open_asks::{OpenAsk, OpenAsks};
 use crate::port::{Agent, AskChange, BoxFuture, Session};
 use crate::service::Snapshot;
 use crate::writer::Writer;
@@ -71,15 +72,29 @@ pub(crate) struct Asks {
     /// The session of the task itself. Other sessions that ask are those of its sub-agents.
     session: Option<SessionId>,
     open: Vec<Interrupt>,
+    all: Arc<OpenAsks>,
+    /// The open ones, as an operator sees them.
+    counted: HashMap<RequestId, OpenAsk>,
     news: Vec<AskNews>,
     answering: HashMap<RequestId, OnItsWay>,
     deliveries: FuturesUnordered<BoxFuture<'static, Delivered>>,
 }
 
 impl Asks {
-    pub(crate) fn new(config: AskConfig, open: Vec<Interrupt>) -> Self {
+    /// `all`: those of all tasks.
+    pub(crate) fn new(config: AskConfig, open: Vec<Interrupt>, all: &Arc<OpenAsks>) -> Self {
         let (answering, deliveries) = (HashMap::new(), FuturesUnordered::new());
-        Self { config, session: None, open, news: Vec::new(), answering, deliveries }
+        let known = |open: &Interrupt| (open.ask.request_id.clone(), all.known(open.asked_at));
+        let counted = open.iter().map(known).collect();
+        let (session, news, all) = (None, Vec::new(), Arc::clone(all));
+        Self { config, session, open, all, counted, news, answering, deliveries }
+    }
+
+    /// The task is over, and what was asked ends with it.
+    pub(crate) fn end(self, at: Timestamp) {
+        for counted in self.counted.into_values() {
+            counted.resolved(at);
+        }
     }
 
     /// The turn runs in this session.
@@ -117,6 +132,7 @@ impl Asks {
         }
         if self.open.len() >= MAX_OPEN {
             tracing::warn!(task = %writer.task().id, "too many open asks; the policy answers this one");
+            self.all.refused();
             let answer = policy(self.config.at_deadline, ask.kind);
             return Some((ask, answer));
         }
@@ -135,6 +151,7 @@ impl Asks {
             closed: None,
         };
         writer.push_ask(event, AskChange::Opened(interrupt.clone()));
+        self.counted.insert(interrupt.ask.request_id.clone(), self.all.opened(now));
         self.open.push(interrupt);
         None
     }
@@ -256,6 +273,9 @@ impl Asks {
     fn close(&mut self, writer: &mut Writer, request: &RequestId, closed: Closed, joined: Option<Message>) {
         let Some(index) = self.open.iter().position(|open| open.ask.request_id == *request) else { return };
         let ask = self.open.remove(index).ask;
+        if let Some(counted) = self.counted.remove(request) {
+            counted.resolved(closed.at);
+        }
         if writer.is_over() {
             return;
         }

@@ -8,6 +8,7 @@ use std::panic::AssertUnwindSafe;
 use futures_util::FutureExt as _;
 use longshore_model::{AgentEvent, Failure, Outcome, Principal, PromptId, Result, TaskState};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::actor::{self, Inbox, Surroundings};
 use crate::asks::AskNews;
@@ -42,7 +43,7 @@ pub(crate) struct ChildActor {
 
 impl ChildActor {
     pub(crate) async fn run(mut self) {
-        let canceled = match AssertUnwindSafe(self.live()).catch_unwind().await {
+        let canceled_since = match AssertUnwindSafe(self.live()).catch_unwind().await {
             Err(_) => {
                 tracing::error!(task = %self.writer.task().id, "the owner of a sub-agent's task panicked");
                 let failure = Failure::new("The gateway failed, and how the sub-agent ended is not known.");
@@ -50,45 +51,46 @@ impl ChildActor {
                 self.writer.push(event);
                 // When this fails too, the next start takes the task up with its root.
                 let _ = self.writer.flush(None).await;
-                false
+                None
             }
-            Ok(Ok(canceled)) => canceled,
+            Ok(Ok(since)) => since,
             Ok(Err(error)) => {
                 tracing::error!(task = %self.writer.task().id, error = ?error, "the log of a sub-agent cannot be written");
-                false
+                None
             }
         };
         drop((self.inbox, self.registration, self.news));
-        if canceled {
+        if let Some(since) = canceled_since {
             // Best effort: its root's turn goes on either way.
-            actor::try_abort(&self.around, &self.session).await;
+            let outcome = actor::try_abort(&self.around, &self.session).await;
+            self.around.metrics.cancel_duration.of(outcome).set(since.elapsed());
         }
     }
 
-    /// Until the task is over or the gateway stops. Says whether a caller canceled it.
-    async fn live(&mut self) -> Result<bool> {
+    /// Until the task is over or the gateway stops. Says since when a caller wanted it canceled, if one did.
+    async fn live(&mut self) -> Result<Option<Instant>> {
         loop {
             tokio::select! {
                 biased;
-                () = self.around.tasks.stopping().cancelled() => return Ok(false),
+                () = self.around.tasks.stopping().cancelled() => return Ok(None),
                 message = self.inbox.recv() => match message {
-                    Some(Inbox::Cancel { reply }) => {
+                    Some(Inbox::Cancel { reply, since }) => {
                         let canceled = lifecycle::canceled(self.writer.now());
                         self.writer.push(canceled);
                         self.writer.flush(None).await?;
                         // The caller may have gone; the task is canceled all the same.
                         let _ = reply.send(Ok(self.writer.snapshot()));
-                        return Ok(true);
+                        return Ok(Some(since));
                     }
                     // Answers and messages go to the owner of the root task.
                     Some(Inbox::Answer(_) | Inbox::Join(_)) | None => {}
                 },
                 news = self.news.recv() => {
                     // The owner of the root task lost hold of it. The next start takes up both.
-                    let Some(news) = news else { return Ok(false) };
+                    let Some(news) = news else { return Ok(None) };
                     self.take_all(news).await?;
                     if self.writer.is_over() {
-                        return Ok(false);
+                        return Ok(None);
                     }
                 }
             }

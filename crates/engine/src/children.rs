@@ -18,6 +18,7 @@ use crate::names;
 use crate::port::{Create, ResumedChild, ResumedChildState, Session, Store, StoredTask};
 use crate::registry::Registration;
 use crate::service::Snapshot;
+use crate::states;
 use crate::writer::Writer;
 
 /// News that may wait for the owner of a sub-agent's task. At the bound the turn waits: the store is slow for all.
@@ -149,6 +150,7 @@ impl Children {
         );
         let news = match around.store.create(create).await {
             Ok(_) => {
+                states::count(&around.metrics, TaskState::Submitted);
                 let own_session = Session { id: session.clone(), directory: root.session.directory.clone() };
                 Some(place.own(around, root.owner, own_session))
             }
@@ -251,6 +253,7 @@ impl Place {
             Arc::clone(&around.store),
             Arc::clone(&around.clock),
             around.tasks.clone(),
+            Arc::clone(&around.metrics),
             live,
             owner.clone(),
             from,

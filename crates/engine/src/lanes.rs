@@ -75,11 +75,6 @@ impl Lanes {
         queues.by_key.get(key)?.first_key_value().map(|(_, place)| place.task.clone())
     }
 
-    /// How many tickets of the lane are out.
-    pub(crate) fn len(&self, key: &LaneKey) -> usize {
-        self.lock().by_key.get(key).map_or(0, BTreeMap::len)
-    }
-
     fn lock(&self) -> std::sync::MutexGuard<'_, Queues> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -83,7 +83,8 @@ impl Engine {
                 begun.children.tell_of_ask(news).await;
             }
         }
-        let (registration, live, inbox) = self.register(owner.clone(), task.id.clone(), head);
+        let counted = self.around().unfinished.count(&owner, &task.context_id);
+        let (registration, live, inbox) = self.register(counted, task.id.clone(), head);
         let trace = None;
         Ownership { owner, registration, inbox, live, task, head, epoch, place, begun, open_asks, trace }
     }

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longshore_model::{Error, ErrorKind, Principal, TaskId};
+use longshore_model::{Error, ErrorKind, TaskId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::actor::Inbox;
 use crate::live::LiveLog;
+use crate::unfinished::Reserved;
 
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -19,13 +20,10 @@ pub(crate) struct Registry {
 #[derive(Debug, Default)]
 struct Owned {
     by_task: HashMap<TaskId, Live>,
-    unfinished: HashMap<Principal, usize>,
 }
 
 #[derive(Debug)]
 struct Live {
-    /// Whose number of unfinished tasks this one is in. `None`: the work of a sub-agent, which is in nobody's.
-    counted: Option<Principal>,
     log: Arc<LiveLog>,
     inbox: mpsc::Sender<Inbox>,
 }
@@ -35,6 +33,8 @@ struct Live {
 pub(crate) struct Registration {
     registry: Arc<Registry>,
     task: TaskId,
+    /// `None`: the work of a sub-agent, which nobody counts.
+    _counted: Option<Reserved>,
 }
 
 impl Registry {
@@ -44,17 +44,13 @@ impl Registry {
 
     pub(crate) fn insert(
         self: &Arc<Self>,
-        counted: Option<Principal>,
+        counted: Option<Reserved>,
         log: Arc<LiveLog>,
         inbox: mpsc::Sender<Inbox>,
     ) -> Registration {
         let task = log.task().clone();
-        let mut live = self.lock();
-        if let Some(owner) = &counted {
-            *live.unfinished.entry(owner.clone()).or_default() += 1;
-        }
-        live.by_task.insert(task.clone(), Live { counted, log, inbox });
-        Registration { registry: Arc::clone(self), task }
+        self.lock().by_task.insert(task.clone(), Live { log, inbox });
+        Registration { registry: Arc::clone(self), task, _counted: counted }
     }
 
     pub(crate) fn log(&self, task: &TaskId) -> Option<Arc<LiveLog>> {
@@ -63,11 +59,6 @@ impl Registry {
 
     pub(crate) fn inbox(&self, task: &TaskId) -> Option<mpsc::Sender<Inbox>> {
         self.lock().by_task.get(task).map(|live| live.inbox.clone())
-    }
-
-    /// How many tasks of a principal have an owner.
-    pub(crate) fn unfinished(&self, owner: &Principal) -> usize {
-        self.lock().unfinished.get(owner).copied().unwrap_or(0)
     }
 
     /// Why a task that is not over has no owner.
@@ -92,17 +83,9 @@ impl Registry {
 impl Drop for Registration {
     /// Readers that have the log see that it is closed.
     fn drop(&mut self) {
-        let mut tasks = self.registry.lock();
-        let Some(Live { counted, log, .. }) = tasks.by_task.remove(&self.task) else { return };
-        if let Some(owner) = counted
-            && let Some(count) = tasks.unfinished.get_mut(&owner)
-        {
-            *count -= 1;
-            if *count == 0 {
-                tasks.unfinished.remove(&owner);
-            }
+        let removed = self.registry.lock().by_task.remove(&self.task);
+        if let Some(Live { log, .. }) = removed {
+            log.close();
         }
-        drop(tasks);
-        log.close();
     }
 }

@@ -8,21 +8,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_meter::Metrics;
+use longshore_meter::label::AbortOutcome;
 use longshore_model::{
     Answer, AskKind, Closed, Epoch, Error, ErrorKind, EventId, FileId, Interrupt, ListTasks, Principal,
     RequestId, Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp,
 };
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::actor::{Actor, INBOX, Inbox, Ownership, Surroundings};
 use crate::asks::{self, Given, Send};
 use crate::config::EngineConfig;
+use crate::gate::{Bounds, Gate};
 use crate::live::LiveLog;
+use crate::open_asks::OpenAsks;
 use crate::page_token;
 use crate::port::{Agent, Clock, FileFacts, Head, ListQuery, Store};
 use crate::reader::TaskReader;
 use crate::registry::{Registration, Registry};
 use crate::tasks::Tasks;
+use crate::unfinished::{Reserved, Unfinished};
 
 /// How long a cancel waits for the owner of the task, who answers at once unless the store is away.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
@@ -112,8 +117,33 @@ impl Engine {
     pub fn new(parts: EngineParts) -> Self {
         let EngineParts { store, agent, clock, tasks, metrics, config } = parts;
         let registry = Arc::new(Registry::new(tasks.stopping().clone()));
+        let bounds = Bounds { in_all: config.turns, per_principal: config.turns_per_principal };
+        let gate = Arc::new(Gate::new(bounds, Arc::clone(&metrics)));
+        let unfinished = Arc::new(Unfinished::new(&config));
+        let asks = Arc::new(OpenAsks::new(Arc::clone(&metrics)));
         let lanes = Arc::default();
-        Self { around: Surroundings { store, agent, clock, tasks, registry, lanes, metrics, config } }
+        Self {
+            around: Surroundings {
+                store,
+                agent,
+                clock,
+                tasks,
+                registry,
+                lanes,
+                gate,
+                asks,
+                unfinished,
+                metrics,
+                config,
+            },
+        }
+    }
+
+    /// Sets what is known at a moment only, for the page of metrics that is about to be written.
+    pub fn note_gauges(&self) {
+        let Surroundings { metrics, asks, unfinished, clock, .. } = &self.around;
+        metrics.interrupt_oldest_age.set(asks.oldest_age(clock.now()));
+        metrics.tasks_unfinished.set(i64::try_from(unfinished.len()).unwrap_or(i64::MAX));
     }
 
     /// What the engine's clock says.
@@ -168,12 +198,30 @@ impl Engine {
 
     /// Ends the task, then tells the agent. The conversation stays bound to its session.
     pub async fn cancel(&self, caller: &Principal, task: &TaskId) -> Result<Snapshot> {
-        self.around.metrics.cancel_requests.increment();
+        let (metrics, since) = (&self.around.metrics, Instant::now());
+        metrics.cancel_requests.increment();
+        let canceled = self.try_cancel(caller, task, since).await;
+        let outcome = match &canceled {
+            // The owner of the task tells what becomes of the turn.
+            Ok(_) => return canceled,
+            Err(error) if matches!(error.kind(), ErrorKind::TaskNotFound | ErrorKind::TaskNotCancelable) => {
+                AbortOutcome::NoRunningTask
+            }
+            Err(_) => {
+                metrics.cancel_errors.increment();
+                AbortOutcome::CancelError
+            }
+        };
+        metrics.cancel_duration.of(outcome).set(since.elapsed());
+        canceled
+    }
+
+    async fn try_cancel(&self, caller: &Principal, task: &TaskId, since: Instant) -> Result<Snapshot> {
         self.head(caller, task).await?;
         if let Some(inbox) = self.around.registry.inbox(task) {
             let (reply, answer) = oneshot::channel();
             let asked = async {
-                inbox.send(Inbox::Cancel { reply }).await.ok()?;
+                inbox.send(Inbox::Cancel { reply, since }).await.ok()?;
                 answer.await.ok()
             };
             match tokio::time::timeout(CANCEL_PATIENCE, asked).await {
@@ -302,13 +350,13 @@ impl Engine {
 
     pub(crate) fn register(
         &self,
-        owner: Principal,
+        counted: Reserved,
         task: TaskId,
         head: Seq,
     ) -> (Registration, Arc<LiveLog>, mpsc::Receiver<Inbox>) {
         let live = Arc::new(LiveLog::new(task, head));
         let (sender, inbox) = mpsc::channel(INBOX);
-        let registration = self.around.registry.insert(Some(owner), Arc::clone(&live), sender);
+        let registration = self.around.registry.insert(Some(counted), Arc::clone(&live), sender);
         (registration, live, inbox)
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_meter::Metrics;
 use longshore_model::{
     AgentEvent, ArtifactId, ArtifactUpdate, BlockKind, Epoch, Error, ErrorKind, Principal, Result, Retry,
     Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
@@ -14,7 +15,7 @@ use crate::port::{Append, Appended, AskChange, Clock, IdempotencyKey, Store, Tur
 use crate::service::Snapshot;
 use crate::simulation::Flaw;
 use crate::tasks::Tasks;
-use crate::{fail_point, lifecycle};
+use crate::{fail_point, lifecycle, states};
 
 /// A snapshot is written when this many events have come since the last one, or half as many as the log holds,
 /// whichever is more: then all snapshots of a task together cost as much as a few of its last one.
@@ -34,6 +35,7 @@ pub(crate) struct Writer {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     tasks: Tasks,
+    metrics: Arc<Metrics>,
     live: Arc<LiveLog>,
     owner: Principal,
     task: Task,
@@ -59,6 +61,7 @@ impl Writer {
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         tasks: Tasks,
+        metrics: Arc<Metrics>,
         live: Arc<LiveLog>,
         owner: Principal,
         from: Snapshot,
@@ -70,6 +73,7 @@ impl Writer {
             store,
             clock,
             tasks,
+            metrics,
             live,
             owner,
             task,
@@ -135,6 +139,7 @@ impl Writer {
         if artifact.kind != BlockKind::ToolCall {
             return;
         }
+        self.metrics.tool_chunks.increment();
         if *last_chunk {
             self.running_tools.retain(|tool| *tool != artifact.id);
         } else if !self.running_tools.contains(&artifact.id) {
@@ -188,7 +193,11 @@ impl Writer {
         {
             update.notes.usage = self.usage;
         }
+        let before = self.task.status.state;
         self.task.apply(&event);
+        if self.task.status.state != before {
+            states::count(&self.metrics, self.task.status.state);
+        }
         self.note_tool(&event);
         self.pending_bytes += event.weight();
         if let (Some(TaskEvent::Artifact(last)), TaskEvent::Artifact(next)) =

@@ -10,7 +10,7 @@ mod sqlite;
 use std::path::Path;
 
 pub use memory::MemoryStore;
-pub use sqlite::{Backup, Durability, SqliteStore, backup};
+pub use sqlite::{Backup, Durability, SqliteOptions, SqliteStore, backup};
 
 /// A store that lives as long as the process.
 pub fn memory() -> MemoryStore {
@@ -18,6 +18,6 @@ pub fn memory() -> MemoryStore {
 }
 
 /// A store in the file at `path`, which is made when it is not there.
-pub fn sqlite(path: &Path, durability: Durability) -> longshore_model::Result<SqliteStore> {
-    SqliteStore::open(path, durability)
+pub fn sqlite(path: &Path, options: impl Into<SqliteOptions>) -> longshore_model::Result<SqliteStore> {
+    SqliteStore::open(path, options)
 }

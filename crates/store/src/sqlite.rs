@@ -1,12 +1,15 @@
 //! A store in one file, for one gateway.
 
+mod append;
 mod asks;
 mod backup;
+mod checkpoint;
 mod contexts;
 mod epoch;
 mod fault;
 mod files;
 mod list;
+mod queue;
 mod read;
 mod reader;
 mod record;
@@ -20,18 +23,22 @@ mod writer;
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, EndedTurn,
     FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store,
     StoredTask, TaskPage,
 };
+use longshore_meter::Metrics;
+use longshore_meter::label::StoreThread;
 use longshore_model::{
     AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId,
     TaskId, Timestamp,
 };
 
 pub use self::backup::{Backup, backup};
+use self::checkpoint::{Checkpoints, Lengths};
 use self::epoch::Claim;
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
@@ -57,7 +64,23 @@ impl Durability {
     }
 }
 
-/// A store in one SQLite file: one thread writes, three read.
+/// How a store in a file is to be kept.
+#[derive(Clone, Debug, Default)]
+pub struct SqliteOptions {
+    pub durability: Durability,
+    /// Where the store counts what it does.
+    pub metrics: Arc<Metrics>,
+}
+
+impl From<Durability> for SqliteOptions {
+    fn from(durability: Durability) -> Self {
+        Self { durability, ..Self::default() }
+    }
+}
+
+/// A store in one SQLite file: one thread writes, three read, one brings what was written to its place.
+///
+/// The threads take what waits for them in turn from those whose it is, so that nobody waits for all that another asks.
 ///
 /// A page of a list holds fewer tasks than its limit when they are large: it ends behind the task with which it has
 /// read 4 MiB, and its `next` says where to go on.
@@ -73,21 +96,26 @@ pub struct SqliteStore {
     lists: Reader,
     writer: Writer,
     epoch: Epoch,
+    metrics: Arc<Metrics>,
 }
 
 impl SqliteStore {
     /// Opens the file, or makes it, readable by its owner only. Blocks for a moment: meant for the start.
     ///
     /// It does not keep a second gateway from the same file; the binary locks the data directory for that.
-    pub fn open(path: &Path, durability: Durability) -> Result<Self> {
-        let db = schema::open_writer(path, durability)?;
+    pub fn open(path: &Path, options: impl Into<SqliteOptions>) -> Result<Self> {
+        let SqliteOptions { durability, metrics } = options.into();
+        let mut db = schema::open_writer(path, durability)?;
         let claim = Claim::new(&db, durability)?;
         let epoch = claim.epoch;
-        let writer = Writer::start(db, claim)?;
-        let quick = Reader::start("store-quick", schema::open_reader(path)?)?;
-        let whole = Reader::start("store-whole", schema::open_reader(path)?)?;
-        let lists = Reader::start("store-lists", schema::open_reader(path)?)?;
-        Ok(Self { quick, whole, lists, writer, epoch })
+        let checkpointer = schema::open_checkpointer(path, durability)?;
+        let checkpoints = Checkpoints::start(&mut db, checkpointer, Lengths::default())?;
+        let writer = Writer::start(db, claim, checkpoints, metrics.clone())?;
+        let reader = |name| Reader::start(name, schema::open_reader(path)?, metrics.clone());
+        let quick = reader(StoreThread::Quick)?;
+        let whole = reader(StoreThread::Whole)?;
+        let lists = reader(StoreThread::Lists)?;
+        Ok(Self { quick, whole, lists, writer, epoch, metrics })
     }
 
     /// From now on SQLite refuses what is to be written, as it does for a file that is read-only; or no longer.
@@ -111,12 +139,12 @@ impl Store for SqliteStore {
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move {
             let new = NewTask::prepare(create, self.epoch)?;
-            self.writer.run(move |db| write::create(db, &new)).await
+            self.writer.run(Some(new.owner.clone()), move |db| write::create(db, &new)).await
         })
     }
 
     fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.writer.run(move |db| write::note_sends(db, &noted)))
+        Box::pin(self.writer.run(Some(noted.owner.clone()), move |db| write::note_sends(db, &noted)))
     }
 
     fn earlier_send<'a>(
@@ -125,7 +153,7 @@ impl Store for SqliteStore {
         key: &'a IdempotencyKey,
     ) -> BoxFuture<'a, Result<Option<TaskId>>> {
         let (owner, key) = (owner.clone(), key.clone());
-        Box::pin(self.quick.run(move |db| {
+        Box::pin(self.quick.run(Some(owner.clone()), move |db| {
             Ok(match write::earlier_send(db, &owner, &key)? {
                 Some(Created::Existing { task, .. }) => Some(task),
                 _ => None,
@@ -139,19 +167,21 @@ impl Store for SqliteStore {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<Session>>> {
         let (owner, id) = (owner.clone(), id.clone());
-        Box::pin(self.quick.run(move |db| contexts::session_of(db, &owner, &id)))
+        Box::pin(self.quick.run(Some(owner.clone()), move |db| contexts::session_of(db, &owner, &id)))
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
         Box::pin(async move {
+            let _took = self.metrics.store_append.time();
+            let owner = append.owner.clone();
             let batch = Batch::prepare(append, self.epoch)?;
-            self.writer.run(move |db| write::append(db, &batch)).await
+            self.writer.run(Some(owner), move |db| append::append(db, &batch)).await
         })
     }
 
     fn read<'a>(&'a self, task: &'a TaskId, after: Seq, limit: usize) -> BoxFuture<'a, Result<Vec<Entry>>> {
         let task = task.clone();
-        Box::pin(self.quick.run(move |db| read::events(db, &task, after, limit)))
+        Box::pin(self.quick.run(None, move |db| read::events(db, &task, after, limit)))
     }
 
     fn get<'a>(
@@ -160,21 +190,21 @@ impl Store for SqliteStore {
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
         let (owner, task) = (owner.clone(), task.clone());
-        Box::pin(self.whole.run(move |db| read::get(db, &owner, &task)))
+        Box::pin(self.whole.run(Some(owner.clone()), move |db| read::get(db, &owner, &task)))
     }
 
     fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>> {
         let (owner, task) = (owner.clone(), task.clone());
-        Box::pin(self.quick.run(move |db| read::head(db, &owner, &task)))
+        Box::pin(self.quick.run(Some(owner.clone()), move |db| read::head(db, &owner, &task)))
     }
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<TaskPage>> {
-        Box::pin(self.lists.run(move |db| list::list(db, &query)))
+        Box::pin(self.lists.run(Some(query.owner.clone()), move |db| list::list(db, &query)))
     }
 
     fn children<'a>(&'a self, root: &'a TaskId) -> BoxFuture<'a, Result<Vec<StoredTask>>> {
         let root = root.clone();
-        Box::pin(self.whole.run(move |db| read::children(db, &root)))
+        Box::pin(self.whole.run(None, move |db| read::children(db, &root)))
     }
 
     fn place<'a>(
@@ -183,16 +213,16 @@ impl Store for SqliteStore {
         context: &'a ContextId,
     ) -> BoxFuture<'a, Result<ContextPlace>> {
         let (owner, context) = (owner.clone(), context.clone());
-        Box::pin(self.quick.run(move |db| contexts::place(db, &owner, &context)))
+        Box::pin(self.quick.run(Some(owner.clone()), move |db| contexts::place(db, &owner, &context)))
     }
 
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
-        Box::pin(self.writer.run(move |db| contexts::bind(db, &binding)))
+        Box::pin(self.writer.run(Some(binding.owner.clone()), move |db| contexts::bind(db, &binding)))
     }
 
     fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>> {
         let request = request.clone();
-        Box::pin(self.quick.run(move |db| asks::find(db, &request)))
+        Box::pin(self.quick.run(None, move |db| asks::find(db, &request)))
     }
 
     fn open_interrupts<'a>(
@@ -201,15 +231,15 @@ impl Store for SqliteStore {
         kind: AskKind,
     ) -> BoxFuture<'a, Result<Vec<Interrupt>>> {
         let owner = owner.clone();
-        Box::pin(self.lists.run(move |db| asks::open_of_owner(db, &owner, kind)))
+        Box::pin(self.lists.run(Some(owner.clone()), move |db| asks::open_of_owner(db, &owner, kind)))
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
-        Box::pin(self.whole.run(read::unfinished))
+        Box::pin(self.whole.run(None, read::unfinished))
     }
 
     fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>> {
-        Box::pin(self.quick.run(move |db| read::ended_turns(db, since)))
+        Box::pin(self.quick.run(None, move |db| read::ended_turns(db, since)))
     }
 
     fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {
@@ -222,7 +252,7 @@ impl Store for SqliteStore {
 
     fn file<'a>(&'a self, owner: &'a Principal, id: &'a FileId) -> BoxFuture<'a, Result<Option<FileFacts>>> {
         let (owner, id) = (owner.clone(), id.clone());
-        Box::pin(self.quick.run(move |db| files::facts(db, &owner, &id)))
+        Box::pin(self.quick.run(Some(owner.clone()), move |db| files::facts(db, &owner, &id)))
     }
 
     fn read_file<'a>(
@@ -232,7 +262,7 @@ impl Store for SqliteStore {
         length: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
         let id = id.clone();
-        Box::pin(self.whole.run(move |db| files::read(db, &id, offset, length)))
+        Box::pin(self.whole.run(None, move |db| files::read(db, &id, offset, length)))
     }
 
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {
@@ -242,8 +272,8 @@ impl Store for SqliteStore {
     /// The writer is asked to write: a full disk or a file that is read-only can be read as well as ever.
     fn check(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.quick.run(read::anything).await?;
-            self.writer.run(write::probe).await
+            self.quick.run(None, read::anything).await?;
+            self.writer.run(None, |db| write::probe(db)).await
         })
     }
 }

@@ -1,9 +1,14 @@
 //! What is set reaches the part that keeps it: limits, guards, metrics and logs of a gateway as it runs.
 
+use longshore_edge::Extension;
+use longshore_testkit::fake_opencode::{FakeOpenCode, Fault, Gate, Turn};
+use longshore_testkit::gateway::TOKEN;
+use longshore_testkit::raw::{self, RawClient};
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use crate::ATTACHED;
-use crate::support::{Here, Running, ask, get};
+use crate::support::{Here, PATIENCE, Running, ask, get};
 
 fn start(here: &Here, flags: &[&str]) -> Running {
     here.start(&[&ATTACHED[..], flags].concat())
@@ -100,4 +105,152 @@ fn a_process_that_may_open_few_files_takes_fewer_connections() {
     let expected = "warning: at most 144 connections are taken at once, not 8192 (limits.connections): this process may open 400 \
                     files only (ulimit -n), and needs 256 for itself\n";
     assert_eq!(warned, expected);
+}
+
+/// A gateway in front of an OpenCode whose turns wait at a gate.
+fn before(fake: &FakeOpenCode, gate: &Gate, flags: &[&str]) -> (Here, Running, RawClient) {
+    fake.otherwise(vec![Turn::new().hold(gate).text("Done.", 1)]);
+    let here = Here::new().env("A2A_BEARER_TOKEN", TOKEN);
+    let url = fake.url();
+    let serve = ["serve", "--port", "0", "--opencode-url", &url, "--workspace", fake.directory()];
+    let gateway = here.start(&[&serve[..], flags].concat());
+    let client = RawClient::new(gateway.value("url"), TOKEN);
+    (here, gateway, client)
+}
+
+async fn send(client: &RawClient, id: &str) -> raw::Answer {
+    let mut message = raw::message(id, "hi");
+    message["configuration"] = json!({"returnImmediately": true});
+    client.rest("POST", "/message:send", Some(&message)).await
+}
+
+fn task(answer: &raw::Answer) -> String {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.body["task"]["id"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A send that is to go on in a session.
+async fn send_into(client: &RawClient, id: &str, session: &str) -> raw::Answer {
+    let mut message = raw::message(id, "hi");
+    message["metadata"] = json!({"shared": {"session": {"id": session}}});
+    client.rest("POST", "/message:send", Some(&message)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_call_more_than_may_be_under_way_is_refused() {
+    let (fake, gate) = (FakeOpenCode::start(), Gate::new());
+    let (_here, _gateway, client) = before(&fake, &gate, &["--upstream-calls", "1"]);
+    let client = client.activating(&[Extension::SessionBinding.uri()]);
+    fake.fault_always("GET", "/session/ses_hangs", Fault::Hang);
+    // Whichever comes first has the only place, and keeps it.
+    let refused = tokio::select! {
+        refused = send_into(&client, "m1", "ses_hangs") => refused,
+        refused = send_into(&client, "m2", "ses_hangs") => refused,
+    };
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{refused:?}");
+    let info = &refused.body["error"]["details"][0];
+    assert_eq!(info["reason"], "UPSTREAM_BACKPRESSURE");
+    assert_eq!(fake.prompts().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_task_more_than_may_be_unfinished_is_refused() {
+    let (fake, gate) = (FakeOpenCode::start(), Gate::new());
+    let (_here, _gateway, client) = before(&fake, &gate, &["--max-unfinished", "1"]);
+    let first = task(&send(&client, "m1").await);
+    gate.reached().await;
+    let refused = send(&client, "m2").await;
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    let info = &refused.body["error"]["details"][0];
+    assert_eq!((&info["metadata"]["limit"], &info["metadata"]["max"]), (&"unfinished".into(), &"1".into()));
+    gate.open();
+    completed(&client, &first).await;
+    task(&send(&client, "m3").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_turn_more_than_may_run_waits_unprompted() {
+    let (fake, gate) = (FakeOpenCode::start(), Gate::new());
+    let (_here, _gateway, client) = before(&fake, &gate, &["--max-turns", "1"]);
+    let first = task(&send(&client, "m1").await);
+    gate.reached().await;
+    let second = task(&send(&client, "m2").await);
+    let waiting = async {
+        while !page(&client).await.contains("\nlongshore_turns{state=\"waiting\"} 1\n") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("the second turn waits");
+    assert_eq!(client.task(&second).await["status"]["state"], "TASK_STATE_SUBMITTED");
+    assert_eq!(fake.prompts().len(), 1);
+    gate.open();
+    completed(&client, &first).await;
+    completed(&client, &second).await;
+    assert_eq!(fake.prompts().len(), 2);
+}
+
+/// Of the edge, the engine, the store and the driver, one each.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_any_part_counts_is_on_one_page() {
+    let (fake, gate) = (FakeOpenCode::start(), Gate::new());
+    let (_here, _gateway, client) = before(&fake, &gate, &[]);
+    gate.open();
+    completed(&client, &task(&send(&client, "m1").await)).await;
+    let page = page(&client).await;
+    let counted =
+        |name: &str| page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+    for name in [
+        r#"longshore_http_requests_total{line="1.0",binding="rest",kind="OK"}"#,
+        r#"longshore_tasks_total{state="completed"}"#,
+        "longshore_store_append_seconds_count",
+        r#"opencode_request_seconds_count{call="prompt"}"#,
+    ] {
+        assert!(counted(name).is_some_and(|count| count >= 1.0), "{name} is not counted: {page}");
+    }
+}
+
+async fn stream(client: &RawClient, id: &str) -> Result<raw::Frames, raw::Answer> {
+    client.rest_stream("POST", "/message:stream", Some(&raw::message(id, "hi")), None).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_stream_more_than_may_be_open_is_refused_unprompted() {
+    let (fake, gate) = (FakeOpenCode::start(), Gate::new());
+    let (_here, _gateway, client) = before(&fake, &gate, &["--max-streams", "1"]);
+    let first = stream(&client, "m1").await.expect("there is room for one");
+    gate.reached().await;
+    let refused = stream(&client, "m2").await.expect_err("there is no room for two");
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert_eq!(refused.body["error"]["details"][0]["metadata"]["limit"], "streams");
+    gate.open();
+    tokio::time::timeout(PATIENCE, first.all()).await.expect("the first ends");
+    assert_eq!(fake.prompts().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_in_its_time_and_its_task_goes_on() {
+    let (fake, gate) = (FakeOpenCode::start(), Gate::new());
+    let (_here, _gateway, client) = before(&fake, &gate, &["--stream-max-duration", "0.2"]);
+    let frames = stream(&client, "m1").await.expect("it is taken").all();
+    let frames = tokio::time::timeout(PATIENCE, frames).await.expect("the stream ends");
+    let reason = &frames[frames.len() - 1].json["error"]["details"][0]["reason"];
+    assert_eq!(reason, "STREAM_BUDGET_EXCEEDED", "{frames:?}");
+    gate.reached().await;
+    let id = frames[0].json["task"]["id"].as_str().unwrap_or_default();
+    assert_eq!(client.task(id).await["status"]["state"], "TASK_STATE_WORKING");
+}
+
+async fn page(client: &RawClient) -> String {
+    let page = client.rest("GET", "/metrics", None).await.body;
+    page.as_str().expect("metrics are text").to_owned()
+}
+
+async fn completed(client: &RawClient, id: &str) {
+    let path = format!("/tasks/{id}:subscribe");
+    if let Ok(stream) = client.rest_stream("GET", &path, None, Some(0)).await {
+        tokio::time::timeout(PATIENCE, stream.all()).await.expect("the task ends");
+    }
+    let state: Value = client.task(id).await["status"]["state"].clone();
+    assert_eq!(state, "TASK_STATE_COMPLETED");
 }

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A program that has said nothing by then will not. Generous, since tests share the machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
 
@@ -206,8 +206,11 @@ pub(crate) fn ask(url: &str, headers: &[(&str, &str)], token: Option<&str>) -> A
     let mut stream = TcpStream::connect(host).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let credential = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
-    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    write!(stream, "GET /{path} HTTP/1.1\r\n{headers}{credential}Connection: close\r\n\r\n").unwrap();
+    write!(stream, "GET /{path} HTTP/1.1\r\n").unwrap();
+    for (name, value) in headers {
+        write!(stream, "{name}: {value}\r\n").unwrap();
+    }
+    write!(stream, "{credential}Connection: close\r\n\r\n").unwrap();
     let answer = rest(stream);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let status = head.split_whitespace().nth(1).unwrap().parse().unwrap();

@@ -6,11 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use longshore_model::{Error, ErrorKind, Message, Result, Retry, Role, SessionId, TaskState};
 use tokio::time::Instant;
 
 use self::patience::Patience;
 use super::{Actor, Begun, Prompted, RETRY_FIRST, RETRY_LONGEST, Stop, limit};
+use crate::gate::Pass;
 use crate::lanes::{LaneKey, Ticket};
 use crate::port::{
     Admission, Agent, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord,
@@ -39,7 +41,9 @@ impl Actor {
         let running = Prompting::default();
         running.mark();
         // Before anything is waited for: the turn may run, so whoever ends the task has to stop it.
-        let begun = prompted.insert(Prompted { record: record.clone(), running: running.clone(), place });
+        let pass = self.around.gate.enter_running(&self.owner);
+        let begun =
+            prompted.insert(Prompted { record: record.clone(), running: running.clone(), place, pass });
         self.unless_stopped(begun.place.ready()).await?;
         // Whether the turn takes too long or is done by now, the agent knows, and may be about to come back as well.
         let deadline = self.deadline().map(|deadline| deadline.max(Instant::now() + limit::PATIENCE));
@@ -81,15 +85,20 @@ impl Actor {
             .await?;
         let directory = place.directory;
         let mut patience = Patience::new(self.around.config.start_patience);
-        let mut bound = match place.bound {
-            Some(bound) => bound,
-            None => self.open_session(directory.clone(), None, &mut patience).await?,
+        // One that has no session yet does not ask for one either before it may run: a flood of messages must not become a
+        // flood of sessions.
+        let mut pass = None;
+        let mut bound = if let Some(bound) = place.bound {
+            bound
+        } else {
+            pass = Some(self.wait_at_gate().await?);
+            self.open_session(directory.clone(), None, &mut patience).await?
         };
         self.writer.begin_turn();
         let mut may_replace = true;
         loop {
             let session = bound.session.clone();
-            let place = self.wait_for_session(&session).await?;
+            let (place, admitted) = self.wait_for_session(&session, pass.take()).await?;
             let input = match self.input(&session).await? {
                 Ok(input) => input,
                 Err(error) => return Err(self.fail(&error).await),
@@ -98,7 +107,8 @@ impl Actor {
             let record = TurnRecord { session: session.clone(), prompt, joined: Vec::new() };
             self.asks.run_in(&session.id);
             let running = Prompting::default();
-            *prompted = Some(Prompted { record: record.clone(), running: running.clone(), place });
+            *prompted =
+                Some(Prompted { record: record.clone(), running: running.clone(), place, pass: admitted });
             self.is_running = true;
             let started = loop {
                 // The record of the turn goes with this event: both are durable before the agent is prompted.
@@ -120,7 +130,7 @@ impl Actor {
                     tracing::warn!(session = %forgotten, "the agent forgot the session; making a new one");
                     may_replace = false;
                     self.is_running = false;
-                    *prompted = None;
+                    pass = prompted.take().map(|prompted| prompted.pass);
                     self.tell_unsent("The agent no longer has the session of this context, so the task begins in a new one.")
                         .await?;
                     bound = self.open_session(directory.clone(), Some(forgotten), &mut patience).await?;
@@ -130,14 +140,31 @@ impl Actor {
         }
     }
 
-    async fn wait_for_session(&mut self, session: &Session) -> Result<Ticket, Stop> {
+    /// Waits for the session, and to be let in at the gate, unless it was before.
+    async fn wait_for_session(
+        &mut self,
+        session: &Session,
+        mut pass: Option<Pass>,
+    ) -> Result<(Ticket, Pass), Stop> {
         let key = LaneKey::Session(session.id.clone());
         let mut place = self.around.lanes.enter(key, self.writer.task().id.clone());
-        self.unless_stopped(async {
-            place.ready().await;
-            place
-        })
-        .await
+        if place.ready().now_or_never().is_none() {
+            // Whoever has the session may themselves wait at the gate.
+            drop(pass.take());
+            self.unless_stopped(place.ready()).await?;
+        }
+        let pass = match pass {
+            Some(pass) => pass,
+            None => self.wait_at_gate().await?,
+        };
+        Ok((place, pass))
+    }
+
+    /// Waits until the turn may run, as far as the number of turns goes.
+    async fn wait_at_gate(&mut self) -> Result<Pass, Stop> {
+        let mut pass = self.around.gate.enter(&self.owner);
+        self.unless_stopped(pass.ready()).await?;
+        Ok(pass)
     }
 
     /// The content of the newest message, checked once more: it may have waited for long.
@@ -313,7 +340,7 @@ fn is_away(error: &Error) -> bool {
 async fn stays_unsent(so_long: Duration, prompting: &Prompting) {
     tokio::time::sleep(so_long).await;
     if prompting.has_begun() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

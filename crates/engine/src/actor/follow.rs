@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::limit::{self, Limit, Overtime};
-use super::{Actor, Inbox, RETRY_FIRST, RETRY_LONGEST, Stop, Surroundings, on_inbox};
+use super::{Actor, Inbox, Prompted, RETRY_FIRST, RETRY_LONGEST, Stop, Surroundings, on_inbox};
 use crate::children::Root;
 use crate::files::Keeper;
 use crate::joins::Step;
@@ -52,13 +52,14 @@ struct Taken {
 }
 
 impl Actor {
-    /// Writes what the agent reports until the turn is over. `record` grows with each message that joins.
+    /// Writes what the agent reports until the turn is over. The record of the turn grows with each message that joins.
     pub(super) async fn follow(
         &mut self,
         mut turn: Turn,
         deadline: Option<Instant>,
-        record: &mut TurnRecord,
+        at_work: &mut Prompted,
     ) -> Result<End, Stop> {
+        let Prompted { record, pass, .. } = at_work;
         let mut limit = Limit::new(deadline);
         let asks_wait_until = Instant::now() + limit::PATIENCE;
         let session = record.session.clone();
@@ -68,7 +69,9 @@ impl Actor {
             while let Some(parked) = self.parked.pop_front() {
                 self.hear(Some(parked), &turn, &session).await?;
             }
-            limit.pause_while(!self.asks.is_empty());
+            let is_asking = !self.asks.is_empty();
+            limit.pause_while(is_asking);
+            pass.pause_while(is_asking);
             let until_ask_expires = self.asks.until_deadline(self.around.clock.now()).map(|left| {
                 // What was answered elsewhere while the gateway was away has not expired.
                 let held = asks_wait_until.saturating_duration_since(Instant::now());

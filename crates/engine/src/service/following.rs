@@ -99,8 +99,8 @@ impl Engine {
     }
 
     /// A task whose turn it is begins in a moment, unless its agent is away: a message that comes meanwhile is not too
-    /// early. For a task that waits behind others of its context it is, and that is told at once. (Behind a turn that
-    /// another context has in the same session, which is rare, it is told only after the wait.)
+    /// early. For a task that waits behind others of its context it is, and that is told at once. (Where it waits for the
+    /// session, which another context has, or for room among the turns, it is told only after the wait.)
     async fn once_begun(&self, caller: &Principal, mut stored: StoredTask) -> Result<StoredTask> {
         let task = stored.task.id.clone();
         let lane = LaneKey::Context(caller.clone(), stored.task.context_id.clone());

@@ -13,7 +13,8 @@ use crate::actor::{Ownership, RETRY_FIRST, RETRY_LONGEST};
 use crate::lanes::{LaneKey, Ticket};
 use crate::log_entry::Events;
 use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session};
-use crate::{fail_point, idempotency, intake};
+use crate::unfinished::{Full, Reserved};
+use crate::{fail_point, idempotency, intake, states};
 
 /// Where a caller names a session, and a directory.
 const SESSION_FIELD: &str = "metadata.shared.session.id";
@@ -36,6 +37,7 @@ struct Ready {
     session: Option<Session>,
     admitted: Admitted,
     key: IdempotencyKey,
+    reserved: Reserved,
 }
 
 impl Engine {
@@ -53,9 +55,19 @@ impl Engine {
     }
 
     async fn submit(&self, caller: Principal, mut command: SendMessage) -> Result<Sent> {
+        let context = command.message.context_id.clone().unwrap_or_else(|| self.new_context_id());
+        let reserved = self.around.unfinished.reserve(&caller, &context);
         let key = self.key(&command);
+        // Also when there is no room: whoever lost the answer to a send that was taken needs none.
         if let Some(task) = self.around.store.earlier_send(&caller, &key).await? {
+            drop(reserved);
             return self.attached_again(&caller, task, &command.message).await;
+        }
+        let refusal = |full: Full| full.refusal(&self.around.metrics);
+        if let Err(full) = &reserved
+            && command.wishes.delivery != Delivery::Steer
+        {
+            return Err(refusal(*full));
         }
         let place = match &command.message.context_id {
             Some(context) => self.around.store.place(&caller, context).await?,
@@ -63,7 +75,6 @@ impl Engine {
         };
         let session = self.wished_session(&caller, &place, command.wishes.session.as_ref()).await?;
         let admitted = self.admit(&command.message, &command.wishes, &place).await?;
-        let context = command.message.context_id.clone().unwrap_or_else(|| self.new_context_id());
         let lane = LaneKey::Context(caller.clone(), context.clone());
         if command.wishes.delivery == Delivery::Steer
             && let Some((running, context)) =
@@ -82,15 +93,15 @@ impl Engine {
             }
             // It ended by itself, or had not begun: then there is nothing to steer, and the message goes the usual way.
         }
-        self.make(Ready { caller, command, context, lane, session, admitted, key }).await
+        let reserved = reserved.map_err(refusal)?;
+        self.make(Ready { caller, command, context, lane, session, admitted, key, reserved }).await
     }
 
     async fn make(&self, ready: Ready) -> Result<Sent> {
-        let Ready { caller, command, context, lane, session, admitted, key } = ready;
+        let Ready { caller, command, context, lane, session, admitted, key, reserved } = ready;
         let now = self.around.clock.now();
         let task_id = self.new_task_id();
         let SendMessage { mut message, config, wishes, may_claim, trace, .. } = command;
-        self.check_room(&caller, &lane)?;
         // The place is taken and the log made known before the store is asked: the order of messages is the order
         // in which they came, and whoever finds the task in the store finds its owner too.
         let ticket = self.enter(lane, &task_id, wishes.delivery, session.as_ref()).await?;
@@ -106,7 +117,7 @@ impl Engine {
         };
         let task = Task::begin(task_id.clone(), &first)
             .ok_or_else(|| Error::internal("a first event that makes no task"))?;
-        let (registration, live, inbox) = self.register(caller.clone(), task_id.clone(), Seq::START);
+        let (registration, live, inbox) = self.register(reserved, task_id.clone(), Seq::START);
         // The reader is made before the actor runs, so that it cannot miss the live log of a very short task, and before
         // the task: nothing can fail any more once that is there.
         let reader = self.reader_of(&task, Seq::START);
@@ -156,6 +167,7 @@ impl Engine {
 
     /// The task is there: shows its readers so, and gives it an owner.
     fn begin(&self, new: Ownership, first: TaskEvent) {
+        states::count(&self.around.metrics, new.task.status.state);
         // It has not begun, so that nothing may come for long.
         new.live.publish(Events::number(new.head, new.epoch, [first]), true);
         self.own(new);
@@ -285,23 +297,6 @@ impl Engine {
             // The turn will find out, and say so.
             Err(_) => Ok(false),
         }
-    }
-
-    fn check_room(&self, caller: &Principal, lane: &LaneKey) -> Result<()> {
-        let config = &self.around.config;
-        let full = |what: &str, limit: usize| {
-            let text =
-                format!("{what} has {limit} unfinished tasks, which is the limit; wait for some to end.");
-            Err(Error::new(ErrorKind::TooManyRequests, text))
-        };
-        let is_full = |count: usize, limit: usize| limit > 0 && count >= limit;
-        if is_full(self.around.lanes.len(lane), config.unfinished_per_context) {
-            return full("This context", config.unfinished_per_context);
-        }
-        if is_full(self.around.registry.unfinished(caller), config.unfinished_per_principal) {
-            return full("Your account", config.unfinished_per_principal);
-        }
-        Ok(())
     }
 
     /// The same send again, because its answer got lost.

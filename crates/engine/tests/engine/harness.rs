@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use longshore_engine::port::{Clock, Input, Store, SystemClock};
 use longshore_engine::{Engine, EngineConfig, EngineParts, Sent, TaskReader, Tasks};
+use longshore_meter::Metrics;
+use longshore_meter::label::TurnState;
 use longshore_model::{
     ContextId, Entry, Message, MessageId, Part, Principal, Role, SendConfig, SendMessage, Task, TaskId,
     TaskState, Timestamp, Wishes,
@@ -18,6 +20,7 @@ pub(crate) struct Harness {
     pub(crate) turns: mpsc::Receiver<StartedTurn>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) tasks: Tasks,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 pub(crate) fn start() -> Harness {
@@ -31,16 +34,16 @@ pub(crate) fn start_with(store: Arc<dyn Store>, config: EngineConfig) -> Harness
 /// Starts so much later than it is.
 pub(crate) fn start_later(store: Arc<dyn Store>, config: EngineConfig, later: Duration) -> Harness {
     let (agent, turns) = ScriptedAgent::manual();
-    let tasks = Tasks::new();
+    let (tasks, metrics) = (Tasks::new(), Arc::new(Metrics::new("test")));
     let engine = Engine::new(EngineParts {
         store: Arc::clone(&store),
         agent: agent.clone(),
         clock: Arc::new(TokioClock::later(later)),
         tasks: tasks.clone(),
-        metrics: Arc::default(),
+        metrics: Arc::clone(&metrics),
         config,
     });
-    Harness { engine, agent, turns, store, tasks }
+    Harness { engine, agent, turns, store, tasks, metrics }
 }
 
 impl Harness {
@@ -76,6 +79,13 @@ impl Harness {
             }
         }
         panic!("the task ended as {} and was never {state}", self.task(id).await.status.state);
+    }
+
+    /// Waits until so many turns wait to be let in.
+    pub(crate) async fn waiting(&self, turns: i64) {
+        while self.metrics.turns.of(TurnState::Waiting).get() != turns {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Stops the engine as a signal would, and waits until it has.

@@ -257,24 +257,6 @@ async fn after_a_restart_an_agent_that_stays_away_fails_the_task_at_the_limit_of
 }
 
 #[tokio::test]
-async fn too_many_unfinished_tasks_are_refused() {
-    let config =
-        EngineConfig { unfinished_per_context: 3, unfinished_per_principal: 5, ..EngineConfig::default() };
-    let mut h = start_with(Arc::new(longshore_store::memory()), config);
-    let mut sent = Vec::new();
-    for (context, text) in [("c1", "m1"), ("c1", "m2"), ("c1", "m3"), ("c2", "m4"), ("c2", "m5")] {
-        sent.push(h.send(context, text).await.task);
-    }
-    for context in ["c1", "c2"] {
-        let error = h.engine.send(&alice(), message(context, "more")).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::TooManyRequests);
-    }
-    h.engine.cancel(&alice(), &sent[2]).await.unwrap();
-    h.send("c1", "room-again").await;
-    h.turn().await;
-}
-
-#[tokio::test]
 async fn a_cursor_older_than_what_is_kept_is_a_gap() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut h = start_with(store.clone(), EngineConfig::default());

@@ -51,7 +51,7 @@ async fn ended(turn: &StartedTurn, session: &str) {
     turn.child(session, ChildEvent::Report(event)).await;
 }
 
-fn tool(call: &str, child: &str) -> AgentEvent {
+pub(crate) fn tool(call: &str, child: &str) -> AgentEvent {
     let block = BlockRef {
         id: ArtifactId::parse(&format!("prt_{call}")).expect("a good name"),
         kind: BlockKind::ToolCall,

@@ -113,6 +113,7 @@ const HAPPENS: &[&str] = &[
     "failed: Nobody gave the agent its credentials",
     "is canceled",
     "no answer",
+    "TooManyRequests",
     "is refused: SessionBusy",
     "is refused: UnsupportedOperation",
     "joins",

@@ -121,6 +121,10 @@ impl Stage {
         })
     }
 
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use longshore_engine::port::Store;
 use longshore_engine::simulation::Flaw;
 use longshore_engine::{AskConfig, Engine, EngineConfig, EngineParts, Tasks};
+use longshore_meter::Metrics;
+use longshore_meter::label::TurnState;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +39,7 @@ pub(crate) struct Gateway {
     pub(crate) engine: Engine,
     tasks: Tasks,
     cast: Arc<Cast>,
+    metrics: Arc<Metrics>,
     /// Ends when its connections do.
     pub(crate) is_gone: CancellationToken,
 }
@@ -169,20 +172,27 @@ impl World {
         loop {
             let cast = Cast::new(&self.stage);
             let tasks = Tasks::simulated(Arc::clone(&cast) as Arc<_>);
+            let metrics = Arc::<Metrics>::default();
             let driver = SimDriver { agent: Arc::clone(&self.agent), tasks: tasks.clone() };
             let engine = Engine::new(EngineParts {
                 store: Arc::clone(&self.store) as Arc<dyn Store>,
                 agent: Arc::new(driver),
                 clock: Arc::new(DayClock(Arc::clone(&self.stage))),
                 tasks: tasks.clone(),
-                metrics: Arc::default(),
-                config: config(),
+                metrics: Arc::clone(&metrics),
+                config: config(self.stage.seed()),
             });
             match engine.recover().await {
                 Ok(count) => {
                     self.stage.note(format_args!("gateway: up, {count} taken up"));
                     let is_gone = CancellationToken::new();
-                    self.gateway.send_replace(Some(Arc::new(Gateway { engine, tasks, cast, is_gone })));
+                    self.gateway.send_replace(Some(Arc::new(Gateway {
+                        engine,
+                        tasks,
+                        cast,
+                        metrics,
+                        is_gone,
+                    })));
                     return;
                 }
                 Err(error) => {
@@ -219,16 +229,31 @@ impl World {
         if tokio::time::timeout(Duration::from_mins(1), gateway.tasks.stop()).await.is_err() {
             self.stage.find(format_args!("{} tasks of the gateway do not stop", gateway.tasks.running()));
             gateway.cast.kill();
+            return;
+        }
+        // Whoever did not give a place back would keep others out for ever.
+        gateway.engine.note_gauges();
+        let Metrics { turns, interrupt_open, tasks_unfinished, .. } = &*gateway.metrics;
+        let left =
+            [turns.of(TurnState::Running), turns.of(TurnState::Waiting), interrupt_open, tasks_unfinished];
+        if left.iter().any(|left| left.get() != 0) {
+            self.stage.find(format_args!("the gateway stopped and still counts {left:?}"));
         }
     }
 }
 
-/// Shorter times than the real ones here too.
-fn config() -> EngineConfig {
+/// Shorter times than the real ones here too, and in most seeds a narrow limit.
+fn config(seed: u64) -> EngineConfig {
+    let limits = match seed % 4 {
+        0 => EngineConfig { turns: 1, ..EngineConfig::default() },
+        1 => EngineConfig { turns: 0, turns_per_principal: 2, ..EngineConfig::default() },
+        2 => EngineConfig { unfinished: 3, unfinished_per_context: 2, ..EngineConfig::default() },
+        _ => EngineConfig::default(),
+    };
     EngineConfig {
         turn_timeout: Some(TURN_LIMIT),
         idempotency_window: Duration::from_hours(24),
         asks: AskConfig { time_to_live: Some(Duration::from_secs(20)), ..AskConfig::default() },
-        ..EngineConfig::default()
+        ..limits
     }
 }

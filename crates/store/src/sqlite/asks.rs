@@ -12,7 +12,7 @@ use super::record::{AskText, Batch};
 use super::write::Standing;
 use crate::rules;
 
-/// Does to the asks of a task what a batch says, in its order. None stays open when the batch ends the task.
+/// Does to the asks of a task what a batch says, in its order. Nothing when one of them cannot be the task's.
 pub(super) fn change(db: &Connection, task: &Standing, batch: &Batch) -> Outcome<()> {
     let Standing { ordinal, owner, context, .. } = task;
     for change in &batch.asks {
@@ -29,9 +29,6 @@ pub(super) fn change(db: &Connection, task: &Standing, batch: &Batch) -> Outcome
             }
             AskText::Closed { request_id, closed } => close(db, *ordinal, Some(request_id), closed)?,
         }
-    }
-    if batch.is_terminal() {
-        close(db, *ordinal, None, &rules::dropped(batch.at))?;
     }
     Ok(())
 }

@@ -1,28 +1,37 @@
 //! A thread that reads, with a connection of its own, apart from the writer.
 
+use std::sync::Arc;
+
+use longshore_meter::Metrics;
+use longshore_meter::label::StoreThread;
 use longshore_model::{Error, Result};
 use rusqlite::Connection;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::fault::Outcome;
+use super::queue::{Owner, Queue};
 use super::worker::Worker;
 
 type Job = Box<dyn FnOnce(&Connection) + Send>;
 
-pub(super) struct Reader(Worker<Job>);
+pub(super) struct Reader(pub(super) Worker<Job>);
 
 impl Reader {
-    pub(super) fn start(name: &'static str, db: Connection) -> Result<Self> {
-        let worker = Worker::start(name, move |mut waiting: mpsc::Receiver<Job>| {
-            while let Some(job) = waiting.blocking_recv() {
-                job(&db);
+    pub(super) fn start(name: StoreThread, db: Connection, metrics: Arc<Metrics>) -> Result<Self> {
+        let worker = Worker::start(name, metrics, move |waiting: &Queue<Job>| {
+            let mut next = Vec::with_capacity(1);
+            // One at a time, so that whoever comes is among those between whom the next one is chosen.
+            while waiting.take(1, &mut next) {
+                for job in next.drain(..) {
+                    job(&db);
+                }
             }
         })?;
         Ok(Self(worker))
     }
 
     /// Runs `work` on the thread. All of it sees the store as of one moment.
-    pub(super) async fn run<T, F>(&self, work: F) -> Result<T>
+    pub(super) async fn run<T, F>(&self, owner: Owner, work: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Outcome<T> + Send + 'static,
@@ -34,7 +43,7 @@ impl Reader {
                 drop(answer.send(read_at_one_moment(db, work).map_err(Error::from)));
             }
         };
-        self.0.ask(Box::new(job), answered).await
+        self.0.ask(owner, Box::new(job), answered).await
     }
 }
 
@@ -43,3 +52,6 @@ fn read_at_one_moment<T>(db: &Connection, work: impl FnOnce(&Connection) -> Outc
     let moment = db.unchecked_transaction()?;
     work(&moment)
 }
+
+#[cfg(test)]
+mod tests;

@@ -92,6 +92,16 @@ impl Batch {
         })
     }
 
+    /// The head of the log when the batch is written. What is expected may be any number.
+    pub(super) fn new_head(&self) -> Seq {
+        Seq(self.expected.0.saturating_add(self.events.len() as u64))
+    }
+
+    /// It holds something for which it matters whose the task is.
+    pub(super) fn is_of_the_owner(&self) -> bool {
+        !self.asks.is_empty() || self.joined.is_some() || self.forgotten.is_some()
+    }
+
     /// The task is over with this batch.
     pub(super) fn is_terminal(&self) -> bool {
         self.status.is_some_and(|(state, _)| state.is_terminal())
@@ -209,6 +219,11 @@ struct Summary<'a> {
     metadata: Option<&'a Metadata>,
 }
 
+/// As long as nearly every event is, so that its text is written into one piece of memory.
+const TEXT: usize = 448;
+
 fn to_text(value: &impl Serialize) -> Result<String> {
-    serde_json::to_string(value).map_err(Error::internal)
+    let mut text = Vec::with_capacity(TEXT);
+    serde_json::to_writer(&mut text, value).map_err(Error::internal)?;
+    String::from_utf8(text).map_err(Error::internal)
 }

@@ -25,11 +25,11 @@ const BYTES: i64 = 1024 * 1024;
 
 /// Does one step.
 pub(super) async fn retain(reader: &Reader, writer: &Writer, retention: Retention) -> Result<Retained> {
-    let found = reader.run(move |db| Work::find(db, &retention)).await?;
+    let found = reader.run(None, move |db| Work::find(db, &retention)).await?;
     if found.is_nothing() {
         return Ok(Retained::default());
     }
-    writer.run(move |db| found.run(db)).await
+    writer.run(None, move |db| found.run(db)).await
 }
 
 /// What there is to do. It is found by one thread and done by another, later: a row may be another one by then, since
@@ -82,24 +82,24 @@ impl Work {
     }
 
     /// Some of it. Whoever looks again finds the rest.
-    fn run(self, db: &Connection) -> Outcome<Retained> {
+    fn run(&self, db: &Connection) -> Outcome<Retained> {
         let (mut allowance, mut done) = (Allowance::of_a_step(), Retained::default());
         let before = db.total_changes();
         if let Some(before) = folded_before(&self.retention) {
-            for (task, foldable) in self.folds {
-                if allowance.is_left() && fold(db, (task, before), foldable, &mut allowance)? {
+            for (task, foldable) in &self.folds {
+                if allowance.is_left() && fold(db, (*task, before), foldable, &mut allowance)? {
                     done.folded += 1;
                 }
             }
         }
         if let Some(before) = self.retention.drop_before {
-            for root in self.drops {
+            for &root in &self.drops {
                 if allowance.is_left() && is_droppable(db, root, before)? {
                     done.dropped += drop_tree(db, root, &mut allowance)?;
                 }
             }
         }
-        for (owner, digest) in self.keys {
+        for (owner, digest) in &self.keys {
             db.prepare_cached(
                 "DELETE FROM idempotency WHERE owner = :owner AND digest = :digest AND at < :before",
             )?
@@ -110,7 +110,7 @@ impl Work {
             })?;
         }
         let asks_before = rules::asks_kept_since(self.retention.now);
-        for ask in self.asks {
+        for ask in &self.asks {
             db.prepare_cached("DELETE FROM interrupts WHERE ordinal = :ask AND closed_at < :before")?
                 .execute(named_params! { ":ask": ask, ":before": asks_before.0 })?;
         }
@@ -239,7 +239,7 @@ fn look_at(db: &Connection, task: i64, allowance: &mut Allowance) -> Outcome<Fol
 fn fold(
     db: &Connection,
     (task, before): (i64, Timestamp),
-    foldable: Foldable,
+    foldable: &Foldable,
     allowance: &mut Allowance,
 ) -> Outcome<bool> {
     let place = db
@@ -252,7 +252,7 @@ fn fold(
             db.prepare_cached("UPDATE tasks SET folded = 1 WHERE ordinal = ?")?.execute([task])?;
             return Ok(false);
         }
-        Foldable::Anew(snapshot) => write::put_snapshot(db, task, from_sql(head), &snapshot)?,
+        Foldable::Anew(snapshot) => write::put_snapshot(db, task, from_sql(head), snapshot)?,
         Foldable::Known => {}
     }
     // A log that lacks its last event may have none left.

@@ -29,6 +29,12 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Prepared statements kept per connection: more than there are in this crate, but for the rarest list filters.
 const STATEMENTS: usize = 64;
 
+/// How long a checkpoint waits for those who read in the log, while nobody can write, before it leaves the log as it is.
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(5);
+
+/// What the writer may keep of the file in memory, in KiB: the last pages of the logs of two thousand tasks.
+const WRITER_CACHE: i64 = 8 * 1024;
+
 /// The write-ahead log is cut back to this after a checkpoint, in bytes, so that one busy hour does not hold the disk.
 const WAL_LIMIT: i64 = 16 * 1024 * 1024;
 
@@ -41,6 +47,11 @@ pub(super) fn open_writer(path: &Path, durability: Durability) -> Result<Connect
 /// Opens the file for reading. It must have been opened for writing before.
 pub(super) fn open_reader(path: &Path) -> Result<Connection> {
     Ok(prepare_reader(path)?)
+}
+
+/// Opens the file for checkpoints only. It must have been opened for writing before.
+pub(super) fn open_checkpointer(path: &Path, durability: Durability) -> Result<Connection> {
+    Ok(prepare_checkpointer(path, durability)?)
 }
 
 /// Whether this program knows what the file holds, and it holds something.
@@ -68,6 +79,8 @@ fn prepare_writer(path: &Path, durability: Durability) -> Outcome<Connection> {
     db.pragma_update(None, "synchronous", durability.synchronous())?;
     db.pragma_update(None, "foreign_keys", true)?;
     db.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
+    // Negative, because a positive number would be one of pages.
+    db.pragma_update(None, "cache_size", -WRITER_CACHE)?;
     migrate(&mut db, MIGRATIONS)?;
     files::remove_incomplete(&db)?;
     Ok(db)
@@ -75,6 +88,14 @@ fn prepare_writer(path: &Path, durability: Durability) -> Outcome<Connection> {
 
 fn prepare_reader(path: &Path) -> Outcome<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+}
+
+fn prepare_checkpointer(path: &Path, durability: Durability) -> Outcome<Connection> {
+    let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    db.busy_timeout(CHECKPOINT_TIMEOUT)?;
+    db.pragma_update(None, "synchronous", durability.synchronous())?;
+    db.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
+    Ok(db)
 }
 
 fn connect(path: &Path, access: OpenFlags) -> Outcome<Connection> {

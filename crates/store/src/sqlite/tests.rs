@@ -39,7 +39,7 @@ impl Bench {
 
     /// Changes how the writer's connection behaves.
     async fn pragma(&self, sql: &'static str) {
-        self.store.writer.run(move |db| Ok(db.execute_batch(sql)?)).await.unwrap();
+        self.store.writer.run(None, move |db| Ok(db.execute_batch(sql)?)).await.unwrap();
     }
 
     /// The error is one that a caller can be shown, and the log has its cause.
@@ -75,12 +75,14 @@ async fn the_settings_of_the_file() {
         let number = async |pragma: &'static str| -> i64 {
             store
                 .writer
-                .run(move |db| Ok(db.pragma_query_value(None, pragma, |row| row.get(0))?))
+                .run(None, move |db| Ok(db.pragma_query_value(None, pragma, |row| row.get(0))?))
                 .await
                 .unwrap()
         };
         assert_eq!(number("synchronous").await, synchronous);
         assert_eq!(number("foreign_keys").await, 1);
+        // A thread of its own does what SQLite would do in the middle of a commit.
+        assert_eq!(number("wal_autocheckpoint").await, 0);
         let mode: String = Connection::open(directory.path().join(FILE))
             .unwrap()
             .pragma_query_value(None, "journal_mode", |row| row.get(0))
@@ -107,7 +109,7 @@ async fn what_was_answered_survives_a_process_that_is_killed() {
 #[tokio::test]
 async fn a_locked_file_is_unavailable_and_then_works() {
     let bench = Bench::new().await;
-    bench.store.writer.run(|db| Ok(db.busy_timeout(Duration::from_millis(1))?)).await.unwrap();
+    bench.store.writer.run(None, |db| Ok(db.busy_timeout(Duration::from_millis(1))?)).await.unwrap();
     let intruder = bench.intruder();
     intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
     let refused = bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap_err();
@@ -324,16 +326,19 @@ async fn a_page_of_large_tasks_is_bounded_and_goes_on() {
 async fn nobody_waits_for_a_list_but_other_lists() {
     let bench = Bench::new().await;
     let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
+    let (begun, has_begun) = tokio::sync::oneshot::channel();
     let mut long = bench
         .store
         .lists
-        .run(move |_| {
+        .run(None, move |_| {
+            begun.send(()).unwrap();
             // Ends with an error when the sender is dropped.
             released.recv().unwrap_err();
             Ok(())
         })
         .boxed();
     assert!((&mut long).now_or_never().is_none());
+    has_begun.await.unwrap();
     let mut list = bench.store.list(everything());
     assert!((&mut list).now_or_never().is_none());
     assert!(bench.store.get(&ada(), &task_id("t")).await.unwrap().is_some());

@@ -3,42 +3,49 @@
 //! A point read takes a few microseconds, and handing it to a thread that is there already costs a third of what
 //! the runtime's pool for blocking work costs.
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use longshore_meter::Metrics;
+use longshore_meter::label::{Label as _, StoreThread};
 use longshore_model::{Error, Result};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::fault;
-
-/// Requests that may wait for a thread. At the bound callers wait, without a thread, for a place in the queue: the
-/// turns that write become slower, and nothing is dropped.
-pub(super) const QUEUE: usize = 1024;
+use super::queue::{Owner, Queue};
 
 pub(super) struct Worker<J> {
-    name: &'static str,
-    /// `None` only while it is dropped.
-    pub(super) queue: Option<mpsc::Sender<J>>,
+    pub(super) queue: Queue<J>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<J: Send + 'static> Worker<J> {
-    /// Runs `serve` on a thread, which a debugger shows by its name. It is to return when the queue is closed.
+    /// Runs `serve` on a thread, which a debugger shows by its name. It is to return when the queue has nothing more.
     pub(super) fn start(
-        name: &'static str,
-        serve: impl FnOnce(mpsc::Receiver<J>) + Send + 'static,
+        name: StoreThread,
+        metrics: Arc<Metrics>,
+        serve: impl FnOnce(&Queue<J>) + Send + 'static,
     ) -> Result<Self> {
-        let (queue, waiting) = mpsc::channel(QUEUE);
+        let queue = Queue::new(name, metrics);
+        let waiting = queue.clone();
         let thread = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || serve(waiting))
+            .name(format!("store-{}", StoreThread::VALUES[name.index()]))
+            .spawn(move || {
+                let _abandoned = waiting.abandoned_at_the_end();
+                serve(&waiting);
+            })
             .map_err(Error::internal)?;
-        Ok(Self { name, queue: Some(queue), thread: Some(thread) })
+        Ok(Self { queue, thread: Some(thread) })
     }
 
     /// Queues the job and waits for its answer.
-    pub(super) async fn ask<T>(&self, job: J, answered: oneshot::Receiver<Result<T>>) -> Result<T> {
-        let queue = self.queue.as_ref().ok_or_else(fault::stopped)?;
-        queue.send(job).await.map_err(|_| fault::stopped())?;
+    pub(super) async fn ask<T>(
+        &self,
+        owner: Owner,
+        job: J,
+        answered: oneshot::Receiver<Result<T>>,
+    ) -> Result<T> {
+        self.queue.push(owner, job).await.map_err(|_| fault::stopped())?;
         answered.await.map_err(|_| fault::stopped())?
     }
 }
@@ -46,11 +53,12 @@ impl<J: Send + 'static> Worker<J> {
 impl<J> Drop for Worker<J> {
     /// Waits until what was asked for is done and the file is closed.
     fn drop(&mut self) {
-        self.queue = None;
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!(thread = self.name, "a thread of the store had panicked");
+        self.queue.close();
+        if let Some(thread) = self.thread.take() {
+            let name = thread.thread().name().map(str::to_owned);
+            if thread.join().is_err() {
+                tracing::error!(thread = name, "a thread of the store had panicked");
+            }
         }
     }
 }

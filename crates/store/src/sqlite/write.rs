@@ -1,13 +1,12 @@
 //! What the writer thread does for each kind of request. The guards come first, then the rows.
 
-use longshore_engine::port::{Appended, Created, IdempotencyKey, NotedSends};
+use longshore_engine::port::{Created, IdempotencyKey, NotedSends};
 use longshore_model::{ContextId, Epoch, Error, Principal, Seq, TaskId, TaskState, Timestamp};
 use rusqlite::{Connection, named_params};
 
-use super::asks;
 use super::contexts;
 use super::fault::{Outcome, damaged};
-use super::record::{Batch, EventText, NewTask, SnapshotText, TurnText};
+use super::record::{EventText, NewTask, SnapshotText};
 use super::{from_sql, to_sql};
 use crate::rules::{self, Root};
 
@@ -61,65 +60,6 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
     Ok(Created::New)
 }
 
-pub(super) fn append(db: &Connection, batch: &Batch) -> Outcome<Appended> {
-    let Some(task) = standing(db, batch.task.as_str())? else {
-        return Err(Error::task_not_found(batch.task.as_str()).into());
-    };
-    let Standing { ordinal, head, state, .. } = task;
-    if state.is_terminal() {
-        return Ok(Appended::Terminal);
-    }
-    if head != batch.expected {
-        return Ok(Appended::Conflict { head });
-    }
-    for (place, event) in batch.events.iter().enumerate() {
-        insert_event(db, ordinal, (head.plus(place).next(), batch.epoch), batch.at, event)?;
-    }
-    let new_head = head.plus(batch.events.len());
-    // The indexes hold state and time of the status, so a batch without one leaves them alone.
-    db.prepare_cached("UPDATE tasks SET head = :head, epoch = :epoch WHERE ordinal = :task")?
-        .execute(named_params! { ":head": to_sql(new_head), ":epoch": batch.epoch.0, ":task": ordinal })?;
-    if batch.summarised > 0 {
-        db.prepare_cached("UPDATE tasks SET summary_seq = :seq WHERE ordinal = :task")?
-            .execute(named_params! { ":seq": to_sql(head.plus(batch.summarised)), ":task": ordinal })?;
-    }
-    if let Some((state, at)) = batch.status {
-        db.prepare_cached("UPDATE tasks SET state = :state, status_at = :at WHERE ordinal = :task")?
-            .execute(named_params! { ":state": state.as_str(), ":at": at.0, ":task": ordinal })?;
-    }
-    if let Some(TurnText { record: turn, joined }) = &batch.turn {
-        db.prepare_cached(
-            "UPDATE tasks SET session = :session, directory = :directory, prompt = :prompt, joined = :joined
-             WHERE ordinal = :task",
-        )?
-        .execute(named_params! {
-            ":session": turn.session.id.as_str(),
-            ":directory": turn.session.directory,
-            ":prompt": turn.prompt.as_str(),
-            ":joined": joined,
-            ":task": ordinal,
-        })?;
-    }
-    if let Some(snapshot) = &batch.snapshot {
-        put_snapshot(db, ordinal, new_head, snapshot)?;
-    }
-    if let Some(key) = &batch.forgotten {
-        db.prepare_cached(
-            "DELETE FROM idempotency WHERE owner = :owner AND digest = :digest AND task = :task",
-        )?
-        .execute(named_params! {
-            ":owner": task.owner.as_str(),
-            ":digest": key.digest,
-            ":task": ordinal,
-        })?;
-    }
-    if let Some(key) = &batch.joined {
-        put_key(db, &task.owner, key, ordinal, batch.at)?;
-    }
-    asks::change(db, &task, batch)?;
-    Ok(Appended::Head(new_head))
-}
-
 /// Writes something, and takes it away again, to see whether anything can be written. The commit carries the pages that
 /// this has touched, as it would for an event.
 pub(super) fn probe(db: &Connection) -> Outcome<()> {
@@ -161,7 +101,7 @@ pub(super) fn earlier_send(
 }
 
 /// Puts the key of this send in the place of some that no longer count.
-fn put_key(
+pub(super) fn put_key(
     db: &Connection,
     owner: &Principal,
     key: &IdempotencyKey,
@@ -205,11 +145,11 @@ pub(super) struct Standing {
     pub(super) ordinal: i64,
     pub(super) owner: Principal,
     pub(super) context: ContextId,
-    head: Seq,
-    state: TaskState,
+    pub(super) head: Seq,
+    pub(super) state: TaskState,
 }
 
-fn standing(db: &Connection, id: &str) -> Outcome<Option<Standing>> {
+pub(super) fn standing(db: &Connection, id: &str) -> Outcome<Option<Standing>> {
     let mut statement =
         db.prepare_cached("SELECT ordinal, owner, context, head, state FROM tasks WHERE id = :id")?;
     let mut rows = statement.query(named_params! { ":id": id })?;
@@ -225,6 +165,9 @@ fn standing(db: &Connection, id: &str) -> Outcome<Option<Standing>> {
     }))
 }
 
+pub(super) const INSERT_EVENT: &str =
+    "INSERT INTO events (task, seq, at, kind, body, epoch) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
 pub(super) fn insert_event(
     db: &Connection,
     task: i64,
@@ -232,17 +175,7 @@ pub(super) fn insert_event(
     at: Timestamp,
     event: &EventText,
 ) -> Outcome<()> {
-    db.prepare_cached(
-        "INSERT INTO events (task, seq, at, kind, body, epoch) VALUES (:task, :seq, :at, :kind, :body, :epoch)",
-    )?
-    .execute(named_params! {
-        ":task": task,
-        ":seq": to_sql(seq),
-        ":at": at.0,
-        ":kind": event.kind,
-        ":body": event.body,
-        ":epoch": epoch.0,
-    })?;
+    db.prepare_cached(INSERT_EVENT)?.execute((task, to_sql(seq), at.0, event.kind, &event.body, epoch.0))?;
     Ok(())
 }
 

@@ -105,6 +105,7 @@ fn the_defaults_are_those_of_the_parts_that_keep_them() {
     assert_eq!(limits.stream_bytes.map(|bytes| bytes as u64), Some(edge.stream_bytes));
     assert_eq!(limits.stream_duration, edge.stream_duration);
     assert_eq!(limits.connections, Some(edge.connections));
+    assert_eq!(limits.upstream_calls, Some(longshore_agent_opencode::UPSTREAM_CALLS));
     let engine = longshore_engine::EngineConfig::default();
     assert_eq!(limits.turns, Some(engine.turns));
     assert_eq!(limits.turns_per_principal, Some(engine.turns_per_principal));

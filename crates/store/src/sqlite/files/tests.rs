@@ -7,6 +7,7 @@ use rusqlite::params_from_iter;
 use rusqlite::types::Value;
 use tempfile::TempDir;
 
+use super::super::writer::Writing;
 use super::super::{Durability, SqliteStore, schema};
 use super::*;
 
@@ -40,15 +41,15 @@ impl Bench {
     async fn begin(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {
         // The thread is kept busy until the step waits, so that it cannot be answered while it is asked for.
         let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
-        let wait = move |_: &Connection| Ok(released.recv().unwrap_err());
-        let mut busy = self.store.writer.run(wait).boxed();
+        let wait = move |_: &mut Writing<'_>| Ok(released.recv().unwrap_err());
+        let mut busy = self.store.writer.run(None, wait).boxed();
         assert!((&mut busy).now_or_never().is_none());
         let mut put = self.store.put_file(file);
         assert!((&mut put).now_or_never().is_none());
         drop(release);
         busy.await.unwrap();
         // What is asked for after the step is answered after it.
-        self.store.writer.run(|_| Ok(())).await.unwrap();
+        self.store.writer.run(None, |_| Ok(())).await.unwrap();
         put
     }
 }

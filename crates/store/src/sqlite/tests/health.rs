@@ -1,5 +1,6 @@
 //! Whether the store can be read and written now.
 
+use super::super::writer::Writing;
 use super::*;
 
 #[tokio::test]
@@ -45,8 +46,8 @@ async fn asking_leaves_nothing_behind() {
     let bench = Bench::new().await;
     bench.store.check().await.unwrap();
     let pages = async || -> i64 {
-        let pages = |db: &Connection| Ok(db.pragma_query_value(None, "page_count", |row| row.get(0))?);
-        bench.store.writer.run(pages).await.unwrap()
+        let pages = |db: &mut Writing<'_>| Ok(db.pragma_query_value(None, "page_count", |row| row.get(0))?);
+        bench.store.writer.run(None, pages).await.unwrap()
     };
     let before = pages().await;
     for _ in 0..50 {

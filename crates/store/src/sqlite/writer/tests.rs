@@ -1,13 +1,15 @@
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use longshore_engine::port::{Append, Appended, Created, Store};
 use longshore_model::{ErrorKind, Retry, Seq, TaskEvent};
-use longshore_testkit::store_suite::make::{append, chunk, create, existing, task_id};
+use longshore_testkit::store_suite::make::{ada, append, chunk, create, existing, owner, task_id};
 use tempfile::TempDir;
 
-use super::super::worker::QUEUE;
+use super::super::queue::QUEUE_OF_OWNER;
 use super::super::{Durability, SqliteStore};
 use super::*;
 
@@ -34,7 +36,7 @@ impl Bench {
             "CREATE TRIGGER refuse BEFORE INSERT ON events WHEN NEW.body LIKE '%{word}%'
              BEGIN SELECT RAISE({how}, 'refused'); END"
         );
-        self.store.writer.run(move |db| Ok(db.execute_batch(&trigger)?)).await.unwrap();
+        self.store.writer.run(None, move |db| Ok(db.execute_batch(&trigger)?)).await.unwrap();
     }
 
     /// Runs the requests in one group: the thread is kept busy until all of them wait.
@@ -54,11 +56,12 @@ impl Bench {
     async fn keep_busy(&self) -> (BoxFuture<'_, Result<()>>, SyncSender<()>) {
         let (release, released) = sync_channel::<()>(1);
         let (begun, has_begun) = oneshot::channel();
+        let mut begun = Some(begun);
         let mut busy = self
             .store
             .writer
-            .run(move |_| {
-                begun.send(()).unwrap();
+            .run(None, move |_| {
+                begun.take().unwrap().send(()).unwrap();
                 // Ends with an error when the sender is dropped.
                 released.recv().unwrap_err();
                 Ok(())
@@ -136,6 +139,96 @@ async fn a_request_that_fails_half_way_is_undone_alone() {
 }
 
 #[tokio::test]
+async fn what_was_refused_is_refused_again_when_the_group_is_run_apart() {
+    let bench = Bench::new().await;
+    bench.refuse("poison", "ABORT").await;
+    let requests = vec![
+        bench.append(append("b", 7, vec![chunk("conflict")])),
+        bench.append(append("none", 1, vec![chunk("unknown")])),
+        bench.append(append("a", 1, vec![chunk("1")])),
+        bench.append(append("b", 1, vec![chunk("poison")])),
+        bench.append(append("a", 2, vec![chunk("2")])),
+        bench.append(append("c", 1, vec![chunk("poison")])),
+        bench.append(append("a", 2, vec![chunk("late")])),
+    ];
+    let answers = bench.in_one_group(requests).await;
+    assert_eq!(*answers[0].as_ref().unwrap(), Appended::Conflict { head: Seq(1) });
+    assert_eq!(answers[1].as_ref().unwrap_err().kind(), ErrorKind::TaskNotFound);
+    assert_eq!((head(&answers[2]), head(&answers[4])), (2, 3));
+    for poisoned in [3, 5] {
+        assert_eq!(answers[poisoned].as_ref().unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    assert_eq!(*answers[6].as_ref().unwrap(), Appended::Conflict { head: Seq(3) });
+    assert_eq!(bench.log("a").await, [chunk("1"), chunk("2")]);
+    assert_eq!((bench.log("b").await, bench.log("c").await), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn a_request_that_fails_half_way_alone_leaves_nothing() {
+    let bench = Bench::new().await;
+    bench.refuse("poison", "ABORT").await;
+    let refused = bench.append(append("a", 1, vec![chunk("written first"), chunk("poison")])).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(bench.log("a").await, []);
+    assert_eq!(head(&bench.append(append("a", 1, vec![chunk("again")])).await), 2);
+}
+
+#[tokio::test]
+async fn a_row_that_is_another_tasks_by_now_is_not_written_to() {
+    let bench = Bench::new().await;
+    assert_eq!(head(&bench.append(append("c", 1, vec![chunk("1")])).await), 2);
+    // SQLite gives the row of a task that is gone to the next one.
+    let swap = "DELETE FROM tasks WHERE id = 'c'";
+    bench.store.writer.run(None, move |db| Ok(db.execute_batch(swap)?)).await.unwrap();
+    bench.store.create(create("d")).await.unwrap();
+    bench.store.append(append("d", 1, vec![chunk("d")])).await.unwrap();
+    let refused = bench.append(append("c", 2, vec![chunk("2")])).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::TaskNotFound);
+    assert_eq!(bench.log("d").await, [chunk("d")]);
+}
+
+/// Numbers each write of `who` in the order in which they are done.
+fn numbered<'a>(bench: &'a Bench, done: &Arc<AtomicUsize>, who: &str) -> BoxFuture<'a, Result<usize>> {
+    let done = done.clone();
+    bench.store.writer.run(Some(owner(who)), move |_| Ok(done.fetch_add(1, Ordering::SeqCst))).boxed()
+}
+
+#[tokio::test]
+async fn one_owner_with_a_thousand_writes_does_not_keep_another_waiting() {
+    let bench = Bench::new().await;
+    let (busy, release) = bench.keep_busy().await;
+    let done = Arc::new(AtomicUsize::new(0));
+    let mut flood = join_all((0..1_000).map(|_| numbered(&bench, &done, "ada")));
+    assert!((&mut flood).now_or_never().is_none());
+    let mut mine = join_all((0..3).map(|_| numbered(&bench, &done, "bob")));
+    assert!((&mut mine).now_or_never().is_none());
+    drop(release);
+    busy.await.unwrap();
+    let (flood, mine) = tokio::join!(flood, mine);
+    let before_mine: Vec<_> = mine.into_iter().map(Result::unwrap).collect();
+    // One of the other before each of mine.
+    assert_eq!(before_mine, [1, 3, 5]);
+    // None is lost, and none done twice.
+    let all: BTreeSet<_> = flood.into_iter().map(Result::unwrap).collect();
+    assert_eq!((all.len(), done.load(Ordering::SeqCst)), (1_000, 1_003));
+}
+
+#[tokio::test]
+async fn what_is_done_is_counted() {
+    let bench = Bench::new().await;
+    let metrics = bench.store.metrics.clone();
+    let (groups, appends) = (metrics.store_group.count(), metrics.store_append.count());
+    let requests =
+        ["a", "b", "c"].iter().map(|task| bench.append(append(task, 1, vec![chunk("1")]))).collect();
+    bench.in_one_group(requests).await;
+    // One of what kept the thread busy.
+    assert_eq!(metrics.store_group.count() - groups, 2);
+    assert_eq!(metrics.store_append.count() - appends, 3);
+    assert_eq!(metrics.store_queue_depth.of(StoreThread::Writer).get(), 0);
+    assert_eq!(metrics.store_queue_peak.of(StoreThread::Writer).get(), 3);
+}
+
+#[tokio::test]
 async fn a_transaction_that_is_lost_is_lost_for_its_whole_group() {
     let bench = Bench::new().await;
     bench.refuse("poison", "ROLLBACK").await;
@@ -160,7 +253,7 @@ async fn a_commit_that_fails_fails_every_answer_that_rests_on_it() {
     let mut again = create("other");
     again.idempotency = twin.idempotency.clone();
     // A row that breaks a promise which SQLite checks at the commit only.
-    let broken = bench.store.writer.run(|db| {
+    let broken = bench.store.writer.run(None, |db| {
         db.execute_batch(
             "PRAGMA defer_foreign_keys = 1;
              INSERT INTO events (task, seq, at, kind, body) VALUES (999, 1, 0, 'status', '')",
@@ -193,21 +286,21 @@ async fn what_waits_in_the_queue_is_written_although_nobody_waits_for_it() {
 async fn a_full_queue_makes_callers_wait() {
     let bench = Bench::new().await;
     let (busy, release) = bench.keep_busy().await;
-    let queue = bench.store.writer.worker.queue.as_ref().unwrap();
-    let places = queue.reserve_many(QUEUE).await.unwrap();
+    let mut others = join_all((0..QUEUE_OF_OWNER).map(|_| bench.store.writer.run(Some(ada()), |_| Ok(()))));
+    assert!((&mut others).now_or_never().is_none());
     let mut late = bench.append(append("a", 1, vec![chunk("1")]));
     assert!((&mut late).now_or_never().is_none());
-    assert_eq!(queue.capacity(), 0);
-    drop(places);
+    assert_eq!(bench.store.writer.worker.queue.waiting(), QUEUE_OF_OWNER);
     drop(release);
     busy.await.unwrap();
+    others.await;
     assert_eq!(head(&late.await), 2);
 }
 
 #[tokio::test]
 async fn a_store_whose_thread_is_gone_says_that_trying_again_does_not_help() {
     let bench = Bench::new().await;
-    let broken: Result<()> = bench.store.writer.run(|_| panic!("a defect, for the test")).await;
+    let broken: Result<()> = bench.store.writer.run(None, |_| panic!("a defect, for the test")).await;
     let refused = bench.append(append("a", 1, vec![chunk("1")])).await;
     for error in [broken.unwrap_err(), refused.unwrap_err()] {
         assert_eq!((error.kind(), error.retry()), (ErrorKind::Internal, Retry::Never));

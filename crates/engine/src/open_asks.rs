@@ -1,0 +1,113 @@
+//! Which asks are open, of all tasks together: for an operator who wants to know how many wait, and for how long.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longshore_meter::Metrics;
+use longshore_model::Timestamp;
+
+#[derive(Debug)]
+pub(crate) struct OpenAsks {
+    metrics: Arc<Metrics>,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    /// When each was asked; the number tells those of one moment apart.
+    asked: BTreeSet<(Timestamp, u64)>,
+    next_id: u64,
+}
+
+/// An ask that is open, for as long as this is kept.
+#[derive(Debug)]
+pub(crate) struct OpenAsk {
+    all: Arc<OpenAsks>,
+    asked_at: Timestamp,
+    id: u64,
+}
+
+impl OpenAsks {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics, open: Mutex::default() }
+    }
+
+    /// The agent asks.
+    pub(crate) fn opened(self: &Arc<Self>, asked_at: Timestamp) -> OpenAsk {
+        self.metrics.interrupt_requests.increment();
+        self.known(asked_at)
+    }
+
+    /// The agent asked, and was answered at once: there were too many.
+    pub(crate) fn refused(&self) {
+        self.metrics.interrupt_requests.increment();
+        self.metrics.interrupt_resolved.increment();
+    }
+
+    /// An earlier run of the gateway was asked.
+    pub(crate) fn known(self: &Arc<Self>, asked_at: Timestamp) -> OpenAsk {
+        let mut open = self.lock();
+        let id = open.next_id;
+        open.next_id += 1;
+        open.asked.insert((asked_at, id));
+        self.metrics.interrupt_open.add(1);
+        OpenAsk { all: Arc::clone(self), asked_at, id }
+    }
+
+    /// How long the oldest has waited. Zero when none does.
+    pub(crate) fn oldest_age(&self, now: Timestamp) -> Duration {
+        self.lock().asked.first().map_or(Duration::ZERO, |(asked_at, _)| between(*asked_at, now))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenAsk {
+    /// It came to an end, whichever way.
+    pub(crate) fn resolved(self, at: Timestamp) {
+        self.all.metrics.interrupt_resolved.increment();
+        self.all.metrics.interrupt_waited.observe(between(self.asked_at, at));
+    }
+}
+
+impl Drop for OpenAsk {
+    fn drop(&mut self) {
+        self.all.lock().asked.remove(&(self.asked_at, self.id));
+        self.all.metrics.interrupt_open.add(-1);
+    }
+}
+
+fn between(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::from_millis(u64::try_from(to.0.saturating_sub(from.0)).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_those_that_are_open_is_told() {
+        let metrics = Arc::new(Metrics::default());
+        let all = Arc::new(OpenAsks::new(Arc::clone(&metrics)));
+        assert_eq!(all.oldest_age(Timestamp(9_000)), Duration::ZERO);
+        let (first, second) = (all.opened(Timestamp(2_000)), all.opened(Timestamp(2_000)));
+        let before = all.known(Timestamp(1_000));
+        assert_eq!(all.oldest_age(Timestamp(9_000)), Duration::from_secs(8));
+        before.resolved(Timestamp(3_000));
+        assert_eq!(all.oldest_age(Timestamp(9_000)), Duration::from_secs(7));
+        // The gateway stops.
+        drop(first);
+        assert_eq!(metrics.interrupt_open.get(), 1);
+        second.resolved(Timestamp(3_000));
+        all.refused();
+        assert_eq!(metrics.interrupt_open.get(), 0);
+        assert_eq!((metrics.interrupt_requests.get(), metrics.interrupt_resolved.get()), (3, 3));
+        assert_eq!(metrics.interrupt_waited.count(), 2);
+        // A clock may step back.
+        let _late = all.opened(Timestamp(9_000));
+        assert_eq!(all.oldest_age(Timestamp(8_000)), Duration::ZERO);
+    }
+}

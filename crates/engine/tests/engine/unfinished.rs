@@ -1,0 +1,127 @@
+//! More tasks than may be unfinished: one more is refused, a message that needs no task of its own is not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_engine::EngineConfig;
+use longshore_meter::label::Limit;
+use longshore_model::{Delivery, Error, ErrorKind, Principal, Retry, TaskState};
+
+use crate::harness::{Harness, alice, input, message, start_with};
+
+fn narrow(unfinished: usize, unfinished_per_principal: usize, unfinished_per_context: usize) -> Harness {
+    let limits = EngineConfig {
+        unfinished,
+        unfinished_per_principal,
+        unfinished_per_context,
+        ..EngineConfig::default()
+    };
+    start_with(Arc::new(longshore_store::memory()), limits)
+}
+
+fn limit_of(error: &Error) -> (&str, &str) {
+    let detail = |name: &str| {
+        let found = error.details().iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str()).expect("the refusal tells its limit")
+    };
+    (detail("limit"), detail("max"))
+}
+
+#[tokio::test]
+async fn one_task_too_many_is_refused_with_its_limit_and_a_time_to_come_again() {
+    let mut h = narrow(6, 5, 3);
+    let mut sent = Vec::new();
+    for (context, text) in [("c1", "m1"), ("c1", "m2"), ("c1", "m3"), ("c2", "m4"), ("c2", "m5")] {
+        sent.push(h.send(context, text).await.task);
+    }
+    let bob = Principal::new("bob");
+    h.engine.send(&bob, message("c1", "m1")).await.unwrap();
+    let carol = Principal::new("carol");
+    for (caller, context, limit, max) in [
+        (&alice(), "c1", "unfinished_per_context", "3"),
+        (&alice(), "c2", "unfinished_per_principal", "5"),
+        (&bob, "c2", "unfinished", "6"),
+        (&carol, "c1", "unfinished", "6"),
+    ] {
+        let error = h.engine.send(caller, message(context, "more")).await.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::TooManyRequests, Retry::Later));
+        assert_eq!(limit_of(&error), (limit, max));
+        assert!(error.retry_after().is_some_and(|after| after >= Duration::from_secs(1)));
+    }
+    assert_eq!(h.metrics.refused.of(Limit::Unfinished).get(), 2);
+    assert_eq!(h.metrics.refused.of(Limit::UnfinishedPerContext).get(), 1);
+    h.engine.cancel(&alice(), &sent[2]).await.unwrap();
+    h.send("c1", "room-again").await;
+    h.turn().await;
+}
+
+#[tokio::test]
+async fn a_send_that_was_taken_is_found_again_at_every_limit() {
+    for (in_all, per_principal, per_context) in [(1, 0, 0), (0, 1, 0), (0, 0, 1)] {
+        let mut h = narrow(in_all, per_principal, per_context);
+        let first = h.send("c", "m1").await.task;
+        let refused = h.engine.send(&alice(), message("c", "m2")).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::TooManyRequests);
+        // Its answer got lost.
+        assert_eq!(h.send("c", "m1").await.task, first);
+        h.turn().await.complete().await;
+        h.reaches(&first, TaskState::Completed).await;
+        // Neither that one nor the refused one has kept a place.
+        h.send("c", "m2").await;
+    }
+}
+
+#[tokio::test]
+async fn a_send_without_room_is_refused_before_the_agent_is_asked() {
+    let mut h = narrow(0, 1, 0);
+    h.send("c", "m1").await;
+    h.agent.refuse_next_wish(Error::invalid("metadata", "is not what the agent takes"));
+    let refused = h.engine.send(&alice(), message("c2", "m2")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::TooManyRequests);
+    h.turn().await.complete().await;
+    while h.engine.send(&alice(), message("c2", "m2")).await.unwrap_err().kind() != ErrorKind::InvalidParams {
+        tokio::task::yield_now().await;
+    }
+    // One that the agent refused has not kept its place.
+    h.send("c2", "m3").await;
+}
+
+#[tokio::test]
+async fn a_message_that_joins_needs_no_room() {
+    let mut h = narrow(1, 0, 0);
+    let first = h.send("c", "m1").await.task;
+    let mut turn = h.turn().await;
+    let mut steering = message("c", "m2");
+    steering.wishes.delivery = Delivery::Steer;
+    let engine = h.engine.clone();
+    let sent =
+        h.tasks.spawn("test", async move { engine.send(&alice(), steering).await.map(|sent| sent.task) });
+    assert_eq!(turn.joined().await.1, [input("m2")]);
+    assert_eq!(sent.await.unwrap().unwrap(), first);
+    // Where nothing runs that it could join, it does.
+    let mut elsewhere = message("c2", "m3");
+    elsewhere.wishes.delivery = Delivery::Steer;
+    let refused = h.engine.send(&alice(), elsewhere).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::TooManyRequests);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sends_that_race_do_not_exceed_a_limit_together() {
+    let h = narrow(7, 0, 0);
+    let racing: Vec<_> = (0..60)
+        .map(|number| {
+            let (engine, command) = (h.engine.clone(), message(&format!("c{number}"), &format!("m{number}")));
+            h.tasks.spawn("test", async move { engine.send(&alice(), command).await.map(drop) })
+        })
+        .collect();
+    let mut taken = 0;
+    for sent in racing {
+        match sent.await.unwrap() {
+            Ok(()) => taken += 1,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::TooManyRequests),
+        }
+    }
+    assert_eq!(taken, 7);
+    h.engine.note_gauges();
+    assert_eq!(h.metrics.tasks_unfinished.get(), 7);
+}

@@ -1,0 +1,173 @@
+//! What is appended to the log of a task. Nothing else is written so often.
+
+use std::collections::HashMap;
+
+use longshore_engine::port::Appended;
+use longshore_model::{Error, TaskId, TaskState};
+use rusqlite::{Connection, Statement, named_params};
+
+use super::fault::{Outcome, damaged};
+use super::record::{Batch, TurnText};
+use super::write::{self, Standing};
+use super::writer::Writing;
+use super::{asks, to_sql};
+use crate::rules;
+
+/// So many tasks are found without a search. When there are more, all are searched for anew.
+const KNOWN: usize = 4096;
+
+/// What appends need besides the connection.
+pub(super) struct Appends<'db> {
+    advance: Statement<'db>,
+    insert: Statement<'db>,
+    /// The rows of tasks that were appended to. A task may be gone by now, and its row be another's: whoever uses this
+    /// looks at the name in the row.
+    rows: HashMap<TaskId, i64>,
+}
+
+impl<'db> Appends<'db> {
+    pub(super) fn new(db: &'db Connection) -> Outcome<Self> {
+        Ok(Self {
+            advance: db.prepare(&advance())?,
+            insert: db.prepare(write::INSERT_EVENT)?,
+            rows: HashMap::new(),
+        })
+    }
+
+    fn know(&mut self, task: &TaskId, ordinal: i64) {
+        if self.rows.len() >= KNOWN {
+            self.rows.clear();
+        }
+        self.rows.insert(task.clone(), ordinal);
+    }
+
+    /// Moves the head, if the task in this row is the batch's, works, and has the head that the batch expects.
+    fn advance(&mut self, ordinal: i64, batch: &Batch) -> Outcome<bool> {
+        let (new, expected) = (to_sql(batch.new_head()), to_sql(batch.expected));
+        let moved = self.advance.execute((new, batch.epoch.0, ordinal, batch.task.as_str(), expected))?;
+        Ok(moved > 0)
+    }
+
+    fn insert(&mut self, ordinal: i64, batch: &Batch) -> Outcome<()> {
+        for (place, event) in batch.events.iter().enumerate() {
+            let seq = batch.expected.plus(place).next();
+            self.insert.execute((
+                ordinal,
+                to_sql(seq),
+                batch.at.0,
+                event.kind,
+                &event.body,
+                batch.epoch.0,
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+/// The guards and the step in one. A word that is no state's is refused with those of tasks that are over. Not as a list:
+/// SQLite would make a table of it each time.
+///
+/// The indexes hold state and time of the status, so this leaves them alone.
+fn advance() -> String {
+    let states: Vec<String> = [TaskState::Working]
+        .into_iter()
+        .chain(
+            TaskState::ALL.into_iter().filter(|state| !state.is_terminal() && *state != TaskState::Working),
+        )
+        .map(|state| format!("state = '{}'", state.as_str()))
+        .collect();
+    format!(
+        "UPDATE tasks SET head = ?1, epoch = ?2 WHERE ordinal = ?3 AND id = ?4 AND head = ?5 AND ({})",
+        states.join(" OR ")
+    )
+}
+
+pub(super) fn append(db: &mut Writing<'_>, batch: &Batch) -> Outcome<Appended> {
+    let known = db.appends.rows.get(&batch.task).copied();
+    let ordinal = match known {
+        Some(ordinal) if !batch.is_of_the_owner() && db.appends.advance(ordinal, batch)? => ordinal,
+        _ => match find(db, batch)? {
+            Ok(task) => {
+                put_what_is_the_owners(db, &task, batch)?;
+                if !db.appends.advance(task.ordinal, batch)? {
+                    return Err(damaged(&format!("task {}", batch.task), "its row is not what it says"));
+                }
+                db.appends.know(&batch.task, task.ordinal);
+                task.ordinal
+            }
+            Err(refused) => return Ok(refused),
+        },
+    };
+    db.appends.insert(ordinal, batch)?;
+    put_rest(db, ordinal, batch)?;
+    if batch.is_terminal() {
+        // None stays open.
+        asks::close(db, ordinal, None, &rules::dropped(batch.at))?;
+        db.appends.rows.remove(&batch.task);
+    }
+    Ok(Appended::Head(batch.new_head()))
+}
+
+/// The task, or why nothing is appended to it.
+fn find(db: &Connection, batch: &Batch) -> Outcome<Result<Standing, Appended>> {
+    let Some(task) = write::standing(db, batch.task.as_str())? else {
+        return Err(Error::task_not_found(batch.task.as_str()).into());
+    };
+    if task.state.is_terminal() {
+        return Ok(Err(Appended::Terminal));
+    }
+    if task.head != batch.expected {
+        return Ok(Err(Appended::Conflict { head: task.head }));
+    }
+    Ok(Ok(task))
+}
+
+/// Keys and asks: for them it matters whose the task is, and in which context.
+fn put_what_is_the_owners(db: &Connection, task: &Standing, batch: &Batch) -> Outcome<()> {
+    asks::change(db, task, batch)?;
+    if let Some(key) = &batch.forgotten {
+        db.prepare_cached(
+            "DELETE FROM idempotency WHERE owner = :owner AND digest = :digest AND task = :task",
+        )?
+        .execute(named_params! {
+            ":owner": task.owner.as_str(),
+            ":digest": key.digest,
+            ":task": task.ordinal,
+        })?;
+    }
+    if let Some(key) = &batch.joined {
+        write::put_key(db, &task.owner, key, task.ordinal, batch.at)?;
+    }
+    Ok(())
+}
+
+/// What a batch changes of its task's row but the head, and its snapshot.
+fn put_rest(db: &Connection, ordinal: i64, batch: &Batch) -> Outcome<()> {
+    let summary_seq = to_sql(batch.expected.plus(batch.summarised));
+    if let Some((state, at)) = batch.status {
+        db.prepare_cached(
+            "UPDATE tasks SET summary_seq = ?2, state = ?3, status_at = ?4 WHERE ordinal = ?1",
+        )?
+        .execute((ordinal, summary_seq, state.as_str(), at.0))?;
+    } else if batch.summarised > 0 {
+        db.prepare_cached("UPDATE tasks SET summary_seq = ?2 WHERE ordinal = ?1")?
+            .execute((ordinal, summary_seq))?;
+    }
+    if let Some(TurnText { record: turn, joined }) = &batch.turn {
+        db.prepare_cached(
+            "UPDATE tasks SET session = :session, directory = :directory, prompt = :prompt, joined = :joined
+             WHERE ordinal = :task",
+        )?
+        .execute(named_params! {
+            ":session": turn.session.id.as_str(),
+            ":directory": turn.session.directory,
+            ":prompt": turn.prompt.as_str(),
+            ":joined": joined,
+            ":task": ordinal,
+        })?;
+    }
+    if let Some(snapshot) = &batch.snapshot {
+        write::put_snapshot(db, ordinal, batch.new_head(), snapshot)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! The thread that brings what was written from the write-ahead log into the file.
+//!
+//! It copies and waits for the disk while others write and read. But a log that is always written to is never copied
+//! to its end, so it would grow for ever: when it is long, the writer is held back for the moment that the rest takes,
+//! and begins it anew.
+//!
+//! What a commit survives does not depend on this: it is in the log before it is answered.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use longshore_model::{Error, Result};
+use rusqlite::Connection;
+
+use super::fault::Outcome;
+
+/// When something is done about the log, in its pages.
+#[derive(Clone, Copy)]
+pub(super) struct Lengths {
+    /// It is copied each time that it has grown by so many.
+    step: i64,
+    /// When it has so many it is begun anew.
+    long: i64,
+}
+
+impl Default for Lengths {
+    /// 4 MB and 16 MB.
+    fn default() -> Self {
+        Self { step: 1000, long: 4000 }
+    }
+}
+
+/// What the writer has to do with checkpoints. Dropping it ends the thread.
+pub(super) struct Checkpoints {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    /// The pages of the log at the last commit.
+    pages: AtomicI64,
+    state: Mutex<State>,
+    changed: Condvar,
+    lengths: Lengths,
+}
+
+#[derive(Default)]
+struct State {
+    /// The log has grown enough.
+    is_due: bool,
+    /// The writer is in the middle of a group.
+    is_writing: bool,
+    /// The writer is to begin no group.
+    is_held: bool,
+    is_over: bool,
+    /// The pages of the log at the end of the last group, and how many make it due again.
+    pages: i64,
+    next: i64,
+}
+
+impl Checkpoints {
+    /// Does them for the connection that writes, which does none any more, on another one to the same file.
+    pub(super) fn start(writer: &mut Connection, db: Connection, lengths: Lengths) -> Result<Self> {
+        let state = Mutex::new(State { next: lengths.step, ..State::default() });
+        let (pages, changed) = (AtomicI64::new(0), Condvar::new());
+        let shared = Arc::new(Shared { pages, state, changed, lengths });
+        let told = shared.clone();
+        // This takes the place of what SQLite does by itself: a checkpoint in the middle of a commit.
+        let hook = move |_: &mut _, pages| {
+            told.pages.store(i64::from(pages), Ordering::Relaxed);
+            Ok(())
+        };
+        writer.wal_hook(Some(hook)).map_err(Error::internal)?;
+        let served = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("store-checkpoint".to_owned())
+            .spawn(move || served.serve(&db))
+            .map_err(Error::internal)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// The writer is about to begin a transaction.
+    pub(super) fn begin_group(&self) {
+        let mut state = self.shared.wait_while(self.shared.lock(), |state| state.is_held);
+        state.is_writing = true;
+    }
+
+    /// The writer is in no transaction any more.
+    pub(super) fn end_group(&self) {
+        let pages = self.shared.pages.load(Ordering::Relaxed);
+        let mut state = self.shared.lock();
+        state.is_writing = false;
+        if pages < state.pages {
+            // The log has begun anew.
+            state.next = self.shared.lengths.step;
+        }
+        state.pages = pages;
+        if pages >= state.next {
+            state.is_due = true;
+            // Not with every group, if it does not get shorter.
+            state.next = pages + self.shared.lengths.step;
+        }
+        if state.is_due || state.is_held {
+            drop(state);
+            self.shared.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for Checkpoints {
+    fn drop(&mut self) {
+        self.shared.lock().is_over = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the store's checkpoints had panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn serve(&self, db: &Connection) {
+        while self.is_due() {
+            // What failed is tried again when there is more to copy. Nothing is lost: it is in the log.
+            if let Err(fault) = self.checkpoint(db) {
+                tracing::warn!(error = ?fault.0, "the write-ahead log of the store could not be copied");
+            }
+        }
+    }
+
+    /// Waits until there is something to do. `false`: there will be nothing more.
+    fn is_due(&self) -> bool {
+        let mut state = self.wait_while(self.lock(), |state| !state.is_due && !state.is_over);
+        state.is_due = false;
+        !state.is_over
+    }
+
+    fn checkpoint(&self, db: &Connection) -> Outcome<()> {
+        if run(db, "PASSIVE")? < self.lengths.long {
+            return Ok(());
+        }
+        // What came meanwhile, so that next to nothing is left for the moment in which nobody writes.
+        run(db, "PASSIVE")?;
+        let _held = self.hold_the_writer();
+        run(db, "RESTART")?;
+        Ok(())
+    }
+
+    /// Waits until the writer is between two groups, where it stays until the answer is dropped.
+    fn hold_the_writer(&self) -> Held<'_> {
+        self.lock().is_held = true;
+        let held = Held(self);
+        drop(self.wait_while(self.lock(), |state| state.is_writing && !state.is_over));
+        held
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_while<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        condition: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        self.changed.wait_while(state, |state| condition(state)).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Held<'a>(&'a Shared);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.lock().is_held = false;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Gives how many pages the log has. Readers may keep a part of it from being copied, or from being begun anew: then it
+/// is so the next time.
+fn run(db: &Connection, mode: &str) -> Outcome<i64> {
+    let sql = format!("PRAGMA wal_checkpoint({mode})");
+    Ok(db.prepare_cached(&sql)?.query_row([], |row| row.get(1))?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+use std::path::PathBuf;
+use std::sync::mpsc::{TryRecvError, sync_channel};
+
+use tempfile::TempDir;
+
+use super::super::{Durability, schema};
+use super::*;
+
+const SHORT: Lengths = Lengths { step: 10, long: 40 };
+
+/// No test writes more often than this before it gives up.
+const MANY: usize = 100_000;
+
+struct Bench {
+    directory: TempDir,
+    db: Connection,
+    checkpoints: Checkpoints,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(|path| schema::open_checkpointer(path, Durability::Process).unwrap())
+    }
+
+    fn with(checkpointer: impl Fn(&std::path::Path) -> Connection) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.db");
+        let mut db = schema::open_writer(&path, Durability::Process).unwrap();
+        let checkpoints = Checkpoints::start(&mut db, checkpointer(&path), SHORT).unwrap();
+        Self { directory, db, checkpoints }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("store.db")
+    }
+
+    /// Writes a page or two, and gives how many the log has then.
+    fn write(&self) -> i64 {
+        self.checkpoints.begin_group();
+        let sql = "INSERT INTO probes (body) VALUES (zeroblob(3000))";
+        self.db.prepare_cached(sql).unwrap().execute([]).unwrap();
+        self.checkpoints.end_group();
+        self.checkpoints.shared.lock().pages
+    }
+
+    /// Writes until the log has begun anew, and gives how long it was before.
+    fn write_until_anew(&self) -> i64 {
+        let mut last = 0;
+        for _ in 0..MANY {
+            let pages = self.write();
+            if pages < last {
+                return last;
+            }
+            last = pages;
+        }
+        panic!("the log has {last} pages and grows");
+    }
+}
+
+#[test]
+fn a_log_that_is_always_written_to_is_begun_anew() {
+    let bench = Bench::new();
+    for _ in 0..3 {
+        assert!(bench.write_until_anew() >= SHORT.step);
+    }
+}
+
+#[test]
+fn who_reads_keeps_the_log_only_while_he_reads() {
+    let bench = Bench::new();
+    let reader = schema::open_reader(&bench.path()).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM probes").unwrap();
+    let mut last = 0;
+    while last < SHORT.long * 5 {
+        let pages = bench.write();
+        assert!(pages > last, "the log was begun anew under a reader");
+        last = pages;
+    }
+    reader.execute_batch("COMMIT").unwrap();
+    bench.write_until_anew();
+}
+
+#[test]
+fn a_log_that_cannot_be_copied_is_still_written() {
+    // SQLite refuses every checkpoint here.
+    let bench = Bench::with(|path| schema::open_reader(path).unwrap());
+    let mut last = 0;
+    while last < SHORT.long * 5 {
+        let pages = bench.write();
+        assert!(pages > last);
+        last = pages;
+    }
+}
+
+#[test]
+fn everything_is_there_when_the_log_was_begun_anew() {
+    let bench = Bench::new();
+    bench.write_until_anew();
+    let written: i64 = bench.db.query_row("SELECT count(*) FROM probes", [], |row| row.get(0)).unwrap();
+    // What a killed process leaves behind.
+    let left = tempfile::tempdir().unwrap();
+    for name in ["store.db", "store.db-wal"] {
+        // Whatever is copied from the log meanwhile is in the log too, until somebody writes.
+        std::fs::copy(bench.directory.path().join(name), left.path().join(name)).unwrap();
+    }
+    let found = Connection::open(left.path().join("store.db")).unwrap();
+    let kept: i64 = found.query_row("SELECT count(*) FROM probes", [], |row| row.get(0)).unwrap();
+    assert_eq!(kept, written);
+}
+
+#[test]
+fn the_writer_is_held_between_two_groups() {
+    let bench = Bench::new();
+    let (checkpoints, shared) = (&bench.checkpoints, &bench.checkpoints.shared);
+    checkpoints.begin_group();
+    let (told, tells) = sync_channel(1);
+    let (release, released) = sync_channel::<()>(1);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let held = shared.hold_the_writer();
+            told.send("held").unwrap();
+            released.recv().unwrap_err();
+            told.send("released").unwrap();
+            drop(held);
+        });
+        while !shared.lock().is_held {
+            std::thread::yield_now();
+        }
+        // In the middle of a group it is not held.
+        assert_eq!(tells.try_recv(), Err(TryRecvError::Empty));
+        checkpoints.end_group();
+        assert_eq!(tells.recv(), Ok("held"));
+        let begins = scope.spawn(move || {
+            checkpoints.begin_group();
+            // Not before.
+            assert_eq!(tells.try_recv(), Ok("released"));
+            checkpoints.end_group();
+        });
+        drop(release);
+        begins.join().unwrap();
+    });
+}
