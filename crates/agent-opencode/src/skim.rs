@@ -200,7 +200,7 @@ fn plain(body: &[u8], at: usize) -> Option<(Range<usize>, usize)> {
 
 /// Whether there is a byte that no string of JSON has.
 fn has_control(text: &[u8]) -> bool {
-    text.iter().fold(false, |has, byte| has | (*byte < b' '))
+    text.iter().min().is_some_and(|least| *least < b' ')
 }
 
 /// It was looked at before: this cannot fail.

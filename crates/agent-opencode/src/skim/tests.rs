@@ -23,7 +23,7 @@ fn by_skimming(body: &[u8]) -> Option<Facts> {
 
 fn facts(event: &Event) -> Option<[String; 4]> {
     let delta = event.delta()?.ok()?;
-    Some([&delta.message, &delta.part, &delta.field, &delta.delta].map(|text| text.to_string()))
+    Some([&delta.message, &delta.part, &delta.field, &delta.delta].map(ToString::to_string))
 }
 
 /// Another order of the fields says the same.
@@ -50,12 +50,12 @@ fn recorded_events_are_skimmed_as_they_are_parsed_in_any_order_of_their_fields()
             let expected = by_parser(text.as_bytes());
             let found = by_skimming(text.as_bytes());
             // Those that come most often are never left to the parser.
-            let is_frequent = |facts: &&Facts| match facts.0 {
+            let is_frequent = |facts: &Facts| match facts.0 {
                 EventKind::PartDelta => facts.2.as_ref().is_some_and(|[_, _, field, _]| field == "text"),
                 EventKind::PartUpdated | EventKind::MessageUpdated | EventKind::Status => true,
                 _ => false,
             };
-            if found.is_some() || expected.as_ref().filter(is_frequent).is_some() {
+            if found.is_some() || expected.as_ref().is_some_and(is_frequent) {
                 assert_eq!(found, expected, "{name}: {text}");
             }
             skimmed += usize::from(found.is_some());

@@ -108,12 +108,11 @@ impl Blocks {
 
     fn add(&mut self, part: &str, block: Block) {
         // A part of the log comes once. Should it come again, the later one counts.
-        match self.by_part.get(part) {
-            Some(at) => self.all[*at].1 = block,
-            None => {
-                self.by_part.insert(part.into(), self.all.len());
-                self.all.push((part.into(), block));
-            }
+        if let Some(at) = self.by_part.get(part) {
+            self.all[*at].1 = block;
+        } else {
+            self.by_part.insert(part.into(), self.all.len());
+            self.all.push((part.into(), block));
         }
     }
 

@@ -98,7 +98,9 @@ mod tests {
     fn check(pieces: &[String], text: &str) {
         let whole: String = pieces.concat();
         let mut sent = Sent::default();
-        pieces.iter().for_each(|piece| sent.push(piece));
+        for piece in pieces {
+            sent.push(piece);
+        }
         assert_eq!(sent.is_empty(), whole.is_empty());
         assert_eq!(sent.rest_of(text), text.strip_prefix(whole.as_str()));
         if text.len() <= HEAD / 2 || whole.starts_with(text) {
