@@ -16,7 +16,7 @@ const REPORTS: usize = 256;
 pub(super) struct Parrot {
     reports: Mutex<Option<mpsc::Receiver<AgentEvent>>>,
     /// Kept open, for a turn whose driver listens no more is over.
-    steering: Mutex<Option<mpsc::Receiver<Steering>>>,
+    steering: Mutex<Option<mpsc::Receiver<Box<Steering>>>>,
 }
 
 impl Parrot {

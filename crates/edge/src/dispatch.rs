@@ -92,7 +92,7 @@ impl Dispatcher {
             ),
             turnstile: Turnstile::new(&config.limits, Arc::clone(&config.metrics)),
             documents: Documents::new(&config, engine.clone(), closing.clone()),
-            page: MetricsPage::new(&config),
+            page: MetricsPage::new(&config, engine.clone()),
             credentials: config.credentials,
             challenge,
             required: config.deployment.required_extensions,

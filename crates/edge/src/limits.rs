@@ -58,7 +58,7 @@ impl Default for Limits {
             streams_per_principal: 1024,
             stream_bytes: 64 * 1024 * 1024,
             stream_duration: Some(Duration::from_hours(1)),
-            stream_idle: Some(Duration::from_mins(2)),
+            stream_idle: Some(Duration::from_mins(10)),
             connections: 8192,
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),

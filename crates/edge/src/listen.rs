@@ -1,9 +1,12 @@
 //! Accepts connections and serves HTTP/1.1 and HTTP/2 (with prior knowledge) on each.
 
+mod protocol;
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
+use std::ops::DerefMut;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -12,9 +15,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use hyper_util::rt::TokioTimer;
+use hyper_util::server::graceful::GracefulConnection;
 use longshore_engine::Tasks;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -24,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Edge;
 use crate::dispatch::Dispatcher;
 use crate::reply;
+use protocol::{Protocol, begin};
 
 /// What hyper may hold for one connection before it stops pulling: the memory of a stalled reader, and the longest
 /// request head. Rounded up by one batch of events. Other servers, the peer among them, take heads of 16 KB and no longer.
@@ -44,7 +49,7 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
     let slots = Arc::new(Semaphore::new(most as usize));
     let cut = CancellationToken::new();
     let connections = Connections {
-        builder: builder(&tasks, &cut, config.header_timeout),
+        protocols: Protocols::new(&tasks, &cut, config.header_timeout),
         idle_for: config.header_timeout,
         shutdown: shutdown.clone(),
         cut: cut.clone(),
@@ -77,10 +82,12 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
         };
         let (connections, dispatcher) = (Arc::clone(&connections), Arc::clone(&dispatcher));
         let counted = metrics.hold(|metrics| &metrics.connections);
-        tasks.spawn("connection", async move {
+        // In a box, because a task would hold it twice: once to begin with, and once under way.
+        let connection = Box::pin(async move {
             connections.serve(stream, peer.ip(), dispatcher).await;
             drop((slot, counted));
         });
+        tasks.spawn("connection", connection);
     }
 
     // Closed first, so that new clients are turned away at once.
@@ -96,7 +103,7 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
 }
 
 struct Connections {
-    builder: Builder<TrackedExecutor>,
+    protocols: Protocols,
     /// A connection without an open request is closed after this long.
     idle_for: Duration,
     shutdown: CancellationToken,
@@ -109,7 +116,23 @@ impl Connections {
         let _ = stream.set_nodelay(true);
         // One who comes by IPv4 is the same on a socket of both.
         let peer = peer.to_canonical();
+        // Of this connection alone: it looks at them whenever it wakes up, and would share their locks with all others.
+        let (shutdown, cut) = (self.shutdown.child_token(), self.cut.child_token());
         let requests = Arc::new(Requests::new());
+        // hyper has a timeout for HTTP/1 only, and only once the protocol is known, which takes up to 24 bytes.
+        let begun = tokio::select! {
+            begun = begin(stream) => begun,
+            () = tokio::time::sleep(self.idle_for) => return,
+            () = shutdown.cancelled() => return,
+        };
+        let (protocol, stream) = match begun {
+            Ok(Some(begun)) => begun,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::debug!(%error, "connection ended");
+                return;
+            }
+        };
         let counted = Arc::clone(&requests);
         // In a box, because hyper keeps room for the future of a request as long as the connection is open.
         let service = service_fn(move |request| {
@@ -120,23 +143,46 @@ impl Connections {
                 Ok::<_, Infallible>(answer.map(|body| AnswerBody { body, _open: open }))
             })
         });
-        let mut connection = pin!(self.builder.serve_connection(TokioIo::new(stream), service));
-        // hyper has a timeout for HTTP/1 only, and only once the protocol is known, which takes up to 24 bytes.
-        let mut idle = pin!(requests.idle(self.idle_for));
-        // Of this connection alone: it looks at them whenever it wakes up, and would share their locks with all others.
-        let (shutdown, cut) = (self.shutdown.child_token(), self.cut.child_token());
+        let watch = Watch { requests, idle_for: self.idle_for, shutdown, cut };
+        match protocol {
+            Protocol::Http1 => {
+                watch.over(pin!(self.protocols.http1.serve_connection(stream, service))).await;
+            }
+            // In a box, because it is the larger one, and rare.
+            Protocol::Http2 => {
+                let connection = Box::pin(self.protocols.http2.serve_connection(stream, service));
+                Box::pin(watch.over(connection)).await;
+            }
+        }
+    }
+}
+
+/// What ends a connection beside its client.
+struct Watch {
+    requests: Arc<Requests>,
+    idle_for: Duration,
+    shutdown: CancellationToken,
+    cut: CancellationToken,
+}
+
+impl Watch {
+    async fn over<C>(self, mut connection: Pin<impl DerefMut<Target = C>>)
+    where
+        C: GracefulConnection<Error = hyper::Error>,
+    {
+        let mut idle = pin!(self.requests.idle(self.idle_for));
         let mut stopping = false;
         loop {
             tokio::select! {
                 ended = connection.as_mut() => {
                     if let Err(error) = ended {
                         // Clients that go away are everyday life.
-                        tracing::debug!(error, "connection ended");
+                        tracing::debug!(%error, "connection ended");
                     }
                     return;
                 }
                 () = idle.as_mut(), if !stopping => {
-                    if !requests.state().has_asked {
+                    if !self.requests.state().has_asked {
                         return;
                     }
                     // Not cut: the end of the last answer may still be on its way, and a request may have just come. A
@@ -144,11 +190,11 @@ impl Connections {
                     stopping = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                () = shutdown.cancelled(), if !stopping => {
+                () = self.shutdown.cancelled(), if !stopping => {
                     stopping = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                () = cut.cancelled() => return,
+                () = self.cut.cancelled() => return,
             }
         }
     }
@@ -233,22 +279,29 @@ impl Body for AnswerBody {
     }
 }
 
-fn builder(tasks: &Tasks, cut: &CancellationToken, header_timeout: Duration) -> Builder<TrackedExecutor> {
-    let mut builder = Builder::new(TrackedExecutor { tasks: tasks.clone(), cut: cut.clone() });
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout)
-        // A client that has closed its half is taken for gone; its request would otherwise be worked on for nobody.
-        .half_close(false)
-        .max_buf_size(BUFFER_BYTES);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_PER_CONNECTION)
-        .keep_alive_interval(PING_EVERY)
-        .max_send_buf_size(BUFFER_BYTES);
-    builder
+/// How each protocol is served.
+struct Protocols {
+    http1: http1::Builder,
+    http2: http2::Builder<TrackedExecutor>,
+}
+
+impl Protocols {
+    fn new(tasks: &Tasks, cut: &CancellationToken, header_timeout: Duration) -> Self {
+        let mut http1 = http1::Builder::new();
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(header_timeout)
+            // A client that has closed its half is taken for gone; its request would otherwise be worked on for nobody.
+            .half_close(false)
+            .max_buf_size(BUFFER_BYTES);
+        let mut http2 = http2::Builder::new(TrackedExecutor { tasks: tasks.clone(), cut: cut.clone() });
+        http2
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_PER_CONNECTION)
+            .keep_alive_interval(PING_EVERY)
+            .max_send_buf_size(BUFFER_BYTES);
+        Self { http1, http2 }
+    }
 }
 
 /// Spawns what hyper runs beside an HTTP/2 connection: one task for each request. They end with the connection.
@@ -296,13 +349,13 @@ mod tests {
     const CHUNK: usize = 16 * 1024;
 
     /// What a connection may be, beside the buffers of hyper.
-    const MOST: usize = 4 * 1024;
+    const MOST: usize = 2 * 1024;
 
     /// Serves an endless stream on a pipe and gives the client's end and the count of bytes that were pulled.
     fn endless(tasks: &Tasks) -> (DuplexStream, Arc<AtomicUsize>) {
         let (client, server) = tokio::io::duplex(PIPE);
         let pulled = Arc::new(AtomicUsize::new(0));
-        let builder = builder(tasks, &CancellationToken::new(), Duration::from_secs(30));
+        let protocols = Protocols::new(tasks, &CancellationToken::new(), Duration::from_secs(30));
         let count = Arc::clone(&pulled);
         tasks.spawn("server", async move {
             let service = service_fn(move |_: http::Request<Incoming>| {
@@ -313,7 +366,11 @@ mod tests {
                 });
                 async move { Ok::<_, Infallible>(reply::events(chunks.boxed())) }
             });
-            builder.serve_connection(TokioIo::new(server), service).await
+            let (protocol, server) = begin(server).await.unwrap().unwrap();
+            match protocol {
+                Protocol::Http1 => protocols.http1.serve_connection(server, service).await,
+                Protocol::Http2 => protocols.http2.serve_connection(server, service).await,
+            }
         });
         (client, pulled)
     }
@@ -372,7 +429,7 @@ mod tests {
         let dispatcher = Arc::new(Dispatcher::new(engine, config, address, cut.clone()));
         let stream = TcpStream::connect(address).await.unwrap();
         let connections = Connections {
-            builder: builder(&tasks, &cut, Duration::from_secs(30)),
+            protocols: Protocols::new(&tasks, &cut, Duration::from_secs(30)),
             idle_for: Duration::from_secs(30),
             shutdown: cut.clone(),
             cut,

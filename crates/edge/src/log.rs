@@ -2,6 +2,8 @@
 //!
 //! An event is encoded once and its bytes are shared by all readers that see the same of it.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use longshore_engine::{Engine, Entries, Form, LogEntry, Logged, Opening, TaskReader};
 use longshore_model::{Principal, Result, Seq, Task, TaskEvent, TaskStatus};
@@ -21,15 +23,17 @@ pub(crate) struct Log {
     shape: Shape,
     view: View,
     /// What a reader of the 0.3 line has been told.
-    told: Option<Stream>,
+    told: Option<Box<Stream>>,
     /// What the events so far make of the task, from the first one on for which the whole artifact has to be told. Kept, so
     /// that the log is not read from its start for each of these. Without what was sent, which may be large: there may be
     /// many readers.
-    folded: Option<Task>,
+    folded: Option<Box<Task>>,
     /// Events up to here are part of a snapshot that the reader got.
     known: Seq,
     /// What was read, and not yet made into events: those are made when there is room for them.
     waiting: Option<Entries>,
+    /// Since when that has been under way.
+    since: Option<Instant>,
     /// The entry whose event is being made. Kept here, so that it is not lost with a wait that is given up.
     current: Option<Logged>,
 }
@@ -55,8 +59,19 @@ impl Log {
                 Some(Stream::from_snapshot(&now.task, view, dialect))
             }
         };
-        let (folded, waiting, current) = (None, None, None);
-        Self { engine, caller, reader, shape, view, told, folded, known: Seq::START, waiting, current }
+        Self {
+            engine,
+            caller,
+            reader,
+            shape,
+            view,
+            told: told.map(Box::new),
+            folded: None,
+            known: Seq::START,
+            waiting: None,
+            since: None,
+            current: None,
+        }
     }
 
     /// The 1.0 stream response, without an envelope, as readers with this view see it. JSON-RPC and REST share it. `None`:
@@ -95,9 +110,11 @@ impl Log {
             }
             Step::NeedsTask => {
                 if self.folded.is_none() {
-                    self.folded = self.engine.task_before(&self.caller, task, entry.seq).await?;
+                    // These waits are rare, and their futures large: in a box they cost the other streams nothing.
+                    let before = Box::pin(self.engine.task_before(&self.caller, task, entry.seq)).await?;
+                    self.folded = before.map(Box::new);
                 }
-                let Some(folded) = &mut self.folded else { return self.anew(entry.seq).await };
+                let Some(folded) = &mut self.folded else { return Box::pin(self.anew(entry.seq)).await };
                 let Recalled { frame, is_retold } = told.recall(folded, entry);
                 if !is_retold {
                     // It was only to find the reader's place, and most readers never need it again.
@@ -119,12 +136,12 @@ impl Log {
         let now = self.engine.get(&self.caller, self.reader.task_id()).await?;
         let id = now.id();
         let gap = Gap { requested: Seq(unseen.0 - 1).into(), first: unseen, head: id };
-        self.told = Some(Stream::from_snapshot(&now.task, self.view, self.shape.dialect));
+        self.told = Some(Box::new(Stream::from_snapshot(&now.task, self.view, self.shape.dialect)));
         self.known = now.seq;
         let json = self.shape.snapshot(&now.task, self.view, Some(gap));
         let standing = Standing::of(now.task.status.state);
         let status = TaskStatus { message: None, ..now.task.status };
-        self.folded = Some(Task { status, history: Vec::new(), ..now.task });
+        self.folded = Some(Box::new(Task { status, history: Vec::new(), ..now.task }));
         Ok(Event { id, json: Some(json), standing: Some(standing) })
     }
 }
@@ -132,6 +149,7 @@ impl Log {
 impl Source for Log {
     async fn wait(&mut self) -> Result<bool> {
         self.waiting = self.reader.next().await?;
+        self.since = self.waiting.as_ref().and_then(Entries::since);
         Ok(self.waiting.is_some())
     }
 
@@ -151,12 +169,16 @@ impl Source for Log {
         if self.current.is_some() || self.waiting.as_ref().is_some_and(|waiting| !waiting.is_empty()) {
             return Ok(false);
         }
-        let now = self.engine.get(&self.caller, self.reader.task_id()).await?;
+        let now = Box::pin(self.engine.get(&self.caller, self.reader.task_id())).await?;
         Ok(self.reader.cursor() >= now.seq)
     }
 
     fn is_excused(&self) -> bool {
         self.reader.is_excused()
+    }
+
+    fn under_way_since(&mut self) -> Option<Instant> {
+        self.since.take()
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
+use longshore_engine::Engine;
 use longshore_meter::process::Process;
 use longshore_meter::{self as meter, Metrics};
 use longshore_model::{Error, ErrorKind, Result};
@@ -16,11 +17,12 @@ use crate::reply::{self, Body, Response};
 pub(crate) struct MetricsPage {
     /// `None`: nobody is to read it.
     metrics: Option<Arc<Metrics>>,
+    engine: Engine,
 }
 
 impl MetricsPage {
-    pub(crate) fn new(config: &EdgeConfig) -> Self {
-        Self { metrics: config.deployment.metrics.then(|| Arc::clone(&config.metrics)) }
+    pub(crate) fn new(config: &EdgeConfig, engine: Engine) -> Self {
+        Self { metrics: config.deployment.metrics.then(|| Arc::clone(&config.metrics)), engine }
     }
 
     /// Where the page is switched off there is no such path, whatever the verb.
@@ -32,6 +34,7 @@ impl MetricsPage {
     /// The page as of now. What nobody counts as it happens is read first.
     pub(crate) fn answer(&self) -> Result<Response> {
         let metrics = self.served()?;
+        self.engine.note_gauges();
         metrics.note_process(&Process::read());
         let mut page = String::new();
         metrics.render(&mut page);

@@ -81,6 +81,9 @@ pub(crate) trait Source: Send + 'static {
 
     /// Whether there is a reason for which nothing may come for long.
     fn is_excused(&self) -> bool;
+
+    /// Since when the events that came last have been under way, told once. `None`: they are not new.
+    fn under_way_since(&mut self) -> Option<std::time::Instant>;
 }
 
 /// When a stream closes by itself.
@@ -125,6 +128,8 @@ pub(crate) async fn first<S: Source>(source: &mut S) -> Result<Vec<Event>> {
         bytes += event.json.as_ref().map_or(0, Bytes::len);
         events.push(event);
     }
+    // They may have been there for long before somebody came to read them.
+    source.under_way_since();
     Ok(events)
 }
 
@@ -212,6 +217,9 @@ impl<S: Source> Streaming<S> {
             if !self.taken.shown.is_empty() {
                 self.taken.write(&self.envelope, &mut self.pieces);
                 self.last_write = now;
+                if let Some(since) = self.source.under_way_since() {
+                    self.settings.metrics.event_delay.observe(since.elapsed());
+                }
                 continue;
             }
             match self.is_done().await {

@@ -37,7 +37,7 @@ use crate::lanes::{LaneKey, Lanes, Ticket};
 use crate::lifecycle;
 use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
-use crate::port::{Agent, Clock, Prompting, ResumedChild, Store, TurnRecord};
+use crate::port::{Agent, Clock, ContextPlace, Prompting, ResumedChild, Store, TurnRecord};
 use crate::registry::{Registration, Registry};
 use crate::service::Snapshot;
 use crate::simulation::Flaw;
@@ -73,7 +73,7 @@ pub(crate) struct Surroundings {
     pub(crate) asks: Arc<OpenAsks>,
     pub(crate) unfinished: Arc<Unfinished>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) config: EngineConfig,
+    pub(crate) config: Arc<EngineConfig>,
 }
 
 /// What makes an actor the owner of a task.
@@ -96,6 +96,8 @@ pub(crate) struct Ownership {
     pub(crate) open_asks: Vec<Interrupt>,
     /// Where the send that the turn is for stands in its caller's trace. Lost with a restart.
     pub(crate) trace: Option<TraceContext>,
+    /// Where the context works, if it was made with the task: then the store need not be asked.
+    pub(crate) new_context: Option<ContextPlace>,
 }
 
 /// A turn that an earlier run of the gateway began, and its place in the lane of its session. The place is taken before
@@ -123,6 +125,7 @@ pub(crate) struct Actor {
     joins: Joins,
     children: Children,
     trace: Option<TraceContext>,
+    new_context: Option<ContextPlace>,
     /// What came while the turn ran and its owner was busy with something else.
     parked: VecDeque<Inbox>,
     /// A turn runs, or is about to: whoever answers it or joins it is heard, if not at once.
@@ -155,8 +158,20 @@ struct Prompted {
 
 impl Actor {
     pub(crate) fn new(around: Surroundings, ownership: Ownership) -> Self {
+        let around = Surroundings { tasks: around.tasks.with_own_signal(), ..around };
         let Ownership {
-            owner, registration, inbox, live, task, head, epoch, place, open_asks, trace, ..
+            owner,
+            registration,
+            inbox,
+            live,
+            task,
+            head,
+            epoch,
+            place,
+            open_asks,
+            trace,
+            new_context,
+            ..
         } = ownership;
         let mut begun = ownership.begun;
         let children = begun.as_mut().map(|begun| std::mem::take(&mut begun.children)).unwrap_or_default();
@@ -182,13 +197,15 @@ impl Actor {
             joins: Joins::default(),
             children,
             trace,
+            new_context,
             parked: VecDeque::new(),
             is_running: false,
             has_caught_up: true,
         }
     }
 
-    pub(crate) async fn run(mut self) {
+    /// Boxed, for an async function holds what it is given twice.
+    pub(crate) async fn run(mut self: Box<Self>) {
         let mut prompted = None;
         let lived = AssertUnwindSafe(self.live(&mut prompted)).catch_unwind().await;
         let stop = match lived {
@@ -204,7 +221,7 @@ impl Actor {
         // From here on the store answers for this task, and whoever asks its owner for something is told so. Its places
         // in the lanes and its pass are kept until the agent is quiet.
         let Self { around, registration, inbox, place, children, asks, joins, parked, has_caught_up, .. } =
-            self;
+            *self;
         drop((inbox, registration, joins, parked));
         if let Stop::Left = stop {
             return;
@@ -235,13 +252,14 @@ impl Actor {
     async fn live(&mut self, prompted: &mut Option<Prompted>) -> Result<(), Stop> {
         loop {
             if self.writer.task().status.state == TaskState::AuthRequired {
-                self.wait_for_credentials().await?;
+                Box::pin(self.wait_for_credentials()).await?;
             }
             self.wait_for_place().await?;
             self.has_caught_up = self.begun.is_none();
             let (turn, is_new) = match self.begun.take() {
-                Some(begun) => (self.resume(begun, prompted).await?, false),
-                None => (self.begin(prompted).await?, true),
+                // Boxed, for it is over when the turn begins, which may last for long.
+                Some(begun) => (Box::pin(self.resume(begun, prompted)).await?, false),
+                None => (Box::pin(self.begin(prompted)).await?, true),
             };
             tracing::debug!(task = %self.writer.task().id, "turn started");
             // Both ways to a turn leave behind which session it runs in.
@@ -437,3 +455,6 @@ fn failure_of(error: &Error) -> Failure {
     let reason = Json::of(&Reason { longshore: Named { error: kind } });
     Failure { message: error.message().to_owned(), metadata: Metadata::try_from(reason).ok() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -107,6 +107,10 @@ impl Asks {
         std::mem::take(&mut self.news)
     }
 
+    pub(crate) fn has_news(&self) -> bool {
+        !self.news.is_empty()
+    }
+
     /// An answer is on its way to the agent.
     pub(crate) fn is_answering(&self) -> bool {
         !self.deliveries.is_empty()

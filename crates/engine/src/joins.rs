@@ -100,7 +100,7 @@ impl Joins {
     }
 
     /// Offers a message to the driver of the turn.
-    pub(crate) fn begin(&mut self, turn: &mpsc::Sender<Steering>, prompt: PromptId, joining: Joining) {
+    pub(crate) fn begin(&mut self, turn: &mpsc::Sender<Box<Steering>>, prompt: PromptId, joining: Joining) {
         let Joining { message, key, input, options, trace, reply } = joining;
         self.on_their_way.push(OnItsWay { prompt: prompt.clone(), message, key, replies: vec![reply] });
         let turn = turn.clone();
@@ -110,7 +110,7 @@ impl Joins {
             let (sent, outcome) = oneshot::channel();
             let prompt_id = prompt.clone();
             let steering = Steering { prompt: prompt_id, input, options, trace, expected, go: word, sent };
-            if turn.send(steering).await.is_err() || is_expected.await.is_err() {
+            if turn.send(Box::new(steering)).await.is_err() || is_expected.await.is_err() {
                 return Step::TooLate(prompt);
             }
             Step::Expected(Expected { prompt, go, sent: outcome })

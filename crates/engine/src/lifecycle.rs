@@ -13,7 +13,7 @@ use crate::names;
 use crate::port::FileFacts;
 
 /// The event that this report of output becomes in the log of `task`. `None` when it changes nothing.
-pub(crate) fn apply(task: &Task, report: AgentEvent, now: Timestamp) -> Option<TaskEvent> {
+pub(crate) fn apply(task: &Task, report: AgentEvent, now: impl FnOnce() -> Timestamp) -> Option<TaskEvent> {
     Some(match report {
         AgentEvent::Text { block, text } => {
             let append = task.artifact(block.id.as_str()).is_some();
@@ -34,7 +34,7 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: Timestamp) -> Option<T
         AgentEvent::Session(session) if task.session.as_ref() == Some(&session) => return None,
         AgentEvent::Session(session) => noted(task, Notes { session: Some(session), ..Notes::default() }),
         AgentEvent::Progress(progress) => noted(task, Notes { progress: Some(progress), ..Notes::default() }),
-        AgentEvent::Ended(outcome) => ended(task, now, outcome),
+        AgentEvent::Ended(outcome) => ended(task, now(), outcome),
         // The owner of the task keeps these, and tells of them in a status of its own making.
         AgentEvent::Usage(_)
         | AgentEvent::Asked(_)

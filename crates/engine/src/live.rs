@@ -3,12 +3,13 @@
 //! A reader that falls behind the tail reads the store instead: it is late, never broken, and costs no memory.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longshore_model::{Seq, TaskEvent, TaskId};
+use longshore_model::{Epoch, Part, Principal, Seq, Task, TaskEvent, TaskId};
 use tokio::sync::Notify;
 
 use crate::log_entry::{Entries, Events};
+use crate::service::Snapshot;
 
 /// How many bytes of events the tail holds, beside its newest append, which it holds whole: so a reader at the head finds
 /// what it needs here, and one that is further behind reads the store. Small, because there is one tail for each live task.
@@ -16,6 +17,9 @@ const TAIL_BYTES: usize = 8 * 1024;
 
 /// About what an entry costs beside its content and one encoded form of that.
 const ENTRY_BYTES: usize = 600;
+
+/// The largest task of which a copy is kept for those who ask for it, by its content. A larger one is read from the store.
+const SNAPSHOT_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct LiveLog {
@@ -31,6 +35,15 @@ struct State {
     tail: VecDeque<Events>,
     tail_bytes: usize,
     progress: Progress,
+    snapshot: Option<Kept>,
+}
+
+/// The task as of the head of its log.
+#[derive(Debug)]
+struct Kept {
+    owner: Principal,
+    task: Arc<Task>,
+    id: (Seq, Epoch),
 }
 
 /// How far the log has come.
@@ -58,7 +71,7 @@ pub(crate) enum Found {
 impl LiveLog {
     pub(crate) fn new(task: TaskId, head: Seq) -> Self {
         let progress = Progress { head, is_closed: false, is_excused: true };
-        let state = State { tail: VecDeque::new(), tail_bytes: 0, progress };
+        let state = State { tail: VecDeque::new(), tail_bytes: 0, progress, snapshot: None };
         Self { task, state: Mutex::new(state), changed: Notify::new() }
     }
 
@@ -85,13 +98,39 @@ impl LiveLog {
 
     /// Shows readers events that the store has made durable.
     pub(crate) fn publish(&self, events: Events, is_excused: bool) {
-        if let Some(head) = events.entries().last().map(|last| last.entry.seq) {
+        self.publish_with(events, is_excused, None);
+    }
+
+    /// The same, with the task as of the last of these events, and whose it is. Kept until more comes, if it is small.
+    pub(crate) fn publish_with(
+        &self,
+        events: Events,
+        is_excused: bool,
+        snapshot: Option<(Principal, Arc<Task>)>,
+    ) {
+        if let Some(last) = events.entries().last().map(|last| (last.entry.seq, last.entry.epoch)) {
+            let snapshot = snapshot.filter(|(_, task)| weight_of(task) <= SNAPSHOT_BYTES);
             let mut state = self.state();
             state.push(events);
-            state.progress.head = head;
-            state.progress.is_excused = is_excused;
+            (state.progress.head, state.progress.is_excused) = (last.0, is_excused);
+            let before = std::mem::replace(
+                &mut state.snapshot,
+                snapshot.map(|(owner, task)| Kept { owner, task, id: last }),
+            );
+            drop(state);
+            drop(before);
         }
         self.changed.notify_waiters();
+    }
+
+    /// The task as of the head of the log, if it is kept and is the caller's.
+    pub(crate) fn snapshot(&self, caller: &Principal) -> Option<Snapshot> {
+        let (task, (seq, epoch)) = {
+            let state = self.state();
+            let kept = state.snapshot.as_ref().filter(|kept| kept.owner == *caller)?;
+            (Arc::clone(&kept.task), kept.id)
+        };
+        Some(Snapshot { task: Arc::unwrap_or_clone(task), seq, epoch })
     }
 
     /// Nobody will write any more: readers that have reached the head are done.
@@ -131,6 +170,13 @@ impl State {
             self.tail_bytes -= bytes_of(&oldest);
         }
     }
+}
+
+/// About how many bytes of content the task holds.
+fn weight_of(task: &Task) -> usize {
+    let messages = task.history.iter().chain(&task.status.message).flat_map(|message| &message.parts);
+    let artifacts = task.artifacts.iter().flat_map(|artifact| &artifact.parts);
+    messages.chain(artifacts).map(Part::weight).sum()
 }
 
 fn first_of(events: &Events) -> Seq {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::{Deref, Index};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use bytes::Bytes;
 use longshore_model::{Entry, Epoch, Seq, TaskEvent};
@@ -51,34 +52,42 @@ impl fmt::Debug for LogEntry {
 /// Events that go into a log together, in their places. An append, the live log and all its readers hold the same ones:
 /// a clone copies none of them.
 #[derive(Clone, Debug)]
-pub struct Events(Arc<[LogEntry]>);
+pub struct Events {
+    entries: Arc<[LogEntry]>,
+    since: Option<Instant>,
+}
 
 impl Events {
     /// Numbers them from `first` on.
     pub fn number(first: Seq, epoch: Epoch, events: impl IntoIterator<Item = TaskEvent>) -> Self {
         let place = |(offset, event)| LogEntry::new(Entry { seq: first.plus(offset), epoch, event });
-        Self(events.into_iter().enumerate().map(place).collect())
+        Self { entries: events.into_iter().enumerate().map(place).collect(), since: None }
+    }
+
+    /// Says since when the first of them waited to be kept, for those who measure how long they were under way.
+    pub(crate) fn waiting_since(self, since: Option<Instant>) -> Self {
+        Self { since, ..self }
     }
 
     /// What was read from a store, with its numbers.
     pub(crate) fn read(entries: Vec<Entry>) -> Self {
-        Self(entries.into_iter().map(LogEntry::new).collect())
+        Self { entries: entries.into_iter().map(LogEntry::new).collect(), since: None }
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.entries.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.entries.is_empty()
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &TaskEvent> + ExactSizeIterator + Clone {
-        self.0.iter().map(|logged| &logged.entry.event)
+        self.entries.iter().map(|logged| &logged.entry.event)
     }
 
     pub fn entries(&self) -> &[LogEntry] {
-        &self.0
+        &self.entries
     }
 }
 
@@ -93,7 +102,7 @@ impl Deref for Logged {
     type Target = LogEntry;
 
     fn deref(&self) -> &LogEntry {
-        &self.together.0[self.at]
+        &self.together.entries[self.at]
     }
 }
 
@@ -113,14 +122,19 @@ impl Entries {
         Self { first, taken, more: more.into_iter() }
     }
 
+    /// Since when the first of them was on its way through the gateway. `None`: it was kept long ago.
+    pub fn since(&self) -> Option<Instant> {
+        self.first.since
+    }
+
     /// Never true when it is given.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &LogEntry> {
-        let first = self.first.0.get(self.taken..).unwrap_or_default();
-        first.iter().chain(self.more.as_slice().iter().flat_map(|events| events.0.iter()))
+        let first = self.first.entries.get(self.taken..).unwrap_or_default();
+        first.iter().chain(self.more.as_slice().iter().flat_map(|events| events.entries.iter()))
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use longshore_model::{ContextId, Error, ErrorKind, OutputModes, Result, Seq, TaskId};
+use longshore_model::{ContextId, Error, ErrorKind, OutputModes, Principal, Result, Seq, TaskId};
 
 use crate::live::{Found, LiveLog};
 use crate::log_entry::{Entries, Events};
 use crate::port::Store;
 use crate::registry::Registry;
+use crate::service::Snapshot;
 
 /// How many events one call of [`TaskReader::next`] takes from the store at most. A reader with a full socket asks for no
 /// more, so this bounds what it costs.
@@ -55,6 +56,11 @@ impl TaskReader {
     /// The last event that was given.
     pub fn cursor(&self) -> Seq {
         self.cursor
+    }
+
+    /// The task as it is now, if the live log has it: also when its owner has just gone.
+    pub(crate) fn snapshot(&self, caller: &Principal) -> Option<Snapshot> {
+        self.live.as_ref()?.snapshot(caller)
     }
 
     /// There is a reason for which nothing may come for long: the task waits for its user or for a tool, or does not run.

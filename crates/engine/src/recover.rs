@@ -86,7 +86,20 @@ impl Engine {
         let counted = self.around().unfinished.count(&owner, &task.context_id);
         let (registration, live, inbox) = self.register(counted, task.id.clone(), head);
         let trace = None;
-        Ownership { owner, registration, inbox, live, task, head, epoch, place, begun, open_asks, trace }
+        Ownership {
+            owner,
+            registration,
+            inbox,
+            live,
+            task,
+            head,
+            epoch,
+            place,
+            begun,
+            open_asks,
+            trace,
+            new_context: None,
+        }
     }
 
     /// The gateway stopped between the end of a turn and that of its sub-agent.

@@ -116,6 +116,7 @@ pub struct GapBounds {
 impl Engine {
     pub fn new(parts: EngineParts) -> Self {
         let EngineParts { store, agent, clock, tasks, metrics, config } = parts;
+        let config = Arc::new(config);
         let registry = Arc::new(Registry::new(tasks.stopping().clone()));
         let bounds = Bounds { in_all: config.turns, per_principal: config.turns_per_principal };
         let gate = Arc::new(Gate::new(bounds, Arc::clone(&metrics)));
@@ -162,6 +163,10 @@ impl Engine {
     }
 
     pub async fn get(&self, caller: &Principal, task: &TaskId) -> Result<Snapshot> {
+        // What the owner of the task has made durable last need not be read again.
+        if let Some(now) = self.around.registry.log(task).and_then(|live| live.snapshot(caller)) {
+            return Ok(now);
+        }
         let stored = self.around.store.get(caller, task).await?;
         let stored = stored.ok_or_else(|| Error::task_not_found(task))?;
         Ok(Snapshot { task: stored.task, seq: stored.seq, epoch: stored.epoch })
@@ -330,7 +335,10 @@ impl Engine {
             let newest = entries.iter().rev().find_map(|entry| entry.entry.event.status());
             if newest.is_some_and(|status| status.state.is_settled()) {
                 // What was asked in the middle of a log may have been answered long ago.
-                let snapshot = self.get(caller, reader.task_id()).await?;
+                let snapshot = match reader.snapshot(caller) {
+                    Some(now) => now,
+                    None => self.get(caller, reader.task_id()).await?,
+                };
                 if snapshot.task.status.state.is_settled() {
                     return Ok(snapshot);
                 }
@@ -345,7 +353,7 @@ impl Engine {
 
     pub(crate) fn own(&self, ownership: Ownership) {
         let actor = Actor::new(self.around.clone(), ownership);
-        self.around.tasks.spawn("task", actor.run());
+        self.around.tasks.spawn("task", Box::new(actor).run());
     }
 
     pub(crate) fn register(

@@ -41,13 +41,14 @@ impl Tasks {
         // It may outlive whatever started it by far, so its lines do not stand below those of the first request.
         let span = tracing::info_span!(parent: None, "task", name);
         let hooks = self.hooks.clone();
-        let watched = async move {
-            AssertUnwindSafe(future).catch_unwind().await.unwrap_or_else(|panic| {
+        // No async block: that would hold the future twice, and most of what a connection or a live task costs is its future.
+        let watched = AssertUnwindSafe(future).catch_unwind().map(move |outcome| {
+            outcome.unwrap_or_else(|panic| {
                 tracing::error!(name, "a background task panicked");
                 hooks.has_panicked(name);
                 resume_unwind(panic)
             })
-        };
+        });
         let future = self.tracker.track_future(watched.instrument(span));
         #[cfg(feature = "simulation")]
         let future = self.hooks.conducted(future);
@@ -64,6 +65,12 @@ impl Tasks {
     /// Ends when the process is to stop. Long-lived tasks watch it.
     pub fn stopping(&self) -> &CancellationToken {
         &self.stop
+    }
+
+    /// The same with a stop signal of its own, which follows this one: whoever waits for it again and again does not meet all
+    /// others at one lock.
+    pub(crate) fn with_own_signal(&self) -> Self {
+        Self { stop: self.stop.child_token(), ..self.clone() }
     }
 
     /// How many tasks run now.

@@ -1,7 +1,7 @@
 //! The one writer of a task's log: folds, appends, and only then shows readers what was appended.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_meter::Metrics;
 use longshore_model::{
@@ -46,6 +46,8 @@ pub(crate) struct Writer {
     /// Folded into `task`, and not yet in the store.
     pending: Vec<TaskEvent>,
     pending_bytes: usize,
+    /// Since when the first of them waits. Only told to readers, who measure: nothing is decided by it.
+    pending_since: Option<Instant>,
     pending_asks: Vec<AskChange>,
     pending_join: Option<IdempotencyKey>,
     pending_withdrawal: Option<IdempotencyKey>,
@@ -82,6 +84,7 @@ impl Writer {
             snapshot_at: head,
             pending: Vec::new(),
             pending_bytes: 0,
+            pending_since: None,
             pending_asks: Vec::new(),
             pending_join: None,
             pending_withdrawal: None,
@@ -120,7 +123,7 @@ impl Writer {
             // The first terminal state stands; what the agent says after it is late.
             return;
         }
-        if let Some(event) = lifecycle::apply(&self.task, report, self.now()) {
+        if let Some(event) = lifecycle::apply(&self.task, report, || self.now()) {
             self.push(event);
         }
     }
@@ -199,6 +202,9 @@ impl Writer {
             states::count(&self.metrics, self.task.status.state);
         }
         self.note_tool(&event);
+        if self.pending.is_empty() {
+            self.pending_since = Some(Instant::now());
+        }
         self.pending_bytes += event.weight();
         if let (Some(TaskEvent::Artifact(last)), TaskEvent::Artifact(next)) =
             (self.pending.last_mut(), &event)
@@ -217,7 +223,8 @@ impl Writer {
         }
         let epoch = self.store.epoch();
         // What waits is moved, and its room is used again.
-        let events = Events::number(self.head.next(), epoch, self.pending.drain(..));
+        let events = Events::number(self.head.next(), epoch, self.pending.drain(..))
+            .waiting_since(self.pending_since.take());
         self.pending_bytes = 0;
         let head = self.head.plus(events.len());
         let snapshot = self.is_snapshot_due(head, &events).then(|| Arc::new(self.task.clone()));
@@ -237,15 +244,16 @@ impl Writer {
             forgotten: self.pending_withdrawal.take(),
         };
         let is_excused = self.is_excused();
+        let shown = append.snapshot.clone().map(|task| (self.owner.clone(), task));
         if self.has(Flaw::PublishBeforeCommit) {
             self.live.publish(events.clone(), is_excused);
         }
         fail_point::hit("append.before");
-        self.append(append).await?;
+        self.append(&append).await?;
         fail_point::hit("append.after");
         (self.head, self.epoch) = (head, epoch);
         if !self.has(Flaw::PublishBeforeCommit) {
-            self.live.publish(events, is_excused);
+            self.live.publish_with(events, is_excused, shown);
         }
         fail_point::hit("publish.after");
         Ok(())
@@ -256,7 +264,7 @@ impl Writer {
         events.iter().any(changes_the_task) || since >= SNAPSHOT_EVERY.max(head.0 / 2)
     }
 
-    async fn append(&self, append: Append) -> Result<()> {
+    async fn append(&self, append: &Append) -> Result<()> {
         let (mut pause, mut may_be_there) = (RETRY_FIRST, false);
         let written = append.expected.plus(append.events.len());
         let ends_the_task = append.events.iter().next_back().is_some_and(TaskEvent::is_terminal);

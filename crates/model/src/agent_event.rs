@@ -28,12 +28,12 @@ pub enum AgentEvent {
     /// The state of a tool call, whole.
     Tool {
         block: BlockRef,
-        call: ToolCall,
+        call: Box<ToolCall>,
     },
     /// Output of a running tool call, since the last report.
     ToolOutput {
         block: BlockRef,
-        call: ToolCall,
+        call: Box<ToolCall>,
     },
     /// The session has this name now.
     Session(SessionNote),

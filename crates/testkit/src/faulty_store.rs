@@ -1,7 +1,7 @@
 //! A store that a test can hold back or break.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, EndedTurn,
@@ -39,6 +39,8 @@ pub struct FaultyStore {
     logs_are_broken: AtomicBool,
     files_are_broken: AtomicBool,
     asks_are_damaged: AtomicBool,
+    /// What the store was asked for on the way of a task, in order.
+    calls: Mutex<Vec<&'static str>>,
 }
 
 impl FaultyStore {
@@ -58,6 +60,7 @@ impl FaultyStore {
             logs_are_broken: AtomicBool::new(false),
             files_are_broken: AtomicBool::new(false),
             asks_are_damaged: AtomicBool::new(false),
+            calls: Mutex::default(),
         })
     }
 
@@ -103,6 +106,15 @@ impl FaultyStore {
         self.asks_are_damaged.store(true, Ordering::SeqCst);
     }
 
+    /// What the store was asked for since the last time, in order.
+    pub fn take_calls(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn note(&self, call: &'static str) {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+    }
+
     fn first(&self) -> Seq {
         Seq(self.first.load(Ordering::SeqCst))
     }
@@ -141,6 +153,7 @@ impl Store for FaultyStore {
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
+        self.note("append");
         Box::pin(async move {
             self.appends.pass().await;
             if takes_one(&self.failures) {
@@ -158,6 +171,7 @@ impl Store for FaultyStore {
     }
 
     fn read<'a>(&'a self, task: &'a TaskId, after: Seq, limit: usize) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        self.note("read");
         Box::pin(async move {
             check(&self.logs_are_broken)?;
             let first = self.first();
@@ -168,6 +182,7 @@ impl Store for FaultyStore {
     }
 
     fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>> {
+        self.note("head");
         Box::pin(async move {
             let head = self.inner.head(owner, task).await?;
             Ok(head.map(|head| Head { first: head.first.max(self.first()), ..head }))
@@ -188,6 +203,7 @@ impl Store for FaultyStore {
     }
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
+        self.note("create");
         Box::pin(async move {
             let made = self.inner.create(create).await;
             if takes_one(&self.create_failures) {
@@ -206,6 +222,7 @@ impl Store for FaultyStore {
         owner: &'a Principal,
         key: &'a IdempotencyKey,
     ) -> BoxFuture<'a, Result<Option<TaskId>>> {
+        self.note("earlier_send");
         self.inner.earlier_send(owner, key)
     }
 
@@ -214,6 +231,7 @@ impl Store for FaultyStore {
         owner: &'a Principal,
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<Session>>> {
+        self.note("session");
         self.inner.session(owner, id)
     }
 
@@ -222,6 +240,7 @@ impl Store for FaultyStore {
         owner: &'a Principal,
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
+        self.note("get");
         self.inner.get(owner, task)
     }
 
@@ -238,10 +257,12 @@ impl Store for FaultyStore {
         owner: &'a Principal,
         context: &'a ContextId,
     ) -> BoxFuture<'a, Result<ContextPlace>> {
+        self.note("place");
         self.inner.place(owner, context)
     }
 
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
+        self.note("bind");
         self.inner.bind(binding)
     }
 

@@ -96,7 +96,7 @@ pub struct Log {
 pub struct StartedTurn {
     pub request: TurnRequest,
     pub reports: mpsc::Sender<AgentEvent>,
-    pub steering: mpsc::Receiver<Steering>,
+    pub steering: mpsc::Receiver<Box<Steering>>,
 }
 
 impl StartedTurn {
@@ -139,7 +139,7 @@ impl StartedTurn {
     /// Takes the next message that joins the turn, as a driver does, once it is durable.
     pub async fn joined(&mut self) -> (PromptId, Vec<Input>) {
         let Steering { prompt, input, expected, go, sent, .. } =
-            self.steering.recv().await.expect("the engine follows the turn");
+            *self.steering.recv().await.expect("the engine follows the turn");
         expected.send(()).expect("the engine waits for this");
         go.await.expect("the engine lets it go");
         sent.send(Ok(())).expect("the engine waits for this");

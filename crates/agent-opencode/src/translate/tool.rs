@@ -25,7 +25,7 @@ pub(crate) struct CallFacts {
 impl ToolBlock {
     pub(super) fn opened(block: BlockRef, call: ToolCall, out: &mut Vec<AgentEvent>) -> Self {
         let kept = kept(&call);
-        out.push(AgentEvent::Tool { block: block.clone(), call });
+        out.push(AgentEvent::Tool { block: block.clone(), call: Box::new(call) });
         Self { block, call: kept, started: None }
     }
 
@@ -82,9 +82,10 @@ impl ToolBlock {
             Some(added) => {
                 let output = Some(added.to_owned());
                 // The rest was said before and is as it was.
-                AgentEvent::ToolOutput { block, call: ToolCall { output, title: None, input: None, ..call } }
+                let call = ToolCall { output, title: None, input: None, ..call };
+                AgentEvent::ToolOutput { block, call: Box::new(call) }
             }
-            None => AgentEvent::Tool { block, call },
+            None => AgentEvent::Tool { block, call: Box::new(call) },
         });
     }
 

@@ -141,7 +141,7 @@ pub(super) struct Joiner {
     pub(super) client: Client,
     pub(super) prompts: Arc<Prompts>,
     pub(super) session: Session,
-    pub(super) steering: mpsc::Receiver<Steering>,
+    pub(super) steering: mpsc::Receiver<Box<Steering>>,
     pub(super) joins: Arc<Joins>,
 }
 
@@ -155,8 +155,8 @@ impl Joiner {
         std::future::pending::<()>().await;
     }
 
-    async fn join(&self, steering: Steering) {
-        let Steering { prompt, input, options, expected, go, sent, trace } = steering;
+    async fn join(&self, steering: Box<Steering>) {
+        let Steering { prompt, input, options, expected, go, sent, trace } = *steering;
         if !self.joins.expect(&prompt) {
             return;
         }

@@ -30,7 +30,7 @@ async fn offer(bench: &Bench, turn: &Turn, text: &str) -> Joining {
         go: word,
         sent,
     };
-    turn.steering.send(steering).await.expect("the turn runs");
+    turn.steering.send(Box::new(steering)).await.expect("the turn runs");
     Joining { prompt, expected: is_expected, go, sent: outcome }
 }
 

@@ -66,13 +66,11 @@ impl Taken {
         if let Some(json) = event.json {
             let length = envelope.overhead(event.id) + json.len();
             if let Some(left) = &mut self.left {
-                match left.checked_sub(length as u64) {
-                    Some(rest) => *left = rest,
-                    None => {
-                        self.is_over_budget = true;
-                        return;
-                    }
-                }
+                let Some(rest) = left.checked_sub(length as u64) else {
+                    self.is_over_budget = true;
+                    return;
+                };
+                *left = rest;
             }
             self.bytes += length;
             self.shown.push((event.id, json));

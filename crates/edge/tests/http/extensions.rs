@@ -36,7 +36,7 @@ async fn play(turn: StartedTurn) {
     turn.report(AgentEvent::Session(session)).await;
     turn.report(AgentEvent::Text { block, text: "Hm.".to_owned() }).await;
     let block = BlockRef { kind: BlockKind::ToolCall, ..text_block("prt_2") };
-    turn.report(AgentEvent::Tool { block, call }).await;
+    turn.report(AgentEvent::Tool { block, call: Box::new(call) }).await;
     turn.report(AgentEvent::Progress(Progress { kind: ProgressKind::StepFinished, details })).await;
     turn.report(AgentEvent::Usage(usage)).await;
     turn.complete().await;

@@ -14,6 +14,7 @@ mod health;
 mod limits;
 mod lines;
 mod logging;
+mod memory;
 mod metrics;
 mod negotiation;
 mod operations;

@@ -69,3 +69,24 @@ async fn where_metrics_are_off_there_is_no_such_path() {
     assert!(document["paths"].get("/metrics").is_none());
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn the_page_tells_how_it_is_at_the_scrape() {
+    let mut gateway = Gateway::manual().await;
+    let (task, turn) = gateway.working_task("m1").await;
+    let mut events = gateway.call("GET", &format!("/tasks/{task}:subscribe")).stream().await;
+    let page = scrape(&gateway).await.body;
+    let page = str::from_utf8(&page).unwrap();
+    assert!(value(page, "interrupt_oldest_age_seconds").abs() < f64::EPSILON, "none is open");
+    assert!((value(page, "longshore_tasks_unfinished") - 1.0).abs() < f64::EPSILON);
+
+    turn.ask("per_1").await;
+    while !events.next().await.unwrap().raw.contains("INPUT_REQUIRED") {}
+    // The clock of asks has milliseconds.
+    let age = async || {
+        let page = scrape(&gateway).await.body;
+        value(str::from_utf8(&page).unwrap(), "interrupt_oldest_age_seconds")
+    };
+    while age().await <= 0.0 {}
+    gateway.stop().await;
+}

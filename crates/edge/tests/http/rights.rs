@@ -29,7 +29,7 @@ async fn think_aloud(turn: StartedTurn) {
     turn.report(AgentEvent::Text { block: thought("prt_1"), text: "AND ANOTHER".to_owned() }).await;
     turn.say("prt_2", "Let me see.").await;
     let block = BlockRef { kind: BlockKind::ToolCall, ..text_block("prt_3") };
-    turn.report(AgentEvent::Tool { block, call }).await;
+    turn.report(AgentEvent::Tool { block, call: Box::new(call) }).await;
     turn.report(AgentEvent::Text { block: thought("prt_4"), text: "A LAST THOUGHT".to_owned() }).await;
     turn.complete().await;
 }

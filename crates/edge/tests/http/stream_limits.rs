@@ -162,7 +162,7 @@ async fn a_client_that_goes_away_at_any_moment_leaves_its_place() {
 }
 
 /// Whether a frame says that the stream ends at a limit. Its text names the budget.
-fn spent<'a>(frame: &'a Frame, speaker: Speaker) -> Option<&'a str> {
+fn spent(frame: &Frame, speaker: Speaker) -> Option<&str> {
     let error = match (speaker.line, speaker.dialect) {
         (longshore_wire::surface::Line::V03, Dialect::Rest) => &frame.data,
         _ => frame.data.get("error")?,

@@ -77,12 +77,16 @@ impl Actor {
     /// the caller named it. An agent that is away is waited for while nothing was prompted.
     pub(super) async fn begin(&mut self, prompted: &mut Option<Prompted>) -> Result<Turn, Stop> {
         let (owner, context) = (self.owner.clone(), self.writer.task().context_id.clone());
-        let place = self
-            .ask_store(|around| {
-                let (store, owner, context) = (Arc::clone(&around.store), owner.clone(), context.clone());
-                async move { store.place(&owner, &context).await }
-            })
-            .await?;
+        let place = match self.new_context.take() {
+            Some(place) => place,
+            None => {
+                self.ask_store(|around| {
+                    let (store, owner, context) = (Arc::clone(&around.store), owner.clone(), context.clone());
+                    async move { store.place(&owner, &context).await }
+                })
+                .await?
+            }
+        };
         let directory = place.directory;
         let mut patience = Patience::new(self.around.config.start_patience);
         // One that has no session yet does not ask for one either before it may run: a flood of messages must not become a

@@ -64,47 +64,51 @@ impl Actor {
         let asks_wait_until = Instant::now() + limit::PATIENCE;
         let session = record.session.clone();
         let mut held = None;
+        // Waited for with each event, so it is made once.
+        let stopping = self.around.tasks.stopping().clone();
+        let mut stopped = std::pin::pin!(stopping.cancelled());
         self.is_running = true;
         loop {
             while let Some(parked) = self.parked.pop_front() {
-                self.hear(Some(parked), &turn, &session).await?;
+                Box::pin(self.hear(Some(parked), &turn, &session)).await?;
             }
             let is_asking = !self.asks.is_empty();
             limit.pause_while(is_asking);
             pass.pause_while(is_asking);
-            let until_ask_expires = self.asks.until_deadline(self.around.clock.now()).map(|left| {
-                // What was answered elsewhere while the gateway was away has not expired.
-                let held = asks_wait_until.saturating_duration_since(Instant::now());
-                if self.has_caught_up { left } else { left.max(held) }
-            });
+            let until_ask_expires = self.until_ask_expires(asks_wait_until);
             // The end waits for answers and messages that are on their way, so that the record says what became of them.
-            let may_end = !self.asks.is_answering() && self.joins.is_empty();
+            let (is_answering, is_joining) = (self.asks.is_answering(), !self.joins.is_empty());
+            let may_end = !is_answering && !is_joining;
             // The reports come last: a flood of them must not keep a cancel, an answer or the limit from being seen.
             let taken = tokio::select! {
                 biased;
-                () = self.around.tasks.stopping().cancelled() => return Err(Stop::Left),
+                () = &mut stopped => return Err(Stop::Left),
                 message = self.inbox.recv() => {
-                    self.hear(message, &turn, &session).await?;
+                    Box::pin(self.hear(message, &turn, &session)).await?;
                     Taken::default()
                 }
-                delivered = self.asks.delivered() => {
+                delivered = self.asks.delivered(), if is_answering => {
                     let verdict = self.asks.settle(&mut self.writer, delivered);
-                    self.flush(None).await?;
-                    self.tell_children().await;
+                    Box::pin(async {
+                        self.flush(None).await?;
+                        self.tell_children().await;
+                        Ok::<(), Stop>(())
+                    })
+                    .await?;
                     verdict.tell(&self.writer);
                     Taken::default()
                 }
-                step = self.joins.next() => {
-                    self.on_join(step, record).await?;
+                step = self.joins.next(), if is_joining => {
+                    Box::pin(self.on_join(step, record)).await?;
                     Taken::default()
                 }
-                () = limit::passed(until_ask_expires) => {
-                    self.expire_asks(&session).await?;
+                () = limit::passed(until_ask_expires), if until_ask_expires.is_some() => {
+                    Box::pin(self.expire_asks(&session)).await?;
                     Taken::default()
                 }
                 // An end that is known is not overtaken by the limit.
                 () = limit.reached(), if held.is_none() => {
-                    self.on_limit(&mut limit, !turn.events.is_empty(), &session).await?;
+                    Box::pin(self.on_limit(&mut limit, !turn.events.is_empty(), &session)).await?;
                     Taken::default()
                 }
                 // The turn's end is known, and nothing stands in its way any more.
@@ -118,14 +122,29 @@ impl Actor {
             };
             held = taken.held.or(held);
             self.flush(None).await?;
-            self.tell_children().await;
+            if self.asks.has_news() {
+                Box::pin(self.tell_children()).await;
+            }
             if let Some(aside) = taken.aside {
-                self.take_aside(aside, &session).await?;
+                Box::pin(self.take_aside(aside, &session)).await?;
             }
             if let Some(end) = taken.end {
                 return Ok(end);
             }
         }
+    }
+
+    /// How long it is until an ask expires. `held_until`: none that an earlier run left open expires before, unless it is
+    /// known by then that nobody answered it while the gateway was away.
+    fn until_ask_expires(&self, held_until: Instant) -> Option<Duration> {
+        if self.asks.is_empty() {
+            return None;
+        }
+        let left = self.asks.until_deadline(self.around.clock.now())?;
+        if self.has_caught_up {
+            return Some(left);
+        }
+        Some(left.max(held_until.saturating_duration_since(Instant::now())))
     }
 
     /// Takes what a caller says.

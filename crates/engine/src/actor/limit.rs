@@ -1,8 +1,9 @@
 //! The time that is left for a turn. Waiting for an answer does not count.
 
+use std::pin::Pin;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 /// For how long the agent may leave open how a turn stands whose time is over.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
@@ -23,6 +24,8 @@ pub(super) struct Limit {
     unknown_since: Option<Instant>,
     /// Something was reported since this was last looked at.
     has_heard: bool,
+    /// Set once, and again only when the deadline has changed: the turn waits for it with each of its events.
+    alarm: Option<Pin<Box<Sleep>>>,
 }
 
 /// What becomes of a turn whose time is over.
@@ -45,19 +48,19 @@ impl Limit {
             silent_since: None,
             unknown_since: None,
             has_heard: false,
+            alarm: None,
         }
     }
 
     pub(super) fn pause_while(&mut self, paused: bool) {
-        let now = Instant::now();
         match (paused, self.deadline, self.paused) {
             (true, Some(deadline), None) => {
-                self.paused = Some(deadline.saturating_duration_since(now));
+                self.paused = Some(deadline.saturating_duration_since(Instant::now()));
                 self.deadline = None;
                 (self.silent_since, self.unknown_since) = (None, None);
             }
             (false, None, Some(left)) => {
-                self.deadline = Some(now + left);
+                self.deadline = Some(Instant::now() + left);
                 self.paused = None;
             }
             _ => {}
@@ -104,8 +107,13 @@ impl Limit {
         }
     }
 
-    pub(super) async fn reached(&self) {
-        reached(self.deadline).await;
+    pub(super) async fn reached(&mut self) {
+        let Some(deadline) = self.deadline else { return std::future::pending().await };
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if alarm.deadline() != deadline {
+            alarm.as_mut().reset(deadline);
+        }
+        alarm.await;
     }
 }
 

@@ -241,7 +241,7 @@ pub const MAX_STEERING: usize = 4;
 #[derive(Debug)]
 pub struct Turn {
     /// Closed when the turn is over.
-    pub steering: mpsc::Sender<Steering>,
+    pub steering: mpsc::Sender<Box<Steering>>,
     /// Bounded: when the engine is behind, the driver of this turn waits, and no other turn does.
     pub events: mpsc::Receiver<AgentEvent>,
 }

@@ -105,6 +105,9 @@ impl Engine {
         // The place is taken and the log made known before the store is asked: the order of messages is the order
         // in which they came, and whoever finds the task in the store finds its owner too.
         let ticket = self.enter(lane, &task_id, wishes.delivery, session.as_ref()).await?;
+        // A context that this send makes is bound to nothing, unless the caller named a session.
+        let new_context = (message.context_id.is_none() && wishes.session.is_none())
+            .then(|| ContextPlace { directory: Some(admitted.directory.clone()), bound: None });
         message.context_id = Some(context.clone());
         message.task_id = Some(task_id.clone());
         let terms = Terms { output: config.accepted_output_modes, prompt: wishes.prompt };
@@ -145,6 +148,7 @@ impl Engine {
             begun: None,
             open_asks: Vec::new(),
             trace,
+            new_context,
         };
         match self.create(create, may_claim).await {
             Ok(Created::New) => {

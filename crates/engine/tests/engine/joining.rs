@@ -83,7 +83,7 @@ async fn a_joining_message_is_durable_before_it_is_sent_and_joins_once() {
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
     let sent = send(&h, on(&first.task, "m2"));
-    let Steering { expected, go, sent: told, .. } = turn.steering.recv().await.unwrap();
+    let Steering { expected, go, sent: told, .. } = *turn.steering.recv().await.unwrap();
     assert_eq!(texts_of_history(&h.task(&first.task).await), ["m1"], "nobody waits for it yet");
     expected.send(()).unwrap();
     go.await.unwrap();
@@ -133,7 +133,7 @@ async fn a_message_that_does_not_arrive_is_withdrawn_and_can_be_sent_again() {
     let first = h.send("c", "m1").await;
     let mut turn = h.turn().await;
     let sent = send(&h, on(&first.task, "m2"));
-    let Steering { expected, go, sent: told, .. } = turn.steering.recv().await.unwrap();
+    let Steering { expected, go, sent: told, .. } = *turn.steering.recv().await.unwrap();
     expected.send(()).unwrap();
     go.await.unwrap();
     told.send(Err(Error::new(ErrorKind::AgentUnavailable, "It is away."))).unwrap();

@@ -99,7 +99,7 @@ async fn a_message_that_did_not_arrive_is_never_told_as_taken_not_even_at_the_en
         let first = h.send("c", "m1").await;
         let mut turn = h.turn().await;
         let sent = send(&h, on(&first.task, "m2"));
-        let Steering { expected, go, sent: told, .. } = turn.steering.recv().await.unwrap();
+        let Steering { expected, go, sent: told, .. } = *turn.steering.recv().await.unwrap();
         expected.send(()).unwrap();
         go.await.unwrap();
         for word in 0..20 {
@@ -120,7 +120,7 @@ async fn a_withdrawal_takes_the_message_that_did_not_arrive_and_no_other() {
     let mut other = on(&first.task, "m1");
     other.message.parts = vec![Part::text("something else")];
     let sent = send(&h, other);
-    let Steering { expected, go, sent: told, .. } = turn.steering.recv().await.unwrap();
+    let Steering { expected, go, sent: told, .. } = *turn.steering.recv().await.unwrap();
     expected.send(()).unwrap();
     go.await.unwrap();
     told.send(Err(away())).unwrap();
@@ -181,7 +181,7 @@ async fn a_steered_message_that_did_not_arrive_can_be_sent_again() {
         command
     };
     let sent = send(&h, steered());
-    let Steering { expected, go, sent: told, .. } = turn.steering.recv().await.unwrap();
+    let Steering { expected, go, sent: told, .. } = *turn.steering.recv().await.unwrap();
     expected.send(()).unwrap();
     go.await.unwrap();
     told.send(Err(away())).unwrap();

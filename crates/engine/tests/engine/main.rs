@@ -5,6 +5,7 @@ mod credentials;
 mod files;
 mod gate;
 mod harness;
+mod hops;
 mod joining;
 mod joining_races;
 mod late_answers;

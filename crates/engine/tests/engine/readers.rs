@@ -1,7 +1,10 @@
 //! Readers: nothing before it is durable, nothing lost, doubled or re-ordered, from any cursor, at any speed.
 
 use longshore_engine::{EngineConfig, GapBounds, Opening};
-use longshore_model::{Entry, Epoch, ErrorKind, EventId, Principal, Seq, Task, TaskState};
+use longshore_model::{
+    AgentEvent, BlockKind, BlockRef, Entry, Epoch, ErrorKind, EventId, Principal, Seq, Task, TaskState,
+    ToolCall, ToolStatus,
+};
 use longshore_testkit::faulty_store::FaultyStore;
 
 use crate::harness::{Harness, alice, read_all, start, start_with};
@@ -190,4 +193,48 @@ async fn an_entry_is_encoded_once_for_all_readers() {
         });
     }
     assert_eq!(encodings, 1);
+}
+
+#[tokio::test]
+async fn a_silence_is_excused_while_nothing_runs_a_tool_does_or_somebody_is_asked() {
+    let mut h = start();
+    let mut sent = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    let waiting = h.send("c", "m2").await;
+    assert!(waiting.reader.is_excused(), "it has not begun");
+    let tool = |status| {
+        let id = longshore_model::ArtifactId::parse("prt_tool").unwrap();
+        let block = BlockRef { id, kind: BlockKind::ToolCall, message: None };
+        let call = ToolCall {
+            call_id: "call_1".to_owned(),
+            tool: "bash".to_owned(),
+            status,
+            title: None,
+            input: None,
+            output: None,
+            error: None,
+            child: None,
+        };
+        AgentEvent::Tool { block, call: Box::new(call) }
+    };
+    let reader = &mut sent.reader;
+    let mut seq = 2;
+    let mut excused = async |expected: bool| {
+        while reader.cursor() < Seq(seq) {
+            reader.next().await.unwrap();
+        }
+        assert_eq!(reader.is_excused(), expected, "behind {seq}");
+        seq += 1;
+    };
+    excused(false).await;
+    turn.say("a", "x").await;
+    excused(false).await;
+    turn.report(tool(ToolStatus::Running)).await;
+    excused(true).await;
+    turn.say("b", "meanwhile").await;
+    excused(true).await;
+    turn.report(tool(ToolStatus::Completed)).await;
+    excused(false).await;
+    turn.ask("per_1").await;
+    excused(true).await;
 }

@@ -67,7 +67,7 @@ pub(crate) fn tool(call: &str, child: &str) -> AgentEvent {
         error: None,
         child: SessionId::parse(child).ok(),
     };
-    AgentEvent::Tool { block, call }
+    AgentEvent::Tool { block, call: Box::new(call) }
 }
 
 fn on(task: &TaskId, id: &str, text: &str) -> SendMessage {

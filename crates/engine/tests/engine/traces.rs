@@ -28,7 +28,7 @@ async fn a_turn_has_the_trace_of_its_send_and_what_joins_has_its_own() {
     assert_eq!(turn.request.trace, Some(trace(1)));
     let (engine, joining) = (h.engine.clone(), on(&sent.task, "m2", 2));
     let joined = h.tasks.spawn("test", async move { engine.send(&alice(), joining).await.map(drop) });
-    let Steering { trace: of_join, expected, go, sent: told, .. } = turn.steering.recv().await.unwrap();
+    let Steering { trace: of_join, expected, go, sent: told, .. } = *turn.steering.recv().await.unwrap();
     assert_eq!(of_join, Some(trace(2)));
     expected.send(()).unwrap();
     go.await.unwrap();

@@ -446,7 +446,7 @@ enum Look {
 }
 
 impl Follower {
-    async fn follow(mut self, mut steering: mpsc::Receiver<Steering>, is_resumed: bool) {
+    async fn follow(mut self, mut steering: mpsc::Receiver<Box<Steering>>, is_resumed: bool) {
         let mut joins: FuturesUnordered<Joined> = FuturesUnordered::new();
         let (mut was_away, mut is_behind) = (is_resumed, is_resumed);
         loop {
@@ -541,10 +541,10 @@ impl Follower {
     }
 
     /// Promises that the turn does not end without the message, waits for the word, and sends it.
-    fn join(&self, steering: Steering) -> impl Future<Output = ()> + Send + 'static {
+    fn join(&self, steering: Box<Steering>) -> impl Future<Output = ()> + Send + 'static {
         let (agent, session, first) = (Arc::clone(&self.agent), self.session.clone(), self.prompt.clone());
         async move {
-            let Steering { prompt, input, expected, go, sent, .. } = steering;
+            let Steering { prompt, input, expected, go, sent, .. } = *steering;
             agent.stage.pause().await;
             if expected.send(()).is_err() || go.await.is_err() {
                 return;

@@ -45,15 +45,24 @@ struct Shared {
     lengths: Lengths,
 }
 
+/// What the thread is to do next.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Errand {
+    #[default]
+    None,
+    /// The log has grown enough.
+    Copy,
+    /// For ever.
+    End,
+}
+
 #[derive(Default)]
 struct State {
-    /// The log has grown enough.
-    is_due: bool,
+    errand: Errand,
     /// The writer is in the middle of a group.
     is_writing: bool,
     /// The writer is to begin no group.
     is_held: bool,
-    is_over: bool,
     /// The pages of the log at the end of the last group, and how many make it due again.
     pages: i64,
     next: i64,
@@ -97,11 +106,11 @@ impl Checkpoints {
         }
         state.pages = pages;
         if pages >= state.next {
-            state.is_due = true;
+            state.errand = Errand::Copy;
             // Not with every group, if it does not get shorter.
             state.next = pages + self.shared.lengths.step;
         }
-        if state.is_due || state.is_held {
+        if state.errand != Errand::None || state.is_held {
             drop(state);
             self.shared.changed.notify_all();
         }
@@ -110,7 +119,7 @@ impl Checkpoints {
 
 impl Drop for Checkpoints {
     fn drop(&mut self) {
-        self.shared.lock().is_over = true;
+        self.shared.lock().errand = Errand::End;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -132,9 +141,12 @@ impl Shared {
 
     /// Waits until there is something to do. `false`: there will be nothing more.
     fn is_due(&self) -> bool {
-        let mut state = self.wait_while(self.lock(), |state| !state.is_due && !state.is_over);
-        state.is_due = false;
-        !state.is_over
+        let mut state = self.wait_while(self.lock(), |state| state.errand == Errand::None);
+        if state.errand == Errand::Copy {
+            state.errand = Errand::None;
+            return true;
+        }
+        false
     }
 
     fn checkpoint(&self, db: &Connection) -> Outcome<()> {
@@ -152,7 +164,7 @@ impl Shared {
     fn hold_the_writer(&self) -> Held<'_> {
         self.lock().is_held = true;
         let held = Held(self);
-        drop(self.wait_while(self.lock(), |state| state.is_writing && !state.is_over));
+        drop(self.wait_while(self.lock(), |state| state.is_writing && state.errand != Errand::End));
         held
     }
 

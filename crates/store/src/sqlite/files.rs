@@ -26,7 +26,7 @@ pub(super) async fn put(writer: &Writer, file: NewFile) -> Result<()> {
     let mut from = 0;
     loop {
         let step = file.clone();
-        if writer.run(Some(file.owner.clone()), move |db| put_step(db, &step, from)).await? {
+        if writer.run_large(Some(file.owner.clone()), move |db| put_step(db, &step, from)).await? {
             return Ok(());
         }
         from += STEP;

@@ -77,8 +77,9 @@ impl<J> Queue<J> {
         Ok(())
     }
 
-    /// Takes what waits, at most `most` jobs, one of each owner in turn. Waits for the first; `false` when none will come.
-    pub(super) fn take(&self, most: usize, jobs: &mut Vec<J>) -> bool {
+    /// Takes what waits, until it weighs `most`, one of each owner in turn. Waits for the first; `false` when none will
+    /// come.
+    pub(super) fn take(&self, most: usize, weigh: impl Fn(&J) -> usize, jobs: &mut Vec<J>) -> bool {
         let mut state = self.lock();
         while state.waiting == 0 {
             if state.is_closed {
@@ -87,10 +88,11 @@ impl<J> Queue<J> {
             state.is_idle = true;
             state = self.0.work.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        let before = jobs.len();
-        while jobs.len() - before < most
+        let (before, mut weight) = (jobs.len(), 0);
+        while weight < most
             && let Some(job) = state.next()
         {
+            weight += weigh(&job);
             jobs.push(job);
         }
         let let_in = state.let_in();
@@ -305,7 +307,7 @@ impl<J> State<J> {
         {
             lane.places += 1;
             self.places += 1;
-            self.admitted = owner.clone();
+            self.admitted.clone_from(&owner);
             let_in.push((owner, waiter));
         }
         let_in

@@ -21,7 +21,7 @@ impl Reader {
         let worker = Worker::start(name, metrics, move |waiting: &Queue<Job>| {
             let mut next = Vec::with_capacity(1);
             // One at a time, so that whoever comes is among those between whom the next one is chosen.
-            while waiting.take(1, &mut next) {
+            while waiting.take(1, |_| 1, &mut next) {
                 for job in next.drain(..) {
                     job(&db);
                 }
@@ -48,9 +48,14 @@ impl Reader {
 }
 
 fn read_at_one_moment<T>(db: &Connection, work: impl FnOnce(&Connection) -> Outcome<T>) -> Outcome<T> {
-    // Dropped without a commit: there is nothing to commit.
-    let moment = db.unchecked_transaction()?;
-    work(&moment)
+    db.prepare_cached("BEGIN")?.execute([])?;
+    let outcome = work(db);
+    // There is nothing to commit, but a moment that does not end would keep the write-ahead log for ever.
+    if let Err(error) = db.prepare_cached("COMMIT").and_then(|mut end| end.execute([])) {
+        tracing::error!(%error, "a thread of the store could not end what it read");
+        db.execute_batch("ROLLBACK")?;
+    }
+    outcome
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) async fn retain(reader: &Reader, writer: &Writer, retention: Retentio
     if found.is_nothing() {
         return Ok(Retained::default());
     }
-    writer.run(None, move |db| found.run(db)).await
+    writer.run_large(None, move |db| found.run(db)).await
 }
 
 /// What there is to do. It is found by one thread and done by another, later: a row may be another one by then, since

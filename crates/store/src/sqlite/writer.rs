@@ -26,6 +26,9 @@ use super::worker::Worker;
 /// Requests in one transaction. What is beyond waits for the next one, so that no answer waits for a long group.
 pub(super) const GROUP: usize = 256;
 
+/// A request that takes milliseconds counts as so many others: there are eight of them in a transaction at most.
+const LARGE: usize = GROUP / 8;
+
 pub(super) struct Writer {
     pub(super) worker: Worker<Box<dyn Job>>,
     #[cfg(feature = "simulation")]
@@ -62,8 +65,25 @@ impl Writer {
         T: Send + 'static,
         F: FnMut(&mut Writing<'_>) -> Outcome<T> + Send + 'static,
     {
+        self.ask(owner, 1, work).await
+    }
+
+    /// The same for work that takes milliseconds.
+    pub(super) async fn run_large<T, F>(&self, owner: Owner, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Writing<'_>) -> Outcome<T> + Send + 'static,
+    {
+        self.ask(owner, LARGE, work).await
+    }
+
+    async fn ask<T, F>(&self, owner: Owner, weight: usize, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Writing<'_>) -> Outcome<T> + Send + 'static,
+    {
         let (answer, answered) = oneshot::channel();
-        let job = Request { work, outcome: None, answer };
+        let job = Request { work, weight, outcome: None, answer };
         self.worker.ask(owner, Box::new(job), answered).await
     }
 }
@@ -108,7 +128,7 @@ struct Thread<'db> {
 impl<'db> Thread<'db> {
     fn serve(&mut self, db: &'db Connection, waiting: &Queue<Box<dyn Job>>) {
         let mut group = Vec::with_capacity(GROUP);
-        while waiting.take(GROUP, &mut group) {
+        while waiting.take(GROUP, |job| job.weight(), &mut group) {
             self.switch.apply(db);
             self.checkpoints.begin_group();
             let fate = self.commit_group(db, &mut group);
@@ -186,6 +206,9 @@ fn apart(db: &mut Writing<'_>, group: &mut [Box<dyn Job>]) -> Outcome<bool> {
 }
 
 pub(super) trait Job: Send {
+    /// As how many requests it counts.
+    fn weight(&self) -> usize;
+
     /// Does the work and keeps its outcome. Says whether what it has written may stay: it went well, or there is nothing.
     /// An error means that the whole group is lost.
     fn run(&mut self, db: &mut Writing<'_>) -> Outcome<bool>;
@@ -196,6 +219,7 @@ pub(super) trait Job: Send {
 
 struct Request<T, F> {
     work: F,
+    weight: usize,
     outcome: Option<Result<T>>,
     answer: oneshot::Sender<Result<T>>,
 }
@@ -205,6 +229,10 @@ where
     T: Send,
     F: FnMut(&mut Writing<'_>) -> Outcome<T> + Send,
 {
+    fn weight(&self) -> usize {
+        self.weight
+    }
+
     fn run(&mut self, db: &mut Writing<'_>) -> Outcome<bool> {
         let before = db.total_changes();
         let outcome = (self.work)(db);

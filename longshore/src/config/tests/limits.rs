@@ -103,7 +103,7 @@ fn the_defaults_are_those_of_the_parts_that_keep_them() {
     assert_eq!(limits.streams, Some(edge.streams));
     assert_eq!(limits.streams_per_principal, Some(edge.streams_per_principal));
     assert_eq!(limits.stream_bytes.map(|bytes| bytes as u64), Some(edge.stream_bytes));
-    assert_eq!(limits.stream_duration, edge.stream_duration);
+    assert_eq!((limits.stream_duration, limits.stream_idle), (edge.stream_duration, edge.stream_idle));
     assert_eq!(limits.connections, Some(edge.connections));
     assert_eq!(limits.upstream_calls, Some(longshore_agent_opencode::UPSTREAM_CALLS));
     let engine = longshore_engine::EngineConfig::default();

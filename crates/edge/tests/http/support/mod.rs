@@ -98,18 +98,18 @@ impl Gateway {
         configure: impl FnOnce(&mut EdgeConfig),
     ) -> Self {
         let tasks = Tasks::new();
+        let mut config = EdgeConfig::new(deployment(), credentials());
+        configure(&mut config);
         let engine = Engine::new(EngineParts {
             store,
             agent: agent.clone(),
             clock: Arc::new(SystemClock),
             tasks: tasks.clone(),
-            metrics: Arc::default(),
+            metrics: Arc::clone(&config.metrics),
             config: engine_config,
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut config = EdgeConfig::new(deployment(), credentials());
-        configure(&mut config);
         let shutdown = CancellationToken::new();
         let edge = Edge::new(engine, config, tasks.clone());
         let serving = tasks.spawn("edge", edge.serve(listener, shutdown.clone()));

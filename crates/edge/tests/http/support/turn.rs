@@ -23,7 +23,7 @@ pub(crate) async fn first_half(turn: &StartedTurn) {
     turn.report(AgentEvent::Text { block: thinking, text: ", well. ".to_owned() }).await;
     let tool = block("prt_2", BlockKind::ToolCall);
     for status in [ToolStatus::Running, ToolStatus::Completed] {
-        turn.report(AgentEvent::Tool { block: tool.clone(), call: call(status) }).await;
+        turn.report(AgentEvent::Tool { block: tool.clone(), call: Box::new(call(status)) }).await;
     }
     turn.say("prt_3", "First ").await;
     turn.say("prt_3", "words. ").await;

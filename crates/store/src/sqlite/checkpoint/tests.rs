@@ -19,14 +19,14 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self::with(|path| schema::open_checkpointer(path, Durability::Process).unwrap())
+        Self::with(SHORT, |path| schema::open_checkpointer(path, Durability::Process).unwrap())
     }
 
-    fn with(checkpointer: impl Fn(&std::path::Path) -> Connection) -> Self {
+    fn with(lengths: Lengths, checkpointer: impl Fn(&std::path::Path) -> Connection) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store.db");
         let mut db = schema::open_writer(&path, Durability::Process).unwrap();
-        let checkpoints = Checkpoints::start(&mut db, checkpointer(&path), SHORT).unwrap();
+        let checkpoints = Checkpoints::start(&mut db, checkpointer(&path), lengths).unwrap();
         Self { directory, db, checkpoints }
     }
 
@@ -37,10 +37,14 @@ impl Bench {
     /// Writes a page or two, and gives how many the log has then.
     fn write(&self) -> i64 {
         self.checkpoints.begin_group();
-        let sql = "INSERT INTO probes (body) VALUES (zeroblob(3000))";
-        self.db.prepare_cached(sql).unwrap().execute([]).unwrap();
+        self.insert();
         self.checkpoints.end_group();
         self.checkpoints.shared.lock().pages
+    }
+
+    fn insert(&self) {
+        let sql = "INSERT INTO probes (body) VALUES (zeroblob(3000))";
+        self.db.prepare_cached(sql).unwrap().execute([]).unwrap();
     }
 
     /// Writes until the log has begun anew, and gives how long it was before.
@@ -66,6 +70,34 @@ fn a_log_that_is_always_written_to_is_begun_anew() {
 }
 
 #[test]
+fn what_is_written_until_the_writer_is_held_is_copied_too() {
+    // The thread does nothing by itself; the test is in its place.
+    let lengths = Lengths { step: i64::MAX, long: 0 };
+    let open = |path: &std::path::Path| schema::open_checkpointer(path, Durability::Process).unwrap();
+    let bench = Bench::with(lengths, open);
+    let (checkpointer, shared) = (open(&bench.path()), &bench.checkpoints.shared);
+    let mut before = 0;
+    for _ in 0..20 {
+        before = bench.write();
+    }
+    bench.checkpoints.begin_group();
+    bench.db.execute_batch("BEGIN IMMEDIATE").unwrap();
+    std::thread::scope(|scope| {
+        let checkpoint = scope.spawn(move || shared.checkpoint(&checkpointer).unwrap());
+        while !shared.lock().is_held {
+            std::thread::yield_now();
+        }
+        // All but this is copied by now.
+        bench.insert();
+        bench.db.execute_batch("COMMIT").unwrap();
+        bench.checkpoints.end_group();
+        checkpoint.join().unwrap();
+    });
+    let after = bench.write();
+    assert!(after < before, "the log goes on with page {after}");
+}
+
+#[test]
 fn who_reads_keeps_the_log_only_while_he_reads() {
     let bench = Bench::new();
     let reader = schema::open_reader(&bench.path()).unwrap();
@@ -83,7 +115,7 @@ fn who_reads_keeps_the_log_only_while_he_reads() {
 #[test]
 fn a_log_that_cannot_be_copied_is_still_written() {
     // SQLite refuses every checkpoint here.
-    let bench = Bench::with(|path| schema::open_reader(path).unwrap());
+    let bench = Bench::with(SHORT, |path| schema::open_reader(path).unwrap());
     let mut last = 0;
     while last < SHORT.long * 5 {
         let pages = bench.write();

@@ -8,7 +8,7 @@ fn queue() -> Queue<String> {
 }
 
 fn owner(name: &str) -> Owner {
-    Some(Principal::new(name))
+    Principal::new(name).into()
 }
 
 /// Pushes as many jobs, named after their owner and their place, as there is room for.
@@ -21,7 +21,7 @@ fn fill(queue: &Queue<String>, name: &str, jobs: usize) {
 
 fn take(queue: &Queue<String>, most: usize) -> Vec<String> {
     let mut jobs = Vec::new();
-    assert!(queue.take(most, &mut jobs));
+    assert!(queue.take(most, |_| 1, &mut jobs));
     jobs
 }
 
@@ -49,6 +49,18 @@ fn the_turn_goes_on_where_it_was_also_when_that_owner_has_nothing_more() {
     assert_eq!(take(&queue, 1), ["c0"]);
     fill(&queue, "c", 1);
     assert_eq!(take(&queue, 9), ["a0", "c0"]);
+}
+
+#[test]
+fn what_is_heavy_leaves_room_for_little_else() {
+    let queue = queue();
+    fill(&queue, "a", 5);
+    let mut jobs = Vec::new();
+    for expected in [2, 2, 1] {
+        jobs.clear();
+        assert!(queue.take(4, |_| 3, &mut jobs));
+        assert_eq!(jobs.len(), expected);
+    }
 }
 
 #[test]
@@ -130,7 +142,7 @@ fn what_waits_is_still_taken_when_the_queue_is_closed() {
     assert!(outside.now_or_never().expect("nobody is let in").is_err());
     assert!(queue.push(owner("b"), "late".to_owned()).now_or_never().unwrap().is_err());
     assert_eq!(take(&queue, QUEUE).len(), QUEUE_OF_OWNER);
-    assert!(!queue.take(1, &mut Vec::new()));
+    assert!(!queue.take(1, |_| 1, &mut Vec::new()));
 }
 
 #[test]
@@ -142,7 +154,7 @@ fn what_waits_is_dropped_when_the_thread_is_gone() {
     drop(jobs.abandoned_at_the_end());
     waits.now_or_never().expect("it is told").unwrap_err();
     assert_eq!(queue.0.metrics.store_queue_depth.of(StoreThread::Quick).get(), 0);
-    assert!(!jobs.take(1, &mut Vec::new()));
+    assert!(!jobs.take(1, |_| 1, &mut Vec::new()));
 }
 
 #[test]
@@ -151,7 +163,7 @@ fn a_thread_that_sleeps_is_woken() {
     let taken = std::thread::scope(|scope| {
         let taking = scope.spawn(|| {
             let (mut all, mut jobs) = (Vec::new(), Vec::new());
-            while queue.take(2, &mut jobs) {
+            while queue.take(2, |_| 1, &mut jobs) {
                 all.append(&mut jobs);
             }
             all

@@ -1,0 +1,30 @@
+use longshore_model::{AgentEvent, TaskEvent};
+
+use super::*;
+use crate::log_entry::LogEntry;
+use crate::port::Steering;
+
+fn size<T, F: Future>(_: impl FnOnce(T) -> F) -> usize {
+    size_of::<F>()
+}
+
+/// There is one for each live task.
+#[test]
+fn an_actor_future_is_small() {
+    let (future, actor) = (size(Actor::run), size_of::<Actor>());
+    assert!(future + actor <= 5 * 1024, "{future} and {actor}");
+}
+
+/// A channel has room for 32 of these from its start, however few may wait.
+#[test]
+fn what_goes_through_the_channels_of_a_turn_is_small() {
+    let sizes = [size_of::<AgentEvent>(), size_of::<Box<Steering>>(), size_of::<Inbox>()];
+    assert!(sizes.iter().all(|size| *size <= 112), "{sizes:?}");
+}
+
+/// The tail of a live log holds some, and counts about this much for each.
+#[test]
+fn an_entry_of_a_live_log_is_small() {
+    let sizes = (size_of::<LogEntry>(), size_of::<TaskEvent>());
+    assert!(sizes.0 <= 400, "{sizes:?}");
+}
