@@ -19,6 +19,7 @@ Credentials (environment or file only, since a command line can be seen by other
   A2A_STATIC_AUTH_CREDENTIALS  JSON list of credentials, each with its principal [file: auth.credentials]
   OPENCODE_AUTH_USERNAME       user name for --opencode-url [default: opencode] [file: opencode.auth_username]
   OPENCODE_AUTH_PASSWORD       password for --opencode-url [file: opencode.auth_password]
+  OTEL_EXPORTER_OTLP_HEADERS   headers for --otlp-endpoint [file: trace.otlp_headers]
 
   With no credential set, a bearer token is made on the first start, kept in the data directory and shown.
 

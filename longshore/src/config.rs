@@ -16,6 +16,7 @@ pub mod read;
 pub mod reference;
 pub mod setting;
 pub mod table;
+pub mod traces;
 pub mod unsupported;
 
 mod callers;

@@ -60,7 +60,7 @@ async fn run(
     upstream: &Upstream,
     signals: &mut Signals,
 ) -> anyhow::Result<Ended> {
-    let tasks = ground.tasks.clone();
+    let (tasks, telling) = (ground.tasks.clone(), ground.telling.clone());
     let gateway = tokio::select! {
         gateway = ground.finish(plan, upstream.agent()) => gateway?,
         // As after a crash: what was taken up is taken up again by the next start.
@@ -84,6 +84,8 @@ async fn run(
         serving.await.context("the listener failed")?;
         // The engine stops before its agent does, so that no task takes the end of the agent for a failure.
         stop_tasks(&tasks).await;
+        // What they did last is told, too.
+        stop_tasks(&telling).await;
         Ok(ended)
     };
     tokio::select! {

@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog};
-use longshore_engine::port::{Agent, Clock, Store, SystemClock};
+use longshore_engine::port::{Agent, Clock, NoSpans, Spans, Store, SystemClock};
 use longshore_engine::{
     AskConfig, AtDeadline, Engine, EngineConfig, EngineParts, FileRules, IntakeRules, RetentionRules, Tasks,
 };
 use longshore_meter::Metrics;
+use longshore_otlp::{Otlp, OtlpConfig};
 use longshore_store::{Durability, SqliteOptions};
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 
 use crate::config::credentials::{Credential, Login};
 use crate::config::plan::{Asks, Plan, StorePlan};
+use crate::config::traces::Traces;
 use crate::data_dir::{self, DataDir};
 use crate::upstream::Upstream;
 use crate::{deployment, limited, limits, output};
@@ -41,7 +43,10 @@ pub(crate) struct Ground {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     edge_limits: edge::Limits,
+    spans: Arc<dyn Spans>,
     pub(crate) tasks: Tasks,
+    /// Those that tell of the work of the others, and end after them.
+    pub(crate) telling: Tasks,
 }
 
 /// How the gateway is reached.
@@ -73,7 +78,21 @@ pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<G
     let (clock, tasks) = (Arc::new(SystemClock), Tasks::new());
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
     let store = store(&plan.store, &metrics)?;
-    Ok(Ground { listener, addresses, credentials, token, store, clock, metrics, edge_limits, tasks })
+    let telling = Tasks::new();
+    let spans = spans(plan, &metrics, &telling)?;
+    Ok(Ground {
+        listener,
+        addresses,
+        credentials,
+        token,
+        store,
+        clock,
+        metrics,
+        edge_limits,
+        spans,
+        tasks,
+        telling,
+    })
 }
 
 impl Ground {
@@ -108,7 +127,8 @@ impl Ground {
                 },
                 ..EngineConfig::default()
             },
-        });
+        })
+        .with_spans(self.spans);
         let recovered = engine.recover().await.context("cannot take up the tasks of the last run")?;
         if recovered > 0 {
             tracing::info!(tasks = recovered, "took up unfinished tasks");
@@ -129,6 +149,23 @@ impl Ground {
             token: self.token,
         })
     }
+}
+
+/// Whoever is to be told of turns. Nothing is sent yet: a collector that is away keeps nobody from starting.
+fn spans(plan: &Plan, metrics: &Arc<Metrics>, tasks: &Tasks) -> anyhow::Result<Arc<dyn Spans>> {
+    let Some(Traces { endpoint, headers, service_name, sample_ratio }) = plan.traces.clone() else {
+        return Ok(Arc::new(NoSpans));
+    };
+    let config = OtlpConfig {
+        endpoint,
+        headers,
+        service_name,
+        service_version: env!("CARGO_PKG_VERSION").to_owned(),
+        sample_ratio,
+        agent: plan.prompt.agent.clone().unwrap_or_else(|| "opencode".to_owned()),
+        model: plan.prompt.model.clone(),
+    };
+    Ok(Otlp::start(config, metrics, tasks).context("traces cannot be told")?)
 }
 
 fn ask_config(plan: &Asks) -> AskConfig {

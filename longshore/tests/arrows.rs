@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("longshore-agent-opencode", &["longshore-engine", "longshore-meter", "longshore-model"]),
     // It needs only the place that spawns.
     ("longshore-demo-model", &["longshore-engine"]),
+    ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),
     ("longshore-edge", &["longshore-engine", "longshore-meter", "longshore-model", "longshore-wire"]),
     ("longshore-testkit", &["longshore-engine", "longshore-model", "longshore-wire"]),
     // It measures the pieces, and starts the whole as a process. Only a test uses it.
@@ -41,6 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "longshore-engine",
             "longshore-meter",
             "longshore-model",
+            "longshore-otlp",
             "longshore-store",
             "longshore-wire",
         ],
@@ -55,6 +57,7 @@ const NOT_IN: &[(&str, &[&str])] = &[
     ("longshore-store", &["axum", "hyper", "http", "reqwest"]),
     ("longshore-agent-opencode", &["axum", "hyper", "rusqlite"]),
     ("longshore-edge", &["reqwest", "rusqlite"]),
+    ("longshore-otlp", &["axum", "hyper", "rusqlite"]),
 ];
 
 /// Only tests may use these: the test kit, and the official SDK, which is an oracle and an interop client.

@@ -62,7 +62,7 @@ const IDLE_CONNECTIONS: usize = 64;
 pub(crate) struct Client {
     shared: Arc<Shared>,
     waits: Waits,
-    /// What the calls are for: each is a span below it.
+    /// What the calls are for. Whoever made it tells of it, and of single calls nobody does.
     trace: Option<TraceContext>,
 }
 
@@ -337,7 +337,7 @@ impl Client {
         let url = Url::parse(&format!("{base}/{path_and_query}"))
             .map_err(|cause| CallError::Invalid(Error::internal(cause)))?;
         let mut request = self.shared.http.request(method, url);
-        if let Some(trace) = self.trace.as_ref().map(TraceContext::child) {
+        if let Some(trace) = &self.trace {
             request = request.header(TRACEPARENT, trace.traceparent());
             if let Some(state) = trace.tracestate() {
                 request = request.header(TRACESTATE, state);

@@ -37,11 +37,12 @@ use crate::lanes::{LaneKey, Lanes, Ticket};
 use crate::lifecycle;
 use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
-use crate::port::{Agent, Clock, ContextPlace, Prompting, ResumedChild, Store, TurnRecord};
+use crate::port::{Agent, Clock, ContextPlace, Prompting, ResumedChild, Spans, Store, TurnRecord};
 use crate::registry::{Registration, Registry};
 use crate::service::Snapshot;
 use crate::simulation::Flaw;
 use crate::tasks::Tasks;
+use crate::turn_span::TurnSpan;
 use crate::unfinished::Unfinished;
 use crate::writer::Writer;
 
@@ -73,6 +74,7 @@ pub(crate) struct Surroundings {
     pub(crate) asks: Arc<OpenAsks>,
     pub(crate) unfinished: Arc<Unfinished>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) spans: Arc<dyn Spans>,
     pub(crate) config: Arc<EngineConfig>,
 }
 
@@ -125,6 +127,8 @@ pub(crate) struct Actor {
     joins: Joins,
     children: Children,
     trace: Option<TraceContext>,
+    /// Of the turn that runs or is about to, if somebody wants to hear of it. In a box: most have none.
+    span: Option<Box<TurnSpan>>,
     new_context: Option<ContextPlace>,
     /// What came while the turn ran and its owner was busy with something else.
     parked: VecDeque<Inbox>,
@@ -197,6 +201,7 @@ impl Actor {
             joins: Joins::default(),
             children,
             trace,
+            span: None,
             new_context,
             parked: VecDeque::new(),
             is_running: false,
@@ -216,6 +221,7 @@ impl Actor {
                 self.fail_with(Failure::new("The gateway failed, and how the turn ended is not known.")).await
             }
         };
+        self.end_span();
         let state = self.writer.task().status.state;
         let ended_at = self.writer.now();
         // From here on the store answers for this task, and whoever asks its owner for something is told so. Its places
@@ -256,6 +262,8 @@ impl Actor {
             }
             self.wait_for_place().await?;
             self.has_caught_up = self.begun.is_none();
+            let now = self.writer.now();
+            self.span = TurnSpan::begin(&self.around.spans, self.trace.as_ref(), now).map(Box::new);
             let (turn, is_new) = match self.begun.take() {
                 // Boxed, for it is over when the turn begins, which may last for long.
                 Some(begun) => (Box::pin(self.resume(begun, prompted)).await?, false),
@@ -276,6 +284,7 @@ impl Actor {
                 End::WithoutAWord => return Ok(()),
                 End::NeedsCredentials => {}
             }
+            self.end_span();
             // Nothing runs, and nobody has to wait for this task: others may have the session meanwhile.
             self.is_running = false;
             self.parked.clear();
@@ -383,7 +392,16 @@ impl Actor {
         self.fail_with(failure_of(error)).await
     }
 
+    fn end_span(&mut self) {
+        if let Some(span) = self.span.take() {
+            span.end(self.writer.task(), self.writer.now());
+        }
+    }
+
     async fn fail_with(&mut self, failure: Failure) -> Stop {
+        if let Some(span) = &mut self.span {
+            span.failed(failure.metadata.as_ref());
+        }
         let failed = lifecycle::failed(self.writer.task(), self.writer.now(), failure);
         self.writer.push(failed);
         match self.flush(None).await {

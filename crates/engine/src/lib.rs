@@ -36,6 +36,7 @@ mod service;
 pub mod simulation;
 mod states;
 pub mod tasks;
+mod turn_span;
 mod unfinished;
 mod writer;
 

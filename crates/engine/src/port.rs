@@ -2,6 +2,7 @@
 
 mod agent;
 mod clock;
+mod spans;
 mod store;
 
 pub use agent::{
@@ -9,6 +10,7 @@ pub use agent::{
     Prompting, Resume, ResumedChild, ResumedChildState, Session, Steering, Turn, TurnRequest,
 };
 pub use clock::{Clock, SystemClock};
+pub use spans::{NoSpans, Span, SpanPlace, Spans, TurnFacts, Work};
 pub use store::{
     Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, EndTask, EndedTurn,
     FileFacts, Head, IdempotencyKey, ListQuery, MAX_ENDED, NewFile, NotedSends, PageCursor, READ_BYTES,

@@ -23,7 +23,7 @@ use crate::gate::{Bounds, Gate};
 use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
 use crate::page_token;
-use crate::port::{Agent, Clock, FileFacts, Head, ListQuery, Store};
+use crate::port::{Agent, Clock, FileFacts, Head, ListQuery, NoSpans, Spans, Store};
 use crate::reader::TaskReader;
 use crate::registry::{Registration, Registry};
 use crate::tasks::Tasks;
@@ -135,9 +135,17 @@ impl Engine {
                 asks,
                 unfinished,
                 metrics,
+                spans: Arc::new(NoSpans),
                 config,
             },
         }
+    }
+
+    /// Tells of its turns there.
+    #[must_use]
+    pub fn with_spans(mut self, spans: Arc<dyn Spans>) -> Self {
+        self.around.spans = spans;
+        self
     }
 
     /// Sets what is known at a moment only, for the page of metrics that is about to be written.

@@ -123,6 +123,10 @@ metrics! {
         "Events of OpenCode, by what was done with them.";
     opencode_event_queue_depth: Gauge = "opencode_event_queue_depth",
         "Events of OpenCode that wait for their turn to take them.";
+    spans_sent: Counter = "longshore_spans_sent_total",
+        "Spans of traces that the collector has taken.";
+    spans_dropped: Counter = "longshore_spans_dropped_total",
+        "Spans of traces that were dropped because the collector was away, refused them, or was too slow.";
     /// This and the next two are set by [`Metrics::note_process`].
     process_resident_memory: Reading<Whole> = "process_resident_memory_bytes",
         "Memory of the gateway that is there in fact, in bytes.";

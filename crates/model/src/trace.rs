@@ -19,12 +19,13 @@ pub struct TraceContext {
     span: [u8; 8],
     flags: u8,
     state: Option<Arc<str>>,
+    is_begun_here: bool,
 }
 
 impl TraceContext {
     /// A trace that begins here.
     pub fn generate() -> Self {
-        Self { trace: random(), span: random(), flags: SAMPLED, state: None }
+        Self { trace: random(), span: random(), flags: SAMPLED, state: None, is_begun_here: true }
     }
 
     /// What two headers say, or a trace that begins here if they say nothing that can be used.
@@ -46,7 +47,7 @@ impl TraceContext {
         // A version that is not known yet may have more fields. Of this one it has four.
         let is_whole = fields.next().is_none() || version > 0;
         let is_valid = is_whole && version != 0xff && trace != [0; 16] && span != [0; 8];
-        is_valid.then_some(Self { trace, span, flags, state: None })
+        is_valid.then_some(Self { trace, span, flags, state: None, is_begun_here: false })
     }
 
     /// Adds a `tracestate`, unless it is too long or holds what no header may.
@@ -61,7 +62,7 @@ impl TraceContext {
     /// A span below this one: what is done for it.
     #[must_use]
     pub fn child(&self) -> Self {
-        Self { span: random(), ..self.clone() }
+        Self { span: random(), is_begun_here: false, ..self.clone() }
     }
 
     /// The header that tells it.
@@ -85,6 +86,18 @@ impl TraceContext {
 
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
+    }
+
+    /// Nobody named it: it is the first span of its trace, and whether the trace is kept is decided here.
+    pub fn is_begun_here(&self) -> bool {
+        self.is_begun_here
+    }
+
+    /// What chance decides by: the half of the trace's id that is random in any case, so that all who keep a part of the traces
+    /// keep the same ones.
+    pub fn chance(&self) -> u64 {
+        let [.., a, b, c, d, e, f, g, h] = self.trace;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
 }
 
@@ -194,8 +207,12 @@ mod tests {
     fn a_new_trace_is_one_that_can_be_passed_on() {
         let (one, other) = (TraceContext::generate(), TraceContext::generate());
         assert_ne!(one, other);
-        assert_eq!(TraceContext::parse(&one.traceparent()).as_ref(), Some(&one));
+        let passed_on = TraceContext::parse(&one.traceparent()).unwrap();
+        assert_eq!(passed_on.traceparent(), one.traceparent());
         assert!(one.is_sampled());
+        assert_eq!((one.is_begun_here(), passed_on.is_begun_here()), (true, false));
+        assert!(TraceContext::from_headers(Some("nonsense"), None).is_begun_here());
+        assert!(!one.child().is_begun_here());
     }
 
     #[test]
@@ -205,5 +222,6 @@ mod tests {
         assert_eq!(child.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_ne!(child.span_id().to_string(), parent.span_id().to_string());
         assert_eq!((child.flags, child.tracestate()), (1, Some("a=1")));
+        assert_eq!((parent.chance(), child.chance()), (0xa3ce_929d_0e0e_4736, parent.chance()));
     }
 }

@@ -118,12 +118,13 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
             | Kind::Threshold
             | Kind::Size
             | Kind::Count
+            | Kind::Ratio
             | Kind::Seconds
             | Kind::SecondsOrNone
             | Kind::SecondsOrOff,
             DeValue::Integer(number),
         ) => Some(decimal(number)),
-        (Kind::Seconds | Kind::SecondsOrNone | Kind::SecondsOrOff, DeValue::Float(number)) => {
+        (Kind::Ratio | Kind::Seconds | Kind::SecondsOrNone | Kind::SecondsOrOff, DeValue::Float(number)) => {
             Some(number.as_str().to_owned())
         }
         (Kind::Switch, DeValue::Boolean(on)) => Some(on.to_string()),

@@ -13,6 +13,7 @@ use super::limits::{self, Limits};
 use super::problem::Problem;
 use super::read::Reader;
 use super::setting::Setting;
+use super::traces::{self, Traces};
 use super::{Surroundings, callers, declared, place, table};
 
 /// See the module.
@@ -45,6 +46,8 @@ pub struct Plan {
     pub log: Log,
     /// `/metrics` is served.
     pub metrics: bool,
+    /// `None`: nobody is told of turns.
+    pub traces: Option<Traces>,
 }
 
 #[derive(Clone, Debug)]
@@ -212,6 +215,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
     let environment = declared::read(reader, &surroundings.directory, workspace.as_deref());
     let log = log(reader);
     let metrics = reader.switch(&table::METRICS);
+    let traces = traces::read(reader);
     Some(Plan {
         listen: listen?,
         credentials,
@@ -234,6 +238,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
         environment: environment?,
         log: log?,
         metrics,
+        traces,
     })
 }
 

@@ -134,6 +134,10 @@ impl<'a> Reader<'a> {
         self.parsed(setting, |text| text.trim().parse().ok()).filter(|count| *count > 0)
     }
 
+    pub fn ratio(&mut self, setting: &Setting) -> Option<f64> {
+        self.parsed(setting, |text| text.trim().parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio)))
+    }
+
     /// The words of a list, without the blank ones.
     pub fn list(&mut self, setting: &Setting) -> Vec<String> {
         self.parsed(setting, parse_list).unwrap_or_default()

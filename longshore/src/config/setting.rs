@@ -75,7 +75,7 @@ impl Group {
             Self::Data => "Data",
             Self::Card => "Agent card",
             Self::Environment => "Where the agent works (declared to callers, not enforced)",
-            Self::Log => "Log and metrics",
+            Self::Log => "Log, metrics and traces",
         }
     }
 }
@@ -105,6 +105,8 @@ pub enum Kind {
     Size,
     /// A whole number; 0 takes the limit away.
     Count,
+    /// A number from 0 to 1.
+    Ratio,
     /// Words with commas between them, or a JSON array of texts.
     List,
     /// Seconds, more than 0.
@@ -139,6 +141,7 @@ impl Kind {
             Self::Threshold => "a whole number of bytes (0: always)".into(),
             Self::Size => "a whole number of bytes above 0".into(),
             Self::Count => "a whole number (0: no limit)".into(),
+            Self::Ratio => "a number from 0 to 1".into(),
             Self::List => "a list: words with commas between them, or a JSON array of texts".into(),
             Self::Seconds => format!("a number of seconds above 0, {}", at_most()).into(),
             Self::SecondsOrNone => format!("a number of seconds, 0 or more, {}", at_most()).into(),
@@ -163,7 +166,7 @@ impl Kind {
             Self::Database => "FILE",
             Self::Model => "MODEL",
             Self::Bytes | Self::Threshold | Self::Size => "BYTES",
-            Self::Count => "NUMBER",
+            Self::Count | Self::Ratio => "NUMBER",
             Self::Seconds | Self::SecondsOrNone | Self::SecondsOrOff => "SECONDS",
             Self::Choice(_) => "CHOICE",
             Self::Switch => "true|false",

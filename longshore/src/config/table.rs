@@ -106,6 +106,10 @@ pub const ALL: &[&Setting] = &[
     &LOG_PAYLOADS,
     &LOG_BODY_LIMIT,
     &METRICS,
+    &OTLP_ENDPOINT,
+    &OTLP_HEADERS,
+    &SERVICE_NAME,
+    &SAMPLE_RATIO,
 ];
 
 /// The settings that say which data directory is meant, for the commands that only look into it.

@@ -16,6 +16,7 @@ use super::unsupported::NOT_SUPPORTED;
 use super::*;
 
 mod limits;
+mod traces;
 
 /// One configuration, as its owner would write it.
 #[derive(Default)]
@@ -566,6 +567,8 @@ fn nothing_that_can_be_printed_holds_a_secret() {
         ("A2A_BEARER_TOKEN", "s3cret"),
         ("OPENCODE_BASE_URL", "http://127.0.0.1:1"),
         ("OPENCODE_AUTH_PASSWORD", "s3cret"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret"),
     ];
     let checked = Given { variables: given, ..Given::default() }.load().unwrap();
     assert!(!format!("{checked:?}").contains("s3cret"));

@@ -3,6 +3,7 @@
 mod backup;
 mod limits;
 mod support;
+mod traces;
 
 use rustix::process::Signal;
 use support::{Here, Run};

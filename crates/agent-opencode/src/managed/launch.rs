@@ -151,7 +151,10 @@ fn command(config: &ManagedConfig, record: &Record, output: File) -> io::Result<
 fn is_ours(variable: &str) -> bool {
     let capitals = variable.to_ascii_uppercase();
     capitals.starts_with("A2A_")
-        || matches!(capitals.as_str(), "OPENCODE_AUTH_USERNAME" | "OPENCODE_AUTH_PASSWORD")
+        || matches!(
+            capitals.as_str(),
+            "OPENCODE_AUTH_USERNAME" | "OPENCODE_AUTH_PASSWORD" | "OTEL_EXPORTER_OTLP_HEADERS"
+        )
 }
 
 /// Waits for the line that says that it listens, and reads the port from it.
@@ -284,6 +287,8 @@ mod tests {
             ("A2a_Static_Auth_Credentials", true),
             ("opencode_auth_password", true),
             ("opencode_Auth_Username", true),
+            ("OTEL_EXPORTER_OTLP_HEADERS", true),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", false),
             ("OPENCODE_CONFIG", false),
             ("opencode_config", false),
             ("PATH", false),

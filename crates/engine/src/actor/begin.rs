@@ -117,6 +117,7 @@ impl Actor {
             let started = loop {
                 // The record of the turn goes with this event: both are durable before the agent is prompted.
                 let working = lifecycle::working(self.writer.now());
+                self.works();
                 self.writer.push(working);
                 self.flush(Some(record.clone())).await?;
                 fail_point::hit("turn.recorded");
@@ -141,6 +142,14 @@ impl Actor {
                 }
                 Err(error) => return Err(self.fail(&error).await),
             }
+        }
+    }
+
+    /// From here on the agent is at it.
+    fn works(&mut self) {
+        let now = self.writer.now();
+        if let Some(span) = &mut self.span {
+            span.works(now);
         }
     }
 
@@ -328,7 +337,7 @@ impl Actor {
             prompt: record.prompt.clone(),
             input,
             options: self.writer.task().terms.prompt.clone(),
-            trace: self.trace.clone(),
+            trace: self.span.as_ref().map(|span| span.context()).or(self.trace.as_ref()).cloned(),
             resume,
             prompting,
         }

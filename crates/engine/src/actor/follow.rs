@@ -179,7 +179,12 @@ impl Actor {
         };
         loop {
             match report {
-                AgentEvent::Usage(usage) => self.writer.note_usage(usage),
+                AgentEvent::Usage(usage) => {
+                    self.writer.note_usage(usage);
+                    if let Some(span) = &mut self.span {
+                        span.has_used(usage);
+                    }
+                }
                 AgentEvent::CaughtUp => self.has_caught_up = true,
                 AgentEvent::Asked(ask) if !self.has_caught_up => {
                     return Taken { aside: Some(Aside::AskedBefore(ask)), ..Taken::default() };
@@ -196,6 +201,10 @@ impl Actor {
                     return Taken { aside: Some(Aside::File(block, file)), ..Taken::default() };
                 }
                 AgentEvent::Child { session, event } => {
+                    if let Some(span) = &mut self.span {
+                        let (task, now) = (self.writer.task(), self.writer.now());
+                        span.sub_agent(task, &session, &event, now, self.has_caught_up);
+                    }
                     return Taken { aside: Some(Aside::Child(session, *event)), ..Taken::default() };
                 }
                 AgentEvent::Ended(outcome) if self.asks.is_answering() || !self.joins.is_empty() => {
@@ -207,11 +216,21 @@ impl Actor {
                 }
                 AgentEvent::Ended(outcome) => {
                     let needs_credentials = matches!(outcome, Outcome::AuthRequired(_));
+                    if let Some(span) = &mut self.span {
+                        span.is_told_to_end(&outcome);
+                    }
                     self.writer.take(AgentEvent::Ended(outcome));
                     let end = if needs_credentials { End::NeedsCredentials } else { End::ByAgent };
                     return Taken { end: Some(end), ..Taken::default() };
                 }
-                output => self.writer.take(output),
+                output => {
+                    if let AgentEvent::Tool { call, .. } = &output
+                        && let Some(span) = &mut self.span
+                    {
+                        span.tool(self.writer.task(), call, self.writer.now(), self.has_caught_up);
+                    }
+                    self.writer.take(output);
+                }
             }
             if self.writer.is_full() {
                 return Taken::default();

@@ -19,6 +19,7 @@ mod readers;
 mod recovery;
 mod retention;
 mod sends;
+mod spans;
 mod starting;
 mod sub_agent_faults;
 mod sub_agents;

@@ -195,3 +195,48 @@ pub const METRICS: Setting = Setting {
     fallback: Value("true"),
     help: "Serve /metrics, for Prometheus, to callers with a credential. When off, it is answered with 404.",
 };
+
+pub const OTLP_ENDPOINT: Setting = Setting {
+    key: "trace.otlp_endpoint",
+    flag: Some("otlp-endpoint"),
+    env: Some("OTEL_EXPORTER_OTLP_ENDPOINT"),
+    group: Group::Log,
+    kind: Kind::BaseUrl,
+    fallback: Nothing,
+    help: "The collector that is told of turns and of the calls of tools: OTLP over HTTP, as JSON, at /v1/traces below this address, \
+           such as http://127.0.0.1:4318. Names, ids, times and counts of tokens are told (by OpenTelemetry's conventions for \
+           generative AI, v1.41), and no text of messages or tools. When nothing is set, nothing is told. No proxy is \
+           used, and a collector that is away costs spans and nothing else.",
+};
+
+pub const OTLP_HEADERS: Setting = Setting {
+    key: "trace.otlp_headers",
+    flag: None,
+    env: Some("OTEL_EXPORTER_OTLP_HEADERS"),
+    group: Group::Log,
+    kind: Kind::Secret,
+    fallback: Nothing,
+    help: "Headers for the collector, as name=value with commas between them, such as api-key=... Values may be percent-encoded. A \
+           managed OpenCode does not get this variable.",
+};
+
+pub const SERVICE_NAME: Setting = Setting {
+    key: "trace.service_name",
+    flag: Some("service-name"),
+    env: Some("OTEL_SERVICE_NAME"),
+    group: Group::Log,
+    kind: Kind::Text,
+    fallback: Value("longshore"),
+    help: "What the gateway is called in traces.",
+};
+
+pub const SAMPLE_RATIO: Setting = Setting {
+    key: "trace.sample_ratio",
+    flag: Some("trace-sample-ratio"),
+    env: Some("LONGSHORE_TRACE_SAMPLE_RATIO"),
+    group: Group::Log,
+    kind: Kind::Ratio,
+    fallback: Value("1"),
+    help: "The part of the turns that the collector is told of. A caller who sends a traceparent decides for its own: what it \
+           samples is told, and nothing else.",
+};

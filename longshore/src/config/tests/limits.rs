@@ -54,6 +54,12 @@ const ROWS: &[Row] = &[
     (&table::LOG_PAYLOADS, "true", |plan| plan.log.payloads.to_string(), "true"),
     (&table::LOG_BODY_LIMIT, "7", |plan| plan.log.body_limit.to_string(), "7"),
     (&table::METRICS, "false", |plan| plan.metrics.to_string(), "false"),
+    (
+        &table::OTLP_ENDPOINT,
+        "http://127.0.0.1:4318",
+        |plan| format!("{:?}", plan.traces.as_ref().map(|traces| traces.endpoint.as_str())),
+        r#"Some("http://127.0.0.1:4318/")"#,
+    ),
 ];
 
 #[test]
@@ -67,7 +73,7 @@ fn each_is_read_from_every_layer() {
         let flags = &[(setting.key, *text)];
         let variables = &[(setting.env.unwrap(), *text)];
         let (section, name) = setting.key.split_once('.').unwrap();
-        let is_text = matches!(setting.kind, Kind::List | Kind::Choice(_));
+        let is_text = matches!(setting.kind, Kind::List | Kind::Choice(_) | Kind::BaseUrl);
         let value = if is_text { format!("{text:?}") } else { (*text).to_owned() };
         let file = format!("[{section}]\n{name} = {value}\n");
         let layers = [

@@ -1,0 +1,217 @@
+//! What is told of turns and tools to whoever collects traces.
+
+use std::sync::Arc;
+
+use longshore_engine::EngineConfig;
+use longshore_engine::port::{Span, SpanPlace, Spans, TurnFacts, Work};
+use longshore_model::{
+    AgentEvent, BlockKind, BlockRef, ChildEvent, Failure, Json, Metadata, Outcome, SendMessage, TaskState,
+    ToolCall, ToolStatus, TraceContext, Usage,
+};
+use longshore_testkit::scripted_agent::text_block;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::harness::{Harness, alice, message, start, start_with};
+
+const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// Spans that a test may leave unread.
+const KEPT: usize = 64;
+
+#[derive(Debug)]
+struct Kept(mpsc::Sender<Span>);
+
+impl Spans for Kept {
+    /// As an exporter would, for those that are sampled.
+    fn begin(&self, caller: Option<&TraceContext>) -> Option<SpanPlace> {
+        let caller = caller.cloned().unwrap_or_else(TraceContext::generate);
+        caller.is_sampled().then(|| SpanPlace::of_turn_for(caller))
+    }
+
+    fn ended(&self, span: Span) {
+        self.0.try_send(span).unwrap();
+    }
+}
+
+fn kept(mut h: Harness) -> (Harness, mpsc::Receiver<Span>) {
+    let (keep, spans) = mpsc::channel(KEPT);
+    h.engine = h.engine.with_spans(Arc::new(Kept(keep)));
+    (h, spans)
+}
+
+fn traced(text: &str, traceparent: &str) -> SendMessage {
+    SendMessage { trace: TraceContext::parse(traceparent), ..message("c", text) }
+}
+
+fn tool(call: &str, status: ToolStatus) -> AgentEvent {
+    let words = Some("SECRET WORDS".to_owned());
+    let call = Box::new(ToolCall {
+        call_id: call.to_owned(),
+        tool: format!("tool-of-{call}"),
+        status,
+        title: words.clone(),
+        input: Some(Json::of(&json!({"command": "SECRET WORDS"}))),
+        output: words.clone(),
+        error: words,
+        child: None,
+    });
+    AgentEvent::Tool { block: BlockRef { kind: BlockKind::ToolCall, ..text_block(&call.call_id) }, call }
+}
+
+fn facts(span: &Span) -> &TurnFacts {
+    match &span.work {
+        Work::Turn(facts) => facts,
+        Work::Tool { .. } => panic!("a tool: {span:?}"),
+    }
+}
+
+fn id(context: &TraceContext) -> String {
+    context.span_id().to_string()
+}
+
+/// Its own, its parent's.
+fn ids(span: &Span) -> (String, Option<String>) {
+    (id(&span.place.own), span.place.parent.as_ref().map(id))
+}
+
+/// Its name, the id of the call, and how it failed.
+fn short(span: &Span) -> String {
+    let error = span.error.as_deref().unwrap_or("fine");
+    match &span.work {
+        Work::Turn(facts) => format!("turn {} {error}", facts.state),
+        Work::Tool { name, call } => format!("{name} {call} {error}"),
+    }
+}
+
+#[tokio::test]
+async fn a_turn_and_its_tools_are_told_below_their_caller_and_without_a_word() {
+    let (mut h, mut spans) = kept(start());
+    let sent = h.engine.send(&alice(), traced("SECRET WORDS", CALLER)).await.unwrap();
+    let turn = h.turn().await;
+    let upstream = turn.request.trace.clone().unwrap();
+    assert_eq!(upstream.trace_id().to_string(), &CALLER[3..35]);
+    turn.say("text", "SECRET WORDS").await;
+    for status in [ToolStatus::Pending, ToolStatus::Running, ToolStatus::Completed] {
+        turn.report(tool("one", status)).await;
+    }
+    for status in [ToolStatus::Running, ToolStatus::Error] {
+        turn.report(tool("two", status)).await;
+    }
+    turn.report(tool("three", ToolStatus::Running)).await;
+    for input in [1, 7] {
+        turn.report(AgentEvent::Usage(Usage { input, ..Usage::default() })).await;
+    }
+    turn.complete().await;
+    let told = [spans.recv().await, spans.recv().await, spans.recv().await, spans.recv().await];
+    let told = told.map(Option::unwrap);
+    assert_eq!(
+        told.each_ref().map(short),
+        [
+            "tool-of-one one fine",
+            "tool-of-two two tool_error",
+            "tool-of-three three turn_ended",
+            "turn completed fine"
+        ]
+    );
+    let [one, _, _, whole] = &told;
+    // What the agent is called with is the span that is told.
+    assert_eq!(ids(whole), (id(&upstream), Some(CALLER[36..52].to_owned())));
+    for tool in &told[..3] {
+        assert_eq!(ids(tool).1, Some(id(&upstream)));
+    }
+    assert_ne!(ids(one).0, ids(&told[1]).0);
+    for span in &told {
+        assert_eq!((&span.task, span.ended >= span.began), (&sent.task, true));
+        assert_eq!(span.place.own.trace_id().to_string(), &CALLER[3..35]);
+        assert!(!format!("{span:?}").contains("SECRET"), "{span:?}");
+    }
+    let facts = facts(whole);
+    assert_eq!((facts.context.as_str(), facts.usage.map(|usage| usage.input)), ("c", Some(7)));
+    assert!(spans.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn how_a_turn_failed_is_told_in_one_word() {
+    let of = |kind: &str| Metadata::try_from(Json::of(&json!({"opencode": {"error": {"type": kind}}}))).ok();
+    let words = || "SECRET WORDS".to_owned();
+    let failed = |kind| Outcome::Failed(Failure { message: words(), metadata: of(kind) });
+    for (outcome, expected) in [
+        (failed("UPSTREAM_QUOTA_EXCEEDED"), "turn failed UPSTREAM_QUOTA_EXCEEDED"),
+        (failed("SECRET WORDS"), "turn failed _OTHER"),
+        (Outcome::Failed(Failure::new(words())), "turn failed _OTHER"),
+        (Outcome::Lacking(Box::new(failed("X"))), "turn failed X"),
+        (
+            Outcome::AuthRequired(Failure { message: words(), metadata: of("UPSTREAM_UNAUTHORIZED") }),
+            "turn auth_required UPSTREAM_UNAUTHORIZED",
+        ),
+        (Outcome::Canceled { reason: words() }, "turn canceled fine"),
+    ] {
+        let (mut h, mut spans) = kept(start());
+        h.send("c", "m1").await;
+        h.turn().await.report(AgentEvent::Ended(outcome)).await;
+        let span = spans.recv().await.unwrap();
+        assert_eq!(short(&span), expected);
+        assert!(!format!("{span:?}").contains("SECRET"), "{span:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_is_canceled_or_left_is_told_too() {
+    let (mut h, mut spans) = kept(start());
+    let sent = h.send("c", "m1").await;
+    let _turn = h.turn().await;
+    h.engine.cancel(&alice(), &sent.task).await.unwrap();
+    assert_eq!(short(&spans.recv().await.unwrap()), "turn canceled fine");
+    h.engine.send(&alice(), traced("m2", CALLER)).await.unwrap();
+    let _turn = h.turn().await;
+    let store = h.stop().await;
+    let left = spans.recv().await.unwrap();
+    assert_eq!((short(&left), left.place.parent.is_some()), ("turn working fine".to_owned(), true));
+    // Whoever takes it up begins a trace of its own.
+    let (mut h, mut spans) = kept(start_with(store, EngineConfig::default()));
+    h.engine.recover().await.unwrap();
+    let turn = h.turn().await;
+    let upstream = turn.request.trace.clone().unwrap();
+    // Of a tool whose begin nobody saw nothing can be told.
+    turn.report(tool("missed", ToolStatus::Completed)).await;
+    turn.catch_up().await;
+    turn.complete().await;
+    let whole = spans.recv().await.unwrap();
+    assert_eq!((short(&whole), ids(&whole)), ("turn completed fine".to_owned(), (id(&upstream), None)));
+}
+
+#[tokio::test]
+async fn what_a_sub_agent_does_is_told_below_the_call_that_started_it() {
+    let (mut h, mut spans) = kept(start());
+    let sent = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    turn.report(tool("task", ToolStatus::Running)).await;
+    turn.call_child("ses_child", "task", "SECRET WORDS").await;
+    for status in [ToolStatus::Running, ToolStatus::Completed] {
+        turn.child("ses_child", ChildEvent::Report(tool("read", status))).await;
+    }
+    turn.report(tool("task", ToolStatus::Completed)).await;
+    turn.complete().await;
+    let (read, task, whole) =
+        (spans.recv().await.unwrap(), spans.recv().await.unwrap(), spans.recv().await.unwrap());
+    assert_eq!(short(&read), "tool-of-read read fine");
+    assert_eq!((ids(&read).1, ids(&task).1), (Some(ids(&task).0), Some(ids(&whole).0)));
+    assert_eq!((&task.task, &whole.task), (&sent.task, &sent.task));
+    assert_ne!(read.task, sent.task);
+    assert_eq!(facts(&whole).state, TaskState::Completed);
+}
+
+#[tokio::test]
+async fn a_turn_that_nobody_wants_to_hear_of_passes_its_callers_trace_on() {
+    let (mut h, mut spans) = kept(start());
+    let unsampled = CALLER.replace("-01", "-00");
+    h.engine.send(&alice(), traced("m1", &unsampled)).await.unwrap();
+    let turn = h.turn().await;
+    assert_eq!(turn.request.trace, TraceContext::parse(&unsampled));
+    turn.report(tool("one", ToolStatus::Running)).await;
+    turn.complete().await;
+    h.engine.send(&alice(), traced("m2", CALLER)).await.unwrap();
+    h.turn().await.complete().await;
+    assert_eq!(spans.recv().await.unwrap().place.parent, TraceContext::parse(CALLER));
+}

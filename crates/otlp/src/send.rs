@@ -1,0 +1,237 @@
+//! Sends what waits, in batches, from a task of its own. A collector that is away or slow costs spans and nothing else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_engine::port::Span;
+use longshore_meter::Metrics;
+use reqwest::StatusCode;
+use reqwest::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use crate::{OtlpConfig, encode};
+
+/// Spans that go into one request.
+pub const BATCH: usize = 512;
+
+/// How long sending may take once the gateway ends. What is not sent by then is dropped.
+pub const FLUSH: Duration = Duration::from_secs(2);
+
+/// How long the first span of a batch waits for others.
+const GATHER: Duration = Duration::from_secs(5);
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long the collector may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often a batch is sent before it is dropped, and the pauses in between.
+const ATTEMPTS: usize = 4;
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What is read of an answer.
+const MAX_ANSWER: usize = 16 * 1024;
+
+#[derive(Debug)]
+pub(crate) struct Sender {
+    http: reqwest::Client,
+    url: Url,
+    config: OtlpConfig,
+    waiting: mpsc::Receiver<Span>,
+    batch: Vec<Span>,
+    metrics: Arc<Metrics>,
+    stopping: CancellationToken,
+    /// The last batch was not taken, and the log says so.
+    is_away: bool,
+}
+
+/// Why a batch was not taken, without the address and without words of the collector.
+#[derive(Debug)]
+enum Refusal {
+    /// Another attempt may help, after this time if the collector says so.
+    ForNow(String, Option<Duration>),
+    ForGood(String),
+}
+
+impl Sender {
+    pub(crate) fn new(
+        config: OtlpConfig,
+        waiting: mpsc::Receiver<Span>,
+        metrics: Arc<Metrics>,
+        stopping: CancellationToken,
+    ) -> reqwest::Result<Self> {
+        let http = reqwest::Client::builder()
+            // As for every address in the settings: a proxy from the environment must not see the headers.
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(ANSWER_TIMEOUT)
+            .user_agent(concat!("longshore/", env!("CARGO_PKG_VERSION")))
+            .build()?;
+        let mut url = config.endpoint.clone();
+        url.set_path(&format!("{}/v1/traces", url.path().trim_end_matches('/')));
+        Ok(Self { http, url, config, waiting, batch: Vec::new(), metrics, stopping, is_away: false })
+    }
+
+    pub(crate) async fn run(mut self) {
+        let stopping = self.stopping.clone();
+        let out_of_time = async {
+            stopping.cancelled().await;
+            tokio::time::sleep(FLUSH).await;
+        };
+        tokio::select! {
+            biased;
+            () = self.work() => {}
+            () = out_of_time => {}
+        }
+        self.waiting.close();
+        self.drop_spans(self.batch.len() + self.waiting.len());
+    }
+
+    async fn work(&mut self) {
+        while self.gather().await {
+            self.deliver().await;
+        }
+    }
+
+    /// Fills the batch. Says whether there is anything in it; if not, nothing will come any more.
+    async fn gather(&mut self) -> bool {
+        let stopping = self.stopping.clone();
+        tokio::select! {
+            biased;
+            () = stopping.cancelled() => {}
+            _ = self.waiting.recv_many(&mut self.batch, BATCH) => {}
+        }
+        let due = tokio::time::sleep(GATHER);
+        tokio::pin!(due);
+        while !self.batch.is_empty() && self.batch.len() < BATCH {
+            let room = BATCH - self.batch.len();
+            tokio::select! {
+                biased;
+                () = stopping.cancelled() => break,
+                () = &mut due => break,
+                came = self.waiting.recv_many(&mut self.batch, room) => if came == 0 { break },
+            }
+        }
+        while self.batch.len() < BATCH
+            && let Ok(span) = self.waiting.try_recv()
+        {
+            self.batch.push(span);
+        }
+        !self.batch.is_empty()
+    }
+
+    /// Sends the batch, or drops it.
+    async fn deliver(&mut self) {
+        let body = encode::body(&self.config, &self.batch);
+        let mut pause = FIRST_PAUSE;
+        for attempt in 1..=ATTEMPTS {
+            match self.post(body.clone()).await {
+                Ok(rejected) => {
+                    let rejected = rejected.min(self.batch.len());
+                    self.metrics.spans_sent.add((self.batch.len() - rejected) as u64);
+                    self.metrics.spans_dropped.add(rejected as u64);
+                    self.batch.clear();
+                    self.note_there();
+                    return;
+                }
+                Err(Refusal::ForGood(why)) => {
+                    self.note_away(&why);
+                    break;
+                }
+                Err(Refusal::ForNow(why, after)) => {
+                    self.note_away(&why);
+                    if attempt == ATTEMPTS || self.stopping.is_cancelled() {
+                        break;
+                    }
+                    let asked = after.unwrap_or(pause).min(LONGEST_PAUSE);
+                    tokio::select! {
+                        // Once more, without a pause.
+                        () = self.stopping.cancelled() => {}
+                        () = tokio::time::sleep(asked) => {}
+                    }
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+        self.drop_spans(self.batch.len());
+        self.batch.clear();
+    }
+
+    /// How many of the spans the collector did not want.
+    async fn post(&self, body: String) -> Result<usize, Refusal> {
+        let request = self
+            .http
+            .post(self.url.clone())
+            .headers(self.config.headers.map().clone())
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .body(body);
+        let mut response = request.send().await.map_err(|error| lost(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            let mut answer = Vec::new();
+            while let Ok(Some(chunk)) = response.chunk().await
+                && answer.len() + chunk.len() <= MAX_ANSWER
+            {
+                answer.extend_from_slice(&chunk);
+            }
+            return Ok(rejected(&answer));
+        }
+        let why = format!("it answers with {status}");
+        let is_for_now = matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS
+                | StatusCode::BAD_GATEWAY
+                | StatusCode::SERVICE_UNAVAILABLE
+                | StatusCode::GATEWAY_TIMEOUT
+        );
+        if !is_for_now {
+            return Err(Refusal::ForGood(why));
+        }
+        let after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        Err(Refusal::ForNow(why, after.map(Duration::from_secs)))
+    }
+
+    fn drop_spans(&self, spans: usize) {
+        self.metrics.spans_dropped.add(spans as u64);
+    }
+
+    fn note_away(&mut self, why: &str) {
+        if !self.is_away {
+            tracing::warn!(why, "the collector does not take traces; they are dropped until it does");
+        }
+        self.is_away = true;
+    }
+
+    fn note_there(&mut self) {
+        if self.is_away {
+            tracing::warn!("the collector takes traces again");
+        }
+        self.is_away = false;
+    }
+}
+
+fn lost(error: &reqwest::Error) -> Refusal {
+    let why = if error.is_timeout() {
+        "it does not answer in time"
+    } else if error.is_connect() {
+        "it cannot be reached"
+    } else {
+        "the connection broke"
+    };
+    Refusal::ForNow(why.to_owned(), None)
+}
+
+/// What an answer says of spans that were left out. It is a text or a number, as ProtoJSON allows.
+fn rejected(answer: &[u8]) -> usize {
+    let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+    match &answer["partialSuccess"]["rejectedSpans"] {
+        Value::String(number) => number.parse().unwrap_or(0),
+        Value::Number(number) => number.as_u64().and_then(|number| number.try_into().ok()).unwrap_or(0),
+        _ => 0,
+    }
+}
