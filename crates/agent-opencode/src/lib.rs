@@ -21,6 +21,7 @@ mod prompt;
 mod reader;
 mod reconcile;
 mod redact;
+mod skim;
 mod sse;
 mod stop;
 mod translate;
@@ -125,6 +126,7 @@ impl OpenCode {
             Arc::clone(&server_clock),
             tasks.clone(),
             config.stream_silence,
+            Arc::clone(&config.metrics),
         );
         let catalog = Arc::new(Catalog::new(&client, root.clone()));
         let prompts = Prompts { catalog: Arc::clone(&catalog), defaults: config.defaults.clone() };

@@ -1,7 +1,10 @@
 //! For the benchmarks: the way from the bytes of the event stream to the reports of a turn, without sockets, queues and
 //! tasks. Nothing of the product calls it.
 
+use bytes::Bytes;
+
 use crate::api::{EventKind, Head};
+use crate::skim::{self, Event};
 use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
 use crate::translate::Translator;
 
@@ -29,15 +32,25 @@ impl Reading {
         self.decoder.push(bytes, &mut self.items);
         for item in self.items.drain(..) {
             let Item::Event(body) = item else { continue };
-            let Ok(head) = serde_json::from_slice::<Head<'_>>(&body) else { continue };
-            let kind = EventKind::parse(&head.kind);
-            drop(head);
-            if let Some(kind) = kind
-                && self.translator.event(kind, &body).is_ok()
-            {
-                reports += self.translator.take().len();
+            let Some(event) = event(body) else { continue };
+            if self.translator.take_in(&event).is_ok() {
+                let mut told = self.translator.take();
+                reports += told.len();
+                told.clear();
+                self.translator.put_back(told);
             }
         }
         reports
     }
+}
+
+/// As the reader makes it.
+fn event(body: Bytes) -> Option<Event> {
+    if let Some(skimmed) = skim::skim(&body) {
+        return Some(skimmed.event(body));
+    }
+    let head = serde_json::from_slice::<Head<'_>>(&body).ok()?;
+    let kind = EventKind::parse(&head.kind)?;
+    drop(head);
+    Some(Event::parsed(kind, body))
 }

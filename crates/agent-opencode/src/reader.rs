@@ -8,24 +8,28 @@ mod routes;
 mod strangers;
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use longshore_engine::Tasks;
 use longshore_engine::port::Clock;
+use longshore_meter::Metrics;
+use longshore_meter::label::Fate;
 use longshore_model::{Error, ErrorKind, Result};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::pace::Pace;
 pub(crate) use self::pace::jittered;
 pub(crate) use self::routes::{Kin, Lease, MAX_CHILDREN, Routed};
-use self::routes::{Routes, Visit};
+use self::routes::{Routes, Target, Visit};
 pub(crate) use self::strangers::Strangers;
 use crate::api::{EventKind, Head};
 use crate::client::{CallError, Client};
 use crate::id::ServerClock;
+use crate::skim::{self, Event};
 use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
 
 /// A reader that nobody uses stays this long, so that the next turn finds it attached. Then it stops.
@@ -40,6 +44,7 @@ pub(crate) struct Readers {
     tasks: Tasks,
     /// After this silence a connection is taken for dead and made anew.
     silence: Duration,
+    metrics: Arc<Metrics>,
     by_directory: Mutex<HashMap<String, Arc<Reader>>>,
 }
 
@@ -48,6 +53,7 @@ pub(crate) struct Reader {
     directory: String,
     routes: Mutex<Routes>,
     link: watch::Sender<Link>,
+    metrics: Arc<Metrics>,
 }
 
 /// The state of the connection.
@@ -79,8 +85,10 @@ impl Readers {
         server_clock: Arc<ServerClock>,
         tasks: Tasks,
         silence: Duration,
+        metrics: Arc<Metrics>,
     ) -> Arc<Self> {
-        Arc::new(Self { client, clock, server_clock, tasks, silence, by_directory: Mutex::default() })
+        let by_directory = Mutex::default();
+        Arc::new(Self { client, clock, server_clock, tasks, silence, metrics, by_directory })
     }
 
     /// Registers the turn of a session with the reader of its directory, and starts the reader if need be.
@@ -104,8 +112,9 @@ impl Readers {
         let reader = readers.entry(directory.to_owned()).or_insert_with(|| {
             let reader = Arc::new(Reader {
                 directory: directory.to_owned(),
-                routes: Mutex::new(Routes::new()),
+                routes: Mutex::new(Routes::new(Arc::clone(&self.metrics))),
                 link: watch::Sender::default(),
+                metrics: Arc::clone(&self.metrics),
             });
             self.tasks.spawn("opencode-events", Arc::clone(self).follow(Arc::clone(&reader)));
             reader
@@ -130,10 +139,11 @@ impl Readers {
     async fn follow(self: Arc<Self>, reader: Arc<Reader>) {
         let stop = self.tasks.stopping().clone();
         let mut pace = Pace::default();
+        let mut was_connected = false;
         loop {
             let end = tokio::select! {
                 () = stop.cancelled() => return,
-                end = self.stream(&reader, &mut pace) => end,
+                end = self.stream(&reader, &mut pace, &mut was_connected) => end,
             };
             reader.link.send_modify(|link| {
                 link.connected = false;
@@ -162,7 +172,7 @@ impl Readers {
     }
 
     /// One connection, from its opening to its end.
-    async fn stream(&self, reader: &Reader, pace: &mut Pace) -> End {
+    async fn stream(&self, reader: &Reader, pace: &mut Pace, was_connected: &mut bool) -> End {
         let mut response = match self.client.events(&reader.directory, pace.patience()).await {
             Ok(response) => response,
             Err(cause @ CallError::NoAnswer) => {
@@ -172,27 +182,51 @@ impl Readers {
             Err(cause) => return End::Failed(cause),
         };
         let (mut decoder, mut items) = (Decoder::new(MAX_EVENT_BYTES), Vec::new());
+        let mut is_connected = false;
+        // One clock for the whole connection. When it rings, it is looked when something came last.
+        let mut silent = pin!(sleep(self.silence));
+        let mut heard = Instant::now();
         loop {
-            let chunk = match timeout(self.silence, response.chunk()).await {
-                Err(_) => return End::Silent,
-                Ok(Err(cause)) => return End::Failed(cause.into()),
-                Ok(Ok(None)) => return End::Closed,
-                Ok(Ok(Some(chunk))) => chunk,
+            let chunk = tokio::select! {
+                biased;
+                chunk = response.chunk() => chunk,
+                () = silent.as_mut() => {
+                    if heard.elapsed() >= self.silence {
+                        return End::Silent;
+                    }
+                    silent.as_mut().reset(heard + self.silence);
+                    continue;
+                }
             };
+            let chunk = match chunk {
+                Err(cause) => return End::Failed(cause.into()),
+                Ok(None) => return End::Closed,
+                Ok(Some(chunk)) => chunk,
+            };
+            heard = Instant::now();
             decoder.push(&chunk, &mut items);
             for item in items.drain(..) {
                 match item {
                     Item::TooLong => {
                         tracing::warn!("an event was too long and was skipped");
+                        self.count(Fate::Unread);
                         reader.routes().lag_all();
                     }
                     Item::Unreadable => {
                         tracing::warn!("a line of the event stream that is none was skipped");
+                        self.count(Fate::Unread);
                         reader.routes().missed();
                     }
                     Item::Event(body) => {
-                        if self.event(reader, body) == Noted::Connected {
+                        let Some(body) = self.straight_to_its_turn(reader, is_connected, body) else {
+                            continue;
+                        };
+                        if self.event(reader, body, is_connected) == Noted::Connected {
+                            is_connected = true;
                             pace.connected();
+                            if std::mem::replace(was_connected, true) {
+                                self.metrics.stream_retries.increment();
+                            }
                         }
                     }
                 }
@@ -203,7 +237,26 @@ impl Readers {
         }
     }
 
-    fn event(&self, reader: &Reader, body: Bytes) -> Noted {
+    /// Hands an event over whose beginning says whose it is. Gives it back if that needs a closer look: it is in another
+    /// form, nobody takes it who would notice what is wrong with it, or the reader itself has to know it.
+    fn straight_to_its_turn(&self, reader: &Reader, is_connected: bool, body: Bytes) -> Option<Bytes> {
+        let Some(skimmed) = skim::skim(&body).filter(|_| is_connected) else { return Some(body) };
+        if skimmed.kind == EventKind::SessionUpdated {
+            return Some(body);
+        }
+        let routes = reader.routes();
+        let target = skimmed.session(&body).and_then(|session| routes.find(session));
+        if !skimmed.is_whole() && !target.as_ref().is_some_and(Target::reads_everything) {
+            return Some(body);
+        }
+        self.count(if target.is_some() { Fate::Routed } else { Fate::Foreign });
+        if let Some(target) = target {
+            target.send(skimmed.event(body));
+        }
+        None
+    }
+
+    fn event(&self, reader: &Reader, body: Bytes, is_connected: bool) -> Noted {
         let head: Head<'_> = match serde_json::from_slice(&body) {
             Ok(head) => head,
             Err(cause) => {
@@ -215,6 +268,7 @@ impl Readers {
                 );
                 // By the rules of event streams an empty one is none.
                 if !body.is_empty() {
+                    self.count(Fate::Unread);
                     reader.routes().missed();
                 }
                 return Noted::Nothing;
@@ -222,7 +276,7 @@ impl Readers {
         };
         let mut noted = Noted::Nothing;
         // Any event will do, in case the first one could not be read.
-        if head.kind == "server.connected" || !reader.is_connected() {
+        if head.kind == "server.connected" || !is_connected {
             reader.routes().reconnected();
             reader.link.send_modify(|link| *link = Link { connected: true, ..Link::default() });
             noted = Noted::Connected;
@@ -232,6 +286,7 @@ impl Readers {
                 if let Some(id) = &head.id {
                     self.server_clock.learn(&id.0, self.clock.now());
                 }
+                self.count(Fate::Foreign);
                 return noted;
             }
             "session.created" | "session.updated" => {
@@ -242,20 +297,33 @@ impl Readers {
             }
             _ => {}
         }
-        match (EventKind::parse(&head.kind), &head.properties.session) {
+        let fate = match (EventKind::parse(&head.kind), &head.properties.session) {
             (Some(kind), Some(session)) => {
+                let routes = reader.routes();
                 // The head borrows the body, so the session is looked up first.
-                let target = reader.routes().find(&session.0);
+                let target = routes.find(&session.0);
                 drop(head);
-                if let Some((route, child)) = target {
-                    route.send(child, kind, body);
+                match target {
+                    Some(target) => {
+                        target.send(Event::parsed(kind, body));
+                        Fate::Routed
+                    }
+                    None => Fate::Foreign,
                 }
             }
             // Errors can be of no session. Everything else that a turn looks at is of one.
-            (None | Some(EventKind::Error), None) | (None, Some(_)) => {}
-            (Some(_), None) => reader.routes().missed(),
-        }
+            (None | Some(EventKind::Error), None) | (None, Some(_)) => Fate::Foreign,
+            (Some(_), None) => {
+                reader.routes().missed();
+                Fate::Unread
+            }
+        };
+        self.count(fate);
         noted
+    }
+
+    fn count(&self, fate: Fate) {
+        self.metrics.opencode_events.of(fate).increment();
     }
 
     /// Takes a reader out of service if nobody uses it. A reader that was retired is never handed out again.

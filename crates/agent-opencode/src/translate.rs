@@ -41,6 +41,7 @@ use crate::api::{
     PartUpdated, SessionFailed, SessionUpdated, Status, StatusChanged, StoredMessage, TodosUpdated,
 };
 use crate::outcome;
+use crate::skim::Event;
 
 /// Parts that may wait for their message. OpenCode sends a message before its parts; what does not fit is dropped, and
 /// [`Translator::must_reread`] says so.
@@ -197,6 +198,17 @@ impl Translator {
         self.prompts.join(joined);
     }
 
+    /// Takes in one event, as it came from the reader. See [`Self::event`].
+    pub(crate) fn take_in(&mut self, event: &Event) -> serde_json::Result<()> {
+        match event.delta() {
+            Some(delta) => {
+                self.delta(&delta?);
+                Ok(())
+            }
+            None => self.event(event.kind, event.body()),
+        }
+    }
+
     /// Takes in one event of the session, or one of its sub-agents that crosses the tree.
     pub(crate) fn event(&mut self, kind: EventKind, body: &[u8]) -> serde_json::Result<()> {
         match kind {
@@ -230,9 +242,7 @@ impl Translator {
             }
             EventKind::PartDelta => {
                 let delta: PartDelta<'_> = properties(body)?;
-                if delta.field == "text" && self.may_be_output(&delta.message) {
-                    self.blocks.delta(&delta);
-                }
+                self.delta(&delta);
             }
             EventKind::PartRemoved => {
                 let removed: PartRemoved = properties(body)?;
@@ -258,6 +268,13 @@ impl Translator {
         }
         self.tell_usage();
         Ok(())
+    }
+
+    /// It changes nothing but the text of a block, so nothing else need be looked at.
+    fn delta(&mut self, delta: &PartDelta<'_>) {
+        if delta.field == "text" && !self.blocks.delta(delta) && self.may_be_output(&delta.message) {
+            self.blocks.hold(delta);
+        }
     }
 
     /// Events were lost. Text that was being written has a hole, so it waits for its final snapshot.
@@ -323,6 +340,11 @@ impl Translator {
     /// The events since the last call.
     pub(crate) fn take(&mut self) -> Vec<AgentEvent> {
         self.blocks.take()
+    }
+
+    /// Gives back what [`Self::take`] gave, once it is empty: most events are told one by one.
+    pub(crate) fn put_back(&mut self, empty: Vec<AgentEvent>) {
+        self.blocks.put_back(empty);
     }
 
     /// Something had to be dropped; only the message list can tell what it was.

@@ -9,24 +9,28 @@ mod joins;
 mod member;
 mod missed;
 mod readings;
+mod signals;
 mod start;
 mod strange;
 mod unused;
 mod watchdog;
 mod written;
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, Stream, StreamExt as _};
 use longshore_engine::port::Session;
 use longshore_model::{AgentEvent, Outcome, SessionId};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::family::Family;
 use self::joins::{Joiner, Joins};
 use self::missed::Missed;
+use self::signals::Signal;
 pub(crate) use self::start::{PATIENCE, Starter, start};
 use self::strange::{LOOK_AFTER, Strange};
 pub(crate) use self::unused::Unused;
@@ -47,6 +51,9 @@ const LAST_RETRY: Duration = Duration::from_secs(5);
 /// How long a turn that was given up may take to stop. Then it ends without a last word of OpenCode.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
+/// So many pieces of text are taken in before they are told. They are one report then, if they are of one block.
+const MAX_TAKEN: usize = 64;
+
 #[derive(Debug)]
 struct Driver {
     client: Client,
@@ -64,7 +71,6 @@ struct Driver {
     silence: Silence,
     given_up: Option<GivenUp>,
     strange: Strange,
-    strangers: Strangers,
     /// The turn ends, and what is still asked for has time until then.
     ending: Option<Instant>,
     /// How long the agent's own reports wait for messages of sub-agents that OpenCode does not show.
@@ -88,19 +94,39 @@ struct GivenUp {
 /// Nobody listens to the turn any more.
 struct Unheard;
 
+/// What a step took in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Taken {
+    /// Pieces of text: they end nothing, and nobody comes into doubt by them.
+    Text,
+    Other,
+}
+
 impl Driver {
     /// Runs until the turn ends, nobody listens, or the gateway stops. OpenCode goes on in the latter cases.
-    async fn run(mut self, joiner: Joiner, stop: CancellationToken) {
+    async fn run(mut self: Box<Self>, joiner: Joiner, strangers: Strangers, stop: CancellationToken) {
         let events = self.events.clone();
+        // These have something to say rarely, and are asked only then: there are turns with a thousand events a second.
+        let rare = async move {
+            tokio::select! {
+                () = events.closed() => {}
+                () = stop.cancelled() => {}
+                () = joiner.run() => {}
+            }
+        };
+        let mut rare: FuturesUnordered<_> = std::iter::once(rare).collect();
         tokio::select! {
-            () = events.closed() => {}
-            () = stop.cancelled() => {}
-            () = joiner.run() => {}
-            _ = self.drive() => {}
+            biased;
+            _ = self.drive(strangers) => {}
+            _ = rare.next() => {}
         }
     }
 
-    async fn drive(&mut self) -> Result<(), Unheard> {
+    async fn drive(&mut self, strangers: Strangers) -> Result<(), Unheard> {
+        let look_after = LOOK_AFTER.min(self.watchdog.strange);
+        let mut signals = signals::signals(self.joins.news(), strangers, look_after);
+        // One for the whole turn: where something is due earlier it is set anew, and else when it rings.
+        let mut alarm = pin!(sleep_until(Instant::now()));
         loop {
             if self.missed.take_due() {
                 self.family.must_read_all();
@@ -117,71 +143,144 @@ impl Driver {
                 None => self.judge().await?,
             };
             if let Some(outcome) = outcome {
-                return self.end(outcome).await;
+                return Box::pin(self.end(outcome)).await;
             }
             // A sub-agent may be in doubt now.
             if self.family.next_to_read().is_none() {
                 if std::mem::take(&mut self.is_behind) {
                     self.send(None, AgentEvent::CaughtUp).await?;
                 }
-                self.step().await;
+                while self.step(&mut signals, alarm.as_mut()).await == Taken::Text && self.is_at_ease() {
+                    self.flush().await?;
+                }
             }
         }
     }
 
-    /// Waits for the next thing and takes it in.
-    async fn step(&mut self) {
-        let given_up = self.given_up.as_ref().map(|given_up| given_up.until);
-        let (due, silent) = (self.family.due(), given_up.or(self.silence.due()));
-        let missed = self.missed.due();
-        tokio::select! {
-            biased;
-            routed = self.lease.next() => {
-                self.silence.broken();
-                self.take(routed);
+    /// Waits for the next thing and takes it in, and whatever text waits behind it.
+    async fn step(
+        &mut self,
+        signals: &mut (impl Stream<Item = Signal> + Unpin),
+        mut alarm: Pin<&mut Sleep>,
+    ) -> Taken {
+        let mut routed = loop {
+            if let Some(routed) = self.lease.next_now() {
+                break routed;
             }
-            () = self.joins.changed() => {}
-            // Nobody says what happens, so it is asked for.
-            () = self.strangers.stay(LOOK_AFTER.min(self.watchdog.strange)) => self.take(Routed::Reconnected),
-            () = sleep_until(missed.unwrap_or_else(Instant::now)), if missed.is_some() => {}
-            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                if self.family.read_due() {
-                    self.want(Depth::Messages);
+            let due = self.due();
+            if let Some(due) = due
+                && (due < alarm.deadline() || alarm.is_elapsed())
+            {
+                alarm.as_mut().reset(due);
+            }
+            tokio::select! {
+                biased;
+                routed = self.lease.next() => break routed,
+                signal = signals.next() => match signal {
+                    // Nobody says what happens, so it is asked for.
+                    Some(Signal::Strangers) => {
+                        self.take(Routed::Reconnected);
+                        return Taken::Other;
+                    }
+                    _ => return Taken::Other,
+                },
+                () = alarm.as_mut(), if due.is_some() => {
+                    if self.ring().await {
+                        return Taken::Other;
+                    }
                 }
             }
-            () = sleep_until(silent.unwrap_or_else(Instant::now)), if silent.is_some() => {
-                let is_watched = self.given_up.is_none() && !self.family.root.is_at_rest();
-                if is_watched && self.lease.is_connected() && !self.family.may_be_silent() {
-                    self.give_up(outcome::silent(self.silence.limit())).await;
-                }
-                self.silence.broken();
+        };
+        self.silence.broken();
+        for _ in 0..MAX_TAKEN {
+            if self.take(routed) == Taken::Other {
+                return Taken::Other;
+            }
+            match self.lease.next_now() {
+                Some(next) => routed = next,
+                None => return Taken::Text,
             }
         }
+        self.take(routed)
     }
 
-    fn take(&mut self, routed: Routed) {
-        let root = &mut self.family.root.translator;
+    /// When something is to be done though nothing comes.
+    fn due(&self) -> Option<Instant> {
+        let dues = [self.missed.due(), self.family.due(), self.silent_until()];
+        dues.into_iter().flatten().min()
+    }
+
+    fn silent_until(&self) -> Option<Instant> {
+        self.given_up.as_ref().map(|given_up| given_up.until).or(self.silence.due())
+    }
+
+    /// Does what is due, if something is.
+    async fn ring(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
+        if is_due(self.missed.due()) {
+            return true;
+        }
+        if is_due(self.family.due()) {
+            if self.family.read_due() {
+                self.want(Depth::Messages);
+            }
+            return true;
+        }
+        if !is_due(self.silent_until()) {
+            return false;
+        }
+        let is_watched = self.given_up.is_none() && !self.family.root.is_at_rest();
+        if is_watched && self.lease.is_connected() && !self.family.may_be_silent() {
+            Box::pin(self.give_up(outcome::silent(self.silence.limit()))).await;
+        }
+        self.silence.broken();
+        true
+    }
+
+    /// Nothing is in doubt and nothing is about to end, so text can be told as it comes.
+    fn is_at_ease(&self) -> bool {
+        self.given_up.is_none()
+            && self.must_read.is_none()
+            && self.missed.due().is_none()
+            && self.family.next_to_read().is_none()
+    }
+
+    fn take(&mut self, routed: Routed) -> Taken {
+        let mut taken = Taken::Other;
         match routed {
-            Routed::Event { child: None, kind, body } => {
-                self.joins.tell(&mut self.joins_seen, root);
-                if let Err(cause) = root.event(kind, &body) {
-                    skipped(&self.session.id, kind, &cause);
-                    self.miss();
+            Routed::Event { child, event } => {
+                if event.kind == EventKind::PartDelta {
+                    taken = Taken::Text;
                 }
-            }
-            Routed::Event { child: Some(child), kind, body } => {
-                if let Err(cause) = self.family.event(&child, kind, body) {
-                    skipped(&child.session, kind, &cause);
+                let understood = match &child {
+                    None => {
+                        let root = &mut self.family.root.translator;
+                        self.joins.tell(&mut self.joins_seen, root);
+                        root.take_in(&event)
+                    }
+                    Some(child) => self.family.event(child, &event),
+                };
+                if let Err(cause) = understood {
+                    let session = child.as_ref().map_or(&self.session.id, |child| &child.session);
+                    skipped(session, event.kind, &cause);
+                    if !event.is_json() {
+                        self.lease.was_no_event();
+                    }
                     self.miss();
+                    taken = Taken::Other;
                 }
             }
             Routed::Missed => self.miss(),
-            Routed::Reconnected => {
+            Routed::Reconnected | Routed::Lagged => {
                 self.family.gap();
                 self.family.must_read_all();
                 self.want(Depth::Everything);
                 self.missed.asked();
             }
+        }
+        if taken == Taken::Text {
+            return taken;
         }
         self.joins.look_at(&self.family.root.translator);
         if self.family.root.translator.must_ask() {
@@ -189,6 +288,7 @@ impl Driver {
         } else if self.family.root.translator.must_reread() {
             self.want(Depth::Messages);
         }
+        taken
     }
 
     /// An event could not be read. What comes after it is not taken for what follows on what was told.
@@ -203,6 +303,15 @@ impl Driver {
 
     /// Tells what is new, and reads what must be read first. Gives an outcome when OpenCode no longer has the session.
     async fn catch_up(&mut self) -> Result<Option<Outcome>, Unheard> {
+        self.flush().await?;
+        if self.must_read.is_none() && self.family.next_to_read().is_none() {
+            return Ok(None);
+        }
+        // This needs much room, which a turn does not have to hold all the time.
+        Box::pin(self.read_and_tell()).await
+    }
+
+    async fn read_and_tell(&mut self) -> Result<Option<Outcome>, Unheard> {
         self.all_is_told = Instant::now();
         loop {
             self.flush().await?;
@@ -228,7 +337,9 @@ impl Driver {
 
     /// Asks whether the turn is over.
     async fn judge(&mut self) -> Result<Option<Outcome>, Unheard> {
-        self.judge_children().await?;
+        if !self.family.children.is_empty() {
+            Box::pin(self.judge_children()).await?;
+        }
         let is_stopped = self.is_stopped();
         self.joins.tell(&mut self.joins_seen, &mut self.family.root.translator);
         let outcome = self.family.root.judge(is_stopped);
@@ -240,7 +351,7 @@ impl Driver {
             && let Some(outcome) = self.watchdog.limits(&self.family.root)
         {
             tracing::warn!(session = %self.session.id, "a model that answers without end was stopped");
-            self.give_up(outcome).await;
+            Box::pin(self.give_up(outcome)).await;
         }
         // Somebody may have joined just now.
         Ok(outcome.filter(|_| self.joins.close(self.joins_seen)))
@@ -329,9 +440,18 @@ impl Driver {
 
     /// Tells all that is new.
     async fn flush(&mut self) -> Result<(), Unheard> {
-        for event in self.family.root.translator.take() {
+        let mut news = self.family.root.translator.take();
+        for event in news.drain(..) {
             self.tell(None, event).await?;
         }
+        self.family.root.translator.put_back(news);
+        if self.family.children.is_empty() {
+            return Ok(());
+        }
+        Box::pin(self.flush_children()).await
+    }
+
+    async fn flush_children(&mut self) -> Result<(), Unheard> {
         let mut at = 0;
         // More may become known on the way.
         while at < self.family.children.len() {
@@ -374,4 +494,21 @@ fn skipped(session: &SessionId, kind: EventKind, cause: &serde_json::Error) {
         %session, ?kind, line = cause.line(), column = cause.column(),
         "an event was not understood and was skipped"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a call of it gives.
+    fn size_of_its_future<A, B, C, D, F: Future>(_: impl Fn(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// There is one for each turn that runs, for as long as it runs. What is rarely needed is in a box.
+    #[test]
+    fn a_driver_is_small() {
+        let (driver, run) = (size_of::<Driver>(), size_of_its_future(Driver::run));
+        assert!(driver <= 1_536 && run <= 2_304, "{driver} bytes, and {run} to run it");
+    }
 }

@@ -96,8 +96,7 @@ impl TraceContext {
     /// What chance decides by: the half of the trace's id that is random in any case, so that all who keep a part of the traces
     /// keep the same ones.
     pub fn chance(&self) -> u64 {
-        let [.., a, b, c, d, e, f, g, h] = self.trace;
-        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+        self.trace[8..].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 }
 

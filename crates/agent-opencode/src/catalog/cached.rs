@@ -101,7 +101,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_who_could_not_ask_does_not_keep_others_from_asking() {
         let cached = Cached::default();
-        let age = Duration::from_secs(60);
+        let age = Duration::from_mins(1);
         let refused = cached.get(age, async { Err(CallError::Crowded { calls: 1 }) }).await.unwrap_err();
         assert_eq!(refused.kind(), longshore_model::ErrorKind::UpstreamBackpressure);
         assert_eq!(cached.get(age, async { Ok("a") }).await.unwrap().as_deref(), Some(&"a"));

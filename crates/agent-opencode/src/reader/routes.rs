@@ -1,19 +1,20 @@
 //! Which turn gets which event.
 //!
 //! A turn has a queue with two bounds. At either bound the reader does not wait: it drops the event, marks the turn
-//! as lagging and drops everything else for it until the turn has caught up, cleared the mark and re-read
-//! the message list.
+//! as lagging and drops everything else for it until the turn has come to the mark, taken it away and re-read
+//! the message list. Everything is put into a queue under the lock of the routes, so that there is always a place left for
+//! that mark.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use bytes::Bytes;
+use longshore_meter::Metrics;
 use longshore_model::SessionId;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use super::{Reader, Since};
-use crate::api::EventKind;
+use crate::skim::Event;
 
 /// Events that may wait for one turn: a few seconds of the fastest stream that OpenCode makes.
 const MAX_QUEUED: usize = 4096;
@@ -33,6 +34,7 @@ pub(super) struct Routes {
     /// How many wait for the connection without a turn.
     visits: usize,
     unused_since: Option<Since>,
+    metrics: Arc<Metrics>,
 }
 
 #[derive(Debug)]
@@ -62,8 +64,8 @@ impl Kin {
     }
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Route {
+#[derive(Debug)]
+struct Route {
     queue: mpsc::Sender<Routed>,
     shared: Arc<Shared>,
 }
@@ -74,19 +76,27 @@ pub(crate) enum Routed {
     Event {
         /// `None`: of the turn's own session. So most events cost nothing more than their bytes.
         child: Option<Arc<Kin>>,
-        kind: EventKind,
-        body: Bytes,
+        event: Event,
     },
     /// Here was something that could not be read. It may have been an event of the turn.
     Missed,
     /// The stream was cut and is back: events may be missing before this point.
     Reconnected,
+    /// From here on events were dropped. Nobody but the queue sees this: the turn gets [`Self::Reconnected`].
+    Lagged,
+}
+
+/// Where the events of a session go, as the routes stand.
+#[derive(Debug)]
+pub(super) struct Target<'a> {
+    route: &'a Route,
+    child: Option<&'a Arc<Kin>>,
+    metrics: &'a Metrics,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     lagging: AtomicBool,
-    lagged: Notify,
     /// The last thing in the queue is [`Routed::Missed`]: another one would say nothing new.
     is_missed_last: AtomicBool,
     queued_bytes: AtomicUsize,
@@ -94,23 +104,25 @@ struct Shared {
 }
 
 impl Routes {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             by_session: HashMap::new(),
             below: HashMap::new(),
             visits: 0,
             unused_since: Some(Since::now()),
+            metrics,
         }
     }
 
     /// The turn that is to get the events of this session, and the sub-agent whose session it is.
-    pub(super) fn find(&self, session: &str) -> Option<(Route, Option<Arc<Kin>>)> {
+    pub(super) fn find(&self, session: &str) -> Option<Target<'_>> {
+        let metrics = &*self.metrics;
         if let Some(route) = self.by_session.get(session) {
-            return Some((route.clone(), None));
+            return Some(Target { route, child: None, metrics });
         }
         let below = self.below.get(session)?;
         let route = self.by_session.get(&below.root)?;
-        Some((route.clone(), Some(Arc::clone(&below.kin))))
+        Some(Target { route, child: Some(&below.kin), metrics })
     }
 
     /// Remembers a sub-agent's session, if a turn runs at the root of its tree. Gives it if it was not known.
@@ -132,10 +144,11 @@ impl Routes {
 
     pub(super) fn reconnected(&self) {
         for route in self.by_session.values() {
-            if route.shared.lagging.load(Ordering::Acquire)
-                || route.queue.try_send(Routed::Reconnected).is_err()
-            {
-                route.shared.lag();
+            if route.shared.lagging.load(Ordering::Acquire) {
+                continue;
+            }
+            if !route.push(Routed::Reconnected) {
+                route.lag();
             }
         }
     }
@@ -147,15 +160,15 @@ impl Routes {
             if shared.lagging.load(Ordering::Acquire) || shared.is_missed_last.swap(true, Ordering::AcqRel) {
                 continue;
             }
-            if route.queue.try_send(Routed::Missed).is_err() {
-                shared.lag();
+            if !route.push(Routed::Missed) {
+                route.lag();
             }
         }
     }
 
     pub(super) fn lag_all(&self) {
         for route in self.by_session.values() {
-            route.shared.lag();
+            route.lag();
         }
     }
 
@@ -190,28 +203,43 @@ impl Routes {
     }
 }
 
-impl Route {
-    pub(super) fn send(&self, child: Option<Arc<Kin>>, kind: EventKind, body: Bytes) {
-        let shared = &self.shared;
+impl Target<'_> {
+    /// Whether the turn will read every event of this session, and notice one that is none.
+    pub(super) fn reads_everything(&self) -> bool {
+        self.child.is_none() && !self.route.shared.lagging.load(Ordering::Acquire)
+    }
+
+    pub(super) fn send(&self, event: Event) {
+        let (route, shared) = (self.route, &self.route.shared);
         if shared.lagging.load(Ordering::Acquire) {
             return;
         }
         shared.is_missed_last.store(false, Ordering::Release);
-        let size = body.len();
+        let size = event.len();
         let queued = shared.queued_bytes.fetch_add(size, Ordering::Relaxed) + size;
         // An event that is over the bound alone still passes an empty queue.
         let full = queued > MAX_QUEUED_BYTES && queued != size;
-        if full || self.queue.try_send(Routed::Event { child, kind, body }).is_err() {
+        // Counted first: whoever takes it counts it out.
+        self.metrics.opencode_event_queue_depth.add(1);
+        if full || !route.push(Routed::Event { child: self.child.cloned(), event }) {
+            self.metrics.opencode_event_queue_depth.add(-1);
             shared.queued_bytes.fetch_sub(size, Ordering::Relaxed);
-            shared.lag();
+            route.lag();
         }
     }
 }
 
-impl Shared {
+impl Route {
+    /// Says whether there was a place: the last one is for the mark of a lag.
+    fn push(&self, routed: Routed) -> bool {
+        self.queue.capacity() > 1 && self.queue.try_send(routed).is_ok()
+    }
+
     fn lag(&self) {
-        self.lagging.store(true, Ordering::Release);
-        self.lagged.notify_one();
+        if !self.shared.lagging.swap(true, Ordering::AcqRel) {
+            // Without a place there is a mark in the queue already, or nobody listens any more.
+            let _ = self.queue.try_send(Routed::Lagged);
+        }
     }
 }
 
@@ -226,7 +254,7 @@ pub(crate) struct Lease {
 
 impl Lease {
     pub(super) fn open(reader: Arc<Reader>, session: &str) -> Self {
-        let (sender, queue) = mpsc::channel(MAX_QUEUED);
+        let (sender, queue) = mpsc::channel(MAX_QUEUED + 1);
         let shared = Arc::new(Shared::default());
         let mut routes = reader.routes();
         routes.unused_since = None;
@@ -241,37 +269,58 @@ impl Lease {
 
     /// The next thing to do. A lag is reported once everything that was queued before it is taken.
     pub(crate) async fn next(&mut self) -> Routed {
-        loop {
-            tokio::select! {
-                biased;
-                Some(routed) = self.queue.recv() => {
-                    match &routed {
-                        Routed::Event { body, .. } => {
-                            self.shared.queued_bytes.fetch_sub(body.len(), Ordering::Relaxed);
-                        }
-                        Routed::Missed => self.shared.is_missed_last.store(false, Ordering::Release),
-                        Routed::Reconnected => {}
-                    }
-                    return routed;
-                }
-                () = self.shared.lagged.notified() => {
-                    if self.shared.lagging.swap(false, Ordering::AcqRel) {
-                        return Routed::Reconnected;
-                    }
-                }
-            }
+        match self.queue.recv().await {
+            Some(routed) => self.taken(routed),
+            // A newer turn of the session has the place.
+            None => std::future::pending().await,
         }
+    }
+
+    /// The same, if there is something now.
+    pub(crate) fn next_now(&mut self) -> Option<Routed> {
+        let routed = self.queue.try_recv().ok()?;
+        Some(self.taken(routed))
     }
 
     /// Throws away what has arrived so far.
     pub(crate) fn forget_the_past(&mut self) {
-        while let Ok(routed) = self.queue.try_recv() {
-            if let Routed::Event { body, .. } = routed {
-                self.shared.queued_bytes.fetch_sub(body.len(), Ordering::Relaxed);
-            }
+        while let Some(routed) = self.next_now() {
+            self.unread(routed);
         }
-        self.shared.is_missed_last.store(false, Ordering::Release);
-        self.shared.lagging.store(false, Ordering::Release);
+    }
+
+    /// Something came that the turn does not read. If it is no event at all, it may have been anybody's.
+    pub(crate) fn unread(&self, routed: Routed) {
+        if let Routed::Event { event, .. } = routed
+            && !event.is_json()
+        {
+            self.was_no_event();
+        }
+    }
+
+    /// The turn got something that is no event at all, and may have been anybody's.
+    pub(crate) fn was_no_event(&self) {
+        self.reader.routes().missed();
+    }
+
+    fn taken(&self, routed: Routed) -> Routed {
+        match routed {
+            Routed::Event { child, event } => {
+                self.reader.metrics.opencode_event_queue_depth.add(-1);
+                self.shared.queued_bytes.fetch_sub(event.len(), Ordering::Relaxed);
+                Routed::Event { child, event }
+            }
+            Routed::Missed => {
+                self.shared.is_missed_last.store(false, Ordering::Release);
+                Routed::Missed
+            }
+            Routed::Lagged => {
+                self.shared.is_missed_last.store(false, Ordering::Release);
+                self.shared.lagging.store(false, Ordering::Release);
+                Routed::Reconnected
+            }
+            Routed::Reconnected => Routed::Reconnected,
+        }
     }
 
     /// Whether the gateway asked OpenCode to stop this turn.
@@ -308,6 +357,9 @@ impl Drop for Lease {
             routes.below.retain(|_, below| below.root != self.session);
             routes.note_leaving();
         }
+        drop(routes);
+        // Nothing more comes. What did come was not read.
+        self.forget_the_past();
     }
 }
 

@@ -14,6 +14,9 @@ use crate::api::{Part, PartDelta};
 /// comes with the part's final snapshot.
 const MAX_HELD_BYTES: usize = 256 * 1024;
 
+/// Room for so many reports is kept between two events, and no more.
+const MAX_KEPT: usize = 8;
+
 /// Where a snapshot of a part comes from. The message list does not hold text that is still being written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
@@ -23,9 +26,11 @@ pub(super) enum Source {
 
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    by_part: HashMap<String, Block>,
-    /// In the order in which they came.
-    order: Vec<String>,
+    /// In the order in which they came, each with its part.
+    all: Vec<(Box<str>, Block)>,
+    by_part: HashMap<Box<str>, usize>,
+    /// The one that the last piece of text was for. The next is for the same, mostly.
+    last: usize,
     held_text: HashMap<String, Held>,
     held_bytes: usize,
     files: Files,
@@ -81,8 +86,7 @@ impl Blocks {
                     continue;
                 }
             };
-            this.order.push(artifact.id.as_str().to_owned());
-            this.by_part.insert(artifact.id.as_str().to_owned(), block);
+            this.add(artifact.id.as_str(), block);
         }
         this
     }
@@ -96,15 +100,36 @@ impl Blocks {
         std::mem::take(&mut self.out)
     }
 
+    pub(super) fn put_back(&mut self, empty: Vec<AgentEvent>) {
+        if self.out.capacity() == 0 && empty.is_empty() && empty.capacity() <= MAX_KEPT {
+            self.out = empty;
+        }
+    }
+
+    fn add(&mut self, part: &str, block: Block) {
+        // A part of the log comes once. Should it come again, the later one counts.
+        if let Some(at) = self.by_part.get(part) {
+            self.all[*at].1 = block;
+        } else {
+            self.by_part.insert(part.into(), self.all.len());
+            self.all.push((part.into(), block));
+        }
+    }
+
+    /// The texts, in the order in which they came, and where their changes are told.
+    fn texts(&mut self) -> (impl Iterator<Item = &mut TextBlock>, &mut Vec<AgentEvent>) {
+        let texts = self.all.iter_mut().filter_map(|(_, block)| match block {
+            Block::Text(block) => Some(block),
+            Block::Tool(_) => None,
+        });
+        (texts, &mut self.out)
+    }
+
     /// Events were lost.
     pub(super) fn gap(&mut self) {
         self.held_text.clear();
         self.held_bytes = 0;
-        for block in self.by_part.values_mut() {
-            if let Block::Text(block) = block {
-                block.gap();
-            }
-        }
+        self.texts().0.for_each(TextBlock::gap);
     }
 
     /// A snapshot of a part of one of the turn's steps.
@@ -122,17 +147,30 @@ impl Blocks {
         }
     }
 
-    /// More text of a part.
-    pub(super) fn delta(&mut self, delta: &PartDelta<'_>) {
-        match self.by_part.get_mut(delta.part.as_ref()) {
-            Some(Block::Text(block)) => block.append(&delta.delta, &mut self.out),
-            None if self.held_bytes + delta.delta.len() <= MAX_HELD_BYTES => {
-                self.held_bytes += delta.delta.len();
-                let held = self.held_text.entry(delta.part.clone().into_owned()).or_default();
-                delta.message.as_ref().clone_into(&mut held.message);
-                held.text.push_str(&delta.delta);
-            }
-            None | Some(Block::Tool(_)) => {}
+    /// More text of a part that is known. Says whether it is.
+    pub(super) fn delta(&mut self, delta: &PartDelta<'_>) -> bool {
+        if self.all.get(self.last).is_none_or(|(part, _)| **part != *delta.part) {
+            let Some(at) = self.by_part.get(&*delta.part) else { return false };
+            self.last = *at;
+        }
+        match &mut self.all[self.last].1 {
+            // Its part was taken for output, so its message was.
+            Block::Text(block) if block.is_in(&delta.message) => block.append(&delta.delta, &mut self.out),
+            Block::Text(_) => return false,
+            Block::Tool(_) => {}
+        }
+        true
+    }
+
+    /// More text of a part that may come yet.
+    pub(super) fn hold(&mut self, delta: &PartDelta<'_>) {
+        if let Some(Block::Text(block)) = self.by_part.get(&*delta.part).map(|at| &mut self.all[*at].1) {
+            block.append(&delta.delta, &mut self.out);
+        } else if self.held_bytes + delta.delta.len() <= MAX_HELD_BYTES {
+            self.held_bytes += delta.delta.len();
+            let held = self.held_text.entry(delta.part.clone().into_owned()).or_default();
+            delta.message.as_ref().clone_into(&mut held.message);
+            held.text.push_str(&delta.delta);
         }
     }
 
@@ -144,32 +182,31 @@ impl Blocks {
 
     /// Gives up a text that has no end, because the attempt that wrote it failed.
     pub(super) fn withdraw(&mut self, part: &str) {
-        if let Some(Block::Text(block)) = self.by_part.get_mut(part) {
+        if let Some(at) = self.by_part.get(part)
+            && let Block::Text(block) = &mut self.all[*at].1
+        {
             block.withdraw(&mut self.out);
         }
     }
 
     /// Gives up all texts of a message that have no end.
     pub(super) fn withdraw_open(&mut self, message: &str) {
-        for part in &self.order {
-            if let Some(Block::Text(block)) = self.by_part.get_mut(part)
-                && block.is_in(message)
-            {
-                block.withdraw(&mut self.out);
-            }
-        }
+        let (texts, out) = self.texts();
+        texts.filter(|block| block.is_in(message)).for_each(|block| block.withdraw(out));
     }
 
     /// Somebody deleted the part.
     pub(super) fn remove(&mut self, part: &str) {
-        if let Some(Block::Text(block)) = self.by_part.get_mut(part) {
+        if let Some(at) = self.by_part.get(part)
+            && let Block::Text(block) = &mut self.all[*at].1
+        {
             block.remove(&mut self.out);
         }
     }
 
     /// Whether a message has a text without an end of which not everything was heard.
     pub(super) fn any_unheard_in(&self, message: &str) -> bool {
-        self.by_part.values().any(|block| match block {
+        self.all.iter().any(|(_, block)| match block {
             Block::Text(block) => block.is_in(message) && block.is_unheard(),
             Block::Tool(_) => false,
         })
@@ -177,24 +214,21 @@ impl Blocks {
 
     /// Ends the texts that OpenCode left open: after an abort or a kill they stay as they are.
     pub(super) fn close(&mut self) {
-        for part in &self.order {
-            if let Some(Block::Text(block)) = self.by_part.get_mut(part) {
-                block.end(&mut self.out);
-            }
-        }
+        let (texts, out) = self.texts();
+        texts.for_each(|block| block.end(out));
     }
 
     /// The name and the error of the last tool call that failed in a message.
     pub(super) fn failed_tool(&self, message: &str) -> Option<(&str, &str)> {
-        self.order.iter().rev().find_map(|part| match self.by_part.get(part) {
-            Some(Block::Tool(block)) => block.failure_in(message),
-            _ => None,
+        self.all.iter().rev().find_map(|(_, block)| match block {
+            Block::Tool(block) => block.failure_in(message),
+            Block::Text(_) => None,
         })
     }
 
     /// How far a tool call is, if it is known.
     pub(super) fn call(&self, call: &str) -> Option<CallFacts> {
-        self.by_part.values().find_map(|block| match block {
+        self.all.iter().find_map(|(_, block)| match block {
             Block::Tool(block) => block.facts(call),
             Block::Text(_) => None,
         })
@@ -202,7 +236,7 @@ impl Blocks {
 
     /// The messages of the tool calls that are not over.
     pub(super) fn unfinished_calls(&self) -> impl Iterator<Item = &str> {
-        self.by_part.values().filter_map(|block| match block {
+        self.all.iter().filter_map(|(_, block)| match block {
             Block::Tool(block) => block.unfinished_in(),
             Block::Text(_) => None,
         })
@@ -215,12 +249,12 @@ impl Blocks {
     fn text(&mut self, kind: BlockKind, part: &Part, source: Source) {
         let held = self.held_text.remove(&part.id).map(|held| held.text);
         self.held_bytes -= held.as_ref().map_or(0, String::len);
-        if !self.by_part.contains_key(&part.id) {
+        if !self.by_part.contains_key(part.id.as_str()) {
             let Some(block) = block_of(part, kind) else { return };
-            self.order.push(part.id.clone());
-            self.by_part.insert(part.id.clone(), Block::Text(TextBlock::new(block)));
+            self.add(&part.id, Block::Text(TextBlock::new(block)));
         }
-        let Some(Block::Text(block)) = self.by_part.get_mut(&part.id) else { return };
+        let Some(at) = self.by_part.get(part.id.as_str()) else { return };
+        let Block::Text(block) = &mut self.all[*at].1 else { return };
         let text = part.text.as_deref().unwrap_or_default();
         if part.time.as_ref().is_some_and(|time| time.end.is_some()) {
             block.ended(text, &mut self.out);
@@ -235,19 +269,15 @@ impl Blocks {
 
     fn tool(&mut self, part: &Part) {
         let Some(call) = tool::call_of(part) else { return };
-        match self.by_part.get_mut(&part.id) {
-            Some(Block::Tool(block)) => {
-                block.began(part);
-                block.update(call, &mut self.out);
-            }
-            Some(Block::Text(_)) => {}
-            None => {
-                let Some(block) = block_of(part, BlockKind::ToolCall) else { return };
-                self.order.push(part.id.clone());
-                let mut block = ToolBlock::opened(block, call, &mut self.out);
-                block.began(part);
-                self.by_part.insert(part.id.clone(), Block::Tool(block));
-            }
+        let Some(at) = self.by_part.get(part.id.as_str()) else {
+            let Some(block) = block_of(part, BlockKind::ToolCall) else { return };
+            let mut block = ToolBlock::opened(block, call, &mut self.out);
+            block.began(part);
+            return self.add(&part.id, Block::Tool(block));
+        };
+        if let Block::Tool(block) = &mut self.all[*at].1 {
+            block.began(part);
+            block.update(call, &mut self.out);
         }
     }
 }

@@ -1,12 +1,16 @@
 //! One text or reasoning part: its deltas and its snapshots, merged.
 
+mod sent;
+
 use longshore_model::{AgentEvent, Artifact, BlockRef};
+
+use self::sent::Sent;
 
 #[derive(Debug)]
 pub(super) struct TextBlock {
     block: BlockRef,
     /// What was reported so far.
-    sent: String,
+    sent: Sent,
     phase: Phase,
     /// The log says already that no more text will come, unless the text turns out to be another.
     end_is_known: bool,
@@ -28,7 +32,7 @@ enum Phase {
 
 impl TextBlock {
     pub(super) fn new(block: BlockRef) -> Self {
-        Self { block, sent: String::new(), phase: Phase::Deaf, end_is_known: false, is_followed: false }
+        Self { block, sent: Sent::default(), phase: Phase::Deaf, end_is_known: false, is_followed: false }
     }
 
     /// A block of which the log has some text, all of it or none.
@@ -38,7 +42,8 @@ impl TextBlock {
         end_is_known: bool,
         is_followed: bool,
     ) -> Self {
-        let sent = artifact.parts.iter().filter_map(|part| part.as_text()).collect();
+        let mut sent = Sent::default();
+        artifact.parts.iter().filter_map(|part| part.as_text()).for_each(|text| sent.push(text));
         Self { sent, end_is_known, is_followed, ..Self::new(block) }
     }
 
@@ -60,15 +65,19 @@ impl TextBlock {
     /// A delta.
     pub(super) fn append(&mut self, delta: &str, out: &mut Vec<AgentEvent>) {
         if self.phase == Phase::Live && !delta.is_empty() {
-            self.sent.push_str(delta);
-            out.push(AgentEvent::Text { block: self.block.clone(), text: delta.to_owned() });
+            self.sent.push(delta);
+            match out.last_mut() {
+                // It waits together with what came before, and is told together with it.
+                Some(AgentEvent::Text { block, text }) if *block == self.block => text.push_str(delta),
+                _ => out.push(AgentEvent::Text { block: self.block.clone(), text: delta.to_owned() }),
+            }
         }
     }
 
     /// A snapshot from the stream that is not final: the start of the part, or its text so far.
     pub(super) fn open(&mut self, text: &str, out: &mut Vec<AgentEvent>) {
         // Shorter than what was sent: it is older, and the deltas after it may be older too.
-        let older = text.len() < self.sent.len() && self.sent.starts_with(text);
+        let older = self.sent.begins_with(text);
         if self.is_open() && !older {
             self.become_text(text, out);
             self.phase = Phase::Live;
@@ -88,6 +97,7 @@ impl TextBlock {
     pub(super) fn end(&mut self, out: &mut Vec<AgentEvent>) {
         if self.is_open() {
             self.phase = Phase::Ended;
+            self.sent.seal();
             if !self.end_is_known && !self.sent.is_empty() {
                 out.push(AgentEvent::TextEnded { block: self.block.clone() });
             }
@@ -113,12 +123,21 @@ impl TextBlock {
 
     fn become_text(&mut self, text: &str, out: &mut Vec<AgentEvent>) {
         let block = self.block.clone();
-        match text.strip_prefix(self.sent.as_str()) {
+        match self.sent.rest_of(text) {
             Some("") => return,
-            Some(suffix) => out.push(AgentEvent::Text { block, text: suffix.to_owned() }),
-            None => out.push(AgentEvent::TextReplaced { block, text: text.to_owned() }),
+            Some(suffix) => {
+                self.sent.push(suffix);
+                out.push(AgentEvent::Text { block, text: suffix.to_owned() });
+            }
+            None => {
+                self.sent = Sent::default();
+                self.sent.push(text);
+                out.push(AgentEvent::TextReplaced { block, text: text.to_owned() });
+            }
         }
-        text.clone_into(&mut self.sent);
+        if !self.is_open() {
+            self.sent.seal();
+        }
         self.end_is_known = false;
     }
 }

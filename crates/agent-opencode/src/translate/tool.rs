@@ -8,7 +8,7 @@ use crate::api::Part;
 #[derive(Debug)]
 pub(super) struct ToolBlock {
     block: BlockRef,
-    /// As it was last reported, with all its output.
+    /// As it was last reported: with all its output while it runs.
     call: ToolCall,
     /// When it began.
     started: Option<f64>,
@@ -24,8 +24,9 @@ pub(crate) struct CallFacts {
 
 impl ToolBlock {
     pub(super) fn opened(block: BlockRef, call: ToolCall, out: &mut Vec<AgentEvent>) -> Self {
-        out.push(AgentEvent::Tool { block: block.clone(), call: Box::new(call.clone()) });
-        Self { block, call, started: None }
+        let kept = kept(&call);
+        out.push(AgentEvent::Tool { block: block.clone(), call: Box::new(call) });
+        Self { block, call: kept, started: None }
     }
 
     /// A block as the log has it: the last whole state, and the output that was added to it part by part. `None` when
@@ -39,7 +40,7 @@ impl ToolBlock {
         for more in calls {
             call.output.get_or_insert_default().push_str(more.output.as_deref().unwrap_or_default());
         }
-        Some(Self { block, call, started: None })
+        Some(Self { block, call: kept(&call), started: None })
     }
 
     /// The log does not say by which session a sub-agent was known to this call.
@@ -75,7 +76,7 @@ impl ToolBlock {
         if rank(self.call.status) == 2 || rank(call.status) < rank(self.call.status) || call == self.call {
             return;
         }
-        let before = std::mem::replace(&mut self.call, call.clone());
+        let before = std::mem::replace(&mut self.call, kept(&call));
         let block = self.block.clone();
         out.push(match added_output(&before, &call) {
             Some(added) => {
@@ -93,6 +94,24 @@ impl ToolBlock {
         let mine = self.block.message.as_ref().is_some_and(|mine| mine.as_str() == message);
         let failed = self.call.status == ToolStatus::Error && mine;
         failed.then(|| (self.call.tool.as_str(), self.call.error.as_deref().unwrap_or_default()))
+    }
+}
+
+/// What is needed of a call for the next of its states. After the last there is none, and its output may be large.
+fn kept(call: &ToolCall) -> ToolCall {
+    if rank(call.status) < 2 {
+        return call.clone();
+    }
+    let ToolCall { call_id, tool, status, error, child, .. } = call;
+    ToolCall {
+        call_id: call_id.clone(),
+        tool: tool.clone(),
+        status: *status,
+        title: None,
+        input: None,
+        output: None,
+        error: error.clone(),
+        child: child.clone(),
     }
 }
 

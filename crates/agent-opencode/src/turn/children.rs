@@ -216,9 +216,9 @@ impl Driver {
         known.kin = kin;
         let is_whole = match &mut known.state {
             State::Unnamed(held) => {
-                for (kind, body) in held.events.drain(..) {
-                    if let Err(cause) = translator.event(kind, &body) {
-                        super::skipped(child, kind, &cause);
+                for event in held.events.drain(..) {
+                    if let Err(cause) = translator.take_in(&event) {
+                        super::skipped(child, event.kind, &cause);
                         translator.gap();
                         held.is_whole = false;
                     }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use longshore_model::{Outcome, SessionId};
 use tokio::time::Instant;
 
@@ -12,6 +11,7 @@ use super::strange::Strange;
 use crate::api::EventKind;
 use crate::reader::{Kin, MAX_CHILDREN};
 use crate::reconcile::ChildReading;
+use crate::skim::Event;
 use crate::translate::Translator;
 
 /// Events that may wait for the tool call that names their session. OpenCode sends that call first; what does not fit is
@@ -55,7 +55,7 @@ pub(super) enum State {
 /// What came of a session that nobody has named yet.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) events: Vec<(EventKind, Bytes)>,
+    pub(super) events: Vec<Event>,
     bytes: usize,
     /// Nothing is missing.
     pub(super) is_whole: bool,
@@ -115,12 +115,12 @@ impl Held {
         Self { events: Vec::new(), bytes: 0, is_whole, was_looked_for: false }
     }
 
-    fn push(&mut self, kind: EventKind, body: Bytes) {
-        if self.events.len() >= MAX_HELD || self.bytes + body.len() > MAX_HELD_BYTES {
+    fn push(&mut self, event: Event) {
+        if self.events.len() >= MAX_HELD || self.bytes + event.len() > MAX_HELD_BYTES {
             self.lose();
         } else if self.is_whole {
-            self.bytes += body.len();
-            self.events.push((kind, body));
+            self.bytes += event.len();
+            self.events.push(event);
         }
     }
 
@@ -204,9 +204,10 @@ impl Family {
     }
 
     /// Takes in an event of a sub-agent.
-    pub(super) fn event(&mut self, kin: &Arc<Kin>, kind: EventKind, body: Bytes) -> serde_json::Result<()> {
+    pub(super) fn event(&mut self, kin: &Arc<Kin>, event: &Event) -> serde_json::Result<()> {
+        let kind = event.kind;
         if kind.crosses_the_tree() {
-            self.root.translator.event(kind, &body)?;
+            self.root.translator.take_in(event)?;
         }
         if kind.is_of_an_ask() {
             return Ok(());
@@ -219,14 +220,14 @@ impl Family {
             let above: Vec<usize> = self.line(Some(at)).skip(1).collect();
             for at in above {
                 if let Some(live) = self.children[at].live_mut() {
-                    live.member.translator.event(kind, &body)?;
+                    live.member.translator.take_in(event)?;
                 }
             }
         }
         match &mut self.children[at].state {
-            State::Unnamed(held) => held.push(kind, body),
+            State::Unnamed(held) => held.push(event.clone()),
             State::Live(live) => {
-                live.member.translator.event(kind, &body)?;
+                live.member.translator.take_in(event)?;
                 live.must_read |= live.member.translator.must_reread();
             }
             // The last words of what is over. When it is called again, its messages are read.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use longshore_engine::port::{Session, Steering};
 use longshore_model::{Error, ErrorKind, PromptId, Result};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use crate::client::{CallError, Client};
@@ -26,8 +26,8 @@ pub(super) struct Joins {
     prompts: Mutex<Vec<(PromptId, Fate)>>,
     /// Counts the changes, so that the driver need not look at every event.
     version: AtomicU64,
-    /// Wakes the driver.
-    changed: Notify,
+    /// The same, for those who wait for one.
+    changed: watch::Sender<u64>,
     is_closed: watch::Sender<bool>,
     /// OpenCode shows the prompt that began the turn.
     is_begun: watch::Sender<bool>,
@@ -38,7 +38,7 @@ impl Joins {
         Arc::new(Self {
             prompts: Mutex::default(),
             version: AtomicU64::new(0),
-            changed: Notify::new(),
+            changed: watch::Sender::new(0),
             is_closed: watch::Sender::new(false),
             is_begun: watch::Sender::new(false),
         })
@@ -60,9 +60,9 @@ impl Joins {
         self.is_begun.send_if_modified(|known| is_begun && !std::mem::replace(known, true));
     }
 
-    /// Waits for a change. Cancel safe.
-    pub(super) async fn changed(&self) {
-        self.changed.notified().await;
+    /// The changes from now on.
+    pub(super) fn news(&self) -> News {
+        News(self.changed.subscribe())
     }
 
     /// Nobody can join any more, unless somebody did since the version that was seen last.
@@ -79,8 +79,9 @@ impl Joins {
     /// Nobody can join any more. Waits for a prompt that is being sent, so that nothing is sent after this.
     pub(super) async fn shut(&self) {
         self.is_closed.send_replace(true);
+        let mut news = self.news();
         while self.lock().iter().any(|(_, fate)| *fate == Fate::Undecided) {
-            self.changed().await;
+            news.next().await;
         }
     }
 
@@ -115,8 +116,22 @@ impl Joins {
     }
 
     fn note(&self) {
-        self.version.fetch_add(1, Ordering::AcqRel);
-        self.changed.notify_one();
+        let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
+        self.changed.send_replace(version);
+    }
+}
+
+/// Changes of the prompts that join.
+#[derive(Debug)]
+pub(super) struct News(watch::Receiver<u64>);
+
+impl News {
+    /// Waits for the next one. Cancel safe.
+    pub(super) async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            // Nobody is there who could join.
+            std::future::pending::<()>().await;
+        }
     }
 }
 

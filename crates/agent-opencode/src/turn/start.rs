@@ -107,7 +107,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         joins: Arc::clone(&joins),
     };
     let strangers = lease.strangers();
-    let driver = Driver {
+    let driver = Box::new(Driver {
         client,
         session,
         lease,
@@ -121,15 +121,16 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         silence: Silence::new(with.watchdog.silence),
         given_up: None,
         strange: Strange::default(),
-        strangers,
         ending: None,
         patience: PATIENCE.min(with.timeout),
         all_is_told: Instant::now(),
         is_stopped: false,
         written_files: with.written_files,
         is_behind: resume.is_some(),
-    };
-    with.tasks.spawn("opencode-turn", driver.run(joiner, with.tasks.stopping().clone()));
+    });
+    // In a box: what spawns moves it more than once, and each time would have room for it.
+    let running = Box::pin(driver.run(joiner, strangers, with.tasks.stopping().clone()));
+    with.tasks.spawn("opencode-turn", running);
     Ok(Turn { steering, events })
 }
 
@@ -179,10 +180,18 @@ async fn wait_until_idle(
             return Ok(());
         }
         let idle = async {
-            while !matches!(
-                lease.next().await,
-                Routed::Event { child: None, kind: EventKind::Idle, .. } | Routed::Reconnected
-            ) {}
+            loop {
+                let routed = lease.next().await;
+                let is_idle = match &routed {
+                    Routed::Event { child: None, event } => event.kind == EventKind::Idle,
+                    Routed::Reconnected => true,
+                    _ => false,
+                };
+                lease.unread(routed);
+                if is_idle {
+                    break;
+                }
+            }
         };
         if timeout_at(deadline, timeout(BUSY_POLL, idle)).await.is_err() {
             return Err(Error::new(

@@ -88,3 +88,34 @@ async fn a_crowd_refuses_those_who_were_promised_nothing_and_nobody_else() {
     all(turn).await;
     bench.stop().await;
 }
+
+#[tokio::test]
+async fn calls_and_events_are_counted() {
+    let metrics = Arc::new(longshore_meter::Metrics::new("test"));
+    let counted = |config: &mut OpenCodeConfig| config.metrics = Arc::clone(&metrics);
+    let bench = Bench::with(FakeOpenCode::start(), None, Duration::from_secs(5), counted);
+    let gate = Gate::new();
+    bench.fake.queue(Script::new().text("some words", 3).hold(&gate).text("more", 1));
+    let session = bench.session().await;
+    let (_, turn) = bench.start(&session, "go").await.unwrap();
+    gate.reached().await;
+    bench.fake.emit("message.part.delta", serde_json::json!({"sessionID": "ses_x"})).await;
+    bench.fake.end_streams();
+    bench.fake.streams_opened(2).await;
+    gate.open();
+    assert_eq!(outcome(&all(turn).await), "completed");
+    bench.stop().await;
+    let mut page = String::new();
+    metrics.render(&mut page);
+    let sample = |name: &str| -> u64 {
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().expect("a number")
+    };
+    assert_eq!(sample(r#"opencode_request_seconds_count{call="prompt"}"#), 1);
+    assert_eq!(sample(r#"opencode_request_seconds_count{call="create_session"}"#), 1);
+    assert_eq!(sample(r#"opencode_request_seconds_count{call="events"}"#), 2);
+    assert!(sample(r#"opencode_events_total{fate="routed"}"#) >= 10, "{page}");
+    assert!(sample(r#"opencode_events_total{fate="foreign"}"#) >= 2, "{page}");
+    assert_eq!(sample("opencode_event_queue_depth"), 0);
+    assert_eq!(sample("opencode_stream_retries_total"), 1);
+}

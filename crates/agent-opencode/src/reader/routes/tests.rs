@@ -1,38 +1,43 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::*;
+use crate::api::EventKind;
 
 fn reader() -> Arc<Reader> {
+    let metrics = Arc::new(Metrics::default());
     Arc::new(Reader {
         directory: "/w".to_owned(),
-        routes: Mutex::new(Routes::new()),
+        routes: Mutex::new(Routes::new(Arc::clone(&metrics))),
         link: watch::Sender::default(),
+        metrics,
     })
 }
 
 fn send(reader: &Reader, session: &str, kind: EventKind, body: &str) -> bool {
-    let route = reader.routes().find(session);
-    let found = route.is_some();
-    if let Some((route, child)) = route {
-        route.send(child, kind, Bytes::copy_from_slice(body.as_bytes()));
+    let routes = reader.routes();
+    let target = routes.find(session);
+    if let Some(target) = &target {
+        target.send(Event::parsed(kind, Bytes::copy_from_slice(body.as_bytes())));
     }
-    found
+    target.is_some()
 }
 
 /// What the lease has now, in words.
 async fn now(lease: &mut Lease) -> Option<String> {
     let routed = timeout(Duration::from_millis(10), lease.next()).await.ok()?;
     Some(match routed {
-        Routed::Event { child, body, .. } => {
+        Routed::Event { child, event } => {
             let of = child.map(|kin| format!("{} below {}: ", kin.session, kin.parent)).unwrap_or_default();
-            of + std::str::from_utf8(&body).unwrap()
+            of + std::str::from_utf8(event.body()).unwrap()
         }
         Routed::Missed => "missed".to_owned(),
         Routed::Reconnected => "reconnected".to_owned(),
+        Routed::Lagged => unreachable!("nobody but the queue sees it"),
     })
 }
 
@@ -147,4 +152,38 @@ async fn what_could_not_be_read_is_told_in_its_place_and_not_twice_in_a_row() {
     // The turn has asked since then.
     missed();
     assert_eq!(now(&mut lease).await.as_deref(), Some("missed"));
+}
+
+/// Of an event that goes straight to its turn only the beginning was read. The rest may be what is left of another's.
+#[tokio::test(start_paused = true)]
+async fn what_turns_out_to_be_no_event_is_told_to_all() {
+    let reader = reader();
+    let torn = br#"{"id":"evt_1","type":"message.updated","properties":{"sessionID":"ses_1","info":{"#;
+    let send_torn = || {
+        let routes = reader.routes();
+        let target = routes.find("ses_1").unwrap();
+        assert!(target.reads_everything());
+        target.send(crate::skim::skim(torn).unwrap().event(Bytes::from_static(torn)));
+    };
+    let mut one = Lease::open(Arc::clone(&reader), "ses_1");
+    let mut two = Lease::open(Arc::clone(&reader), "ses_2");
+    send_torn();
+    one.forget_the_past();
+    assert_eq!(now(&mut two).await.as_deref(), Some("missed"));
+    send_torn();
+    drop(one);
+    assert_eq!(now(&mut two).await.as_deref(), Some("missed"), "the turn ended before it had read it");
+    assert_eq!(reader.routes().metrics.opencode_event_queue_depth.get(), 0);
+
+    // Nobody notices what is wrong with an event of a sub-agent, nor with one that a turn is too late for.
+    let _one = Lease::open(Arc::clone(&reader), "ses_1");
+    reader.routes().add_child("ses_child", "ses_1");
+    assert!(!reader.routes().find("ses_child").unwrap().reads_everything());
+    reader.routes().lag_all();
+    assert!(!reader.routes().find("ses_1").unwrap().reads_everything());
+}
+
+#[test]
+fn what_waits_in_a_queue_is_small() {
+    assert!(size_of::<Routed>() <= 56, "{}", size_of::<Routed>());
 }

@@ -152,7 +152,26 @@ fn deltas_that_come_before_their_part_wait_for_it() {
     assert_eq!(t.take(), []);
     start(&mut t, "prt_1", "");
     delta(&mut t, "prt_1", "c");
-    assert_eq!(t.take(), [text("prt_1", "ab"), text("prt_1", "c")]);
+    // What waits together is told together.
+    assert_eq!(t.take(), [text("prt_1", "abc")]);
+    delta(&mut t, "prt_1", "d");
+    assert_eq!(t.take(), [text("prt_1", "d")]);
+}
+
+#[test]
+fn a_finished_call_keeps_nothing_of_its_output() {
+    let mut t = step();
+    let output = "x".repeat(100_000);
+    tool(&mut t, &json!({"status": "running", "input": {"command": "ls"}, "metadata": {"output": output}}));
+    tool(&mut t, &json!({"status": "completed", "input": {"command": "ls"}, "output": output}));
+    let told = t.take();
+    assert!(
+        matches!(told.last(), Some(AgentEvent::Tool { call, .. }) if call.output.as_ref() == Some(&output))
+    );
+    assert!(format!("{t:?}").len() < 10_000);
+    // And what comes again is no news.
+    tool(&mut t, &json!({"status": "completed", "input": {"command": "ls"}, "output": output}));
+    assert_eq!(t.take(), []);
 }
 
 #[test]
