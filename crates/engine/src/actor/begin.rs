@@ -312,7 +312,7 @@ fn is_away(error: &Error) -> bool {
 async fn stays_unsent(so_long: Duration, prompting: &Prompting) {
     tokio::time::sleep(so_long).await;
     if prompting.has_begun() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
