@@ -165,10 +165,12 @@ impl Killer<'_> {
             if !ended {
                 self.kill();
             }
-            let at_point = plan.deaths_at_points.is_some() || rng.random_bool(0.5);
+            // A storm that goes on because too little has happened leaves less to chance.
+            let is_late = Instant::now() >= storm_end;
+            let at_point = rng.random_bool(0.5) || plan.deaths_at_points.is_some() || is_late;
             armed = points.next().filter(|_| at_point);
             let mut count = rng.random_range(1..if plan.deaths_at_points.is_some() { 3 } else { 6 });
-            if plan.deaths_at_points.is_none() && armed.is_some_and(is_seldom_passed) {
+            if plan.deaths_at_points.is_none() && (is_late || armed.is_some_and(is_seldom_passed)) {
                 count = 1;
             }
             if let Some(point) = self.managed_point() {
