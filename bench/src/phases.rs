@@ -60,16 +60,16 @@ impl Phase {
             Self::Unary => 45,
             Self::Streams => {
                 if ours {
-                    190
+                    205
                 } else {
-                    200
+                    212
                 }
             }
             Self::Fast => {
                 if ours {
-                    25
+                    27
                 } else {
-                    60
+                    62
                 }
             }
             Self::Length => {

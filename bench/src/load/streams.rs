@@ -21,7 +21,13 @@ use crate::stand_in::Script;
 /// Of so many tasks, what the server keeps is compared too.
 const KEPT: usize = 32;
 
-/// All start one after the other, then a window is measured in which all run, and all end with it.
+/// Streams run on for so long after the window, so that none ends in it and their memory can be looked at while all live.
+const RUN_ON: Duration = Duration::from_secs(1);
+/// When, after the window, what live streams hold is looked at.
+const LOOKS: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(150), Duration::from_millis(300), Duration::from_millis(450)];
+
+/// All start one after the other, then a window is measured in which all run, and all end a moment after it.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamLoad {
     pub streams: u64,
@@ -50,7 +56,7 @@ pub async fn streams(bench: &Bench, server: &Server, load: &StreamLoad) -> Resul
     let clients: Vec<_> = (0..load.streams)
         .map(|number| {
             let start_ns = begin + number * step;
-            let deltas = whole(float(window.to_ns - start_ns) / 1e9 * float(load.rate)).max(1);
+            let deltas = deltas(start_ns, window, load.rate);
             let script = Script { deltas, rate: load.rate, size: load.size, ..script(bench, server) };
             let (target, tally) = (server.target(load.line), Arc::clone(&tally));
             bench.spawn("client", async move {
@@ -63,7 +69,7 @@ pub async fn streams(bench: &Bench, server: &Server, load: &StreamLoad) -> Resul
     let before = bench.meter(server)?;
     until_ns(window.to_ns).await;
     let costs = bench.meter(server)?.since(&before);
-    let (live, open_files) = (Memory::of(server.pid())?, proc::open_files(server.pid()));
+    let (live, open_files) = held(server.pid(), window.to_ns).await?;
     let outcomes = ends(clients, load.drain).await;
     let source = totals(bench.stand_in_address()).await?;
     let counts = tally.lock().clone();
@@ -89,6 +95,26 @@ pub async fn streams(bench: &Bench, server: &Server, load: &StreamLoad) -> Resul
         costs,
         source,
     })
+}
+
+/// How many deltas a stream sends that starts then and outlives the window.
+fn deltas(start_ns: u64, window: Window, rate: u64) -> u64 {
+    let end_ns = window.to_ns + nanoseconds(RUN_ON);
+    whole(float(end_ns.saturating_sub(start_ns)) / 1e9 * float(rate)).max(1)
+}
+
+/// The most memory, and the fewest open files, of some looks right after the window.
+async fn held(pid: u32, to_ns: u64) -> Result<(Memory, u64)> {
+    let (mut most, mut fewest) = (Memory::default(), u64::MAX);
+    for look in LOOKS {
+        until_ns(to_ns + nanoseconds(look)).await;
+        fewest = fewest.min(proc::open_files(pid));
+        let now = Memory::of(pid)?;
+        if now.anonymous_kb >= most.anonymous_kb {
+            most = now;
+        }
+    }
+    Ok((most, fewest))
 }
 
 /// A prompt with a key of its own, as this server needs it.
@@ -171,4 +197,24 @@ pub fn kept_sum(body: &[u8]) -> TextSum {
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stream_lives_while_memory_is_looked_at() {
+        let second = 1_000_000_000;
+        let window = Window { from_ns: 22 * second, to_ns: 37 * second };
+        let last_look = window.to_ns + LOOKS.map(nanoseconds).into_iter().max().unwrap();
+        for rate in [10, 100] {
+            for number in 0..1_000 {
+                let start_ns = number * second / 50;
+                // The earliest end: the source speaks at once, and ends with the last delta.
+                let end_ns = start_ns + (deltas(start_ns, window, rate) - 1) * (second / rate);
+                assert!(end_ns > last_look, "stream {number} at {rate}/s ends at {end_ns}");
+            }
+        }
+    }
 }

@@ -397,7 +397,8 @@ fn how(text: &mut String) {
          - Both servers keep their tasks in SQLite on the same disk, with limits and rate limits switched off; for the phases of overload\n  \
            and flood Longshore has its default limits. The peer speaks A2A 1.0; it has no 0.3 any more.\n\
          - Each phase has a stand-in, and each point a server, of its own. Memory is what the process has touched itself (`RssAnon`),\n  \
-           but at rest, where it is all that is resident (`VmRSS`).\n\
+           but at rest, where it is all that is resident (`VmRSS`). That of streams is looked at in the second after the window, in which all\n  \
+           still run.\n\
          - Stalled readers have the smallest buffer that the kernel gives, and take nothing. Their minute begins when the kernel holds no\n  \
            more for them.\n\
          - Overload: as many turns are offered a second as five times what 32 clients got done, on 2048 connections, without making up\n  \
