@@ -3,5 +3,5 @@
 mod streams;
 mod turns;
 
-pub use self::streams::{StreamLoad, check, ends, kept_sum, script, stream_once, streams};
+pub use self::streams::{StreamLoad, check, ends, kept_sum, script, stream_once, streams, whole_ones};
 pub use self::turns::{Counted, TurnLoad, turns};

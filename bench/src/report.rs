@@ -2,6 +2,7 @@
 
 mod page;
 mod rows;
+mod sound;
 mod svg;
 
 use std::collections::BTreeMap;

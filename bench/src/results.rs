@@ -152,6 +152,9 @@ pub struct Stalled {
     pub stuck: u64,
     pub kernel_bytes: u64,
     pub healthy: u64,
+    /// Of those that were read, in all runs, the ones that got all of their deltas to the end.
+    #[serde(default)]
+    pub whole: u64,
     /// Runs without stalled readers, and one beside them.
     pub before: Vec<Delays>,
     pub during: Delays,
@@ -209,6 +212,14 @@ pub struct Quiet {
     pub turns: Delays,
     pub wrong: u64,
     pub deltas: Delays,
+    /// Deltas that should have come in the window.
+    #[serde(default)]
+    pub expected: u64,
+    #[serde(default)]
+    pub streams: u64,
+    /// Streams that got all of their deltas to the end.
+    #[serde(default)]
+    pub whole: u64,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]

@@ -85,6 +85,13 @@ pub struct Outcome {
     pub frames: u64,
 }
 
+impl Outcome {
+    /// The task completed, and every one of so many deltas came.
+    pub fn is_whole(&self, deltas: u64) -> bool {
+        self.end == End::Completed && self.gaps == 0 && self.deltas == deltas
+    }
+}
+
 /// Reads the events of one stream.
 #[derive(Debug)]
 struct Follower {

@@ -140,6 +140,12 @@ pub async fn ends(clients: Vec<JoinHandle<Outcome>>, drain: Duration) -> Vec<Opt
     outcomes
 }
 
+/// How many of them got all of so many deltas, to the end.
+pub fn whole_ones(outcomes: &[Option<Outcome>], deltas: u64) -> u64 {
+    let whole = outcomes.iter().flatten().filter(|outcome| outcome.is_whole(deltas));
+    u64::try_from(whole.count()).unwrap_or_default()
+}
+
 /// What a comparison with the source showed.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {

@@ -17,7 +17,7 @@ use super::unary::nanoseconds;
 use crate::bench::{Bench, until_ns};
 use crate::clock;
 use crate::drive::{Connection, Line, Tally, Target, Window, call};
-use crate::load::{TurnLoad, ends, script, stream_once, turns};
+use crate::load::{TurnLoad, ends, script, stream_once, turns, whole_ones};
 use crate::number::float;
 use crate::options;
 use crate::process::Owned;
@@ -27,6 +27,7 @@ use crate::stand_in::Script;
 
 /// The quiet one: streams, and now and then a turn.
 const STREAMS: u64 = 8;
+const RATE: u64 = 10;
 const CLIENTS: u64 = 8;
 const PAUSE: Duration = Duration::from_millis(100);
 const FLOODING: u64 = 64;
@@ -106,8 +107,9 @@ async fn quiet(bench: &Bench, server: &Server) -> Quiet {
     let window = Window { from_ns, to_ns: from_ns + nanoseconds(length) };
     let tally = Arc::new(Tally::default());
     tally.lock().window = window;
+    let deltas = (length + SETTLE).as_secs() * RATE;
     let streams = (0..STREAMS).map(|_| {
-        let script = Script { deltas: (length + SETTLE).as_secs() * 10, rate: 10, ..script(bench, server) };
+        let script = Script { deltas, rate: RATE, ..script(bench, server) };
         let (target, tally) = (server.target(Line::V1), Arc::clone(&tally));
         bench.spawn("client", async move { stream_once(&target, &script, tally).await })
     });
@@ -115,9 +117,16 @@ async fn quiet(bench: &Bench, server: &Server) -> Quiet {
     let load = TurnLoad { clients: CLIENTS, deltas: 1, pause: PAUSE, window };
     let counted = turns(bench, &server.target(Line::V1), load).await;
     until_ns(window.to_ns).await;
-    ends(streams, Duration::from_secs(30)).await;
-    let deltas = tally.lock().delays.delays();
-    Quiet { turns: counted.delays.delays(), wrong: counted.wrong, deltas }
+    let outcomes = ends(streams, Duration::from_secs(30)).await;
+    let delays = tally.lock().delays.delays();
+    Quiet {
+        turns: counted.delays.delays(),
+        wrong: counted.wrong,
+        deltas: delays,
+        expected: STREAMS * RATE * length.as_secs(),
+        streams: STREAMS,
+        whole: whole_ones(&outcomes, deltas),
+    }
 }
 
 /// Floods until the time is over, and writes down what came of it.

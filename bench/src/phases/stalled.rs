@@ -10,7 +10,7 @@ use crate::bench::{Bench, until_ns};
 use crate::clock;
 use crate::drive::{Connection, Line, Tally, Window, call};
 use crate::histogram::Delays;
-use crate::load::{ends, script, stream_once};
+use crate::load::{ends, script, stream_once, whole_ones};
 use crate::proc::{self, Memory};
 use crate::results::Stalled;
 use crate::servers::{Kind, Server};
@@ -40,10 +40,12 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
     let readers = bench.scaled(1_000, 50);
     let (calm, fill, minute) = (bench.seconds(15, 3), bench.seconds(45, 20), bench.seconds(60, 5));
     // The same tasks as later, but nobody reads them. Twice, to see how much two such runs differ by themselves.
-    let mut before = Vec::new();
+    let (mut before, mut whole) = (Vec::new(), 0);
     for _ in 0..2 {
         begin_all(bench, server, calm.as_secs()).await?;
-        before.push(healthy(bench, server, calm).await);
+        let (delays, all) = healthy(bench, server, calm).await;
+        before.push(delays);
+        whole += all;
     }
     let empty = Memory::of(server.pid())?;
     // Readers come when the tasks are young: later each would begin with all of the text so far.
@@ -65,7 +67,7 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
         }
         anyhow::Ok(samples)
     };
-    let (during, samples) = tokio::join!(healthy(bench, server, minute), samples);
+    let ((during, all), samples) = tokio::join!(healthy(bench, server, minute), samples);
     let later = Memory::of(server.pid())?;
     drop(stalled);
     Ok(Stalled {
@@ -73,6 +75,7 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
         stuck,
         kernel_bytes,
         healthy: HEALTHY,
+        whole: whole + all,
         before,
         during,
         empty,
@@ -120,20 +123,21 @@ async fn begin(server: &Server, script: &Script) -> Result<String> {
     Ok(task["id"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The delay of some streams that are read.
-async fn healthy(bench: &Bench, server: &Server, window: Duration) -> Delays {
+/// The delay of some streams that are read, and how many of them got all of their text.
+async fn healthy(bench: &Bench, server: &Server, window: Duration) -> (Delays, u64) {
     let tally = Arc::new(Tally::default());
     let from_ns = clock::monotonic_ns() + 1_000_000_000;
     let to_ns = from_ns + u64::try_from(window.as_nanos()).unwrap_or_default();
     tally.lock().window = Window { from_ns, to_ns };
+    let deltas = (window.as_secs() + 1) * 10;
     let clients = (0..HEALTHY).map(|_| {
-        let script = Script { deltas: (window.as_secs() + 1) * 10, rate: 10, ..script(bench, server) };
+        let script = Script { deltas, rate: 10, ..script(bench, server) };
         let (target, tally) = (server.target(Line::V1), Arc::clone(&tally));
         bench.spawn("client", async move { stream_once(&target, &script, tally).await })
     });
     let clients = clients.collect();
     until_ns(to_ns).await;
-    ends(clients, Duration::from_secs(30)).await;
-    let counts = tally.lock();
-    counts.delays.delays()
+    let outcomes = ends(clients, Duration::from_secs(30)).await;
+    let delays = tally.lock().delays.delays();
+    (delays, whole_ones(&outcomes, deltas))
 }

@@ -394,6 +394,8 @@ fn how(text: &mut String) {
          - CPU is that of all threads of the server, from `/proc`, in a window in which all streams run, divided by the deltas that clients got\n  \
            in it. Merged deltas count each; what did not arrive does not count.\n\
          - Equal: the text that a client got is, byte by byte, what the source sent; for 32 of the tasks, also what the server keeps.\n\
+         - A budget is met only by what was whole: of Longshore every stream equal, 95 % of the deltas in time and no turn wrong; of the\n  \
+           peer, which is behind, 5 % of the deltas in time and 95 % of the turns right. Else the row is missed, and says why.\n\
          - Both servers keep their tasks in SQLite on the same disk, with limits and rate limits switched off; for the phases of overload\n  \
            and flood Longshore has its default limits. The peer speaks A2A 1.0; it has no 0.3 any more.\n\
          - Each phase has a stand-in, and each point a server, of its own. Memory is what the process has touched itself (`RssAnon`),\n  \

@@ -1,8 +1,9 @@
 //! What was asked for, and what came of it: one row each.
 
+use super::sound::{self, Sound};
 use crate::histogram::Delays;
 use crate::number::{float, median, short};
-use crate::results::{Flood, Length, Measured, Overload, Results, SoakSample, Stalled, Streams};
+use crate::results::{Flood, Length, Measured, Overload, Results, SoakSample, Stalled, Streams, Unary};
 
 /// A row of the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,6 +20,7 @@ pub struct Row {
 }
 
 type Quantile = fn(&Delays) -> f64;
+type OfRound = fn(&Flood) -> Sound;
 type OfSample = fn(&SoakSample) -> f64;
 
 /// By how much two runs may differ before it is more than noise.
@@ -64,14 +66,38 @@ impl Row {
         (self.budget, self.met) = (budget.into(), met);
         self
     }
+
+    /// A number that does not count meets nothing.
+    fn if_sound(mut self, sound: Sound) -> Self {
+        if let Err(why) = sound {
+            self.longshore = format!("{} ({why})", self.longshore);
+            self.met = Some(false);
+        }
+        self
+    }
+
+    /// Neither does a comparison with one that does not.
+    fn if_peer_sound(mut self, sound: Option<Sound>) -> Self {
+        if let Some(Err(why)) = sound {
+            self.peer = format!("{} ({why})", self.peer);
+            self.met = Some(false);
+        }
+        self
+    }
 }
 
 fn unary(ours: &Measured, peer: Option<&Measured>) -> Option<Row> {
-    let best = |measured: &Measured| measured.unary.iter().map(|unary| unary.per_second).reduce(f64::max);
     let (ours, peer) = (best(ours)?, peer.and_then(best));
-    let ratio = peer.map(|peer| ours / peer);
-    let row = row("unary", "unary turns per second", short(ours)).beside(peer.map(short)).ratio(ratio);
-    Some(row.budget("≥ 50×", ratio.map(|ratio| ratio >= 50.0)))
+    let ratio = peer.map(|peer| ours.per_second / peer.per_second);
+    let row = row("unary", "unary turns per second", short(ours.per_second))
+        .beside(peer.map(|peer| short(peer.per_second)))
+        .ratio(ratio)
+        .budget("≥ 50×", ratio.map(|ratio| ratio >= 50.0));
+    Some(row.if_sound(sound::turns(ours)).if_peer_sound(peer.map(sound::peer_turns)))
+}
+
+fn best(measured: &Measured) -> Option<&Unary> {
+    measured.unary.iter().max_by(|one, other| one.per_second.total_cmp(&other.per_second))
 }
 
 fn with(measured: &Measured, streams: u64) -> Option<&Streams> {
@@ -88,7 +114,9 @@ fn deltas(ours: &Measured, peer: Option<&Measured>) -> Vec<Row> {
             row("cpu", format!("CPU per delta, {COMPARED} streams (µs)"), short(ours.cpu_us_per_delta))
                 .beside(peer.map(|peer| short(peer.cpu_us_per_delta)))
                 .ratio(ratio)
-                .budget("≥ 200×", ratio.map(|ratio| ratio >= 200.0)),
+                .budget("≥ 200×", ratio.map(|ratio| ratio >= 200.0))
+                .if_sound(sound::streams(ours))
+                .if_peer_sound(peer.map(sound::peer_streams)),
         );
         for (key, name, cell, budget) in QUANTILES {
             let (mine, theirs) = (cell(&ours.delays), peer.map(|peer| cell(&peer.delays)));
@@ -96,7 +124,8 @@ fn deltas(ours: &Measured, peer: Option<&Measured>) -> Vec<Row> {
                 row(key, format!("delay of a delta, {COMPARED} streams, {name} (ms)"), short(mine))
                     .beside(theirs.map(short))
                     .ratio(theirs.map(|theirs| theirs / mine))
-                    .budget(format!("< {budget} ms"), Some(mine < budget)),
+                    .budget(format!("< {budget} ms"), Some(mine < budget))
+                    .if_sound(sound::streams(ours)),
             );
         }
     }
@@ -136,25 +165,30 @@ fn flatness(ours: &Measured) -> Vec<Row> {
     let mut rows = Vec::new();
     if let (Some(few), Some(many)) = (with(ours, 10), with(ours, 1000)) {
         let ratio = many.cpu_us_per_delta / few.cpu_us_per_delta;
+        let both = sound::streams(few).and_then(|()| sound::streams(many));
         rows.push(
             row("cpu-1000", "CPU per delta, 1 000 streams (µs)", short(many.cpu_us_per_delta))
                 .ratio(Some(ratio))
-                .budget("≤ 1.5× that at 10", Some(ratio <= 1.5)),
+                .budget("≤ 1.5× that at 10", Some(ratio <= 1.5))
+                .if_sound(both),
         );
         let more = float(many.live.anonymous_kb) - float(few.live.anonymous_kb);
         let each = more / float(many.streams - few.streams);
         rows.push(
             row("memory-stream", "memory per further live stream (KB)", short(each))
-                .budget("< 32 KB", Some(each < 32.0)),
+                .budget("< 32 KB", Some(each < 32.0))
+                .if_sound(sound::live(few).and_then(|()| sound::live(many))),
         );
         let told = format!("{} complete, {} equal", many.completed, many.equal);
-        let all = many.completed == many.streams && many.equal == many.streams;
+        let all =
+            many.completed == many.streams && many.equal == many.streams && many.kept_equal == many.kept;
         rows.push(row("complete-1000", "1 000 streams of 10/s", told).budget("all", Some(all)));
         let told = format!("{} / {}", short(many.delays.p50_ms), short(many.delays.p99_ms));
         let is_met = QUANTILES.iter().all(|(_, _, cell, budget)| cell(&many.delays) < *budget);
         rows.push(
             row("delay-1000", "delay of a delta, 1 000 streams, p50 / p99 (ms)", told)
-                .budget("< 1 / < 10 ms", Some(is_met)),
+                .budget("< 1 / < 10 ms", Some(is_met))
+                .if_sound(sound::streams(many)),
         );
     }
     let length = |deltas: u64| ours.length.iter().find(|point| point.deltas == deltas);
@@ -163,7 +197,8 @@ fn flatness(ours: &Measured) -> Vec<Row> {
         rows.push(
             row("cpu-length", "CPU per delta, 10 000 deltas a task (µs)", short(long.cpu_us_per_delta))
                 .ratio(Some(ratio))
-                .budget("≤ 1.2× that at 100", Some(ratio <= 1.2)),
+                .budget("≤ 1.2× that at 100", Some(ratio <= 1.2))
+                .if_sound(sound::length(short_task).and_then(|()| sound::length(long))),
         );
         rows.extend(within(long));
     }
@@ -215,7 +250,8 @@ fn stalled(stalled: &Stalled) -> [Row; 2] {
             format!("{} → {}", runs.join(", "), pair(&stalled.during)),
         )
         .ratio(Some(during / before))
-        .budget(format!("unchanged (≤ {NOISE}×)"), Some(is_unchanged)),
+        .budget(format!("unchanged (≤ {NOISE}×)"), Some(is_unchanged))
+        .if_sound(sound::stalled(stalled)),
     ]
 }
 
@@ -240,7 +276,10 @@ fn overload(overload: &Overload) -> [Row; 4] {
         short(before.p99_ms),
         short(after.p99_ms)
     );
-    let is_as_before = after.p99_ms <= before.p99_ms * NOISE && after.p50_ms <= before.p50_ms * NOISE;
+    let is_as_before = after.count > 0
+        && overload.after_per_second * NOISE >= overload.before_per_second
+        && after.p99_ms <= before.p99_ms * NOISE
+        && after.p50_ms <= before.p50_ms * NOISE;
     [
         row("overload-offered", "overload: turns offered", told)
             .ratio(Some(times))
@@ -258,29 +297,33 @@ fn flood(rounds: &[Flood]) -> Vec<Row> {
         return Vec::new();
     }
     let middle = |of: fn(&Flood) -> f64| median(&rounds.iter().map(of).collect::<Vec<_>>());
-    let cases = [
+    let cases: [(_, _, _, OfRound); 4] = [
         (
             "flood-turns",
             "turns while one floods",
             middle(|flood| flood.flooded.turns.p99_ms / flood.calm.turns.p99_ms),
+            sound::flooded,
         ),
         (
             "flood-deltas",
             "deltas while one floods",
             middle(|flood| flood.flooded.deltas.p99_ms / flood.calm.deltas.p99_ms),
+            sound::flooded,
         ),
         (
             "flood-rated-turns",
             "turns while one floods, with a rate limit",
             middle(|flood| flood.rated.turns.p99_ms / flood.calm.turns.p99_ms),
+            sound::rated,
         ),
         (
             "flood-rated-deltas",
             "deltas while one floods, with a rate limit",
             middle(|flood| flood.rated.deltas.p99_ms / flood.calm.deltas.p99_ms),
+            sound::rated,
         ),
     ];
-    let rows = cases.into_iter().map(|(key, what, ratio)| {
+    let rows = cases.into_iter().map(|(key, what, ratio, check)| {
         row(
             key,
             format!("p99 of another's {what} (median of {})", rounds.len()),
@@ -288,6 +331,7 @@ fn flood(rounds: &[Flood]) -> Vec<Row> {
         )
         .ratio(Some(ratio))
         .budget("≤ 2×", Some(ratio <= 2.0))
+        .if_sound(rounds.iter().try_for_each(check))
     });
     rows.collect()
 }

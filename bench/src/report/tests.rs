@@ -26,6 +26,10 @@ fn memory(anonymous_kb: u64) -> Memory {
     Memory { anonymous_kb, resident_kb: anonymous_kb + 8_000, peak_kb: anonymous_kb + 9_000 }
 }
 
+fn counted(count: u64, p50_ms: f64) -> Delays {
+    Delays { count, ..delays(p50_ms) }
+}
+
 fn streams(number: u64, cpu: f64) -> Streams {
     Streams {
         streams: number,
@@ -36,7 +40,8 @@ fn streams(number: u64, cpu: f64) -> Streams {
         delivered: number * 150,
         frames: number * 140,
         cpu_us_per_delta: cpu,
-        delays: delays(0.4),
+        delays: counted(number * 150, 0.4),
+        open_files: number * 2 + 20,
         completed: number,
         equal: number,
         kept: number.min(32),
@@ -76,7 +81,14 @@ fn length(deltas: u64, cpu: f64) -> Length {
 }
 
 fn results() -> Results {
-    let quiet = |turns: f64, deltas: f64| Quiet { turns: delays(turns), wrong: 0, deltas: delays(deltas) };
+    let quiet = |turns: f64, deltas: f64| Quiet {
+        turns: delays(turns),
+        wrong: 0,
+        deltas: delays(deltas),
+        expected: 1000,
+        streams: 8,
+        whole: 8,
+    };
     let sent = |sent: u64, refused: u64| Flooded { seconds: 12.0, sent, refused, broken: 0 };
     let flood = Flood {
         calm: quiet(5.0, 0.5),
@@ -115,10 +127,11 @@ fn results() -> Results {
             stalled: Some(Stalled {
                 readers: 1000,
                 healthy: 32,
+                whole: 96,
                 stuck: 1000,
                 kernel_bytes: 40 << 20,
                 before: vec![delays(0.5), delays(0.55)],
-                during: delays(0.6),
+                during: counted(32 * 600, 0.6),
                 empty: memory(20_000),
                 filled: memory(90_000),
                 later: memory(90_400),
@@ -165,7 +178,13 @@ fn results() -> Results {
         peer: Some(Measured {
             start: Some(Start { card_ms: vec![1700.0], rest: memory(80_000) }),
             unary: vec![unary(20.0)],
-            streams: vec![Streams { delays: delays(900.0), ..streams(32, 12_000.0) }],
+            streams: vec![Streams {
+                delays: delays(900.0),
+                delivered: 1200,
+                completed: 0,
+                equal: 0,
+                ..streams(32, 12_000.0)
+            }],
             fast: Some(Streams { rate: 100, delivered: 1050, ..streams(32, 14_000.0) }),
             length: vec![length(100, 9_000.0), length(1_000, 20_000.0)],
             failed: BTreeMap::from([("soak".to_owned(), "it\nended".to_owned())]),
@@ -241,7 +260,7 @@ fn what_grows_is_not_flat() {
     }
     results.longshore.soak.last_mut().unwrap().wrong = 1;
     let stalled = results.longshore.stalled.as_mut().unwrap();
-    (stalled.during, stalled.stuck) = (delays(1.5), 999);
+    (stalled.during, stalled.stuck) = (counted(32 * 600, 1.5), 999);
     for missed in ["soak-database", "soak-turns", "stalled-memory", "stalled-delay"] {
         assert_eq!(key(&results, missed), Some(false), "{missed}");
     }
@@ -249,4 +268,76 @@ fn what_grows_is_not_flat() {
     (overload.equal, overload.without_retry_after) = (69_999, 1);
     assert_eq!(key(&results, "overload-taken"), Some(false));
     assert_eq!(key(&results, "overload-refused"), Some(false));
+}
+
+/// The rows that are met of these results, and no longer are when something about them is changed.
+fn missed_by(change: impl FnOnce(&mut Results)) -> Vec<&'static str> {
+    let mut results = results();
+    let before = rows(&results);
+    change(&mut results);
+    let pairs = before.into_iter().zip(rows(&results));
+    pairs.filter(|(then, now)| then.met != now.met).map(|(then, _)| then.key).collect()
+}
+
+fn point(results: &mut Results, streams: u64) -> &mut Streams {
+    results.longshore.streams.iter_mut().find(|point| point.streams == streams).unwrap()
+}
+
+#[test]
+fn nothing_meets_no_budget() {
+    let nothing = Delays::default();
+    let at_32 = ["cpu", "delay-p50", "delay-p99"];
+    assert_eq!(missed_by(|results| point(results, 32).delays = nothing), at_32);
+    assert_eq!(missed_by(|results| point(results, 32).delivered = 4_000), at_32);
+    assert_eq!(missed_by(|results| point(results, 32).equal = 31), at_32);
+    assert_eq!(missed_by(|results| point(results, 32).kept_equal = 31), at_32);
+    assert_eq!(
+        missed_by(|results| point(results, 1000).equal = 999),
+        ["cpu-1000", "memory-stream", "complete-1000", "delay-1000"]
+    );
+    assert_eq!(missed_by(|results| point(results, 1000).open_files = 40), ["memory-stream"]);
+    let peer = |results: &mut Results, delivered| {
+        results.peer.as_mut().unwrap().streams[0].delivered = delivered;
+    };
+    assert_eq!(missed_by(|results| peer(results, 1)), ["cpu"]);
+    assert_eq!(missed_by(|results| peer(results, 0)), ["cpu"]);
+    assert_eq!(missed_by(|results| results.longshore.unary[0].wrong = 1), ["unary"]);
+    assert_eq!(missed_by(|results| results.peer.as_mut().unwrap().unary[0].wrong = 1000), ["unary"]);
+    assert_eq!(missed_by(|results| results.longshore.length[1].equal = 9), ["cpu-length"]);
+    assert_eq!(missed_by(|results| results.longshore.length[0].completed = 9), ["cpu-length"]);
+}
+
+#[test]
+fn who_is_not_served_has_no_delay() {
+    let stalled = |change: fn(&mut Stalled)| {
+        missed_by(move |results| change(results.longshore.stalled.as_mut().unwrap()))
+    };
+    assert_eq!(stalled(|stalled| stalled.during = Delays::default()), ["stalled-delay"]);
+    assert_eq!(stalled(|stalled| stalled.during.count /= 2), ["stalled-delay"]);
+    assert_eq!(stalled(|stalled| stalled.whole = 95), ["stalled-delay"]);
+    let overload = |change: fn(&mut Overload)| {
+        missed_by(move |results| change(results.longshore.overload.as_mut().unwrap()))
+    };
+    assert_eq!(overload(|overload| overload.after = Delays::default()), ["overload-after"]);
+    assert_eq!(overload(|overload| overload.after_per_second /= 2.0), ["overload-after"]);
+    let flood = |change: fn(&mut Flood)| missed_by(move |results| change(&mut results.longshore.flood[1]));
+    let (plain, rated) = (["flood-turns"], ["flood-rated-turns", "flood-rated-deltas"]);
+    // The other of these is missed in any case.
+    assert_eq!(flood(|flood| flood.flooded.turns = Delays::default()), plain);
+    assert_eq!(flood(|flood| flood.flooded.wrong = 1), plain);
+    assert_eq!(flood(|flood| flood.flood.sent = 0), plain);
+    assert_eq!(flood(|flood| flood.rated.deltas = Delays::default()), rated);
+    assert_eq!(flood(|flood| flood.rated.whole = 7), rated);
+    assert_eq!(flood(|flood| flood.rated.turns.count = 100), rated);
+    assert_eq!(flood(|flood| flood.rated_flood.broken = 100_000), rated);
+}
+
+#[test]
+fn a_cell_says_why_it_does_not_count() {
+    let mut results = results();
+    point(&mut results, 32).equal = 31;
+    results.peer.as_mut().unwrap().unary[0].wrong = 500;
+    let rows = rows(&results);
+    assert_eq!(rows[0].peer, "20.0 (1000 right, 500 wrong)");
+    assert_eq!(rows[1].longshore, "45.0 (32 of 32 streams complete, 31 equal)");
 }

@@ -1,0 +1,105 @@
+//! Whether what was measured is enough to say anything: a delay of nothing is zero, and zero is below every budget.
+
+use crate::number::float;
+use crate::phases::Flooded;
+use crate::results::{Flood, Length, Quiet, Stalled, Streams, Unary};
+
+/// Nothing, or why a number does not count.
+pub(super) type Sound = Result<(), String>;
+
+/// How much of what should have come must have.
+const NEARLY_ALL: f64 = 0.95;
+/// The peer is behind by much, which is what is measured; with less than this it is not at work at all.
+const OF_PEER: f64 = 0.05;
+/// Of the peer's turns, so many must be right.
+const RIGHT_OF_PEER: f64 = 0.95;
+/// Deltas per second of each stream that is read beside others.
+const RATE: f64 = 10.0;
+
+fn need(is_so: bool, why: impl FnOnce() -> String) -> Sound {
+    if is_so { Ok(()) } else { Err(why()) }
+}
+
+/// Some of them are enough for a comparison only if these are nearly all.
+fn nearly_all(came: u64, expected: f64) -> Sound {
+    need(came > 0 && float(came) >= expected * NEARLY_ALL, || format!("{came} of {expected:.0} deltas came"))
+}
+
+/// Every stream delivered all of its text in time.
+pub(super) fn streams(point: &Streams) -> Sound {
+    nearly_all(point.delivered.min(point.delays.count), float(point.expected))?;
+    need(point.completed == point.streams && point.equal == point.streams, || {
+        format!("{} of {} streams complete, {} equal", point.completed, point.streams, point.equal)
+    })?;
+    need(point.kept_equal == point.kept, || {
+        format!("{} of {} tasks kept as they were sent", point.kept_equal, point.kept)
+    })
+}
+
+/// All streams were there when their memory was looked at.
+pub(super) fn live(point: &Streams) -> Sound {
+    streams(point)?;
+    need(point.open_files >= point.streams, || {
+        format!("{} files open with {} streams", point.open_files, point.streams)
+    })
+}
+
+/// The peer got some way.
+pub(super) fn peer_streams(point: &Streams) -> Sound {
+    let enough = point.delivered > 0 && float(point.delivered) >= float(point.expected) * OF_PEER;
+    need(enough, || format!("{} of {} deltas came", point.delivered, point.expected))
+}
+
+pub(super) fn turns(unary: &Unary) -> Sound {
+    need(unary.turns > 0 && unary.wrong == 0, || format!("{} right, {} wrong", unary.turns, unary.wrong))
+}
+
+pub(super) fn peer_turns(unary: &Unary) -> Sound {
+    let all = float(unary.turns + unary.wrong);
+    let enough = unary.turns > 0 && float(unary.turns) >= all * RIGHT_OF_PEER;
+    need(enough, || format!("{} right, {} wrong", unary.turns, unary.wrong))
+}
+
+pub(super) fn length(point: &Length) -> Sound {
+    let all = point.streams * point.waves;
+    need(all > 0 && point.completed == all && point.equal == all, || {
+        format!("{} of {all} tasks complete, {} equal", point.completed, point.equal)
+    })
+}
+
+/// Those that were read beside the stalled ones got all of theirs, and in time.
+pub(super) fn stalled(stalled: &Stalled) -> Sound {
+    let runs = u64::try_from(stalled.before.len()).unwrap_or_default() + 1;
+    let all = stalled.healthy * runs;
+    need(runs > 1 && all > 0 && stalled.whole == all, || {
+        format!("{} of {all} streams complete", stalled.whole)
+    })?;
+    need(stalled.before.iter().all(|delays| delays.count > 0), || "nothing came without them".to_owned())?;
+    nearly_all(stalled.during.count, float(stalled.healthy) * RATE * stalled.seconds)
+}
+
+/// The quiet one was served throughout, beside a flood that was one.
+pub(super) fn flooded(round: &Flood) -> Sound {
+    beside(&round.calm, &round.flooded, &round.flood)
+}
+
+pub(super) fn rated(round: &Flood) -> Sound {
+    beside(&round.calm, &round.rated, &round.rated_flood)
+}
+
+fn beside(calm: &Quiet, quiet: &Quiet, flood: &Flooded) -> Sound {
+    need(flood.sent > 0 && flood.sent >= flood.broken, || {
+        format!("no flood: {} sent, {} broken", flood.sent, flood.broken)
+    })?;
+    for quiet in [calm, quiet] {
+        need(quiet.wrong == 0, || format!("{} turns wrong", quiet.wrong))?;
+        need(quiet.streams > 0 && quiet.whole == quiet.streams, || {
+            format!("{} of {} streams complete", quiet.whole, quiet.streams)
+        })?;
+        nearly_all(quiet.deltas.count, float(quiet.expected))?;
+    }
+    // A turn that did not end in time has no delay.
+    need(quiet.turns.count > 0 && quiet.turns.count * 2 >= calm.turns.count, || {
+        format!("{} turns, {} without the flood", quiet.turns.count, calm.turns.count)
+    })
+}
