@@ -236,6 +236,9 @@ pub struct Scrape {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct SoakSample {
     pub at_s: f64,
+    /// Streams of ten seconds that are to run all the time.
+    #[serde(default)]
+    pub streams: u64,
     pub memory: Memory,
     pub open_files: u64,
     pub database_bytes: u64,

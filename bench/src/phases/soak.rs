@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::bench::Bench;
-use crate::drive::{End, Line, Tally, Window};
+use crate::drive::{Line, Outcome, Tally, Window};
 use crate::load::{script, stream_once};
 use crate::number::float;
 use crate::proc::{self, Memory};
@@ -20,6 +20,8 @@ use crate::stand_in::Script;
 const STREAMS: u64 = 500;
 const DELTAS: u64 = 100;
 const RATE: u64 = 10;
+/// A stream that takes so long, of which ten seconds are its own, does not end at all.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 struct Turns {
@@ -44,7 +46,8 @@ async fn measure(bench: &Bench, server: &Server, found: &mut Vec<SoakSample>) ->
     let (turns, tally) = (Arc::new(Turns::default()), Arc::new(Tally::default()));
     let begin = Instant::now();
     let end = begin + bench.seconds(20 * 60, 15);
-    let clients: Vec<_> = (0..bench.scaled(STREAMS, 20))
+    let streams = bench.scaled(STREAMS, 20);
+    let clients: Vec<_> = (0..streams)
         .map(|number| {
             let (target, tally, turns) = (server.target(Line::V1), Arc::clone(&tally), Arc::clone(&turns));
             let first = script(bench, server);
@@ -56,9 +59,8 @@ async fn measure(bench: &Bench, server: &Server, found: &mut Vec<SoakSample>) ->
                     count += 1;
                     let key = format!("{}n{count}", first.key);
                     let script = Script { key, deltas: DELTAS, rate: RATE, ..first.clone() };
-                    let outcome = stream_once(&target, &script, Arc::clone(&tally)).await;
                     let is_right =
-                        outcome.end == End::Completed && outcome.gaps == 0 && outcome.deltas == DELTAS;
+                        ends_right(PATIENCE, stream_once(&target, &script, Arc::clone(&tally))).await;
                     let counter = if is_right { &turns.right } else { &turns.wrong };
                     counter.fetch_add(1, Ordering::Relaxed);
                     if !is_right {
@@ -80,6 +82,7 @@ async fn measure(bench: &Bench, server: &Server, found: &mut Vec<SoakSample>) ->
         };
         found.push(SoakSample {
             at_s: float(u64::try_from(begin.elapsed().as_millis())?) / 1e3,
+            streams,
             memory: Memory::of(server.pid())?,
             open_files: proc::open_files(server.pid()),
             database_bytes: server.database_bytes(),
@@ -92,4 +95,19 @@ async fn measure(bench: &Bench, server: &Server, found: &mut Vec<SoakSample>) ->
         client.abort();
     }
     Ok(())
+}
+
+/// Whether a stream ends with all that it should have, and before patience does.
+async fn ends_right(patience: Duration, stream: impl Future<Output = Outcome>) -> bool {
+    timeout(patience, stream).await.is_ok_and(|outcome| outcome.is_whole(DELTAS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stream_that_hangs_is_wrong() {
+        assert!(!ends_right(Duration::from_millis(1), std::future::pending()).await);
+    }
 }

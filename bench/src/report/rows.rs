@@ -356,11 +356,16 @@ fn soak(samples: &[SoakSample]) -> Vec<Row> {
         row(key, format!("soak, second → last quarter: {what}"), format!("{} → {}", short(then), short(now)))
             .ratio(Some(now / then))
             .budget("flat (≤ 1.1×)", Some(now <= then * 1.1))
+            .if_sound(sound::soak(samples))
     });
     let mut rows: Vec<_> = rows.collect();
     if let Some(end) = samples.last() {
         let told = format!("{} in {} min, {} wrong", end.turns, short(end.at_s / 60.0), end.wrong);
-        rows.push(row("soak-turns", "soak: turns", told).budget("all right", Some(end.wrong == 0)));
+        rows.push(
+            row("soak-turns", "soak: turns", told)
+                .budget("all right", Some(end.wrong == 0))
+                .if_sound(sound::soak(samples)),
+        );
     }
     rows
 }

@@ -2,7 +2,7 @@
 
 use crate::number::float;
 use crate::phases::Flooded;
-use crate::results::{Flood, Length, Quiet, Stalled, Streams, Unary};
+use crate::results::{Flood, Length, Quiet, SoakSample, Stalled, Streams, Unary};
 
 /// Nothing, or why a number does not count.
 pub(super) type Sound = Result<(), String>;
@@ -13,6 +13,9 @@ const NEARLY_ALL: f64 = 0.95;
 const OF_PEER: f64 = 0.05;
 /// Of the peer's turns, so many must be right.
 const RIGHT_OF_PEER: f64 = 0.95;
+/// Of the turns that a soak can have, so many must be there: each has a start and an end beside its ten seconds.
+const MOST: f64 = 0.9;
+const SOAK_TURN_S: f64 = 10.0;
 /// Deltas per second of each stream that is read beside others.
 const RATE: f64 = 10.0;
 
@@ -65,6 +68,20 @@ pub(super) fn length(point: &Length) -> Sound {
     need(all > 0 && point.completed == all && point.equal == all, || {
         format!("{} of {all} tasks complete, {} equal", point.completed, point.equal)
     })
+}
+
+/// The server was at work all the time: as many turns as there can be, to the end.
+pub(super) fn soak(samples: &[SoakSample]) -> Sound {
+    let quarter = samples.len() / 4;
+    let Some(end) = samples.last() else { return Err("no turns".to_owned()) };
+    // Of each stream one turn is begun and not over.
+    let expected = float(end.streams) * (end.at_s / SOAK_TURN_S - 1.0);
+    need(end.turns > 0 && end.streams > 0 && float(end.turns) >= expected * MOST, || {
+        format!("{} of {expected:.0} turns", end.turns)
+    })?;
+    let within = |from: usize| samples[from + quarter].turns.saturating_sub(samples[from].turns);
+    let (then, now) = (within(quarter), within(samples.len() - 1 - quarter));
+    need(now > 0 && float(now) >= float(then) * MOST, || format!("{then} turns, then {now}"))
 }
 
 /// Those that were read beside the stalled ones got all of theirs, and in time.

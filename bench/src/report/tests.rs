@@ -105,6 +105,7 @@ fn results() -> Results {
     };
     let soak = |minute: u32| SoakSample {
         at_s: f64::from(minute) * 60.0,
+        streams: 200,
         memory: memory(30_000),
         open_files: 250,
         database_bytes: 9 << 20,
@@ -330,6 +331,24 @@ fn who_is_not_served_has_no_delay() {
     assert_eq!(flood(|flood| flood.rated.whole = 7), rated);
     assert_eq!(flood(|flood| flood.rated.turns.count = 100), rated);
     assert_eq!(flood(|flood| flood.rated_flood.broken = 100_000), rated);
+}
+
+#[test]
+fn a_server_that_hangs_is_not_steady() {
+    let all = ["soak-memory", "soak-files", "soak-database", "soak-turns"];
+    // From some minute on nothing ends any more, rightly or wrongly.
+    for minute in [0, 3, 12, 16, 18] {
+        let hang = |results: &mut Results| {
+            let soak = &mut results.longshore.soak;
+            let turns = soak[minute].turns;
+            soak.iter_mut().skip(minute).for_each(|sample| sample.turns = turns);
+        };
+        assert_eq!(missed_by(hang), all, "in minute {minute}");
+    }
+    let slower =
+        |results: &mut Results| results.longshore.soak.iter_mut().for_each(|sample| sample.turns /= 2);
+    assert_eq!(missed_by(slower), all);
+    assert_eq!(missed_by(|results| results.longshore.soak[20].wrong = 1), ["soak-turns"]);
 }
 
 #[test]
