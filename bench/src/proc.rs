@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
+/// The state of a connection that neither side has closed, in `/proc/net/tcp`.
+const ESTABLISHED: &str = "01";
+
 /// The processor time that each thread has had, in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CpuSample {
@@ -67,8 +70,8 @@ pub fn open_files(pid: u32) -> u64 {
     u64::try_from(numbers(of(pid, "fd")).count()).unwrap_or_default()
 }
 
-/// What a server on this port has written and its clients have not taken: how many sockets have something, and bytes
-/// in all.
+/// What a server on this port has written and its clients have not taken: how many open connections have something,
+/// and bytes in all. What is left of a connection that the server has closed does not count.
 pub fn unsent(port: u16) -> (u64, u64) {
     waiting(&std::fs::read_to_string("/proc/net/tcp").unwrap_or_default(), port)
 }
@@ -77,9 +80,9 @@ fn waiting(list: &str, port: u16) -> (u64, u64) {
     let (mut sockets, mut bytes) = (0, 0);
     for line in list.lines().skip(1) {
         let words: Vec<_> = line.split_whitespace().collect();
-        let [_, local, _, _, queues, ..] = words.as_slice() else { continue };
+        let [_, local, _, state, queues, ..] = words.as_slice() else { continue };
         let hex = |text: Option<&str>| u64::from_str_radix(text.unwrap_or_default(), 16).unwrap_or_default();
-        if hex(local.rsplit(':').next()) != u64::from(port) {
+        if *state != ESTABLISHED || hex(local.rsplit(':').next()) != u64::from(port) {
             continue;
         }
         let held = hex(queues.split(':').next());
@@ -140,7 +143,8 @@ mod tests {
                      0: 0100007F:1F90 0100007F:9C40 01 00000400:00000000 00:0\n\
                      1: 0100007F:1F90 0100007F:9C41 01 00000000:00000010 00:0\n\
                      2: 0100007F:1F90 0100007F:9C42 01 00000001:00000000 00:0\n\
-                     3: 0100007F:9C40 0100007F:1F90 01 00000400:00000000 00:0\n";
+                     3: 0100007F:9C40 0100007F:1F90 01 00000400:00000000 00:0\n\
+                     4: 0100007F:1F90 0100007F:9C43 04 00000400:00000000 00:0\n";
         assert_eq!(waiting(table, 8080), (2, 1025));
         assert_eq!(waiting(table, 8081), (0, 0));
     }

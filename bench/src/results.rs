@@ -148,7 +148,8 @@ pub struct Length {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Stalled {
     pub readers: u64,
-    /// Those for whom something waited in the kernel when all was full, and how much in all.
+    /// Those for whom something waited in the kernel when all was full and still at the end; and how much in all when
+    /// all was full.
     pub stuck: u64,
     pub kernel_bytes: u64,
     pub healthy: u64,

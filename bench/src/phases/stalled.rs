@@ -69,6 +69,8 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
     };
     let ((during, all), samples) = tokio::join!(healthy(bench, server, minute), samples);
     let later = Memory::of(server.pid())?;
+    // Readers that were cut off meanwhile cost nothing, and show nothing.
+    let stuck = stuck.min(proc::unsent(server.address.port()).0);
     drop(stalled);
     Ok(Stalled {
         readers,

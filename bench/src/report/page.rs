@@ -324,7 +324,7 @@ fn stalled_readers(text: &mut String, stalled: &Stalled) {
     let runs: Vec<_> = stalled.before.iter().map(|delays| short(delays.p50_ms)).collect();
     let _ = writeln!(
         text,
-        "\n### Stalled readers\n\n{} readers, of which {} had something waiting in the kernel ({} KB in all) when nothing more was taken.\n\
+        "\n### Stalled readers\n\n{} readers, of which {} had something waiting in the kernel ({} KB in all) when nothing more was taken, and still at the end.\n\
          Memory {} KB before they came, {} KB then, {} KB {} s later. The {} streams that were read had p50 {} ms without them\n\
          and {} ms beside them.",
         stalled.readers,
