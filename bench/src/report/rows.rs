@@ -205,12 +205,18 @@ fn flatness(ours: &Measured) -> Vec<Row> {
     rows
 }
 
-/// How the price changes within the longest tasks.
+/// How the price changes within the longest tasks. Between tasks of different lengths this is hidden: in short ones the
+/// start and the end of the turn are a large part of the price of a delta.
 fn within(long: &Length) -> Option<Row> {
     let (first, last) = (long.first_tenth_us?, long.last_tenth_us?);
     let ratio = last / first;
     let told = format!("{} → {}", short(first), short(last));
-    Some(row("cpu-within", "CPU per delta, first and last tenth of these (µs)", told).ratio(Some(ratio)))
+    Some(
+        row("cpu-within", "CPU per delta, first and last tenth of these (µs)", told)
+            .ratio(Some(ratio))
+            .budget("≤ 1.2×", Some(ratio <= 1.2))
+            .if_sound(sound::length(long)),
+    )
 }
 
 fn steadiness(ours: &Measured) -> Vec<Row> {

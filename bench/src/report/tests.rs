@@ -267,6 +267,9 @@ fn what_grows_is_not_flat() {
     }
     let overload = results.longshore.overload.as_mut().unwrap();
     (overload.equal, overload.without_retry_after) = (69_999, 1);
+    assert_eq!(key(&results, "cpu-within"), Some(true));
+    results.longshore.length[1].last_tenth_us = Some(61.0);
+    assert_eq!((key(&results, "cpu-length"), key(&results, "cpu-within")), (Some(true), Some(false)));
     assert_eq!(key(&results, "overload-taken"), Some(false));
     assert_eq!(key(&results, "overload-refused"), Some(false));
 }
@@ -304,7 +307,7 @@ fn nothing_meets_no_budget() {
     assert_eq!(missed_by(|results| peer(results, 0)), ["cpu"]);
     assert_eq!(missed_by(|results| results.longshore.unary[0].wrong = 1), ["unary"]);
     assert_eq!(missed_by(|results| results.peer.as_mut().unwrap().unary[0].wrong = 1000), ["unary"]);
-    assert_eq!(missed_by(|results| results.longshore.length[1].equal = 9), ["cpu-length"]);
+    assert_eq!(missed_by(|results| results.longshore.length[1].equal = 9), ["cpu-length", "cpu-within"]);
     assert_eq!(missed_by(|results| results.longshore.length[0].completed = 9), ["cpu-length"]);
 }
 
