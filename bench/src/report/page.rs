@@ -56,6 +56,14 @@ fn head(text: &mut String, results: &Results) {
         or(&machine.load, "unknown"),
         short(ran(results).map(|(_, _, ran)| ran.seconds).sum::<f64>() / 60.0),
     );
+    let others: Vec<_> = ran(results)
+        .filter(|(_, _, ran)| is_of_another_run(results, ran))
+        .map(|(who, phase, ran)| format!("`{phase}` of {who} ({}, commit {})", ran.date, ran.commit))
+        .collect();
+    if !others.is_empty() {
+        let _ =
+            writeln!(text, "**Not all of it is of this run.** Of another one are {}.\n", others.join(", "));
+    }
     if results.quick {
         text.push_str("**This was a quick run, to see that it works. Its numbers are no measurement.**\n\n");
     }
@@ -124,6 +132,11 @@ fn ran(results: &Results) -> impl Iterator<Item = (&'static str, &String, &Ran)>
     })
 }
 
+/// What was measured before, of what may have been another Longshore.
+fn is_of_another_run(results: &Results, ran: &Ran) -> bool {
+    ran.commit != results.commit || ran.date != results.date
+}
+
 fn duration(text: &mut String, results: &Results) {
     if ran(results).next().is_none() {
         return;
@@ -132,8 +145,11 @@ fn duration(text: &mut String, results: &Results) {
         "\n### How long it took\n\n| phase | of | seconds | load before | |\n|---|---|---|---|---|\n",
     );
     for (who, phase, ran) in ran(results) {
-        let other = ran.commit != results.commit || ran.date != results.date;
-        let when = if other { format!("of {} at {}", ran.date, ran.commit) } else { String::new() };
+        let when = if is_of_another_run(results, ran) {
+            format!("of {} at {}", ran.date, ran.commit)
+        } else {
+            String::new()
+        };
         let _ = writeln!(text, "| {phase} | {who} | {:.0} | {} | {when} |", ran.seconds, ran.load);
     }
 }

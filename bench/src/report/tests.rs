@@ -240,6 +240,19 @@ fn what_is_missed_is_said() {
 }
 
 #[test]
+fn what_is_of_another_run_is_said_at_the_top() {
+    let head = |results: &Results| {
+        let (text, _) = page(results, &Reasons::new());
+        text.split("| what |").next().unwrap().to_owned()
+    };
+    let mut results = results();
+    let told = "**Not all of it is of this run.** Of another one are `soak` of Longshore (2026-11-15, commit abc0000).";
+    assert!(head(&results).contains(told), "{}", head(&results));
+    results.longshore.ran.get_mut("soak").unwrap().commit.clone_from(&results.commit);
+    assert!(!head(&results).contains("Not all"));
+}
+
+#[test]
 fn results_are_read_as_they_were_kept() {
     let results = results();
     let text = serde_json::to_string(&results).unwrap();
