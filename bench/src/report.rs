@@ -1,5 +1,6 @@
 //! The report: a table of what was asked for, plots, and the numbers behind them, as measured.
 
+mod asked;
 mod page;
 mod rows;
 mod sound;

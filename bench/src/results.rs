@@ -17,6 +17,9 @@ pub struct Results {
     pub machine: Machine,
     /// A short run, which is no measurement.
     pub quick: bool,
+    /// Every phase was to be measured: what is missing is not there because it failed.
+    #[serde(default)]
+    pub full: bool,
     pub longshore: Measured,
     pub peer: Option<Measured>,
     /// Instructions per item, where they were counted.

@@ -35,7 +35,7 @@ pub async fn run(options: Run) -> Result<()> {
     let mut results = if options.resume { read(&kept)? } else { Results::default() };
     results.date.clone_from(&options.date);
     results.commit.clone_from(&options.commit);
-    (results.machine, results.quick) = (machine(), options.quick);
+    (results.machine, results.quick, results.full) = (machine(), options.quick, is_full);
     results.instructions = count::read(&options.out);
     if programs.peer.is_some() {
         results.peer.get_or_insert_default();

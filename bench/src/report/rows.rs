@@ -1,5 +1,6 @@
 //! What was asked for, and what came of it: one row each.
 
+use super::asked;
 use super::sound::{self, Sound};
 use crate::histogram::Delays;
 use crate::number::{float, median, short};
@@ -34,7 +35,7 @@ const NONE: &str = "–";
 /// Where both servers are compared.
 const COMPARED: u64 = 32;
 
-/// The rows, without those of which nothing was measured.
+/// The rows: in a full run all that are asked for, else those of which something was measured.
 pub fn rows(results: &Results) -> Vec<Row> {
     let (ours, peer) = (&results.longshore, results.peer.as_ref());
     let mut rows = Vec::new();
@@ -43,10 +44,11 @@ pub fn rows(results: &Results) -> Vec<Row> {
     rows.extend(at_rest(ours, peer));
     rows.extend(flatness(ours));
     rows.extend(steadiness(ours));
+    asked::complete(&mut rows, results);
     rows
 }
 
-fn row(key: &'static str, what: impl Into<String>, longshore: String) -> Row {
+pub(super) fn row(key: &'static str, what: impl Into<String>, longshore: String) -> Row {
     let none = || NONE.to_owned();
     Row { key, what: what.into(), longshore, peer: none(), ratio: none(), budget: none(), met: None }
 }
@@ -62,7 +64,7 @@ impl Row {
         self
     }
 
-    fn budget(mut self, budget: impl Into<String>, met: Option<bool>) -> Self {
+    pub(super) fn budget(mut self, budget: impl Into<String>, met: Option<bool>) -> Self {
         (self.budget, self.met) = (budget.into(), met);
         self
     }

@@ -118,6 +118,7 @@ fn results() -> Results {
         commit: "abc1234".to_owned(),
         machine: Machine { cores: 2, memory_kb: 8 << 20, load: "0.10".to_owned() },
         quick: false,
+        full: true,
         longshore: Measured {
             start: Some(Start { card_ms: vec![40.0, 41.0, 39.0], rest: memory(9_000) }),
             unary: vec![unary(1200.0)],
@@ -234,9 +235,51 @@ fn what_is_missed_is_said() {
     ));
     let reasons = Reasons::from([("unary".to_owned(), "Because.".to_owned())]);
     assert!(page(&results, &reasons).0.contains("≥ 50× is asked for. Because."));
+    // Nobody asked for a comparison.
     results.peer = None;
     let row = &rows(&results)[0];
     assert_eq!((row.peer.as_str(), row.ratio.as_str(), row.met), ("–", "–", None));
+}
+
+#[test]
+fn what_was_not_measured_is_missed() {
+    let told = |change: fn(&mut Results)| {
+        let mut results = results();
+        change(&mut results);
+        let rows = rows(&results).into_iter().filter(|row| row.key != "flood-deltas");
+        rows.filter(|row| row.met == Some(false)).map(|row| (row.key, row.longshore)).collect::<Vec<_>>()
+    };
+    let none = |key| (key, "not measured".to_owned());
+    assert_eq!(told(|_| ()), []);
+    assert_eq!(
+        told(|results| results.longshore.streams.truncate(2)),
+        ["cpu-1000", "memory-stream", "complete-1000", "delay-1000"].map(none)
+    );
+    assert_eq!(
+        told(|results| results.longshore.stalled = None),
+        ["stalled-memory", "stalled-delay"].map(none)
+    );
+    assert_eq!(told(|results| results.longshore.length[1].last_tenth_us = None), [none("cpu-within")]);
+    let peer_failed: fn(&mut Results) = |results| results.peer.as_mut().unwrap().unary.clear();
+    assert_eq!(told(peer_failed), [("unary", "1 200".to_owned())]);
+    let partly: fn(&mut Results) = |results| {
+        results.longshore.failed.insert("soak".to_owned(), "it ended".to_owned());
+    };
+    assert_eq!(told(partly).len(), 4);
+    // A run of some phases only does not miss the others.
+    assert_eq!(told(|results| (results.full, results.longshore.stalled) = (false, None)), []);
+    let mut without = results();
+    without.longshore = Measured::default();
+    let text = page(&without, &Reasons::new()).0;
+    assert!(text.contains("- **soak: turns**: not measured, where all right is asked for."), "{text}");
+}
+
+#[test]
+fn all_that_has_a_budget_is_asked_for() {
+    let rows = rows(&results());
+    let found: Vec<_> =
+        rows.iter().filter(|row| row.met.is_some()).map(|row| (row.key, row.budget.as_str())).collect();
+    assert_eq!(found, asked::ASKED.map(|(key, _, budget)| (key, budget)));
 }
 
 #[test]
