@@ -310,7 +310,7 @@ fn flood(rounds: &[Flood]) -> Vec<Row> {
             "flood-turns",
             "turns while one floods",
             middle(|flood| flood.flooded.turns.p99_ms / flood.calm.turns.p99_ms),
-            sound::flooded,
+            sound::flooded_turns,
         ),
         (
             "flood-deltas",
@@ -322,7 +322,7 @@ fn flood(rounds: &[Flood]) -> Vec<Row> {
             "flood-rated-turns",
             "turns while one floods, with a rate limit",
             middle(|flood| flood.rated.turns.p99_ms / flood.calm.turns.p99_ms),
-            sound::rated,
+            sound::rated_turns,
         ),
         (
             "flood-rated-deltas",

@@ -79,6 +79,10 @@ pub(super) fn soak(samples: &[SoakSample]) -> Sound {
     need(end.turns > 0 && end.streams > 0 && float(end.turns) >= expected * MOST, || {
         format!("{} of {expected:.0} turns", end.turns)
     })?;
+    if samples[2 * quarter].at_s - samples[quarter].at_s < 2.0 * SOAK_TURN_S {
+        // A quick run, in a quarter of which no turn need end.
+        return Ok(());
+    }
     let within = |from: usize| samples[from + quarter].turns.saturating_sub(samples[from].turns);
     let (then, now) = (within(quarter), within(samples.len() - 1 - quarter));
     need(now > 0 && float(now) >= float(then) * MOST, || format!("{then} turns, then {now}"))
@@ -104,6 +108,16 @@ pub(super) fn rated(round: &Flood) -> Sound {
     beside(&round.calm, &round.rated, &round.rated_flood)
 }
 
+pub(super) fn flooded_turns(round: &Flood) -> Sound {
+    flooded(round)?;
+    as_many(&round.calm, &round.flooded)
+}
+
+pub(super) fn rated_turns(round: &Flood) -> Sound {
+    rated(round)?;
+    as_many(&round.calm, &round.rated)
+}
+
 fn beside(calm: &Quiet, quiet: &Quiet, flood: &Flooded) -> Sound {
     need(flood.sent > 0 && flood.sent >= flood.broken, || {
         format!("no flood: {} sent, {} broken", flood.sent, flood.broken)
@@ -115,7 +129,11 @@ fn beside(calm: &Quiet, quiet: &Quiet, flood: &Flooded) -> Sound {
         })?;
         nearly_all(quiet.deltas.count, float(quiet.expected))?;
     }
-    // A turn that did not end in time has no delay.
+    Ok(())
+}
+
+/// A turn that did not end in time has no delay, so that there must be about as many as without the flood.
+fn as_many(calm: &Quiet, quiet: &Quiet) -> Sound {
     need(quiet.turns.count > 0 && quiet.turns.count * 2 >= calm.turns.count, || {
         format!("{} turns, {} without the flood", quiet.turns.count, calm.turns.count)
     })

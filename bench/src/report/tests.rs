@@ -388,7 +388,7 @@ fn who_is_not_served_has_no_delay() {
     assert_eq!(flood(|flood| flood.flood.sent = 0), plain);
     assert_eq!(flood(|flood| flood.rated.deltas = Delays::default()), rated);
     assert_eq!(flood(|flood| flood.rated.whole = 7), rated);
-    assert_eq!(flood(|flood| flood.rated.turns.count = 100), rated);
+    assert_eq!(flood(|flood| flood.rated.turns.count = 100), ["flood-rated-turns"]);
     assert_eq!(flood(|flood| flood.rated_flood.broken = 100_000), rated);
 }
 
@@ -408,6 +408,13 @@ fn a_server_that_hangs_is_not_steady() {
         |results: &mut Results| results.longshore.soak.iter_mut().for_each(|sample| sample.turns /= 2);
     assert_eq!(missed_by(slower), all);
     assert_eq!(missed_by(|results| results.longshore.soak[20].wrong = 1), ["soak-turns"]);
+    // In a quick run all turns may end in the same quarter.
+    let quick = |results: &mut Results| {
+        for (second, sample) in (0_u32..).zip(&mut results.longshore.soak) {
+            (sample.at_s, sample.turns) = (f64::from(second), if second < 11 { 0 } else { 200 });
+        }
+    };
+    assert_eq!(missed_by(quick), [""; 0]);
 }
 
 #[test]
