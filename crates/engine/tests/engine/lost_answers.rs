@@ -50,8 +50,8 @@ async fn answered(h: &mut Harness) -> (TaskId, StartedTurn) {
     let turn = h.turn().await;
     turn.say("a", &"long ".repeat(4_000)).await;
     turn.ask("per_1").await;
-    h.engine.settled(&alice(), sent.reader).await.unwrap();
-    h.engine.answer(&alice(), &request("per_1"), once()).await.unwrap();
+    h.engine.settled(&alice(), sent.reader).await.expect("it asks");
+    h.engine.answer(&alice(), &request("per_1"), once()).await.expect("it is answered");
     while h.task(&sent.task).await.status.state != TaskState::Working {
         tokio::task::yield_now().await;
     }
@@ -60,16 +60,17 @@ async fn answered(h: &mut Harness) -> (TaskId, StartedTurn) {
 
 /// Waits until the store has this state, of which nobody has been told.
 async fn keeps(store: &FaultyStore, task: &TaskId, state: TaskState) {
-    while store.get(&alice(), task).await.unwrap().unwrap().task.status.state != state {
+    let kept = async || store.get(&alice(), task).await.expect("a read").expect("it is there").task;
+    while kept().await.status.state != state {
         tokio::task::yield_now().await;
     }
 }
 
 async fn settled_from_the_start(h: &Harness, task: &TaskId) -> TaskState {
     let caller = alice();
-    let again = h.engine.subscribe(&caller, task, Some(Seq::START.into())).await.unwrap();
+    let again = h.engine.subscribe(&caller, task, Some(Seq::START.into())).await.expect("a reader");
     let settled = tokio::time::timeout(Duration::from_mins(1), h.engine.settled(&caller, again.reader));
-    settled.await.expect("it is settled already").unwrap().task.status.state
+    settled.await.expect("it is settled already").expect("a task").task.status.state
 }
 
 #[tokio::test(start_paused = true)]
