@@ -298,6 +298,8 @@ impl Engine {
         }
         match self.around.agent.is_busy(session).await {
             Ok(busy) => Ok(busy),
+            // Nobody could ask, and who does not want to wait would wait in the turn: better to come again.
+            Err(error) if error.kind() == ErrorKind::UpstreamBackpressure => Err(error),
             // The turn will find out, and say so.
             Err(_) => Ok(false),
         }
