@@ -16,7 +16,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use longshore_engine::Engine;
 use longshore_engine::port::FileFacts;
-use longshore_model::{Error, ErrorKind, FileId, Result};
+use longshore_model::{Error, ErrorKind, FileId, Principal, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::auth::Caller;
@@ -73,7 +73,8 @@ pub(crate) async fn answer(engine: &Engine, caller: &Caller, id: &str, parts: &P
     let mut response = if parts.method == Method::HEAD || length == 0 {
         reply::empty(status)
     } else {
-        reply::file(status, File { engine: engine.clone(), id: id.clone() }.chunks(range).await?, length)
+        let file = File { engine: engine.clone(), caller: caller.principal.clone(), id: id.clone() };
+        reply::file(status, file.chunks(range).await?, length)
     };
     let headers = response.headers_mut();
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
@@ -120,6 +121,7 @@ fn put(headers: &mut HeaderMap, name: HeaderName, value: String) {
 
 struct File {
     engine: Engine,
+    caller: Principal,
     id: FileId,
 }
 
@@ -146,7 +148,7 @@ impl File {
     /// The beginning of what is left. All that was asked for must be there: the length of the answer is told before it.
     async fn chunk(&self, left: &Range<u64>) -> Result<Bytes> {
         let length = usize::try_from(left.end - left.start).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
-        let bytes = self.engine.read_file(&self.id, left.start, length).await?;
+        let bytes = self.engine.read_file(&self.caller, &self.id, left.start, length).await?;
         if bytes.len() != length {
             return Err(Error::internal("a file is shorter than its record says"));
         }

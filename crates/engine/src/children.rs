@@ -201,7 +201,12 @@ pub(crate) fn resumed(stored: &[StoredTask]) -> Vec<ResumedChild> {
 }
 
 /// What the log of a sub-agent's task lacks of the asks that the root task owns: the gateway ended in between.
-pub(crate) async fn missed_asks(store: &dyn Store, root: &[Interrupt], child: &Task) -> Result<Vec<AskNews>> {
+pub(crate) async fn missed_asks(
+    store: &dyn Store,
+    root: &[Interrupt],
+    child: &StoredTask,
+) -> Result<Vec<AskNews>> {
+    let StoredTask { owner, task: child, .. } = child;
     let Some(parent) = child.parent.as_ref().filter(|_| !child.status.state.is_terminal()) else {
         return Ok(Vec::new());
     };
@@ -213,7 +218,7 @@ pub(crate) async fn missed_asks(store: &dyn Store, root: &[Interrupt], child: &T
         if root.iter().any(|known| known.ask.request_id == open.request_id) {
             continue;
         }
-        let stored = match store.interrupt(&open.request_id).await {
+        let stored = match store.interrupt(owner, &open.request_id).await {
             // What became of it cannot be told. One ask must not keep the gateway from starting.
             Err(error) if error.kind() == ErrorKind::Internal => {
                 tracing::error!(task = %child.id, request = %open.request_id, error = ?error, "an ask is damaged");

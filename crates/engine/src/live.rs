@@ -123,6 +123,12 @@ impl LiveLog {
         self.changed.notify_waiters();
     }
 
+    /// More is about to be durable, and shows in the store before it is published: what is kept would be older than that.
+    pub(crate) fn forget_snapshot(&self) {
+        let before = self.state().snapshot.take();
+        drop(before);
+    }
+
     /// The task as of the head of the log, if it is kept and is the caller's.
     pub(crate) fn snapshot(&self, caller: &Principal) -> Option<Snapshot> {
         let (task, (seq, epoch)) = {

@@ -19,6 +19,8 @@ const BATCH: usize = 128;
 pub struct TaskReader {
     store: Arc<dyn Store>,
     registry: Arc<Registry>,
+    /// For whom it reads.
+    caller: Principal,
     task: TaskId,
     context: ContextId,
     output: OutputModes,
@@ -31,13 +33,14 @@ impl TaskReader {
     pub(crate) fn new(
         store: Arc<dyn Store>,
         registry: Arc<Registry>,
+        caller: Principal,
         task: TaskId,
         context: ContextId,
         output: OutputModes,
         cursor: Seq,
     ) -> Self {
         let live = registry.log(&task);
-        Self { store, registry, task, context, output, cursor, live, finished: false }
+        Self { store, registry, caller, task, context, output, cursor, live, finished: false }
     }
 
     pub fn task_id(&self) -> &TaskId {
@@ -99,7 +102,7 @@ impl TaskReader {
 
     /// What the store has behind the cursor. `None`: nothing, and it is known by now whether the task goes on.
     async fn read(&mut self) -> Result<Option<Entries>> {
-        let stored = self.store.read(&self.task, self.cursor, BATCH).await?;
+        let stored = self.store.read(&self.caller, &self.task, self.cursor, BATCH).await?;
         let Some(first) = stored.first() else {
             self.reattach().await?;
             return Ok(None);
@@ -123,7 +126,7 @@ impl TaskReader {
             return Ok(());
         }
         let before = Seq(self.cursor.0.saturating_sub(1));
-        let last = self.store.read(&self.task, before, 1).await?;
+        let last = self.store.read(&self.caller, &self.task, before, 1).await?;
         if last.last().is_some_and(|entry| entry.event.is_terminal()) {
             self.finished = true;
             return Ok(());

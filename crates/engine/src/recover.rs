@@ -36,7 +36,7 @@ impl Engine {
                 let store = &self.around().store;
                 children = store.children(&stored.task.id).await?;
                 for child in &children {
-                    missed.extend(children::missed_asks(&**store, &stored.open_asks, &child.task).await?);
+                    missed.extend(children::missed_asks(&**store, &stored.open_asks, child).await?);
                 }
             }
             owners.push(self.take_up(stored, children, missed).await);

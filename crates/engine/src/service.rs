@@ -275,22 +275,28 @@ impl Engine {
                 );
                 return Err(Error::new(ErrorKind::UnsupportedOperation, text).detail("taskId", task.as_str()));
             }
-            let reader = self.reader(task.clone(), &head, snapshot.seq);
+            let reader = self.reader(caller, task.clone(), &head, snapshot.seq);
             return Ok(Subscription { opening: Opening::Snapshot(snapshot), reader, is_behind: false });
         };
-        if !self.goes_on_behind(task, &head, cursor).await? {
+        if !self.goes_on_behind(caller, task, &head, cursor).await? {
             let snapshot = self.get(caller, task).await?;
             let bounds = GapBounds { requested: cursor, first: head.first, head: snapshot.id() };
-            let reader = self.reader(task.clone(), &head, snapshot.seq);
+            let reader = self.reader(caller, task.clone(), &head, snapshot.seq);
             return Ok(Subscription { opening: Opening::Gap(snapshot, bounds), reader, is_behind: false });
         }
         let is_behind = cursor.seq < head.seq || head.state.is_terminal();
-        let reader = self.reader(task.clone(), &head, cursor.seq);
+        let reader = self.reader(caller, task.clone(), &head, cursor.seq);
         Ok(Subscription { opening: Opening::Tail, reader, is_behind })
     }
 
     /// Whether the log has everything that a reader with this cursor has not seen, and had what it has seen.
-    async fn goes_on_behind(&self, task: &TaskId, head: &Head, cursor: EventId) -> Result<bool> {
+    async fn goes_on_behind(
+        &self,
+        caller: &Principal,
+        task: &TaskId,
+        head: &Head,
+        cursor: EventId,
+    ) -> Result<bool> {
         let EventId { seq, epoch } = cursor;
         if seq > head.seq || seq.next() < head.first {
             return Ok(false);
@@ -299,7 +305,7 @@ impl Engine {
         let Some(epoch) = epoch.filter(|epoch| seq > Seq::START && *epoch != head.epoch) else {
             return Ok(true);
         };
-        let found = self.around.store.read(task, Seq(seq.0 - 1), 1).await?;
+        let found = self.around.store.read(caller, task, Seq(seq.0 - 1), 1).await?;
         Ok(found.first().is_some_and(|entry| entry.seq == seq && entry.epoch == epoch))
     }
 
@@ -313,7 +319,7 @@ impl Engine {
         }
         let (mut folded, mut cursor): (Option<Task>, _) = (None, Seq::START);
         while cursor.next() < seq {
-            let entries = self.around.store.read(task, cursor, BATCH).await?;
+            let entries = self.around.store.read(caller, task, cursor, BATCH).await?;
             let Some(last) = entries.last().map(|entry| entry.seq) else { break };
             for entry in entries.iter().filter(|entry| entry.seq < seq) {
                 match (&mut folded, &entry.event) {
@@ -381,16 +387,24 @@ impl Engine {
         head.ok_or_else(|| Error::task_not_found(task))
     }
 
-    fn reader(&self, task: TaskId, head: &Head, cursor: Seq) -> TaskReader {
+    fn reader(&self, caller: &Principal, task: TaskId, head: &Head, cursor: Seq) -> TaskReader {
         let (store, registry) = (Arc::clone(&self.around.store), Arc::clone(&self.around.registry));
-        TaskReader::new(store, registry, task, head.context.clone(), head.output.clone(), cursor)
+        TaskReader::new(
+            store,
+            registry,
+            caller.clone(),
+            task,
+            head.context.clone(),
+            head.output.clone(),
+            cursor,
+        )
     }
 
     /// A reader of a task that is at hand.
-    fn reader_of(&self, task: &Task, cursor: Seq) -> TaskReader {
+    fn reader_of(&self, caller: &Principal, task: &Task, cursor: Seq) -> TaskReader {
         let (store, registry) = (Arc::clone(&self.around.store), Arc::clone(&self.around.registry));
         let (context, output) = (task.context_id.clone(), task.terms.output.clone());
-        TaskReader::new(store, registry, task.id.clone(), context, output, cursor)
+        TaskReader::new(store, registry, caller.clone(), task.id.clone(), context, output, cursor)
     }
 
     /// What is known of a file that the gateway keeps.
@@ -402,15 +416,21 @@ impl Engine {
         })
     }
 
-    /// A piece of a file. Ask [`Engine::file`] first: this does not look at who asks.
-    pub async fn read_file(&self, id: &FileId, offset: u64, length: usize) -> Result<Vec<u8>> {
-        let bytes = self.around.store.read_file(id, offset, length).await?;
+    /// A piece of a file. Ask [`Engine::file`] first: this does not look at whose it is.
+    pub async fn read_file(
+        &self,
+        caller: &Principal,
+        id: &FileId,
+        offset: u64,
+        length: usize,
+    ) -> Result<Vec<u8>> {
+        let bytes = self.around.store.read_file(caller, id, offset, length).await?;
         bytes.ok_or_else(|| Error::internal("a file went away while it was read"))
     }
 
     /// Answers an ask by its name.
     pub async fn answer(&self, caller: &Principal, request: &RequestId, answer: Answer) -> Result<()> {
-        let known = self.around.store.interrupt(request).await?;
+        let known = self.around.store.interrupt(caller, request).await?;
         // Another's ask and one that never was look the same from outside.
         let known = known.filter(|known| known.owner == *caller).ok_or_else(|| asks::not_open(request))?;
         if let Some(closed) = &known.closed {

@@ -248,6 +248,7 @@ impl Writer {
         if self.has(Flaw::PublishBeforeCommit) {
             self.live.publish(events.clone(), is_excused);
         }
+        self.live.forget_snapshot();
         fail_point::hit("append.before");
         self.append(&append).await?;
         fail_point::hit("append.after");

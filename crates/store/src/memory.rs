@@ -95,7 +95,13 @@ impl Store for MemoryStore {
         Box::pin(async move { self.kept().append(append) })
     }
 
-    fn read<'a>(&'a self, task: &'a TaskId, after: Seq, limit: usize) -> BoxFuture<'a, Result<Vec<Entry>>> {
+    fn read<'a>(
+        &'a self,
+        _caller: &'a Principal,
+        task: &'a TaskId,
+        after: Seq,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Entry>>> {
         Box::pin(async move { self.kept().read(task, after, limit) })
     }
 
@@ -131,7 +137,11 @@ impl Store for MemoryStore {
         Box::pin(async move { self.kept().bind(binding) })
     }
 
-    fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>> {
+    fn interrupt<'a>(
+        &'a self,
+        _caller: &'a Principal,
+        request: &'a RequestId,
+    ) -> BoxFuture<'a, Result<Option<Interrupt>>> {
         Box::pin(async move { Ok(self.kept().asks.get(request).cloned()) })
     }
 
@@ -166,6 +176,7 @@ impl Store for MemoryStore {
 
     fn read_file<'a>(
         &'a self,
+        _caller: &'a Principal,
         id: &'a FileId,
         offset: u64,
         length: usize,

@@ -179,9 +179,15 @@ impl Store for SqliteStore {
         })
     }
 
-    fn read<'a>(&'a self, task: &'a TaskId, after: Seq, limit: usize) -> BoxFuture<'a, Result<Vec<Entry>>> {
+    fn read<'a>(
+        &'a self,
+        caller: &'a Principal,
+        task: &'a TaskId,
+        after: Seq,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Entry>>> {
         let task = task.clone();
-        Box::pin(self.quick.run(None, move |db| read::events(db, &task, after, limit)))
+        Box::pin(self.quick.run(Some(caller.clone()), move |db| read::events(db, &task, after, limit)))
     }
 
     fn get<'a>(
@@ -220,9 +226,13 @@ impl Store for SqliteStore {
         Box::pin(self.writer.run(Some(binding.owner.clone()), move |db| contexts::bind(db, &binding)))
     }
 
-    fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>> {
+    fn interrupt<'a>(
+        &'a self,
+        caller: &'a Principal,
+        request: &'a RequestId,
+    ) -> BoxFuture<'a, Result<Option<Interrupt>>> {
         let request = request.clone();
-        Box::pin(self.quick.run(None, move |db| asks::find(db, &request)))
+        Box::pin(self.quick.run(Some(caller.clone()), move |db| asks::find(db, &request)))
     }
 
     fn open_interrupts<'a>(
@@ -257,12 +267,13 @@ impl Store for SqliteStore {
 
     fn read_file<'a>(
         &'a self,
+        caller: &'a Principal,
         id: &'a FileId,
         offset: u64,
         length: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
         let id = id.clone();
-        Box::pin(self.whole.run(None, move |db| files::read(db, &id, offset, length)))
+        Box::pin(self.whole.run(Some(caller.clone()), move |db| files::read(db, &id, offset, length)))
     }
 
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {

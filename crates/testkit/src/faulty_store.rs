@@ -170,12 +170,18 @@ impl Store for FaultyStore {
         })
     }
 
-    fn read<'a>(&'a self, task: &'a TaskId, after: Seq, limit: usize) -> BoxFuture<'a, Result<Vec<Entry>>> {
+    fn read<'a>(
+        &'a self,
+        caller: &'a Principal,
+        task: &'a TaskId,
+        after: Seq,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Entry>>> {
         self.note("read");
         Box::pin(async move {
             check(&self.logs_are_broken)?;
             let first = self.first();
-            let mut entries = self.inner.read(task, after, limit).await?;
+            let mut entries = self.inner.read(caller, task, after, limit).await?;
             entries.retain(|entry| entry.seq >= first);
             Ok(entries)
         })
@@ -191,6 +197,7 @@ impl Store for FaultyStore {
 
     fn read_file<'a>(
         &'a self,
+        caller: &'a Principal,
         id: &'a FileId,
         offset: u64,
         length: usize,
@@ -198,7 +205,7 @@ impl Store for FaultyStore {
         Box::pin(async move {
             self.file_reads.pass().await;
             check(&self.files_are_broken)?;
-            self.inner.read_file(id, offset, length).await
+            self.inner.read_file(caller, id, offset, length).await
         })
     }
 
@@ -266,12 +273,16 @@ impl Store for FaultyStore {
         self.inner.bind(binding)
     }
 
-    fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>> {
+    fn interrupt<'a>(
+        &'a self,
+        caller: &'a Principal,
+        request: &'a RequestId,
+    ) -> BoxFuture<'a, Result<Option<Interrupt>>> {
         Box::pin(async move {
             if self.asks_are_damaged.load(Ordering::SeqCst) {
                 return Err(Error::internal("the row of an ask is damaged"));
             }
-            self.inner.interrupt(request).await
+            self.inner.interrupt(caller, request).await
         })
     }
 

@@ -86,6 +86,8 @@ pub struct Log {
     /// Sessions that somebody made at the agent itself.
     strangers: HashMap<SessionId, Session>,
     busy: HashSet<SessionId>,
+    /// What the next who asks whether a session is busy is told instead.
+    refused_look: Option<Error>,
     /// The turns that the test plays.
     playing: HashMap<SessionId, mpsc::WeakSender<AgentEvent>>,
     panics: usize,
@@ -245,6 +247,11 @@ impl ScriptedAgent {
         self.lock().busy.insert(session.clone());
     }
 
+    /// The next who asks whether a session is busy is told this instead.
+    pub fn refuse_next_look(&self, error: Error) {
+        self.lock().refused_look = Some(error);
+    }
+
     /// From now on it says that it cannot work, or that it can.
     pub fn set_down(&self, is_down: bool) {
         self.lock().is_down = is_down;
@@ -284,7 +291,10 @@ impl Agent for ScriptedAgent {
 
     fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            let log = self.lock();
+            let mut log = self.lock();
+            if let Some(error) = log.refused_look.take() {
+                return Err(error);
+            }
             if log.is_down {
                 return Err(Error::new(ErrorKind::AgentUnavailable, "The agent cannot be reached."));
             }

@@ -268,10 +268,12 @@ impl Actor {
 
     /// An ask that expired stays so: the gateway ended before the agent had its answer, which it is given now.
     async fn ask_again(&mut self, ask: Ask, session: &Session) -> Result<(), Stop> {
+        let owner = self.owner.clone();
         let known = self
             .ask_store(|around| {
                 let (store, request) = (Arc::clone(&around.store), ask.request_id.clone());
-                async move { store.interrupt(&request).await }
+                let owner = owner.clone();
+                async move { store.interrupt(&owner, &request).await }
             })
             .await?;
         let has_expired = |closed: Closed| closed.resolution == Resolution::Expired;

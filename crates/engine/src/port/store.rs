@@ -54,8 +54,15 @@ pub trait Store: Send + Sync + Debug {
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>>;
 
     /// Events after the cursor, in order, at most `limit`, and fewer when they are large ([`READ_BYTES`]); at least
-    /// one when there is one. Empty at the head. `TaskNotFound` for a task that is not there.
-    fn read<'a>(&'a self, task: &'a TaskId, after: Seq, limit: usize) -> BoxFuture<'a, Result<Vec<Entry>>>;
+    /// one when there is one. Empty at the head. `TaskNotFound` for a task that is not there. Whoever owns it: the caller
+    /// is only the one for whom it is read, so that a store can be fair to all of them.
+    fn read<'a>(
+        &'a self,
+        caller: &'a Principal,
+        task: &'a TaskId,
+        after: Seq,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Entry>>>;
 
     /// The task, if it is there and `owner` owns it: folded to its head.
     fn get<'a>(&'a self, owner: &'a Principal, task: &'a TaskId)
@@ -82,8 +89,12 @@ pub trait Store: Send + Sync + Debug {
     /// `PermissionDenied`.
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>>;
 
-    /// An ask, open or closed, whoever owns it.
-    fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>>;
+    /// An ask, open or closed, whoever owns it. For the caller as in [`Store::read`].
+    fn interrupt<'a>(
+        &'a self,
+        caller: &'a Principal,
+        request: &'a RequestId,
+    ) -> BoxFuture<'a, Result<Option<Interrupt>>>;
 
     /// The open asks of one owner, soonest deadline first (none last), ties by request id.
     fn open_interrupts<'a>(
@@ -110,9 +121,11 @@ pub trait Store: Send + Sync + Debug {
     /// What is known of a file. `None`: not there, or owned by somebody else.
     fn file<'a>(&'a self, owner: &'a Principal, id: &'a FileId) -> BoxFuture<'a, Result<Option<FileFacts>>>;
 
-    /// So many bytes of a file from an offset on, fewer at its end. `None`: the file is not there.
+    /// So many bytes of a file from an offset on, fewer at its end. `None`: the file is not there. For the caller as in
+    /// [`Store::read`].
     fn read_file<'a>(
         &'a self,
+        caller: &'a Principal,
         id: &'a FileId,
         offset: u64,
         length: usize,

@@ -81,11 +81,11 @@ impl Engine {
     /// not taken.
     pub(super) async fn check_given(&self, reply: &Reply<'_>, open: &[&Ask]) -> Result<()> {
         let is_refused = self.is_noted(reply, &reply.key.of_refusal()).await?;
-        for request in self.asks_of(reply.task).await? {
+        for request in self.asks_of(reply).await? {
             if !self.is_noted(reply, &reply.key.of_answer(&request)).await? {
                 continue;
             }
-            let Some(known) = self.around.store.interrupt(&request).await? else { continue };
+            let Some(known) = self.around.store.interrupt(reply.caller, &request).await? else { continue };
             let Some(closed) = &known.closed else { continue };
             let answer = answer::read(reply.message, &[&known.ask]).ok().map(|(_, answer)| answer.how());
             let is_as_given = closed.by.as_ref() == Some(reply.caller) && closed.how == answer;
@@ -112,13 +112,13 @@ impl Engine {
         let late = match answer::form(reply.message) {
             None => return Ok(()),
             Some(Form::Named(request)) => {
-                let known = self.around.store.interrupt(&request).await?;
+                let known = self.around.store.interrupt(reply.caller, &request).await?;
                 let closed =
                     known.filter(|known| known.owner == *reply.caller).and_then(|known| known.closed);
                 closed.map_or_else(|| asks::not_open(&request), |closed| self.too_late(&request, &closed))
             }
             // To a task that never asked anything they are words like any others.
-            Some(Form::Words) if self.asks_of(reply.task).await?.is_empty() => return Ok(()),
+            Some(Form::Words) if self.asks_of(reply).await?.is_empty() => return Ok(()),
             Some(Form::Words) => asks_nothing(),
         };
         self.refuse(reply, late).await
@@ -144,10 +144,10 @@ impl Engine {
     }
 
     /// Everything that the task ever asked, as far as its log is kept.
-    async fn asks_of(&self, task: &TaskId) -> Result<Vec<RequestId>> {
+    async fn asks_of(&self, reply: &Reply<'_>) -> Result<Vec<RequestId>> {
         let (mut asked, mut cursor) = (Vec::new(), Seq::START);
         loop {
-            let entries = self.around.store.read(task, cursor, BATCH).await?;
+            let entries = self.around.store.read(reply.caller, reply.task, cursor, BATCH).await?;
             let Some(last) = entries.last().map(|entry| entry.seq) else { return Ok(asked) };
             for entry in &entries {
                 if let TaskEvent::Status(update) = &entry.event

@@ -109,7 +109,7 @@ impl Engine {
             && self.around.lanes.holder(&lane).as_ref() == Some(&task)
         {
             let head = self.head(caller, &task).await?;
-            let mut reader = self.reader(task.clone(), &head, stored.seq);
+            let mut reader = self.reader(caller, task.clone(), &head, stored.seq);
             let Ok(read) = tokio::time::timeout_at(until, reader.next()).await else { break };
             read?;
             let known = self.around.store.get(caller, &task).await?;
@@ -159,7 +159,7 @@ impl Engine {
                 return Ok(now);
             }
             let head = self.head(caller, task).await?;
-            self.reader(task.clone(), &head, now.seq).next().await?;
+            self.reader(caller, task.clone(), &head, now.seq).next().await?;
         }
     }
 

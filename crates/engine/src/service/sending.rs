@@ -123,7 +123,7 @@ impl Engine {
         let (registration, live, inbox) = self.register(reserved, task_id.clone(), Seq::START);
         // The reader is made before the actor runs, so that it cannot miss the live log of a very short task, and before
         // the task: nothing can fail any more once that is there.
-        let reader = self.reader_of(&task, Seq::START);
+        let reader = self.reader_of(&caller, &task, Seq::START);
         let create = Create {
             owner: caller.clone(),
             task: task_id.clone(),
@@ -298,6 +298,8 @@ impl Engine {
         }
         match self.around.agent.is_busy(session).await {
             Ok(busy) => Ok(busy),
+            // Nobody could ask, and who does not want to wait would wait in the turn: better to come again.
+            Err(error) if error.kind() == ErrorKind::UpstreamBackpressure => Err(error),
             // The turn will find out, and say so.
             Err(_) => Ok(false),
         }
@@ -326,7 +328,7 @@ impl Engine {
         snapshot: Snapshot,
     ) -> Result<Sent> {
         let head = self.head(caller, &task).await?;
-        let reader = self.reader(task.clone(), &head, snapshot.seq);
+        let reader = self.reader(caller, task.clone(), &head, snapshot.seq);
         Ok(Sent { task, opening: Opening::Snapshot(snapshot), reader })
     }
 

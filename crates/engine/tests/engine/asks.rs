@@ -99,7 +99,7 @@ async fn the_record_says_who_answered_when_and_how() {
     assert!(h.engine.open_asks(&Principal::new("bob"), AskKind::Permission).await.unwrap().is_empty());
     h.engine.answer(&alice(), &request("per_1"), reject()).await.unwrap();
     assert!(h.engine.open_asks(&alice(), AskKind::Permission).await.unwrap().is_empty());
-    let closed = h.store.interrupt(&request("per_1")).await.unwrap().unwrap().closed.unwrap();
+    let closed = h.store.interrupt(&alice(), &request("per_1")).await.unwrap().unwrap().closed.unwrap();
     assert_eq!(
         (closed.by, closed.how.as_deref(), closed.resolution),
         (Some(alice()), Some("reject"), Resolution::Rejected)
@@ -238,7 +238,7 @@ async fn a_cancel_drops_what_is_open() {
     let (task, _turn) = asking(&mut h).await;
     h.engine.cancel(&alice(), &task).await.unwrap();
     assert!(h.engine.open_asks(&alice(), AskKind::Permission).await.unwrap().is_empty());
-    let closed = h.store.interrupt(&request("per_1")).await.unwrap().unwrap().closed.unwrap();
+    let closed = h.store.interrupt(&alice(), &request("per_1")).await.unwrap().unwrap().closed.unwrap();
     assert_eq!(closed.resolution, Resolution::Dropped);
     assert_eq!(refused(&h, "alice", "per_1", once()).await, ErrorKind::InterruptNotFound);
 }
@@ -355,7 +355,7 @@ async fn an_answer_that_lost_to_another_is_not_recorded_as_given() {
     turn.reports.reserve_many(turn.reports.max_capacity()).await.unwrap();
     h.agent.replies.release(1);
     assert_eq!(answer.await.unwrap().unwrap_err().kind(), ErrorKind::InterruptNotFound);
-    let closed = h.store.interrupt(&request("per_1")).await.unwrap().unwrap().closed.unwrap();
+    let closed = h.store.interrupt(&alice(), &request("per_1")).await.unwrap().unwrap().closed.unwrap();
     assert_eq!((closed.resolution, closed.by), (Resolution::Elsewhere, None));
 }
 
@@ -386,6 +386,6 @@ async fn what_is_asked_when_its_task_is_canceled_is_told_as_dropped() {
     let asked = (TaskState::InputRequired, InterruptPhase::Asked);
     let ended = (TaskState::InputRequired, dropped);
     assert_eq!(told(&h, &task).await, [asked, asked, ended, ended]);
-    let kept = h.store.interrupt(&request("per_1")).await.unwrap().unwrap();
+    let kept = h.store.interrupt(&alice(), &request("per_1")).await.unwrap().unwrap();
     assert_eq!(kept.closed.unwrap().resolution, Resolution::Dropped);
 }

@@ -29,7 +29,7 @@ async fn a_file_is_kept_and_told_with_its_facts_and_only_its_owner_gets_it() {
     let id = FileId::parse(url.strip_prefix("/artifacts/").unwrap()).unwrap();
     let facts = h.engine.file(&alice(), &id).await.unwrap();
     assert_eq!((facts.size, facts.name.as_deref()), (5, Some("pic.png")));
-    assert_eq!(h.engine.read_file(&id, 1, 3).await.unwrap(), b"yte");
+    assert_eq!(h.engine.read_file(&alice(), &id, 1, 3).await.unwrap(), b"yte");
     let refused = h.engine.file(&Principal::new("bob"), &id).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::RouteNotFound);
 }

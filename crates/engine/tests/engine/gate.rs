@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longshore_engine::EngineConfig;
 use longshore_meter::label::TurnState;
-use longshore_model::{Error, ErrorKind, Principal, SessionId, TaskState};
+use longshore_model::{AgentEvent, Error, ErrorKind, Failure, Outcome, Principal, SessionId, TaskState};
 
 use crate::asks::{once, request};
 use crate::harness::{Harness, alice, message, reason_of, start_with};
@@ -160,7 +160,14 @@ async fn however_a_turn_ends_its_place_is_free_again() {
     h.reaches(&unlucky, TaskState::Failed).await;
     quiet(&h).await;
 
-    h.send("c5", "m5").await;
+    // It waits, perhaps for hours, for somebody to bring them.
+    let without = h.send("c5", "m5").await.task;
+    let refused = Outcome::AuthRequired(Failure::new("No key."));
+    h.turn().await.report(AgentEvent::Ended(refused)).await;
+    h.reaches(&without, TaskState::AuthRequired).await;
+    quiet(&h).await;
+
+    h.send("c6", "m6").await;
     h.turn().await.complete().await;
     quiet(&h).await;
 }

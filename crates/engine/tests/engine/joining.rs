@@ -212,3 +212,25 @@ async fn a_busy_session_refuses_whoever_does_not_want_to_wait() {
     assert_eq!(refused.kind(), ErrorKind::SessionBusy);
     assert_eq!(h.agent.log().prompted.len(), 3);
 }
+
+#[tokio::test]
+async fn whoever_does_not_want_to_wait_is_refused_where_nobody_could_ask_whether_the_session_is_busy() {
+    let mut h = start();
+    let first = h.send("c", "m1").await;
+    h.turn().await.complete().await;
+    h.reaches(&first.task, TaskState::Completed).await;
+    // Each is asked for once the lane is left, a moment after the end is told.
+    let refused = async {
+        loop {
+            h.agent.refuse_next_look(Error::new(ErrorKind::UpstreamBackpressure, "Try again in a moment."));
+            let refused = h.engine.send(&alice(), delivered(Delivery::Reject, "m2")).await.unwrap_err();
+            if refused.kind() != ErrorKind::SessionBusy {
+                return refused.kind();
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let refused = tokio::time::timeout(Duration::from_secs(5), refused).await.unwrap();
+    assert_eq!(refused, ErrorKind::UpstreamBackpressure);
+    assert_eq!(h.agent.log().prompted.len(), 1);
+}

@@ -86,7 +86,7 @@ async fn an_ask_that_was_answered_elsewhere_while_the_gateway_was_away_has_not_e
         .await;
     turn.complete().await;
     h.reaches(&task, TaskState::Completed).await;
-    let closed = h.store.interrupt(&request_id).await.unwrap().unwrap().closed.unwrap();
+    let closed = h.store.interrupt(&alice(), &request_id).await.unwrap().unwrap().closed.unwrap();
     assert_eq!(closed.resolution, Resolution::Elsewhere);
     assert!(h.agent.log().replied.is_empty(), "nobody had to answer it");
 }
@@ -190,7 +190,7 @@ async fn an_ask_that_is_still_open_after_its_time_expires_once_that_is_known() {
         while h.task(&task).await.status.state == TaskState::InputRequired {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let asked = h.store.interrupt(&RequestId::parse("per_1").unwrap()).await.unwrap().unwrap();
+        let asked = h.store.interrupt(&alice(), &RequestId::parse("per_1").unwrap()).await.unwrap().unwrap();
         assert_eq!(asked.closed.unwrap().resolution, Resolution::Expired);
         turn.complete().await;
         h.reaches(&task, TaskState::Completed).await;
@@ -238,6 +238,6 @@ async fn an_ask_that_expired_is_not_asked_again_when_the_gateway_ends_before_the
         if update.status.state == TaskState::InputRequired)
     };
     assert_eq!(log.await.iter().filter(|entry| asked(entry)).count(), 1);
-    let asked = h.store.interrupt(&RequestId::parse("per_1").unwrap()).await.unwrap().unwrap();
+    let asked = h.store.interrupt(&alice(), &RequestId::parse("per_1").unwrap()).await.unwrap().unwrap();
     assert_eq!(asked.closed.unwrap().resolution, Resolution::Expired);
 }

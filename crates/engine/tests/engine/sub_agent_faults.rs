@@ -168,7 +168,7 @@ async fn a_closed_ask_that_is_damaged_does_not_keep_the_gateway_from_starting() 
     turn.report(AgentEvent::AskClosed { request_id: request_id.clone(), resolution }).await;
     turn.reports.reserve_many(turn.reports.max_capacity()).await.unwrap();
     store.appends.release(1);
-    while store.interrupt(&request_id).await.unwrap().unwrap().is_open() {
+    while store.interrupt(&alice(), &request_id).await.unwrap().unwrap().is_open() {
         tokio::task::yield_now().await;
     }
     store.fail_next(usize::MAX);

@@ -63,14 +63,18 @@ impl SimStore {
 
     /// The log as it is, at once.
     pub(crate) fn log(&self, task: &TaskId) -> Vec<Entry> {
-        let log = self.inner.read(task, Seq::START, usize::MAX).now_or_never();
+        let log = self.inner.read(&nobody(), task, Seq::START, usize::MAX).now_or_never();
         log.expect("a memory store answers at once").unwrap_or_default()
     }
 
     /// One event of the log, if it is there.
     pub(crate) fn entry(&self, task: &TaskId, seq: Seq) -> Option<Entry> {
         let before = Seq(seq.0.saturating_sub(1));
-        let found = self.inner.read(task, before, 1).now_or_never().expect("a memory store answers at once");
+        let found = self
+            .inner
+            .read(&nobody(), task, before, 1)
+            .now_or_never()
+            .expect("a memory store answers at once");
         found.ok()?.pop()
     }
 
@@ -90,7 +94,8 @@ impl SimStore {
     }
 
     pub(crate) fn interrupt_of(&self, request: &RequestId) -> Option<Interrupt> {
-        let found = self.inner.interrupt(request).now_or_never().expect("a memory store answers at once");
+        let found =
+            self.inner.interrupt(&nobody(), request).now_or_never().expect("a memory store answers at once");
         found.ok().flatten()
     }
 
@@ -186,8 +191,14 @@ impl Store for SimStore {
         Box::pin(self.ask(self.inner.session(owner, id)))
     }
 
-    fn read<'a>(&'a self, task: &'a TaskId, after: Seq, limit: usize) -> BoxFuture<'a, Result<Vec<Entry>>> {
-        Box::pin(self.ask(self.inner.read(task, after, limit)))
+    fn read<'a>(
+        &'a self,
+        caller: &'a Principal,
+        task: &'a TaskId,
+        after: Seq,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        Box::pin(self.ask(self.inner.read(caller, task, after, limit)))
     }
 
     fn get<'a>(
@@ -218,8 +229,12 @@ impl Store for SimStore {
         Box::pin(self.ask(self.inner.place(owner, context)))
     }
 
-    fn interrupt<'a>(&'a self, request: &'a RequestId) -> BoxFuture<'a, Result<Option<Interrupt>>> {
-        Box::pin(self.ask(self.inner.interrupt(request)))
+    fn interrupt<'a>(
+        &'a self,
+        caller: &'a Principal,
+        request: &'a RequestId,
+    ) -> BoxFuture<'a, Result<Option<Interrupt>>> {
+        Box::pin(self.ask(self.inner.interrupt(caller, request)))
     }
 
     fn open_interrupts<'a>(
@@ -244,14 +259,20 @@ impl Store for SimStore {
 
     fn read_file<'a>(
         &'a self,
+        caller: &'a Principal,
         id: &'a FileId,
         offset: u64,
         length: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
-        Box::pin(self.ask(self.inner.read_file(id, offset, length)))
+        Box::pin(self.ask(self.inner.read_file(caller, id, offset, length)))
     }
 
     fn check(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.ask(self.inner.check()))
     }
+}
+
+/// Whoever looks from outside of the world.
+fn nobody() -> Principal {
+    Principal::new("nobody")
 }

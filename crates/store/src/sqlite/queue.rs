@@ -139,10 +139,18 @@ impl<J> Queue<J> {
         }
     }
 
-    fn tell(&self, let_in: Vec<(Owner, oneshot::Sender<Place<J>>)>) {
-        for (owner, waiter) in let_in {
-            // A place that nobody takes goes to the next when it is dropped.
-            drop(waiter.send(Place { queue: self.clone(), owner, is_used: false }));
+    fn tell(&self, mut let_in: VecDeque<(Owner, oneshot::Sender<Place<J>>)>) {
+        while let Some((owner, waiter)) = let_in.pop_front() {
+            // A place that is dropped later goes to the next by itself.
+            let Err(mut refused) = waiter.send(Place { queue: self.clone(), owner, is_used: false }) else {
+                continue;
+            };
+            // Whoever waited has just gone. Dropped as it is, the place would come back here, one call deeper for each who
+            // has gone.
+            refused.is_used = true;
+            let mut state = self.lock();
+            state.leave(&refused.owner);
+            let_in.extend(state.let_in());
         }
     }
 
@@ -288,27 +296,34 @@ impl<J> State<J> {
         let Some(lane) = self.lanes.get_mut(owner) else { return };
         lane.places -= 1;
         self.places -= 1;
-        if lane.places == 0
-            && lane.outside.is_empty()
+        self.remove_if_empty(owner);
+    }
+
+    fn remove_if_empty(&mut self, owner: &Owner) {
+        if self.lanes.get(owner).is_some_and(|lane| lane.places == 0 && lane.outside.is_empty())
             && let Some(lane) = self.lanes.remove(owner)
         {
             self.spare = lane;
         }
     }
 
-    /// Keeps what places are free for those outside, one of each owner in turn.
-    fn let_in(&mut self) -> Vec<(Owner, oneshot::Sender<Place<J>>)> {
-        let mut let_in = Vec::new();
+    /// Keeps what places are free for those outside, one of each owner in turn. Those who have gone are passed over.
+    fn let_in(&mut self) -> VecDeque<(Owner, oneshot::Sender<Place<J>>)> {
+        let mut let_in = VecDeque::new();
         let may_enter = |lane: &Lane<J>| !lane.outside.is_empty() && lane.places < QUEUE_OF_OWNER;
         while self.places < QUEUE
             && let Some(owner) = next_after(&self.lanes, &self.admitted, may_enter)
             && let Some(lane) = self.lanes.get_mut(&owner)
             && let Some(waiter) = lane.outside.pop_front()
         {
+            if waiter.is_closed() {
+                self.remove_if_empty(&owner);
+                continue;
+            }
             lane.places += 1;
             self.places += 1;
             self.admitted.clone_from(&owner);
-            let_in.push((owner, waiter));
+            let_in.push_back((owner, waiter));
         }
         let_in
     }

@@ -127,7 +127,7 @@ async fn a_file_that_cannot_be_written_is_unavailable() {
     bench.pragma("PRAGMA query_only = 1").await;
     let refused = bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap_err();
     bench.check_public(&refused, ErrorKind::Unavailable, "cannot be opened for writing");
-    assert_eq!(bench.store.read(&task_id("t"), Seq::START, 9).await.unwrap().len(), 3);
+    assert_eq!(bench.store.read(&ada(), &task_id("t"), Seq::START, 9).await.unwrap().len(), 3);
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn a_full_disk_is_unavailable_and_then_works() {
     let big = chunk(&"x".repeat(100_000));
     let refused = bench.store.append(append("t", 3, vec![chunk("y"), big.clone()])).await.unwrap_err();
     bench.check_public(&refused, ErrorKind::Unavailable, "full");
-    assert_eq!(bench.store.read(&task_id("t"), Seq::START, 9).await.unwrap().len(), 3);
+    assert_eq!(bench.store.read(&ada(), &task_id("t"), Seq::START, 9).await.unwrap().len(), 3);
     bench.pragma("PRAGMA max_page_count = 1000000").await;
     let outcome = bench.store.append(append("t", 3, vec![chunk("y"), big])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(5)));
@@ -237,10 +237,10 @@ async fn a_damaged_event_spoils_only_the_reads_that_meet_it() {
         let bench = Bench::new().await;
         let damage = format!("UPDATE events SET body = {body} WHERE seq = 2");
         bench.intruder().execute_batch(&damage).unwrap();
-        let refused = bench.store.read(&task_id("t"), Seq(1), 9).await.unwrap_err();
+        let refused = bench.store.read(&ada(), &task_id("t"), Seq(1), 9).await.unwrap_err();
         bench.check_public(&refused, ErrorKind::Internal, "event 2 of task t");
-        assert_eq!(bench.store.read(&task_id("t"), Seq(2), 9).await.unwrap().len(), 1);
-        assert_eq!(bench.store.read(&task_id("t"), Seq(0), 1).await.unwrap().len(), 1);
+        assert_eq!(bench.store.read(&ada(), &task_id("t"), Seq(2), 9).await.unwrap().len(), 1);
+        assert_eq!(bench.store.read(&ada(), &task_id("t"), Seq(0), 1).await.unwrap().len(), 1);
     }
 }
 
@@ -280,7 +280,7 @@ async fn a_read_of_large_events_is_bounded_and_goes_on() {
     let mut sizes = Vec::new();
     let mut cursor = Seq(3);
     loop {
-        let entries = bench.store.read(&task_id("t"), cursor, 100).await.unwrap();
+        let entries = bench.store.read(&ada(), &task_id("t"), cursor, 100).await.unwrap();
         let Some(last) = entries.last() else { break };
         cursor = last.seq;
         sizes.push(entries.len());

@@ -16,7 +16,7 @@ use super::make::{
 const KINDS: [AskKind; 2] = [AskKind::Permission, AskKind::Question];
 
 async fn find(store: &Arc<dyn Store>, request: &str) -> Option<Interrupt> {
-    store.interrupt(&request_id(request)).await.expect("a read")
+    store.interrupt(&ada(), &request_id(request)).await.expect("a read")
 }
 
 /// What became of an ask that is there. `None`: it is open.

@@ -33,17 +33,17 @@ pub(super) async fn a_file_is_read_in_ranges(fixture: &dyn Fixture) {
             [(0, 0), (0, 1), (1, UNIT), (UNIT - 1, 2), (UNIT, UNIT), (2 * UNIT - 5, 3 * UNIT), (size, 1)];
         let ends = [(size.saturating_sub(3), 9), (size / 2, usize::MAX), (size + 9, 9)];
         for (offset, length) in whole.into_iter().chain(parts).chain(ends) {
-            let found = store.read_file(&id, offset as u64, length).await.expect("a read");
+            let found = store.read_file(&ada(), &id, offset as u64, length).await.expect("a read");
             let begin = offset.min(size);
             let expected = &bytes[begin..begin.saturating_add(length).min(size)];
             // Not `assert_eq`: nobody wants to read that.
             assert!(found.as_deref() == Some(expected), "{length} bytes of {size} from {offset}");
         }
-        let beyond = store.read_file(&id, u64::MAX, usize::MAX).await.expect("a read");
+        let beyond = store.read_file(&ada(), &id, u64::MAX, usize::MAX).await.expect("a read");
         assert_eq!(beyond, Some(Vec::new()));
     }
     for unknown in ["none", "F1"] {
-        assert_eq!(store.read_file(&file_id(unknown), 0, 9).await.expect("a read"), None);
+        assert_eq!(store.read_file(&ada(), &file_id(unknown), 0, 9).await.expect("a read"), None);
         assert_eq!(store.file(&ada(), &file_id(unknown)).await.expect("a read"), None);
     }
 }
@@ -69,7 +69,7 @@ pub(super) async fn a_file_is_kept_once(fixture: &dyn Fixture) {
     for writer in writers {
         writer.await.expect("no writer panics").expect("the same file");
     }
-    let found = store.read_file(&file_id("large"), 0, usize::MAX).await.expect("a read");
+    let found = store.read_file(&ada(), &file_id("large"), 0, usize::MAX).await.expect("a read");
     assert!(found == Some(bytes));
 
     // Another file of that id would be given out for it.
@@ -85,7 +85,7 @@ pub(super) async fn a_file_is_kept_once(fixture: &dyn Fixture) {
         let refused = store.put_file(other).await.expect_err("another file");
         assert_eq!(refused.kind(), ErrorKind::Internal);
     }
-    let kept = store.read_file(&first.id, 0, 99).await.expect("a read");
+    let kept = store.read_file(&ada(), &first.id, 0, 99).await.expect("a read");
     assert_eq!(kept.as_deref(), Some(&b"content"[..]));
 }
 
@@ -115,7 +115,7 @@ pub(super) async fn a_file_that_cannot_be_is_refused(fixture: &dyn Fixture) {
     for (name, file, kind) in wrong {
         let refused = store.put_file(file).await.err().unwrap_or_else(|| panic!("a file {name} was taken"));
         assert_eq!(refused.kind(), kind, "{name}");
-        assert_eq!(store.read_file(&whole.id, 0, 9).await.expect("a read"), None, "{name}");
+        assert_eq!(store.read_file(&ada(), &whole.id, 0, 9).await.expect("a read"), None, "{name}");
     }
     // A task that is over can still get one.
     store.put_file(file("over", "f", b"content")).await.expect("a file");
@@ -139,7 +139,7 @@ pub(super) async fn large_files_are_kept_while_tasks_go_on(fixture: &dyn Fixture
         writer.await.expect("no writer panics").expect("a file");
     }
     for name in ["a", "b"] {
-        let found = store.read_file(&file_id(name), 0, usize::MAX).await.expect("a read");
+        let found = store.read_file(&ada(), &file_id(name), 0, usize::MAX).await.expect("a read");
         assert!(found.as_ref() == Some(&bytes), "{name}");
     }
 }

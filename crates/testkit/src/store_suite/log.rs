@@ -101,7 +101,7 @@ pub(super) async fn an_unknown_task_is_not_found(fixture: &dyn Fixture) {
     made(&store, create("t")).await;
     let append = store.append(append("none", 0, vec![chunk("x")])).await;
     assert_eq!(append.expect_err("no such task").kind(), ErrorKind::TaskNotFound);
-    let read = store.read(&task_id("none"), Seq::START, 10).await;
+    let read = store.read(&ada(), &task_id("none"), Seq::START, 10).await;
     assert_eq!(read.expect_err("no such task").kind(), ErrorKind::TaskNotFound);
 }
 
@@ -153,7 +153,7 @@ pub(super) async fn a_reader_gets_what_is_after_its_cursor(fixture: &dyn Fixture
         (0, 0, &[]),
     ];
     for (after, limit, expected) in cases {
-        let entries = store.read(&task_id("t"), Seq(after), limit).await.expect("a read");
+        let entries = store.read(&ada(), &task_id("t"), Seq(after), limit).await.expect("a read");
         let numbers: Vec<_> = entries.iter().map(|entry| entry.seq.0).collect();
         assert_eq!(numbers, expected, "after {after}, at most {limit}");
         for entry in entries.iter().filter(|entry| entry.seq.0 > 1) {

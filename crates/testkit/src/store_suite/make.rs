@@ -259,7 +259,8 @@ pub async fn appended(store: &Arc<dyn Store>, append: Append) {
 
 /// The whole log: its numbers, checked to be 1, 2, 3 and so on, are left out.
 pub async fn log(store: &Arc<dyn Store>, task: &str) -> Vec<TaskEvent> {
-    let entries = store.read(&task_id(task), Seq::START, usize::MAX).await.expect("the log can be read");
+    let entries =
+        store.read(&ada(), &task_id(task), Seq::START, usize::MAX).await.expect("the log can be read");
     for (place, entry) in entries.iter().enumerate() {
         assert_eq!(entry.seq, Seq::START.plus(place).next(), "{task}");
     }

@@ -218,7 +218,7 @@ impl Expected {
 
     async fn check_asks(&self, store: &Arc<dyn Store>) {
         for known in &self.asks {
-            let found = store.interrupt(&known.ask.request_id).await.expect("a read");
+            let found = store.interrupt(&self.owner, &known.ask.request_id).await.expect("a read");
             assert_eq!(found.as_ref(), Some(known));
         }
         for kind in [AskKind::Permission, AskKind::Question] {
@@ -233,7 +233,7 @@ impl Expected {
     }
 
     async fn check_task(&self, store: &Arc<dyn Store>) {
-        let entries = store.read(&self.task, Seq::START, usize::MAX).await.expect("a read");
+        let entries = store.read(&self.owner, &self.task, Seq::START, usize::MAX).await.expect("a read");
         assert!(entries.iter().all(|entry| entry.epoch == self.epoch));
         let (numbers, events): (Vec<_>, Vec<_>) =
             entries.into_iter().map(|entry| (entry.seq.0, entry.event)).unzip();

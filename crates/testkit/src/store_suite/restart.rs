@@ -125,7 +125,7 @@ async fn seen(store: &Arc<dyn Store>) -> Vec<String> {
         let id = task_id(name);
         seen.push(format!("{:?}", store.get(&ada(), &id).await));
         seen.push(format!("{:?}", store.head(&ada(), &id).await));
-        seen.push(format!("{:?}", store.read(&id, Seq::START, 100).await));
+        seen.push(format!("{:?}", store.read(&ada(), &id, Seq::START, 100).await));
     }
     for with_artifacts in [false, true] {
         seen.push(format!("{:?}", store.list(ListQuery { with_artifacts, ..everything() }).await));
@@ -135,7 +135,7 @@ async fn seen(store: &Arc<dyn Store>) -> Vec<String> {
     }
     seen.push(format!("{:?}", store.children(&task_id("open")).await));
     seen.push(format!("{:?}", store.file(&ada(), &file_id("f")).await));
-    seen.push(format!("{:?}", store.read_file(&file_id("f"), 0, 100).await));
+    seen.push(format!("{:?}", store.read_file(&ada(), &file_id("f"), 0, 100).await));
     seen.push(format!("{:?}", store.unfinished().await));
     seen
 }

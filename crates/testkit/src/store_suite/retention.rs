@@ -60,7 +60,7 @@ async fn is_there(store: &Arc<dyn Store>, task: &str) -> bool {
     let id = task_id(task);
     let found = store.get(&ada(), &id).await.expect("a read").is_some();
     assert_eq!(store.head(&ada(), &id).await.expect("a read").is_some(), found);
-    match store.read(&id, Seq::START, 9).await {
+    match store.read(&ada(), &id, Seq::START, 9).await {
         Ok(entries) => assert!(found && !entries.is_empty(), "{task}"),
         Err(error) => assert_eq!((found, error.kind()), (false, ErrorKind::TaskNotFound), "{task}"),
     }
@@ -95,7 +95,7 @@ pub(super) async fn a_log_that_is_folded_leaves_the_task_as_it_was(fixture: &dyn
         }
         // The last event is there, whoever asks for what is behind an earlier one.
         for (after, expected) in [(0, &[3][..]), (1, &[3]), (2, &[3]), (3, &[]), (9, &[])] {
-            let entries = store.read(&id, Seq(after), 9).await.expect("a read");
+            let entries = store.read(&ada(), &id, Seq(after), 9).await.expect("a read");
             assert_eq!(entries.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), expected, "{after}");
             assert!(entries.iter().all(|entry| entry.event.is_terminal()));
         }
@@ -121,7 +121,7 @@ pub(super) async fn a_long_log_is_folded_in_steps_that_leave_it_whole(fixture: &
     for step in 0.. {
         let done = store.retain(folding(9)).await.expect("a step");
         // Whoever reads meanwhile finds the end of the log, without holes; whoever writes elsewhere does.
-        let entries = store.read(&task_id("t"), Seq::START, usize::MAX).await.expect("a read");
+        let entries = store.read(&ada(), &task_id("t"), Seq::START, usize::MAX).await.expect("a read");
         let found: Vec<u64> = entries.iter().map(|entry| entry.seq.0).collect();
         assert_eq!(found, (first(&store, "t").await..=head).collect::<Vec<_>>());
         assert_eq!(store.get(&ada(), &task_id("t")).await.expect("a read"), before);
@@ -172,10 +172,10 @@ pub(super) async fn what_goes_takes_all_that_belongs_to_it(fixture: &dyn Fixture
         }
         let listed = store.list(everything()).await.expect("a list");
         assert_eq!((listed.total, listed.tasks.len()), (1, 1));
-        assert_eq!(store.interrupt(&request_id("ask")).await.expect("a read"), None);
+        assert_eq!(store.interrupt(&ada(), &request_id("ask")).await.expect("a read"), None);
         for name in ["f", "g"] {
             assert_eq!(store.file(&ada(), &file_id(name)).await.expect("a read"), None);
-            assert_eq!(store.read_file(&file_id(name), 0, 9).await.expect("a read"), None);
+            assert_eq!(store.read_file(&ada(), &file_id(name), 0, 9).await.expect("a read"), None);
         }
         let key = lone.idempotency.clone().expect("it is a send");
         assert_eq!(store.earlier_send(&ada(), &key).await.expect("a read"), None);
@@ -239,7 +239,7 @@ pub(super) async fn keys_and_asks_go_when_nobody_can_ask_for_them(fixture: &dyn 
     let sent = async |create: &Create| store.earlier_send(&ada(), &key(create)).await.expect("a read");
     assert_eq!((sent(&old).await, sent(&young).await), (None, Some(task_id("young"))));
     for (request, expected) in [("old", false), ("young", true), ("open", true)] {
-        let found = store.interrupt(&request_id(request)).await.expect("a read");
+        let found = store.interrupt(&ada(), &request_id(request)).await.expect("a read");
         assert_eq!(found.is_some(), expected, "{request}");
     }
     assert_eq!(first(&store, "old").await, 1);

@@ -60,7 +60,7 @@ async fn an_ask_that_is_damaged_is_reported() {
         store.append(asking("t", 2, vec![opens(&interrupt("t", "whole"))])).await.unwrap();
 
         Connection::open(&path).unwrap().execute(&format!("{damage} WHERE request = 'r'"), []).unwrap();
-        let error = store.interrupt(&request_id("r")).await.unwrap_err();
+        let error = store.interrupt(&ada(), &request_id("r")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal, "{damage}");
         assert!(error.message().contains("ask r is damaged"), "{error}");
         // The others are still there.

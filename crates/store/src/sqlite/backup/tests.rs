@@ -45,7 +45,7 @@ async fn log(store: &Arc<dyn Store>) -> Vec<TaskEvent> {
     let mut events = Vec::new();
     loop {
         let after = Seq(events.len() as u64);
-        let entries = store.read(&task_id("t"), after, 100).await.unwrap();
+        let entries = store.read(&ada(), &task_id("t"), after, 100).await.unwrap();
         if entries.is_empty() {
             return events;
         }
@@ -70,7 +70,7 @@ async fn a_backup_holds_everything_and_is_a_store() {
     assert_eq!(expected.turn.as_ref().map(|turn| &turn.session), Some(&session("ses")));
     assert_eq!(copy.get(&ada(), &task_id("t")).await.unwrap(), Some(expected));
     assert_eq!(log(&copy).await, log(&bench.store).await);
-    let bytes = copy.read_file(&file("t", "f", &[]).id, 599_999, 9).await.unwrap();
+    let bytes = copy.read_file(&ada(), &file("t", "f", &[]).id, 599_999, 9).await.unwrap();
     assert_eq!(bytes, Some(vec![7]));
     // Each goes its own way from here.
     assert_eq!(copy.append(append("t", 4, vec![chunk("copy")])).await.unwrap(), Appended::Head(Seq(5)));

@@ -74,7 +74,7 @@ async fn each_event_keeps_the_number_under_which_it_was_written() {
             0 => drop(store.create(create("t")).await.unwrap()),
             head => drop(store.append(append("t", head, vec![chunk("x")])).await.unwrap()),
         }
-        let log = store.read(&task_id("t"), longshore_model::Seq::START, 9).await.unwrap();
+        let log = store.read(&ada(), &task_id("t"), longshore_model::Seq::START, 9).await.unwrap();
         assert_eq!(log.iter().map(|entry| entry.epoch).collect::<Vec<_>>(), expected);
         assert_eq!(store.head(&ada(), &task_id("t")).await.unwrap().unwrap().epoch, store.epoch());
         assert_eq!(store.get(&ada(), &task_id("t")).await.unwrap().unwrap().epoch, store.epoch());

@@ -72,9 +72,9 @@ async fn a_turn_writes_between_the_steps_of_a_file() {
     // Half a file is none.
     assert_eq!(bench.rows(), (1, 4));
     assert_eq!(bench.store.file(&ada(), &file_id("f")).await.unwrap(), None);
-    assert_eq!(bench.store.read_file(&file_id("f"), 0, 1).await.unwrap(), None);
+    assert_eq!(bench.store.read_file(&ada(), &file_id("f"), 0, 1).await.unwrap(), None);
     put.await.unwrap();
-    assert!(bench.store.read_file(&file_id("f"), 0, usize::MAX).await.unwrap() == Some(bytes));
+    assert!(bench.store.read_file(&ada(), &file_id("f"), 0, usize::MAX).await.unwrap() == Some(bytes));
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn a_file_whose_writer_gave_up_is_completed_by_the_next() {
     assert_eq!(bench.rows(), (1, 4));
     bench.store.put_file(file("t", "f", &bytes)).await.unwrap();
     assert_eq!(bench.rows(), (1, 9));
-    assert!(bench.store.read_file(&file_id("f"), 0, usize::MAX).await.unwrap() == Some(bytes));
+    assert!(bench.store.read_file(&ada(), &file_id("f"), 0, usize::MAX).await.unwrap() == Some(bytes));
 }
 
 #[tokio::test]
@@ -135,10 +135,10 @@ async fn a_file_that_is_damaged_is_reported() {
         let bytes = content(3 * CHUNK);
         bench.store.put_file(file("t", "f", &bytes)).await.unwrap();
         bench.intruder().execute_batch(damage).unwrap();
-        let error = bench.store.read_file(&file_id("f"), 0, usize::MAX).await.unwrap_err();
+        let error = bench.store.read_file(&ada(), &file_id("f"), 0, usize::MAX).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal, "{damage}");
         assert!(error.message().contains("file f is damaged"), "{error}");
-        let rest = bench.store.read_file(&file_id("f"), 2 * CHUNK as u64, CHUNK).await;
+        let rest = bench.store.read_file(&ada(), &file_id("f"), 2 * CHUNK as u64, CHUNK).await;
         assert_eq!(rest.is_ok(), rest_is_whole, "{damage}");
     }
 }

@@ -133,6 +133,37 @@ fn those_who_have_gone_are_not_kept() {
 }
 
 #[test]
+fn a_crowd_that_leaves_at_once_is_passed_over() {
+    let queue = queue();
+    fill(&queue, "a", QUEUE_OF_OWNER);
+    let mut crowd: Vec<_> = (0..100_000).map(|_| queue.push(owner("a"), String::new()).boxed()).collect();
+    for waits in &mut crowd {
+        assert!(waits.now_or_never().is_none());
+    }
+    let mut stays = queue.push(owner("a"), "stays".to_owned()).boxed();
+    assert!((&mut stays).now_or_never().is_none());
+    drop(crowd);
+    assert_eq!(take(&queue, 1), ["a0"]);
+    stays.now_or_never().expect("there is room").unwrap();
+    assert_eq!(take(&queue, QUEUE).len(), QUEUE_OF_OWNER);
+    let state = queue.lock();
+    assert_eq!((state.places, state.lanes.len()), (0, 0));
+}
+
+#[test]
+fn a_lane_of_which_all_have_gone_is_not_kept() {
+    let queue = queue();
+    for name in ["a", "b", "c", "d"] {
+        fill(&queue, name, QUEUE_OF_OWNER);
+    }
+    // Its owner has no job inside, so that nothing of it is ever taken.
+    assert!(queue.push(owner("e"), String::new()).now_or_never().is_none());
+    assert_eq!(take(&queue, QUEUE).len(), QUEUE);
+    let state = queue.lock();
+    assert_eq!((state.places, state.lanes.len()), (0, 0));
+}
+
+#[test]
 fn what_waits_is_still_taken_when_the_queue_is_closed() {
     let queue = queue();
     fill(&queue, "a", QUEUE_OF_OWNER);

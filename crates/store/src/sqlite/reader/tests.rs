@@ -1,14 +1,30 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use longshore_engine::port::{ListQuery, Store as _};
-use longshore_testkit::store_suite::make::{create, everything, owner};
+use longshore_model::{Principal, Seq};
+use longshore_testkit::store_suite::make::{ada, create, everything, file_id, owner, request_id, task_id};
 
 use super::super::{Durability, SqliteStore, list};
 use super::*;
+
+/// Lets the thread do nothing else, for this owner, from when it comes to it until what is given first is dropped.
+fn hold(reader: &Reader, owner: Owner) -> (SyncSender<()>, oneshot::Receiver<()>, BoxFuture<'_, Result<()>>) {
+    let (release, released) = sync_channel::<()>(1);
+    let (begun, has_begun) = oneshot::channel();
+    let busy = move |_: &Connection| {
+        begun.send(()).expect("the test waits");
+        // Ends with an error when the sender is dropped.
+        released.recv().expect_err("nothing is sent");
+        Ok(())
+    };
+    let mut busy = reader.run(owner, busy).boxed();
+    assert!((&mut busy).now_or_never().is_none());
+    (release, has_begun, busy)
+}
 
 #[tokio::test]
 async fn one_owner_with_a_thousand_lists_does_not_keep_another_waiting() {
@@ -16,16 +32,7 @@ async fn one_owner_with_a_thousand_lists_does_not_keep_another_waiting() {
     let store = SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap();
     store.create(create("t")).await.unwrap();
 
-    let (release, released) = sync_channel::<()>(1);
-    let (begun, has_begun) = oneshot::channel();
-    let busy = move |_: &Connection| {
-        begun.send(()).unwrap();
-        // Ends with an error when the sender is dropped.
-        released.recv().unwrap_err();
-        Ok(())
-    };
-    let mut busy = store.lists.run(None, busy).boxed();
-    assert!((&mut busy).now_or_never().is_none());
+    let (release, has_begun, busy) = hold(&store.lists, None);
     has_begun.await.unwrap();
 
     let done = Arc::new(AtomicUsize::new(0));
@@ -48,4 +55,49 @@ async fn one_owner_with_a_thousand_lists_does_not_keep_another_waiting() {
     assert_eq!(mine.unwrap(), (1, 0));
     let places: BTreeSet<_> = flood.into_iter().map(|one| one.unwrap().0).collect();
     assert_eq!(places.len(), 1_000);
+}
+
+/// Bob asks once after Ada has asked a thousand times, and is answered before she is for the third time.
+async fn check_fair(reader: &Reader, ask: impl Fn(Principal) -> BoxFuture<'static, ()>) {
+    let (release, has_begun, busy) = hold(reader, None);
+    has_begun.await.expect("it begins");
+    let mut flood = join_all((0..1_000).map(|_| ask(ada())));
+    assert!((&mut flood).now_or_never().is_none());
+    let mut mine = ask(owner("bob"));
+    assert!((&mut mine).now_or_never().is_none());
+    let (release_again, has_begun, busy_again) = hold(reader, Some(owner("bob")));
+    drop(release);
+    busy.await.expect("it ends");
+    has_begun.await.expect("it begins");
+    mine.now_or_never().expect("it is answered");
+    assert!((&mut flood).now_or_never().is_none());
+    drop(release_again);
+    busy_again.await.expect("it ends");
+    flood.await;
+}
+
+#[tokio::test]
+async fn one_owner_with_a_thousand_streams_asks_and_files_does_not_keep_another_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap();
+    let store = Arc::new(store);
+    store.create(create("t")).await.unwrap();
+    check_fair(&store.quick, |caller| {
+        let store = Arc::clone(&store);
+        async move {
+            assert_eq!(store.read(&caller, &task_id("t"), Seq::START, 9).await.unwrap().len(), 1);
+        }
+        .boxed()
+    })
+    .await;
+    check_fair(&store.quick, |caller| {
+        let store = Arc::clone(&store);
+        async move { assert_eq!(store.interrupt(&caller, &request_id("r")).await.unwrap(), None) }.boxed()
+    })
+    .await;
+    check_fair(&store.whole, |caller| {
+        let store = Arc::clone(&store);
+        async move { assert_eq!(store.read_file(&caller, &file_id("f"), 0, 9).await.unwrap(), None) }.boxed()
+    })
+    .await;
 }

@@ -119,10 +119,10 @@ async fn an_ask_that_took_the_place_of_an_old_one_stays() {
     // A new ask takes old ones with it.
     let new = asking("t", 2, vec![opens(&interrupt("t", "new"))]);
     bench.store.append(Append { at: LATE, ..new }).await.unwrap();
-    assert_eq!(bench.store.interrupt(&request_id("old")).await.unwrap(), None);
+    assert_eq!(bench.store.interrupt(&ada(), &request_id("old")).await.unwrap(), None);
     assert_eq!(bench.count("SELECT ordinal FROM interrupts"), found.asks[0], "the place is used again");
     bench.run(found).await;
-    assert_eq!(bench.store.interrupt(&request_id("new")).await.unwrap(), Some(interrupt("t", "new")));
+    assert_eq!(bench.store.interrupt(&ada(), &request_id("new")).await.unwrap(), Some(interrupt("t", "new")));
 }
 
 #[tokio::test]
@@ -217,7 +217,8 @@ async fn the_log_of_a_task_that_cannot_be_read_stays_until_the_task_goes() {
         assert_eq!(bench.count("SELECT count(*) FROM events WHERE task = 1"), 3, "{damage}");
         assert_eq!(bench.count("SELECT count(*) FROM events WHERE task = 2"), 1, "{damage}");
         while bench.step(true).await.more {}
-        let gone = bench.store.read(&task_id("bad"), longshore_model::Seq::START, 9).await.unwrap_err();
+        let gone =
+            bench.store.read(&ada(), &task_id("bad"), longshore_model::Seq::START, 9).await.unwrap_err();
         assert_eq!(gone.kind(), ErrorKind::TaskNotFound, "{damage}");
     }
 }

@@ -117,7 +117,7 @@ async fn a_damaged_task_ends_with_what_is_left_of_it() {
         // Whoever had read some of it is told that there is a gap. What is left of the log stays.
         assert_eq!(head.first.0, 7, "{damage}");
         for after in [0, 3, 6] {
-            let entries = bench.store.read(&task_id("t"), Seq(after), 9).await.unwrap();
+            let entries = bench.store.read(&ada(), &task_id("t"), Seq(after), 9).await.unwrap();
             assert_eq!(entries.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), [7], "{damage}");
         }
         let old = Retention {
@@ -179,7 +179,7 @@ async fn one_that_cannot_be_ended_does_not_keep_the_others_from_it() {
     assert_eq!(bench.end_damaged().await, [task_id("sound")]);
     assert_eq!(bench.number("SELECT count(*) FROM tasks WHERE state = 'failed'"), 1);
     // Of the other nothing was written, and it is ended when that can be.
-    let ask = bench.store.interrupt(&request_id("r")).await.unwrap().unwrap();
+    let ask = bench.store.interrupt(&ada(), &request_id("r")).await.unwrap().unwrap();
     assert_eq!(ask.closed, None);
     db.execute_batch("DROP TRIGGER stubborn").unwrap();
     assert_eq!(bench.end_damaged().await, [task_id("t")]);
@@ -216,7 +216,7 @@ async fn its_asks_are_closed_and_its_sub_agents_stay() {
     bench.store.create(child("below", "t", "t")).await.unwrap();
     bench.damage("UPDATE events SET body = '{' WHERE seq = 5");
     bench.end_damaged().await;
-    let ask = bench.store.interrupt(&request_id("r")).await.unwrap().unwrap();
+    let ask = bench.store.interrupt(&ada(), &request_id("r")).await.unwrap().unwrap();
     assert_eq!(ask.closed, Some(rules::dropped(Timestamp(9))));
     let children = bench.store.children(&task_id("t")).await.unwrap();
     assert_eq!(children[0].task.status.state, TaskState::Submitted);

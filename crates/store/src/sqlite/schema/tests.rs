@@ -215,7 +215,7 @@ async fn a_file_of_the_first_schema_is_taken_over_with_what_it_holds() {
     assert_eq!((works.seq, works.turn, works.open_asks), (Seq(7), Some(turn("ses", "msg")), vec![]));
 
     // The log tells the same.
-    let entries = store.read(&task_id("works"), Seq::START, 100).await.unwrap();
+    let entries = store.read(&ada(), &task_id("works"), Seq::START, 100).await.unwrap();
     let events: Vec<_> = entries.into_iter().map(|entry| entry.event).collect();
     assert_eq!(folded(&task_id("works"), &events), works.task);
     let done = store.head(&ada(), &task_id("done")).await.unwrap().unwrap();
@@ -279,7 +279,7 @@ async fn a_file_of_the_second_schema_is_taken_over_with_what_it_holds() {
     assert_eq!((&works.task.terms, &works.task.parent), (&Box::default(), &None));
     assert_eq!(works.open_asks, [interrupt("works", "open")]);
     assert_eq!((waits.task.id.as_str(), &waits.turn), ("waits", &None));
-    let gone = store.interrupt(&request_id("gone")).await.unwrap().unwrap();
+    let gone = store.interrupt(&ada(), &request_id("gone")).await.unwrap().unwrap();
     assert_eq!((gone.ask.kind, gone.closed.unwrap().resolution), (AskKind::Question, Resolution::Replied));
     check_place(&store).await;
 
@@ -355,14 +355,14 @@ async fn take_over_after_the_third(known: usize) {
     assert_eq!(store.children(&task_id("works")).await.unwrap(), std::slice::from_ref(below));
     let head = store.head(&ada(), &task_id("works")).await.unwrap().unwrap();
     assert!(!head.output.is_unrestricted());
-    let bytes = async |id: &str| store.read_file(&file("works", id, b"").id, 0, 9).await.unwrap();
+    let bytes = async |id: &str| store.read_file(&ada(), &file("works", id, b"").id, 0, 9).await.unwrap();
     assert_eq!((bytes("kept").await.as_deref(), bytes("half").await), (Some(&b"hello"[..]), None));
 
     // And it goes on, with what is new.
     store.check().await.unwrap();
     let outcome = store.append(asking("works", 2, vec![opens(&interrupt("works", "r"))])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(3)));
-    let log = store.read(&task_id("works"), Seq::START, 9).await.unwrap();
+    let log = store.read(&ada(), &task_id("works"), Seq::START, 9).await.unwrap();
     let epochs: Vec<_> = log.iter().map(|entry| entry.epoch).collect();
     assert_eq!(epochs, [Epoch(0), Epoch(0), store.epoch()]);
 }

@@ -77,7 +77,7 @@ impl Bench {
     }
 
     async fn log(&self, task: &str) -> Vec<TaskEvent> {
-        let entries = self.store.read(&task_id(task), Seq(1), 100).await.unwrap();
+        let entries = self.store.read(&ada(), &task_id(task), Seq(1), 100).await.unwrap();
         entries.into_iter().map(|entry| entry.event).collect()
     }
 }
