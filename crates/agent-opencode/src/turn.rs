@@ -303,6 +303,8 @@ impl Driver {
 
     /// Tells what is new, and reads what must be read first. Gives an outcome when OpenCode no longer has the session.
     async fn catch_up(&mut self) -> Result<Option<Outcome>, Unheard> {
+        // To tell may be to read: a sub-agent that is called again is asked how it ended before.
+        self.all_is_told = Instant::now();
         self.flush().await?;
         if self.must_read.is_none() && self.family.next_to_read().is_none() {
             return Ok(None);
@@ -312,7 +314,6 @@ impl Driver {
     }
 
     async fn read_and_tell(&mut self) -> Result<Option<Outcome>, Unheard> {
-        self.all_is_told = Instant::now();
         loop {
             self.flush().await?;
             if let Some(depth) = self.must_read.take() {

@@ -256,7 +256,7 @@ impl<S: Source> Streaming<S> {
                 },
                 () = self.closed.as_mut() => {}
                 () = self.alarm.as_mut() => {
-                    if let Some(error) = self.idle_for_too_long() {
+                    if let Some(error) = self.idle_for_too_long().await {
                         return Some(self.fail(&error));
                     }
                 }
@@ -276,18 +276,22 @@ impl<S: Source> Streaming<S> {
         (self.opened + most <= now).then_some(Spent::Duration)
     }
 
-    /// Asked only when the source has nothing: events that nobody took for a while are no silence of the task.
-    fn idle_for_too_long(&mut self) -> Option<Error> {
+    /// Events that nobody took for a while are no silence of the task, also while they are still waited for, as from the store.
+    async fn idle_for_too_long(&mut self) -> Option<Error> {
         let now = Instant::now();
-        if self.last_event + self.settings.budget.idle? > now {
+        if self.taken.has_news || self.last_event + self.settings.budget.idle? > now {
             return None;
         }
-        if self.source.is_excused() {
-            // An excuse ends with an event, and then the time begins anew.
-            self.last_event = now;
-            return None;
+        // An excuse ends with an event, and then the time begins anew.
+        if !self.source.is_excused() {
+            match self.source.is_at_head().await {
+                Ok(true) => return Some(self.settings.spent(Spent::Idle)),
+                Ok(false) => {}
+                Err(error) => return Some(error),
+            }
         }
-        Some(self.settings.spent(Spent::Idle))
+        self.last_event = now;
+        None
     }
 
     /// Whether the stream closes here, with everything written that was read.

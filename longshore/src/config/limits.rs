@@ -49,7 +49,7 @@ impl Counts {
 
 /// Reads them all. `None` only when a problem was added to the reader.
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<Limits> {
-    let counts = reader.choice(&table::RATE_LIMIT);
+    let counts = reader.counts(&table::RATE_LIMIT);
     let window = reader.seconds(&table::RATE_WINDOW);
     let mut limits = Limits {
         counts: Counts::WhenOthersCanCall,
@@ -69,11 +69,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Limits> {
         unfinished_per_context: reader.count(&table::UNFINISHED_PER_CONTEXT),
         connections: reader.count(&table::CONNECTIONS),
     };
-    limits.counts = match counts? {
-        "on" | "true" => Counts::Always,
-        "off" | "false" => Counts::Never,
-        _ => Counts::WhenOthersCanCall,
-    };
+    limits.counts = counts?;
     limits.window = window?;
     Some(limits)
 }

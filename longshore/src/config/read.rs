@@ -9,6 +9,7 @@ use url::Url;
 
 use super::environment::Environment;
 use super::file::FileSettings;
+use super::limits::Counts;
 use super::problem::{Problem, Source};
 use super::setting::{Fallback, Kind, LONGEST, Setting};
 use super::{Flags, place};
@@ -166,12 +167,17 @@ impl<'a> Reader<'a> {
     }
 
     pub fn switch(&mut self, setting: &Setting) -> bool {
-        self.parsed(setting, |text| match text.trim().to_ascii_lowercase().as_str() {
-            "true" | "1" | "yes" | "on" => Some(true),
-            "false" | "0" | "no" | "off" => Some(false),
-            _ => None,
+        self.parsed(setting, parse_switch).unwrap_or(false)
+    }
+
+    /// What a switch takes, or `auto`.
+    pub fn counts(&mut self, setting: &Setting) -> Option<Counts> {
+        self.parsed(setting, |text| {
+            if text.trim().eq_ignore_ascii_case("auto") {
+                return Some(Counts::WhenOthersCanCall);
+            }
+            parse_switch(text).map(|on| if on { Counts::Always } else { Counts::Never })
         })
-        .unwrap_or(false)
     }
 
     /// The written value or the default, checked. A value that fails the check is a problem, and `None`.
@@ -190,6 +196,14 @@ impl<'a> Reader<'a> {
 
 fn non_empty(text: &str) -> Option<&str> {
     (!text.trim().is_empty()).then_some(text)
+}
+
+fn parse_switch(text: &str) -> Option<bool> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Some(true),
+        "false" | "0" | "no" | "off" => Some(false),
+        _ => None,
+    }
 }
 
 fn parse_list(text: &str) -> Option<Vec<String>> {

@@ -3,7 +3,7 @@
 use longshore_model::ToolStatus;
 use longshore_testkit::fake_opencode::{Delivery, Fault, Gate};
 
-use super::family::only;
+use super::family::{only, turns};
 use super::stage::{Stage, on_stage, stage};
 use super::*;
 
@@ -103,4 +103,42 @@ async fn without_an_answer() {
         assert_eq!(outcome(&events), "completed");
         bench.stop().await;
     }
+}
+
+/// Long after the turn was last read: a sub-agent that its caller left at work is called again, and is asked for as
+/// patiently as any other.
+#[tokio::test]
+async fn long_after_the_last_reading() {
+    let patience = Duration::from_secs(2);
+    let bench = Bench::on(FakeOpenCode::start(), None, patience);
+    let gate = Gate::new();
+    let (session, _, mut turn, step) = on_stage(&bench, &gate).await;
+    let (stage, root) = (stage(&bench), session.id.as_str());
+    stage.create("ses_child", root).await;
+    stage.call(root, &step, "call_1", "ses_child", "running").await;
+    stage.user("ses_child", "msg_c", "told so").await;
+    stage.begin("ses_child", "msg_c1", "msg_c").await;
+    stage.call(root, &step, "call_1", "ses_child", "error").await;
+    // Looked into, because it still works.
+    bench.fake.requested("GET", MESSAGES, 1).await;
+    // Only time makes the reading an old one.
+    tokio::time::sleep(patience + Duration::from_millis(500)).await;
+    bench.fake.deliver(Delivery::HeartbeatsOnly);
+    stage.text("ses_child", "msg_c1", "all of it").await;
+    stage.finish("ses_child", "msg_c1", "msg_c", "stop").await;
+    stage.idle("ses_child").await;
+    bench.fake.deliver(Delivery::Live);
+    bench.fake.fault_times("GET", MESSAGES, Fault::Status(503), 2);
+    stage.call(root, &step, "call_2", "ses_child", "running").await;
+    let is_called_again =
+        |event: &AgentEvent| matches!(event, AgentEvent::Tool { call, .. } if call.call_id == "call_2");
+    let mut events = until(&mut turn, is_called_again).await;
+    stage.work("ses_child", "msg_d", "more of it").await;
+    stage.call(root, &step, "call_2", "ses_child", "completed").await;
+    gate.open();
+    events.extend(all(turn).await);
+    let texts: Vec<String> = turns(&events, &[]).iter().map(|turn| text_of(&turn.reports)).collect();
+    assert_eq!(texts, ["all of it", "more of it"]);
+    assert_eq!(outcome(&events), "completed");
+    bench.stop().await;
 }

@@ -130,8 +130,12 @@ fn what_is_counted_depends_on_who_can_call_unless_somebody_says() {
         ("Auto", Counts::WhenOthersCanCall, false, true),
         ("on", Counts::Always, true, true),
         ("True", Counts::Always, true, true),
+        ("1", Counts::Always, true, true),
+        ("Yes", Counts::Always, true, true),
         ("off", Counts::Never, false, false),
         ("false", Counts::Never, false, false),
+        ("0", Counts::Never, false, false),
+        ("no", Counts::Never, false, false),
     ] {
         assert_eq!(counts(text), expected, "{text:?}");
         assert_eq!((expected.applies(true), expected.applies(false)), (only_here, elsewhere));
