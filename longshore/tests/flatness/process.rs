@@ -56,7 +56,8 @@ async fn two_thousand_clients_that_are_cut_off_leave_nothing_behind() {
     }
     tally.check();
     let (to_opencode, tasks) = (upstream.counts(), stage::listed(door, "").await);
-    assert!(to_opencode.connections >= 100 && to_opencode.cuts >= 5, "{to_opencode:?}");
+    // How many break by themselves is left to chance: most end before their break is due.
+    assert!(to_opencode.connections >= 100 && to_opencode.ended >= ROUNDS, "{to_opencode:?}");
     assert!(tasks >= 400, "{tasks} tasks");
     let (first, last) = (&resting[0], &resting[resting.len() - 1]);
     // What they lead to has other numbers each time.

@@ -92,8 +92,8 @@ async fn a_start_sees_to_what_was_canceled_before_anything_else_is_prompted_ther
     assert_eq!(h.turn().await.request.task, second);
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_came_to_the_agent_when_its_task_was_over_does_not_keep_the_next_turn() {
+/// A turn of the context failed and the agent was quiet; then something keeps the session, and the next start waits for it.
+async fn failed_in_a_session_that_is_busy_now() -> (Harness, PromptId) {
     let mut h = start();
     let first = h.send("c", "m1").await.task;
     let turn = h.turn().await;
@@ -101,8 +101,13 @@ async fn what_came_to_the_agent_when_its_task_was_over_does_not_keep_the_next_tu
     turn.report(AgentEvent::Ended(Outcome::Failed(Failure::new("Nobody knows whether it arrived.")))).await;
     h.reaches(&first, TaskState::Failed).await;
     asked(&h, 1).await;
-    // It arrives now, and the session is busy with it.
     h.agent.starts.hold();
+    (h, over)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_came_to_the_agent_when_its_task_was_over_does_not_keep_the_next_turn() {
+    let (mut h, over) = failed_in_a_session_that_is_busy_now().await;
     let second = h.send("c", "m2").await.task;
     tokio::time::timeout(Duration::from_secs(30), asked(&h, 2)).await.expect("somebody looks");
     assert_eq!(h.agent.log().stopped[1].iter().map(|turn| turn.prompt.clone()).collect::<Vec<_>>(), [over]);
@@ -112,13 +117,7 @@ async fn what_came_to_the_agent_when_its_task_was_over_does_not_keep_the_next_tu
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_somebody_else_uses_is_looked_at_a_few_times_only() {
-    let mut h = start();
-    let first = h.send("c", "m1").await.task;
-    let turn = h.turn().await;
-    turn.report(AgentEvent::Ended(Outcome::Failed(Failure::new("It gave up.")))).await;
-    h.reaches(&first, TaskState::Failed).await;
-    asked(&h, 1).await;
-    h.agent.starts.hold();
+    let (h, _) = failed_in_a_session_that_is_busy_now().await;
     h.send("c", "m2").await;
     tokio::time::sleep(Duration::from_mins(10)).await;
     let looks = h.agent.log().stopped.len() - 1;

@@ -224,6 +224,7 @@ fn add(sum: &mut Counts, more: Counts) {
     sum.connections += more.connections;
     sum.cuts += more.cuts;
     sum.streams_cut += more.streams_cut;
+    sum.ended += more.ended;
     sum.stalls += more.stalls;
     sum.slowed += more.slowed;
 }

@@ -76,6 +76,8 @@ pub struct Counts {
     pub cuts: u64,
     /// Of these, answers that were streams of events.
     pub streams_cut: u64,
+    /// Ended by [`ChaosProxy::cut_now`], whatever else they would have met.
+    pub ended: u64,
     pub stalls: u64,
     pub slowed: u64,
 }
@@ -154,7 +156,7 @@ impl ChaosProxy {
                 spawning.spawn("chaos connection", async move {
                     tokio::select! {
                         () = converse(&shared, client, target, fate) => {}
-                        () = open.cancelled() => {}
+                        () = open.cancelled() => shared.count(|counts| counts.ended += 1),
                     }
                 });
             }
