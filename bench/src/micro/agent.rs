@@ -6,23 +6,23 @@ use longshore_engine::port::{
     Admission, Admitted, Agent, BoxFuture, MAX_STEERING, NewSession, Session, Steering, Turn, TurnRecord,
     TurnRequest,
 };
+use longshore_engine::queue;
 use longshore_model::{AgentEvent, Answer, Ask, Error, PromptId, Result, SessionId};
-use tokio::sync::mpsc;
 
 /// Reports that may wait for the engine, as in a real driver.
 const REPORTS: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Parrot {
-    reports: Mutex<Option<mpsc::Receiver<AgentEvent>>>,
+    reports: Mutex<Option<queue::Receiver<AgentEvent>>>,
     /// Kept open, for a turn whose driver listens no more is over.
-    steering: Mutex<Option<mpsc::Receiver<Box<Steering>>>>,
+    steering: Mutex<Option<queue::Receiver<Box<Steering>>>>,
 }
 
 impl Parrot {
     /// The agent, and where its reports come from.
-    pub(super) fn new() -> (Self, mpsc::Sender<AgentEvent>) {
-        let (sender, receiver) = mpsc::channel(REPORTS);
+    pub(super) fn new() -> (Self, queue::Sender<AgentEvent>) {
+        let (sender, receiver) = queue::channel(REPORTS);
         (Self { reports: Mutex::new(Some(receiver)), steering: Mutex::default() }, sender)
     }
 }
@@ -54,7 +54,7 @@ impl Agent for Parrot {
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
         Box::pin(async move {
             request.prompting.mark();
-            let (steering, joining) = mpsc::channel(MAX_STEERING);
+            let (steering, joining) = queue::channel(MAX_STEERING);
             *self.steering.lock().map_err(|_| Error::internal("a panic"))? = Some(joining);
             let reports = self.reports.lock().ok().and_then(|mut reports| reports.take());
             let events = reports.ok_or_else(|| Error::internal("one turn is all there is"))?;

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, Stream, StreamExt as _};
 use longshore_engine::port::Session;
+use longshore_engine::queue;
 use longshore_model::{AgentEvent, Outcome, SessionId};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -60,7 +60,7 @@ struct Driver {
     session: Session,
     lease: Lease,
     family: Family,
-    events: mpsc::Sender<AgentEvent>,
+    events: queue::Sender<AgentEvent>,
     joins: Arc<Joins>,
     /// What the translator knows of the messages that join.
     joins_seen: u64,

@@ -22,7 +22,7 @@ use longshore_model::{
     TaskState, TraceContext,
 };
 use serde::Serialize;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::abort::Canceled;
@@ -38,6 +38,7 @@ use crate::lifecycle;
 use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
 use crate::port::{Agent, Clock, ContextPlace, Prompting, ResumedChild, Spans, Store, TurnRecord};
+use crate::queue;
 use crate::registry::{Registration, Registry};
 use crate::service::Snapshot;
 use crate::simulation::Flaw;
@@ -83,7 +84,7 @@ pub(crate) struct Surroundings {
 pub(crate) struct Ownership {
     pub(crate) owner: Principal,
     pub(crate) registration: Registration,
-    pub(crate) inbox: mpsc::Receiver<Inbox>,
+    pub(crate) inbox: queue::Receiver<Inbox>,
     pub(crate) live: Arc<LiveLog>,
     pub(crate) task: Task,
     /// The event that `task` reflects.
@@ -119,7 +120,7 @@ pub(crate) struct Actor {
     around: Surroundings,
     owner: Principal,
     registration: Registration,
-    inbox: mpsc::Receiver<Inbox>,
+    inbox: queue::Receiver<Inbox>,
     writer: Writer,
     place: Option<Ticket>,
     begun: Option<Begun>,

@@ -7,7 +7,7 @@ use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt as _;
 use longshore_model::{AgentEvent, Failure, Outcome, Principal, PromptId, Result, TaskState};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::actor::{self, Inbox, Surroundings};
@@ -15,6 +15,7 @@ use crate::asks::AskNews;
 use crate::files::Keeper;
 use crate::lifecycle;
 use crate::port::{Session, TurnRecord};
+use crate::queue;
 use crate::registry::Registration;
 use crate::writer::Writer;
 
@@ -35,10 +36,10 @@ pub(crate) struct ChildActor {
     pub(crate) around: Surroundings,
     pub(crate) owner: Principal,
     pub(crate) registration: Registration,
-    pub(crate) inbox: mpsc::Receiver<Inbox>,
+    pub(crate) inbox: queue::Receiver<Inbox>,
     pub(crate) writer: Writer,
     pub(crate) session: Session,
-    pub(crate) news: mpsc::Receiver<News>,
+    pub(crate) news: queue::Receiver<News>,
 }
 
 impl ChildActor {

@@ -8,7 +8,7 @@ use longshore_model::{
     Outcome, Parent, Part, Principal, Result, Role, Seq, SessionId, Task, TaskEvent, TaskId, TaskState,
     Terms,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::actor::{INBOX, Inbox, Surroundings};
 use crate::asks::AskNews;
@@ -16,6 +16,7 @@ use crate::child::{ChildActor, News};
 use crate::live::LiveLog;
 use crate::names;
 use crate::port::{Create, ResumedChild, ResumedChildState, Session, Store, StoredTask};
+use crate::queue;
 use crate::registry::Registration;
 use crate::service::Snapshot;
 use crate::states;
@@ -39,7 +40,7 @@ struct Child {
     task: TaskId,
     depth: u32,
     /// `None`: it is over.
-    news: Option<mpsc::Sender<News>>,
+    news: Option<queue::Sender<News>>,
 }
 
 /// The root task, as far as its sub-agents' tasks take after it.
@@ -235,7 +236,7 @@ pub(crate) async fn missed_asks(
 
 /// Makes somebody the owner of a sub-agent's task that was left unfinished, and gives the way to tell them. The turn
 /// works in `directory`.
-pub(crate) fn own(around: &Surroundings, directory: &str, stored: StoredTask) -> Option<mpsc::Sender<News>> {
+pub(crate) fn own(around: &Surroundings, directory: &str, stored: StoredTask) -> Option<queue::Sender<News>> {
     let id = stored.task.parent.as_ref()?.session.clone();
     let session = Session { id, directory: directory.to_owned() };
     let StoredTask { owner, task, seq, epoch, .. } = stored;
@@ -245,14 +246,14 @@ pub(crate) fn own(around: &Surroundings, directory: &str, stored: StoredTask) ->
 /// A task that has a place among those that are owned, and no owner yet.
 struct Place {
     registration: Registration,
-    inbox: mpsc::Receiver<Inbox>,
+    inbox: queue::Receiver<Inbox>,
     writer: Writer,
 }
 
 impl Place {
     fn register(around: &Surroundings, owner: &Principal, from: Snapshot) -> Self {
         let live = Arc::new(LiveLog::new(from.task.id.clone(), from.seq));
-        let (sender, inbox) = mpsc::channel(INBOX);
+        let (sender, inbox) = queue::channel(INBOX);
         let registration = around.registry.insert(None, Arc::clone(&live), sender);
         let writer = Writer::new(
             Arc::clone(&around.store),
@@ -266,9 +267,9 @@ impl Place {
         Self { registration, inbox, writer }
     }
 
-    fn own(self, around: &Surroundings, owner: &Principal, session: Session) -> mpsc::Sender<News> {
+    fn own(self, around: &Surroundings, owner: &Principal, session: Session) -> queue::Sender<News> {
         let Self { registration, inbox, writer } = self;
-        let (sender, news) = mpsc::channel(NEWS);
+        let (sender, news) = queue::channel(NEWS);
         let (around, owner) = (around.clone(), owner.clone());
         let tasks = around.tasks.clone();
         let actor = ChildActor { around, owner, registration, inbox, writer, session, news };

@@ -11,9 +11,10 @@ use std::fmt;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use longshore_model::{Error, ErrorKind, Message, PromptId, PromptOptions, Result, Task, TraceContext};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::port::{BoxFuture, IdempotencyKey, Input, Steering};
+use crate::queue;
 use crate::service::Snapshot;
 
 /// How many messages of one task may be on their way to its turn. One more is refused.
@@ -100,7 +101,7 @@ impl Joins {
     }
 
     /// Offers a message to the driver of the turn.
-    pub(crate) fn begin(&mut self, turn: &mpsc::Sender<Box<Steering>>, prompt: PromptId, joining: Joining) {
+    pub(crate) fn begin(&mut self, turn: &queue::Sender<Box<Steering>>, prompt: PromptId, joining: Joining) {
         let Joining { message, key, input, options, trace, reply } = joining;
         self.on_their_way.push(OnItsWay { prompt: prompt.clone(), message, key, replies: vec![reply] });
         let turn = turn.clone();

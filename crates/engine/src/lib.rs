@@ -28,6 +28,7 @@ mod names;
 mod open_asks;
 mod page_token;
 pub mod port;
+pub mod queue;
 mod reader;
 mod recover;
 mod registry;

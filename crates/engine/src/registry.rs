@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_model::{Error, ErrorKind, TaskId};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::actor::Inbox;
 use crate::live::LiveLog;
+use crate::queue;
 use crate::unfinished::Reserved;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ struct Owned {
 #[derive(Debug)]
 struct Live {
     log: Arc<LiveLog>,
-    inbox: mpsc::Sender<Inbox>,
+    inbox: queue::Sender<Inbox>,
 }
 
 /// Says that a task has an owner, for as long as it is kept.
@@ -46,7 +46,7 @@ impl Registry {
         self: &Arc<Self>,
         counted: Option<Reserved>,
         log: Arc<LiveLog>,
-        inbox: mpsc::Sender<Inbox>,
+        inbox: queue::Sender<Inbox>,
     ) -> Registration {
         let task = log.task().clone();
         self.lock().by_task.insert(task.clone(), Live { log, inbox });
@@ -57,7 +57,7 @@ impl Registry {
         self.lock().by_task.get(task).map(|live| Arc::clone(&live.log))
     }
 
-    pub(crate) fn inbox(&self, task: &TaskId) -> Option<mpsc::Sender<Inbox>> {
+    pub(crate) fn inbox(&self, task: &TaskId) -> Option<queue::Sender<Inbox>> {
         self.lock().by_task.get(task).map(|live| live.inbox.clone())
     }
 

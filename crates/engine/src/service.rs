@@ -13,7 +13,7 @@ use longshore_model::{
     Answer, AskKind, Closed, Epoch, Error, ErrorKind, EventId, FileId, Interrupt, ListTasks, Principal,
     RequestId, Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::actor::{Actor, INBOX, Inbox, Ownership, Surroundings};
@@ -24,6 +24,7 @@ use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
 use crate::page_token;
 use crate::port::{Agent, Clock, FileFacts, Head, ListQuery, NoSpans, Spans, Store};
+use crate::queue;
 use crate::reader::TaskReader;
 use crate::registry::{Registration, Registry};
 use crate::tasks::Tasks;
@@ -375,9 +376,9 @@ impl Engine {
         counted: Reserved,
         task: TaskId,
         head: Seq,
-    ) -> (Registration, Arc<LiveLog>, mpsc::Receiver<Inbox>) {
+    ) -> (Registration, Arc<LiveLog>, queue::Receiver<Inbox>) {
         let live = Arc::new(LiveLog::new(task, head));
-        let (sender, inbox) = mpsc::channel(INBOX);
+        let (sender, inbox) = queue::channel(INBOX);
         let registration = self.around.registry.insert(Some(counted), Arc::clone(&live), sender);
         (registration, live, inbox)
     }

@@ -11,6 +11,7 @@ use longshore_engine::port::{
     Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Session, Steering, Turn,
     TurnRecord, TurnRequest,
 };
+use longshore_engine::queue;
 use longshore_model::{
     AgentEvent, AgentFile, Answer, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart,
     Error, ErrorKind, Json, Outcome, PromptId, RequestId, Result, SessionId,
@@ -89,7 +90,7 @@ pub struct Log {
     /// What the next who asks whether a session is busy is told instead.
     refused_look: Option<Error>,
     /// The turns that the test plays.
-    playing: HashMap<SessionId, mpsc::WeakSender<AgentEvent>>,
+    playing: HashMap<SessionId, queue::WeakSender<AgentEvent>>,
     panics: usize,
 }
 
@@ -97,8 +98,8 @@ pub struct Log {
 #[derive(Debug)]
 pub struct StartedTurn {
     pub request: TurnRequest,
-    pub reports: mpsc::Sender<AgentEvent>,
-    pub steering: mpsc::Receiver<Box<Steering>>,
+    pub reports: queue::Sender<AgentEvent>,
+    pub steering: queue::Receiver<Box<Steering>>,
 }
 
 impl StartedTurn {
@@ -335,8 +336,8 @@ impl Agent for ScriptedAgent {
             if let Some(error) = self.lock().lost.pop_front() {
                 return Err(error);
             }
-            let (reports, events) = mpsc::channel(REPORTS);
-            let (steering, joining) = mpsc::channel(MAX_STEERING);
+            let (reports, events) = queue::channel(REPORTS);
+            let (steering, joining) = queue::channel(MAX_STEERING);
             match &self.turns {
                 Some(turns) => {
                     self.lock().playing.insert(request.session.id.clone(), reports.downgrade());
@@ -396,7 +397,7 @@ impl Agent for ScriptedAgent {
 }
 
 /// Fills the channel at once: an echo longer than the channel is a mistake of the test.
-fn echo(request: &TurnRequest, reports: &mpsc::Sender<AgentEvent>) -> Result<()> {
+fn echo(request: &TurnRequest, reports: &queue::Sender<AgentEvent>) -> Result<()> {
     let text = |input: &Input| match input {
         Input::Text(text) => Some(text.clone()),
         Input::File(_) => None,

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use longshore_engine::queue;
 use longshore_meter::Metrics;
 use longshore_model::SessionId;
-use tokio::sync::mpsc;
 
 use super::{Reader, Since};
 use crate::skim::Event;
@@ -66,7 +66,7 @@ impl Kin {
 
 #[derive(Debug)]
 struct Route {
-    queue: mpsc::Sender<Routed>,
+    queue: queue::Sender<Routed>,
     shared: Arc<Shared>,
 }
 
@@ -248,13 +248,13 @@ impl Route {
 pub(crate) struct Lease {
     reader: Arc<Reader>,
     session: String,
-    queue: mpsc::Receiver<Routed>,
+    queue: queue::Receiver<Routed>,
     shared: Arc<Shared>,
 }
 
 impl Lease {
     pub(super) fn open(reader: Arc<Reader>, session: &str) -> Self {
-        let (sender, queue) = mpsc::channel(MAX_QUEUED + 1);
+        let (sender, queue) = queue::channel(MAX_QUEUED + 1);
         let shared = Arc::new(Shared::default());
         let mut routes = reader.routes();
         routes.unused_since = None;

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longshore_engine::port::{Session, Steering};
+use longshore_engine::queue;
 use longshore_model::{Error, ErrorKind, PromptId, Result};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::client::{CallError, Client};
@@ -141,7 +142,7 @@ pub(super) struct Joiner {
     pub(super) client: Client,
     pub(super) prompts: Arc<Prompts>,
     pub(super) session: Session,
-    pub(super) steering: mpsc::Receiver<Box<Steering>>,
+    pub(super) steering: queue::Receiver<Box<Steering>>,
     pub(super) joins: Arc<Joins>,
 }
 
@@ -149,7 +150,8 @@ impl Joiner {
     /// Runs for as long as the turn does.
     pub(super) async fn run(mut self) {
         while let Some(steering) = self.steering.recv().await {
-            self.join(steering).await;
+            // In a box, because few turns are joined, and every one has room for what is not.
+            Box::pin(self.join(steering)).await;
         }
         // The engine will send no more. The turn goes on.
         std::future::pending::<()>().await;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use longshore_engine::port::{
     MAX_STEERING, Prompting, Resume, ResumedChildState, Session, Turn, TurnRequest,
 };
+use longshore_engine::queue;
 use longshore_engine::{Tasks, fail_point};
 use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, PromptId, Result};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Driver;
@@ -83,8 +83,8 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         prompting.mark();
         (send(&for_start, place, &session, body, &prompting).await?, Translator::new(id, name))
     };
-    let (sender, events) = mpsc::channel(MAX_WAITING);
-    let (steering, joining) = mpsc::channel(MAX_STEERING);
+    let (sender, events) = queue::channel(MAX_WAITING);
+    let (steering, joining) = queue::channel(MAX_STEERING);
     let accepted = match sent {
         Sent::Accepted => true,
         Sent::Perhaps => false,

@@ -72,8 +72,7 @@ impl Driver {
 
     /// Waits until the engine has taken all that it was told: no more than one file at a time waits for it.
     pub(super) async fn room_for_a_file(&self) -> Result<(), Unheard> {
-        let empty = self.events.reserve_many(self.events.max_capacity()).await;
-        empty.map(drop).map_err(|_| Unheard)
+        if self.events.emptied().await { Ok(()) } else { Err(Unheard) }
     }
 
     fn translator_mut(&mut self, of: Option<usize>) -> Option<&mut Translator> {

@@ -7,7 +7,6 @@ use longshore_model::{
     AgentEvent, AgentFile, Answer, Ask, BlockRef, ChildEvent, Closed, Failure, Outcome, Resolution, Result,
     Retry, SessionId, TaskId,
 };
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::limit::{self, Limit, Overtime};
@@ -17,6 +16,7 @@ use crate::files::Keeper;
 use crate::joins::Step;
 use crate::lifecycle;
 use crate::port::{Session, Turn, TurnRecord};
+use crate::queue;
 
 /// How a turn ended that nobody stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,7 +169,7 @@ impl Actor {
     }
 
     /// Takes a report and whatever else waits: at rest one event goes at once, under load many go together.
-    fn take_reports(&mut self, first: Option<AgentEvent>, more: &mut mpsc::Receiver<AgentEvent>) -> Taken {
+    fn take_reports(&mut self, first: Option<AgentEvent>, more: &mut queue::Receiver<AgentEvent>) -> Taken {
         let Some(mut report) = first else {
             // The driver ended without a word, which it must not; the task says so instead of hanging.
             let failure =

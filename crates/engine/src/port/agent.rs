@@ -9,11 +9,12 @@ use longshore_model::{
     AgentEvent, Answer, Artifact, Ask, PromptId, PromptOptions, RequestId, Result, SessionId, TaskId,
     TraceContext,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::BoxFuture;
 use super::store::TurnRecord;
+use crate::queue;
 
 /// Drives one coding agent.
 ///
@@ -241,7 +242,7 @@ pub const MAX_STEERING: usize = 4;
 #[derive(Debug)]
 pub struct Turn {
     /// Closed when the turn is over.
-    pub steering: mpsc::Sender<Box<Steering>>,
+    pub steering: queue::Sender<Box<Steering>>,
     /// Bounded: when the engine is behind, the driver of this turn waits, and no other turn does.
-    pub events: mpsc::Receiver<AgentEvent>,
+    pub events: queue::Receiver<AgentEvent>,
 }

@@ -165,7 +165,7 @@ async fn the_agents_own_word_may_come_before_the_answer_is_known_to_have_arrived
     turn.report(AgentEvent::AskClosed { request_id: request("per_1"), resolution: Resolution::Elsewhere })
         .await;
     turn.say("a", "going on").await;
-    turn.reports.reserve_many(turn.reports.max_capacity()).await.unwrap();
+    assert!(turn.reports.emptied().await);
     assert_eq!(
         refused(&h, "alice", "per_1", once()).await,
         ErrorKind::InterruptNotFound,
@@ -269,7 +269,7 @@ async fn what_a_turn_used_is_told_with_its_end_also_when_it_is_canceled() {
         let turn = h.turn().await;
         turn.report(AgentEvent::Usage(used)).await;
         turn.say("a", "x").await;
-        turn.reports.reserve_many(turn.reports.max_capacity()).await.unwrap();
+        assert!(turn.reports.emptied().await);
         while h.task(&sent.task).await.artifacts.is_empty() {
             tokio::task::yield_now().await;
         }
@@ -352,7 +352,7 @@ async fn an_answer_that_lost_to_another_is_not_recorded_as_given() {
     }
     turn.report(AgentEvent::AskClosed { request_id: request("per_1"), resolution: Resolution::Elsewhere })
         .await;
-    turn.reports.reserve_many(turn.reports.max_capacity()).await.unwrap();
+    assert!(turn.reports.emptied().await);
     h.agent.replies.release(1);
     assert_eq!(answer.await.unwrap().unwrap_err().kind(), ErrorKind::InterruptNotFound);
     let closed = h.store.interrupt(&alice(), &request("per_1")).await.unwrap().unwrap().closed.unwrap();

@@ -10,12 +10,13 @@ use longshore_engine::port::{
     Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Resume, ResumedChild,
     ResumedChildState, Session, Steering, Turn, TurnRecord, TurnRequest,
 };
+use longshore_engine::queue;
 use longshore_engine::simulation::Flaw;
 use longshore_model::{
     AgentEvent, Answer, Artifact, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart,
     ErrorKind, Failure, Json, Outcome, PromptId, RequestId, Resolution, Result, SessionId,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::agent::{AgentAsk, AgentTurn, Fate, NotStarted, SimAgent, SubAgent, TextPart};
@@ -72,8 +73,8 @@ impl SimDriver {
         } else {
             self.prompt(&request).await?;
         }
-        let (reports, events) = mpsc::channel(REPORTS);
-        let (steering, joining) = mpsc::channel(MAX_STEERING);
+        let (reports, events) = queue::channel(REPORTS);
+        let (steering, joining) = queue::channel(MAX_STEERING);
         let changes = self.agent.changes();
         let is_resumed = request.resume.is_some();
         let told = Told::from(request.resume.unwrap_or_default());
@@ -424,7 +425,7 @@ struct Follower {
     agent: Arc<SimAgent>,
     session: SessionId,
     prompt: PromptId,
-    reports: mpsc::Sender<AgentEvent>,
+    reports: queue::Sender<AgentEvent>,
     changes: watch::Receiver<u64>,
     told: Told,
     /// The turn ended while nobody listened, and that was not looked up.
@@ -446,7 +447,7 @@ enum Look {
 }
 
 impl Follower {
-    async fn follow(mut self, mut steering: mpsc::Receiver<Box<Steering>>, is_resumed: bool) {
+    async fn follow(mut self, mut steering: queue::Receiver<Box<Steering>>, is_resumed: bool) {
         let mut joins: FuturesUnordered<Joined> = FuturesUnordered::new();
         let (mut was_away, mut is_behind) = (is_resumed, is_resumed);
         loop {

@@ -1,0 +1,370 @@
+//! A bounded queue between two tasks that costs what waits in it.
+//!
+//! The channel of tokio has room for 32 from its start, which is most of what a quiet turn would hold: thousands of turns
+//! run, and in most of their queues nothing waits. Otherwise this is the same, with the same errors; only one task takes.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::mpsc::error::{SendError, TryRecvError, TrySendError};
+use tokio::sync::{Notify, Semaphore, TryAcquireError};
+
+/// A queue that was longer than this gives its room back when it is empty.
+const KEPT: usize = 16;
+
+/// A queue in which at most `most` wait.
+pub fn channel<T>(most: usize) -> (Sender<T>, Receiver<T>) {
+    let shared = Arc::new(Shared {
+        state: Mutex::new(State { items: VecDeque::new(), senders: 1, is_closed: false }),
+        room: Semaphore::new(most),
+        most,
+        news: Notify::new(),
+        gone: Notify::new(),
+    });
+    (Sender(Arc::clone(&shared)), Receiver(shared))
+}
+
+/// Puts things into a queue. When all clones are dropped, the receiver gets what waits, and then nothing.
+pub struct Sender<T>(Arc<Shared<T>>);
+
+/// A sender that keeps no queue open.
+pub struct WeakSender<T>(Weak<Shared<T>>);
+
+/// Takes things out of a queue. When it is dropped, so is what waits, and senders learn that it is closed.
+pub struct Receiver<T>(Arc<Shared<T>>);
+
+impl<T> Sender<T> {
+    /// Waits for room. When the future is dropped before, nothing is sent.
+    pub async fn send(&self, item: T) -> Result<(), SendError<T>> {
+        match self.0.room.acquire().await {
+            Ok(permit) => {
+                permit.forget();
+                self.0.push(item).map_err(SendError)
+            }
+            Err(_) => Err(SendError(item)),
+        }
+    }
+
+    pub fn try_send(&self, item: T) -> Result<(), TrySendError<T>> {
+        match self.0.room.try_acquire() {
+            Ok(permit) => {
+                permit.forget();
+                self.0.push(item).map_err(TrySendError::Closed)
+            }
+            Err(TryAcquireError::NoPermits) => Err(TrySendError::Full(item)),
+            Err(TryAcquireError::Closed) => Err(TrySendError::Closed(item)),
+        }
+    }
+
+    /// For how many more there is room.
+    pub fn capacity(&self) -> usize {
+        self.0.room.available_permits()
+    }
+
+    /// Waits until nothing waits here, and says whether somebody still takes.
+    pub async fn emptied(&self) -> bool {
+        let all = u32::try_from(self.0.most).unwrap_or(u32::MAX);
+        self.0.room.acquire_many(all).await.is_ok()
+    }
+
+    /// Whether nobody takes any more.
+    pub fn is_closed(&self) -> bool {
+        self.0.lock().is_closed
+    }
+
+    /// Waits until nobody takes any more.
+    pub async fn closed(&self) {
+        let mut gone = pin!(self.0.gone.notified());
+        // Before the look, so that an end between the two is not missed.
+        gone.as_mut().enable();
+        if !self.is_closed() {
+            gone.await;
+        }
+    }
+
+    pub fn downgrade(&self) -> WeakSender<T> {
+        WeakSender(Arc::downgrade(&self.0))
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.0.lock().senders += 1;
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.senders -= 1;
+        let is_last = state.senders == 0;
+        drop(state);
+        if is_last {
+            self.0.news.notify_one();
+        }
+    }
+}
+
+impl<T> WeakSender<T> {
+    /// A sender, if there is one still.
+    pub fn upgrade(&self) -> Option<Sender<T>> {
+        let shared = self.0.upgrade()?;
+        let mut state = shared.lock();
+        if state.senders == 0 {
+            return None;
+        }
+        state.senders += 1;
+        drop(state);
+        Some(Sender(shared))
+    }
+}
+
+impl<T> Clone for WeakSender<T> {
+    fn clone(&self) -> Self {
+        Self(Weak::clone(&self.0))
+    }
+}
+
+impl<T> Receiver<T> {
+    /// The next; `None` when nothing waits and nothing will come. When the future is dropped, nothing is taken.
+    pub async fn recv(&mut self) -> Option<T> {
+        // A task that always finds something lets others have their turn too.
+        tokio::task::coop::consume_budget().await;
+        loop {
+            match self.try_recv() {
+                Ok(item) => return Some(item),
+                Err(TryRecvError::Disconnected) => return None,
+                // Whatever comes after the look is kept for this: nobody else waits for it.
+                Err(TryRecvError::Empty) => self.0.news.notified().await,
+            }
+        }
+    }
+
+    pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
+        let mut state = self.0.lock();
+        let Some(item) = state.items.pop_front() else {
+            let is_over = state.is_closed || state.senders == 0;
+            return Err(if is_over { TryRecvError::Disconnected } else { TryRecvError::Empty });
+        };
+        if state.items.is_empty() && state.items.capacity() > KEPT {
+            state.items = VecDeque::new();
+        }
+        drop(state);
+        self.0.room.add_permits(1);
+        Ok(item)
+    }
+
+    /// Takes no more. What waits can still be taken.
+    pub fn close(&mut self) {
+        self.0.lock().is_closed = true;
+        self.0.room.close();
+        self.0.gone.notify_waiters();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.lock().items.len()
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.close();
+        let left = std::mem::take(&mut self.0.lock().items);
+        // Outside of the lock: what is dropped may have a sender of this queue.
+        drop(left);
+    }
+}
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    /// A permit for each that may still come.
+    room: Semaphore,
+    most: usize,
+    /// Something came, or nothing more will.
+    news: Notify,
+    /// The receiver has closed it.
+    gone: Notify,
+}
+
+struct State<T> {
+    items: VecDeque<T>,
+    senders: usize,
+    is_closed: bool,
+}
+
+impl<T> Shared<T> {
+    /// Gives it back when nobody takes any more.
+    fn push(&self, item: T) -> Result<(), T> {
+        let mut state = self.lock();
+        if state.is_closed {
+            return Err(item);
+        }
+        state.items.push_back(item);
+        drop(state);
+        self.news.notify_one();
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for WeakSender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakSender").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    struct Held(#[expect(dead_code, reason = "it is there to be dropped")] Sender<Held>);
+
+    #[tokio::test]
+    async fn what_is_sent_comes_in_order_and_the_end_behind_it() {
+        let (sender, mut receiver) = channel(2);
+        let sending = tokio::task::LocalSet::new();
+        sending.spawn_local(async move {
+            for number in 0..1000 {
+                sender.send(number).await.expect("somebody takes");
+            }
+        });
+        let taken = sending.run_until(async {
+            let mut taken = Vec::new();
+            while let Some(number) = receiver.recv().await {
+                taken.push(number);
+            }
+            taken
+        });
+        assert_eq!(timeout(PATIENCE, taken).await.unwrap(), (0..1000).collect::<Vec<_>>());
+        assert_eq!(receiver.try_recv(), Err(TryRecvError::Disconnected));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn two_threads_lose_nothing_between_a_look_and_a_wait() {
+        let (sender, mut receiver) = channel(3);
+        let senders: Vec<_> = (0..4)
+            .map(|_| {
+                let sender = sender.clone();
+                std::thread::spawn(move || {
+                    let mut number = 0;
+                    while number < 5000 {
+                        match sender.try_send(number) {
+                            Ok(()) => number += 1,
+                            Err(TrySendError::Full(_)) => std::thread::yield_now(),
+                            Err(TrySendError::Closed(_)) => return,
+                        }
+                    }
+                })
+            })
+            .collect();
+        drop(sender);
+        let sum = async {
+            let mut sum = 0_u64;
+            while let Some(number) = receiver.recv().await {
+                sum += number;
+            }
+            sum
+        };
+        assert_eq!(timeout(PATIENCE, sum).await.unwrap(), 4 * (0..5000).sum::<u64>());
+        for sender in senders {
+            sender.join().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn at_the_bound_a_sender_waits_and_one_that_leaves_sends_nothing() {
+        let (sender, mut receiver) = channel(1);
+        sender.try_send(1).unwrap();
+        assert_eq!(sender.try_send(2), Err(TrySendError::Full(2)));
+        assert!(timeout(Duration::ZERO, sender.send(3)).await.is_err());
+        let (sent, taken) = tokio::join!(sender.send(4), receiver.recv());
+        assert_eq!((sent, taken), (Ok(()), Some(1)));
+        assert!(timeout(Duration::ZERO, sender.emptied()).await.is_err());
+        let (is_taken, taken) = tokio::join!(sender.emptied(), receiver.recv());
+        assert_eq!((is_taken, taken, receiver.len(), sender.capacity()), (true, Some(4), 0, 1));
+        drop(receiver);
+        assert!(!sender.emptied().await);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_learns_that_the_other_side_has_gone() {
+        let (sender, receiver) = channel(1);
+        let weak = sender.downgrade();
+        // What waits has a sender of the queue, which is dropped with it.
+        assert!(sender.try_send(Held(sender.clone())).is_ok());
+        let (second, waiting) = (sender.clone(), sender.clone());
+        let ((), refused, ()) = tokio::join!(
+            waiting.closed(),
+            async { second.send(Held(second.clone())).await.is_err() },
+            async { drop(receiver) }
+        );
+        assert!(refused && sender.is_closed() && weak.upgrade().is_some());
+        // One comes too late to be told.
+        timeout(PATIENCE, sender.closed()).await.unwrap();
+        drop((sender, second, waiting));
+        assert!(weak.upgrade().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_closed_queue_gives_what_waits_and_keeps_no_room_for_a_crowd() {
+        let (sender, mut receiver) = channel(1000);
+        for number in 0..1000 {
+            sender.try_send(number).unwrap();
+        }
+        receiver.close();
+        assert_eq!(sender.try_send(0), Err(TrySendError::Closed(0)));
+        for number in 0..1000 {
+            assert_eq!(receiver.recv().await, Some(number));
+        }
+        assert_eq!(receiver.recv().await, None);
+        assert!(receiver.0.lock().items.capacity() <= KEPT);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_always_finds_something_lets_others_go_on() {
+        let (sender, mut receiver) = channel(100_000);
+        for number in 0..100_000 {
+            sender.try_send(number).unwrap();
+        }
+        let taking = async {
+            for _ in 0..100_000 {
+                receiver.recv().await;
+            }
+        };
+        let mut others = 0;
+        tokio::select! {
+            biased;
+            () = taking => {}
+            () = async { loop { others += 1; tokio::task::yield_now().await } } => {}
+        }
+        assert!(others > 100, "{others}");
+    }
+}
