@@ -25,9 +25,10 @@ pub(super) struct Lengths {
 }
 
 impl Default for Lengths {
-    /// 4 MB and 16 MB.
+    /// 16 MB and 32 MB: the last page of the log of a task is written again with each of its events, and copied once for
+    /// all of them.
     fn default() -> Self {
-        Self { step: 1000, long: 4000 }
+        Self { step: 4000, long: 8000 }
     }
 }
 
