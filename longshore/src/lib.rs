@@ -30,6 +30,9 @@ use config::{Checked, Flags, Plan, Problems, Surroundings};
 /// The program was asked for something that it cannot do as asked: bad flags (clap's own code) or a bad configuration.
 const EXIT_USAGE: u8 = 2;
 
+/// As many threads as suit the machine.
+const AS_SUITS: usize = 0;
+
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
     let Err(error) = run(Cli::parse().command) else { return ExitCode::SUCCESS };
@@ -46,17 +49,17 @@ fn run(command: Subcommands) -> anyhow::Result<()> {
         Subcommands::Serve(options) => {
             let plan = plan(&options.settings.0, &options.config)?;
             limits::raise_open_files();
-            serve::serve(&plan, runtime()?)
+            serve::serve(&plan, runtime(plan.listen.threads)?)
         }
-        Subcommands::DemoModel(options) => runtime()?.block_on(commands::demo_model(&options)),
+        Subcommands::DemoModel(options) => runtime(AS_SUITS)?.block_on(commands::demo_model(&options)),
         Subcommands::Stop(options) => {
             let plan = plan(&options.settings.0, &options.config)?;
-            runtime()?.block_on(commands::stop(&plan))
+            runtime(AS_SUITS)?.block_on(commands::stop(&plan))
         }
         Subcommands::Token(options) => commands::token(&plan(&options.settings.0, &options.config)?),
         Subcommands::Backup(options) => {
             let plan = plan(&options.settings.0, &options.config)?;
-            let runtime = runtime()?;
+            let runtime = runtime(AS_SUITS)?;
             let done = runtime.block_on(backup::backup(&plan, &options.target));
             runtime.shutdown_background();
             done
@@ -79,6 +82,17 @@ fn plan(flags: &Flags, file: &ConfigFile) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
+fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
+    let threads = if threads == AS_SUITS { half_of_the_cores() } else { threads };
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
+}
+
+/// An event goes from one task to the next, and two threads that pass it on wake each other up for it. So there are fewer
+/// than cores: the store has a thread that is about as busy as one of these, and the agent is a process beside.
+fn half_of_the_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }

@@ -66,6 +66,8 @@ pub struct Listen {
     pub gzip_minimum: usize,
     /// How long open requests may take to end when the gateway does.
     pub shutdown_grace: Duration,
+    /// Those that serve and follow. 0: as many as suit the machine.
+    pub threads: usize,
 }
 
 /// Which OpenCode.
@@ -261,6 +263,7 @@ fn listen(reader: &mut Reader<'_>) -> Option<Listen> {
     let max_body_bytes = reader.bytes(&table::MAX_BODY);
     let gzip_minimum = reader.bytes(&table::GZIP_MINIMUM);
     let shutdown_grace = reader.seconds(&table::SHUTDOWN_GRACE);
+    let threads = reader.threads(&table::THREADS);
     Some(Listen {
         host: host?,
         port: port?,
@@ -270,6 +273,7 @@ fn listen(reader: &mut Reader<'_>) -> Option<Listen> {
         max_body_bytes: max_body_bytes?,
         gzip_minimum: gzip_minimum?,
         shutdown_grace: shutdown_grace?,
+        threads: threads?,
     })
 }
 

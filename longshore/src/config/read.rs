@@ -11,7 +11,7 @@ use super::environment::Environment;
 use super::file::FileSettings;
 use super::limits::Counts;
 use super::problem::{Problem, Source};
-use super::setting::{Fallback, Kind, LONGEST, Setting};
+use super::setting::{Fallback, Kind, LONGEST, MOST_THREADS, Setting};
 use super::{Flags, place};
 
 /// Reads settings and collects what is wrong with them.
@@ -133,6 +133,11 @@ impl<'a> Reader<'a> {
     /// `None` stands for "no limit", too.
     pub fn count(&mut self, setting: &Setting) -> Option<usize> {
         self.parsed(setting, |text| text.trim().parse().ok()).filter(|count| *count > 0)
+    }
+
+    /// 0 is 0 here too.
+    pub fn threads(&mut self, setting: &Setting) -> Option<usize> {
+        self.parsed(setting, |text| text.trim().parse().ok().filter(|count| *count <= MOST_THREADS))
     }
 
     pub fn ratio(&mut self, setting: &Setting) -> Option<f64> {

@@ -6,6 +6,9 @@ use std::time::Duration;
 /// The longest time that can be set. More is refused: a time that is added to now must stay one that clocks can hold.
 pub const LONGEST: Duration = Duration::from_hours(366 * 24);
 
+/// More threads than any machine has cores are a slip of the pen.
+pub const MOST_THREADS: usize = 1024;
+
 /// One thing that can be set.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -105,6 +108,8 @@ pub enum Kind {
     Size,
     /// A whole number; 0 takes the limit away.
     Count,
+    /// A whole number up to [`MOST_THREADS`]; 0: as many as suit the machine.
+    Threads,
     /// A number from 0 to 1.
     Ratio,
     /// Words with commas between them, or a JSON array of texts.
@@ -141,6 +146,9 @@ impl Kind {
             Self::Threshold => "a whole number of bytes (0: always)".into(),
             Self::Size => "a whole number of bytes above 0".into(),
             Self::Count => "a whole number (0: no limit)".into(),
+            Self::Threads => {
+                format!("a whole number up to {MOST_THREADS} (0: as many as suit the machine)").into()
+            }
             Self::Ratio => "a number from 0 to 1".into(),
             Self::List => "a list: words with commas between them, or a JSON array of texts".into(),
             Self::Seconds => format!("a number of seconds above 0, {}", at_most()).into(),
@@ -166,7 +174,7 @@ impl Kind {
             Self::Database => "FILE",
             Self::Model => "MODEL",
             Self::Bytes | Self::Threshold | Self::Size => "BYTES",
-            Self::Count | Self::Ratio => "NUMBER",
+            Self::Count | Self::Threads | Self::Ratio => "NUMBER",
             Self::Seconds | Self::SecondsOrNone | Self::SecondsOrOff => "SECONDS",
             Self::Choice(_) => "CHOICE",
             Self::Switch => "true|false",

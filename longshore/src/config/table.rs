@@ -28,6 +28,7 @@ pub const ALL: &[&Setting] = &[
     &MAX_BODY,
     &GZIP_MINIMUM,
     &SHUTDOWN_GRACE,
+    &THREADS,
     &MISSING_VERSION,
     &REQUIRED_EXTENSIONS,
     &BEARER_TOKEN,

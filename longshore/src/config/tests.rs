@@ -65,6 +65,7 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
     assert_eq!((plan.listen.host.as_str(), plan.listen.port), ("127.0.0.1", 8000));
     assert_eq!((plan.listen.max_body_bytes, plan.listen.gzip_minimum), (10_485_760, 8192));
     assert_eq!((plan.listen.shutdown_grace, plan.lock_wait), (Duration::from_secs(10), Duration::ZERO));
+    assert_eq!(plan.listen.threads, 0);
     assert!(plan.listen.public_url.is_none());
     assert!(plan.credentials.is_none());
     assert!(matches!(&plan.agent, AgentPlan::Managed { program } if program == Path::new("opencode")));

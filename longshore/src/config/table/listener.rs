@@ -90,6 +90,17 @@ pub const SHUTDOWN_GRACE: Setting = Setting {
            seconds later.",
 };
 
+pub const THREADS: Setting = Setting {
+    key: "serve.threads",
+    flag: Some("threads"),
+    env: Some("LONGSHORE_THREADS"),
+    group: Group::Listener,
+    kind: Kind::Threads,
+    fallback: Value("0"),
+    help: "How many threads serve callers and follow agents. 0 is half as many as the machine has cores, and one at least: the \
+           store has threads of its own, and OpenCode mostly runs on the same machine.",
+};
+
 pub const MISSING_VERSION: Setting = Setting {
     key: "protocol.missing_version",
     flag: Some("missing-version"),
