@@ -111,15 +111,7 @@ fn deltas(ours: &Measured, peer: Option<&Measured>) -> Vec<Row> {
     let point = |measured| with(measured, COMPARED);
     if let Some(ours) = point(ours) {
         let peer = peer.and_then(point);
-        let ratio = peer.map(|peer| peer.cpu_us_per_delta / ours.cpu_us_per_delta);
-        rows.push(
-            row("cpu", format!("CPU per delta, {COMPARED} streams (µs)"), short(ours.cpu_us_per_delta))
-                .beside(peer.map(|peer| short(peer.cpu_us_per_delta)))
-                .ratio(ratio)
-                .budget("≥ 200×", ratio.map(|ratio| ratio >= 200.0))
-                .if_sound(sound::streams(ours))
-                .if_peer_sound(peer.map(sound::peer_streams)),
-        );
+        rows.push(cpu("cpu", ours, peer));
         for (key, name, cell, budget) in QUANTILES {
             let (mine, theirs) = (cell(&ours.delays), peer.map(|peer| cell(&peer.delays)));
             rows.push(
@@ -133,6 +125,7 @@ fn deltas(ours: &Measured, peer: Option<&Measured>) -> Vec<Row> {
     }
     if let Some(ours) = &ours.fast {
         let peer = peer.and_then(|peer| peer.fast.as_ref());
+        rows.push(cpu("cpu-fast", ours, peer));
         let rate = |point: &Streams| float(point.delivered) / point.window_s;
         rows.push(
             row("fast", "deltas per second delivered, 32 streams of 100/s", short(rate(ours)))
@@ -141,6 +134,17 @@ fn deltas(ours: &Measured, peer: Option<&Measured>) -> Vec<Row> {
         );
     }
     rows
+}
+
+fn cpu(key: &'static str, ours: &Streams, peer: Option<&Streams>) -> Row {
+    let ratio = peer.map(|peer| peer.cpu_us_per_delta / ours.cpu_us_per_delta);
+    let what = format!("CPU per delta, {} streams of {}/s (µs)", ours.streams, ours.rate);
+    row(key, what, short(ours.cpu_us_per_delta))
+        .beside(peer.map(|peer| short(peer.cpu_us_per_delta)))
+        .ratio(ratio)
+        .budget("≥ 200×", ratio.map(|ratio| ratio >= 200.0))
+        .if_sound(sound::streams(ours))
+        .if_peer_sound(peer.map(sound::peer_streams))
 }
 
 fn at_rest(ours: &Measured, peer: Option<&Measured>) -> Vec<Row> {
