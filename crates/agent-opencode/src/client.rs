@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use longshore_engine::port::trace_of_caller;
 use longshore_meter::label::{Call, Limit};
 use longshore_meter::scale::Answering;
 use longshore_meter::{Metrics, Timer};
@@ -62,7 +63,7 @@ const IDLE_CONNECTIONS: usize = 64;
 pub(crate) struct Client {
     shared: Arc<Shared>,
     waits: Waits,
-    /// What the calls are for. Whoever made it tells of it, and of single calls nobody does.
+    /// What the calls are for, if it is known beforehand. Whoever made it tells of it, and of single calls nobody does.
     trace: Option<TraceContext>,
 }
 
@@ -349,7 +350,8 @@ impl Client {
         let url = Url::parse(&format!("{base}/{path_and_query}"))
             .map_err(|cause| CallError::Invalid(Error::internal(cause)))?;
         let mut request = self.shared.http.request(method, url);
-        if let Some(trace) = &self.trace {
+        // A turn has its own; what is done for a request at once belongs to that.
+        if let Some(trace) = self.trace.clone().or_else(trace_of_caller) {
             request = request.header(TRACEPARENT, trace.traceparent());
             if let Some(state) = trace.tracestate() {
                 request = request.header(TRACESTATE, state);

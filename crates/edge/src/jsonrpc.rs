@@ -5,6 +5,7 @@
 //! operations want an id, nothing is done for one without.
 
 use http::StatusCode;
+use longshore_engine::port::on_behalf_of;
 use longshore_model::{
     CancelTask, Error, ErrorKind, GetTask, ListTasks, Result, SendMessage, SubscribeToTask,
 };
@@ -128,7 +129,9 @@ impl Dispatcher {
             return match wanted {
                 Ok(Wanted::ExtendedCard) => reply::empty(StatusCode::NO_CONTENT),
                 Ok(Wanted::Operation(operation)) => {
-                    match self.operations.notify(caller, operation.traced(&incoming.trace), activated).await {
+                    let operation = operation.traced(&incoming.trace);
+                    let notified = self.operations.notify(caller, operation, activated);
+                    match on_behalf_of(Some(incoming.trace.clone()), notified).await {
                         Ok(()) => reply::empty(StatusCode::NO_CONTENT),
                         Err(error) => silent(&error),
                     }
@@ -138,7 +141,9 @@ impl Dispatcher {
         };
         let outcome = match wanted {
             Ok(Wanted::Operation(operation)) => {
-                self.operations.perform(caller, operation.traced(&incoming.trace), headers, shape).await
+                let operation = operation.traced(&incoming.trace);
+                let performed = self.operations.perform(caller, operation, headers, shape);
+                on_behalf_of(Some(incoming.trace.clone()), performed).await
             }
             Ok(Wanted::ExtendedCard) => {
                 let asked = incoming.asked(Some(caller), Some(shape.line), Dialect::Rpc);

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
+use longshore_engine::port::on_behalf_of;
 use longshore_model::{
     CancelTask, Error, ErrorKind, GetTask, ListTasks, Result, SendMessage, SubscribeToTask,
 };
@@ -66,7 +67,8 @@ impl Dispatcher {
         let text = self.text(parts, body).await?;
         payload::log_request(self.payload_log, parts.uri.path(), &parts.headers, text.as_bytes());
         let operation = named_operation(route, parts, line, &text)?.traced(&incoming.trace);
-        Ok(match self.operations.perform(caller, operation, &parts.headers, shape).await? {
+        let performed = self.operations.perform(caller, operation, &parts.headers, shape);
+        Ok(match on_behalf_of(Some(incoming.trace.clone()), performed).await? {
             Outcome::Json(body) => reply::json(StatusCode::OK, (shape.rules().media)(&parts.headers), body),
             Outcome::Events(opened) => {
                 reply::events(sse::frames(*opened, Envelope::bare(line), &self.streams)?)

@@ -23,7 +23,7 @@ use crate::gate::{Bounds, Gate};
 use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
 use crate::page_token;
-use crate::port::{Agent, Clock, FileFacts, Head, ListQuery, NoSpans, Spans, Store};
+use crate::port::{Agent, Clock, FileFacts, Head, ListQuery, NoSpans, Spans, Store, trace_of_caller};
 use crate::reader::TaskReader;
 use crate::registry::{Registration, Registry};
 use crate::tasks::Tasks;
@@ -234,7 +234,8 @@ impl Engine {
         if let Some(inbox) = self.around.registry.inbox(task) {
             let (reply, answer) = oneshot::channel();
             let asked = async {
-                inbox.send(Inbox::Cancel { reply, since }).await.ok()?;
+                let trace = trace_of_caller().map(Box::new);
+                inbox.send(Inbox::Cancel { reply, since, trace }).await.ok()?;
                 answer.await.ok()
             };
             match tokio::time::timeout(CANCEL_PATIENCE, asked).await {
@@ -457,7 +458,8 @@ impl Engine {
         send: Option<Send>,
     ) -> Result<Snapshot> {
         let (reply, told) = oneshot::channel();
-        let given = Given { request: request.clone(), answer, by: caller.clone(), send, reply };
+        let (by, trace) = (caller.clone(), trace_of_caller());
+        let given = Given { request: request.clone(), answer, by, trace, send, reply };
         if let Some(inbox) = self.around.registry.inbox(task)
             && inbox.send(Inbox::Answer(Box::new(given))).await.is_ok()
             && let Ok(told) = told.await

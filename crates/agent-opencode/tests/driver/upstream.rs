@@ -1,8 +1,9 @@
 //! How often OpenCode is called, and how many calls may be under way at once.
 
 use futures_util::FutureExt as _;
-use longshore_model::ErrorKind;
-use longshore_testkit::fake_opencode::{Fault, Gate, Turn as Script};
+use longshore_engine::port::{Admission, on_behalf_of};
+use longshore_model::{Answer, ErrorKind, PermissionReply, TraceContext};
+use longshore_testkit::fake_opencode::{Fault, Gate, Tool, Turn as Script};
 
 use super::*;
 
@@ -125,6 +126,49 @@ async fn a_session_that_was_idle_before_its_turn_had_to_wait_is_looked_at_again(
     assert_eq!(outcome(&all(turn).await), "completed");
     let prompts = bench.fake.prompts();
     assert_eq!((prompts.len(), prompts[0].while_busy), (1, false));
+    bench.stop().await;
+}
+
+/// But for the event stream, which is for all.
+#[tokio::test]
+async fn every_call_for_a_request_names_its_trace() {
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let bench = Bench::new();
+    bench.fake.queue(Script::new().guarded_tool(Tool::bash("rm x", "")).text("done", 1).silence());
+    let trace = TraceContext::parse(PARENT);
+    let options = PromptOptions {
+        model: longshore_model::ModelName::parse("scripted/scripted"),
+        agent: Some("build".to_owned()),
+        ..PromptOptions::default()
+    };
+    let wishes = Admission { directory: None, workspace: None, current: None, options: &options };
+    let used = bench.used_session().await;
+    let before = bench.fake.log().len();
+    let calls = on_behalf_of(trace.clone(), async {
+        bench.agent.admit(wishes).await.unwrap();
+        bench.agent.find_session(&used.id).await.unwrap().unwrap();
+        assert!(!bench.agent.is_busy(&used).await.unwrap());
+        let session = bench.session().await;
+        let prompt = bench.agent.new_prompt();
+        let turn = TurnRequest { trace: trace.clone(), ..request(&session, &prompt, "go", None) };
+        let mut turn = bench.agent.start_turn(turn).await.unwrap();
+        let events = until(&mut turn, |event| matches!(event, AgentEvent::Asked(_))).await;
+        let Some(AgentEvent::Asked(ask)) = events.last().cloned() else { panic!("no ask") };
+        let once = Answer::Permission { reply: PermissionReply::Once, message: None };
+        bench.agent.reply(&session, &ask, &once).await.unwrap();
+        bench.agent.abort(&session).await.unwrap();
+        all(turn).await
+    });
+    calls.await;
+    let log = bench.fake.log().split_off(before);
+    for path in
+        ["/config/providers", "/agent", "/ses_used", "/status", "/session", "/reply", "/abort", "/permission"]
+    {
+        assert!(log.iter().any(|call| call.path.ends_with(path)), "no {path} in {log:#?}");
+    }
+    for call in log.iter().filter(|call| call.path != "/event") {
+        assert_eq!(call.traceparent.as_deref(), Some(PARENT), "{} {}", call.method, call.path);
+    }
     bench.stop().await;
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use longshore_model::{Error, ErrorKind, Message, Result, Retry, Role, SessionId, TaskState};
+use longshore_model::{Error, ErrorKind, Message, Result, Retry, Role, SessionId, TaskState, TraceContext};
 use tokio::time::Instant;
 
 use self::patience::Patience;
@@ -16,7 +16,7 @@ use crate::gate::Pass;
 use crate::lanes::{LaneKey, Ticket};
 use crate::port::{
     Admission, Agent, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord,
-    TurnRequest,
+    TurnRequest, on_behalf_of,
 };
 use crate::simulation::Flaw;
 use crate::{fail_point, intake, left_turns, lifecycle};
@@ -202,7 +202,7 @@ impl Actor {
             let (agent, directory, options) =
                 (Arc::clone(&self.around.agent), directory.clone(), options.clone());
             let opened = self
-                .unless_stopped(async move {
+                .unless_stopped(on_behalf_of(self.trace_of_turn(), async move {
                     let directory = if let Some(directory) = directory {
                         directory
                     } else {
@@ -212,7 +212,7 @@ impl Actor {
                         agent.admit(wishes).await?.directory
                     };
                     agent.open_session(NewSession { directory }).await
-                })
+                }))
                 .await?;
             match opened {
                 Ok(session) => break session,
@@ -339,6 +339,11 @@ impl Actor {
         started
     }
 
+    /// Where what is done for the turn stands: below its own span, if it has one.
+    fn trace_of_turn(&self) -> Option<TraceContext> {
+        self.span.as_ref().map(|span| span.context()).or(self.trace.as_ref()).cloned()
+    }
+
     fn turn_request(
         &self,
         record: &TurnRecord,
@@ -352,7 +357,7 @@ impl Actor {
             prompt: record.prompt.clone(),
             input,
             options: self.writer.task().terms.prompt.clone(),
-            trace: self.span.as_ref().map(|span| span.context()).or(self.trace.as_ref()).cloned(),
+            trace: self.trace_of_turn(),
             resume,
             prompting,
         }

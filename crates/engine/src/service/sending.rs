@@ -12,7 +12,7 @@ use super::{Engine, Opening, Sent, Snapshot, Subscription};
 use crate::actor::{Ownership, RETRY_FIRST, RETRY_LONGEST};
 use crate::lanes::{LaneKey, Ticket};
 use crate::log_entry::Events;
-use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session};
+use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session, on_behalf_of};
 use crate::unfinished::{Full, Reserved};
 use crate::{fail_point, idempotency, intake, states};
 
@@ -45,12 +45,13 @@ impl Engine {
     pub async fn send(&self, caller: &Principal, command: SendMessage) -> Result<Sent> {
         // A caller who goes away must not leave a task behind that nobody owns, so the making of it runs apart.
         let (engine, caller) = (self.clone(), caller.clone());
-        let made = self.around.tasks.spawn("send", async move {
+        let making = on_behalf_of(command.trace.clone(), async move {
             match command.message.task_id.clone() {
                 Some(task) => engine.follow_up(caller, task, command).await,
                 None => engine.submit(caller, command).await,
             }
         });
+        let made = self.around.tasks.spawn("send", making);
         made.await.map_err(Error::internal)?
     }
 

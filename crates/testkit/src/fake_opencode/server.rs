@@ -92,6 +92,7 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Resp
         method: head.method.to_string(),
         directory: directory(&shared, &query, &head.headers),
         body: read_body(&body),
+        traceparent: head.headers.get("traceparent").and_then(|value| Some(value.to_str().ok()?.to_owned())),
         while_busy: false,
         path,
         query,
