@@ -1,8 +1,8 @@
 //! From a request's head to the binding that answers it.
 //!
-//! In order: the guard of origins and hosts, what is public, the credential, the rate, the line (REST: from the head; JSON-RPC: with the method), the path, the
-//! verb, the extensions that every caller must know. So a caller without a credential learns nothing about paths. A file is
-//! a file to clients of every line, and so are health and the documents.
+//! In order: the guard of origins and hosts, what is public, the credential, the rate, the line (REST: from the head;
+//! JSON-RPC: with the method), the path, the verb, the extensions that every caller must know. So a caller without a
+//! credential learns nothing about paths. A file is a file to clients of every line, and so are health and the documents.
 
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
@@ -311,9 +311,10 @@ impl Incoming<'_> {
     }
 
     /// Whether it is not counted how often it is asked for: it costs next to nothing, and those who ask are not to be kept
-    /// from learning that the gateway is there and how to call it.
+    /// from learning that the gateway is there, how to call it, and, with a credential, what it is busy with.
     fn is_free(&self) -> bool {
-        self.parts.method == Method::OPTIONS || matches!(self.route(), Some(Route::Card | Route::Livez))
+        let is_free = |route: &Route| matches!(route, Route::Card | Route::Livez | Route::Metrics);
+        self.parts.method == Method::OPTIONS || self.route().is_some_and(is_free)
     }
 
     fn is_rpc(&self) -> bool {

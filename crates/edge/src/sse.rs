@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use longshore_meter::Metrics;
-use longshore_model::{Error, EventId, Result, TaskState};
+use longshore_model::{Error, EventId, Result, TaskId, TaskState};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
@@ -98,6 +98,7 @@ pub(crate) enum Until {
 /// Events that have been opened: the first ones are there, so nothing can fail before them.
 #[derive(Debug)]
 pub(crate) struct Opened<S> {
+    pub(crate) task: TaskId,
     pub(crate) first: Vec<Event>,
     pub(crate) source: S,
     pub(crate) until: Until,
@@ -145,9 +146,10 @@ pub(crate) fn frames<S: Source>(
     settings: &Arc<StreamSettings>,
 ) -> Result<BoxStream<'static, Bytes>> {
     let mut taken = Taken::new(settings.budget.bytes);
+    let first_shown = opened.first.iter().find(|event| event.json.is_some()).map(|event| event.id);
     opened.first.into_iter().for_each(|event| taken.push(event, &envelope));
-    if taken.is_over_budget && taken.shown.is_empty() {
-        return Err(settings.spent(Spent::Bytes));
+    if let (true, true, Some(first)) = (taken.is_over_budget, taken.shown.is_empty(), first_shown) {
+        return Err(settings.spent_at_first(&opened.task, first));
     }
     let now = Instant::now();
     let closing = settings.closing.child_token();

@@ -297,10 +297,6 @@ labels! {
         StreamDuration = "stream_duration",
         /// The time that a stream is without an event.
         StreamIdle = "stream_idle",
-        /// Turns in all.
-        Turns = "turns",
-        /// Turns of a principal.
-        TurnsPerPrincipal = "turns_per_principal",
         /// Calls of OpenCode at once.
         UpstreamCalls = "upstream_calls",
         /// Tasks of a context that have not ended.

@@ -89,6 +89,45 @@ async fn a_crowd_refuses_those_who_were_promised_nothing_and_nobody_else() {
     bench.stop().await;
 }
 
+/// The only place goes to others between the look at the session and the prompt, and somebody says something there meanwhile.
+#[tokio::test]
+async fn a_session_that_was_idle_before_its_turn_had_to_wait_is_looked_at_again() {
+    let limited = |config: &mut OpenCodeConfig| config.upstream_calls = 1;
+    let bench = Bench::with(FakeOpenCode::start(), None, PATIENCE, limited);
+    let session = bench.used_session().await;
+    let (look, other) = (Gate::new(), Gate::new());
+    bench.fake.fault_once("GET", "/session/status", Fault::Hold(look.clone()));
+    bench.fake.fault_once("POST", "/session", Fault::Hold(other.clone()));
+    bench.fake.queue(Script::new().text("some words", 1));
+    let status = |kind: &str| serde_json::json!({"sessionID": session.id.as_str(), "status": {"type": kind}});
+    let (begun, others, ()) = tokio::join!(
+        bench.start(&session, "go"),
+        async {
+            look.reached().await;
+            bench.agent.open_session(anywhere(&bench)).await
+        },
+        async {
+            look.reached().await;
+            // By now the other one waits.
+            tokio::task::yield_now().await;
+            look.open();
+            other.reached().await;
+            bench.fake.emit("session.status", status("busy")).await;
+            other.open();
+            bench.fake.requested("GET", "/session/status", 2).await;
+            assert_eq!(bench.fake.prompts(), []);
+            bench.fake.emit("session.status", status("idle")).await;
+            bench.fake.emit("session.idle", serde_json::json!({"sessionID": session.id.as_str()})).await;
+        }
+    );
+    others.unwrap();
+    let (_, turn) = begun.unwrap();
+    assert_eq!(outcome(&all(turn).await), "completed");
+    let prompts = bench.fake.prompts();
+    assert_eq!((prompts.len(), prompts[0].while_busy), (1, false));
+    bench.stop().await;
+}
+
 #[tokio::test]
 async fn calls_and_events_are_counted() {
     let metrics = Arc::new(longshore_meter::Metrics::new("test"));

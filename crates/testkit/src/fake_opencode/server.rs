@@ -97,13 +97,14 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Resp
         query,
     };
     let fault = shared.fault(&logged.method, &logged.path);
-    match fault {
+    match &fault {
         Some(Fault::CutBefore) => return Err(ConnectionCut),
-        Some(Fault::Status(status)) => return Ok(json_response(&routes::failure(status))),
+        Some(Fault::Status(status)) => return Ok(json_response(&routes::failure(*status))),
         Some(Fault::Html) => return Ok(page()),
-        Some(Fault::Body(body)) => return Ok(with_body(StatusCode::OK, "application/json", body.into())),
+        Some(Fault::Body(body)) => return Ok(with_body(StatusCode::OK, "application/json", (*body).into())),
         Some(Fault::Hang) => std::future::pending::<()>().await,
-        Some(Fault::Delay(duration)) => tokio::time::sleep(duration).await,
+        Some(Fault::Hold(gate)) => gate.pass().await,
+        Some(Fault::Delay(duration)) => tokio::time::sleep(*duration).await,
         Some(Fault::CutAfter) | None => {}
     }
     if let Some(expected) = &shared.authorization
