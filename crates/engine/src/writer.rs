@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use longshore_meter::Metrics;
 use longshore_model::{
-    AgentEvent, ArtifactId, ArtifactUpdate, BlockKind, Epoch, Error, ErrorKind, Principal, Result, Retry,
-    Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
+    AgentEvent, ArtifactId, ArtifactUpdate, BlockKind, Epoch, Error, ErrorKind, Principal, ProgressKind,
+    Result, Retry, Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
 };
 
 use crate::live::LiveLog;
@@ -53,6 +53,8 @@ pub(crate) struct Writer {
     pending_withdrawal: Option<IdempotencyKey>,
     /// The calls of tools that have begun and not ended.
     running_tools: Vec<ArtifactId>,
+    /// The agent waits before it asks its model again, for all that it has said.
+    is_retrying: bool,
     /// What earlier turns of the task had used, and what this one has, as far as the agent has told.
     usage_before: Usage,
     usage: Option<Usage>,
@@ -89,6 +91,7 @@ impl Writer {
             pending_join: None,
             pending_withdrawal: None,
             running_tools,
+            is_retrying: false,
             usage_before,
             usage: None,
         }
@@ -129,11 +132,12 @@ impl Writer {
     }
 
     /// Whether there is a reason for which nothing may come for long: somebody is asked, a tool is at work (of which one may
-    /// be a sub-agent), or nothing runs.
+    /// be a sub-agent), the agent waits before it tries again, or nothing runs.
     fn is_excused(&self) -> bool {
         self.task.status.state != TaskState::Working
             || !self.task.open_asks.is_empty()
             || !self.running_tools.is_empty()
+            || self.is_retrying
     }
 
     /// Keeps account of the tools that are at work.
@@ -147,6 +151,19 @@ impl Writer {
             self.running_tools.retain(|tool| *tool != artifact.id);
         } else if !self.running_tools.contains(&artifact.id) {
             self.running_tools.push(artifact.id.clone());
+        }
+    }
+
+    /// Keeps account of the pause before a retry. What is taken back meanwhile, or a name of the session, does not end it.
+    fn note_retry(&mut self, event: &TaskEvent) {
+        match event {
+            TaskEvent::Status(update) => {
+                if let Some(progress) = &update.notes.progress {
+                    self.is_retrying = progress.kind == ProgressKind::Retry;
+                }
+            }
+            TaskEvent::Artifact(_) if event.weight() > 0 => self.is_retrying = false,
+            TaskEvent::Artifact(_) | TaskEvent::Submitted { .. } => {}
         }
     }
 
@@ -164,6 +181,7 @@ impl Writer {
         self.usage_before = self.task.usage.unwrap_or_default();
         self.usage = self.task.usage;
         self.running_tools.clear();
+        self.is_retrying = false;
     }
 
     /// An event that opens or closes an ask. Both are durable together.
@@ -202,6 +220,7 @@ impl Writer {
             states::count(&self.metrics, self.task.status.state);
         }
         self.note_tool(&event);
+        self.note_retry(&event);
         if self.pending.is_empty() {
             self.pending_since = Some(Instant::now());
         }
