@@ -11,7 +11,7 @@ use longshore_meter::Metrics;
 use longshore_meter::label::AbortOutcome;
 use longshore_model::{
     Answer, AskKind, Closed, Epoch, Error, ErrorKind, EventId, FileId, Interrupt, ListTasks, Principal,
-    RequestId, Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp,
+    RequestId, Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp, TraceContext,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -234,7 +234,7 @@ impl Engine {
         if let Some(inbox) = self.around.registry.inbox(task) {
             let (reply, answer) = oneshot::channel();
             let asked = async {
-                let trace = trace_of_caller().map(Box::new);
+                let trace = self.trace_of_caller().map(Box::new);
                 inbox.send(Inbox::Cancel { reply, since, trace }).await.ok()?;
                 answer.await.ok()
             };
@@ -458,7 +458,7 @@ impl Engine {
         send: Option<Send>,
     ) -> Result<Snapshot> {
         let (reply, told) = oneshot::channel();
-        let (by, trace) = (caller.clone(), trace_of_caller());
+        let (by, trace) = (caller.clone(), self.trace_of_caller());
         let given = Given { request: request.clone(), answer, by, trace, send, reply };
         if let Some(inbox) = self.around.registry.inbox(task)
             && inbox.send(Inbox::Answer(Box::new(given))).await.is_ok()
@@ -471,6 +471,10 @@ impl Engine {
             return Err(asks::not_open(&request));
         }
         Err(self.around.registry.no_owner())
+    }
+
+    fn trace_of_caller(&self) -> Option<TraceContext> {
+        trace_of_caller().map(|trace| self.around.spans.decided(trace))
     }
 
     fn too_late(&self, request: &RequestId, closed: &Closed) -> Error {

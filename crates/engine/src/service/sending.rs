@@ -42,7 +42,8 @@ struct Ready {
 
 impl Engine {
     /// Makes a task of the message, durably, and starts it when its turn comes.
-    pub async fn send(&self, caller: &Principal, command: SendMessage) -> Result<Sent> {
+    pub async fn send(&self, caller: &Principal, mut command: SendMessage) -> Result<Sent> {
+        command.trace = command.trace.map(|trace| self.around.spans.decided(trace));
         // A caller who goes away must not leave a task behind that nobody owns, so the making of it runs apart.
         let (engine, caller) = (self.clone(), caller.clone());
         let making = on_behalf_of(command.trace.clone(), async move {
