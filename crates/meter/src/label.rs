@@ -163,6 +163,8 @@ labels! {
         Foreign = "foreign",
         /// It could not be read.
         Unread = "unread",
+        /// It is of a turn that is too far behind, and that asks for what it missed.
+        Dropped = "dropped",
     }
 
     /// Where a turn is that has not ended.
@@ -361,6 +363,7 @@ mod tests {
             "a_total{fate=\"routed\"} 0",
             "a_total{fate=\"foreign\"} 2",
             "a_total{fate=\"unread\"} 1",
+            "a_total{fate=\"dropped\"} 0",
         ];
         assert_eq!(lines, expected);
     }
