@@ -2,7 +2,8 @@
 //!
 //! Whoever waits has a lane of its own, and the thread takes from the lanes in turn: however much one owner has asked
 //! for, another waits for one job of each owner at most, and for the group that is being done. In a lane the order is
-//! that in which the jobs came.
+//! that in which the jobs came, but for those that had to wait outside: a job of the same owner that comes when one of them
+//! was let in, and has not noticed yet, goes first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
