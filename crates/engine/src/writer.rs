@@ -48,6 +48,8 @@ pub(crate) struct Writer {
     pending_bytes: usize,
     /// Since when the first of them waits. Only told to readers, who measure: nothing is decided by it.
     pending_since: Option<Instant>,
+    /// The states to which they bring the task.
+    pending_states: Vec<TaskState>,
     pending_asks: Vec<AskChange>,
     pending_join: Option<IdempotencyKey>,
     pending_withdrawal: Option<IdempotencyKey>,
@@ -87,6 +89,7 @@ impl Writer {
             pending: Vec::new(),
             pending_bytes: 0,
             pending_since: None,
+            pending_states: Vec::new(),
             pending_asks: Vec::new(),
             pending_join: None,
             pending_withdrawal: None,
@@ -217,7 +220,7 @@ impl Writer {
         let before = self.task.status.state;
         self.task.apply(&event);
         if self.task.status.state != before {
-            states::count(&self.metrics, self.task.status.state);
+            self.pending_states.push(self.task.status.state);
         }
         self.note_tool(&event);
         self.note_retry(&event);
@@ -245,6 +248,7 @@ impl Writer {
         let events = Events::number(self.head.next(), epoch, self.pending.drain(..))
             .waiting_since(self.pending_since.take());
         self.pending_bytes = 0;
+        let states = std::mem::take(&mut self.pending_states);
         let head = self.head.plus(events.len());
         let snapshot = self.is_snapshot_due(head, &events).then(|| Arc::new(self.task.clone()));
         if snapshot.is_some() {
@@ -272,6 +276,9 @@ impl Writer {
         self.append(&append).await?;
         fail_point::hit("append.after");
         (self.head, self.epoch) = (head, epoch);
+        for state in states {
+            states::count(&self.metrics, state);
+        }
         if !self.has(Flaw::PublishBeforeCommit) {
             self.live.publish_with(events, is_excused, shown);
         }
