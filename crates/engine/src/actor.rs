@@ -308,7 +308,7 @@ impl Actor {
                 message = self.inbox.recv() => match message {
                     Some(Inbox::Join(joining)) => {
                         let now = self.writer.snapshot();
-                        if let Some(joining) = self.joins.look_at(*joining, || now) {
+                        if let Some(joining) = self.joins.look_at(*joining, &self.around.metrics, || now) {
                             return self.submit_again(joining).await;
                         }
                     }

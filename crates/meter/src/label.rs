@@ -281,7 +281,7 @@ labels! {
         UpstreamBackpressure = "UPSTREAM_BACKPRESSURE",
     }
 
-    /// The limit that something was refused by, as its setting is called: whoever sees it knows what to change.
+    /// The limit that something was refused by, as its setting is called, if it has one: whoever sees it knows what to change.
     Limit = "limit" {
         /// Requests of a principal in a while.
         RateRequests = "rate_requests",
@@ -305,6 +305,10 @@ labels! {
         UnfinishedPerPrincipal = "unfinished_per_principal",
         /// Tasks in all that have not ended.
         Unfinished = "unfinished",
+        /// Messages on their way to a turn that runs. Has no setting.
+        JoiningPerTask = "joining_per_task",
+        /// Messages of one task. Has no setting.
+        MessagesPerTask = "messages_per_task",
         /// Bytes of a request's body.
         MaxRequestBodyBytes = "max_request_body_bytes",
         /// Sites whose pages may call.

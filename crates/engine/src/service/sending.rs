@@ -56,7 +56,9 @@ impl Engine {
 
     async fn submit(&self, caller: Principal, mut command: SendMessage) -> Result<Sent> {
         let context = command.message.context_id.clone().unwrap_or_else(|| self.new_context_id());
-        let reserved = self.around.unfinished.reserve(&caller, &context);
+        let reserve = || self.around.unfinished.reserve(&caller, &context);
+        // One that steers may need no place, and must not keep one while it waits for the turn that it joins.
+        let reserved = (command.wishes.delivery != Delivery::Steer).then(reserve);
         let key = self.key(&command);
         // Also when there is no room: whoever lost the answer to a send that was taken needs none.
         if let Some(task) = self.around.store.earlier_send(&caller, &key).await? {
@@ -64,11 +66,7 @@ impl Engine {
             return self.attached_again(&caller, task, &command.message).await;
         }
         let refusal = |full: Full| full.refusal(&self.around.metrics);
-        if let Err(full) = &reserved
-            && command.wishes.delivery != Delivery::Steer
-        {
-            return Err(refusal(*full));
-        }
+        let reserved = reserved.transpose().map_err(refusal)?;
         let place = match &command.message.context_id {
             Some(context) => self.around.store.place(&caller, context).await?,
             None => ContextPlace::default(),
@@ -93,7 +91,10 @@ impl Engine {
             }
             // It ended by itself, or had not begun: then there is nothing to steer, and the message goes the usual way.
         }
-        let reserved = reserved.map_err(refusal)?;
+        let reserved = match reserved {
+            Some(reserved) => reserved,
+            None => reserve().map_err(refusal)?,
+        };
         self.make(Ready { caller, command, context, lane, session, admitted, key, reserved }).await
     }
 
