@@ -20,10 +20,11 @@ use crate::dispatch::{Dispatcher, Incoming};
 use crate::line::{self, Line};
 use crate::media::{self, Media};
 use crate::operation::{self, Operation, Outcome};
+use crate::payload::{self, Called};
 use crate::reply::{self, Response};
 use crate::shape::Shape;
 use crate::sse::{self, Envelope};
-use crate::{body, extensions, payload};
+use crate::{body, count, extensions};
 
 /// What a method asks for.
 enum Wanted {
@@ -88,7 +89,12 @@ impl Dispatcher {
         let shape = Shape::rpc(incoming.head.shape(own));
         let named = echoed(shape.line, &call.method, extensions::activated(headers));
         let method = call.method.clone();
-        payload::log_request(self.payload_log, &method, headers, &body);
+        let logged = if known(shape.line, &method).is_some() {
+            Called::Operation(&method)
+        } else {
+            Called::Extension(&method)
+        };
+        payload::log_request(self.payload_log, logged, headers, &body);
         let mut response = match incoming.head.line(own) {
             Ok(_) => self.called(caller, incoming, call, shape).await,
             // Before anything is looked at. A notification is not answered, whatever is wrong with it.
@@ -97,7 +103,7 @@ impl Dispatcher {
                 None => silent(&error),
             },
         };
-        payload::log_answer(self.payload_log, &method, &response);
+        payload::log_answer(self.payload_log, logged, &response);
         extensions::echo(&mut response, headers, named);
         reply::of_line(&mut response, shape.line);
         response
@@ -158,7 +164,7 @@ impl Dispatcher {
                 }
                 Outcome::Events(opened) => {
                     let envelope = Envelope::rpc(shape.line, id.clone());
-                    reply::events(sse::frames(*opened, envelope, &self.streams)?)
+                    reply::events(sse::frames(*opened, envelope, &self.streams, incoming.span.clone())?)
                 }
             })
         });
@@ -234,9 +240,10 @@ fn without_id() -> Error {
     )
 }
 
+/// Nothing of it is told, not even in the head.
 fn silent(error: &Error) -> Response {
     reply::log(error, "notification");
     let mut response = reply::empty(StatusCode::NO_CONTENT);
-    reply::of_error(&mut response, error);
+    count::tells(&mut response, error.kind());
     response
 }

@@ -20,6 +20,7 @@ use longshore_meter::Metrics;
 use longshore_model::{Error, EventId, Result, TaskId, TaskState};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tracing::Span;
 
 use crate::limits::Slot;
 use budget::Spent;
@@ -144,6 +145,7 @@ pub(crate) fn frames<S: Source>(
     opened: Opened<S>,
     envelope: Envelope,
     settings: &Arc<StreamSettings>,
+    span: Span,
 ) -> Result<BoxStream<'static, Bytes>> {
     let mut taken = Taken::new(settings.budget.bytes);
     let first_shown = opened.first.iter().find(|event| event.json.is_some()).map(|event| event.id);
@@ -167,6 +169,7 @@ pub(crate) fn frames<S: Source>(
         closed: Box::pin(closing.clone().cancelled_owned()),
         closing,
         settings: Arc::clone(settings),
+        span,
         _slot: opened.slot,
     });
     let frames = stream::unfold(Some(streaming), |state| async {
@@ -199,6 +202,8 @@ struct Streaming<S> {
     /// Of this stream alone, so that it shares no lock with the others.
     closing: CancellationToken,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// The request's: what is written to the log long after its answer began is still of its trace.
+    span: Span,
     _slot: Option<Slot>,
 }
 
@@ -267,7 +272,7 @@ impl<S: Source> Streaming<S> {
     }
 
     fn fail(&self, error: &Error) -> (Bytes, bool) {
-        (self.envelope.failure(error), false)
+        (self.span.in_scope(|| self.envelope.failure(error)), false)
     }
 
     fn spent(&self, now: Instant) -> Option<Spent> {

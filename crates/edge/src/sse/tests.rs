@@ -88,7 +88,8 @@ fn try_run(
     };
     let settings = settings(Duration::from_secs(15), budget);
     let (closing, metrics) = (settings.closing.clone(), Arc::clone(&settings.metrics));
-    let frames = frames(Opened { task: task(), first, source, until, slot: None }, envelope, &settings);
+    let frames =
+        frames(Opened { task: task(), first, source, until, slot: None }, envelope, &settings, Span::none());
     (Arc::clone(&metrics), frames.map(|frames| Run { pulls, excused, slow, closing, metrics, frames }))
 }
 
@@ -345,7 +346,7 @@ impl Source for Hidden {
 fn unseen(every: Duration, settings: &Arc<StreamSettings>) -> BoxStream<'static, Bytes> {
     let source = Hidden { every, is_there: false };
     let opened = Opened { task: task(), first: vec![], source, until: Until::Terminal, slot: None };
-    frames(opened, Envelope::bare(Line::V1), settings).unwrap()
+    frames(opened, Envelope::bare(Line::V1), settings, Span::none()).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
