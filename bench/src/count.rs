@@ -1,7 +1,7 @@
 //! Instructions of the micro-benchmarks, counted by callgrind: the same on a busy machine as on a quiet one.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,13 +13,12 @@ use crate::output;
 
 /// Beside the results of a run, which take them in.
 pub const INSTRUCTIONS: &str = "instructions.json";
-/// Where callgrind writes, and the counts are kept.
-const OUT: &str = "target/bench";
 
 /// Counts one case, or all, and says how many instructions an item takes.
 pub fn callgrind(case: Option<Case>) -> Result<()> {
-    std::fs::create_dir_all(OUT).context("cannot make a place for the counts")?;
-    let mut counts = read(Path::new(OUT));
+    let out = out();
+    std::fs::create_dir_all(&out).context("cannot make a place for the counts")?;
+    let mut counts = read(&out);
     let cases = Case::value_variants().iter().copied();
     for case in cases.filter(|one| case.is_none_or(|wanted| wanted == *one)) {
         let items = case.prepare().items;
@@ -29,7 +28,7 @@ pub fn callgrind(case: Option<Case>) -> Result<()> {
         let each = float(twice.saturating_sub(once)) / float(times * items);
         output::say(format_args!("{:14} {:>9} instructions per item", case.name(), short(each)));
         counts.insert(case.name(), each);
-        std::fs::write(Path::new(OUT).join(INSTRUCTIONS), serde_json::to_string_pretty(&counts)?)?;
+        std::fs::write(out.join(INSTRUCTIONS), serde_json::to_string_pretty(&counts)?)?;
     }
     Ok(())
 }
@@ -38,6 +37,11 @@ pub fn callgrind(case: Option<Case>) -> Result<()> {
 pub fn read(out: &Path) -> BTreeMap<String, f64> {
     let text = std::fs::read_to_string(out.join(INSTRUCTIONS)).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// Where the counts are kept: in the directory that cargo builds in, as the results of a run are.
+fn out() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from).join("bench")
 }
 
 fn instructions(case: Case, times: u64) -> Result<u64> {

@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 
 use longshore_edge::{self as edge, Rate};
+use url::Host;
 
-use crate::config::limits::Limits;
+use crate::config::limits::{Counts, Limits};
 use crate::config::plan::Plan;
+use crate::config::table;
 
 /// For the edge, on a listener that only this machine reaches, or others too.
 pub(crate) fn edge_limits(plan: &Plan, listens_on: IpAddr, connections: usize) -> edge::Limits {
@@ -26,6 +28,25 @@ pub(crate) fn edge_limits(plan: &Plan, listens_on: IpAddr, connections: usize) -
     }
 }
 
+/// What an operator should know about what is not counted.
+pub(crate) fn doubt(plan: &Plan, listens_on: IpAddr) -> Option<String> {
+    let public_url = plan.listen.public_url.as_ref()?;
+    let is_of_this_machine = match public_url.host()? {
+        Host::Domain(name) => name == "localhost",
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => is_loopback(address.into()),
+    };
+    let is_automatic = plan.limits.counts == Counts::WhenOthersCanCall;
+    (is_automatic && is_loopback(listens_on) && !is_of_this_machine).then(|| {
+        format!(
+            "requests and wrong credentials are not counted ({} is auto, and the gateway listens on this machine only), but the \
+             public URL {public_url} is not of this machine; behind a proxy set it to on, and let the proxy count wrong \
+             credentials",
+            table::RATE_LIMIT.key
+        )
+    })
+}
+
 fn rate(count: usize, limits: &Limits) -> Rate {
     Rate { requests: u32::try_from(count).unwrap_or(u32::MAX), window: limits.window }
 }
@@ -42,7 +63,9 @@ mod tests {
     use super::*;
     use crate::config::{Flags, Surroundings, load};
 
-    fn plan(variables: &[(&str, &str)]) -> Plan {
+    type Variables<'a> = &'a [(&'a str, &'a str)];
+
+    fn plan(variables: Variables<'_>) -> Plan {
         let directory = tempfile::tempdir().unwrap();
         let environment = variables.iter().copied().chain([("HOME", "/home/ada")]).collect();
         let directory = directory.path().canonicalize().unwrap();
@@ -68,6 +91,30 @@ mod tests {
         let none = plan(&[("A2A_RATE_LIMIT_ENABLED", "on"), ("A2A_RATE_LIMIT_MAX_REQUESTS", "0")]);
         let limits = edge_limits(&none, address("127.0.0.1"), 1);
         assert_eq!((limits.rate, limits.failed_logins), (None, Some(edge::Limits::FAILED_LOGINS)));
+    }
+
+    #[test]
+    fn a_gateway_that_looks_as_if_it_were_behind_a_proxy_says_what_it_does_not_count() {
+        let public = |url| ("A2A_PUBLIC_URL", url);
+        let said = "requests and wrong credentials are not counted (limits.rate_limit is auto, and the gateway listens on this \
+                    machine only), but the public URL https://agent.example.com/ is not of this machine; behind a proxy set it \
+                    to on, and let the proxy count wrong credentials";
+        let url = public("https://agent.example.com");
+        let cases: [(Variables<'_>, &str, Option<&str>); 9] = [
+            (&[url], "127.0.0.1", Some(said)),
+            (&[url], "::1", Some(said)),
+            (&[url], "0.0.0.0", None),
+            (&[url, ("A2A_RATE_LIMIT_ENABLED", "on")], "127.0.0.1", None),
+            (&[url, ("A2A_RATE_LIMIT_ENABLED", "off")], "127.0.0.1", None),
+            (&[], "127.0.0.1", None),
+            (&[public("http://localhost:8000")], "127.0.0.1", None),
+            (&[public("http://127.9.9.9:8000")], "127.0.0.1", None),
+            (&[public("http://[::1]:8000")], "127.0.0.1", None),
+        ];
+        for (variables, listens_on, expected) in cases {
+            let found = doubt(&plan(variables), address(listens_on));
+            assert_eq!(found.as_deref(), expected, "{variables:?} {listens_on}");
+        }
     }
 
     #[test]

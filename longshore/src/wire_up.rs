@@ -67,7 +67,8 @@ pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<G
     let addresses = addresses(bound, plan);
     let (connections, few) = limits::connections(plan.limits.connections, limits::open_files());
     let edge_limits = limited::edge_limits(plan, bound.ip(), connections);
-    for warning in edge_limits.doubts(&addresses.public, bound).into_iter().chain(few) {
+    let doubts = edge_limits.doubts(&addresses.public, bound);
+    for warning in doubts.into_iter().chain(limited::doubt(plan, bound.ip())).chain(few) {
         output::warn(warning);
     }
     let token = match plan.credentials {

@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use longshore_engine::port::Session;
 use longshore_model::{Error, ModelName, PromptOptions, Result};
-use tokio::time::timeout;
 
-use self::cached::{Cached, PAUSE};
+use self::cached::{Cached, PAUSE, patiently};
 use crate::api::{self, Takes, Workspace};
 use crate::client::{CallError, Client};
 
@@ -22,9 +21,6 @@ const MAX_AGE: Duration = Duration::from_mins(1);
 
 /// The same for the project's worktrees and workspaces.
 const MAX_PLACES_AGE: Duration = Duration::from_secs(30);
-
-/// How long OpenCode has for one answer. In a new directory it first loads providers and plugins, which takes it seconds.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// At so many directories all are forgotten, and read anew when they are needed.
 const MAX_DIRECTORIES: usize = 100;
@@ -37,8 +33,6 @@ const NAMES: usize = 5;
 pub(crate) struct Catalog {
     /// For those who wait to be admitted.
     client: Client,
-    /// For turns that begin.
-    for_starts: Client,
     /// The workspace root, whose project the worktrees and workspaces are of.
     root: String,
     worktrees: Cached<Vec<String>>,
@@ -73,7 +67,6 @@ impl Catalog {
     pub(crate) fn new(client: &Client, root: String) -> Self {
         Self {
             client: client.for_callers(),
-            for_starts: client.for_starts(),
             root,
             worktrees: Cached::default(),
             workspaces: Cached::default(),
@@ -108,34 +101,41 @@ impl Catalog {
     }
 
     /// The kinds of file that the model takes that will answer a prompt with these options. Nothing is known: none.
-    pub(crate) async fn takes(&self, session: &Session, options: &PromptOptions) -> Takes {
-        let models = self.models(&self.for_starts, &session.directory, MAX_AGE).await;
-        let Ok(Some(models)) = models else { return Takes::default() };
-        let model = self.answering(session, options, &models).await;
-        model.and_then(|model| Some(models.get(&model)?.takes)).unwrap_or_default()
+    pub(crate) async fn takes(
+        &self,
+        client: &Client,
+        session: &Session,
+        options: &PromptOptions,
+    ) -> Result<Takes> {
+        let Some(models) = self.models(client, &session.directory, MAX_AGE).await? else {
+            return Ok(Takes::default());
+        };
+        let model = self.answering(client, session, options, &models).await?;
+        Ok(model.and_then(|model| Some(models.get(&model)?.takes)).unwrap_or_default())
     }
 
     /// The worktrees of the project, in OpenCode's words.
     pub(crate) async fn worktrees(&self, anew: bool) -> Result<Arc<Vec<String>>> {
-        let ask = async {
-            let mut found = match self.client.worktrees(&self.root).await {
+        let ask = |client: Client| async move {
+            let mut found = match client.worktrees(&self.root).await {
                 // There is a repository here, so this is no way to say that it has none.
                 Err(cause @ CallError::Refused { status: 500.., .. }) => return Err(cause),
                 listed => unless_absent(listed)?,
             };
-            found.extend(self.client.project(&self.root).await?.sandboxes);
-            let workspaces = self.workspaces_now().await.unwrap_or_default();
+            found.extend(client.project(&self.root).await?.sandboxes);
+            let workspaces = self.workspaces_now(client).await.unwrap_or_default();
             found.extend(workspaces.into_iter().filter_map(|workspace| workspace.directory));
             Ok(found)
         };
-        let listed = self.worktrees.get(places_age(anew), patiently(ask)).await?;
+        let listed = self.worktrees.get(places_age(anew), &self.client, ask).await?;
         listed.ok_or_else(|| CallError::NoAnswer.into_error("look up the project's worktrees"))
     }
 
     /// The workspace of this id. `None`: there is none.
     pub(crate) async fn workspace(&self, id: &str) -> Result<Option<Workspace>> {
         for anew in [false, true] {
-            let listed = self.workspaces.get(places_age(anew), patiently(self.workspaces_now())).await?;
+            let ask = |client| self.workspaces_now(client);
+            let listed = self.workspaces.get(places_age(anew), &self.client, ask).await?;
             let listed =
                 listed.ok_or_else(|| CallError::NoAnswer.into_error("look up the project's workspaces"))?;
             if let Some(found) = listed.iter().find(|workspace| workspace.id == id) {
@@ -145,8 +145,8 @@ impl Catalog {
         Ok(None)
     }
 
-    async fn workspaces_now(&self) -> Result<Vec<Workspace>, CallError> {
-        unless_absent(self.client.workspaces(&self.root).await)
+    async fn workspaces_now(&self, client: Client) -> Result<Vec<Workspace>, CallError> {
+        unless_absent(client.workspaces(&self.root).await)
     }
 
     async fn check_agent(&self, directory: &str, wished: &str) -> Result<()> {
@@ -171,33 +171,37 @@ impl Catalog {
     /// The model that will answer, found as OpenCode finds it. `None`: OpenCode does not say.
     async fn answering(
         &self,
+        client: &Client,
         session: &Session,
         options: &PromptOptions,
         models: &Models,
-    ) -> Option<ModelName> {
+    ) -> Result<Option<ModelName>> {
         if let Some(model) = &options.model {
-            return Some(model.clone());
+            return Ok(Some(model.clone()));
         }
-        let agents = self.agents(&self.for_starts, &session.directory, MAX_AGE).await.ok()??;
+        let Some(agents) = self.agents(client, &session.directory, MAX_AGE).await? else { return Ok(None) };
         let agent = match &options.agent {
             Some(name) => agents.iter().find(|agent| agent.name == *name),
             None => agents.first(),
         };
         if let Some(model) = agent.and_then(|agent| agent.model.as_ref()) {
-            return Some(named(&model.provider, &model.model));
+            return Ok(Some(named(&model.provider, &model.model)));
         }
         // The session goes on with the model of its last prompt.
-        let asked = patiently(self.for_starts.session(&session.directory, session.id.as_str())).await.ok()?;
+        let place = client.place().await.map_err(|cause| cause.into_error("see what OpenCode has"))?;
+        let placed = client.placed(&place);
+        let asked = patiently(placed.session(&session.directory, session.id.as_str())).await;
+        drop(place);
+        let Ok(asked) = asked else { return Ok(None) };
         if let Some(model) = asked.model {
-            return Some(named(&model.provider, &model.model));
+            return Ok(Some(named(&model.provider, &model.model)));
         }
-        let ask = async {
-            let config = self.for_starts.config(&session.directory).await?;
+        let ask = |client: Client| async move {
+            let config = client.config(&session.directory).await?;
             Ok(config.model.as_deref().and_then(ModelName::parse))
         };
-        let default =
-            self.shelf(&session.directory).default_model.get(MAX_AGE, patiently(ask)).await.ok()??;
-        (*default).clone().or_else(|| models.default.clone())
+        let default = self.shelf(&session.directory).default_model.get(MAX_AGE, client, ask).await?;
+        Ok(default.and_then(|default| (*default).clone().or_else(|| models.default.clone())))
     }
 
     async fn models(
@@ -206,8 +210,8 @@ impl Catalog {
         directory: &str,
         max_age: Duration,
     ) -> Result<Option<Arc<Models>>> {
-        let ask = async { Ok(Models::from(client.providers(directory).await?)) };
-        self.shelf(directory).models.get(max_age, patiently(ask)).await
+        let ask = |client: Client| async move { Ok(Models::from(client.providers(directory).await?)) };
+        self.shelf(directory).models.get(max_age, client, ask).await
     }
 
     async fn agents(
@@ -216,7 +220,8 @@ impl Catalog {
         directory: &str,
         max_age: Duration,
     ) -> Result<Option<Arc<Vec<api::Agent>>>> {
-        self.shelf(directory).agents.get(max_age, patiently(client.agents(directory))).await
+        let ask = |client: Client| async move { client.agents(directory).await };
+        self.shelf(directory).agents.get(max_age, client, ask).await
     }
 
     fn shelf(&self, directory: &str) -> Arc<Shelf> {
@@ -296,14 +301,45 @@ fn places_age(anew: bool) -> Duration {
     if anew { PAUSE } else { MAX_PLACES_AGE }
 }
 
-async fn patiently<T>(ask: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-    timeout(PATIENCE, ask).await.unwrap_or(Err(CallError::NoAnswer))
-}
-
 /// An OpenCode without worktrees or workspaces says so in its own ways.
 fn unless_absent<T: Default>(listed: Result<T, CallError>) -> Result<T, CallError> {
     match listed {
         Err(CallError::Refused { .. } | CallError::Garbled(_)) => Ok(T::default()),
         listed => listed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_model::{ErrorKind, SessionId};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::Endpoint;
+
+    /// The wait of one who begins a turn is no answer of OpenCode.
+    #[tokio::test(start_paused = true)]
+    async fn one_who_waits_for_a_place_keeps_nobody_waiting_and_speaks_for_nobody() {
+        let endpoint = Endpoint {
+            base_url: "http://host".parse().unwrap(),
+            username: "opencode".to_owned(),
+            password: None,
+        };
+        let client = Client::new(endpoint, Duration::from_mins(1), 1, Arc::default()).unwrap();
+        let _held = client.place().await.unwrap();
+        let catalog = Catalog::new(&client, "/w".to_owned());
+        let session = Session { id: SessionId::parse("ses_1").unwrap(), directory: "/w".to_owned() };
+        let options = PromptOptions { model: ModelName::parse("a/b"), ..PromptOptions::default() };
+        let client = client.for_starts();
+        let began = Instant::now();
+        let (started, ()) = tokio::join!(catalog.takes(&client, &session, &options), async {
+            for seconds in 1..20 {
+                let refused = catalog.check("/w", &options, &PromptOptions::default()).await.unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::UpstreamBackpressure);
+                assert_eq!(began.elapsed(), Duration::from_secs(seconds));
+            }
+        });
+        assert_eq!(started.unwrap_err().kind(), ErrorKind::UpstreamBackpressure);
+        assert_eq!(began.elapsed(), Duration::from_mins(1));
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use longshore_engine::port::trace_of_caller;
 use longshore_meter::label::{Call, Limit};
 use longshore_meter::scale::Answering;
 use longshore_meter::{Metrics, Timer};
@@ -62,7 +63,7 @@ const IDLE_CONNECTIONS: usize = 64;
 pub(crate) struct Client {
     shared: Arc<Shared>,
     waits: Waits,
-    /// What the calls are for. Whoever made it tells of it, and of single calls nobody does.
+    /// What the calls are for, if it is known beforehand. Whoever made it tells of it, and of single calls nobody does.
     trace: Option<TraceContext>,
 }
 
@@ -125,6 +126,11 @@ impl Client {
         Self { waits: Waits::Never, ..self.clone() }
     }
 
+    /// For calls that are made one after the other by somebody who has a place.
+    pub(crate) fn placed(&self, _place: &Place<'_>) -> Self {
+        Self { waits: Waits::Never, ..self.clone() }
+    }
+
     /// For calls that belong to somebody's trace.
     pub(crate) fn within(&self, trace: Option<TraceContext>) -> Self {
         Self { trace, ..self.clone() }
@@ -137,6 +143,11 @@ impl Client {
             self.shared.metrics.refused.of(Limit::UpstreamCalls).increment();
             CallError::Crowded { calls: self.shared.places.count() }
         })
+    }
+
+    /// A place without waiting. `None`: all are taken.
+    pub(crate) fn place_now(&self) -> Option<Place<'_>> {
+        self.shared.places.take_now()
     }
 
     /// Opens the event stream of a directory. Only the head of the answer is bounded in time: its reader watches the rest
@@ -223,11 +234,13 @@ impl Client {
 
     /// The sessions that are not idle, as OpenCode saw it after this was asked. Those who ask at once share an answer.
     pub(crate) async fn statuses(&self, directory: &str) -> Result<Arc<Statuses>> {
-        let ask = || async {
-            let request = self.request(Method::GET, "session/status", directory, "")?;
-            self.json(Call::Statuses, request).await.map_err(of_a_directory)
-        };
-        self.shared.desks.ask(directory, ask).await
+        self.shared.desks.ask(directory, || self.own_statuses(directory)).await
+    }
+
+    /// The same, asked for by this caller alone, who need not wait for others then.
+    pub(crate) async fn own_statuses(&self, directory: &str) -> Result<Statuses> {
+        let request = self.request(Method::GET, "session/status", directory, "")?;
+        self.json(Call::Statuses, request).await.map_err(of_a_directory)
     }
 
     pub(crate) async fn permissions(&self, directory: &str) -> Result<Vec<PermissionAsk>> {
@@ -337,7 +350,8 @@ impl Client {
         let url = Url::parse(&format!("{base}/{path_and_query}"))
             .map_err(|cause| CallError::Invalid(Error::internal(cause)))?;
         let mut request = self.shared.http.request(method, url);
-        if let Some(trace) = &self.trace {
+        // A turn has its own; what is done for a request at once belongs to that.
+        if let Some(trace) = self.trace.clone().or_else(trace_of_caller) {
             request = request.header(TRACEPARENT, trace.traceparent());
             if let Some(state) = trace.tracestate() {
                 request = request.header(TRACESTATE, state);

@@ -14,13 +14,14 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longshore_engine::port::{FileSource, Input, InputFile, Session};
-use longshore_model::PromptOptions;
+use longshore_model::{PromptOptions, Result};
 use serde::Serialize;
 use url::Url;
 
 use self::media::Medium;
 use crate::api::Takes;
 use crate::catalog::Catalog;
+use crate::client::Client;
 use crate::disk;
 
 /// The one type that OpenCode shows to a model as text.
@@ -39,22 +40,23 @@ pub(crate) struct Prompts {
 
 impl Prompts {
     /// What `POST /session/{id}/prompt_async` takes, as JSON text. Asks OpenCode only about files that a model may or may
-    /// not take, and mostly knows the answer already.
+    /// not take, and mostly knows the answer already. Fails only where it could not be asked.
     pub(crate) async fn body(
         &self,
+        client: &Client,
         session: &Session,
         prompt: &str,
         input: &[Input],
         options: &PromptOptions,
-    ) -> String {
+    ) -> Result<String> {
         let options = options.or(&self.defaults);
         let in_question = |input: &Input| matches!(input, Input::File(file) if Medium::of(file).is_some());
         let takes = if input.iter().any(in_question) {
-            self.catalog.takes(session, &options).await
+            self.catalog.takes(client, session, &options).await?
         } else {
             Takes::default()
         };
-        body(prompt, Path::new(&session.directory), input, &options, takes).await
+        Ok(body(prompt, Path::new(&session.directory), input, &options, takes).await)
     }
 }
 

@@ -249,10 +249,7 @@ impl Readers {
         if !skimmed.is_whole() && !target.as_ref().is_some_and(Target::reads_everything) {
             return Some(body);
         }
-        self.count(if target.is_some() { Fate::Routed } else { Fate::Foreign });
-        if let Some(target) = target {
-            target.send(skimmed.event(body));
-        }
+        self.count(target.map_or(Fate::Foreign, |target| target.send(skimmed.event(body))));
         None
     }
 
@@ -303,13 +300,7 @@ impl Readers {
                 // The head borrows the body, so the session is looked up first.
                 let target = routes.find(&session.0);
                 drop(head);
-                match target {
-                    Some(target) => {
-                        target.send(Event::parsed(kind, body));
-                        Fate::Routed
-                    }
-                    None => Fate::Foreign,
-                }
+                target.map_or(Fate::Foreign, |target| target.send(Event::parsed(kind, body)))
             }
             // Errors can be of no session. Everything else that a turn looks at is of one.
             (None | Some(EventKind::Error), None) | (None, Some(_)) => Fate::Foreign,

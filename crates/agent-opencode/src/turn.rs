@@ -192,7 +192,7 @@ impl Driver {
             }
         };
         self.silence.broken();
-        for _ in 0..MAX_TAKEN {
+        for _ in 1..MAX_TAKEN {
             if self.take(routed) == Taken::Other {
                 return Taken::Other;
             }

@@ -1,8 +1,8 @@
 //! From a request's head to the binding that answers it.
 //!
-//! In order: the guard of origins and hosts, what is public, the credential, the rate, the line (REST: from the head; JSON-RPC: with the method), the path, the
-//! verb, the extensions that every caller must know. So a caller without a credential learns nothing about paths. A file is
-//! a file to clients of every line, and so are health and the documents.
+//! In order: the guard of origins and hosts, what is public, the credential, the rate, the line (REST: from the head;
+//! JSON-RPC: with the method), the path, the verb, the extensions that every caller must know. So a caller without a
+//! credential learns nothing about paths. A file is a file to clients of every line, and so are health and the documents.
 
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
@@ -23,7 +23,7 @@ use longshore_wire::surface::Access;
 use longshore_wire::v1::card::API_KEY_HEADER;
 use longshore_wire::v03::Dialect;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::auth::{Caller, Credentials};
 use crate::body::BodyLimits;
@@ -37,7 +37,7 @@ use crate::limits::{Slots, Turnstile};
 use crate::line::{Head, Line};
 use crate::metrics::MetricsPage;
 use crate::operation::Operations;
-use crate::payload;
+use crate::payload::{self, Called};
 use crate::reply::{self, Response};
 use crate::route::{self, Resolved, Route, Target};
 use crate::shape::Shape;
@@ -68,6 +68,8 @@ pub(crate) struct Dispatcher {
 pub(crate) struct Incoming<'a> {
     pub(crate) peer: IpAddr,
     pub(crate) trace: TraceContext,
+    /// In which every line of the log about it is.
+    pub(crate) span: Span,
     pub(crate) parts: &'a Parts,
     pub(crate) head: Head,
     target: Target,
@@ -131,7 +133,7 @@ impl Dispatcher {
         let trace = trace::taken(&parts.headers);
         // Of the highest level, so that every line of the log that there is has it.
         let span = tracing::error_span!("request", trace_id = %trace.trace_id());
-        let incoming = Incoming { peer, trace, parts: &parts, head, target };
+        let incoming = Incoming { peer, trace, span: span.clone(), parts: &parts, head, target };
         let answered = AssertUnwindSafe(self.dispatch(&incoming, body)).catch_unwind().instrument(span).await;
         let mut response = answered.unwrap_or_else(|_| {
             // The panic hook has written what and where.
@@ -175,7 +177,7 @@ impl Dispatcher {
         };
         let mut response = answered.unwrap_or_else(|error| refused(incoming, &error));
         if incoming.operation_shape(&response).is_some() {
-            payload::log_answer(self.payload_log, incoming.parts.uri.path(), &response);
+            payload::log_answer(self.payload_log, Called::Path(incoming.parts.uri.path()), &response);
         }
         if let Some(named) = incoming.echoed(activated) {
             extensions::echo(&mut response, &incoming.parts.headers, named);
@@ -311,9 +313,10 @@ impl Incoming<'_> {
     }
 
     /// Whether it is not counted how often it is asked for: it costs next to nothing, and those who ask are not to be kept
-    /// from learning that the gateway is there and how to call it.
+    /// from learning that the gateway is there, how to call it, and, with a credential, what it is busy with.
     fn is_free(&self) -> bool {
-        self.parts.method == Method::OPTIONS || matches!(self.route(), Some(Route::Card | Route::Livez))
+        let is_free = |route: &Route| matches!(route, Route::Card | Route::Livez | Route::Metrics);
+        self.parts.method == Method::OPTIONS || self.route().is_some_and(is_free)
     }
 
     fn is_rpc(&self) -> bool {

@@ -87,19 +87,17 @@ impl Guard {
         let Some(allowed) = &self.hosts else { return true };
         // HTTP/2 has the authority in the head of the request, and so may HTTP/1. It counts more than the header; one that is
         // there as well must be as good, for whoever is behind us may look at the other.
-        let authority =
-            parts.uri.authority().map(|authority| self.is_name_allowed(allowed, authority.as_str()));
+        let authority = parts.uri.authority().map(|authority| self.is_host_of(allowed, authority.as_str()));
         match (authority, only(&parts.headers, &HOST)) {
             (None, Only::None) | (_, Only::Nonsense) => false,
             (Some(is_allowed), Only::None) => is_allowed,
-            (authority, Only::Text(host)) => authority.unwrap_or(true) && self.is_name_allowed(allowed, host),
+            (authority, Only::Text(host)) => authority.unwrap_or(true) && self.is_host_of(allowed, host),
         }
     }
 
-    fn is_name_allowed(&self, allowed: &[Allowed], authority: &str) -> bool {
-        let Some(named) = Named::parse(authority) else { return false };
-        let is_here = self.loopback.is_some() && named.is_loopback();
-        allowed.iter().any(|allowed| allowed.has(&named) || is_here && allowed.is_loopback_as(&named))
+    fn is_host_of(&self, allowed: &[Allowed], authority: &str) -> bool {
+        Named::parse(authority)
+            .is_some_and(|named| is_name_allowed(allowed.iter(), &named, self.loopback.is_some()))
     }
 }
 
@@ -134,14 +132,23 @@ impl Limits {
         let own = own_origin(public_url);
         let own =
             own.as_deref().and_then(|own| own.split_once("://")).and_then(|(_, site)| Named::parse(site));
-        let is_covered = own.is_none_or(|own| {
-            hosts.iter().any(|(_, allowed)| allowed.as_ref().is_some_and(|it| it.has(&own)))
-        });
+        let allowed = hosts.iter().filter_map(|(_, allowed)| allowed.as_ref());
+        let is_covered = own.is_none_or(|own| is_name_allowed(allowed, &own, is_loopback(bound)));
         if !is_covered {
             doubts.push(format!("the allowed hosts do not have the host of the public URL {public_url}"));
         }
         doubts
     }
+}
+
+/// Whether one of these allows the name. Where only this machine can call, all its names are one.
+fn is_name_allowed<'a>(
+    mut allowed: impl Iterator<Item = &'a Allowed>,
+    named: &Named,
+    is_only_here: bool,
+) -> bool {
+    let is_here = is_only_here && named.is_loopback();
+    allowed.any(|allowed| allowed.has(named) || is_here && allowed.is_loopback_as(named))
 }
 
 /// The site of a URL.

@@ -5,6 +5,7 @@
 //! operations want an id, nothing is done for one without.
 
 use http::StatusCode;
+use longshore_engine::port::on_behalf_of;
 use longshore_model::{
     CancelTask, Error, ErrorKind, GetTask, ListTasks, Result, SendMessage, SubscribeToTask,
 };
@@ -19,10 +20,11 @@ use crate::dispatch::{Dispatcher, Incoming};
 use crate::line::{self, Line};
 use crate::media::{self, Media};
 use crate::operation::{self, Operation, Outcome};
+use crate::payload::{self, Called};
 use crate::reply::{self, Response};
 use crate::shape::Shape;
 use crate::sse::{self, Envelope};
-use crate::{body, extensions, payload};
+use crate::{body, count, extensions};
 
 /// What a method asks for.
 enum Wanted {
@@ -87,7 +89,12 @@ impl Dispatcher {
         let shape = Shape::rpc(incoming.head.shape(own));
         let named = echoed(shape.line, &call.method, extensions::activated(headers));
         let method = call.method.clone();
-        payload::log_request(self.payload_log, &method, headers, &body);
+        let logged = if known(shape.line, &method).is_some() {
+            Called::Operation(&method)
+        } else {
+            Called::Extension(&method)
+        };
+        payload::log_request(self.payload_log, logged, headers, &body);
         let mut response = match incoming.head.line(own) {
             Ok(_) => self.called(caller, incoming, call, shape).await,
             // Before anything is looked at. A notification is not answered, whatever is wrong with it.
@@ -96,7 +103,7 @@ impl Dispatcher {
                 None => silent(&error),
             },
         };
-        payload::log_answer(self.payload_log, &method, &response);
+        payload::log_answer(self.payload_log, logged, &response);
         extensions::echo(&mut response, headers, named);
         reply::of_line(&mut response, shape.line);
         response
@@ -128,7 +135,9 @@ impl Dispatcher {
             return match wanted {
                 Ok(Wanted::ExtendedCard) => reply::empty(StatusCode::NO_CONTENT),
                 Ok(Wanted::Operation(operation)) => {
-                    match self.operations.notify(caller, operation.traced(&incoming.trace), activated).await {
+                    let operation = operation.traced(&incoming.trace);
+                    let notified = self.operations.notify(caller, operation, activated);
+                    match on_behalf_of(Some(incoming.trace.clone()), notified).await {
                         Ok(()) => reply::empty(StatusCode::NO_CONTENT),
                         Err(error) => silent(&error),
                     }
@@ -138,7 +147,9 @@ impl Dispatcher {
         };
         let outcome = match wanted {
             Ok(Wanted::Operation(operation)) => {
-                self.operations.perform(caller, operation.traced(&incoming.trace), headers, shape).await
+                let operation = operation.traced(&incoming.trace);
+                let performed = self.operations.perform(caller, operation, headers, shape);
+                on_behalf_of(Some(incoming.trace.clone()), performed).await
             }
             Ok(Wanted::ExtendedCard) => {
                 let asked = incoming.asked(Some(caller), Some(shape.line), Dialect::Rpc);
@@ -153,7 +164,7 @@ impl Dispatcher {
                 }
                 Outcome::Events(opened) => {
                     let envelope = Envelope::rpc(shape.line, id.clone());
-                    reply::events(sse::frames(*opened, envelope, &self.streams)?)
+                    reply::events(sse::frames(*opened, envelope, &self.streams, incoming.span.clone())?)
                 }
             })
         });
@@ -229,9 +240,10 @@ fn without_id() -> Error {
     )
 }
 
+/// Nothing of it is told, not even in the head.
 fn silent(error: &Error) -> Response {
     reply::log(error, "notification");
     let mut response = reply::empty(StatusCode::NO_CONTENT);
-    reply::of_error(&mut response, error);
+    count::tells(&mut response, error.kind());
     response
 }

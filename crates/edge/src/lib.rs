@@ -1,9 +1,10 @@
 //! Where callers come in: sockets, credentials, the protocol line, and the two bindings of A2A.
 //!
 //! A request passes these stages, each of which may end it: [`listen`](crate::listen) (a connection, its timeouts),
-//! `dispatch` (the `guard` of origins and hosts, the path, [`auth`], the `limits`, the verb, the line), a binding (`jsonrpc` or `rest`: media type, body, the wire's
-//! decoder), and `operation`, which asks the engine. What comes back is one JSON body or a stream of events (`log`, `sse`).
-//! Beside the bindings, `documents` tells what is served and how it is, and `file` serves what tasks keep.
+//! `dispatch` (the `guard` of origins and hosts, the path, [`auth`], the `limits`, the verb, the line), a binding
+//! (`jsonrpc` or `rest`: media type, body, the wire's decoder), and `operation`, which asks the engine. What comes back is
+//! one JSON body or a stream of events (`log`, `sse`). Beside the bindings, `documents` tells what is served and how it is,
+//! and `file` serves what tasks keep.
 //!
 //! Errors are told in the shape of the binding and logged once, in `reply`.
 
@@ -21,6 +22,9 @@ mod health;
 mod jsonrpc;
 mod limits;
 mod line;
+#[cfg(test)]
+#[path = "../tests/http/support/lines.rs"]
+mod lines;
 mod listen;
 mod log;
 mod media;

@@ -222,6 +222,17 @@ mod tests {
         }
     }
 
+    fn engine(store: Arc<FaultyStore>, agent: Arc<ScriptedAgent>) -> Engine {
+        Engine::new(EngineParts {
+            store,
+            agent,
+            clock: Arc::new(SystemClock),
+            tasks: Tasks::new(),
+            metrics: Arc::default(),
+            config: EngineConfig::default(),
+        })
+    }
+
     /// A reader of 0.3 that comes back in the middle.
     async fn resumed(engine: &Engine, caller: &Principal, task: &TaskId) -> Log {
         let head = engine.get(caller, task).await.unwrap().seq;
@@ -255,14 +266,7 @@ mod tests {
     async fn a_reader_that_comes_back_keeps_nothing_of_what_was_sent() {
         let (agent, mut turns) = ScriptedAgent::manual();
         let store = FaultyStore::over(longshore_store::memory());
-        let engine = Engine::new(EngineParts {
-            store: store.clone(),
-            agent,
-            clock: Arc::new(SystemClock),
-            tasks: Tasks::new(),
-            metrics: Arc::default(),
-            config: EngineConfig::default(),
-        });
+        let engine = engine(store.clone(), agent);
         let ada = Principal::new("ada");
         let task = engine.send(&ada, upload("m1", None)).await.unwrap().task;
         let mut turn = turns.recv().await.unwrap();
@@ -288,5 +292,28 @@ mod tests {
         replace(&turn, "Five.").await;
         until(&mut late, "Five.").await;
         assert!(is_small(&late), "{:?}", kept(&late));
+    }
+
+    #[tokio::test]
+    async fn only_who_waits_for_an_event_learns_how_long_it_was_under_way() {
+        let (agent, mut turns) = ScriptedAgent::manual();
+        let engine = engine(FaultyStore::over(longshore_store::memory()), agent);
+        let ada = Principal::new("ada");
+        let task = engine.send(&ada, upload("m1", None)).await.unwrap().task;
+        let turn = turns.recv().await.unwrap();
+        turn.say("a", "One.").await;
+        let mut waiting = resumed(&engine, &ada, &task).await;
+        let mut stalled = resumed(&engine, &ada, &task).await;
+        // All that there is up to here, in whichever batches it was written.
+        until(&mut waiting, "One.").await;
+        until(&mut stalled, "One.").await;
+
+        let (is_given, ()) = tokio::join!(waiting.wait(), turn.say("a", "Two."));
+        assert!(is_given.unwrap());
+        assert!(waiting.under_way_since().is_some());
+        assert!(waiting.under_way_since().is_none(), "told once");
+        // The same event is in memory for a reader whose client took its time. That time is not the gateway's.
+        assert!(stalled.wait().await.unwrap());
+        assert!(stalled.under_way_since().is_none());
     }
 }

@@ -218,6 +218,7 @@ impl Operations {
         slot: Slot,
     ) -> Result<Opened<Log>> {
         let Subscription { opening, reader, is_behind } = subscription;
+        let task = reader.task_id().clone();
         let mut source = Log::new(self.engine.clone(), caller.clone(), reader, &opening, shape, view);
         let first = match opening {
             Opening::Tail if is_behind => sse::first(&mut source).await?,
@@ -228,7 +229,7 @@ impl Operations {
                 vec![task_frame(&now, shape, view, Some(gap))]
             }
         };
-        Ok(Opened { first, source, until, slot: Some(slot) })
+        Ok(Opened { task, first, source, until, slot: Some(slot) })
     }
 
     /// The task outlives the gateway's stop; a caller that waits for it does not have to.

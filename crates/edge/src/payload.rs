@@ -16,22 +16,51 @@ use crate::reply::{Body, Response};
 /// Methods of extensions whose bodies are written. Those of all others are not, also of those that nobody knows.
 const OPEN_METHODS: [&str; 2] = ["opencode.providers.", "opencode.models."];
 
-/// Writes a request's body. `what`: its method, or its path without the query.
-pub(crate) fn log_request(config: PayloadLog, what: &str, headers: &HeaderMap, body: &[u8]) {
-    if !is_wanted(config, what) || body.is_empty() || !is_within(config, declared_length(headers), body) {
+/// Nobody needs more of a path or of a method's name to know which one it is.
+const MAX_NAME_CHARS: usize = 200;
+
+/// What a request is for, as it says itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Called<'a> {
+    /// A method of the protocol.
+    Operation(&'a str),
+    /// Any other method.
+    Extension(&'a str),
+    /// A path, without the query.
+    Path(&'a str),
+}
+
+impl Called<'_> {
+    fn is_open(self) -> bool {
+        match self {
+            Self::Operation(_) | Self::Path(_) => true,
+            Self::Extension(method) => OPEN_METHODS.iter().any(|open| method.starts_with(open)),
+        }
+    }
+
+    /// As the log has it.
+    fn name(self) -> String {
+        let (Self::Operation(name) | Self::Extension(name) | Self::Path(name)) = self;
+        redact::masked(name).chars().take(MAX_NAME_CHARS).collect()
+    }
+}
+
+/// Writes a request's body.
+pub(crate) fn log_request(config: PayloadLog, called: Called<'_>, headers: &HeaderMap, body: &[u8]) {
+    if !is_wanted(config, called) || body.is_empty() || !is_within(config, declared_length(headers), body) {
         return;
     }
     if !is_json(headers) {
         return;
     }
     if let Some(body) = redact::json(body) {
-        tracing::debug!(what, body, "request body");
+        tracing::debug!(what = called.name(), body, "request body");
     }
 }
 
 /// The same for its answer.
-pub(crate) fn log_answer(config: PayloadLog, what: &str, response: &Response) {
-    if !is_wanted(config, what) {
+pub(crate) fn log_answer(config: PayloadLog, called: Called<'_>, response: &Response) {
+    if !is_wanted(config, called) {
         return;
     }
     // How long a whole answer is, is known; of streams and files nothing is written.
@@ -41,17 +70,12 @@ pub(crate) fn log_answer(config: PayloadLog, what: &str, response: &Response) {
     }
     if let Some(body) = redact::json(body) {
         let status = response.status().as_u16();
-        tracing::debug!(what, status, body, "response body");
+        tracing::debug!(what = called.name(), status, body, "response body");
     }
 }
 
-fn is_wanted(config: PayloadLog, what: &str) -> bool {
-    config.enabled && tracing::enabled!(tracing::Level::DEBUG) && is_open(what)
-}
-
-/// The methods of the protocol have no dots in their names, and paths begin with a slash.
-fn is_open(what: &str) -> bool {
-    what.starts_with('/') || !what.contains('.') || OPEN_METHODS.iter().any(|open| what.starts_with(open))
+fn is_wanted(config: PayloadLog, called: Called<'_>) -> bool {
+    config.enabled && tracing::enabled!(tracing::Level::DEBUG) && called.is_open()
 }
 
 fn is_within(config: PayloadLog, declared: Option<usize>, body: &[u8]) -> bool {

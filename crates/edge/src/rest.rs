@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
+use longshore_engine::port::on_behalf_of;
 use longshore_model::{
     CancelTask, Error, ErrorKind, GetTask, ListTasks, Result, SendMessage, SubscribeToTask,
 };
@@ -16,11 +17,12 @@ use crate::auth::Caller;
 use crate::dispatch::{Dispatcher, Incoming};
 use crate::line::Line;
 use crate::operation::{self, Operation, Outcome};
+use crate::payload::{self, Called};
 use crate::reply::{self, Response};
 use crate::route::Route;
 use crate::shape::Shape;
 use crate::sse::{self, Envelope};
-use crate::{body, media, payload, query};
+use crate::{body, media, query};
 
 type Pairs = [(String, String)];
 
@@ -64,12 +66,15 @@ impl Dispatcher {
     {
         let (parts, shape) = (incoming.parts, Shape::rest(line));
         let text = self.text(parts, body).await?;
-        payload::log_request(self.payload_log, parts.uri.path(), &parts.headers, text.as_bytes());
+        let path = Called::Path(parts.uri.path());
+        payload::log_request(self.payload_log, path, &parts.headers, text.as_bytes());
         let operation = named_operation(route, parts, line, &text)?.traced(&incoming.trace);
-        Ok(match self.operations.perform(caller, operation, &parts.headers, shape).await? {
+        let performed = self.operations.perform(caller, operation, &parts.headers, shape);
+        Ok(match on_behalf_of(Some(incoming.trace.clone()), performed).await? {
             Outcome::Json(body) => reply::json(StatusCode::OK, (shape.rules().media)(&parts.headers), body),
             Outcome::Events(opened) => {
-                reply::events(sse::frames(*opened, Envelope::bare(line), &self.streams)?)
+                let envelope = Envelope::bare(line);
+                reply::events(sse::frames(*opened, envelope, &self.streams, incoming.span.clone())?)
             }
         })
     }

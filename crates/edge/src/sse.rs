@@ -17,9 +17,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use longshore_meter::Metrics;
-use longshore_model::{Error, EventId, Result, TaskState};
+use longshore_model::{Error, EventId, Result, TaskId, TaskState};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tracing::Span;
 
 use crate::limits::Slot;
 use budget::Spent;
@@ -98,6 +99,7 @@ pub(crate) enum Until {
 /// Events that have been opened: the first ones are there, so nothing can fail before them.
 #[derive(Debug)]
 pub(crate) struct Opened<S> {
+    pub(crate) task: TaskId,
     pub(crate) first: Vec<Event>,
     pub(crate) source: S,
     pub(crate) until: Until,
@@ -143,11 +145,13 @@ pub(crate) fn frames<S: Source>(
     opened: Opened<S>,
     envelope: Envelope,
     settings: &Arc<StreamSettings>,
+    span: Span,
 ) -> Result<BoxStream<'static, Bytes>> {
     let mut taken = Taken::new(settings.budget.bytes);
+    let first_shown = opened.first.iter().find(|event| event.json.is_some()).map(|event| event.id);
     opened.first.into_iter().for_each(|event| taken.push(event, &envelope));
-    if taken.is_over_budget && taken.shown.is_empty() {
-        return Err(settings.spent(Spent::Bytes));
+    if let (true, true, Some(first)) = (taken.is_over_budget, taken.shown.is_empty(), first_shown) {
+        return Err(settings.spent_at_first(&opened.task, first));
     }
     let now = Instant::now();
     let closing = settings.closing.child_token();
@@ -165,6 +169,7 @@ pub(crate) fn frames<S: Source>(
         closed: Box::pin(closing.clone().cancelled_owned()),
         closing,
         settings: Arc::clone(settings),
+        span,
         _slot: opened.slot,
     });
     let frames = stream::unfold(Some(streaming), |state| async {
@@ -197,6 +202,8 @@ struct Streaming<S> {
     /// Of this stream alone, so that it shares no lock with the others.
     closing: CancellationToken,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// The request's: what is written to the log long after its answer began is still of its trace.
+    span: Span,
     _slot: Option<Slot>,
 }
 
@@ -265,7 +272,7 @@ impl<S: Source> Streaming<S> {
     }
 
     fn fail(&self, error: &Error) -> (Bytes, bool) {
-        (self.envelope.failure(error), false)
+        (self.span.in_scope(|| self.envelope.failure(error)), false)
     }
 
     fn spent(&self, now: Instant) -> Option<Spent> {

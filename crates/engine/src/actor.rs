@@ -50,7 +50,12 @@ use crate::writer::Writer;
 /// What others may tell an actor.
 #[derive(Debug)]
 pub(crate) enum Inbox {
-    Cancel { reply: oneshot::Sender<Result<Snapshot>>, since: Instant },
+    /// `trace`: where the cancel stands in its caller's.
+    Cancel {
+        reply: oneshot::Sender<Result<Snapshot>>,
+        since: Instant,
+        trace: Option<Box<TraceContext>>,
+    },
     Answer(Box<Given>),
     Join(Box<Joining>),
 }
@@ -145,7 +150,7 @@ enum Stop {
     /// The task is over: failed or past its time.
     Over,
     /// The task is over: somebody wanted it canceled, since then.
-    Canceled { since: Instant },
+    Canceled { since: Instant, trace: Option<Box<TraceContext>> },
     /// The gateway stops, or lost the log. The task stays as it is.
     Left,
 }
@@ -234,8 +239,10 @@ impl Actor {
             return;
         }
         asks.end(ended_at);
-        let canceled = match stop {
-            Stop::Canceled { since } => Some(Canceled { since, around: &around }),
+        let canceled = match &stop {
+            Stop::Canceled { since, trace } => {
+                Some(Canceled { since: *since, trace: trace.as_deref(), around: &around })
+            }
             Stop::Over | Stop::Left => None,
         };
         let abort = async {
@@ -309,7 +316,7 @@ impl Actor {
                 message = self.inbox.recv() => match message {
                     Some(Inbox::Join(joining)) => {
                         let now = self.writer.snapshot();
-                        if let Some(joining) = self.joins.look_at(*joining, || now) {
+                        if let Some(joining) = self.joins.look_at(*joining, &self.around.metrics, || now) {
                             return self.submit_again(joining).await;
                         }
                     }
@@ -422,8 +429,8 @@ async fn on_inbox(
     open_asks: Vec<RequestId>,
     message: Option<Inbox>,
 ) -> Result<(), Stop> {
-    let (reply, since) = match message {
-        Some(Inbox::Cancel { reply, since }) => (reply, since),
+    let (reply, since, trace) = match message {
+        Some(Inbox::Cancel { reply, since, trace }) => (reply, since, trace),
         Some(Inbox::Answer(given)) => {
             // The turn does not run yet. After a restart it may have asked before, and its agent is not back.
             let error = asks::not_now(&open_asks, &given.request);
@@ -439,7 +446,7 @@ async fn on_inbox(
         Ok(()) => {
             // The caller may have gone; the task is canceled all the same.
             let _ = reply.send(Ok(writer.snapshot()));
-            if writer.has(Flaw::NoTerminalGuard) { Ok(()) } else { Err(Stop::Canceled { since }) }
+            if writer.has(Flaw::NoTerminalGuard) { Ok(()) } else { Err(Stop::Canceled { since, trace }) }
         }
         Err(error) => {
             let stop = left(writer, &error);

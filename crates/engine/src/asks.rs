@@ -8,13 +8,13 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use longshore_model::{
     Answer, Ask, AskKind, Closed, Error, ErrorKind, Interrupt, Message, PermissionReply, Principal,
-    RequestId, Resolution, Result, Retry, SessionId, Timestamp,
+    RequestId, Resolution, Result, Retry, SessionId, Timestamp, TraceContext,
 };
 use tokio::sync::oneshot;
 
 use crate::config::{AskConfig, AtDeadline};
 use crate::open_asks::{OpenAsk, OpenAsks};
-use crate::port::{Agent, AskChange, BoxFuture, Session};
+use crate::port::{Agent, AskChange, BoxFuture, Session, on_behalf_of};
 use crate::service::Snapshot;
 use crate::writer::Writer;
 use crate::{fail_point, lifecycle};
@@ -25,6 +25,8 @@ pub(crate) struct Given {
     pub(crate) request: RequestId,
     pub(crate) answer: Answer,
     pub(crate) by: Principal,
+    /// Where the request that holds it stands in its caller's trace.
+    pub(crate) trace: Option<TraceContext>,
     /// The message that held the answer, if it was one.
     pub(crate) send: Option<Send>,
     pub(crate) reply: Reply,
@@ -199,7 +201,8 @@ impl Asks {
         let (agent, session, ask) = (Arc::clone(agent), session.clone(), open.ask.clone());
         self.deliveries.push(Box::pin(async move {
             fail_point::hit("reply.before");
-            let outcome = agent.reply(&session, &ask, &given.answer).await;
+            let reply = agent.reply(&session, &ask, &given.answer);
+            let outcome = on_behalf_of(given.trace.clone(), reply).await;
             fail_point::hit("reply.after");
             Delivered { given, outcome }
         }));
@@ -216,7 +219,7 @@ impl Asks {
     /// Writes down what became of an answer. The giver is told by the caller, once it is durable.
     pub(crate) fn settle(&mut self, writer: &mut Writer, delivered: Delivered) -> Verdict {
         let Delivered { given, outcome } = delivered;
-        let Given { request, answer, by, send, reply } = given;
+        let Given { request, answer, by, send, reply, .. } = given;
         let answering = self.answering.remove(&request);
         let (said, others) = answering.map_or((None, Vec::new()), |known| (known.said, known.others));
         let replies = others.into_iter().chain([reply]).collect();

@@ -6,7 +6,7 @@
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt as _;
-use longshore_model::{AgentEvent, Failure, Outcome, Principal, PromptId, Result, TaskState};
+use longshore_model::{AgentEvent, Failure, Outcome, Principal, PromptId, Result, TaskState, TraceContext};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::actor::{self, Inbox, Surroundings};
 use crate::asks::AskNews;
 use crate::files::Keeper;
 use crate::lifecycle;
-use crate::port::{Session, TurnRecord};
+use crate::port::{Session, TurnRecord, on_behalf_of};
 use crate::queue;
 use crate::registry::Registration;
 use crate::writer::Writer;
@@ -44,7 +44,7 @@ pub(crate) struct ChildActor {
 
 impl ChildActor {
     pub(crate) async fn run(mut self) {
-        let canceled_since = match AssertUnwindSafe(self.live()).catch_unwind().await {
+        let canceled = match AssertUnwindSafe(self.live()).catch_unwind().await {
             Err(_) => {
                 tracing::error!(task = %self.writer.task().id, "the owner of a sub-agent's task panicked");
                 let failure = Failure::new("The gateway failed, and how the sub-agent ended is not known.");
@@ -54,34 +54,36 @@ impl ChildActor {
                 let _ = self.writer.flush(None).await;
                 None
             }
-            Ok(Ok(since)) => since,
+            Ok(Ok(canceled)) => canceled,
             Ok(Err(error)) => {
                 tracing::error!(task = %self.writer.task().id, error = ?error, "the log of a sub-agent cannot be written");
                 None
             }
         };
         drop((self.inbox, self.registration, self.news));
-        if let Some(since) = canceled_since {
+        if let Some((since, trace)) = canceled {
             // Best effort: its root's turn goes on either way.
-            let outcome = actor::try_abort(&self.around, &self.session).await;
+            let abort = actor::try_abort(&self.around, &self.session);
+            let outcome = on_behalf_of(trace.map(|trace| *trace), abort).await;
             self.around.metrics.cancel_duration.of(outcome).set(since.elapsed());
         }
     }
 
-    /// Until the task is over or the gateway stops. Says since when a caller wanted it canceled, if one did.
-    async fn live(&mut self) -> Result<Option<Instant>> {
+    /// Until the task is over or the gateway stops. Says since when a caller wanted it canceled, if one did, and
+    /// where that stands in its trace.
+    async fn live(&mut self) -> Result<Option<(Instant, Option<Box<TraceContext>>)>> {
         loop {
             tokio::select! {
                 biased;
                 () = self.around.tasks.stopping().cancelled() => return Ok(None),
                 message = self.inbox.recv() => match message {
-                    Some(Inbox::Cancel { reply, since }) => {
+                    Some(Inbox::Cancel { reply, since, trace }) => {
                         let canceled = lifecycle::canceled(self.writer.now());
                         self.writer.push(canceled);
                         self.writer.flush(None).await?;
                         // The caller may have gone; the task is canceled all the same.
                         let _ = reply.send(Ok(self.writer.snapshot()));
-                        return Ok(Some(since));
+                        return Ok(Some((since, trace)));
                     }
                     // Answers and messages go to the owner of the root task.
                     Some(Inbox::Answer(_) | Inbox::Join(_)) | None => {}

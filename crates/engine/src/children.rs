@@ -159,6 +159,9 @@ impl Children {
                 drop(place);
                 // An attempt that was said to have failed may have gone through after all.
                 let stored = around.store.get(root.owner, &task).await?.ok_or(error)?;
+                if stored.seq == Seq::START.next() {
+                    states::count(&around.metrics, TaskState::Submitted);
+                }
                 own(around, &root.session.directory, stored)
             }
         };

@@ -7,15 +7,19 @@
 //! The same message again, while it is on its way, waits for the fate of the first.
 
 use std::fmt;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use longshore_model::{Error, ErrorKind, Message, PromptId, PromptOptions, Result, Task, TraceContext};
+use longshore_meter::label::Limit;
+use longshore_meter::{Label as _, Metrics};
+use longshore_model::{Error, ErrorKind, Message, PromptId, PromptOptions, Result, TraceContext};
 use tokio::sync::oneshot;
 
 use crate::port::{BoxFuture, IdempotencyKey, Input, Steering};
 use crate::queue;
 use crate::service::Snapshot;
+use crate::unfinished::COME_AGAIN;
 
 /// How many messages of one task may be on their way to its turn. One more is refused.
 const MAX_JOINING: usize = 16;
@@ -23,6 +27,9 @@ const MAX_JOINING: usize = 16;
 /// How many messages one task takes in all. One more is refused: a conversation is made of tasks, not of one that never
 /// ends, and each message is written anew with every snapshot of the task.
 const MAX_MESSAGES: usize = 256;
+
+/// When whoever has a message too many for a task should come again: nothing but its end helps, and that may take a while.
+const WHEN_IT_IS_OVER: Duration = Duration::from_mins(1);
 
 type Reply = oneshot::Sender<Result<Snapshot>>;
 
@@ -81,7 +88,12 @@ impl Joins {
     }
 
     /// Whether the task has the message already, or cannot take it. Gives it back when it can.
-    pub(crate) fn look_at(&mut self, joining: Joining, task: impl FnOnce() -> Snapshot) -> Option<Joining> {
+    pub(crate) fn look_at(
+        &mut self,
+        joining: Joining,
+        metrics: &Metrics,
+        task: impl FnOnce() -> Snapshot,
+    ) -> Option<Joining> {
         let known = self.on_their_way.iter_mut().find(|known| known.message == joining.message);
         if let Some(known) = known {
             known.replies.push(joining.reply);
@@ -90,8 +102,12 @@ impl Joins {
         let now = task();
         let answer = if now.task.history.contains(&joining.message) {
             Ok(now)
-        } else if self.on_their_way.len() >= MAX_JOINING || now.task.history.len() >= MAX_MESSAGES {
-            Err(too_many(&now.task))
+        } else if now.task.history.len() >= MAX_MESSAGES {
+            let error = too_many(metrics, Limit::MessagesPerTask, MAX_MESSAGES, WHEN_IT_IS_OVER);
+            Err(error.detail("taskId", now.task.id.as_str()))
+        } else if self.on_their_way.len() >= MAX_JOINING {
+            let error = too_many(metrics, Limit::JoiningPerTask, MAX_JOINING, COME_AGAIN);
+            Err(error.detail("taskId", now.task.id.as_str()))
         } else {
             return Some(joining);
         };
@@ -157,12 +173,17 @@ impl Arrived {
     }
 }
 
-fn too_many(task: &Task) -> Error {
+/// Counts that a message is refused by this limit, and says so.
+fn too_many(metrics: &Metrics, limit: Limit, max: usize, after: Duration) -> Error {
+    metrics.refused.of(limit).increment();
     let text = format!(
         "The task takes {MAX_MESSAGES} messages, and {MAX_JOINING} at a time; wait until it is over and send this one \
          without taskId, with its contextId."
     );
-    Error::new(ErrorKind::TooManyRequests, text).detail("taskId", task.id.as_str())
+    Error::new(ErrorKind::TooManyRequests, text)
+        .detail("limit", Limit::VALUES[limit.index()])
+        .detail("max", max.to_string())
+        .after(after)
 }
 
 impl fmt::Debug for Joins {

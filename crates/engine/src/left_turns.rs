@@ -74,18 +74,28 @@ pub(crate) async fn stop(around: &Surroundings, turn: TurnRecord) {
     stop_all(around, Held { turns: vec![turn], places: HashMap::new() }).await;
 }
 
-/// A turn waits for this session. If that is at work on one that is over here, it is stopped: part of it came to the agent
-/// when nobody waited for it any more.
-pub(crate) async fn stop_in(around: &Surroundings, session: &SessionId) {
-    let looked = async {
-        let LeftTurns { ended } = LeftTurns::find(around).await?;
-        let there = |ended: EndedTurn| (ended.turn.session.id == *session).then_some(ended.turn);
-        let turns: Vec<TurnRecord> = ended.into_iter().filter_map(there).collect();
-        if turns.is_empty() { Ok(Vec::new()) } else { around.agent.stop_turns(&turns).await }
-    };
-    // Whoever waits goes on waiting, and looks once more.
-    if let Ok(Err(error)) = tokio::time::timeout(ONE_LOOK, looked).await {
-        tracing::warn!(%session, error = ?error, "cannot see what keeps the session of a turn");
+/// The turns that are over here and that this session may be at work on. A turn waits for it, and asks only the store: while it
+/// has not given up its own start, nothing may be stopped there.
+pub(crate) async fn find_in(around: &Surroundings, session: &SessionId) -> Vec<TurnRecord> {
+    let there = |ended: EndedTurn| (ended.turn.session.id == *session).then_some(ended.turn);
+    let found = one_look(session, LeftTurns::find(around)).await;
+    found.map(|left| left.ended.into_iter().filter_map(there).collect()).unwrap_or_default()
+}
+
+/// A turn waits for this session. If that is at work on one of these, which are over here, it is stopped: part of it came to
+/// the agent when nobody waited for it any more.
+pub(crate) async fn stop_in(around: &Surroundings, session: &SessionId, turns: &[TurnRecord]) {
+    one_look(session, around.agent.stop_turns(turns)).await;
+}
+
+/// Whoever waits goes on waiting, and looks once more.
+async fn one_look<T>(session: &SessionId, look: impl Future<Output = Result<T>>) -> Option<T> {
+    match tokio::time::timeout(ONE_LOOK, look).await.ok()? {
+        Ok(seen) => Some(seen),
+        Err(error) => {
+            tracing::warn!(%session, error = ?error, "cannot see what keeps the session of a turn");
+            None
+        }
     }
 }
 

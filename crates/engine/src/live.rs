@@ -19,7 +19,8 @@ const TAIL_BYTES: usize = 8 * 1024;
 const ENTRY_BYTES: usize = 600;
 
 /// The largest task of which a copy is kept for those who ask for it, by its content. A larger one is read from the store.
-const SNAPSHOT_BYTES: usize = 64 * 1024;
+/// Small, because it is kept for as long as any reader has the log, also one that has stopped reading.
+const SNAPSHOT_BYTES: usize = 16 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct LiveLog {

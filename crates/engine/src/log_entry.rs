@@ -122,7 +122,12 @@ impl Entries {
         Self { first, taken, more: more.into_iter() }
     }
 
-    /// Since when the first of them was on its way through the gateway. `None`: it was kept long ago.
+    /// For a reader that was not there when they came: how long they were under way is then the reader's doing.
+    pub(crate) fn found_late(self) -> Self {
+        Self { first: self.first.waiting_since(None), ..self }
+    }
+
+    /// Since when the first of them was on its way through the gateway. `None`: it was kept before the reader asked for it.
     pub fn since(&self) -> Option<Instant> {
         self.first.since
     }

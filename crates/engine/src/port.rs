@@ -1,6 +1,7 @@
 //! What the engine needs from outside. Other crates implement these; only the binary sees both sides.
 
 mod agent;
+mod caller;
 mod clock;
 mod spans;
 mod store;
@@ -9,6 +10,7 @@ pub use agent::{
     Admission, Admitted, Agent, ContentFacts, FileSource, Input, InputFile, MAX_STEERING, NewSession,
     Prompting, Resume, ResumedChild, ResumedChildState, Session, Steering, Turn, TurnRequest,
 };
+pub use caller::{on_behalf_of, trace_of_caller};
 pub use clock::{Clock, SystemClock};
 pub use spans::{NoSpans, Span, SpanPlace, Spans, TurnFacts, Work};
 pub use store::{

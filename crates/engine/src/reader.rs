@@ -76,6 +76,7 @@ impl TaskReader {
     /// The events after the cursor, as many as are there; waits when there are none. `None` once the event that
     /// ended the task has been given. Cancel safe: an event counts as given only when this returns.
     pub async fn next(&mut self) -> Result<Option<Entries>> {
+        let mut has_waited = false;
         loop {
             if self.finished {
                 return Ok(None);
@@ -87,8 +88,14 @@ impl TaskReader {
                 }
             };
             match live.after(self.cursor) {
-                Found::Entries(entries) => return Ok(Some(self.give(entries))),
-                Found::Nothing => live.grows_behind(self.cursor).await,
+                Found::Entries(entries) => {
+                    let entries = if has_waited { entries } else { entries.found_late() };
+                    return Ok(Some(self.give(entries)));
+                }
+                Found::Nothing => {
+                    live.grows_behind(self.cursor).await;
+                    has_waited = true;
+                }
                 // Either the task is over and its end was given, or its owner went away. The store knows which.
                 Found::Closed => self.live = None,
                 Found::InStore => {

@@ -11,7 +11,7 @@ use longshore_meter::Metrics;
 use longshore_meter::label::AbortOutcome;
 use longshore_model::{
     Answer, AskKind, Closed, Epoch, Error, ErrorKind, EventId, FileId, Interrupt, ListTasks, Principal,
-    RequestId, Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp,
+    RequestId, Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp, TraceContext,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ use crate::gate::{Bounds, Gate};
 use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
 use crate::page_token;
-use crate::port::{Agent, Clock, FileFacts, Head, ListQuery, NoSpans, Spans, Store};
+use crate::port::{Agent, Clock, FileFacts, Head, ListQuery, NoSpans, Spans, Store, trace_of_caller};
 use crate::queue;
 use crate::reader::TaskReader;
 use crate::registry::{Registration, Registry};
@@ -235,7 +235,8 @@ impl Engine {
         if let Some(inbox) = self.around.registry.inbox(task) {
             let (reply, answer) = oneshot::channel();
             let asked = async {
-                inbox.send(Inbox::Cancel { reply, since }).await.ok()?;
+                let trace = self.trace_of_caller().map(Box::new);
+                inbox.send(Inbox::Cancel { reply, since, trace }).await.ok()?;
                 answer.await.ok()
             };
             match tokio::time::timeout(CANCEL_PATIENCE, asked).await {
@@ -458,7 +459,8 @@ impl Engine {
         send: Option<Send>,
     ) -> Result<Snapshot> {
         let (reply, told) = oneshot::channel();
-        let given = Given { request: request.clone(), answer, by: caller.clone(), send, reply };
+        let (by, trace) = (caller.clone(), self.trace_of_caller());
+        let given = Given { request: request.clone(), answer, by, trace, send, reply };
         if let Some(inbox) = self.around.registry.inbox(task)
             && inbox.send(Inbox::Answer(Box::new(given))).await.is_ok()
             && let Ok(told) = told.await
@@ -470,6 +472,10 @@ impl Engine {
             return Err(asks::not_open(&request));
         }
         Err(self.around.registry.no_owner())
+    }
+
+    fn trace_of_caller(&self) -> Option<TraceContext> {
+        trace_of_caller().map(|trace| self.around.spans.decided(trace))
     }
 
     fn too_late(&self, request: &RequestId, closed: &Closed) -> Error {

@@ -1,7 +1,8 @@
 //! How many tasks are unfinished: in all, of a principal, and of a context. One more than allowed is refused.
 //!
 //! A place is reserved before anything else is done for a message, so that sends that race cannot exceed a bound together,
-//! and one that is refused costs no more than a look whether it was taken before.
+//! and one that is refused costs no more than a look whether it was taken before. Only a message that steers reserves it when
+//! there turned out to be nothing to steer: its refusal costs the looks until then.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use longshore_model::{ContextId, Error, ErrorKind, Principal};
 use crate::config::EngineConfig;
 
 /// When whoever is refused should come again. Turns of an agent take seconds at least, and a refusal costs little.
-const COME_AGAIN: Duration = Duration::from_secs(5);
+pub(crate) const COME_AGAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Unfinished {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use longshore_meter::Metrics;
 use longshore_model::{
-    AgentEvent, ArtifactId, ArtifactUpdate, BlockKind, Epoch, Error, ErrorKind, Principal, Result, Retry,
-    Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
+    AgentEvent, ArtifactId, ArtifactUpdate, BlockKind, Epoch, Error, ErrorKind, Principal, ProgressKind,
+    Result, Retry, Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
 };
 
 use crate::live::LiveLog;
@@ -48,11 +48,15 @@ pub(crate) struct Writer {
     pending_bytes: usize,
     /// Since when the first of them waits. Only told to readers, who measure: nothing is decided by it.
     pending_since: Option<Instant>,
+    /// The states to which they bring the task.
+    pending_states: Vec<TaskState>,
     pending_asks: Vec<AskChange>,
     pending_join: Option<IdempotencyKey>,
     pending_withdrawal: Option<IdempotencyKey>,
     /// The calls of tools that have begun and not ended.
     running_tools: Vec<ArtifactId>,
+    /// The agent waits before it asks its model again, for all that it has said.
+    is_retrying: bool,
     /// What earlier turns of the task had used, and what this one has, as far as the agent has told.
     usage_before: Usage,
     usage: Option<Usage>,
@@ -85,10 +89,12 @@ impl Writer {
             pending: Vec::new(),
             pending_bytes: 0,
             pending_since: None,
+            pending_states: Vec::new(),
             pending_asks: Vec::new(),
             pending_join: None,
             pending_withdrawal: None,
             running_tools,
+            is_retrying: false,
             usage_before,
             usage: None,
         }
@@ -129,11 +135,12 @@ impl Writer {
     }
 
     /// Whether there is a reason for which nothing may come for long: somebody is asked, a tool is at work (of which one may
-    /// be a sub-agent), or nothing runs.
+    /// be a sub-agent), the agent waits before it tries again, or nothing runs.
     fn is_excused(&self) -> bool {
         self.task.status.state != TaskState::Working
             || !self.task.open_asks.is_empty()
             || !self.running_tools.is_empty()
+            || self.is_retrying
     }
 
     /// Keeps account of the tools that are at work.
@@ -147,6 +154,19 @@ impl Writer {
             self.running_tools.retain(|tool| *tool != artifact.id);
         } else if !self.running_tools.contains(&artifact.id) {
             self.running_tools.push(artifact.id.clone());
+        }
+    }
+
+    /// Keeps account of the pause before a retry. What is taken back meanwhile, or a name of the session, does not end it.
+    fn note_retry(&mut self, event: &TaskEvent) {
+        match event {
+            TaskEvent::Status(update) => {
+                if let Some(progress) = &update.notes.progress {
+                    self.is_retrying = progress.kind == ProgressKind::Retry;
+                }
+            }
+            TaskEvent::Artifact(_) if event.weight() > 0 => self.is_retrying = false,
+            TaskEvent::Artifact(_) | TaskEvent::Submitted { .. } => {}
         }
     }
 
@@ -164,6 +184,7 @@ impl Writer {
         self.usage_before = self.task.usage.unwrap_or_default();
         self.usage = self.task.usage;
         self.running_tools.clear();
+        self.is_retrying = false;
     }
 
     /// An event that opens or closes an ask. Both are durable together.
@@ -199,9 +220,10 @@ impl Writer {
         let before = self.task.status.state;
         self.task.apply(&event);
         if self.task.status.state != before {
-            states::count(&self.metrics, self.task.status.state);
+            self.pending_states.push(self.task.status.state);
         }
         self.note_tool(&event);
+        self.note_retry(&event);
         if self.pending.is_empty() {
             self.pending_since = Some(Instant::now());
         }
@@ -226,6 +248,7 @@ impl Writer {
         let events = Events::number(self.head.next(), epoch, self.pending.drain(..))
             .waiting_since(self.pending_since.take());
         self.pending_bytes = 0;
+        let states = std::mem::take(&mut self.pending_states);
         let head = self.head.plus(events.len());
         let snapshot = self.is_snapshot_due(head, &events).then(|| Arc::new(self.task.clone()));
         if snapshot.is_some() {
@@ -253,6 +276,9 @@ impl Writer {
         self.append(&append).await?;
         fail_point::hit("append.after");
         (self.head, self.epoch) = (head, epoch);
+        for state in states {
+            states::count(&self.metrics, state);
+        }
         if !self.has(Flaw::PublishBeforeCommit) {
             self.live.publish_with(events, is_excused, shown);
         }

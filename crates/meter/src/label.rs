@@ -163,6 +163,8 @@ labels! {
         Foreign = "foreign",
         /// It could not be read.
         Unread = "unread",
+        /// It is of a turn that is too far behind, and that asks for what it missed.
+        Dropped = "dropped",
     }
 
     /// Where a turn is that has not ended.
@@ -281,7 +283,7 @@ labels! {
         UpstreamBackpressure = "UPSTREAM_BACKPRESSURE",
     }
 
-    /// The limit that something was refused by, as its setting is called: whoever sees it knows what to change.
+    /// The limit that something was refused by, as its setting is called, if it has one: whoever sees it knows what to change.
     Limit = "limit" {
         /// Requests of a principal in a while.
         RateRequests = "rate_requests",
@@ -297,10 +299,6 @@ labels! {
         StreamDuration = "stream_duration",
         /// The time that a stream is without an event.
         StreamIdle = "stream_idle",
-        /// Turns in all.
-        Turns = "turns",
-        /// Turns of a principal.
-        TurnsPerPrincipal = "turns_per_principal",
         /// Calls of OpenCode at once.
         UpstreamCalls = "upstream_calls",
         /// Tasks of a context that have not ended.
@@ -309,6 +307,10 @@ labels! {
         UnfinishedPerPrincipal = "unfinished_per_principal",
         /// Tasks in all that have not ended.
         Unfinished = "unfinished",
+        /// Messages on their way to a turn that runs. Has no setting.
+        JoiningPerTask = "joining_per_task",
+        /// Messages of one task. Has no setting.
+        MessagesPerTask = "messages_per_task",
         /// Bytes of a request's body.
         MaxRequestBodyBytes = "max_request_body_bytes",
         /// Sites whose pages may call.
@@ -365,6 +367,7 @@ mod tests {
             "a_total{fate=\"routed\"} 0",
             "a_total{fate=\"foreign\"} 2",
             "a_total{fate=\"unread\"} 1",
+            "a_total{fate=\"dropped\"} 0",
         ];
         assert_eq!(lines, expected);
     }

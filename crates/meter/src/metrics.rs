@@ -105,7 +105,7 @@ metrics! {
         "Turns of the agent that run, and that wait for a place to run.";
     /// From the first event that was waiting until its bytes are handed to the connection.
     event_delay: Histogram<Delay> = "longshore_event_delay_seconds",
-        "How long an event took through the gateway, from the agent's line to a reader's connection.";
+        "How long an event took through the gateway, from the agent's line to the connection of a reader that waited for it.";
     store_append: Histogram<Keeping> = "longshore_store_append_seconds",
         "How long an append to the log took, the wait for the writer included.";
     store_group: Histogram<Group> = "longshore_store_group_size",

@@ -19,7 +19,8 @@ pub struct Process {
 const TICK: Duration = Duration::from_millis(10);
 
 impl Process {
-    /// Reads what this process uses now: three small reads, no matter how many files are open.
+    /// Reads what this process uses now: three small reads where the kernel says how many files are open, else one more for
+    /// each of them.
     pub fn read() -> Self {
         let text = |name: &str| fs::read_to_string(name).unwrap_or_default();
         Self { open_files: open_files(), ..Self::parse(&text("/proc/self/stat"), &text("/proc/self/status")) }

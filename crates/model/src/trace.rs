@@ -88,6 +88,13 @@ impl TraceContext {
         self.flags & SAMPLED != 0
     }
 
+    /// The same trace, which is not kept.
+    #[must_use]
+    pub fn unsampled(mut self) -> Self {
+        self.flags &= !SAMPLED;
+        self
+    }
+
     /// Nobody named it: it is the first span of its trace, and whether the trace is kept is decided here.
     pub fn is_begun_here(&self) -> bool {
         self.is_begun_here

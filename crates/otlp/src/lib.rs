@@ -61,11 +61,14 @@ impl Otlp {
 }
 
 impl Spans for Otlp {
+    fn decided(&self, trace: TraceContext) -> TraceContext {
+        let is_left_out = trace.is_begun_here() && !is_chosen(&trace, self.sample_ratio);
+        if is_left_out { trace.unsampled() } else { trace }
+    }
+
     fn begin(&self, caller: Option<&TraceContext>) -> Option<SpanPlace> {
-        let caller = caller.cloned().unwrap_or_else(TraceContext::generate);
-        let is_told =
-            caller.is_sampled() && (!caller.is_begun_here() || is_chosen(&caller, self.sample_ratio));
-        is_told.then(|| SpanPlace::of_turn_for(caller))
+        let caller = self.decided(caller.cloned().unwrap_or_else(TraceContext::generate));
+        caller.is_sampled().then(|| SpanPlace::of_turn_for(caller))
     }
 
     fn ended(&self, span: Span) {

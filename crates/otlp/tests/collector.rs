@@ -193,7 +193,12 @@ async fn what_a_turn_is_for_decides_where_its_span_stands() {
     let fresh = TraceContext::generate();
     assert_eq!(exporter.spans.begin(Some(&fresh)), None);
     assert_eq!(exporter.spans.begin(None), None);
+    // Whoever works for it is told the same; of what a caller decided nothing is changed.
+    let left_out = exporter.spans.decided(fresh.clone());
+    assert_eq!(left_out.traceparent(), fresh.traceparent().replace("-01", "-00"));
+    assert_eq!(exporter.spans.decided(caller.clone()), caller);
     let all = Exporter::start(config("http://127.0.0.1:1"));
+    assert_eq!(all.spans.decided(fresh.clone()), fresh);
     assert_eq!(all.spans.begin(Some(&fresh)), Some(SpanPlace { own: fresh, parent: None }));
     assert!(all.spans.begin(None).unwrap().parent.is_none());
 }

@@ -40,6 +40,7 @@ use longshore_model::{
 pub use self::backup::{Backup, backup};
 use self::checkpoint::{Checkpoints, Lengths};
 use self::epoch::Claim;
+use self::queue::Owner;
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
 use self::writer::Writer;
@@ -139,12 +140,12 @@ impl Store for SqliteStore {
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move {
             let new = NewTask::prepare(create, self.epoch)?;
-            self.writer.run(Some(new.owner.clone()), move |db| write::create(db, &new)).await
+            self.writer.run(Owner::Of(new.owner.clone()), move |db| write::create(db, &new)).await
         })
     }
 
     fn note_sends(&self, noted: NotedSends) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.writer.run(Some(noted.owner.clone()), move |db| write::note_sends(db, &noted)))
+        Box::pin(self.writer.run(Owner::Of(noted.owner.clone()), move |db| write::note_sends(db, &noted)))
     }
 
     fn earlier_send<'a>(
@@ -153,7 +154,7 @@ impl Store for SqliteStore {
         key: &'a IdempotencyKey,
     ) -> BoxFuture<'a, Result<Option<TaskId>>> {
         let (owner, key) = (owner.clone(), key.clone());
-        Box::pin(self.quick.run(Some(owner.clone()), move |db| {
+        Box::pin(self.quick.run(Owner::Of(owner.clone()), move |db| {
             Ok(match write::earlier_send(db, &owner, &key)? {
                 Some(Created::Existing { task, .. }) => Some(task),
                 _ => None,
@@ -167,7 +168,7 @@ impl Store for SqliteStore {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<Session>>> {
         let (owner, id) = (owner.clone(), id.clone());
-        Box::pin(self.quick.run(Some(owner.clone()), move |db| contexts::session_of(db, &owner, &id)))
+        Box::pin(self.quick.run(Owner::Of(owner.clone()), move |db| contexts::session_of(db, &owner, &id)))
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
@@ -175,7 +176,7 @@ impl Store for SqliteStore {
             let _took = self.metrics.store_append.time();
             let owner = append.owner.clone();
             let batch = Batch::prepare(append, self.epoch)?;
-            self.writer.run(Some(owner), move |db| append::append(db, &batch)).await
+            self.writer.run(Owner::Of(owner), move |db| append::append(db, &batch)).await
         })
     }
 
@@ -187,7 +188,7 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<Entry>>> {
         let task = task.clone();
-        Box::pin(self.quick.run(Some(caller.clone()), move |db| read::events(db, &task, after, limit)))
+        Box::pin(self.quick.run(Owner::Of(caller.clone()), move |db| read::events(db, &task, after, limit)))
     }
 
     fn get<'a>(
@@ -196,21 +197,21 @@ impl Store for SqliteStore {
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
         let (owner, task) = (owner.clone(), task.clone());
-        Box::pin(self.whole.run(Some(owner.clone()), move |db| read::get(db, &owner, &task)))
+        Box::pin(self.whole.run(Owner::Of(owner.clone()), move |db| read::get(db, &owner, &task)))
     }
 
     fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>> {
         let (owner, task) = (owner.clone(), task.clone());
-        Box::pin(self.quick.run(Some(owner.clone()), move |db| read::head(db, &owner, &task)))
+        Box::pin(self.quick.run(Owner::Of(owner.clone()), move |db| read::head(db, &owner, &task)))
     }
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<TaskPage>> {
-        Box::pin(self.lists.run(Some(query.owner.clone()), move |db| list::list(db, &query)))
+        Box::pin(self.lists.run(Owner::Of(query.owner.clone()), move |db| list::list(db, &query)))
     }
 
     fn children<'a>(&'a self, root: &'a TaskId) -> BoxFuture<'a, Result<Vec<StoredTask>>> {
         let root = root.clone();
-        Box::pin(self.whole.run(None, move |db| read::children(db, &root)))
+        Box::pin(self.whole.run(Owner::Gateway, move |db| read::children(db, &root)))
     }
 
     fn place<'a>(
@@ -219,11 +220,11 @@ impl Store for SqliteStore {
         context: &'a ContextId,
     ) -> BoxFuture<'a, Result<ContextPlace>> {
         let (owner, context) = (owner.clone(), context.clone());
-        Box::pin(self.quick.run(Some(owner.clone()), move |db| contexts::place(db, &owner, &context)))
+        Box::pin(self.quick.run(Owner::Of(owner.clone()), move |db| contexts::place(db, &owner, &context)))
     }
 
     fn bind(&self, binding: Binding) -> BoxFuture<'_, Result<Bound>> {
-        Box::pin(self.writer.run(Some(binding.owner.clone()), move |db| contexts::bind(db, &binding)))
+        Box::pin(self.writer.run(Owner::Of(binding.owner.clone()), move |db| contexts::bind(db, &binding)))
     }
 
     fn interrupt<'a>(
@@ -232,7 +233,7 @@ impl Store for SqliteStore {
         request: &'a RequestId,
     ) -> BoxFuture<'a, Result<Option<Interrupt>>> {
         let request = request.clone();
-        Box::pin(self.quick.run(Some(caller.clone()), move |db| asks::find(db, &request)))
+        Box::pin(self.quick.run(Owner::Of(caller.clone()), move |db| asks::find(db, &request)))
     }
 
     fn open_interrupts<'a>(
@@ -241,15 +242,15 @@ impl Store for SqliteStore {
         kind: AskKind,
     ) -> BoxFuture<'a, Result<Vec<Interrupt>>> {
         let owner = owner.clone();
-        Box::pin(self.lists.run(Some(owner.clone()), move |db| asks::open_of_owner(db, &owner, kind)))
+        Box::pin(self.lists.run(Owner::Of(owner.clone()), move |db| asks::open_of_owner(db, &owner, kind)))
     }
 
     fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
-        Box::pin(self.whole.run(None, read::unfinished))
+        Box::pin(self.whole.run(Owner::Gateway, read::unfinished))
     }
 
     fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>> {
-        Box::pin(self.quick.run(None, move |db| read::ended_turns(db, since)))
+        Box::pin(self.quick.run(Owner::Gateway, move |db| read::ended_turns(db, since)))
     }
 
     fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>> {
@@ -262,7 +263,7 @@ impl Store for SqliteStore {
 
     fn file<'a>(&'a self, owner: &'a Principal, id: &'a FileId) -> BoxFuture<'a, Result<Option<FileFacts>>> {
         let (owner, id) = (owner.clone(), id.clone());
-        Box::pin(self.quick.run(Some(owner.clone()), move |db| files::facts(db, &owner, &id)))
+        Box::pin(self.quick.run(Owner::Of(owner.clone()), move |db| files::facts(db, &owner, &id)))
     }
 
     fn read_file<'a>(
@@ -273,7 +274,7 @@ impl Store for SqliteStore {
         length: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
         let id = id.clone();
-        Box::pin(self.whole.run(Some(caller.clone()), move |db| files::read(db, &id, offset, length)))
+        Box::pin(self.whole.run(Owner::Of(caller.clone()), move |db| files::read(db, &id, offset, length)))
     }
 
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<Retained>> {
@@ -283,8 +284,8 @@ impl Store for SqliteStore {
     /// The writer is asked to write: a full disk or a file that is read-only can be read as well as ever.
     fn check(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.quick.run(None, read::anything).await?;
-            self.writer.run(None, |db| write::probe(db)).await
+            self.quick.run(Owner::Health, read::anything).await?;
+            self.writer.run(Owner::Health, |db| write::probe(db)).await
         })
     }
 }

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_engine::port::{
     Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Session, Steering, Turn,
-    TurnRecord, TurnRequest,
+    TurnRecord, TurnRequest, trace_of_caller,
 };
 use longshore_engine::queue;
 use longshore_model::{
     AgentEvent, AgentFile, Answer, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart,
-    Error, ErrorKind, Json, Outcome, PromptId, RequestId, Result, SessionId,
+    Error, ErrorKind, Json, Outcome, PromptId, RequestId, Result, SessionId, TraceContext,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -74,6 +74,8 @@ pub struct Log {
     /// What it was asked to see to, each time.
     pub stopped: Vec<Vec<TurnRecord>>,
     pub replied: Vec<(RequestId, Answer)>,
+    /// For whose request it was asked, looked into, answered or stopped.
+    pub called_for: Vec<(&'static str, Option<TraceContext>)>,
     /// How often it was asked how it is.
     pub checked: usize,
     is_down: bool,
@@ -270,6 +272,10 @@ impl ScriptedAgent {
         due
     }
 
+    fn note_caller(&self, call: &'static str) {
+        self.lock().called_for.push((call, trace_of_caller()));
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -278,6 +284,7 @@ impl ScriptedAgent {
 impl Agent for ScriptedAgent {
     fn admit<'a>(&'a self, wishes: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
         Box::pin(async move {
+            self.note_caller("admit");
             if let Some(error) = self.lock().admissions.pop_front() {
                 return Err(error);
             }
@@ -287,11 +294,15 @@ impl Agent for ScriptedAgent {
     }
 
     fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
-        Box::pin(async move { Ok(self.lock().strangers.get(id).cloned()) })
+        Box::pin(async move {
+            self.note_caller("find_session");
+            Ok(self.lock().strangers.get(id).cloned())
+        })
     }
 
     fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
+            self.note_caller("is_busy");
             let mut log = self.lock();
             if let Some(error) = log.refused_look.take() {
                 return Err(error);
@@ -306,6 +317,7 @@ impl Agent for ScriptedAgent {
 
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
         Box::pin(async move {
+            self.note_caller("open_session");
             self.opens.pass().await;
             if let Some(error) = self.lock().unopened.pop_front() {
                 return Err(error);
@@ -357,6 +369,7 @@ impl Agent for ScriptedAgent {
         answer: &'a Answer,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
+            self.note_caller("reply");
             self.lock().replied.push((ask.request_id.clone(), answer.clone()));
             self.replies.pass().await;
             let refusal = self.lock().refusals.pop_front();
@@ -366,6 +379,7 @@ impl Agent for ScriptedAgent {
 
     fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
+            self.note_caller("abort");
             self.lock().aborted.push(session.clone());
             self.aborts.pass().await;
             self.lock().unaborted.pop_front().map_or(Ok(()), Err)

@@ -12,7 +12,7 @@ use super::file::FileSettings;
 use super::limits::Counts;
 use super::problem::{Problem, Source};
 use super::setting::{Fallback, Kind, LONGEST, MOST_THREADS, Setting};
-use super::{Flags, place};
+use super::{Flags, place, table};
 
 /// Reads settings and collects what is wrong with them.
 ///
@@ -63,15 +63,15 @@ impl<'a> Reader<'a> {
 
     /// What was written for a setting, in the strongest layer that has it. Defaults do not count.
     ///
-    /// An empty variable counts as not set, as shells and container files write it, unless nothing at all
-    /// is a value of its own.
+    /// An empty variable counts as not set, as shells and container files write it.
     pub fn written(&mut self, setting: &Setting) -> Option<Written> {
         self.asked.insert(setting.key);
         if let Some(text) = self.flags.get(setting.key) {
             let flag = setting.flag.unwrap_or(setting.key);
             return Some(Written { text: text.clone(), source: Source::Flag(flag) });
         }
-        let empty_counts = setting.kind == Kind::SecondsOrOff;
+        // For this one the peer takes nothing at all for a value of its own: no limit.
+        let empty_counts = setting.key == table::TURN_TIMEOUT.key;
         if let Some(name) = setting.env
             && let Some(text) = self.environment.get(name)
             && (empty_counts || !text.trim().is_empty())

@@ -118,7 +118,7 @@ pub enum Kind {
     Seconds,
     /// Seconds; 0 is allowed and means no time at all.
     SecondsOrNone,
-    /// Seconds; 0 or nothing at all takes the limit away.
+    /// Seconds; 0 takes the limit away.
     SecondsOrOff,
     Choice(&'static [&'static str]),
     Switch,

@@ -11,7 +11,7 @@ use secrecy::ExposeSecret;
 
 use super::credentials::Login;
 use super::plan::{AgentPlan, LogLevel, StorePlan};
-use super::setting::LONGEST;
+use super::setting::{Kind, LONGEST};
 use super::unsupported::NOT_SUPPORTED;
 use super::*;
 
@@ -315,6 +315,17 @@ fn an_empty_variable_counts_as_not_set() {
     assert_eq!(plan.listen.port, 8000);
     assert!(plan.credentials.is_none());
     assert!(matches!(plan.agent, AgentPlan::Managed { .. }));
+    // Only one has nothing at all for a value of its own.
+    let times = |given: Given<'_>| {
+        let plan = given.plan();
+        format!("{:?} {:?} {:?}", plan.limits, plan.turns, plan.retention)
+    };
+    let expected = times(Given::default());
+    let of_seconds = table::ALL.iter().filter(|setting| setting.kind == Kind::SecondsOrOff);
+    for setting in of_seconds.filter(|setting| setting.key != table::TURN_TIMEOUT.key) {
+        let empty = Given { variables: &[(setting.env.unwrap(), "")], ..Given::default() };
+        assert_eq!(times(empty), expected, "{}", setting.key);
+    }
 }
 
 #[test]

@@ -47,6 +47,14 @@ fn nobody_is_counted_where_only_this_machine_can_call() {
 }
 
 #[test]
+fn a_public_name_before_a_loopback_address_brings_a_warning() {
+    let here = Here::new();
+    let gateway = start(&here, &["--public-url", "https://agent.example.com"]);
+    let [warning] = &warnings(gateway)[..] else { panic!("one warning is expected") };
+    assert!(warning.contains("requests and wrong credentials are not counted"), "{warning}");
+}
+
+#[test]
 fn only_the_hosts_and_sites_that_are_listed_may_be_named() {
     let here = Here::new();
     let lists = ["--allowed-hosts", "Agent.example.com", "--allowed-origins", "https://App.example.com/"];

@@ -1,16 +1,20 @@
 //! An answer of OpenCode that is kept for a while.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_model::Result as ModelResult;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-use crate::client::CallError;
+use crate::client::{CallError, Client};
 
 /// OpenCode is not asked again sooner: not after it did not answer, and not for what it just did not have.
 pub(crate) const PAUSE: Duration = Duration::from_secs(5);
+
+/// How long OpenCode has for one answer. In a new directory it first loads providers and plugins, which takes it seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The last answer. Of several callers that need a new one, one asks and the others wait for it.
 #[derive(Debug)]
@@ -33,47 +37,93 @@ impl<T> Default for Cached<T> {
 impl<T> Cached<T> {
     /// An answer that is not older than this. `None`: OpenCode does not answer, now or a moment ago. Fails only where it could
     /// not be asked.
-    pub(crate) async fn get(
+    ///
+    /// Who asks has a place for it first: to wait for one takes as long as each may wait, and keeps nobody else waiting.
+    pub(crate) async fn get<F>(
         &self,
         max_age: Duration,
-        ask: impl Future<Output = Result<T, CallError>>,
-    ) -> ModelResult<Option<Arc<T>>> {
-        let mut state = self.state.lock().await;
-        if let Some((at, answer)) = &state.answer
-            && at.elapsed() < max_age
-        {
-            return Ok(Some(Arc::clone(answer)));
+        client: &Client,
+        ask: impl FnOnce(Client) -> F,
+    ) -> ModelResult<Option<Arc<T>>>
+    where
+        F: Future<Output = Result<T, CallError>>,
+    {
+        loop {
+            // Whoever asks now speaks for this one too.
+            let mut state = self.state.lock().await;
+            if let ControlFlow::Break(known) = state.known(max_age) {
+                return Ok(known);
+            }
+            if let Some(place) = client.place_now() {
+                return Ok(state.note(patiently(ask(client.placed(&place))).await));
+            }
+            drop(state);
+            let place = client.place().await.map_err(|cause| cause.into_error("see what OpenCode has"))?;
+            // Somebody else came first: there is no need to hold a place meanwhile.
+            let Ok(mut state) = self.state.try_lock() else { continue };
+            return Ok(match state.known(max_age) {
+                ControlFlow::Break(known) => known,
+                ControlFlow::Continue(()) => state.note(patiently(ask(client.placed(&place))).await),
+            });
         }
-        if state.failed.is_some_and(|at| at.elapsed() < PAUSE) {
-            return Ok(None);
+    }
+}
+
+impl<T> State<T> {
+    /// Breaks with what is to be said without asking, if anything is.
+    fn known(&self, max_age: Duration) -> ControlFlow<Option<Arc<T>>> {
+        match &self.answer {
+            Some((at, answer)) if at.elapsed() < max_age => ControlFlow::Break(Some(Arc::clone(answer))),
+            _ if self.failed.is_some_and(|at| at.elapsed() < PAUSE) => ControlFlow::Break(None),
+            _ => ControlFlow::Continue(()),
         }
-        match ask.await {
+    }
+
+    fn note(&mut self, answered: Result<T, CallError>) -> Option<Arc<T>> {
+        match answered {
             Ok(answer) => {
                 let answer = Arc::new(answer);
-                state.answer = Some((Instant::now(), Arc::clone(&answer)));
-                state.failed = None;
-                Ok(Some(answer))
+                self.answer = Some((Instant::now(), Arc::clone(&answer)));
+                self.failed = None;
+                Some(answer)
             }
-            Err(cause @ CallError::Crowded { .. }) => Err(cause.into_error("see what OpenCode has")),
             Err(cause) => {
                 tracing::debug!(%cause, "OpenCode did not say what it has");
-                state.failed = Some(Instant::now());
-                Ok(None)
+                self.failed = Some(Instant::now());
+                None
             }
         }
     }
+}
+
+/// Gives OpenCode some time for an answer.
+pub(crate) async fn patiently<T>(ask: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+    timeout(PATIENCE, ask).await.unwrap_or(Err(CallError::NoAnswer))
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
 
+    use futures_util::FutureExt as _;
+
     use super::*;
+    use crate::Endpoint;
+
+    /// Of one place.
+    fn client() -> Client {
+        let endpoint = Endpoint {
+            base_url: "http://host".parse().unwrap(),
+            username: "opencode".to_owned(),
+            password: None,
+        };
+        Client::new(endpoint, Duration::from_mins(1), 1, Arc::default()).unwrap()
+    }
 
     /// Each look: after how long, the greatest age, what OpenCode would answer, and what comes of it.
     #[tokio::test(start_paused = true)]
     async fn answers_are_kept_and_failures_are_not_repeated_at_once() {
-        let cached = Cached::default();
+        let (cached, client) = (Cached::default(), client());
         let asked = Cell::new(0);
         let looks = [
             (0, 60, Some("a"), Some("a"), 1),
@@ -93,7 +143,7 @@ mod tests {
                 asked.set(asked.get() + 1);
                 answer.ok_or(CallError::NoAnswer)
             };
-            let got = cached.get(Duration::from_secs(age), ask).await.unwrap();
+            let got = cached.get(Duration::from_secs(age), &client, |_| ask).await.unwrap();
             assert_eq!((got.as_deref().copied(), asked.get()), (expected, calls), "look {step}");
         }
     }
@@ -102,8 +152,31 @@ mod tests {
     async fn one_who_could_not_ask_does_not_keep_others_from_asking() {
         let cached = Cached::default();
         let age = Duration::from_mins(1);
-        let refused = cached.get(age, async { Err(CallError::Crowded { calls: 1 }) }).await.unwrap_err();
+        let client = client();
+        let held = client.place().await.unwrap();
+        let refused = cached.get(age, &client.for_callers(), |_| async { Ok("b") }).await.unwrap_err();
         assert_eq!(refused.kind(), longshore_model::ErrorKind::UpstreamBackpressure);
-        assert_eq!(cached.get(age, async { Ok("a") }).await.unwrap().as_deref(), Some(&"a"));
+        drop(held);
+        let got = cached.get(age, &client.for_callers(), |_| async { Ok("a") }).await.unwrap();
+        assert_eq!(got.as_deref(), Some(&"a"));
+    }
+
+    /// They do not take up the places meanwhile, and one who leaves in the middle of asking is no answer.
+    #[tokio::test(start_paused = true)]
+    async fn those_who_come_while_somebody_asks_wait_for_the_answer_without_a_place() {
+        let (cached, client) = (Cached::default(), client());
+        let age = Duration::from_mins(1);
+        let mut first = Box::pin(cached.get(age, &client, |_| std::future::pending()));
+        assert!(first.as_mut().now_or_never().is_none());
+        let mut second = Box::pin(cached.get(age, &client, |_| async { Ok("a") }));
+        let mut third = Box::pin(cached.get(age, &client, |_| async { Ok("b") }));
+        assert!(second.as_mut().now_or_never().is_none());
+        assert!(third.as_mut().now_or_never().is_none());
+        assert!(client.place_now().is_none(), "the first one has the only place");
+        drop(first);
+        let (second, third) = tokio::join!(second, third);
+        let (second, third) = (second.unwrap(), third.unwrap());
+        assert!(second.is_some() && second == third, "{second:?} {third:?}");
+        assert!(client.place_now().is_some());
     }
 }

@@ -18,7 +18,7 @@ pub(super) enum Waits {
     UpTo(Duration),
     /// It is of a turn that runs, and cannot be refused.
     ForEver,
-    /// It takes no place: it puts an end to what holds the others up.
+    /// It takes no place: it puts an end to what holds the others up, or has one already.
     Never,
 }
 
@@ -44,6 +44,14 @@ impl Places {
 
     pub(super) fn count(&self) -> usize {
         self.count
+    }
+
+    /// Without waiting. `None`: all are taken.
+    pub(super) fn take_now(&self) -> Option<Place<'_>> {
+        match &self.free {
+            Some(free) => free.try_acquire().ok().map(|permit| Place(Some(permit))),
+            None => Some(Place(None)),
+        }
     }
 
     /// `None`: all stayed taken for too long.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use longshore_engine::queue;
 use longshore_meter::Metrics;
+use longshore_meter::label::Fate;
 use longshore_model::SessionId;
 
 use super::{Reader, Since};
@@ -209,10 +210,10 @@ impl Target<'_> {
         self.child.is_none() && !self.route.shared.lagging.load(Ordering::Acquire)
     }
 
-    pub(super) fn send(&self, event: Event) {
+    pub(super) fn send(&self, event: Event) -> Fate {
         let (route, shared) = (self.route, &self.route.shared);
         if shared.lagging.load(Ordering::Acquire) {
-            return;
+            return Fate::Dropped;
         }
         shared.is_missed_last.store(false, Ordering::Release);
         let size = event.len();
@@ -225,7 +226,9 @@ impl Target<'_> {
             self.metrics.opencode_event_queue_depth.add(-1);
             shared.queued_bytes.fetch_sub(size, Ordering::Relaxed);
             route.lag();
+            return Fate::Dropped;
         }
+        Fate::Routed
     }
 }
 

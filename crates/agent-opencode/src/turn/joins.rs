@@ -13,7 +13,7 @@ use longshore_model::{Error, ErrorKind, PromptId, Result};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::client::{CallError, Client};
+use crate::client::{CallError, Client, Place};
 use crate::prompt::Prompts;
 use crate::translate::{Fate, Translator};
 
@@ -180,17 +180,30 @@ impl Joiner {
             let _ = sent.send(Err(too_late()));
             return;
         }
-        let body = self.prompts.body(&self.session, prompt.as_str(), &input, &options).await;
-        let outcome = self.send(&self.client.within(trace), body).await;
+        let client = self.client.within(trace);
+        let ready = async {
+            let body = self.prompts.body(&client, &self.session, prompt.as_str(), &input, &options).await?;
+            let place = client.place().await.map_err(|cause| cause.into_error("send the message"))?;
+            Ok((body, place))
+        };
+        // It was not sent yet, and whoever has the places may have them for long.
+        let ready = tokio::select! {
+            biased;
+            _ = closed.wait_for(|is_closed| *is_closed) => Err(too_late()),
+            ready = ready => ready,
+        };
+        let outcome = match ready {
+            Ok((body, place)) => self.send(&client, place, body).await,
+            Err(refused) => Err(refused),
+        };
         self.joins.decide(&prompt, outcome.as_ref().ok().copied());
         // The engine may be gone by now, and finds the prompt in OpenCode's list when it comes back.
         let _ = sent.send(outcome.map(|_| ()));
     }
 
     /// An error means that OpenCode surely does not have it.
-    async fn send(&self, client: &Client, body: String) -> Result<Fate> {
+    async fn send(&self, client: &Client, place: Place<'_>, body: String) -> Result<Fate> {
         let (directory, session) = (self.session.directory.as_str(), self.session.id.as_str());
-        let place = client.place().await.map_err(|cause| cause.into_error("send the message"))?;
         match client.prompt(place, directory, session, body).await {
             Ok(()) => Ok(Fate::Accepted),
             Err(cause @ CallError::Refused { status, .. }) if status < 500 => {

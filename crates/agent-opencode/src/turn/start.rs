@@ -66,18 +66,15 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     let client = with.client.within(trace);
     let mut lease = with.readers.lease(&session.directory, session.id.as_str());
     // Whatever becomes of this turn, the next looks at the session.
-    let is_unused = with.unused.take(&session.id);
+    let idle_until = with.unused.take(&session.id);
     lease.connected(PATIENCE.min(with.timeout)).await?;
     let (id, name) = (session.id.as_str(), prompt.as_str());
     let (sent, translator) = if let Some(resume) = &resume {
         (Sent::Perhaps, Translator::resume(id, name, resume))
     } else {
         // This can take a while. An idle session is not to be left to others meanwhile.
-        let body = with.prompts.body(&session, name, &input, &options).await;
-        if !is_unused {
-            wait_until_idle(&for_start, with.timeout, &session, &mut lease).await?;
-        }
-        let place = for_start.place().await.map_err(|cause| cause.into_error("send the prompt"))?;
+        let body = with.prompts.body(&for_start, &session, name, &input, &options).await?;
+        let place = place_while_idle(&for_start, with.timeout, &session, idle_until, &mut lease).await?;
         // Whatever came until now belongs to an earlier turn.
         lease.forget_the_past();
         prompting.mark();
@@ -166,17 +163,43 @@ fn take_up(family: &mut Family, resume: &Resume, lease: &Lease) {
     }
 }
 
+/// A place for the prompt, with which the session was seen to be idle: who had to wait for one looks again.
+async fn place_while_idle<'a>(
+    client: &'a Client,
+    patience: Duration,
+    session: &Session,
+    idle_until: Option<Instant>,
+    lease: &mut Lease,
+) -> Result<Place<'a>> {
+    let is_surely_idle = || idle_until.is_some_and(|until| Instant::now() < until);
+    let deadline = Instant::now() + patience;
+    loop {
+        if !is_surely_idle() {
+            wait_until_idle(client, deadline, session, lease).await?;
+        }
+        if let Some(place) = client.place_now() {
+            return Ok(place);
+        }
+        let place = client.place().await.map_err(|cause| cause.into_error("send the prompt"))?;
+        if is_surely_idle() {
+            return Ok(place);
+        }
+        let statuses = client.placed(&place).own_statuses(&session.directory).await;
+        if !statuses.map_err(not_seen)?.contains_key(session.id.as_str()) {
+            return Ok(place);
+        }
+    }
+}
+
 async fn wait_until_idle(
     client: &Client,
-    patience: Duration,
+    deadline: Instant,
     session: &Session,
     lease: &mut Lease,
 ) -> Result<()> {
-    let deadline = Instant::now() + patience;
     loop {
         let statuses = client.statuses(&session.directory).await;
-        let statuses = statuses.map_err(|cause| cause.into_error("see whether the session is idle"))?;
-        if !statuses.contains_key(session.id.as_str()) {
+        if !statuses.map_err(not_seen)?.contains_key(session.id.as_str()) {
             return Ok(());
         }
         let idle = async {
@@ -200,6 +223,10 @@ async fn wait_until_idle(
             ));
         }
     }
+}
+
+fn not_seen(cause: CallError) -> Error {
+    cause.into_error("see whether the session is idle")
 }
 
 async fn send(

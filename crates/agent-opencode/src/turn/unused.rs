@@ -29,9 +29,9 @@ impl Unused {
         since.insert(session.clone(), Instant::now());
     }
 
-    /// Whether nothing was said in a session yet. From now on something may have been.
-    pub(super) fn take(&self, session: &SessionId) -> bool {
-        self.lock().remove(session).is_some_and(|since| since.elapsed() < FRESH)
+    /// Until when nothing can have been said in a session, if nothing was yet. The next one who asks is to look.
+    pub(super) fn take(&self, session: &SessionId) -> Option<Instant> {
+        self.lock().remove(session).map(|since| since + FRESH)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Instant>> {
@@ -52,13 +52,11 @@ mod tests {
     async fn a_session_is_unused_once_and_not_for_long() {
         let unused = Unused::default();
         unused.note(&session(1));
-        unused.note(&session(2));
+        let made = Instant::now();
         tokio::time::advance(FRESH.mul_f64(0.99)).await;
-        assert!(unused.take(&session(1)));
-        assert!(!unused.take(&session(1)), "it was used");
-        assert!(!unused.take(&session(3)), "it was not made here");
-        tokio::time::advance(FRESH.mul_f64(0.02)).await;
-        assert!(!unused.take(&session(2)), "somebody may have found it");
+        assert_eq!(unused.take(&session(1)), Some(made + FRESH), "then somebody may have found it");
+        assert_eq!(unused.take(&session(1)), None, "it was used");
+        assert_eq!(unused.take(&session(3)), None, "it was not made here");
     }
 
     #[tokio::test(start_paused = true)]
@@ -68,6 +66,6 @@ mod tests {
             unused.note(&session(number));
         }
         assert_eq!(unused.lock().len(), 1);
-        assert!(unused.take(&session(MAX_SESSIONS)));
+        assert!(unused.take(&session(MAX_SESSIONS)).is_some());
     }
 }

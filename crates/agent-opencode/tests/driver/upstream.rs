@@ -1,8 +1,9 @@
 //! How often OpenCode is called, and how many calls may be under way at once.
 
 use futures_util::FutureExt as _;
-use longshore_model::ErrorKind;
-use longshore_testkit::fake_opencode::{Fault, Gate, Turn as Script};
+use longshore_engine::port::{Admission, on_behalf_of};
+use longshore_model::{Answer, ErrorKind, PermissionReply, TraceContext};
+use longshore_testkit::fake_opencode::{Fault, Gate, Tool, Turn as Script};
 
 use super::*;
 
@@ -86,6 +87,88 @@ async fn a_crowd_refuses_those_who_were_promised_nothing_and_nobody_else() {
     assert!(bench.agent.find_session(&other).await.unwrap().is_some());
     gate.open();
     all(turn).await;
+    bench.stop().await;
+}
+
+/// The only place goes to others between the look at the session and the prompt, and somebody says something there meanwhile.
+#[tokio::test]
+async fn a_session_that_was_idle_before_its_turn_had_to_wait_is_looked_at_again() {
+    let limited = |config: &mut OpenCodeConfig| config.upstream_calls = 1;
+    let bench = Bench::with(FakeOpenCode::start(), None, PATIENCE, limited);
+    let session = bench.used_session().await;
+    let (look, other) = (Gate::new(), Gate::new());
+    bench.fake.fault_once("GET", "/session/status", Fault::Hold(look.clone()));
+    bench.fake.fault_once("POST", "/session", Fault::Hold(other.clone()));
+    bench.fake.queue(Script::new().text("some words", 1));
+    let status = |kind: &str| serde_json::json!({"sessionID": session.id.as_str(), "status": {"type": kind}});
+    let (begun, others, ()) = tokio::join!(
+        bench.start(&session, "go"),
+        async {
+            look.reached().await;
+            bench.agent.open_session(anywhere(&bench)).await
+        },
+        async {
+            look.reached().await;
+            // By now the other one waits.
+            tokio::task::yield_now().await;
+            look.open();
+            other.reached().await;
+            bench.fake.emit("session.status", status("busy")).await;
+            other.open();
+            bench.fake.requested("GET", "/session/status", 2).await;
+            assert_eq!(bench.fake.prompts(), []);
+            bench.fake.emit("session.status", status("idle")).await;
+            bench.fake.emit("session.idle", serde_json::json!({"sessionID": session.id.as_str()})).await;
+        }
+    );
+    others.unwrap();
+    let (_, turn) = begun.unwrap();
+    assert_eq!(outcome(&all(turn).await), "completed");
+    let prompts = bench.fake.prompts();
+    assert_eq!((prompts.len(), prompts[0].while_busy), (1, false));
+    bench.stop().await;
+}
+
+/// But for the event stream, which is for all.
+#[tokio::test]
+async fn every_call_for_a_request_names_its_trace() {
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let bench = Bench::new();
+    bench.fake.queue(Script::new().guarded_tool(Tool::bash("rm x", "")).text("done", 1).silence());
+    let trace = TraceContext::parse(PARENT);
+    let options = PromptOptions {
+        model: longshore_model::ModelName::parse("scripted/scripted"),
+        agent: Some("build".to_owned()),
+        ..PromptOptions::default()
+    };
+    let wishes = Admission { directory: None, workspace: None, current: None, options: &options };
+    let used = bench.used_session().await;
+    let before = bench.fake.log().len();
+    let calls = on_behalf_of(trace.clone(), async {
+        bench.agent.admit(wishes).await.unwrap();
+        bench.agent.find_session(&used.id).await.unwrap().unwrap();
+        assert!(!bench.agent.is_busy(&used).await.unwrap());
+        let session = bench.session().await;
+        let prompt = bench.agent.new_prompt();
+        let turn = TurnRequest { trace: trace.clone(), ..request(&session, &prompt, "go", None) };
+        let mut turn = bench.agent.start_turn(turn).await.unwrap();
+        let events = until(&mut turn, |event| matches!(event, AgentEvent::Asked(_))).await;
+        let Some(AgentEvent::Asked(ask)) = events.last().cloned() else { panic!("no ask") };
+        let once = Answer::Permission { reply: PermissionReply::Once, message: None };
+        bench.agent.reply(&session, &ask, &once).await.unwrap();
+        bench.agent.abort(&session).await.unwrap();
+        all(turn).await
+    });
+    calls.await;
+    let log = bench.fake.log().split_off(before);
+    for path in
+        ["/config/providers", "/agent", "/ses_used", "/status", "/session", "/reply", "/abort", "/permission"]
+    {
+        assert!(log.iter().any(|call| call.path.ends_with(path)), "no {path} in {log:#?}");
+    }
+    for call in log.iter().filter(|call| call.path != "/event") {
+        assert_eq!(call.traceparent.as_deref(), Some(PARENT), "{} {}", call.method, call.path);
+    }
     bench.stop().await;
 }
 

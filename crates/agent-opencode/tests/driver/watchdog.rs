@@ -233,3 +233,32 @@ async fn a_sub_agent_that_was_done_or_waited_in_a_gap_is_not_given_up() {
         bench.stop().await;
     }
 }
+
+/// The message was not sent, so that it can be refused; what waits for it would wait for whoever has the places.
+#[tokio::test]
+async fn a_message_that_waits_for_a_place_does_not_hold_up_the_end() {
+    let change = |config: &mut OpenCodeConfig| {
+        config.watchdog = Watchdog { silence: SHORT, ..Watchdog::default() };
+        config.upstream_calls = 1;
+    };
+    let bench = Bench::with(FakeOpenCode::start(), None, PATIENCE, change);
+    let (began, held) = (Gate::new(), Gate::new());
+    bench.fake.queue(Script::new().text("and then", 1).hold(&began).silence());
+    let session = bench.session().await;
+    let (_, mut turn) = bench.start(&session, "go").await.unwrap();
+    began.reached().await;
+    bench.fake.fault_once("POST", "/session", Fault::Hold(held.clone()));
+    let (others, ended) = tokio::join!(bench.agent.open_session(anywhere(&bench)), async {
+        held.reached().await;
+        let (_, sent) = join(&bench, &turn, "more").await;
+        assert_eq!(sent.unwrap().unwrap_err().kind(), longshore_model::ErrorKind::AgentUnavailable);
+        bench.fake.requested("POST", "/abort", 1).await;
+        let ended = until(&mut turn, |event| matches!(event, AgentEvent::Ended(_))).await;
+        held.open();
+        ended
+    });
+    others.unwrap();
+    assert!(outcome(&ended).starts_with("failed: Nothing came from the model"), "{}", outcome(&ended));
+    assert_eq!(bench.fake.prompts().len(), 1);
+    bench.stop().await;
+}

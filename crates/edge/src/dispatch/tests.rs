@@ -119,6 +119,20 @@ async fn a_panic_is_an_answer_and_not_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_scrape_is_free_for_whoever_has_a_credential() {
+    let dispatcher = dispatcher(Limits { rate: Some(in_a_minute(1)), ..Limits::default() });
+    let ask =
+        async |path: &str, key: &str| ask(&dispatcher, HERE, keyed(Request::get(path), key)).await.status;
+    // It takes nothing of what others have, and is there when they have used it up.
+    for _ in 0..3 {
+        assert_eq!(ask("/metrics", "key").await, 200);
+    }
+    assert_eq!((ask("/tasks/t", "key").await, ask("/tasks/t", "key").await), (404, 429));
+    assert_eq!(ask("/metrics", "key").await, 200);
+    assert_eq!(ask("/metrics", "wrong").await, 401);
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_asks_too_often_is_refused_in_the_shape_of_its_line_before_the_body_is_read() {
     let dispatcher = dispatcher(Limits { rate: Some(in_a_minute(2)), ..Limits::default() });
     for _ in 0..2 {

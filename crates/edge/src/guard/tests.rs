@@ -257,6 +257,15 @@ fn what_an_operator_should_know_is_said() {
     let cases: &[(Words, Words, &str, &str, Words)] = &[
         (none, none, "http://127.0.0.1:8000", LOCAL, none),
         (none, &["example.com"], "https://example.com", OPEN, none),
+        // All names of this machine are one, where only it can call.
+        (none, &["localhost"], "http://127.0.0.1:8000", LOCAL, none),
+        (
+            none,
+            &["localhost"],
+            "http://127.0.0.1:8000",
+            OPEN,
+            &["the allowed hosts do not have the host of the public URL http://127.0.0.1:8000"],
+        ),
         (&["https://a.example", "null"], &["*.example.com"], "https://a.example.com/x", OPEN, none),
         (
             none,

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore_meter::Metrics;
 use longshore_meter::label::Limit;
@@ -11,10 +12,15 @@ use super::gcra::Gcra;
 use super::{Limits, Rate};
 use crate::auth::Caller;
 
+/// Whoever has many addresses can have many locked, and must not fill the log with them.
+const TOLD: Rate = Rate { requests: 1, window: Duration::from_secs(10) };
+
 #[derive(Debug)]
 pub(crate) struct Turnstile {
     requests: Option<Counted<Asking>>,
     logins: Option<Counted<Place>>,
+    /// The lines of the log about addresses that are locked.
+    told: Option<Gcra<()>>,
     metrics: Arc<Metrics>,
 }
 
@@ -52,6 +58,7 @@ impl Turnstile {
         Self {
             requests: limits.rate.and_then(counted),
             logins: limits.failed_logins.and_then(counted),
+            told: Gcra::new(TOLD),
             metrics,
         }
     }
@@ -82,13 +89,21 @@ impl Turnstile {
     /// without end.
     pub(crate) fn note_failed_login(&self, peer: IpAddr) {
         self.metrics.failed_logins.increment();
-        if let Some(Counted { by, .. }) = self.logins_of(peer) {
-            // One that is refused is as far as it can get already.
-            let _ = by.take(Place::of(peer));
+        let Some(Counted { rate, by }) = self.logins_of(peer) else { return };
+        let place = Place::of(peer);
+        // One that is refused is as far as it can get already.
+        let becomes_locked = by.take(place).is_ok() && by.look(&place).is_err();
+        if becomes_locked && self.told.as_ref().is_some_and(|told| told.take(()).is_ok()) {
+            tracing::warn!(
+                address = %place.0,
+                failed_logins = rate.requests,
+                "an address is locked: too many wrong credentials came from it, so right ones are refused as well; if it is a \
+                 proxy's, set limits.failed_logins to 0"
+            );
         }
     }
 
-    /// Behind an address of this machine may be a proxy with everybody else behind it, and all would be locked out.
+    /// Behind a loopback address may be a proxy with everybody else behind it, and all would be locked out.
     fn logins_of(&self, peer: IpAddr) -> Option<&Counted<Place>> {
         self.logins.as_ref().filter(|_| !peer.is_loopback())
     }
@@ -120,10 +135,9 @@ fn in_words(rate: Rate) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::auth::Rights;
+    use crate::lines::Lines;
 
     const MINUTE: Duration = Duration::from_mins(1);
 
@@ -212,6 +226,27 @@ mod tests {
         turnstile.may_log_in(peer).unwrap();
         turnstile.note_failed_login(peer);
         assert!(turnstile.may_log_in(peer).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_is_told_in_the_log_now_and_then() {
+        let turnstile = turnstile(0, 3);
+        let lines = Lines::begin();
+        let guess = |peer: &str, times: usize| {
+            (0..times).for_each(|_| turnstile.note_failed_login(address(peer)));
+            lines.take().into_iter().filter(|line| line.contains("locked")).collect::<Vec<_>>()
+        };
+        assert_eq!(guess("192.0.2.1", 2), [""; 0], "not yet");
+        let [line] = &guess("192.0.2.1", 5)[..] else { panic!("one line when it is locked") };
+        assert!(line.contains("WARN") && line.contains("192.0.2.1"), "{line}");
+        // Many addresses do not fill the log.
+        let others: usize = (2..200).map(|last| guess(&format!("192.0.2.{last}"), 3).len()).sum();
+        assert_eq!(others, 0);
+        tokio::time::advance(MINUTE).await;
+        assert_eq!(guess("192.0.2.1", 3).len(), 1);
+        tokio::time::advance(MINUTE).await;
+        assert_eq!(guess("127.0.0.1", 9), [""; 0], "never locked");
+        assert_eq!(guess("2001:db8:1:2::1", 3).len(), 1);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore_meter::label::Limit;
-use longshore_model::{Error, ErrorKind};
+use longshore_model::{Error, ErrorKind, EventId, TaskId};
 use tokio::time::Instant;
 
 use super::StreamSettings;
@@ -38,6 +38,24 @@ pub(super) enum Spent {
 impl StreamSettings {
     /// Counts a stream that has used something up, and says so.
     pub(super) fn spent(&self, spent: Spent) -> Error {
+        self.counted(
+            spent,
+            "The task goes on; subscribe to it with the id of your last event as Last-Event-ID.",
+        )
+    }
+
+    /// The same for one whose first event alone is too long. Its reader has nothing yet, perhaps not even the name of the task.
+    pub(super) fn spent_at_first(&self, task: &TaskId, first: EventId) -> Error {
+        let advice = format!(
+            "The first event alone is longer. Get the task {task}, which goes on, and subscribe to it with \
+             Last-Event-ID: {first} for what comes behind that event."
+        );
+        self.counted(Spent::Bytes, &advice)
+            .detail("taskId", task.as_str())
+            .detail("lastEventId", first.to_string())
+    }
+
+    fn counted(&self, spent: Spent, advice: &str) -> Error {
         let seconds = |most: Option<Duration>| most.map(|most| most.as_secs_f64().to_string());
         let Budget { bytes, duration, idle } = self.budget;
         let (what, name, most, limit) = match spent {
@@ -51,10 +69,7 @@ impl StreamSettings {
         };
         self.metrics.stream_budget_rejected.increment();
         self.metrics.refused.of(limit).increment();
-        let text = format!(
-            "Stream budget exceeded: {what}. The task goes on; subscribe to it with the id of your last event as Last-Event-ID."
-        );
-        Error::new(ErrorKind::StreamBudgetExceeded, text)
+        Error::new(ErrorKind::StreamBudgetExceeded, format!("Stream budget exceeded: {what}. {advice}"))
             .detail("limit", name)
             .detail("max", most.unwrap_or_default())
     }

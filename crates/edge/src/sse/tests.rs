@@ -88,12 +88,17 @@ fn try_run(
     };
     let settings = settings(Duration::from_secs(15), budget);
     let (closing, metrics) = (settings.closing.clone(), Arc::clone(&settings.metrics));
-    let frames = frames(Opened { first, source, until, slot: None }, envelope, &settings);
+    let frames =
+        frames(Opened { task: task(), first, source, until, slot: None }, envelope, &settings, Span::none());
     (Arc::clone(&metrics), frames.map(|frames| Run { pulls, excused, slow, closing, metrics, frames }))
 }
 
 fn run(first: Vec<Event>, steps: Steps, until: Until, envelope: Envelope) -> Run {
     try_run(first, steps, until, envelope, NO_BUDGET).1.unwrap()
+}
+
+fn task() -> TaskId {
+    TaskId::parse("task").unwrap()
 }
 
 fn event(seq: u64, json: &str) -> Event {
@@ -340,8 +345,8 @@ impl Source for Hidden {
 
 fn unseen(every: Duration, settings: &Arc<StreamSettings>) -> BoxStream<'static, Bytes> {
     let source = Hidden { every, is_there: false };
-    let opened = Opened { first: vec![], source, until: Until::Terminal, slot: None };
-    frames(opened, Envelope::bare(Line::V1), settings).unwrap()
+    let opened = Opened { task: task(), first: vec![], source, until: Until::Terminal, slot: None };
+    frames(opened, Envelope::bare(Line::V1), settings, Span::none()).unwrap()
 }
 
 #[tokio::test(start_paused = true)]

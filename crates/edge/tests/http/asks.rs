@@ -79,6 +79,45 @@ async fn a_streamed_send_closes_at_an_ask_and_the_answer_opens_the_next() {
 }
 
 #[tokio::test]
+async fn each_request_calls_the_agent_under_its_own_trace() {
+    let mut gateway = Gateway::manual().await;
+    let parent = |request: u32| format!("00-{request:032x}-00f067aa0ba902b7-01");
+    let body = json!({"message": message("m1", "go")});
+    let sent = gateway.call("POST", "/message:stream").json(&body).header("traceparent", &parent(1));
+    let mut sent = sent.header("a2a-extensions", INTERRUPT).stream().await;
+    let turn = gateway.turns.recv().await.unwrap();
+    let task = turn.request.task.to_string();
+    turn.ask("per_1").await;
+    until(&mut sent, "TASK_STATE_INPUT_REQUIRED").await;
+    reply(&gateway, "per_1").header("traceparent", &parent(2)).send().await;
+    turn.ask("per_2").await;
+    until(&mut sent, "TASK_STATE_INPUT_REQUIRED").await;
+    let answer = gateway.call("POST", "/message:send").json(&on_task(&task, "m2", "once"));
+    let canceling = gateway.call("POST", &format!("/tasks/{task}:cancel")).header("traceparent", &parent(4));
+    let (_, answered) = tokio::join!(
+        async {
+            until(&mut sent, "TASK_STATE_WORKING").await;
+            canceling.send().await
+        },
+        answer.header("traceparent", &parent(3)).send()
+    );
+    assert_eq!(answered.status.as_u16(), 200);
+    // It is told to stop when the cancel was answered.
+    while gateway.agent.log().aborted.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let calls = gateway.agent.log().called_for.clone();
+    let calls: Vec<(&str, String)> = calls
+        .into_iter()
+        .map(|(call, trace)| (call, trace.map_or_else(String::new, |trace| trace.traceparent())))
+        .collect();
+    let expected = [("admit", 1), ("open_session", 1), ("reply", 2), ("reply", 3), ("abort", 4)]
+        .map(|(call, request)| (call, parent(request)));
+    assert_eq!(calls, expected);
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn a_streamed_send_of_a_client_that_knows_asks_stays_open_as_a_subscription_does() {
     let mut gateway = Gateway::manual().await;
     let body = json!({"message": message("m1", "go")});

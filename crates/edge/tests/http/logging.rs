@@ -65,6 +65,8 @@ async fn bodies_are_written_only_where_the_contract_allows_it() {
         ("worktrees", on.rpc("opencode.worktrees.create", &get), false, false),
         ("projects", on.rpc("opencode.projects.list", &get), false, false),
         ("of nobody", on.rpc("opencode.session.prompt", &get), false, false),
+        ("of nobody, in one word", on.rpc("foo", &get), false, false),
+        ("a method that looks like a path", on.rpc("/opencode.sessions.get", &get), false, false),
         ("providers", on.rpc("opencode.providers.list", &get), true, true),
         ("no envelope", on.call("POST", "/").json(&json!({"password": 1})), false, false),
         ("no credential", on.rpc("GetTask", &get).header("authorization", ""), false, false),
@@ -115,6 +117,21 @@ async fn streams_are_never_written_and_secrets_are_left_out() {
     assert_eq!(written.len(), 1, "{written:#?}");
     assert!(written[0].contains("the key is [redacted]"), "{written:?}");
     assert!(written[0].contains("\"api_key\":\"[redacted]\",\"note\":\"kept\""), "{written:?}");
+    // What is called is written as well: without secrets, and in short.
+    for name in ["sk-0123456789abcdef".to_owned(), "x".repeat(1000)] {
+        let providers = format!("opencode.providers.{name}");
+        for call in [gateway.rpc(&providers, &json!({})), gateway.call("GET", &format!("/tasks/{name}"))] {
+            call.send().await;
+            let of_bodies = |line: &String| line.contains("longshore_edge::payload");
+            let written: Vec<String> = lines.take().into_iter().filter(of_bodies).collect();
+            assert!(!written.is_empty());
+            for line in &written {
+                let (_, what) = line.split_once(" what=").expect("it says what was called");
+                let what = what.split(" body=").next().unwrap_or_default();
+                assert!(!what.contains("sk-0123") && what.len() < 400, "{line}");
+            }
+        }
+    }
     gateway.stop().await;
 }
 
@@ -127,6 +144,19 @@ async fn every_line_about_a_request_is_of_its_trace() {
     let written = lines.take();
     let span = "longshore_edge::dispatch request trace_id=4bf92f3577b34da6a3ce929d0e0e4736";
     assert!(written.iter().any(|line| line == span), "{written:#?}");
+    gateway.stop().await;
+
+    // A stream fails long after its request was answered.
+    let soon = Some(std::time::Duration::from_millis(1));
+    let mut gateway = Gateway::manual_with(|config| config.limits.stream_duration = soon).await;
+    let (task, _turn) = gateway.working_task("m1").await;
+    let lines = Lines::begin();
+    let events = gateway.call("GET", &format!("/tasks/{task}:subscribe")).header("traceparent", parent);
+    events.stream().await.rest().await;
+    let written = lines.take();
+    let failed: Vec<_> = written.iter().filter(|line| line.contains("what=stream")).collect();
+    let [failed] = failed.as_slice() else { panic!("{written:#?}") };
+    assert!(failed.contains(&format!(" in [{span}]")), "{failed}");
     gateway.stop().await;
 }
 

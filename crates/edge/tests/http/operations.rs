@@ -1,7 +1,9 @@
 //! The operations that answer with one body, in both bindings.
 
+use std::time::Duration;
+
 use longshore_engine::port::Input;
-use longshore_model::{AgentEvent, Failure, Outcome};
+use longshore_model::{AgentEvent, Error, ErrorKind, Failure, Outcome};
 use serde_json::{Value, json};
 
 use crate::support::{BOB, Gateway, message, redacted};
@@ -238,6 +240,11 @@ async fn a_notification_is_done_and_not_answered() {
         let answer = call.send().await;
         assert_eq!((answer.status.as_u16(), answer.body.len()), (204, 0));
     }
+    // Also what passes by itself is not told.
+    let later = Error::new(ErrorKind::TooManyRequests, "Later.").after(Duration::from_secs(5));
+    gateway.agent.refuse_next_wish(later);
+    let refused = notify("SendMessage", json!({"message": message("m2", "go")})).send().await;
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (204, ""));
     // The first did start a turn, and nobody waits for it.
     let turn = gateway.turns.recv().await.unwrap();
     assert_eq!(turn.request.input, [Input::Text("go".to_owned())]);

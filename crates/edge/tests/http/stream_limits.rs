@@ -6,6 +6,7 @@ use std::time::Duration;
 use longshore_edge::EdgeConfig;
 use longshore_meter::Metrics;
 use longshore_meter::label::Limit;
+use longshore_wire::surface::Line;
 use longshore_wire::v1::method::Method;
 use longshore_wire::v03::Dialect;
 use serde_json::json;
@@ -164,7 +165,7 @@ async fn a_client_that_goes_away_at_any_moment_leaves_its_place() {
 /// Whether a frame says that the stream ends at a limit. Its text names the budget.
 fn spent(frame: &Frame, speaker: Speaker) -> Option<&str> {
     let error = match (speaker.line, speaker.dialect) {
-        (longshore_wire::surface::Line::V03, Dialect::Rest) => &frame.data,
+        (Line::V03, Dialect::Rest) => &frame.data,
         _ => frame.data.get("error")?,
     };
     let text = error.get("message")?.as_str()?;
@@ -218,16 +219,35 @@ async fn who_comes_back_after_a_budget_has_missed_nothing() {
 }
 
 #[tokio::test]
-async fn a_first_event_that_is_too_much_is_a_plain_refusal() {
-    let (mut gateway, _) = counting(|config| config.limits.stream_bytes = 100).await;
+async fn a_first_event_that_is_too_much_is_a_plain_refusal_that_tells_how_to_go_on() {
+    let (mut gateway, _) = counting(|config| config.limits.stream_bytes = 2_000).await;
     for speaker in Speaker::ALL {
-        let said = speaker.message(&speaker.name().replace(' ', "-"), "go");
+        let said = speaker.message(&speaker.name().replace(' ', "-"), &"go ".repeat(1_000));
         let answer = speaker.stream(&gateway, &said).send().await;
         let body = String::from_utf8(answer.body.to_vec()).unwrap();
         let status = if speaker.dialect == Dialect::Rest { 429 } else { 200 };
         assert_eq!(answer.status.as_u16(), status, "{body}");
         assert!(body.contains("STREAM_BUDGET_EXCEEDED") && body.contains("byte budget"), "{body}");
-        gateway.turns.recv().await.unwrap();
+        let turn = gateway.turns.recv().await.unwrap();
+        // The caller knows nothing of its task but this.
+        let told = |before: &str, end: char| {
+            let (_, rest) = body.split_once(before).unwrap_or_else(|| panic!("no {before} in {body}"));
+            rest.split(end).next().unwrap().to_owned()
+        };
+        let task = told("Get the task ", ',');
+        let cursor = told("with Last-Event-ID: ", ' ');
+        let (name, last) = match speaker.line {
+            Line::V1 => ("taskId", "lastEventId"),
+            Line::V03 => ("task_id", "last_event_id"),
+        };
+        assert!(body.contains(&format!("\"{name}\":\"{task}\"")), "{body}");
+        assert!(body.contains(&format!("\"{last}\":\"{cursor}\"")), "{body}");
+        assert_eq!(gateway.call("GET", &format!("/tasks/{task}")).send().await.status.as_u16(), 200);
+        let rest = gateway.call("GET", &format!("/tasks/{task}:subscribe")).header("last-event-id", &cursor);
+        let mut events = rest.stream().await;
+        turn.complete().await;
+        let rest = events.rest().await;
+        assert!(rest.last().unwrap().raw.contains("TASK_STATE_COMPLETED"), "{rest:?}");
     }
     gateway.stop().await;
 }
@@ -241,13 +261,11 @@ async fn an_open_ask_excuses_silence_and_its_answer_ends_the_excuse() {
     .await;
     let (task, turn) = gateway.working_task("m1").await;
     turn.ask("per_1").await;
-    let mut events = gateway.call("GET", &format!("/tasks/{task}:subscribe")).stream().await;
-    loop {
-        let frame = events.next().await.unwrap();
-        if frame.raw.contains("TASK_STATE_INPUT_REQUIRED") {
-            break;
-        }
-    }
+    // Until then nothing excuses silence.
+    let path = format!("/tasks/{task}");
+    while gateway.call("GET", &path).send().await.json()["status"]["state"] != "TASK_STATE_INPUT_REQUIRED" {}
+    let mut events = gateway.call("GET", &format!("{path}:subscribe")).stream().await;
+    assert!(events.next().await.unwrap().raw.contains("TASK_STATE_INPUT_REQUIRED"));
     // Three times as long as an idle stream may be.
     for _ in 0..5 {
         assert_eq!(events.next_raw().await.unwrap(), ": keep-alive");

@@ -1,16 +1,18 @@
 //! The agent is told to stop: its task is over.
 
 use longshore_meter::label::AbortOutcome;
+use longshore_model::TraceContext;
 use tokio::time::Instant;
 
 use super::Surroundings;
-use crate::port::{Session, TurnRecord};
+use crate::port::{Session, TurnRecord, on_behalf_of};
 use crate::{fail_point, left_turns};
 
 /// A cancel that has ended its task, and not yet its turn.
 #[derive(Clone, Copy)]
 pub(super) struct Canceled<'a> {
     pub(super) since: Instant,
+    pub(super) trace: Option<&'a TraceContext>,
     pub(super) around: &'a Surroundings,
 }
 
@@ -21,8 +23,12 @@ pub(super) async fn abort(
     is_known_to_run: bool,
     canceled: Option<Canceled<'_>>,
 ) {
-    let outcome =
-        if is_known_to_run { try_abort(around, &record.session).await } else { AbortOutcome::NotAttempted };
+    let outcome = if is_known_to_run {
+        let trace = canceled.and_then(|canceled| canceled.trace).cloned();
+        on_behalf_of(trace, try_abort(around, &record.session)).await
+    } else {
+        AbortOutcome::NotAttempted
+    };
     note(canceled, outcome);
     if outcome != AbortOutcome::Success {
         left_turns::stop(around, record.clone()).await;
@@ -31,7 +37,7 @@ pub(super) async fn abort(
 
 /// Counts what became of the turn of a task that was canceled, if it was.
 pub(super) fn note(canceled: Option<Canceled<'_>>, outcome: AbortOutcome) {
-    if let Some(Canceled { since, around }) = canceled {
+    if let Some(Canceled { since, around, .. }) = canceled {
         around.metrics.cancel_duration.of(outcome).set(since.elapsed());
     }
 }

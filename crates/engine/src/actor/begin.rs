@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use longshore_model::{Error, ErrorKind, Message, Result, Retry, Role, SessionId, TaskState};
+use longshore_model::{Error, ErrorKind, Message, Result, Retry, Role, SessionId, TaskState, TraceContext};
 use tokio::time::Instant;
 
 use self::patience::Patience;
-use super::{Actor, Begun, Prompted, RETRY_FIRST, RETRY_LONGEST, Stop, limit};
+use super::{Actor, Begun, Prompted, RETRY_FIRST, RETRY_LONGEST, Stop, Surroundings, limit};
 use crate::gate::Pass;
 use crate::lanes::{LaneKey, Ticket};
 use crate::port::{
     Admission, Agent, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord,
-    TurnRequest,
+    TurnRequest, on_behalf_of,
 };
 use crate::simulation::Flaw;
 use crate::{fail_point, intake, left_turns, lifecycle};
@@ -24,8 +24,8 @@ use crate::{fail_point, intake, left_turns, lifecycle};
 /// How long a start may take before it is looked whether the agent is there at all.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
-/// How long each try to start may take before it is looked whether a turn that is over here keeps the session. The last try
-/// takes as long as the agent lets it: then the session is somebody else's.
+/// How long a start may take before it is looked whether a turn that is over here keeps the session, each time. After that
+/// it takes as long as the agent lets it: then the session is somebody else's.
 const LOOK_INTO_SESSION: [Duration; 3] =
     [Duration::from_secs(2), Duration::from_secs(8), Duration::from_secs(20)];
 
@@ -122,7 +122,7 @@ impl Actor {
                 self.flush(Some(record.clone())).await?;
                 fail_point::hit("turn.recorded");
                 let (may_wait, tried) = (patience.is_left(), Instant::now());
-                let started = self.try_to_start(&record, input.clone(), &running, may_wait).await?;
+                let started = self.try_to_start(&record, &input, &running, may_wait).await?;
                 let Err(error) = &started else { break started };
                 if running.has_begun() || !self.waits_for(error, tried, &mut patience).await? {
                     break started;
@@ -202,7 +202,7 @@ impl Actor {
             let (agent, directory, options) =
                 (Arc::clone(&self.around.agent), directory.clone(), options.clone());
             let opened = self
-                .unless_stopped(async move {
+                .unless_stopped(on_behalf_of(self.trace_of_turn(), async move {
                     let directory = if let Some(directory) = directory {
                         directory
                     } else {
@@ -212,7 +212,7 @@ impl Actor {
                         agent.admit(wishes).await?.directory
                     };
                     agent.open_session(NewSession { directory }).await
-                })
+                }))
                 .await?;
             match opened {
                 Ok(session) => break session,
@@ -235,14 +235,18 @@ impl Actor {
         .await
     }
 
-    /// Whether a start that was tried then and failed like this is made once more, after the wait for the agent that this takes.
-    /// Surely nothing was prompted, and the log says so meanwhile.
+    /// Whether a start that was tried then and failed like this is made once more, after the wait that this takes: for the
+    /// agent, or for the calls that the gateway itself has under way. Surely nothing was prompted, and the log says so meanwhile.
     async fn waits_for(
         &mut self,
         error: &Error,
         tried: Instant,
         patience: &mut Patience,
     ) -> Result<bool, Stop> {
+        if error.kind() == ErrorKind::UpstreamBackpressure {
+            self.wait_for_the_crowd(error).await?;
+            return Ok(true);
+        }
         if !is_away(error) {
             return Ok(false);
         }
@@ -271,6 +275,19 @@ impl Actor {
         }
     }
 
+    /// The agent is there, and it is our own bound that keeps the turn waiting. That passes, however long it takes, so it is
+    /// no reason to fail a task that was taken on.
+    async fn wait_for_the_crowd(&mut self, error: &Error) -> Result<(), Stop> {
+        tracing::warn!(task = %self.writer.task().id, error = ?error, "too many calls at once; will start the turn again");
+        self.tell_unsent(
+            "The gateway has as many calls to the agent under way as it may have. Nothing was sent for this task yet; it begins \
+             when there is room.",
+        )
+        .await?;
+        let pause = error.retry_after().unwrap_or(RETRY_LONGEST).max(RETRY_FIRST);
+        self.unless_stopped(tokio::time::sleep(pause)).await
+    }
+
     /// The task waits, and whoever takes it up begins it: of what its record names, nothing was sent.
     async fn tell_unsent(&mut self, why: &str) -> Result<(), Stop> {
         let (task, now) = (self.writer.task(), self.writer.now());
@@ -287,29 +304,27 @@ impl Actor {
     async fn try_to_start(
         &mut self,
         record: &TurnRecord,
-        input: Vec<Input>,
+        input: &[Input],
         prompting: &Prompting,
         may_wait: bool,
     ) -> Result<Result<Turn>, Stop> {
         let (around, running) = (self.around.clone(), prompting.clone());
-        let request = self.turn_request(record, input, None, prompting.clone());
+        let bare = self.turn_request(record, Vec::new(), None, prompting.clone());
         let started = self.unless_stopped(async move {
-            let agent = &*around.agent;
-            for look_after in LOOK_INTO_SESSION {
-                tokio::select! {
+            let (agent, session) = (&*around.agent, &bare.session.id);
+            let mut looks = LOOK_INTO_SESSION.into_iter();
+            loop {
+                let request = TurnRequest { input: input.to_vec(), ..bare.clone() };
+                let left = tokio::select! {
                     // In this order: whether the prompt goes out is known when it is decided to come back.
                     biased;
-                    started = agent.start_turn(request.clone()) => return started,
+                    started = agent.start_turn(request) => return started,
                     error = goes_away(agent, &running), if may_wait => return Err(error),
-                    () = stays_unsent(look_after, &running) => {}
-                }
-                // Not beside the start: a prompt that goes out meanwhile would be stopped with the rest.
-                left_turns::stop_in(&around, &request.session.id).await;
-            }
-            tokio::select! {
-                biased;
-                started = agent.start_turn(request) => started,
-                error = goes_away(agent, &running), if may_wait => Err(error),
+                    left = find_left(&around, session, &running, &mut looks) => left,
+                };
+                // Not beside the start: a prompt that goes out meanwhile would be stopped with the rest. With it goes its place
+                // among the calls that wait, if that and not the session is what it waited for: only the driver knows.
+                left_turns::stop_in(&around, session, &left).await;
             }
         });
         let started = started.await;
@@ -322,6 +337,11 @@ impl Actor {
             let _ = self.tell_unsent(why).await;
         }
         started
+    }
+
+    /// Where what is done for the turn stands: below its own span, if it has one.
+    fn trace_of_turn(&self) -> Option<TraceContext> {
+        self.span.as_ref().map(|span| span.context()).or(self.trace.as_ref()).cloned()
     }
 
     fn turn_request(
@@ -337,7 +357,7 @@ impl Actor {
             prompt: record.prompt.clone(),
             input,
             options: self.writer.task().terms.prompt.clone(),
-            trace: self.span.as_ref().map(|span| span.context()).or(self.trace.as_ref()).cloned(),
+            trace: self.trace_of_turn(),
             resume,
             prompting,
         }
@@ -349,12 +369,25 @@ fn is_away(error: &Error) -> bool {
     error.kind() == ErrorKind::AgentUnavailable && !error.is_lasting()
 }
 
-/// Waits so long, and for ever once the prompt goes out.
-async fn stays_unsent(so_long: Duration, prompting: &Prompting) {
-    tokio::time::sleep(so_long).await;
-    if prompting.has_begun() {
-        std::future::pending::<()>().await;
+/// Waits until a look at the session finds turns that are over here and may keep it. For ever, once the prompt goes out, or
+/// when there are no looks left.
+async fn find_left(
+    around: &Surroundings,
+    session: &SessionId,
+    prompting: &Prompting,
+    looks: &mut impl Iterator<Item = Duration>,
+) -> Vec<TurnRecord> {
+    for look_after in looks {
+        tokio::time::sleep(look_after).await;
+        let left = left_turns::find_in(around, session).await;
+        if prompting.has_begun() {
+            break;
+        }
+        if !left.is_empty() {
+            return left;
+        }
     }
+    std::future::pending().await
 }
 
 /// Waits until the agent says that it is away, and gives what it says. For ever, once the prompt goes out.

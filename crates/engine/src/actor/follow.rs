@@ -152,7 +152,8 @@ impl Actor {
         match message {
             Some(Inbox::Answer(given)) => self.asks.answer(&self.around.agent, session, *given),
             Some(Inbox::Join(joining)) => {
-                if let Some(joining) = self.joins.look_at(*joining, || self.writer.snapshot()) {
+                let metrics = &self.around.metrics;
+                if let Some(joining) = self.joins.look_at(*joining, metrics, || self.writer.snapshot()) {
                     self.joins.begin(&turn.steering, self.around.agent.new_prompt(), joining);
                 }
             }

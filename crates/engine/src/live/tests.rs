@@ -1,5 +1,7 @@
 use futures_util::FutureExt as _;
-use longshore_model::{Epoch, StatusUpdate, TaskState, TaskStatus, Timestamp};
+use longshore_model::{
+    ContextId, Epoch, Message, MessageId, Role, StatusUpdate, TaskState, TaskStatus, Terms, Timestamp,
+};
 
 use super::*;
 
@@ -69,4 +71,25 @@ fn whoever_waits_hears_of_more_and_of_the_end() {
     log.close();
     assert!(grows.now_or_never().is_some());
     assert!(matches!(log.after(Seq(1)), Found::Closed));
+}
+
+/// A reader that stopped reading keeps the log, and what is kept of the task with it.
+#[test]
+fn a_copy_of_a_large_task_is_not_kept() {
+    let owner = Principal::new("alice");
+    for (bytes, is_kept) in [(10_000, true), (20_000, false)] {
+        let parts = vec![Part::text("x".repeat(bytes))];
+        let message = Message::new(MessageId::parse("m").unwrap(), Role::User, parts);
+        let first = TaskEvent::Submitted {
+            context_id: ContextId::parse("c").unwrap(),
+            message,
+            at: Timestamp(1),
+            terms: Box::new(Terms::default()),
+            parent: None,
+        };
+        let task = Task::begin(TaskId::parse("t").unwrap(), &first).unwrap();
+        let log = log();
+        log.publish_with(events(1, 1), false, Some((owner.clone(), Arc::new(task))));
+        assert_eq!(log.snapshot(&owner).is_some(), is_kept, "{bytes}");
+    }
 }

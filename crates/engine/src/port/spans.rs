@@ -7,6 +7,11 @@ use longshore_model::{ContextId, ModelName, TaskId, TaskState, Timestamp, TraceC
 
 /// Takes the spans of turns and of their tools.
 pub trait Spans: Send + Sync + Debug {
+    /// The trace as whoever works for it is to hear of it: as one that is not kept, where it begins here and is not chosen.
+    fn decided(&self, trace: TraceContext) -> TraceContext {
+        trace
+    }
+
     /// The place of a turn that is about to begin for whoever stands there. `None`: it is not told of.
     fn begin(&self, caller: Option<&TraceContext>) -> Option<SpanPlace>;
 

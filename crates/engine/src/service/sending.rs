@@ -12,7 +12,7 @@ use super::{Engine, Opening, Sent, Snapshot, Subscription};
 use crate::actor::{Ownership, RETRY_FIRST, RETRY_LONGEST};
 use crate::lanes::{LaneKey, Ticket};
 use crate::log_entry::Events;
-use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session};
+use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session, on_behalf_of};
 use crate::unfinished::{Full, Reserved};
 use crate::{fail_point, idempotency, intake, states};
 
@@ -42,21 +42,25 @@ struct Ready {
 
 impl Engine {
     /// Makes a task of the message, durably, and starts it when its turn comes.
-    pub async fn send(&self, caller: &Principal, command: SendMessage) -> Result<Sent> {
+    pub async fn send(&self, caller: &Principal, mut command: SendMessage) -> Result<Sent> {
+        command.trace = command.trace.map(|trace| self.around.spans.decided(trace));
         // A caller who goes away must not leave a task behind that nobody owns, so the making of it runs apart.
         let (engine, caller) = (self.clone(), caller.clone());
-        let made = self.around.tasks.spawn("send", async move {
+        let making = on_behalf_of(command.trace.clone(), async move {
             match command.message.task_id.clone() {
                 Some(task) => engine.follow_up(caller, task, command).await,
                 None => engine.submit(caller, command).await,
             }
         });
+        let made = self.around.tasks.spawn("send", making);
         made.await.map_err(Error::internal)?
     }
 
     async fn submit(&self, caller: Principal, mut command: SendMessage) -> Result<Sent> {
         let context = command.message.context_id.clone().unwrap_or_else(|| self.new_context_id());
-        let reserved = self.around.unfinished.reserve(&caller, &context);
+        let reserve = || self.around.unfinished.reserve(&caller, &context);
+        // One that steers may need no place, and must not keep one while it waits for the turn that it joins.
+        let reserved = (command.wishes.delivery != Delivery::Steer).then(reserve);
         let key = self.key(&command);
         // Also when there is no room: whoever lost the answer to a send that was taken needs none.
         if let Some(task) = self.around.store.earlier_send(&caller, &key).await? {
@@ -64,11 +68,7 @@ impl Engine {
             return self.attached_again(&caller, task, &command.message).await;
         }
         let refusal = |full: Full| full.refusal(&self.around.metrics);
-        if let Err(full) = &reserved
-            && command.wishes.delivery != Delivery::Steer
-        {
-            return Err(refusal(*full));
-        }
+        let reserved = reserved.transpose().map_err(refusal)?;
         let place = match &command.message.context_id {
             Some(context) => self.around.store.place(&caller, context).await?,
             None => ContextPlace::default(),
@@ -93,7 +93,10 @@ impl Engine {
             }
             // It ended by itself, or had not begun: then there is nothing to steer, and the message goes the usual way.
         }
-        let reserved = reserved.map_err(refusal)?;
+        let reserved = match reserved {
+            Some(reserved) => reserved,
+            None => reserve().map_err(refusal)?,
+        };
         self.make(Ready { caller, command, context, lane, session, admitted, key, reserved }).await
     }
 

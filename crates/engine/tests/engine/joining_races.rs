@@ -137,7 +137,15 @@ async fn more_messages_than_a_task_takes_are_refused() {
     let _turn = h.turn().await;
     let mut sends: Vec<_> = (0..20).map(|number| send(&h, on(&first.task, &format!("j{number}")))).collect();
     let (refused, _, _) = soon(futures_util::future::select_all(sends.iter_mut())).await;
-    assert_eq!(refused.unwrap().unwrap_err().kind(), ErrorKind::TooManyRequests);
+    let refused = refused.unwrap().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::TooManyRequests);
+    assert!(refused.retry_after().is_some_and(|after| after >= Duration::from_secs(1)), "{refused:?}");
+    let has = |name: &str, value: &str| refused.details().contains(&(name.to_owned(), value.to_owned()));
+    assert!(has("limit", "joining_per_task") && has("max", "16"), "{refused:?}");
+    let mut page = String::new();
+    h.metrics.render(&mut page);
+    assert!(!page.contains("longshore_refused_total{limit=\"joining_per_task\"} 0"), "it is counted");
+    assert!(page.contains("longshore_refused_total{limit=\"joining_per_task\"} "), "it is on the page");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use longshore_engine::EngineConfig;
 use longshore_meter::label;
 use longshore_model::{AgentEvent, Error, ErrorKind, Failure, Outcome, TaskState};
+use longshore_testkit::faulty_store::FaultyStore;
 
 use crate::asks::{once, request};
 use crate::harness::{Harness, alice, start, start_with};
@@ -60,6 +61,20 @@ async fn every_change_of_a_tasks_state_is_counted() {
     while count(&h, "longshore_tasks_unfinished") != "0" {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_is_counted_when_it_is_in_the_log() {
+    let store = FaultyStore::over(longshore_store::memory());
+    let mut h = start_with(store.clone(), EngineConfig::default());
+    store.appends.hold();
+    let task = h.send("c", "m1").await.task;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(changes_to(&h, label::TaskState::Working), 0, "its append is not done");
+    store.appends.release(1);
+    let _turn = h.turn().await;
+    assert_eq!(h.task(&task).await.status.state, TaskState::Working);
+    assert_eq!(changes_to(&h, label::TaskState::Working), 1);
 }
 
 #[tokio::test(start_paused = true)]

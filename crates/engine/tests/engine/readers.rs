@@ -2,10 +2,11 @@
 
 use longshore_engine::{EngineConfig, GapBounds, Opening};
 use longshore_model::{
-    AgentEvent, BlockKind, BlockRef, Entry, Epoch, ErrorKind, EventId, Principal, Seq, Task, TaskState,
-    ToolCall, ToolStatus,
+    AgentEvent, BlockKind, BlockRef, Entry, Epoch, ErrorKind, EventId, Principal, Progress, ProgressKind,
+    Seq, SessionNote, Task, TaskState, ToolCall, ToolStatus,
 };
 use longshore_testkit::faulty_store::FaultyStore;
+use longshore_testkit::scripted_agent::text_block;
 
 use crate::harness::{Harness, alice, read_all, start, start_with};
 
@@ -196,7 +197,7 @@ async fn an_entry_is_encoded_once_for_all_readers() {
 }
 
 #[tokio::test]
-async fn a_silence_is_excused_while_nothing_runs_a_tool_does_or_somebody_is_asked() {
+async fn a_silence_is_excused_while_nothing_runs_a_tool_does_a_retry_is_waited_for_or_somebody_is_asked() {
     let mut h = start();
     let mut sent = h.send("c", "m1").await;
     let turn = h.turn().await;
@@ -234,6 +235,21 @@ async fn a_silence_is_excused_while_nothing_runs_a_tool_does_or_somebody_is_aske
     turn.say("b", "meanwhile").await;
     excused(true).await;
     turn.report(tool(ToolStatus::Completed)).await;
+    excused(false).await;
+    // The agent waits before it asks its model again, and takes back what the model had said.
+    let progress = |kind| AgentEvent::Progress(Progress { kind, details: None });
+    turn.report(progress(ProgressKind::Retry)).await;
+    excused(true).await;
+    turn.report(AgentEvent::TextReplaced { block: text_block("b"), text: String::new() }).await;
+    excused(true).await;
+    let named = SessionNote { id: turn.request.session.id.clone(), title: Some("a name".to_owned()) };
+    turn.report(AgentEvent::Session(named)).await;
+    excused(true).await;
+    turn.say("c", "it goes on").await;
+    excused(false).await;
+    turn.report(progress(ProgressKind::Retry)).await;
+    excused(true).await;
+    turn.report(progress(ProgressKind::StepStarted)).await;
     excused(false).await;
     turn.ask("per_1").await;
     excused(true).await;

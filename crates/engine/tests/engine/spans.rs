@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longshore_engine::EngineConfig;
-use longshore_engine::port::{Span, SpanPlace, Spans, TurnFacts, Work};
+use longshore_engine::port::{Span, SpanPlace, Spans, TurnFacts, Work, on_behalf_of};
 use longshore_model::{
     AgentEvent, BlockKind, BlockRef, ChildEvent, Failure, Json, Metadata, Outcome, SendMessage, TaskState,
     ToolCall, ToolStatus, TraceContext, Usage,
@@ -32,6 +32,22 @@ impl Spans for Kept {
     fn ended(&self, span: Span) {
         self.0.try_send(span).expect("a test has few spans");
     }
+}
+
+/// It keeps nothing of what begins here.
+#[derive(Debug)]
+struct Choosy;
+
+impl Spans for Choosy {
+    fn decided(&self, trace: TraceContext) -> TraceContext {
+        if trace.is_begun_here() { trace.unsampled() } else { trace }
+    }
+
+    fn begin(&self, _caller: Option<&TraceContext>) -> Option<SpanPlace> {
+        None
+    }
+
+    fn ended(&self, _span: Span) {}
 }
 
 fn kept(mut h: Harness) -> (Harness, mpsc::Receiver<Span>) {
@@ -214,4 +230,27 @@ async fn a_turn_that_nobody_wants_to_hear_of_passes_its_callers_trace_on() {
     h.engine.send(&alice(), traced("m2", CALLER)).await.unwrap();
     h.turn().await.complete().await;
     assert_eq!(spans.recv().await.unwrap().place.parent, TraceContext::parse(CALLER));
+}
+
+/// Whoever samples by what the caller says would keep a trace without its beginning.
+#[tokio::test]
+async fn a_trace_that_is_left_out_here_is_told_so_to_the_agent() {
+    let mut h = start();
+    h.engine = h.engine.with_spans(Arc::new(Choosy));
+    let (fresh, callers) = (TraceContext::generate(), TraceContext::parse(CALLER).unwrap());
+    let decided = [(fresh.clone(), fresh.unsampled()), (callers.clone(), callers)];
+    for (count, (trace, expected)) in decided.into_iter().enumerate() {
+        let command = SendMessage { trace: Some(trace.clone()), ..message(&format!("c{count}"), "go") };
+        let sent = h.engine.send(&alice(), command).await.unwrap();
+        let turn = h.turn().await;
+        assert_eq!(turn.request.trace.as_ref(), Some(&expected));
+        on_behalf_of(Some(trace), h.engine.cancel(&alice(), &sent.task)).await.unwrap();
+        while h.agent.log().aborted.len() <= count {
+            tokio::task::yield_now().await;
+        }
+        let calls = h.agent.log().called_for;
+        let of_this = &calls[calls.len() - 3..];
+        let expected = ["admit", "open_session", "abort"].map(|call| (call, Some(expected.clone())));
+        assert_eq!(of_this, expected);
+    }
 }

@@ -16,6 +16,11 @@ fn away() -> Error {
     Error::new(ErrorKind::AgentUnavailable, "OpenCode does not answer.")
 }
 
+/// The gateway has as many calls to the agent under way as it may.
+fn crowded() -> Error {
+    Error::new(ErrorKind::UpstreamBackpressure, "32 calls are under way.").after(Duration::from_secs(1))
+}
+
 /// The states that the log tells, each with whether it has words.
 fn states(log: &[Entry]) -> Vec<(TaskState, bool)> {
     let statuses = log.iter().filter_map(|entry| entry.event.status());
@@ -194,6 +199,50 @@ async fn one_that_stays_away_fails_the_task_with_its_words() {
     h.agent.refuse_nothing();
     h.send("c", "m2").await;
     assert_eq!(h.turn().await.request.input, [input("m2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn our_own_bound_of_calls_fails_no_task_and_uses_up_no_patience() {
+    let mut h = start();
+    let patience = EngineConfig::default().start_patience;
+    let times = 3 * patience.as_secs();
+    h.agent.refuse_next_session(crowded());
+    for _ in 0..times {
+        h.agent.refuse_next(crowded());
+    }
+    let (began, sent) = (Instant::now(), h.send("c", "m1").await);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let waiting = h.task(&sent.task).await;
+    assert_eq!(waiting.status.state, TaskState::Submitted);
+    let words = reason_of(&waiting);
+    assert!(words.contains("as it may have") && !words.contains("cannot be reached"), "{words}");
+    let turn = h.turn().await;
+    assert_eq!(began.elapsed().as_secs(), times + 1, "it came again when it was told to");
+    turn.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+    assert_eq!((h.agent.log().opened.len(), h.agent.log().prompted.len()), (1, 1));
+
+    // One that was in the crowd, and whose agent is away then, has all of the time that there is for that.
+    for error in vec![crowded(); 100].into_iter().chain(vec![away(); 100]) {
+        h.agent.refuse_next(error);
+    }
+    let (began, sent) = (Instant::now(), h.send("c", "m2").await);
+    let task = h.reaches(&sent.task, TaskState::Failed).await;
+    assert_eq!(reason_of(&task), "OpenCode does not answer.");
+    assert!(began.elapsed() >= Duration::from_secs(100) + patience, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_waits_keeps_its_place_where_no_turn_is_left() {
+    let mut h = start();
+    h.agent.starts.hold();
+    let first = h.send("c", "m1").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    h.send("d", "m2").await;
+    // By now it was looked whether a turn that is over keeps the session of the first one.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    h.agent.starts.release(1);
+    assert_eq!(h.turn().await.request.task, first.task, "it came first");
 }
 
 /// An engine whose turns have a minute, over a store that can be held.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use longshore_engine::port::Store as _;
 use longshore_engine::{EngineConfig, Opening};
+use longshore_meter::label;
 use longshore_model::{
     AgentEvent, AgentFile, BlockKind, BlockRef, ChildEvent, ContextId, Failure, ListTasks, Outcome, Part,
     RequestId, Resolution, SessionId, Task, TaskId, TaskState,
@@ -100,6 +101,7 @@ async fn a_store_that_is_away_for_a_moment_costs_a_sub_agent_nothing() {
     turn.call_child("ses_child", "call_1", "x").await;
     let child = child_of(&h).await;
     h.reaches(&child.id, TaskState::Working).await;
+    assert_eq!(h.metrics.tasks.of(label::TaskState::Submitted).get(), 2);
     store.fail_next_files(1);
     let block = BlockRef { kind: BlockKind::File, ..text_block("prt_file") };
     let file = AgentFile { name: None, media_type: "image/png".to_owned(), bytes: b"x"[..].into() };

@@ -105,6 +105,25 @@ async fn a_message_that_joins_needs_no_room() {
     assert_eq!(refused.kind(), ErrorKind::TooManyRequests);
 }
 
+#[tokio::test]
+async fn a_message_that_waits_to_join_keeps_no_room_and_needs_it_when_it_is_too_late() {
+    let mut h = narrow(0, 0, 2);
+    h.send("c", "m1").await;
+    let mut turn = h.turn().await;
+    let mut steering = message("c", "m2");
+    steering.wishes.delivery = Delivery::Steer;
+    let engine = h.engine.clone();
+    let sent = h.tasks.spawn("test", async move { engine.send(&alice(), steering).await.map(drop) });
+    let offered = turn.steering.recv().await.expect("the engine follows the turn");
+    h.send("c", "m3").await;
+    h.engine.note_gauges();
+    assert_eq!(h.metrics.tasks_unfinished.get(), 2);
+    // The turn takes it no more, and the context is full by now.
+    drop(offered);
+    let refused = sent.await.unwrap().unwrap_err();
+    assert_eq!(limit_of(&refused), ("unfinished_per_context", "2"));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sends_that_race_do_not_exceed_a_limit_together() {
     let h = narrow(7, 0, 0);

@@ -8,6 +8,7 @@ use longshore_model::{Error, FileId, Principal, Result, TaskId, Timestamp};
 use rusqlite::{Connection, Row, named_params};
 
 use super::fault::{Outcome, damaged};
+use super::queue::Owner;
 use super::writer::Writer;
 use crate::rules::{self, FileIdentity};
 
@@ -26,7 +27,7 @@ pub(super) async fn put(writer: &Writer, file: NewFile) -> Result<()> {
     let mut from = 0;
     loop {
         let step = file.clone();
-        if writer.run_large(Some(file.owner.clone()), move |db| put_step(db, &step, from)).await? {
+        if writer.run_large(Owner::Of(file.owner.clone()), move |db| put_step(db, &step, from)).await? {
             return Ok(());
         }
         from += STEP;

@@ -2,7 +2,8 @@
 //!
 //! Whoever waits has a lane of its own, and the thread takes from the lanes in turn: however much one owner has asked
 //! for, another waits for one job of each owner at most, and for the group that is being done. In a lane the order is
-//! that in which the jobs came.
+//! that in which the jobs came, but for those that had to wait outside: a job of the same owner that comes when one of them
+//! was let in, and has not noticed yet, goes first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -13,8 +14,16 @@ use longshore_meter::label::StoreThread;
 use longshore_model::Principal;
 use tokio::sync::oneshot;
 
-/// Whose a job is. `None`: nobody's in particular, such as the gateway's own work.
-pub(super) type Owner = Option<Principal>;
+/// Whose a job is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(super) enum Owner {
+    /// The gateway's own work, which is nobody's in particular.
+    #[default]
+    Gateway,
+    /// Whoever looks whether the store works, and must not take a crowd for a store that is down.
+    Health,
+    Of(Principal),
+}
 
 /// Jobs that may wait for a thread, of all owners together. At a bound callers wait, without a thread, to be let in:
 /// the turns that write become slower, and nothing is dropped.
@@ -237,8 +246,8 @@ impl<J> State<J> {
     fn new() -> Self {
         Self {
             lanes: BTreeMap::new(),
-            served: None,
-            admitted: None,
+            served: Owner::default(),
+            admitted: Owner::default(),
             waiting: 0,
             places: 0,
             is_closed: false,

@@ -7,6 +7,7 @@ use longshore_model::{Result, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Params, named_params};
 
 use super::fault::Outcome;
+use super::queue::Owner;
 use super::read::{self, Parts};
 use super::reader::Reader;
 use super::record::SnapshotText;
@@ -25,11 +26,11 @@ const BYTES: i64 = 1024 * 1024;
 
 /// Does one step.
 pub(super) async fn retain(reader: &Reader, writer: &Writer, retention: Retention) -> Result<Retained> {
-    let found = reader.run(None, move |db| Work::find(db, &retention)).await?;
+    let found = reader.run(Owner::Gateway, move |db| Work::find(db, &retention)).await?;
     if found.is_nothing() {
         return Ok(Retained::default());
     }
-    writer.run_large(None, move |db| found.run(db)).await
+    writer.run_large(Owner::Gateway, move |db| found.run(db)).await
 }
 
 /// What there is to do. It is found by one thread and done by another, later: a row may be another one by then, since

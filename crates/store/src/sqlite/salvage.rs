@@ -7,6 +7,7 @@ use longshore_model::{ContextId, Epoch, Result, Task, TaskEvent, TaskId, TaskSta
 use rusqlite::{Connection, named_params};
 
 use super::fault::Outcome;
+use super::queue::Owner;
 use super::read::{self, Unreadable};
 use super::reader::Reader;
 use super::record::{EventText, SnapshotText};
@@ -24,9 +25,9 @@ pub(super) async fn end_damaged(
 ) -> Result<Vec<TaskId>> {
     let (end, mut ended) = (Arc::new(end), Vec::new());
     // Nearly always there is none, and then nothing is written.
-    for damaged in reader.run(None, read::unreadable).await? {
+    for damaged in reader.run(Owner::Gateway, read::unreadable).await? {
         let (id, end) = (damaged.id.clone(), end.clone());
-        match writer.run(None, move |db| end_one(db, &damaged, (epoch, at), &end)).await {
+        match writer.run(Owner::Gateway, move |db| end_one(db, &damaged, (epoch, at), &end)).await {
             Ok(has_ended) => ended.extend(id.filter(|_| has_ended)),
             Err(error) => tracing::error!(?id, ?error, "a task is damaged, and could not be ended"),
         }

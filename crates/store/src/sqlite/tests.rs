@@ -39,7 +39,7 @@ impl Bench {
 
     /// Changes how the writer's connection behaves.
     async fn pragma(&self, sql: &'static str) {
-        self.store.writer.run(None, move |db| Ok(db.execute_batch(sql)?)).await.unwrap();
+        self.store.writer.run(Owner::Gateway, move |db| Ok(db.execute_batch(sql)?)).await.unwrap();
     }
 
     /// The error is one that a caller can be shown, and the log has its cause.
@@ -75,7 +75,7 @@ async fn the_settings_of_the_file() {
         let number = async |pragma: &'static str| -> i64 {
             store
                 .writer
-                .run(None, move |db| Ok(db.pragma_query_value(None, pragma, |row| row.get(0))?))
+                .run(Owner::Gateway, move |db| Ok(db.pragma_query_value(None, pragma, |row| row.get(0))?))
                 .await
                 .unwrap()
         };
@@ -109,7 +109,12 @@ async fn what_was_answered_survives_a_process_that_is_killed() {
 #[tokio::test]
 async fn a_locked_file_is_unavailable_and_then_works() {
     let bench = Bench::new().await;
-    bench.store.writer.run(None, |db| Ok(db.busy_timeout(Duration::from_millis(1))?)).await.unwrap();
+    bench
+        .store
+        .writer
+        .run(Owner::Gateway, |db| Ok(db.busy_timeout(Duration::from_millis(1))?))
+        .await
+        .unwrap();
     let intruder = bench.intruder();
     intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
     let refused = bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap_err();
@@ -330,7 +335,7 @@ async fn nobody_waits_for_a_list_but_other_lists() {
     let mut long = bench
         .store
         .lists
-        .run(None, move |_| {
+        .run(Owner::Gateway, move |_| {
             begun.send(()).unwrap();
             // Ends with an error when the sender is dropped.
             released.recv().unwrap_err();

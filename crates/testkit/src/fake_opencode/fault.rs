@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::gate::Gate;
+
 /// What happens to a request instead of, or besides, its answer.
 #[derive(Clone, Debug)]
 pub enum Fault {
@@ -13,6 +15,8 @@ pub enum Fault {
     Body(&'static str),
     /// Answers after a while.
     Delay(Duration),
+    /// Answers when the test opens the gate.
+    Hold(Gate),
     /// Takes the request and never answers.
     Hang,
     /// Closes the connection; nothing was done.

@@ -16,6 +16,8 @@ pub struct LoggedRequest {
     pub body: Value,
     /// The directory that the request was for, resolved.
     pub directory: String,
+    /// The header of that name.
+    pub traceparent: Option<String>,
     /// A prompt that came while a turn of its session still ran.
     pub while_busy: bool,
 }

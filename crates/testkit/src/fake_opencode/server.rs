@@ -92,18 +92,20 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Resp
         method: head.method.to_string(),
         directory: directory(&shared, &query, &head.headers),
         body: read_body(&body),
+        traceparent: head.headers.get("traceparent").and_then(|value| Some(value.to_str().ok()?.to_owned())),
         while_busy: false,
         path,
         query,
     };
     let fault = shared.fault(&logged.method, &logged.path);
-    match fault {
+    match &fault {
         Some(Fault::CutBefore) => return Err(ConnectionCut),
-        Some(Fault::Status(status)) => return Ok(json_response(&routes::failure(status))),
+        Some(Fault::Status(status)) => return Ok(json_response(&routes::failure(*status))),
         Some(Fault::Html) => return Ok(page()),
-        Some(Fault::Body(body)) => return Ok(with_body(StatusCode::OK, "application/json", body.into())),
+        Some(Fault::Body(body)) => return Ok(with_body(StatusCode::OK, "application/json", (*body).into())),
         Some(Fault::Hang) => std::future::pending::<()>().await,
-        Some(Fault::Delay(duration)) => tokio::time::sleep(duration).await,
+        Some(Fault::Hold(gate)) => gate.pass().await,
+        Some(Fault::Delay(duration)) => tokio::time::sleep(*duration).await,
         Some(Fault::CutAfter) | None => {}
     }
     if let Some(expected) = &shared.authorization

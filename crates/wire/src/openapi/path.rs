@@ -232,7 +232,9 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
         Served::Metrics => response::metrics(verb),
         Served::Alive => ok(json!({"description": "It runs."})),
     };
-    for status in response::OF_ANY_PATH {
+    // What is for everybody is not counted.
+    let is_counted = route.access != Access::Anybody;
+    for status in response::OF_ANY_PATH.into_iter().filter(|status| is_counted || *status != 429) {
         responses.entry(status.to_string()).or_insert_with(|| response::error(Line::V1, status));
     }
     match route.access {

@@ -13,7 +13,7 @@ use crate::{v1, v03};
 /// request decides the shape then.
 const OF_EITHER_LINE: [u16; 6] = [401, 403, 404, 429, 500, 503];
 
-/// What anybody can be refused with who asks for anything: by where the request comes from, and by how many came before.
+/// What anybody can be refused with: by where the request comes from, and, if it is counted, by how many came before.
 pub(super) const OF_ANY_PATH: [u16; 2] = [403, 429];
 
 /// The shared answers: the errors of each line by their status.

@@ -106,6 +106,19 @@ fn strangers_see_what_the_public_card_shows_and_nothing_else() {
 }
 
 #[test]
+fn only_what_is_counted_can_be_too_often() {
+    let paths = whole()["paths"].as_object().unwrap();
+    for (path, item) in paths {
+        let is_free = path.starts_with("/.well-known/") || path == "/livez";
+        for (verb, operation) in item.as_object().unwrap() {
+            let Some(responses) = operation.get("responses") else { continue };
+            assert_eq!(responses.get("429").is_none(), is_free, "{verb} {path}");
+            assert!(responses.get("403").is_some(), "{verb} {path}");
+        }
+    }
+}
+
+#[test]
 fn examples_can_be_sent_as_they_stand() {
     let document = whole();
     let values = |path: &str| -> Vec<String> {

@@ -10,8 +10,8 @@ pub const RATE_LIMIT: Setting = Setting {
     group: Group::Limits,
     kind: Kind::Choice(&["auto", "on", "off", "true", "false"]),
     fallback: Value("auto"),
-    help: "Whether requests and wrong credentials are counted. auto: unless the gateway listens on a loopback address only, where \
-           whoever calls is on this machine already.",
+    help: "Whether requests and wrong credentials are counted. auto: unless the gateway listens on a loopback address \
+           only. Behind a proxy on this machine callers are from anywhere: set it to on there.",
 };
 
 pub const RATE_REQUESTS: Setting = Setting {
@@ -21,9 +21,10 @@ pub const RATE_REQUESTS: Setting = Setting {
     group: Group::Limits,
     kind: Kind::Count,
     fallback: Value("120"),
-    help: "How many requests one caller may send in each limits.rate_window: a credential that has a credential_id, else a principal, \
-           else an address. One more is answered with 429 and Retry-After, before its body is read. They may come all at once; then \
-           one more is free each time that its share of the window has passed. A stream is one request.",
+    help: "How many requests one caller may send in each limits.rate_window: a credential that has a credential_id, else \
+           a principal, else an address. One more is answered with 429 and Retry-After, before its body is read. They may \
+           come all at once; then one more is free each time that its share of the window has passed. A stream is one \
+           request. The card, /livez, /metrics and OPTIONS are not counted.",
 };
 
 pub const RATE_WINDOW: Setting = Setting {
@@ -43,9 +44,10 @@ pub const FAILED_LOGINS: Setting = Setting {
     group: Group::Limits,
     kind: Kind::Count,
     fallback: Value("20"),
-    help: "How many wrong credentials one address (of IPv6: one /64) may show in each limits.rate_window. Then its requests are \
-           answered with 429 and Retry-After, whatever they show. Counted when limits.rate_limit is on, and never for this \
-           machine's own addresses: a proxy here would lock out everybody.",
+    help: "How many wrong credentials one address (of IPv6: one /64) may show in each limits.rate_window. Then all its \
+           requests that show a credential, also a right one, are answered with 429 and Retry-After for a while. Counted \
+           when limits.rate_limit is, and never for loopback addresses. A proxy or NAT with another address looks like one \
+           caller, and anybody behind it could lock out all others: set 0 there, and let the proxy count.",
 };
 
 pub const STREAMS: Setting = Setting {
@@ -75,8 +77,8 @@ pub const STREAM_BYTES: Setting = Setting {
     group: Group::Limits,
     kind: Kind::Bytes,
     fallback: Value("67108864"),
-    help: "How much one event stream may send. Then it ends with an error (STREAM_BUDGET_EXCEEDED). Its task goes on, and a client \
-           that comes back with Last-Event-ID reads on from there.",
+    help: "How much one event stream may send. Then it ends with an error (STREAM_BUDGET_EXCEEDED). Its task goes on, and \
+           a client that comes back with Last-Event-ID reads on from there.",
 };
 
 pub const STREAM_DURATION: Setting = Setting {
@@ -97,8 +99,9 @@ pub const STREAM_IDLE: Setting = Setting {
     kind: Kind::SecondsOrOff,
     fallback: Value("600"),
     help: "How long one event stream may be without an event. Then it ends as with limits.stream_bytes. Keep-alives are no events; \
-           open asks, running tools and turns that wait for their place excuse any silence. More than turns.silence by default: \
-           a turn whose model is silent for too long fails first, and its stream says why.",
+           open asks, running tools, the pauses before OpenCode tries again and turns that wait for their place excuse any silence. \
+           An OpenCode that cannot be reached does not. More than turns.silence by default: a turn whose model is silent for \
+           too long fails first, and its stream says why.",
 };
 
 pub const MAX_TURNS: Setting = Setting {
@@ -108,8 +111,9 @@ pub const MAX_TURNS: Setting = Setting {
     group: Group::Limits,
     kind: Kind::Count,
     fallback: Value("256"),
-    help: "How many turns may run at once. Further ones are taken and wait as submitted, without being prompted; each principal's \
-           in turn, so that nobody waits behind all of another's. A turn that waits for an answer to an ask does not count.",
+    help: "How many turns may run at once. Further ones are taken and wait as submitted, without being prompted; each \
+           principal's in turn, so that nobody waits behind all of another's. A turn that waits for an answer to an ask \
+           does not count.",
 };
 
 pub const TURNS_PER_PRINCIPAL: Setting = Setting {
@@ -129,9 +133,9 @@ pub const UPSTREAM_CALLS: Setting = Setting {
     group: Group::Limits,
     kind: Kind::Count,
     fallback: Value("32"),
-    help: "How many short calls to OpenCode may be under way at once. Further ones wait; a request that would wait for more than a \
-           second is refused with 429 (UPSTREAM_BACKPRESSURE), before anything is prompted. Aborts and what running turns need \
-           are never refused.",
+    help: "How many short calls to OpenCode may be under way at once. Further ones wait; a request that would wait for \
+           more than a second is refused with 429 (UPSTREAM_BACKPRESSURE), before anything is prompted. Aborts and what \
+           running turns need are never refused.",
 };
 
 pub const UNFINISHED: Setting = Setting {
@@ -141,8 +145,8 @@ pub const UNFINISHED: Setting = Setting {
     group: Group::Limits,
     kind: Kind::Count,
     fallback: Value("10000"),
-    help: "How many tasks may be unfinished at once: running, waiting, or with an ask open. A message that would begin one more is \
-           refused with 429 and Retry-After.",
+    help: "How many tasks may be unfinished at once: running, waiting, or with an ask open. A message that would begin one \
+           more is refused with 429 and Retry-After.",
 };
 
 pub const UNFINISHED_PER_PRINCIPAL: Setting = Setting {
@@ -172,6 +176,6 @@ pub const CONNECTIONS: Setting = Setting {
     group: Group::Limits,
     kind: Kind::Count,
     fallback: Value("8192"),
-    help: "How many connections may be open at once. Further ones wait until one is closed. Never more than the process may open \
-           files, less 256 for its own: a start says so.",
+    help: "How many connections may be open at once, of all callers together. Further ones wait until one is closed. Never \
+           more than the process may open files, less 256 for its own: a start says so.",
 };

@@ -193,7 +193,7 @@ pub const METRICS: Setting = Setting {
     group: Group::Log,
     kind: Kind::Switch,
     fallback: Value("true"),
-    help: "Serve /metrics, for Prometheus, to callers with a credential. When off, it is answered with 404.",
+    help: "Serve /metrics, for Prometheus, to callers with a credential. No rate limit counts it. When off, it is answered with 404.",
 };
 
 pub const OTLP_ENDPOINT: Setting = Setting {

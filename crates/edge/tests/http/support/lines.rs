@@ -17,7 +17,11 @@ pub(crate) struct Lines {
 impl Lines {
     pub(crate) fn begin() -> Self {
         let written = Arc::<Mutex<Vec<String>>>::default();
-        let guard = tracing::subscriber::set_default(Writer(Arc::clone(&written)));
+        let guard = tracing::subscriber::set_default(Writer {
+            lines: Arc::clone(&written),
+            spans: Mutex::default(),
+            entered: Mutex::default(),
+        });
         Self { written, _guard: guard }
     }
 
@@ -27,14 +31,25 @@ impl Lines {
     }
 }
 
-struct Writer(Arc<Mutex<Vec<String>>>);
+/// An event's line ends with the spans that it is in, the inmost first.
+struct Writer {
+    lines: Arc<Mutex<Vec<String>>>,
+    /// Of each span that there was: its line.
+    spans: Mutex<Vec<String>>,
+    /// The numbers of those that are entered.
+    entered: Mutex<Vec<u64>>,
+}
 
 impl Writer {
-    fn write(&self, metadata: &Metadata<'_>, record: impl FnOnce(&mut Fields)) {
-        let mut fields = Fields(format!("{} {}", metadata.target(), metadata.name()));
-        record(&mut fields);
-        self.0.lock().unwrap().push(fields.0);
+    fn push(&self, line: String) {
+        self.lines.lock().unwrap().push(line);
     }
+}
+
+fn written(metadata: &Metadata<'_>, record: impl FnOnce(&mut Fields)) -> String {
+    let mut fields = Fields(format!("{} {}", metadata.target(), metadata.name()));
+    record(&mut fields);
+    fields.0
 }
 
 impl Subscriber for Writer {
@@ -43,25 +58,40 @@ impl Subscriber for Writer {
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
-        self.write(span.metadata(), |fields| span.record(fields));
-        Id::from_u64(1)
+        let line = written(span.metadata(), |fields| span.record(fields));
+        self.push(line.clone());
+        let mut spans = self.spans.lock().unwrap();
+        spans.push(line);
+        Id::from_u64(spans.len() as u64)
     }
 
     fn record(&self, _: &Id, values: &Record<'_>) {
         let mut fields = Fields(String::new());
         values.record(&mut fields);
-        self.0.lock().unwrap().push(fields.0);
+        self.push(fields.0);
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        self.write(event.metadata(), |fields| event.record(fields));
+        let mut line = written(event.metadata(), |fields| event.record(fields));
+        let (spans, entered) = (self.spans.lock().unwrap(), self.entered.lock().unwrap());
+        for number in entered.iter().rev() {
+            let place = usize::try_from(*number).unwrap() - 1;
+            write!(line, " in [{}]", spans[place]).unwrap();
+        }
+        self.push(format!("{} {line}", event.metadata().level()));
     }
 
-    fn enter(&self, _: &Id) {}
+    fn enter(&self, span: &Id) {
+        self.entered.lock().unwrap().push(span.into_u64());
+    }
 
-    fn exit(&self, _: &Id) {}
+    fn exit(&self, span: &Id) {
+        let mut entered = self.entered.lock().unwrap();
+        let last = entered.iter().rposition(|number| *number == span.into_u64());
+        last.map(|place| entered.remove(place));
+    }
 }
 
 struct Fields(String);

@@ -42,14 +42,14 @@ impl Bench {
         // The thread is kept busy until the step waits, so that it cannot be answered while it is asked for.
         let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
         let wait = move |_: &mut Writing<'_>| Ok(released.recv().unwrap_err());
-        let mut busy = self.store.writer.run(None, wait).boxed();
+        let mut busy = self.store.writer.run(Owner::Gateway, wait).boxed();
         assert!((&mut busy).now_or_never().is_none());
         let mut put = self.store.put_file(file);
         assert!((&mut put).now_or_never().is_none());
         drop(release);
         busy.await.unwrap();
         // What is asked for after the step is answered after it.
-        self.store.writer.run(None, |_| Ok(())).await.unwrap();
+        self.store.writer.run(Owner::Gateway, |_| Ok(())).await.unwrap();
         put
     }
 }

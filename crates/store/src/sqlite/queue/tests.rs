@@ -8,7 +8,7 @@ fn queue() -> Queue<String> {
 }
 
 fn owner(name: &str) -> Owner {
-    Principal::new(name).into()
+    Owner::Of(Principal::new(name))
 }
 
 /// Pushes as many jobs, named after their owner and their place, as there is room for.
@@ -31,7 +31,7 @@ fn each_owner_has_its_turn_and_each_keeps_its_order() {
     fill(&queue, "a", 4);
     fill(&queue, "b", 1);
     fill(&queue, "c", 2);
-    queue.push(None, "own".to_owned()).now_or_never().unwrap().unwrap();
+    queue.push(Owner::Gateway, "own".to_owned()).now_or_never().unwrap().unwrap();
     assert_eq!(take(&queue, 3), ["a0", "b0", "c0"]);
     // Who comes meanwhile is among them.
     fill(&queue, "bb", 1);
@@ -181,7 +181,7 @@ fn what_waits_is_dropped_when_the_thread_is_gone() {
     let queue = queue();
     let (job, waits) = oneshot::channel::<()>();
     let jobs: Queue<oneshot::Sender<()>> = Queue::new(StoreThread::Quick, queue.0.metrics.clone());
-    jobs.push(None, job).now_or_never().unwrap().unwrap();
+    jobs.push(Owner::Gateway, job).now_or_never().unwrap().unwrap();
     drop(jobs.abandoned_at_the_end());
     waits.now_or_never().expect("it is told").unwrap_err();
     assert_eq!(queue.0.metrics.store_queue_depth.of(StoreThread::Quick).get(), 0);

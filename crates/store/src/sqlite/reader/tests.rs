@@ -1,11 +1,12 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use longshore_engine::port::{ListQuery, Store as _};
-use longshore_model::{Principal, Seq};
+use longshore_model::{Principal, Seq, Timestamp};
 use longshore_testkit::store_suite::make::{ada, create, everything, file_id, owner, request_id, task_id};
 
 use super::super::{Durability, SqliteStore, list};
@@ -32,14 +33,14 @@ async fn one_owner_with_a_thousand_lists_does_not_keep_another_waiting() {
     let store = SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap();
     store.create(create("t")).await.unwrap();
 
-    let (release, has_begun, busy) = hold(&store.lists, None);
+    let (release, has_begun, busy) = hold(&store.lists, Owner::Gateway);
     has_begun.await.unwrap();
 
     let done = Arc::new(AtomicUsize::new(0));
     let list = |who: &str| {
         let done = done.clone();
         let query = ListQuery { owner: owner(who), ..everything() };
-        store.lists.run(Some(owner(who)), move |db| {
+        store.lists.run(Owner::Of(owner(who)), move |db| {
             let total = list::list(db, &query)?.total;
             Ok((done.fetch_add(1, Ordering::SeqCst), total))
         })
@@ -59,13 +60,13 @@ async fn one_owner_with_a_thousand_lists_does_not_keep_another_waiting() {
 
 /// Bob asks once after Ada has asked a thousand times, and is answered before she is for the third time.
 async fn check_fair(reader: &Reader, ask: impl Fn(Principal) -> BoxFuture<'static, ()>) {
-    let (release, has_begun, busy) = hold(reader, None);
+    let (release, has_begun, busy) = hold(reader, Owner::Gateway);
     has_begun.await.expect("it begins");
     let mut flood = join_all((0..1_000).map(|_| ask(ada())));
     assert!((&mut flood).now_or_never().is_none());
     let mut mine = ask(owner("bob"));
     assert!((&mut mine).now_or_never().is_none());
-    let (release_again, has_begun, busy_again) = hold(reader, Some(owner("bob")));
+    let (release_again, has_begun, busy_again) = hold(reader, Owner::Of(owner("bob")));
     drop(release);
     busy.await.expect("it ends");
     has_begun.await.expect("it begins");
@@ -100,4 +101,27 @@ async fn one_owner_with_a_thousand_streams_asks_and_files_does_not_keep_another_
         async move { assert_eq!(store.read_file(&caller, &file_id("f"), 0, 9).await.unwrap(), None) }.boxed()
     })
     .await;
+}
+
+/// Whoever looks whether the store works waits for one job of the gateway's own at most.
+#[tokio::test]
+async fn a_look_at_the_store_does_not_wait_behind_the_gateways_own_work() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap();
+    let (release, has_begun, busy) = hold(&store.quick, Owner::Gateway);
+    has_begun.await.unwrap();
+    let mut flood = join_all((0..200).map(|_| store.ended_turns(Timestamp(0))));
+    assert!((&mut flood).now_or_never().is_none());
+    let mut check = store.check();
+    assert!((&mut check).now_or_never().is_none());
+    // Behind the look, and before most of the flood.
+    let (release_again, has_begun, busy_again) = hold(&store.quick, Owner::Health);
+    drop(release);
+    busy.await.unwrap();
+    has_begun.await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), check).await.expect("it has been looked").unwrap();
+    assert!((&mut flood).now_or_never().is_none());
+    drop(release_again);
+    busy_again.await.unwrap();
+    assert!(flood.await.into_iter().all(|found| found.is_ok()));
 }

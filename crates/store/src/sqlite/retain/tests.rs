@@ -43,11 +43,11 @@ impl Bench {
     }
 
     async fn find(&self, retention: Retention) -> Work {
-        self.store.lists.run(None, move |db| Work::find(db, &retention)).await.unwrap()
+        self.store.lists.run(Owner::Gateway, move |db| Work::find(db, &retention)).await.unwrap()
     }
 
     async fn run(&self, work: Work) -> Retained {
-        self.store.writer.run(None, move |db| work.run(db)).await.unwrap()
+        self.store.writer.run(Owner::Gateway, move |db| work.run(db)).await.unwrap()
     }
 
     fn count(&self, sql: &str) -> i64 {
@@ -186,7 +186,7 @@ async fn a_log_that_lacks_events_is_folded_as_far_as_it_goes() {
         bench
             .store
             .writer
-            .run(None, move |db| write::put_snapshot(db, 1, longshore_model::Seq(4), &text))
+            .run(Owner::Gateway, move |db| write::put_snapshot(db, 1, longshore_model::Seq(4), &text))
             .await
             .unwrap();
         Connection::open(bench.path())

@@ -226,6 +226,11 @@ async fn its_asks_are_closed_and_its_sub_agents_stay() {
 async fn nothing_is_written_when_nothing_is_damaged() {
     let bench = Bench::new().await;
     // A store that cannot be written can be started.
-    bench.store.writer.run(None, |db| Ok(db.execute_batch("PRAGMA query_only = 1")?)).await.unwrap();
+    bench
+        .store
+        .writer
+        .run(Owner::Gateway, |db| Ok(db.execute_batch("PRAGMA query_only = 1")?))
+        .await
+        .unwrap();
     assert!(bench.end_damaged().await.is_empty());
 }

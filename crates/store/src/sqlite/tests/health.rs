@@ -47,7 +47,7 @@ async fn asking_leaves_nothing_behind() {
     bench.store.check().await.unwrap();
     let pages = async || -> i64 {
         let pages = |db: &mut Writing<'_>| Ok(db.pragma_query_value(None, "page_count", |row| row.get(0))?);
-        bench.store.writer.run(None, pages).await.unwrap()
+        bench.store.writer.run(Owner::Gateway, pages).await.unwrap()
     };
     let before = pages().await;
     for _ in 0..50 {

@@ -36,7 +36,7 @@ impl Bench {
             "CREATE TRIGGER refuse BEFORE INSERT ON events WHEN NEW.body LIKE '%{word}%'
              BEGIN SELECT RAISE({how}, 'refused'); END"
         );
-        self.store.writer.run(None, move |db| Ok(db.execute_batch(&trigger)?)).await.unwrap();
+        self.store.writer.run(Owner::Gateway, move |db| Ok(db.execute_batch(&trigger)?)).await.unwrap();
     }
 
     /// Runs the requests in one group: the thread is kept busy until all of them wait.
@@ -60,7 +60,7 @@ impl Bench {
         let mut busy = self
             .store
             .writer
-            .run(None, move |_| {
+            .run(Owner::Gateway, move |_| {
                 begun.take().unwrap().send(()).unwrap();
                 // Ends with an error when the sender is dropped.
                 released.recv().unwrap_err();
@@ -179,7 +179,7 @@ async fn a_row_that_is_another_tasks_by_now_is_not_written_to() {
     assert_eq!(head(&bench.append(append("c", 1, vec![chunk("1")])).await), 2);
     // SQLite gives the row of a task that is gone to the next one.
     let swap = "DELETE FROM tasks WHERE id = 'c'";
-    bench.store.writer.run(None, move |db| Ok(db.execute_batch(swap)?)).await.unwrap();
+    bench.store.writer.run(Owner::Gateway, move |db| Ok(db.execute_batch(swap)?)).await.unwrap();
     bench.store.create(create("d")).await.unwrap();
     bench.store.append(append("d", 1, vec![chunk("d")])).await.unwrap();
     let refused = bench.append(append("c", 2, vec![chunk("2")])).await.unwrap_err();
@@ -190,7 +190,7 @@ async fn a_row_that_is_another_tasks_by_now_is_not_written_to() {
 /// Numbers each write of `who` in the order in which they are done.
 fn numbered<'a>(bench: &'a Bench, done: &Arc<AtomicUsize>, who: &str) -> BoxFuture<'a, Result<usize>> {
     let done = done.clone();
-    bench.store.writer.run(Some(owner(who)), move |_| Ok(done.fetch_add(1, Ordering::SeqCst))).boxed()
+    bench.store.writer.run(Owner::Of(owner(who)), move |_| Ok(done.fetch_add(1, Ordering::SeqCst))).boxed()
 }
 
 #[tokio::test]
@@ -253,7 +253,7 @@ async fn a_commit_that_fails_fails_every_answer_that_rests_on_it() {
     let mut again = create("other");
     again.idempotency = twin.idempotency.clone();
     // A row that breaks a promise which SQLite checks at the commit only.
-    let broken = bench.store.writer.run(None, |db| {
+    let broken = bench.store.writer.run(Owner::Gateway, |db| {
         db.execute_batch(
             "PRAGMA defer_foreign_keys = 1;
              INSERT INTO events (task, seq, at, kind, body) VALUES (999, 1, 0, 'status', '')",
@@ -286,7 +286,8 @@ async fn what_waits_in_the_queue_is_written_although_nobody_waits_for_it() {
 async fn a_full_queue_makes_callers_wait() {
     let bench = Bench::new().await;
     let (busy, release) = bench.keep_busy().await;
-    let mut others = join_all((0..QUEUE_OF_OWNER).map(|_| bench.store.writer.run(Some(ada()), |_| Ok(()))));
+    let mut others =
+        join_all((0..QUEUE_OF_OWNER).map(|_| bench.store.writer.run(Owner::Of(ada()), |_| Ok(()))));
     assert!((&mut others).now_or_never().is_none());
     let mut late = bench.append(append("a", 1, vec![chunk("1")]));
     assert!((&mut late).now_or_never().is_none());
@@ -300,7 +301,8 @@ async fn a_full_queue_makes_callers_wait() {
 #[tokio::test]
 async fn a_store_whose_thread_is_gone_says_that_trying_again_does_not_help() {
     let bench = Bench::new().await;
-    let broken: Result<()> = bench.store.writer.run(None, |_| panic!("a defect, for the test")).await;
+    let broken: Result<()> =
+        bench.store.writer.run(Owner::Gateway, |_| panic!("a defect, for the test")).await;
     let refused = bench.append(append("a", 1, vec![chunk("1")])).await;
     for error in [broken.unwrap_err(), refused.unwrap_err()] {
         assert_eq!((error.kind(), error.retry()), (ErrorKind::Internal, Retry::Never));
