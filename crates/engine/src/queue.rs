@@ -245,7 +245,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    struct Held(#[expect(dead_code, reason = "it is there to be dropped")] Sender<Held>);
+    struct Held(#[expect(dead_code, reason = "it is there to be dropped")] Sender<Self>);
 
     #[tokio::test]
     async fn what_is_sent_comes_in_order_and_the_end_behind_it() {
