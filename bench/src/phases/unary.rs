@@ -13,7 +13,7 @@ use crate::results::Unary;
 use crate::servers::{Kind, Server};
 
 pub(super) async fn run(bench: &Bench, kind: Kind, found: &mut Vec<Unary>) -> Result<()> {
-    for (clients, seconds) in bench.scaled(vec![(1, 10), (32, 20)], vec![(8, 20)]) {
+    for (clients, seconds) in bench.scaled(vec![(1, 10), (32, 20)], vec![(32, 20)]) {
         let server = bench.server(kind).await?;
         let measured = measure(bench, &server, clients, bench.seconds(seconds, 3)).await;
         server.stop().await;

@@ -4,10 +4,9 @@ use super::rows::{Row, row};
 use crate::results::Results;
 
 /// The keys of the rows that have a budget, what they are of, and the budget.
-pub(super) const ASKED: [(&str, &str, &str); 27] = [
+pub(super) const ASKED: [(&str, &str, &str); 26] = [
     ("unary", "unary turns per second", "≥ 50×"),
     ("cpu", "CPU per delta, 32 streams of 10/s (µs)", "≥ 200×"),
-    ("cpu-fast", "CPU per delta, 32 streams of 100/s (µs)", "≥ 200×"),
     ("delay-p50", "delay of a delta, 32 streams, p50 (ms)", "< 1 ms"),
     ("delay-p99", "delay of a delta, 32 streams, p99 (ms)", "< 10 ms"),
     ("rest", "memory at rest (MB)", "< 25 MB"),

@@ -111,7 +111,13 @@ fn deltas(ours: &Measured, peer: Option<&Measured>) -> Vec<Row> {
     let point = |measured| with(measured, COMPARED);
     if let Some(ours) = point(ours) {
         let peer = peer.and_then(point);
-        rows.push(cpu("cpu", ours, peer));
+        let ratio = peer.map(|peer| peer.cpu_us_per_delta / ours.cpu_us_per_delta);
+        rows.push(
+            cpu("cpu", ours, peer)
+                .budget("≥ 200×", ratio.map(|ratio| ratio >= 200.0))
+                .if_sound(sound::streams(ours))
+                .if_peer_sound(peer.map(sound::peer_streams)),
+        );
         for (key, name, cell, budget) in QUANTILES {
             let (mine, theirs) = (cell(&ours.delays), peer.map(|peer| cell(&peer.delays)));
             rows.push(
@@ -125,6 +131,7 @@ fn deltas(ours: &Measured, peer: Option<&Measured>) -> Vec<Row> {
     }
     if let Some(ours) = &ours.fast {
         let peer = peer.and_then(|peer| peer.fast.as_ref());
+        // Without a budget: of what the peer does here it delivers little, so that the ratio says more of that.
         rows.push(cpu("cpu-fast", ours, peer));
         let rate = |point: &Streams| float(point.delivered) / point.window_s;
         rows.push(
@@ -142,9 +149,6 @@ fn cpu(key: &'static str, ours: &Streams, peer: Option<&Streams>) -> Row {
     row(key, what, short(ours.cpu_us_per_delta))
         .beside(peer.map(|peer| short(peer.cpu_us_per_delta)))
         .ratio(ratio)
-        .budget("≥ 200×", ratio.map(|ratio| ratio >= 200.0))
-        .if_sound(sound::streams(ours))
-        .if_peer_sound(peer.map(sound::peer_streams))
 }
 
 fn at_rest(ours: &Measured, peer: Option<&Measured>) -> Vec<Row> {

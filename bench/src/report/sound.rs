@@ -10,7 +10,7 @@ pub(super) type Sound = Result<(), String>;
 /// How much of what should have come must have.
 const NEARLY_ALL: f64 = 0.95;
 /// The peer is behind by much, which is what is measured; with less than this it is not at work at all.
-const OF_PEER: f64 = 0.01;
+const OF_PEER: f64 = 0.05;
 /// Of the peer's turns, so many must be right.
 const RIGHT_OF_PEER: f64 = 0.95;
 /// Of the turns that a soak can have, so many must be there: each has a start and an end beside its ten seconds.

@@ -159,6 +159,7 @@ impl Dispatcher {
         let caller = match self.admitted(incoming) {
             Ok(caller) => caller,
             Err(error) => {
+                self.turnstile.hold(&error).await;
                 let mut response = incoming.refuse(&error);
                 if error.kind() == ErrorKind::Unauthenticated {
                     response.headers_mut().insert(WWW_AUTHENTICATE, self.challenge.clone());

@@ -172,7 +172,7 @@ async fn place_while_idle<'a>(
     lease: &mut Lease,
 ) -> Result<Place<'a>> {
     let is_surely_idle = || idle_until.is_some_and(|until| Instant::now() < until);
-    let deadline = Instant::now() + patience;
+    let mut deadline = Instant::now() + patience;
     loop {
         if !is_surely_idle() {
             wait_until_idle(client, deadline, session, lease).await?;
@@ -180,7 +180,10 @@ async fn place_while_idle<'a>(
         if let Some(place) = client.place_now() {
             return Ok(place);
         }
+        let begun = Instant::now();
         let place = client.place().await.map_err(|cause| cause.into_error("send the prompt"))?;
+        // The patience is with the session, not with the gateway's own crowd.
+        deadline += begun.elapsed();
         if is_surely_idle() {
             return Ok(place);
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use longshore_meter::Metrics;
 use longshore_meter::label::Limit;
 use longshore_model::{Error, ErrorKind, Principal, Result};
+use tokio::sync::Semaphore;
 
 use super::gcra::Gcra;
 use super::{Limits, Rate};
@@ -15,12 +16,20 @@ use crate::auth::Caller;
 /// Whoever has many addresses can have many locked, and must not fill the log with them.
 const TOLD: Rate = Rate { requests: 1, window: Duration::from_secs(10) };
 
+/// A refusal is answered after this long: whoever floods by asking again at once waits with each of its connections, and
+/// does not take the processor from others. It is told to come again after a second at least.
+const HELD: Duration = Duration::from_millis(100);
+
+/// So many refusals are held at once, in all. More are answered at once: what waits costs memory.
+const MAX_HELD: usize = 1024;
+
 #[derive(Debug)]
 pub(crate) struct Turnstile {
     requests: Option<Counted<Asking>>,
     logins: Option<Counted<Place>>,
     /// The lines of the log about addresses that are locked.
     told: Option<Gcra<()>>,
+    places_to_wait: Semaphore,
     metrics: Arc<Metrics>,
 }
 
@@ -59,6 +68,7 @@ impl Turnstile {
             requests: limits.rate.and_then(counted),
             logins: limits.failed_logins.and_then(counted),
             told: Gcra::new(TOLD),
+            places_to_wait: Semaphore::new(MAX_HELD),
             metrics,
         }
     }
@@ -72,6 +82,16 @@ impl Turnstile {
             let text = format!("Too many requests: {}. Send this one again later.", in_words(*rate));
             refusal(text, "rate_requests", *rate).after(wait)
         })
+    }
+
+    /// Waits before the answer to one who came too often.
+    pub(crate) async fn hold(&self, refusal: &Error) {
+        if refusal.kind() != ErrorKind::TooManyRequests {
+            return;
+        }
+        if let Ok(_place) = self.places_to_wait.try_acquire() {
+            tokio::time::sleep(HELD).await;
+        }
     }
 
     /// Whether a credential from this peer is looked at. If not, a right one is refused as well: else the answer would tell
@@ -135,6 +155,8 @@ fn in_words(rate: Rate) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
     use crate::auth::Rights;
     use crate::lines::Lines;
@@ -184,6 +206,26 @@ mod tests {
         let metrics = &turnstile.metrics;
         assert_eq!(metrics.rate_limit_rejected.get(), 9);
         assert_eq!(metrics.refused.of(Limit::RateRequests).get(), 9);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_who_comes_too_often_waits_for_the_refusal_and_a_crowd_does_not() {
+        let turnstile = turnstile(1, 0);
+        let here = address("192.0.2.1");
+        assert!(turnstile.admit(None, here).is_ok());
+        let refused = turnstile.admit(None, here).unwrap_err();
+        let begun = Instant::now();
+        let waiting: Vec<_> = (0..MAX_HELD).map(|_| Box::pin(turnstile.hold(&refused))).collect();
+        let mut waiting = futures_util::future::join_all(waiting);
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        // One more finds no place.
+        turnstile.hold(&refused).await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        waiting.await;
+        assert_eq!(begun.elapsed(), HELD);
+        // Nobody else does.
+        turnstile.hold(&Error::new(ErrorKind::Unauthenticated, "Who is it?")).await;
+        assert_eq!(begun.elapsed(), HELD);
     }
 
     #[tokio::test(start_paused = true)]

@@ -93,9 +93,13 @@ impl Engine {
             }
             // It ended by itself, or had not begun: then there is nothing to steer, and the message goes the usual way.
         }
-        let reserved = match reserved {
-            Some(reserved) => reserved,
-            None => reserve().map_err(refusal)?,
+        let reserved = match reserved.map_or_else(reserve, Ok) {
+            Ok(reserved) => reserved,
+            // The same message, sent again meanwhile, may have taken the last place: then it was taken.
+            Err(full) => match self.around.store.earlier_send(&caller, &key).await? {
+                Some(task) => return self.attached_again(&caller, task, &command.message).await,
+                None => return Err(refusal(full)),
+            },
         };
         self.make(Ready { caller, command, context, lane, session, admitted, key, reserved }).await
     }
