@@ -100,8 +100,8 @@ pub const STREAM_IDLE: Setting = Setting {
     fallback: Value("600"),
     help: "How long one event stream may be without an event. Then it ends as with limits.stream_bytes. Keep-alives are no events; \
            open asks, running tools, the pauses before OpenCode tries again and turns that wait for their place excuse any silence. \
-           An OpenCode that cannot be reached does not. More than turns.silence by default: a turn whose model is silent for \
-           too long fails first, and its stream says why.",
+           An OpenCode that cannot be reached in the middle of a turn does not. More than turns.silence by default: a turn whose \
+           model is silent for too long fails first, and its stream says why.",
 };
 
 pub const MAX_TURNS: Setting = Setting {
