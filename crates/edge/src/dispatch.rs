@@ -33,7 +33,7 @@ use crate::documents::{Asked, Documents};
 use crate::extensions;
 use crate::file;
 use crate::guard::Guard;
-use crate::limits::{Slots, Turnstile};
+use crate::limits::{Pace, Slots, Turnstile};
 use crate::line::{Head, Line};
 use crate::metrics::MetricsPage;
 use crate::operation::Operations;
@@ -49,6 +49,7 @@ use crate::{EdgeConfig, PayloadLog};
 pub(crate) struct Dispatcher {
     guard: Guard,
     turnstile: Turnstile,
+    pace: Pace,
     credentials: Credentials,
     challenge: HeaderValue,
     required: Vec<Extension>,
@@ -93,6 +94,7 @@ impl Dispatcher {
                 Arc::clone(&config.metrics),
             ),
             turnstile: Turnstile::new(&config.limits, Arc::clone(&config.metrics)),
+            pace: Pace::of_runtime(),
             documents: Documents::new(&config, engine.clone(), closing.clone()),
             page: MetricsPage::new(&config, engine.clone()),
             credentials: config.credentials,
@@ -168,6 +170,9 @@ impl Dispatcher {
             }
         };
         let caller = caller.as_deref();
+        if let Some(caller) = caller.filter(|_| !incoming.is_free()) {
+            self.pace.keep(&caller.principal).await;
+        }
         if let (true, Some(caller)) = (incoming.is_rpc(), caller) {
             return self.rpc(caller, incoming, body).await;
         }

@@ -1,11 +1,13 @@
 //! What callers may take of the gateway, as the configuration says it.
 
 mod gcra;
+mod pace;
 mod slots;
 mod turnstile;
 
 use std::time::Duration;
 
+pub(crate) use pace::Pace;
 pub(crate) use slots::{OpenedFor, Slot, Slots};
 pub(crate) use turnstile::Turnstile;
 
