@@ -28,6 +28,8 @@ const RATE: u64 = 1;
 const SIZE: usize = 1024;
 /// What the kernel holds has not grown for so long: all is full.
 const FULL: Duration = Duration::from_secs(4);
+/// Memory that did not grow for so long will not grow.
+const STEADY: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(bench: &Bench) -> Result<Stalled> {
     let server = bench.server(Kind::Longshore).await?;
@@ -39,6 +41,7 @@ pub(super) async fn run(bench: &Bench) -> Result<Stalled> {
 async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
     let readers = bench.scaled(1_000, 50);
     let (calm, fill, minute) = (bench.seconds(15, 3), bench.seconds(45, 20), bench.seconds(60, 5));
+    let settle = bench.seconds(90, 3);
     // The same tasks as later, but nobody reads them. Twice, to see how much two such runs differ by themselves.
     let (mut before, mut whole) = (Vec::new(), 0);
     for _ in 0..2 {
@@ -49,7 +52,7 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
     }
     let empty = Memory::of(server.pid())?;
     // Readers come when the tasks are young: later each would begin with all of the text so far.
-    let tasks = begin_all(bench, server, (fill + minute).as_secs() + 30).await?;
+    let tasks = begin_all(bench, server, (fill + settle + minute).as_secs() + 30).await?;
     let mut stalled = Vec::new();
     for number in 0..readers {
         let mut connection = Connection::narrow(server.address, KERNEL_BYTES).await?;
@@ -58,7 +61,7 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
         stalled.push(connection);
     }
     let (stuck, kernel_bytes) = full(server.address.port(), fill).await;
-    let filled = Memory::of(server.pid())?;
+    let filled = settled(server.pid(), settle).await?;
     let samples = async {
         let mut samples = Vec::new();
         for _ in 0..minute.as_secs() {
@@ -103,6 +106,22 @@ async fn full(port: u16, patience: Duration) -> (u64, u64) {
         }
     }
     proc::unsent(port)
+}
+
+/// Waits until the memory does not grow any more, and gives it: the kernel takes some more of what waits for a reader
+/// when its own buffers have grown, and then the server reads on for it once more.
+async fn settled(server: u32, patience: Duration) -> Result<Memory> {
+    let begun = Instant::now();
+    let (mut seen, mut since) = (Memory::of(server)?, begun);
+    while begun.elapsed() < patience && since.elapsed() < STEADY {
+        sleep(Duration::from_secs(1)).await;
+        let now = Memory::of(server)?;
+        // More than noise.
+        if now.anonymous_kb > seen.anonymous_kb + seen.anonymous_kb / 50 {
+            (seen, since) = (now, Instant::now());
+        }
+    }
+    Memory::of(server)
 }
 
 /// Starts the tasks that nobody waits for, and gives their ids.
