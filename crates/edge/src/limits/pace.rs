@@ -25,10 +25,10 @@ const STALE: Duration = Duration::from_secs(1);
 /// A principal that asked so lately is one that others may slow down.
 const LATELY: Duration = Duration::from_mins(1);
 
-/// Above this share of their time the threads are too busy, and below that they have time again, in percent. At two
-/// thirds, what comes mostly finds nobody before it.
-const BUSY: u128 = 65;
-const FREE: u128 = 50;
+/// Above this share of their time the threads are too busy, and below that they have time again, in percent. Below a
+/// half, what comes mostly finds nobody before it.
+const BUSY: u128 = 40;
+const FREE: u128 = 25;
 
 /// The first gap, and the longest.
 const FIRST: Duration = Duration::from_micros(200);
