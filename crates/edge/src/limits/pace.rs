@@ -34,7 +34,7 @@ const FREE: u128 = 25;
 const FIRST: Duration = Duration::from_micros(200);
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// Nobody waits longer than this. Who would is let in at once, and slows its own others down: they are bounded elsewhere.
+/// Nobody waits longer than this. Who would is let in at once: what it may have under way is bounded elsewhere.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Pace {
