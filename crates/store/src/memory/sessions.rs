@@ -36,18 +36,17 @@ impl Sessions {
 
     /// The session is the owner's, who may have it already, and works where it says.
     pub(super) fn own(&mut self, owner: &Principal, session: &Session, at: Timestamp) {
-        self.known
-            .entry(session.id.clone())
-            .or_insert_with(|| {
-                self.used.insert((at, session.id.clone()));
-                let owned = Owned { owner: owner.clone(), session: session.clone() };
-                Known { owned, used_at: at, contexts: BTreeSet::new() }
-            })
-            .owned
-            .session
-            .directory
-            .clone_from(&session.directory);
-        self.note_use(&session.id, at);
+        if let Some(known) = self.known.get_mut(&session.id) {
+            known.owned.session.directory.clone_from(&session.directory);
+            return self.note_use(&session.id, at);
+        }
+        self.used.insert((at, session.id.clone()));
+        let known = Known {
+            owned: Owned { owner: owner.clone(), session: session.clone() },
+            used_at: at,
+            contexts: BTreeSet::new(),
+        };
+        self.known.insert(session.id.clone(), known);
     }
 
     /// The session is used now, if it is somebody's.
