@@ -3,6 +3,7 @@
 mod agent;
 mod caller;
 mod clock;
+mod control;
 mod spans;
 mod store;
 
@@ -12,6 +13,7 @@ pub use agent::{
 };
 pub use caller::{on_behalf_of, trace_of_caller};
 pub use clock::{Clock, SystemClock};
+pub use control::{Control, Known, MAX_OFFERS, Stirring};
 pub use spans::{NoSpans, Span, SpanPlace, Spans, TurnFacts, Work};
 pub use store::{
     Append, Appended, AskChange, Begun, Binding, Bound, Claim, Claimed, ContextPlace, Create, Created,

@@ -66,6 +66,15 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::InterruptExpired => (-32007, 400, "INTERRUPT_REQUEST_EXPIRED"),
         ErrorKind::InterruptTypeMismatch => (-32008, 400, "INTERRUPT_TYPE_MISMATCH"),
         ErrorKind::ExtensionNotActivated => (-32004, 400, "EXTENSION_NEGOTIATION_REQUIRED"),
+
+        // Three of these say what others above say as well: here those have no names of their own.
+        ErrorKind::SessionNotFound => (-32001, 404, "SESSION_NOT_FOUND"),
+        ErrorKind::SessionForbidden => (-32006, 403, "SESSION_FORBIDDEN"),
+        ErrorKind::UpstreamUnreachable => (-32002, 503, "UPSTREAM_UNREACHABLE"),
+        ErrorKind::UpstreamHttpError => (-32003, 502, "UPSTREAM_HTTP_ERROR"),
+        ErrorKind::UpstreamPayloadError => (-32005, 502, "UPSTREAM_PAYLOAD_ERROR"),
+        ErrorKind::AuthorizationForbidden => (-32007, 403, "AUTHORIZATION_FORBIDDEN"),
+        ErrorKind::MethodDisabled => (-32601, 404, "METHOD_DISABLED"),
     };
     Row { code, http, word }
 }
