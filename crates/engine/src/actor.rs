@@ -37,7 +37,7 @@ use crate::lanes::{LaneKey, Lanes, Ticket};
 use crate::lifecycle;
 use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
-use crate::port::{Agent, Clock, ContextPlace, Prompting, ResumedChild, Spans, Store, TurnRecord};
+use crate::port::{Agent, Clock, ContextPlace, Control, Prompting, ResumedChild, Spans, Store, TurnRecord};
 use crate::queue;
 use crate::registry::{Registration, Registry};
 use crate::service::Snapshot;
@@ -72,6 +72,8 @@ pub(crate) const RETRY_LONGEST: Duration = Duration::from_secs(5);
 pub(crate) struct Surroundings {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) agent: Arc<dyn Agent>,
+    /// `None`: the agent lets nobody look at it or change it.
+    pub(crate) control: Option<Arc<dyn Control>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tasks: Tasks,
     pub(crate) registry: Arc<Registry>,

@@ -23,7 +23,9 @@ use crate::gate::{Bounds, Gate};
 use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
 use crate::page_token;
-use crate::port::{Agent, Clock, FileFacts, Head, ListQuery, NoSpans, Spans, Store, trace_of_caller};
+use crate::port::{
+    Agent, Clock, Control, FileFacts, Head, ListQuery, NoSpans, Spans, Store, trace_of_caller,
+};
 use crate::queue;
 use crate::reader::TaskReader;
 use crate::registry::{Registration, Registry};
@@ -44,6 +46,8 @@ pub struct Engine {
 pub struct EngineParts {
     pub store: Arc<dyn Store>,
     pub agent: Arc<dyn Agent>,
+    /// The agent's control surface, if it has one.
+    pub control: Option<Arc<dyn Control>>,
     pub clock: Arc<dyn Clock>,
     pub tasks: Tasks,
     /// Where the engine counts.
@@ -116,7 +120,7 @@ pub struct GapBounds {
 
 impl Engine {
     pub fn new(parts: EngineParts) -> Self {
-        let EngineParts { store, agent, clock, tasks, metrics, config } = parts;
+        let EngineParts { store, agent, control, clock, tasks, metrics, config } = parts;
         let config = Arc::new(config);
         let registry = Arc::new(Registry::new(tasks.stopping().clone()));
         let bounds = Bounds { in_all: config.turns, per_principal: config.turns_per_principal };
@@ -128,6 +132,7 @@ impl Engine {
             around: Surroundings {
                 store,
                 agent,
+                control,
                 clock,
                 tasks,
                 registry,
@@ -159,6 +164,11 @@ impl Engine {
     /// What the engine's clock says.
     pub fn now(&self) -> Timestamp {
         self.around.clock.now()
+    }
+
+    /// Whether the agent can be looked at and changed beside turns.
+    pub fn has_control(&self) -> bool {
+        self.around.control.is_some()
     }
 
     /// Whether the agent could work now.

@@ -281,6 +281,20 @@ labels! {
         StreamBudgetExceeded = "STREAM_BUDGET_EXCEEDED",
         /// Too many calls of the agent are under way.
         UpstreamBackpressure = "UPSTREAM_BACKPRESSURE",
+        /// The agent has no such session.
+        SessionNotFound = "SESSION_NOT_FOUND",
+        /// The session is not the caller's.
+        SessionForbidden = "SESSION_FORBIDDEN",
+        /// A call for a caller did not reach the agent.
+        UpstreamUnreachable = "UPSTREAM_UNREACHABLE",
+        /// The agent refused a call for a caller.
+        UpstreamHttpError = "UPSTREAM_HTTP_ERROR",
+        /// The agent answered a call for a caller with something that cannot be read.
+        UpstreamPayloadError = "UPSTREAM_PAYLOAD_ERROR",
+        /// The credential lacks a capability.
+        AuthorizationForbidden = "AUTHORIZATION_FORBIDDEN",
+        /// The method is switched off.
+        MethodDisabled = "METHOD_DISABLED",
     }
 
     /// The limit that something was refused by, as its setting is called, if it has one: whoever sees it knows what to change.

@@ -98,6 +98,7 @@ impl TestGateway {
         let engine = Engine::new(EngineParts {
             store: options.store,
             agent: Arc::new(agent),
+            control: None,
             clock,
             tasks: tasks.clone(),
             metrics: Arc::default(),

@@ -88,7 +88,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         Sent::Refused(outcome) => {
             let ended = sender.try_send(AgentEvent::Ended(outcome));
             debug_assert!(ended.is_ok(), "the queue is new");
-            return Ok(Turn { steering, events });
+            return Ok(Turn { steering, events, refusal: None });
         }
     };
     let mut family = Family::new(session.id.clone(), Member::new(translator, accepted));
@@ -128,7 +128,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     // In a box: what spawns moves it more than once, and each time would have room for it.
     let running = Box::pin(driver.run(joiner, strangers, with.tasks.stopping().clone()));
     with.tasks.spawn("opencode-turn", running);
-    Ok(Turn { steering, events })
+    Ok(Turn { steering, events, refusal: None })
 }
 
 /// The sub-agents that the log knows.

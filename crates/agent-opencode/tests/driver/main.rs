@@ -125,6 +125,7 @@ fn request(session: &Session, prompt: &PromptId, text: &str, resume: Option<Resu
         prompt: prompt.clone(),
         input: vec![Input::Text(text.to_owned())],
         options: PromptOptions::default(),
+        order: None,
         resume,
         prompting: Prompting::default(),
         trace: None,

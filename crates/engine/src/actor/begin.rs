@@ -357,6 +357,7 @@ impl Actor {
             prompt: record.prompt.clone(),
             input,
             options: self.writer.task().terms.prompt.clone(),
+            order: self.writer.task().terms.order.clone(),
             trace: self.trace_of_turn(),
             resume,
             prompting,

@@ -117,7 +117,7 @@ impl Engine {
             .then(|| ContextPlace { directory: Some(admitted.directory.clone()), bound: None });
         message.context_id = Some(context.clone());
         message.task_id = Some(task_id.clone());
-        let terms = Terms { output: config.accepted_output_modes, prompt: wishes.prompt };
+        let terms = Terms { output: config.accepted_output_modes, prompt: wishes.prompt, ..Terms::default() };
         let first = TaskEvent::Submitted {
             context_id: context.clone(),
             message,
@@ -142,6 +142,7 @@ impl Engine {
             directory_named: admitted.directory_named,
             session: wishes.session,
             claim: None,
+            begun: None,
         };
         let new = Ownership {
             owner: caller.clone(),
