@@ -4,7 +4,11 @@
 //! is one row here and its work elsewhere.
 
 pub mod answer;
+mod args;
 mod asks;
+mod build;
+mod call;
+mod form;
 pub(crate) mod item;
 mod param;
 mod providers;
@@ -14,6 +18,8 @@ pub(crate) mod schema;
 mod sessions;
 mod workspace;
 
+pub use call::Call;
+pub(crate) use call::OTHER_PAGING;
 pub use item::{Field, Shape};
 pub use param::{
     IdKind, Kind, MAX_BRANCH, MAX_CURSOR, MAX_INT, MAX_LINE, MAX_LINES, MAX_NAME, Param, Variant,
@@ -39,9 +45,6 @@ pub fn off(deployment: &Deployment) -> impl Iterator<Item = (&'static Method, Sw
     let missing = all().filter(move |method| method.is_there(deployment) && !method.is_on(deployment));
     missing.filter_map(|method| Some((method, method.switch?)))
 }
-
-/// How others page.
-pub(crate) const OTHER_PAGING: [&str; 3] = ["cursor", "page", "size"];
 
 /// The key of a method as the name of a type.
 pub(crate) fn pascal_case(key: &str) -> String {

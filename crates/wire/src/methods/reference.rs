@@ -129,12 +129,16 @@ fn row(page: &mut String, place: &str, param: &Param) {
     let _ = writeln!(page, "| `{name}`{mark} | {} | {help} |", takes(&param.kind));
     match param.kind {
         Kind::Object(fields) | Kind::OneOf(fields) => {
-            fields.iter().for_each(|field| row(page, &format!("{name}."), field));
+            for field in fields {
+                row(page, &format!("{name}."), field);
+            }
         }
         Kind::List { of: Kind::Tagged(variants), .. } => {
             for variant in *variants {
                 let place = format!("{name}[{}].", variant.tag);
-                variant.fields.iter().for_each(|field| row(page, &place, field));
+                for field in variant.fields {
+                    row(page, &place, field);
+                }
             }
         }
         _ => {}
@@ -238,7 +242,9 @@ fn items(page: &mut String) {
             ),
             _ => {
                 page.push_str("\n| field | is | |\n|---|---|---|\n");
-                item.fields().iter().for_each(|field| field_row(page, "", field));
+                for field in item.fields() {
+                    field_row(page, "", field);
+                }
             }
         }
         if item == Item::Worktree {
@@ -264,7 +270,9 @@ fn field_row(page: &mut String, place: &str, field: &Field) {
     let line = field.line.map_or_else(String::new, |line| format!(", on {} only", line.version()));
     let _ = writeln!(page, "| `{name}` | {is}{optional}{line} | {} |", field.help);
     if let Shape::Object(fields) = field.shape {
-        fields.iter().for_each(|field| field_row(page, &format!("{name}."), field));
+        for field in fields {
+            field_row(page, &format!("{name}."), field);
+        }
     }
 }
 
