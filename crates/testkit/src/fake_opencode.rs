@@ -4,6 +4,8 @@
 //! it was asked, and breaks where the test wants it to. A prompt takes the next script that was queued.
 
 mod answer;
+mod check;
+mod control;
 mod decision;
 mod fault;
 mod garble;
@@ -11,6 +13,7 @@ mod gate;
 mod ids;
 mod player;
 mod project;
+mod prompting;
 mod reads;
 mod recording;
 mod request_log;
@@ -19,10 +22,12 @@ mod script;
 mod server;
 mod state;
 mod streams;
+mod subtask;
 #[cfg(test)]
 mod tests;
 mod truth;
 mod turn;
+mod voice;
 mod world;
 mod writer;
 
@@ -38,11 +43,12 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+pub use control::Shell;
 pub use decision::{Decision, Scene};
 pub use fault::{Cut, CutKind, Delivery, Fault};
 pub use garble::{Garble, GarbleKind};
 pub use gate::Gate;
-pub use project::{Agent, Command, Model, PRIVATE_PROMPT, PROVIDER_KEY, Project};
+pub use project::{Agent, Command, Model, PRIVATE_PROMPT, PROVIDER_KEY, Project, Sharing};
 pub use recording::{Line, RecordedAnswer, Recording};
 pub use request_log::LoggedRequest;
 pub use script::Play;
@@ -149,6 +155,16 @@ impl FakeOpenCode {
     pub fn answering(&self, turn: impl Fn(&str) -> Turn + Send + Sync + 'static) {
         let decision = Decision::new(move |scene| Box::pin(ready(turn(&scene.text))));
         self.otherwise(vec![Turn::new().then(decision)]);
+    }
+
+    /// What the next shell command prints. Without this it prints its own words.
+    pub fn shell(&self, shell: Shell) {
+        self.shared.change(|state| state.shells.push_back(shell));
+    }
+
+    /// The next summary is not finished before the test opens the gate.
+    pub fn hold_summary(&self, gate: &Gate) {
+        self.shared.change(|state| state.summaries.push_back(gate.clone()));
     }
 
     /// What became of each prompt, the oldest first.

@@ -28,6 +28,7 @@ pub struct Project {
     pub sandboxes: Vec<String>,
     /// Ids and directories.
     pub workspaces: Vec<(String, String)>,
+    pub sharing: Sharing,
     /// Where projects of other people lie that this OpenCode has seen too.
     pub elsewhere: Vec<String>,
 }
@@ -48,6 +49,18 @@ pub struct Agent {
     pub description: Option<String>,
     /// A model of `scripted`.
     pub model: Option<String>,
+}
+
+/// What becomes of a wish to share a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    Works,
+    /// `OPENCODE_DISABLE_SHARE`: it answers as if it had, and shares nothing.
+    Off,
+    /// `share: disabled` in its configuration.
+    Forbidden,
+    /// The place where shares go cannot be reached.
+    Offline,
 }
 
 /// A prompt that has a name.
@@ -106,6 +119,7 @@ impl Default for Project {
             worktrees: Vec::new(),
             sandboxes: Vec::new(),
             workspaces: Vec::new(),
+            sharing: Sharing::Works,
             elsewhere: Vec::new(),
         }
     }

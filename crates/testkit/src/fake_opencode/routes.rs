@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Kind, bad_request, failure, not_found, ok, with_status};
+use super::answer::{Answer, failure, not_found, ok, with_status};
+use super::control;
 use super::ids::{fresh, now_ms};
-use super::player;
 use super::project::PROJECT_ID;
+use super::prompting;
 use super::reads;
 use super::request_log::LoggedRequest;
-use super::script::Prompt;
 use super::state::{Shared, State};
 use super::world::{event, text};
 
@@ -69,8 +69,9 @@ async fn dispatch(
         ("GET", ["session", id, "todo"]) => reads::todo(shared, id),
         ("GET", ["session", id, "message"]) => reads::messages(shared, id, request),
         ("GET", ["session", id, "message", message]) => reads::message(shared, id, message),
-        ("POST", ["session", id, "prompt_async"]) => prompt(shared, id, body, position, false).await,
-        ("POST", ["session", id, "message"]) => prompt(shared, id, body, position, true).await,
+        (method @ ("POST" | "DELETE"), ["session", id, action]) => {
+            act(shared, (method, *action), id, body, position).await
+        }
         ("POST", ["instance", "dispose"]) => {
             dispose(shared, directory).await;
             ok(json!(true))
@@ -83,16 +84,27 @@ async fn dispatch(
     }
 }
 
-/// Waits until the prompt's message is in the list, or its script is over without one.
-pub(super) async fn until_stored(shared: &Shared, session: &str, message: &str) {
-    shared
-        .wait_for(|state| {
-            let messages = state.world.messages(session).unwrap_or_default();
-            let stored = messages.iter().any(|listed| listed["info"]["id"] == message);
-            let over = state.turns.get(session) == Some(&0);
-            (stored || over).then_some(())
-        })
-        .await;
+/// What is done with a session that is there.
+async fn act(
+    shared: &Arc<Shared>,
+    action: (&str, &str),
+    session: &str,
+    body: &Value,
+    position: usize,
+) -> Answer {
+    match action {
+        ("POST", "prompt_async") => prompting::prompt(shared, session, body, position, false).await,
+        ("POST", "message") => prompting::prompt(shared, session, body, position, true).await,
+        ("POST", "command") => prompting::command(shared, session, body, position).await,
+        ("POST", "fork") => control::fork(shared, session, body).await,
+        ("POST", "share") => control::share(shared, session).await,
+        ("DELETE", "share") => control::unshare(shared, session).await,
+        ("POST", "summarize") => control::summarize(shared, session, body, position).await,
+        ("POST", "revert") => control::revert(shared, session, body).await,
+        ("POST", "unrevert") => control::unrevert(shared, session).await,
+        ("POST", "shell") => control::shell(shared, session, body, position).await,
+        _ => Answer::Page,
+    }
 }
 
 /// All turns of the directory are aborted, then its streams end.
@@ -165,40 +177,6 @@ async fn make_session(shared: &Shared, directory: &str, body: &Value) -> Value {
     let created = json!({"sessionID": info["id"], "info": info});
     shared.emit(&event("session.created", created)).await;
     info
-}
-
-async fn prompt(
-    shared: &Arc<Shared>,
-    session: &str,
-    body: &Value,
-    position: usize,
-    blocking: bool,
-) -> Answer {
-    let Some(parts) = body["parts"].as_array() else {
-        return bad_request(Kind::Payload, "Missing key\n  at [\"parts\"]");
-    };
-    let message = body["messageID"].as_str().map_or_else(|| fresh("msg"), str::to_owned);
-    let (script, directory) = {
-        let mut state = shared.lock();
-        let directory = state.world.directory(session).unwrap_or_default().to_owned();
-        state.truth.prompted(session, &message, parts);
-        (state.next_script(), directory)
-    };
-    let prompt = Prompt {
-        session: session.to_owned(),
-        message: message.clone(),
-        parts: Value::Array(parts.clone()),
-        directory,
-        logged_at: position,
-    };
-    let playing = shared.tasks.spawn("fake opencode turn", player::play(Arc::clone(shared), prompt, script));
-    if blocking {
-        // A script that panics fails the test by itself.
-        let _ = playing.await;
-        let messages = shared.lock().world.messages(session).unwrap_or_default();
-        return ok(messages.into_iter().next_back().unwrap_or_default());
-    }
-    Answer::Json { status: 204, body: Value::Null, stored: Some((session.to_owned(), message)) }
 }
 
 /// An ask that is open.

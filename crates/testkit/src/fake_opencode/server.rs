@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::{Answer, failure};
 use super::fault::Fault;
+use super::prompting;
 use super::request_log::LoggedRequest;
 use super::routes;
 use super::state::Shared;
@@ -128,7 +129,7 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Resp
     let answer = routes::answer(&shared, logged).await;
     if matches!(fault, Some(Fault::CutAfter)) && !matches!(answer, Answer::Events(_)) {
         if let Answer::Json { stored: Some((session, message)), .. } = &answer {
-            routes::until_stored(&shared, session, message).await;
+            prompting::until_stored(&shared, session, message).await;
         }
         return Err(ConnectionCut);
     }

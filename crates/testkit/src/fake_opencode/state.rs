@@ -9,7 +9,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::control::Shell;
 use super::fault::{Fault, Rule};
+use super::gate::Gate;
 use super::project::Project;
 use super::request_log::RequestLog;
 use super::script::Script;
@@ -45,6 +47,10 @@ pub(super) struct State {
     pub(super) scripts: VecDeque<Script>,
     /// What prompts do that nothing was queued for, one after the other and then from the start again.
     pub(super) otherwise: VecDeque<Turn>,
+    /// What the next shell commands print.
+    pub(super) shells: VecDeque<Shell>,
+    /// Where the next summaries wait.
+    pub(super) summaries: VecDeque<Gate>,
     /// What the next `POST /session` answers: the sessions of the recordings that will be played.
     pub(super) sessions: VecDeque<Value>,
     pub(super) renamed: HashMap<String, String>,
@@ -70,6 +76,8 @@ impl Shared {
             rules: Vec::new(),
             scripts: VecDeque::new(),
             otherwise: VecDeque::from([Turn::new().text("unscripted", 1)]),
+            shells: VecDeque::new(),
+            summaries: VecDeque::new(),
             sessions: VecDeque::new(),
             renamed: HashMap::new(),
             turns: HashMap::new(),

@@ -1,5 +1,7 @@
 //! The fake against the recordings: what it folds and what it writes must be what the real one showed.
 
+mod control;
+mod prompting;
 mod reads;
 mod shapes;
 
@@ -9,6 +11,7 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::script::{Prompt, Step};
+use super::voice::Voice;
 use super::world::World;
 use super::*;
 
@@ -307,6 +310,8 @@ fn events_of(turn: &Turn) -> Vec<Value> {
         parts: json!([{"type": "text", "text": "go"}]),
         directory: "/workspace".into(),
         logged_at: 0,
+        voice: Voice::default(),
+        tools: Value::Null,
     };
     let steps = turn.steps(&prompt).into_iter();
     steps.filter_map(|step| if let Step::Emit(event) = step { Some(event) } else { None }).collect()
