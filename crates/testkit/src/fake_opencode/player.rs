@@ -16,6 +16,8 @@ use super::truth::Fate;
 use super::turn::Turn;
 use super::world::World;
 
+type FromWorld = Box<dyn FnOnce(&World) -> Vec<Step> + Send>;
+
 /// A piece of what happens, and the prompt that it answers.
 pub(super) enum Act {
     Steps(Prompt, Vec<Step>),
@@ -24,7 +26,7 @@ pub(super) enum Act {
     /// The prompt is there and the session busy: the turn goes on from here.
     GoOn(Prompt, Turn),
     /// What happens follows from what has.
-    Then(Prompt, Box<dyn FnOnce(&World) -> Vec<Step> + Send>),
+    Then(Prompt, FromWorld),
 }
 
 impl fmt::Debug for Act {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::answer::{Answer, failure, not_found, ok, with_status};
 use super::control;
 use super::ids::{fresh, now_ms};
+use super::places;
 use super::project::PROJECT_ID;
 use super::prompting;
 use super::reads;
@@ -29,17 +30,21 @@ async fn dispatch(
     position: usize,
     asked: Option<Asked>,
 ) -> Answer {
-    let (directory, body) = (request.directory.as_str(), &request.body);
+    let body = &request.body;
     let segments: Vec<&str> = request.path.split('/').skip(1).collect();
     if let Some(refused) = reads::unknown_workspace(shared, request) {
         return refused;
     }
+    let workspace = request.value("workspace");
+    let of_workspace = workspace.and_then(|id| shared.lock().project.workspace(id).map(str::to_owned));
+    let directory = of_workspace.as_deref().unwrap_or(&request.directory);
     match (request.method.as_str(), segments.as_slice()) {
         ("GET", ["global", "health"]) => ok(json!({"healthy": true, "version": shared.lock().version})),
-        ("GET", ["event"]) => Answer::Events(shared.connect(directory).await),
+        ("GET", ["event"]) => Answer::Events(shared.connect(directory, workspace).await),
+        ("GET", ["global", "event"]) => Answer::Events(shared.change(|state| state.globals.connect())),
         ("GET", ["path"]) => ok(json!({"directory": directory, "worktree": directory})),
         ("GET", ["session"]) => reads::sessions(shared, request),
-        ("POST", ["session"]) => ok(make_session(shared, directory, body).await),
+        ("POST", ["session"]) => ok(make_session(shared, directory, workspace, body).await),
         ("GET", ["session", "status"]) => ok(shared.lock().world.statuses(directory)),
         ("GET", ["permission"]) => {
             let state = shared.lock();
@@ -76,6 +81,11 @@ async fn dispatch(
             dispose(shared, directory).await;
             ok(json!(true))
         }
+        ("POST", ["experimental", "worktree"]) => places::create_worktree(shared, directory, body).await,
+        ("DELETE", ["experimental", "worktree"]) => places::remove_worktree(shared, body).await,
+        ("POST", ["experimental", "worktree", "reset"]) => places::reset_worktree(shared, body).await,
+        ("POST", ["experimental", "workspace"]) => places::create_workspace(shared, directory, body).await,
+        ("DELETE", ["experimental", "workspace", id]) => places::remove_workspace(shared, id).await,
         ("GET", path) => match shared.lock().project.answer(path, &shared.directory, directory) {
             Some(told) => ok(told),
             None => Answer::Page,
@@ -135,7 +145,7 @@ pub(super) fn new_session(shared: &Shared, id: &str, directory: &str) -> Value {
 }
 
 /// A session goes, and with it those that were started from it.
-async fn delete_session(shared: &Shared, id: &str) {
+pub(super) async fn delete_session(shared: &Shared, id: &str) {
     let mut going = vec![id.to_owned()];
     while let Some(id) = going.pop() {
         let (info, children) = {
@@ -165,7 +175,7 @@ fn log(shared: &Shared, mut request: LoggedRequest, segments: &[&str]) -> (usize
     })
 }
 
-async fn make_session(shared: &Shared, directory: &str, body: &Value) -> Value {
+async fn make_session(shared: &Shared, directory: &str, workspace: Option<&str>, body: &Value) -> Value {
     let recorded = shared.change(|state| state.sessions.pop_front());
     let mut info = recorded.unwrap_or_else(|| new_session(shared, &fresh("ses"), directory));
     info["directory"] = directory.into();
@@ -173,6 +183,9 @@ async fn make_session(shared: &Shared, directory: &str, body: &Value) -> Value {
         if !body[wish].is_null() {
             info[wish] = body[wish].clone();
         }
+    }
+    if let Some(workspace) = workspace {
+        info["workspaceID"] = workspace.into();
     }
     let created = json!({"sessionID": info["id"], "info": info});
     shared.emit(&event("session.created", created)).await;

@@ -127,9 +127,12 @@ impl World {
 
     /// Where the session works.
     pub(super) fn directory(&self, id: &str) -> Option<&str> {
-        // A deleted session goes on streaming, so it is still asked for here.
-        let session = self.sessions.iter().find(|session| session.info["id"] == id)?;
-        session.info["directory"].as_str()
+        self.known(id)?["directory"].as_str()
+    }
+
+    /// The session, also if it was deleted: it goes on streaming.
+    pub(super) fn known(&self, id: &str) -> Option<&Value> {
+        self.sessions.iter().find(|session| session.info["id"] == id).map(|session| &session.info)
     }
 
     /// The session that this one was started from, or itself.

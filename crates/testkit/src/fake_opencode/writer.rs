@@ -154,6 +154,7 @@ impl<'a> Writer<'a> {
                 self.over = true;
             }
             Item::Change(diff) => self.diffs.push(diff.clone()),
+            Item::Typed(words) => self.typed(words),
             Item::Step(reason) => {
                 self.message_id();
                 self.finish_step(reason);
@@ -323,8 +324,16 @@ impl<'a> Writer<'a> {
         self.message_updated(self.user.clone());
     }
 
+    /// The step that is under way goes on; the next one answers somebody else.
+    fn typed(&mut self, words: &str) {
+        self.user["id"] = fresh("msg").into();
+        self.user["time"] = json!({"created": now_ms()});
+        self.message_updated(self.user.clone());
+        self.part_of_prompt(json!({"type": "text", "text": words}));
+    }
+
     fn part_of_prompt(&mut self, mut part: Value) {
-        part["messageID"] = self.prompt.message.as_str().into();
+        part["messageID"] = self.user["id"].clone();
         part["sessionID"] = self.prompt.session.as_str().into();
         if part["id"].is_null() {
             part["id"] = fresh("prt").into();

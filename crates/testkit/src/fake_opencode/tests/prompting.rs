@@ -86,8 +86,8 @@ async fn a_note_is_not_answered_and_its_model_stays() {
     let fake = FakeOpenCode::start();
     let session = made(&fake).await;
     let mut events = subscribe(&fake).await;
-    let none = json!({"providerID": "scripted", "modelID": "none"});
-    let note = json!({"noReply": true, "model": none, "parts": [{"type": "agent", "name": "general"}]});
+    let unknown = json!({"providerID": "scripted", "modelID": "none"});
+    let note = json!({"noReply": true, "model": unknown, "parts": [{"type": "agent", "name": "general"}]});
     assert_eq!(prompt(&fake, &session, note).await, 204);
     let expected = ["message.updated", "message.part.updated", "message.part.updated"];
     assert_eq!(heard(&fake, &mut events).await, expected, "OpenCode adds a text to an agent");
