@@ -320,7 +320,7 @@ impl Lease {
                 return;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// `None`: a newer turn of the session has the place.
