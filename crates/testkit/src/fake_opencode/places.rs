@@ -172,9 +172,10 @@ async fn make(shared: &Shared, directory: &str, name: &str, branch: Branch) -> R
     let parent = PathBuf::from(&shared.data).join("worktree").join(PROJECT_ID);
     let mut name = slug(name);
     if name.is_empty() || parent.join(&name).exists() {
-        // Words that nobody chose, as in the real one.
-        let count = fresh("").trim_start_matches('_').to_owned();
-        name = format!("{name}-calm-{count}").trim_start_matches('-').to_owned();
+        // A name that nobody chose, as in the real one.
+        let id = fresh("wt");
+        let more = format!("calm-{}", &id[id.len() - 6..]);
+        name = if name.is_empty() { more } else { format!("{name}-{more}") };
     }
     let directory = parent.join(&name).to_string_lossy().into_owned();
     let new_branch = format!("opencode/{name}");
