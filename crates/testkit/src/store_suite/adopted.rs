@@ -84,6 +84,9 @@ pub(super) async fn a_turn_that_runs_already_is_one_task(fixture: &dyn Fixture) 
     assert_eq!(store.list(everything()).await.expect("a list"), before);
     assert_eq!(log(&store, "t").await.len(), 2);
     assert_eq!(store.place(&ada(), &context_id("d")).await.expect("a read"), ContextPlace::default());
+    // Whose turn it is, another does not learn.
+    let bobs = Create { owner: owner("bob"), ..begun("bobs", "ses", "typed") };
+    check_refused(&store, bobs, Created::ForeignSession).await;
     // The name of another's task is not told of; it is taken all the same.
     let bobs = Create { owner: owner("bob"), ..begun("t", "bobs", "typed") };
     store.create(bobs).await.expect_err("the id is taken");

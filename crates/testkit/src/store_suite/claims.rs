@@ -234,7 +234,9 @@ pub(super) async fn the_sessions_that_were_used_last_come_first(fixture: &dyn Fi
         store.claim(Claim { at: Timestamp(99), ..claim(who, "bobs") }).await.expect("an answer");
     }
     // The time of a use may be older than that of another, and a turn of a sub-agent is in a session of nobody's.
-    bind("bob", "f", "claimed", 35).await;
+    bind("bob", "f", "claimed", 15).await;
+    let older = append("t", 3, vec![status(TaskState::Working, 90)]);
+    appended(&store, Append { at: Timestamp(15), turn: turn("prompted"), ..older }).await;
     made(&store, create_in("below", "g", 80)).await;
     let nobodys = append("below", 1, vec![status(TaskState::Working, 80)]);
     appended(&store, Append { at: Timestamp(80), turn: turn("nobodys"), ..nobodys }).await;
