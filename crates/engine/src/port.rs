@@ -16,9 +16,10 @@ pub use clock::{Clock, SystemClock};
 pub use control::{Control, Known, MAX_OFFERS, Stirring};
 pub use spans::{NoSpans, Span, SpanPlace, Spans, TurnFacts, Work};
 pub use store::{
-    Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, EndTask, EndedTurn,
-    FileFacts, Head, IdempotencyKey, ListQuery, MAX_ENDED, NewFile, NotedSends, PageCursor, READ_BYTES,
-    Retained, Retention, Store, StoredTask, TaskPage, TurnRecord,
+    Append, Appended, AskChange, Begun, Binding, Bound, Claim, Claimed, ContextPlace, Create, Created,
+    EndTask, EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, MAX_CONTEXTS, MAX_ENDED, MAX_OWNERS,
+    NewFile, NotedSends, Owned, PageCursor, READ_BYTES, Retained, Retention, Store, StoredTask, TaskPage,
+    TurnRecord,
 };
 
 /// A future behind a trait object.

@@ -3,6 +3,7 @@
 //! It listens on loopback, answers the endpoints that a gateway uses in the real one's shapes, keeps a log of what
 //! it was asked, and breaks where the test wants it to. A prompt takes the next script that was queued.
 
+mod answer;
 mod decision;
 mod fault;
 mod garble;
@@ -10,6 +11,7 @@ mod gate;
 mod ids;
 mod player;
 mod project;
+mod reads;
 mod recording;
 mod request_log;
 mod routes;
@@ -32,7 +34,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +42,7 @@ pub use decision::{Decision, Scene};
 pub use fault::{Cut, CutKind, Delivery, Fault};
 pub use garble::{Garble, GarbleKind};
 pub use gate::Gate;
-pub use project::{Agent, Model, PROVIDER_KEY, Project};
+pub use project::{Agent, Command, Model, PRIVATE_PROMPT, PROVIDER_KEY, Project};
 pub use recording::{Line, RecordedAnswer, Recording};
 pub use request_log::LoggedRequest;
 pub use script::Play;
@@ -157,6 +159,11 @@ impl FakeOpenCode {
     /// Everything that was asked so far.
     pub fn log(&self) -> Vec<LoggedRequest> {
         self.shared.lock().log.iter().cloned().collect()
+    }
+
+    /// Method, path and query of everything that came, as it came; also of what met a fault and is not in the log.
+    pub fn arrived(&self) -> Vec<String> {
+        self.shared.lock().log.arrived()
     }
 
     /// The prompts so far.
@@ -292,7 +299,8 @@ impl FakeOpenCode {
 
     /// A session that nobody made through the gateway.
     pub fn add_session(&self, id: &str, directory: &str) {
-        self.shared.change(|state| state.world.add_session(json!({"id": id, "directory": directory})));
+        let info = routes::new_session(&self.shared, id, directory);
+        self.shared.change(|state| state.world.add_session(info));
     }
 
     /// A session that is described as the test likes, such as that of a sub-agent.

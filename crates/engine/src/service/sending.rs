@@ -142,6 +142,7 @@ impl Engine {
             directory_named: admitted.directory_named,
             session: wishes.session,
             claim: None,
+            begun: None,
         };
         let new = Ownership {
             owner: caller.clone(),

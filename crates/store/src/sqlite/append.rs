@@ -10,7 +10,7 @@ use super::fault::{Outcome, damaged};
 use super::record::{Batch, TurnText};
 use super::write::{self, Standing};
 use super::writer::Writing;
-use super::{asks, to_sql};
+use super::{asks, contexts, to_sql};
 use crate::rules;
 
 /// So many tasks are found without a search. When there are more, all are searched for anew.
@@ -154,6 +154,7 @@ fn put_rest(db: &Connection, ordinal: i64, batch: &Batch) -> Outcome<()> {
             .execute((ordinal, summary_seq))?;
     }
     if let Some(TurnText { record: turn, joined }) = &batch.turn {
+        contexts::note_use(db, &turn.session.id, batch.at)?;
         db.prepare_cached(
             "UPDATE tasks SET session = :session, directory = :directory, prompt = :prompt, joined = :joined
              WHERE ordinal = :task",

@@ -13,6 +13,8 @@ pub enum Fault {
     Html,
     /// Answers 200 with this body, called JSON.
     Body(&'static str),
+    /// Answers so, with this body, called JSON.
+    Answer(u16, &'static str),
     /// Answers after a while.
     Delay(Duration),
     /// Answers when the test opens the gate.

@@ -1,5 +1,8 @@
 //! The fake against the recordings: what it folds and what it writes must be what the real one showed.
 
+mod reads;
+mod shapes;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::StreamExt as _;

@@ -41,6 +41,7 @@ pub(super) enum Item {
     },
     Question(String),
     Then(Decision),
+    Change(Value),
     Step(String),
     Finish(String),
     Error(Value),
@@ -140,6 +141,12 @@ impl Turn {
     #[must_use]
     pub fn question(self, question: &str) -> Self {
         self.with(Item::Question(question.to_owned()))
+    }
+
+    /// A file is changed, and the summary of the prompt says so in the end. `diff` is one of OpenCode's diffs.
+    #[must_use]
+    pub fn changing(self, diff: Value) -> Self {
+        self.with(Item::Change(diff))
     }
 
     /// What follows is decided when the turn is here. Nothing comes behind it.

@@ -21,6 +21,7 @@ struct Session {
     status: Option<Value>,
     /// What was streamed of each part, kept only so that an abort can close it.
     streamed: HashMap<String, String>,
+    todos: Value,
     /// The message list is only empty for a session that is there.
     deleted: bool,
 }
@@ -50,6 +51,7 @@ impl World {
     pub(super) fn children(&self, parent: &str) -> Value {
         self.sessions
             .iter()
+            .filter(|session| !session.deleted)
             .map(|session| &session.info)
             .filter(|info| info["parentID"] == parent)
             .cloned()
@@ -75,6 +77,11 @@ impl World {
         let session = self.find(id)?;
         let listed = session.messages.iter();
         Some(listed.map(|message| json!({"info": message.info, "parts": message.parts})).collect())
+    }
+
+    pub(super) fn todos(&self, id: &str) -> Value {
+        let todos = self.find(id).map(|session| session.todos.clone());
+        todos.filter(Value::is_array).unwrap_or_else(|| json!([]))
     }
 
     /// Where the session works.
@@ -183,8 +190,15 @@ impl Session {
                 let status = &properties["status"];
                 self.status = (status["type"] != "idle").then(|| status.clone());
             }
+            "todo.updated" => self.todos = properties["todos"].clone(),
             "message.updated" => {
                 let info = &properties["info"];
+                // The real one tells of this by `session.updated`, which says nothing else here.
+                if self.info["time"].is_object()
+                    && info["time"]["created"].as_u64() > self.info["time"]["updated"].as_u64()
+                {
+                    self.info["time"]["updated"] = info["time"]["created"].clone();
+                }
                 match self.message(text(info, "id")) {
                     Some(message) => message.info = info.clone(),
                     None => self.messages.push(Message { info: info.clone(), parts: Vec::new() }),

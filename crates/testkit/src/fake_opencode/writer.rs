@@ -19,6 +19,7 @@ pub(super) struct Writer<'a> {
     /// The assistant message of the step that is under way.
     message: Option<Value>,
     calls: usize,
+    diffs: Vec<Value>,
     over: bool,
 }
 
@@ -29,7 +30,7 @@ impl<'a> Writer<'a> {
             "id": prompt.message, "role": "user", "sessionID": prompt.session, "time": {"created": now_ms()},
             "agent": "build", "model": {"providerID": "scripted", "modelID": "scripted"},
         });
-        Self { prompt, user, steps: Vec::new(), message: None, calls, over: false }
+        Self { prompt, user, steps: Vec::new(), message: None, calls, diffs: Vec::new(), over: false }
     }
 
     pub(super) fn begin(prompt: &'a Prompt) -> Self {
@@ -67,6 +68,7 @@ impl<'a> Writer<'a> {
                 self.steps.push(Step::Decide { decision: decision.clone(), calls: self.calls });
                 self.over = true;
             }
+            Item::Change(diff) => self.diffs.push(diff.clone()),
             Item::Step(reason) => {
                 self.message_id();
                 self.finish_step(reason);
@@ -231,8 +233,8 @@ impl<'a> Writer<'a> {
         self.over = true;
         self.steps.extend(idle(&self.prompt.session).map(Step::Emit));
         // Late, as in the recordings.
-        self.user["summary"] = json!({"diffs": []});
-        self.emit("session.diff", json!({"sessionID": self.prompt.session, "diff": []}));
+        self.user["summary"] = json!({"diffs": self.diffs});
+        self.emit("session.diff", json!({"sessionID": self.prompt.session, "diff": self.diffs}));
         self.message_updated(self.user.clone());
     }
 

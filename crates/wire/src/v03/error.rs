@@ -49,7 +49,9 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::ExtensionRequired => (-32004, 400, "EXTENSION_SUPPORT_REQUIRED"),
 
         ErrorKind::Unauthenticated => (-32051, 401, "UNAUTHENTICATED"),
-        ErrorKind::PermissionDenied => (-32007, 403, "AUTHORIZATION_FORBIDDEN"),
+        ErrorKind::PermissionDenied | ErrorKind::AuthorizationForbidden => {
+            (-32007, 403, "AUTHORIZATION_FORBIDDEN")
+        }
         ErrorKind::RouteNotFound => (-32053, 404, "ROUTE_NOT_FOUND"),
         ErrorKind::VerbNotAllowed => (-32054, 405, "METHOD_NOT_ALLOWED"),
         ErrorKind::WrongBinding => (-32061, 400, "INVALID_HTTP_JSON_PAYLOAD"),
@@ -58,8 +60,8 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::StreamBudgetExceeded => (-32062, 429, "STREAM_BUDGET_EXCEEDED"),
         ErrorKind::UpstreamBackpressure => (-32063, 429, "UPSTREAM_BACKPRESSURE"),
         ErrorKind::Unavailable => (-32057, 503, "UNAVAILABLE"),
-        ErrorKind::AgentUnavailable => (-32002, 503, "UPSTREAM_UNREACHABLE"),
-        ErrorKind::SessionGone => (-32001, 404, "SESSION_NOT_FOUND"),
+        ErrorKind::AgentUnavailable | ErrorKind::UpstreamUnreachable => (-32002, 503, "UPSTREAM_UNREACHABLE"),
+        ErrorKind::SessionGone | ErrorKind::SessionNotFound => (-32001, 404, "SESSION_NOT_FOUND"),
         ErrorKind::SessionBusy => (-32060, 409, "SESSION_BUSY"),
 
         ErrorKind::InterruptNotFound => (-32004, 404, "INTERRUPT_REQUEST_NOT_FOUND"),
@@ -67,13 +69,9 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::InterruptTypeMismatch => (-32008, 400, "INTERRUPT_TYPE_MISMATCH"),
         ErrorKind::ExtensionNotActivated => (-32004, 400, "EXTENSION_NEGOTIATION_REQUIRED"),
 
-        // Three of these say what others above say as well: here those have no names of their own.
-        ErrorKind::SessionNotFound => (-32001, 404, "SESSION_NOT_FOUND"),
         ErrorKind::SessionForbidden => (-32006, 403, "SESSION_FORBIDDEN"),
-        ErrorKind::UpstreamUnreachable => (-32002, 503, "UPSTREAM_UNREACHABLE"),
         ErrorKind::UpstreamHttpError => (-32003, 502, "UPSTREAM_HTTP_ERROR"),
         ErrorKind::UpstreamPayloadError => (-32005, 502, "UPSTREAM_PAYLOAD_ERROR"),
-        ErrorKind::AuthorizationForbidden => (-32007, 403, "AUTHORIZATION_FORBIDDEN"),
         ErrorKind::MethodDisabled => (-32601, 404, "METHOD_DISABLED"),
     };
     Row { code, http, word }
