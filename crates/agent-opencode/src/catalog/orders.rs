@@ -89,8 +89,8 @@ impl Catalog {
             let config = client.config(&session.directory).await?;
             Ok(config.model.as_deref().and_then(ModelName::parse))
         };
-        let shelf = self.shelf(&session.directory);
-        let configured = shelf.default_model.get_or_why(MAX_AGE, &self.client, ask).await;
+        let kept = self.shelf(&session.directory);
+        let configured = kept.default_model.get_or_why(MAX_AGE, &self.client, ask).await;
         let configured = configured.map_err(|cause| cause.told(&LOOKING))?;
         let configured = (*configured).clone().filter(|model| models.get(model).is_some());
         Ok(configured.or_else(|| models.default.clone()))

@@ -2,6 +2,7 @@
 //!
 //! Nothing that changes something is tried twice.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use longshore_meter::label::{Call, Limit};
@@ -28,10 +29,10 @@ impl Client {
             more.push_str(if roots { "&roots=true" } else { "&roots=false" });
         }
         if let Some(start) = query.start {
-            more.push_str(&format!("&start={}", start.0));
+            let _ = write!(more, "&start={}", start.0);
         }
         if let Some(search) = &query.search {
-            more.push_str(&format!("&search={}", query_value(search)));
+            let _ = write!(more, "&search={}", query_value(search));
         }
         self.look(Call::Control, "session", directory, &more).await.map(understood).map_err(of_a_directory)
     }

@@ -67,30 +67,31 @@ impl OpenCode {
     /// OpenCode always wants to be told the model, and leaves a message behind when it does not have it.
     async fn summarized(&self, session: &Session, model: Option<&ModelName>, auto: bool) -> Result<Told> {
         let (at, id) = (session.directory.as_str(), session.id.as_str());
-        let model = match model {
-            Some(model) => {
-                let fields = Fields { model: "request.modelID", ..Fields::OF_ORDER };
-                let wished = PromptOptions { model: Some(model.clone()), ..PromptOptions::default() };
-                self.gate.catalog.check_surely(at, &wished, &PromptOptions::default(), fields).await?;
-                model.clone()
-            }
-            None => {
-                let found = self.for_callers.whole_session(at, id).await;
-                let found = found
-                    .map_err(|cause| cause.told(&Doing::looking("look up the session").of(&session.id)))?;
-                let model = self.gate.catalog.model_of(session, found.model.as_ref()).await?;
-                model.ok_or_else(|| {
-                    Error::invalid(
-                        "request",
-                        "The session has no model yet, and OpenCode no default; name providerID and modelID.",
-                    )
-                })?
-            }
+        let model = if let Some(model) = model {
+            let fields = Fields { model: "request.modelID", ..Fields::OF_ORDER };
+            let wished = PromptOptions { model: Some(model.clone()), ..PromptOptions::default() };
+            self.gate.catalog.check_surely(at, &wished, &PromptOptions::default(), fields).await?;
+            model.clone()
+        } else {
+            self.own_model(session).await?
         };
         let done = self.for_callers.summarize(at, id, &model, auto, self.long_timeout).await;
         let doing = Doing::changing("summarize the session").of(&session.id);
         let ok = done.map_err(|cause| cause.told(&doing))?;
         Ok(Told::Done { session: session.id.clone(), ok, begun: None })
+    }
+
+    async fn own_model(&self, session: &Session) -> Result<ModelName> {
+        let found = self.for_callers.whole_session(&session.directory, session.id.as_str()).await;
+        let doing = Doing::looking("look up the session").of(&session.id);
+        let found = found.map_err(|cause| cause.told(&doing))?;
+        let model = self.gate.catalog.model_of(session, found.model.as_ref()).await?;
+        model.ok_or_else(|| {
+            Error::invalid(
+                "request",
+                "The session has no model yet, and OpenCode no default; name providerID and modelID.",
+            )
+        })
     }
 
     /// OpenCode says yes, and does nothing, for names that it does not have there.

@@ -97,7 +97,7 @@ impl Listening {
     /// The next event that can be read. `None`: there is none any more.
     async fn next(&mut self) -> Option<GlobalEvent> {
         while !self.is_over {
-            while let Some(item) = self.heard.next() {
+            for item in self.heard.by_ref() {
                 let event = match item {
                     Item::Event(data) => serde_json::from_slice(&data).ok(),
                     Item::TooLong | Item::Unreadable => None,
