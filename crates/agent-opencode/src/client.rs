@@ -199,6 +199,20 @@ impl Client {
         }
     }
 
+    /// Has a command carried out. OpenCode answers when its turn is over, so there is no limit of time. The same errors as those of
+    /// [`Self::prompt`] mean that it was not taken.
+    pub(crate) async fn command(&self, directory: &str, session: &str, body: String) -> Result<()> {
+        let path = format!("session/{}/command", segment(Kind::Session, session)?);
+        let request = self.request(Method::POST, &path, directory, "")?;
+        let response = request.header(CONTENT_TYPE, "application/json").body(body).send().await?;
+        match response.status() {
+            // What it says came by the event stream.
+            status if status.is_success() && !is_html(response.headers()) => Ok(()),
+            status if status.is_success() => Err(CallError::Garbled("a web page".to_owned())),
+            _ => Err(refusal(response).await),
+        }
+    }
+
     pub(crate) async fn abort(&self, directory: &str, session: &str) -> Result<()> {
         let path = format!("session/{}/abort", segment(Kind::Session, session)?);
         self.post(Call::Abort, &path, directory, "{}".to_owned()).await

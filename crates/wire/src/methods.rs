@@ -3,6 +3,7 @@
 //! Routing and reading, the card, the contract documents, the `OpenAPI` and the reference page are made from it, so that a method
 //! is one row here and its work elsewhere.
 
+pub mod answer;
 mod asks;
 mod param;
 mod providers;

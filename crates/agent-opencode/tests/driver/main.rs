@@ -12,6 +12,7 @@ mod joining;
 mod left_turns;
 mod lost_text;
 mod notes;
+mod orders;
 mod refused;
 mod sessions;
 mod stage;
