@@ -1,12 +1,12 @@
 //! Orders in OpenCode's own words: what they name, and those that nobody is to answer.
 
-use longshore_engine::port::{Input, Session};
+use longshore_engine::port::{Agent as _, Input, Session};
 use longshore_model::{Error, Order, OrderPart, PromptOptions, Result, Subtask};
-use serde_json::{Map, Value, json};
 
 use super::{Doing, failure};
 use crate::OpenCode;
 use crate::catalog::Fields;
+use crate::prompt::Saying;
 
 impl Fields<'static> {
     /// Of an order.
@@ -61,95 +61,15 @@ impl OpenCode {
         input: &[Input],
         options: &PromptOptions,
     ) -> Result<()> {
-        let Order::Prompt { parts, withheld } = order else {
+        if matches!(order, Order::Command { .. }) {
             return Err(Error::internal("a command cannot be left without an answer"));
-        };
+        }
         self.check(session, order, options).await?;
-        let prompts = &self.starter.prompts;
-        let body = prompts.body(&self.for_callers, session, "", input, options).await;
-        let body = quiet(&body.map_err(failure::of_upstream)?, parts, withheld)?;
+        let prompt = self.new_prompt();
+        let saying = Saying { prompt: prompt.as_str(), input, options, order: Some(order), is_note: true };
+        let body = self.starter.prompts.body(&self.for_callers, session, saying).await;
+        let body = body.map_err(failure::of_upstream)?;
         let noted = self.for_callers.note(&session.directory, session.id.as_str(), body).await;
         noted.map_err(|cause| cause.told(&Doing::changing("say this in the session").of(&session.id)))
-    }
-}
-
-/// The body of a prompt that nobody is to answer. It has no name: OpenCode makes one, and no name that a caller chose can lead into
-/// another message.
-fn quiet<'a>(
-    prompt: &str,
-    parts: &[OrderPart],
-    withheld: impl IntoIterator<Item = &'a String>,
-) -> Result<String> {
-    let mut body: Map<String, Value> = serde_json::from_str(prompt).map_err(Error::internal)?;
-    body.remove("messageID");
-    let Some(Value::Array(content)) = body.remove("parts") else {
-        return Err(Error::internal("a prompt without parts"));
-    };
-    let mut content = content.into_iter();
-    let mut all = Vec::with_capacity(parts.len());
-    for part in parts {
-        all.push(match part {
-            OrderPart::Content => {
-                content.next().ok_or_else(|| Error::internal("an order with more parts than content"))?
-            }
-            OrderPart::Agent(name) => json!({"type": "agent", "name": name}),
-            OrderPart::Subtask(subtask) => part_of(subtask),
-        });
-    }
-    all.extend(content);
-    body.insert("parts".to_owned(), all.into());
-    body.insert("noReply".to_owned(), true.into());
-    let tools: Map<String, Value> = withheld.into_iter().map(|name| (name.clone(), false.into())).collect();
-    if !tools.is_empty() {
-        body.insert("tools".to_owned(), tools.into());
-    }
-    serde_json::to_string(&body).map_err(Error::internal)
-}
-
-fn part_of(subtask: &Subtask) -> Value {
-    let Subtask { prompt, description, agent, model, command } = subtask;
-    let mut part = json!({"type": "subtask", "prompt": prompt, "description": description, "agent": agent});
-    if let Some(model) = model {
-        part["model"] = json!({"providerID": model.provider, "modelID": model.model});
-    }
-    if let Some(command) = command {
-        part["command"] = command.as_str().into();
-    }
-    part
-}
-
-#[cfg(test)]
-mod tests {
-    use longshore_model::ModelName;
-
-    use super::*;
-
-    #[test]
-    fn a_note_has_its_parts_in_order_no_name_and_only_withholds_tools() {
-        let subtask = Subtask {
-            prompt: "look".to_owned(),
-            description: "A look".to_owned(),
-            agent: "explore".to_owned(),
-            model: ModelName::parse("p/m/n"),
-            command: Some("review".to_owned()),
-        };
-        let parts = [
-            OrderPart::Content,
-            OrderPart::Agent("plan".to_owned()),
-            OrderPart::Content,
-            OrderPart::Subtask(subtask),
-        ];
-        let prompt = r#"{"messageID":"","parts":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"agent":"build"}"#;
-        let told = quiet(prompt, &parts, [&"bash".to_owned()]).unwrap();
-        let expected = json!({
-            "agent": "build", "noReply": true, "tools": {"bash": false},
-            "parts": [
-                {"type": "text", "text": "a"}, {"type": "agent", "name": "plan"}, {"type": "text", "text": "b"},
-                {"type": "subtask", "prompt": "look", "description": "A look", "agent": "explore",
-                 "model": {"providerID": "p", "modelID": "m/n"}, "command": "review"},
-            ],
-        });
-        assert_eq!(serde_json::from_str::<Value>(&told).unwrap(), expected);
-        assert!(quiet(prompt, &[OrderPart::Content, OrderPart::Content, OrderPart::Content], []).is_err());
     }
 }
