@@ -15,6 +15,7 @@ mod told;
 use longshore_engine::port::{BoxFuture, Control, Input, Known, Session, Stirring};
 use longshore_model::{
     Act, Error, Look, Offers, Order, PlaceWish, PromptOptions, Result, SessionId, Told, WorkspaceId,
+    WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -88,6 +89,10 @@ impl Control for OpenCode {
         options: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(self.noted(session, order, input, options))
+    }
+
+    fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
+        Box::pin(self.removable_worktree(wanted))
     }
 
     fn offers(&self) -> BoxFuture<'_, Result<Offers>> {

@@ -85,6 +85,15 @@ impl OpenCode {
         Ok(Told::Ok(reset.map_err(|cause| cause.told(&Doing::changing("reset the worktree")))?))
     }
 
+    /// Where it is, resolved as the directories of sessions are.
+    pub(super) async fn removable_worktree(&self, wanted: &WorktreeRef) -> Result<String> {
+        let listed = self.listed().await?;
+        let spelling = self.gate.worktree(wanted, &listed).await?;
+        let resolved = tokio::fs::canonicalize(spelling).await.ok();
+        let resolved = resolved.and_then(|path| path.into_os_string().into_string().ok());
+        Ok(resolved.unwrap_or_else(|| spelling.to_owned()))
+    }
+
     /// What OpenCode lists now.
     async fn listed(&self) -> Result<Vec<String>> {
         let listed = self.for_callers.worktrees(&self.gate.root).await;
