@@ -107,6 +107,7 @@ impl Ground {
         let engine = Engine::new(EngineParts {
             store: self.store,
             agent,
+            control: None,
             clock: self.clock,
             tasks: self.tasks.clone(),
             metrics: Arc::clone(&self.metrics),

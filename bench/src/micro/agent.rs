@@ -58,7 +58,7 @@ impl Agent for Parrot {
             *self.steering.lock().map_err(|_| Error::internal("a panic"))? = Some(joining);
             let reports = self.reports.lock().ok().and_then(|mut reports| reports.take());
             let events = reports.ok_or_else(|| Error::internal("one turn is all there is"))?;
-            Ok(Turn { steering, events })
+            Ok(Turn { steering, events, refusal: None })
         })
     }
 

@@ -36,6 +36,7 @@ fn work(store: Arc<dyn Store>, tasks: u64, place: Option<Place>) -> Work {
         directory_named: false,
         session: None,
         claim: None,
+        begun: None,
     };
     runtime.block_on(async {
         for number in 0..tasks {

@@ -23,6 +23,7 @@ pub(super) fn work(readers: usize) -> Work {
         let engine = Engine::new(EngineParts {
             store: Arc::new(longshore_store::memory()),
             agent: Arc::new(agent),
+            control: None,
             clock: Arc::new(SystemClock),
             tasks: Tasks::new(),
             metrics: Arc::default(),

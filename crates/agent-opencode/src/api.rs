@@ -2,6 +2,7 @@
 
 mod asks;
 mod catalog;
+pub(crate) mod control;
 mod tool;
 mod usage;
 
@@ -234,6 +235,9 @@ pub(crate) struct Part {
     /// Of a compaction: OpenCode itself found it necessary.
     #[serde(default)]
     pub(crate) auto: bool,
+    /// Of a subtask: the command that it is for.
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) command: Option<String>,
     /// Of the end of a step: why it ended, and what it used.
     #[serde(default)]
     pub(crate) reason: Option<String>,

@@ -5,16 +5,18 @@
 
 mod manifest;
 mod media;
+mod order;
 mod text;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longshore_engine::port::{FileSource, Input, InputFile, Session};
-use longshore_model::{PromptOptions, Result};
+use longshore_model::{ModelName, Order, PromptOptions, Result};
 use serde::Serialize;
 use url::Url;
 
@@ -38,25 +40,38 @@ pub(crate) struct Prompts {
     pub(crate) defaults: PromptOptions,
 }
 
+/// What is said in a session, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Saying<'a> {
+    /// A name of our own making. OpenCode writes into the message of that name, whosever session has it, so no name that
+    /// a caller chose gets here.
+    pub(crate) prompt: &'a str,
+    pub(crate) input: &'a [Input],
+    pub(crate) options: &'a PromptOptions,
+    /// `None`: the input is all.
+    pub(crate) order: Option<&'a Order>,
+    /// Nobody is to answer it.
+    pub(crate) is_note: bool,
+}
+
 impl Prompts {
-    /// What `POST /session/{id}/prompt_async` takes, as JSON text. Asks OpenCode only about files that a model may or may
-    /// not take, and mostly knows the answer already. Fails only where it could not be asked.
+    /// What `POST /session/{id}/prompt_async` takes, or `…/command` if it is one, as JSON text. Asks OpenCode only about files
+    /// that a model may or may not take, and mostly knows the answer already. Fails only where it could not be asked.
     pub(crate) async fn body(
         &self,
         client: &Client,
         session: &Session,
-        prompt: &str,
-        input: &[Input],
-        options: &PromptOptions,
+        saying: Saying<'_>,
     ) -> Result<String> {
-        let options = options.or(&self.defaults);
+        let options = &saying.options.or(&self.defaults);
         let in_question = |input: &Input| matches!(input, Input::File(file) if Medium::of(file).is_some());
-        let takes = if input.iter().any(in_question) {
-            self.catalog.takes(client, session, &options).await?
+        let takes = if saying.input.iter().any(in_question) {
+            self.catalog.takes(client, session, options).await?
         } else {
             Takes::default()
         };
-        Ok(body(prompt, Path::new(&session.directory), input, &options, takes).await)
+        let saying = Saying { options, ..saying };
+        Ok(body(Path::new(&session.directory), saying, takes).await)
     }
 }
 
@@ -73,6 +88,11 @@ struct Body<'a> {
     variant: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     system: Option<&'a str>,
+    /// Always `false`: OpenCode keeps it for the session, and `true` would lift what its operator forbids.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    tools: BTreeMap<&'a str, bool>,
+    #[serde(rename = "noReply", skip_serializing_if = "std::ops::Not::not")]
+    is_note: bool,
 }
 
 #[derive(Serialize, Debug)]
@@ -81,6 +101,12 @@ struct Model<'a> {
     provider: &'a str,
     #[serde(rename = "modelID")]
     model: &'a str,
+}
+
+impl<'a> Model<'a> {
+    fn of(name: &'a ModelName) -> Self {
+        Self { provider: &name.provider, model: &name.model }
+    }
 }
 
 #[derive(Serialize, Debug)]
@@ -95,26 +121,47 @@ enum PromptPart<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         filename: Option<String>,
     },
+    Agent {
+        name: &'a str,
+    },
+    Subtask {
+        prompt: &'a str,
+        description: &'a str,
+        agent: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        model: Option<Model<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        command: Option<&'a str>,
+    },
 }
 
-async fn body(
-    prompt: &str,
-    directory: &Path,
-    input: &[Input],
-    options: &PromptOptions,
-    takes: Takes,
-) -> String {
+async fn body(directory: &Path, saying: Saying<'_>, takes: Takes) -> String {
+    let Saying { prompt, input, options, order, is_note } = saying;
     let mut parts = Vec::with_capacity(input.len());
-    for input in input {
+    // A command says nothing but its name and arguments: its history shows them as text.
+    let is_command = matches!(order, Some(Order::Command { .. }));
+    for input in input.iter().filter(|input| !is_command || matches!(input, Input::File(_))) {
         parts.push(part(input, directory, takes).await);
     }
+    let withheld = match order {
+        None => None,
+        Some(Order::Prompt { parts: order, withheld }) => {
+            parts = order::arranged(order, parts);
+            Some(withheld)
+        }
+        Some(Order::Command { name, arguments }) => {
+            return order::command(prompt, name, arguments, parts, options);
+        }
+    };
     let body = Body {
         message: prompt,
         parts,
         agent: options.agent.as_deref(),
-        model: options.model.as_ref().map(|model| Model { provider: &model.provider, model: &model.model }),
+        model: options.model.as_ref().map(Model::of),
         variant: options.variant.as_deref(),
         system: options.system.as_deref(),
+        tools: withheld.into_iter().flatten().map(|tool| (tool.as_str(), false)).collect(),
+        is_note,
     };
     serde_json::to_string(&body).expect("texts are JSON")
 }

@@ -108,7 +108,8 @@ fn work(messages: &[StoredMessage], prompts: &[String]) -> Work {
     for message in messages.iter().filter(|message| message.info.role == "user") {
         let is_ours = prompts.contains(&message.info.id)
             || is_compaction(message)
-            || goes_on_after_compaction(message, &ours, messages);
+            || goes_on_after_compaction(message, &ours, messages)
+            || goes_on_after_subtask(message, &ours, messages);
         if !is_ours {
             return Work::Theirs;
         }
@@ -145,7 +146,7 @@ fn goes_on_after_compaction(
         info.parent.as_ref() == Some(&compaction.info.id)
             && completed.is_some_and(|completed| message.info.time.created >= completed)
     });
-    let is_synthetic = !message.parts.is_empty() && message.parts.iter().all(|part| part.synthetic);
+    let is_synthetic = is_synthetic(message);
     let is_said_again = || {
         let words = words(message);
         !words.is_empty() && before.iter().any(|said| self::words(said) == words)
@@ -153,7 +154,55 @@ fn goes_on_after_compaction(
     is_summed_up && (is_synthetic || is_said_again())
 }
 
+/// After a sub-agent that was called for a command OpenCode goes on with words of its own.
+fn goes_on_after_subtask(message: &StoredMessage, before: &[&StoredMessage], all: &[StoredMessage]) -> bool {
+    let parts = before.iter().flat_map(|said| &said.parts);
+    let subtasks = parts.filter(|part| part.kind == "subtask" && part.command.is_some()).count();
+    let reported = before.iter().filter(|said| is_synthetic(said)).count();
+    let answers_us = |step: &StoredMessage| {
+        before.iter().any(|said| step.info.parent.as_ref() == Some(&said.info.id))
+            && step.info.finish.as_deref() == Some("tool-calls")
+            && step.info.time.completed.is_some_and(|completed| message.info.time.created >= completed)
+    };
+    reported < subtasks && is_synthetic(message) && all.iter().any(answers_us)
+}
+
+/// OpenCode wrote all of it.
+fn is_synthetic(message: &StoredMessage) -> bool {
+    !message.parts.is_empty() && message.parts.iter().all(|part| part.synthetic)
+}
+
 fn words(message: &StoredMessage) -> Vec<&str> {
     let written = message.parts.iter().filter(|part| part.kind == "text" && !part.synthetic);
     written.filter_map(|part| part.text.as_deref()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_testkit::fake_opencode::Recording;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A command for which OpenCode called a sub-agent, and that goes on with words of OpenCode's own.
+    #[test]
+    fn a_command_goes_on_after_its_sub_agent_unless_somebody_else_spoke() {
+        let recording = Recording::load("command");
+        let (messages, _) =
+            recording.final_messages("ses_e22b51dd5ffeHejKcc7Ok7L6gk").expect("it was listed");
+        let mut messages = messages.as_array().unwrap()[2..].to_vec();
+        messages[3]["info"]["time"] = json!({"created": messages[3]["info"]["time"]["created"]});
+        let work_on = |messages: &[Value]| {
+            let prompts = [messages[0]["info"]["id"].as_str().unwrap().to_owned()];
+            work(&serde_json::from_value::<Vec<_>>(messages.into()).unwrap(), &prompts)
+        };
+        assert_eq!(messages[0]["parts"][0]["type"], "subtask");
+        assert_eq!(work_on(&messages), Work::Ours);
+        let mut theirs = messages.clone();
+        theirs[2]["parts"][0]["synthetic"] = false.into();
+        assert_eq!(work_on(&theirs), Work::Theirs);
+        let mut no_command = messages;
+        no_command[0]["parts"][0].as_object_mut().unwrap().remove("command");
+        assert_eq!(work_on(&no_command), Work::Theirs);
+    }
 }

@@ -21,7 +21,7 @@ mod text;
 mod tool;
 mod verdict;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use longshore_engine::port::{Resume, ResumedChild};
 use longshore_model::{AgentEvent, Artifact};
@@ -69,6 +69,10 @@ pub(crate) struct Translator {
     steps: Vec<Step>,
     /// How many summaries OpenCode went on from.
     continued: usize,
+    /// The parts of our prompts that call a sub-agent for a command.
+    subtasks: HashSet<String>,
+    /// How many of those OpenCode went on from.
+    reported: usize,
     blocks: Blocks,
     held_parts: Vec<Part>,
     asks: Asks,
@@ -144,6 +148,8 @@ impl Translator {
             messages: HashMap::new(),
             steps: Vec::new(),
             continued: 0,
+            subtasks: HashSet::new(),
+            reported: 0,
             blocks: Blocks::default(),
             held_parts: Vec::new(),
             asks: Asks::default(),

@@ -4,6 +4,7 @@
 //! other clocks here pace re-reading when a session is idle and its messages are not final yet.
 
 mod children;
+mod command;
 mod family;
 mod joins;
 mod member;

@@ -78,6 +78,13 @@ fn label(kind: ErrorKind) -> Answered {
         ErrorKind::InterruptExpired => Answered::InterruptExpired,
         ErrorKind::InterruptTypeMismatch => Answered::InterruptTypeMismatch,
         ErrorKind::ExtensionNotActivated => Answered::ExtensionNotActivated,
+        ErrorKind::SessionNotFound => Answered::SessionNotFound,
+        ErrorKind::SessionForbidden => Answered::SessionForbidden,
+        ErrorKind::UpstreamUnreachable => Answered::UpstreamUnreachable,
+        ErrorKind::UpstreamHttpError => Answered::UpstreamHttpError,
+        ErrorKind::UpstreamPayloadError => Answered::UpstreamPayloadError,
+        ErrorKind::AuthorizationForbidden => Answered::AuthorizationForbidden,
+        ErrorKind::MethodDisabled => Answered::MethodDisabled,
     }
 }
 

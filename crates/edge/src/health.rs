@@ -117,6 +117,7 @@ mod tests {
             let engine = Engine::new(EngineParts {
                 store: Arc::clone(&store) as Arc<dyn Store>,
                 agent: agent.clone(),
+                control: None,
                 clock: Arc::new(SystemClock),
                 tasks: Tasks::new(),
                 metrics: Arc::default(),

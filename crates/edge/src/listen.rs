@@ -491,6 +491,7 @@ mod tests {
         let engine = Engine::new(EngineParts {
             store: Arc::new(longshore_store::memory()),
             agent: ScriptedAgent::echo(),
+            control: None,
             clock: Arc::new(SystemClock),
             tasks: tasks.clone(),
             config: EngineConfig::default(),

@@ -226,6 +226,7 @@ mod tests {
         Engine::new(EngineParts {
             store,
             agent,
+            control: None,
             clock: Arc::new(SystemClock),
             tasks: Tasks::new(),
             metrics: Arc::default(),

@@ -313,5 +313,6 @@ fn create(
         directory_named: false,
         session: None,
         claim: None,
+        begun: None,
     }
 }

@@ -3,6 +3,7 @@
 mod agent;
 mod caller;
 mod clock;
+mod control;
 mod spans;
 mod store;
 
@@ -12,11 +13,13 @@ pub use agent::{
 };
 pub use caller::{on_behalf_of, trace_of_caller};
 pub use clock::{Clock, SystemClock};
+pub use control::{Control, Known, MAX_OFFERS, Stirring};
 pub use spans::{NoSpans, Span, SpanPlace, Spans, TurnFacts, Work};
 pub use store::{
-    Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, EndTask, EndedTurn,
-    FileFacts, Head, IdempotencyKey, ListQuery, MAX_ENDED, NewFile, NotedSends, PageCursor, READ_BYTES,
-    Retained, Retention, Store, StoredTask, TaskPage, TurnRecord,
+    Append, Appended, AskChange, Begun, Binding, Bound, Claim, Claimed, ContextPlace, Create, Created,
+    EndTask, EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, MAX_CONTEXTS, MAX_ENDED, MAX_OWNERS,
+    NewFile, NotedSends, Owned, PageCursor, READ_BYTES, Retained, Retention, Store, StoredTask, TaskPage,
+    TurnRecord,
 };
 
 /// A future behind a trait object.

@@ -2,6 +2,7 @@
 
 mod answering;
 mod following;
+mod ordering;
 mod sending;
 
 use std::sync::Arc;
@@ -19,11 +20,14 @@ use tokio::time::Instant;
 use crate::actor::{Actor, INBOX, Inbox, Ownership, Surroundings};
 use crate::asks::{self, Given, Send};
 use crate::config::EngineConfig;
+use crate::control::claims::Claims;
 use crate::gate::{Bounds, Gate};
 use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
 use crate::page_token;
-use crate::port::{Agent, Clock, FileFacts, Head, ListQuery, NoSpans, Spans, Store, trace_of_caller};
+use crate::port::{
+    Agent, Clock, Control, FileFacts, Head, ListQuery, NoSpans, Spans, Store, trace_of_caller,
+};
 use crate::queue;
 use crate::reader::TaskReader;
 use crate::registry::{Registration, Registry};
@@ -44,6 +48,8 @@ pub struct Engine {
 pub struct EngineParts {
     pub store: Arc<dyn Store>,
     pub agent: Arc<dyn Agent>,
+    /// The agent's control surface, if it has one.
+    pub control: Option<Arc<dyn Control>>,
     pub clock: Arc<dyn Clock>,
     pub tasks: Tasks,
     /// Where the engine counts.
@@ -116,7 +122,7 @@ pub struct GapBounds {
 
 impl Engine {
     pub fn new(parts: EngineParts) -> Self {
-        let EngineParts { store, agent, clock, tasks, metrics, config } = parts;
+        let EngineParts { store, agent, control, clock, tasks, metrics, config } = parts;
         let config = Arc::new(config);
         let registry = Arc::new(Registry::new(tasks.stopping().clone()));
         let bounds = Bounds { in_all: config.turns, per_principal: config.turns_per_principal };
@@ -124,10 +130,12 @@ impl Engine {
         let unfinished = Arc::new(Unfinished::new(&config));
         let asks = Arc::new(OpenAsks::new(Arc::clone(&metrics)));
         let lanes = Arc::default();
+        let claims = Arc::new(Claims::new(config.control.claim_ttl));
         Self {
             around: Surroundings {
                 store,
                 agent,
+                control,
                 clock,
                 tasks,
                 registry,
@@ -135,6 +143,8 @@ impl Engine {
                 gate,
                 asks,
                 unfinished,
+                claims,
+                offers: Arc::default(),
                 metrics,
                 spans: Arc::new(NoSpans),
                 config,
@@ -159,6 +169,11 @@ impl Engine {
     /// What the engine's clock says.
     pub fn now(&self) -> Timestamp {
         self.around.clock.now()
+    }
+
+    /// Whether the agent can be looked at and changed beside turns.
+    pub fn has_control(&self) -> bool {
+        self.around.control.is_some()
     }
 
     /// Whether the agent could work now.
@@ -474,7 +489,7 @@ impl Engine {
         Err(self.around.registry.no_owner())
     }
 
-    fn trace_of_caller(&self) -> Option<TraceContext> {
+    pub(crate) fn trace_of_caller(&self) -> Option<TraceContext> {
         trace_of_caller().map(|trace| self.around.spans.decided(trace))
     }
 

@@ -153,6 +153,8 @@ labels! {
         Messages = "messages",
         /// To see what it can do: models, agents, projects, its configuration.
         Catalog = "catalog",
+        /// To look at or change something for a caller who controls it.
+        Control = "control",
     }
 
     /// What was done with an event of OpenCode.
@@ -165,6 +167,16 @@ labels! {
         Unread = "unread",
         /// It is of a turn that is too far behind, and that asks for what it missed.
         Dropped = "dropped",
+    }
+
+    /// What became of the try to take a session that is nobody's.
+    ClaimOutcome = "outcome" {
+        /// It is the caller's now.
+        Taken = "taken",
+        /// Somebody else was about to take it, or too many were about to be taken.
+        Refused = "refused",
+        /// Somebody else took it meanwhile.
+        Lost = "lost",
     }
 
     /// Where a turn is that has not ended.
@@ -281,6 +293,20 @@ labels! {
         StreamBudgetExceeded = "STREAM_BUDGET_EXCEEDED",
         /// Too many calls of the agent are under way.
         UpstreamBackpressure = "UPSTREAM_BACKPRESSURE",
+        /// The agent has no such session.
+        SessionNotFound = "SESSION_NOT_FOUND",
+        /// The session is not the caller's.
+        SessionForbidden = "SESSION_FORBIDDEN",
+        /// A call for a caller did not reach the agent.
+        UpstreamUnreachable = "UPSTREAM_UNREACHABLE",
+        /// The agent refused a call for a caller.
+        UpstreamHttpError = "UPSTREAM_HTTP_ERROR",
+        /// The agent answered a call for a caller with something that cannot be read.
+        UpstreamPayloadError = "UPSTREAM_PAYLOAD_ERROR",
+        /// The credential lacks a capability.
+        AuthorizationForbidden = "AUTHORIZATION_FORBIDDEN",
+        /// The method is switched off.
+        MethodDisabled = "METHOD_DISABLED",
     }
 
     /// The limit that something was refused by, as its setting is called, if it has one: whoever sees it knows what to change.

@@ -58,10 +58,24 @@ pub enum ErrorKind {
     InterruptTypeMismatch,
     /// The request uses an extension that it did not activate.
     ExtensionNotActivated,
+    /// The agent has no such session, says whoever controls its sessions.
+    SessionNotFound,
+    /// The session is somebody else's, or nobody's and the caller may not take it.
+    SessionForbidden,
+    /// A call for a caller did not reach the agent, or it did not answer in time.
+    UpstreamUnreachable,
+    /// The agent refused a call that was made for a caller.
+    UpstreamHttpError,
+    /// The agent answered a call for a caller with something that cannot be read.
+    UpstreamPayloadError,
+    /// The credential lacks a capability.
+    AuthorizationForbidden,
+    /// There is such a method, and the operator has it switched off.
+    MethodDisabled,
 }
 
 impl ErrorKind {
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 38] = [
         Self::Parse,
         Self::InvalidRequest,
         Self::MethodNotFound,
@@ -93,6 +107,13 @@ impl ErrorKind {
         Self::InterruptExpired,
         Self::InterruptTypeMismatch,
         Self::ExtensionNotActivated,
+        Self::SessionNotFound,
+        Self::SessionForbidden,
+        Self::UpstreamUnreachable,
+        Self::UpstreamHttpError,
+        Self::UpstreamPayloadError,
+        Self::AuthorizationForbidden,
+        Self::MethodDisabled,
     ];
 
     /// One word for programs, logs and metrics.
@@ -129,15 +150,26 @@ impl ErrorKind {
             Self::InterruptExpired => "INTERRUPT_EXPIRED",
             Self::InterruptTypeMismatch => "INTERRUPT_TYPE_MISMATCH",
             Self::ExtensionNotActivated => "EXTENSION_NOT_ACTIVATED",
+            Self::SessionNotFound => "SESSION_NOT_FOUND",
+            Self::SessionForbidden => "SESSION_FORBIDDEN",
+            Self::UpstreamUnreachable => "UPSTREAM_UNREACHABLE",
+            Self::UpstreamHttpError => "UPSTREAM_HTTP_ERROR",
+            Self::UpstreamPayloadError => "UPSTREAM_PAYLOAD_ERROR",
+            Self::AuthorizationForbidden => "AUTHORIZATION_FORBIDDEN",
+            Self::MethodDisabled => "METHOD_DISABLED",
         }
     }
 
     fn origin(self) -> Origin {
         match self {
             Self::Internal | Self::Unavailable => Origin::Gateway,
-            Self::InvalidAgentResponse | Self::AgentUnavailable | Self::SessionGone | Self::SessionBusy => {
-                Origin::Agent
-            }
+            Self::InvalidAgentResponse
+            | Self::AgentUnavailable
+            | Self::SessionGone
+            | Self::SessionBusy
+            | Self::UpstreamUnreachable
+            | Self::UpstreamHttpError
+            | Self::UpstreamPayloadError => Origin::Agent,
             _ => Origin::Caller,
         }
     }
@@ -149,7 +181,8 @@ impl ErrorKind {
             | Self::TooManyRequests
             | Self::StreamBudgetExceeded
             | Self::UpstreamBackpressure
-            | Self::SessionBusy => Retry::Later,
+            | Self::SessionBusy
+            | Self::UpstreamUnreachable => Retry::Later,
             _ => Retry::Never,
         }
     }
@@ -188,6 +221,7 @@ struct Inner {
     violations: Vec<FieldViolation>,
     details: Vec<(String, String)>,
     lasting: bool,
+    retryable: bool,
     retry_after: Option<Duration>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
@@ -201,6 +235,7 @@ impl Error {
             violations: Vec::new(),
             details: Vec::new(),
             lasting: false,
+            retryable: false,
             retry_after: None,
             source: None,
         }))
@@ -212,6 +247,14 @@ impl Error {
         let mut error = Self::new(ErrorKind::InvalidParams, format!("{field}: {description}"));
         error.0.violations.push(FieldViolation { field, description });
         error
+    }
+
+    /// Names one more parameter that breaks a rule.
+    #[must_use]
+    pub fn also_invalid(mut self, field: impl Into<String>, description: impl Into<String>) -> Self {
+        let violation = FieldViolation { field: field.into(), description: description.into() };
+        self.0.violations.push(violation);
+        self
     }
 
     pub fn task_not_found(id: impl fmt::Display) -> Self {
@@ -243,6 +286,14 @@ impl Error {
     #[must_use]
     pub fn lasting(mut self) -> Self {
         self.0.lasting = true;
+        self
+    }
+
+    /// Says that the same request can succeed later, though its kind does not always say so: whether a refusal of the agent
+    /// passes depends on what it said.
+    #[must_use]
+    pub fn retryable(mut self) -> Self {
+        self.0.retryable = true;
         self
     }
 
@@ -278,7 +329,7 @@ impl Error {
     }
 
     pub fn retry(&self) -> Retry {
-        self.0.kind.retry()
+        if self.0.retryable { Retry::Later } else { self.0.kind.retry() }
     }
 
     /// The public text.
@@ -348,6 +399,13 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_that_passes_says_so() {
+        let refused = Error::new(ErrorKind::UpstreamHttpError, "The agent refused.");
+        assert_eq!(refused.retry(), Retry::Never);
+        assert_eq!(refused.retryable().retry(), Retry::Later);
+    }
+
+    #[test]
     fn what_passes_by_itself_may_be_tried_again() {
         let later: Vec<_> = ErrorKind::ALL
             .into_iter()
@@ -361,6 +419,7 @@ mod tests {
             "UNAVAILABLE",
             "AGENT_UNAVAILABLE",
             "SESSION_BUSY",
+            "UPSTREAM_UNREACHABLE",
         ];
         assert_eq!(later, expected);
     }

@@ -125,6 +125,21 @@ id!(
     RequestId
 );
 
+id!(
+    /// The agent's own name for a message of a session, a user's or its own.
+    MessageRef
+);
+
+id!(
+    /// The agent's own name for a part of a message.
+    PartRef
+);
+
+id!(
+    /// The agent's own name for a workspace.
+    WorkspaceId
+);
+
 /// Who a caller is: the owner of tasks, contexts and sessions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]

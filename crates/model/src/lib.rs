@@ -10,6 +10,7 @@ pub mod agent_event;
 pub mod artifact;
 pub mod card;
 pub mod command;
+pub mod control;
 pub mod error;
 pub mod event;
 pub mod id;
@@ -18,6 +19,7 @@ pub mod json;
 pub mod message;
 pub mod notes;
 pub mod part;
+pub mod rights;
 pub mod task;
 pub mod terms;
 pub mod time;
@@ -28,17 +30,24 @@ pub use agent_event::{
 };
 pub use artifact::{Artifact, ArtifactUpdate, BlockKind};
 pub use command::{CancelTask, GetTask, ListTasks, SendConfig, SendMessage, SubscribeToTask};
+pub use control::{
+    Act, Begun, Catalog, Control, ControlRequest, FileDiff, Look, ModelInfo, NewWorkspace, NewWorktree,
+    OfferedAgent, OfferedCommand, Offers, Order, OrderPart, OrderRequest, Page, PlaceWish, Project,
+    ProviderInfo, Revert, SessionInfo, SessionQuery, SessionStatus, ShellOrder, StoredMessage, Subtask, Todo,
+    Told, WishedDirectory, Workspace, Worktree, WorktreeRef,
+};
 pub use error::{Error, ErrorKind, FieldViolation, Origin, Retry};
 pub use event::{Entry, StatusUpdate, TaskEvent};
 pub use id::{
-    ArtifactId, ContextId, Epoch, EventId, FileId, IdError, MessageId, Principal, PromptId, RequestId, Seq,
-    SessionId, TaskId,
+    ArtifactId, ContextId, Epoch, EventId, FileId, IdError, MessageId, MessageRef, PartRef, Principal,
+    PromptId, RequestId, Seq, SessionId, TaskId, WorkspaceId,
 };
 pub use interrupt::{Answer, Ask, AskKind, Closed, Interrupt, PermissionReply, Question, Resolution};
 pub use json::{Json, Metadata};
 pub use message::{Message, Role};
 pub use notes::{Cost, InterruptNote, InterruptPhase, Notes, Progress, ProgressKind, SessionNote, Usage};
 pub use part::{Part, PartContent};
+pub use rights::{Capabilities, Capability};
 pub use task::{Parent, Task, TaskState, TaskStatus};
 pub use terms::{Delivery, ModelName, OutputModes, PromptOptions, Terms, Wishes};
 pub use time::Timestamp;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::control::Order;
 use crate::id::SessionId;
 
 /// How and where a message is to be worked on. Asked once, with the message.
@@ -52,6 +53,13 @@ pub struct Terms {
     pub output: OutputModes,
     #[serde(default, skip_serializing_if = "PromptOptions::is_empty")]
     pub prompt: PromptOptions,
+    /// What the agent is told to do beside the message, by a caller who speaks its own language. `None`: it is prompted with
+    /// the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Order>,
+    /// Somebody else prompted the agent, and the task only follows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopted: bool,
 }
 
 impl Terms {

@@ -6,21 +6,24 @@ mod kept;
 mod keys;
 mod list;
 mod retain;
+mod sessions;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, EndedTurn,
-    FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store,
-    StoredTask, TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextPlace, Create, Created, EndTask,
+    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Owned, Retained, Retention,
+    Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
-    AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId,
-    TaskId, Timestamp,
+    AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, PromptId, RequestId, Result, Seq,
+    SessionId, TaskId, Timestamp,
 };
 
 use self::kept::Kept;
+use crate::rules;
 
 /// It is opened once.
 const EPOCH: Epoch = Epoch(1);
@@ -89,6 +92,49 @@ impl Store for MemoryStore {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<Session>>> {
         Box::pin(async move { Ok(self.kept().session(owner, id)) })
+    }
+
+    fn owner_of<'a>(
+        &'a self,
+        _caller: Option<&'a Principal>,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Option<Owned>>> {
+        Box::pin(async move { Ok(self.kept().sessions.get(id).cloned()) })
+    }
+
+    fn owners<'a>(
+        &'a self,
+        _caller: &'a Principal,
+        ids: Vec<SessionId>,
+    ) -> BoxFuture<'a, Result<BTreeMap<SessionId, Principal>>> {
+        Box::pin(async move {
+            rules::check_owners(&ids)?;
+            Ok(self.kept().sessions.owners(ids))
+        })
+    }
+
+    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed>> {
+        Box::pin(async move { Ok(self.kept().claim(&claim)) })
+    }
+
+    fn contexts_of<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Vec<ContextId>>> {
+        Box::pin(async move { Ok(self.kept().sessions.contexts_of(owner, id)) })
+    }
+
+    fn turn_of<'a>(
+        &'a self,
+        session: &'a SessionId,
+        prompt: &'a PromptId,
+    ) -> BoxFuture<'a, Result<Option<TaskId>>> {
+        Box::pin(async move { Ok(self.kept().turn_of(session, prompt)) })
+    }
+
+    fn recent_sessions(&self, since: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Session>>> {
+        Box::pin(async move { Ok(self.kept().sessions.used_since(since, limit)) })
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {

@@ -4,13 +4,13 @@
 
 mod placing;
 
-use longshore_engine::port::{Append, AskChange, Bound, Create, NewFile};
+use longshore_engine::port::{Append, AskChange, Bound, Claimed, Create, MAX_OWNERS, NewFile, Owned};
 use longshore_model::{
     Closed, ContextId, Error, ErrorKind, Interrupt, Principal, Resolution, Result, SessionId, Task,
-    TaskEvent, TaskId, Timestamp,
+    TaskEvent, TaskId, TaskState, Timestamp,
 };
 
-pub(crate) use placing::{OwnedSession, Placement, Wanted, place};
+pub(crate) use placing::{Placement, Wanted, place};
 
 /// A new task takes at most this many keys of its owner with it that no longer count. More wait for the next tasks, so
 /// that no task pays for a backlog; as it is more than the one key that a task adds, a backlog shrinks.
@@ -24,12 +24,35 @@ const ASK_KEPT: i64 = 24 * 60 * 60 * 1000;
 
 /// The task that a `Create` makes.
 pub(crate) fn begin(create: &Create) -> Result<Task> {
-    let task = Task::begin(create.task.clone(), &create.first)
+    let mut task = Task::begin(create.task.clone(), &create.first)
         .ok_or_else(|| Error::internal("a log must begin with `Submitted`"))?;
     if task.context_id != create.context {
         return Err(Error::internal("the first event names another context than the task"));
     }
+    if let Some(begun) = &create.begun {
+        if begun.working.status().is_none_or(|status| status.state != TaskState::Working) {
+            return Err(Error::internal("a turn that runs already must say that it works"));
+        }
+        task.apply(&begun.working);
+    }
     Ok(task)
+}
+
+/// Whether a session can become the owner's. `known` is what is known of it.
+pub(crate) fn claim(owner: &Principal, known: Option<&Owned>) -> Claimed {
+    match known {
+        None => Claimed::Now,
+        Some(known) if known.owner == *owner => Claimed::Yours,
+        Some(_) => Claimed::Others,
+    }
+}
+
+/// Whether so many sessions may be asked for at once.
+pub(crate) fn check_owners(ids: &[SessionId]) -> Result<()> {
+    if ids.len() > MAX_OWNERS {
+        return Err(Error::internal("the owners of too many sessions are asked for at once"));
+    }
+    Ok(())
 }
 
 /// The root of the tree that a sub-agent's task is to belong to.

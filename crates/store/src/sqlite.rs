@@ -1,5 +1,20 @@
 //! A store in one file, for one gateway.
 
+/// The number of a task's newest event: the log tells, in one step. One that lost its last events to damage does not end
+/// before the newest status that the task's row knows of.
+macro_rules! head {
+    () => {
+        "max(tasks.summary_seq, coalesce((SELECT max(seq) FROM events WHERE task = tasks.ordinal), 0))"
+    };
+}
+
+/// Under which number a task's newest event was written.
+macro_rules! head_epoch {
+    () => {
+        "coalesce((SELECT epoch FROM events WHERE task = tasks.ordinal ORDER BY seq DESC LIMIT 1), 0)"
+    };
+}
+
 mod append;
 mod asks;
 mod backup;
@@ -17,33 +32,35 @@ mod retain;
 mod salvage;
 mod schema;
 mod switch;
+mod turns;
 mod worker;
 mod write;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, EndedTurn,
-    FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store,
-    StoredTask, TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextPlace, Create, Created, EndTask,
+    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Owned, Retained, Retention,
+    Session, Store, StoredTask, TaskPage,
 };
 use longshore_meter::Metrics;
 use longshore_meter::label::StoreThread;
 use longshore_model::{
-    AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, RequestId, Result, Seq, SessionId,
-    TaskId, Timestamp,
+    AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, PromptId, RequestId, Result, Seq,
+    SessionId, TaskId, Timestamp,
 };
 
 pub use self::backup::{Backup, backup};
 use self::checkpoint::{Checkpoints, Lengths};
-use self::epoch::Claim;
 use self::queue::Owner;
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
 use self::writer::Writer;
+use crate::rules;
 
 /// What a write survives once its future has returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -107,7 +124,7 @@ impl SqliteStore {
     pub fn open(path: &Path, options: impl Into<SqliteOptions>) -> Result<Self> {
         let SqliteOptions { durability, metrics } = options.into();
         let mut db = schema::open_writer(path, durability)?;
-        let claim = Claim::new(&db, durability)?;
+        let claim = epoch::Claim::new(&db, durability)?;
         let epoch = claim.epoch;
         let checkpointer = schema::open_checkpointer(path, durability)?;
         let checkpoints = Checkpoints::start(&mut db, checkpointer, Lengths::default())?;
@@ -169,6 +186,55 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'a, Result<Option<Session>>> {
         let (owner, id) = (owner.clone(), id.clone());
         Box::pin(self.quick.run(Owner::Of(owner.clone()), move |db| contexts::session_of(db, &owner, &id)))
+    }
+
+    fn owner_of<'a>(
+        &'a self,
+        caller: Option<&'a Principal>,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Option<Owned>>> {
+        let (caller, id) = (caller.cloned().map_or(Owner::Gateway, Owner::Of), id.clone());
+        Box::pin(self.quick.run(caller, move |db| contexts::known(db, &id)))
+    }
+
+    fn owners<'a>(
+        &'a self,
+        caller: &'a Principal,
+        ids: Vec<SessionId>,
+    ) -> BoxFuture<'a, Result<BTreeMap<SessionId, Principal>>> {
+        Box::pin(async move {
+            rules::check_owners(&ids)?;
+            self.lists.run(Owner::Of(caller.clone()), move |db| contexts::owners(db, ids)).await
+        })
+    }
+
+    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed>> {
+        Box::pin(self.writer.run(Owner::Of(claim.owner.clone()), move |db| contexts::claim(db, &claim)))
+    }
+
+    fn contexts_of<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Vec<ContextId>>> {
+        let (owner, id) = (owner.clone(), id.clone());
+        Box::pin(self.quick.run(Owner::Of(owner.clone()), move |db| contexts::bound_to(db, &owner, &id)))
+    }
+
+    fn turn_of<'a>(
+        &'a self,
+        session: &'a SessionId,
+        prompt: &'a PromptId,
+    ) -> BoxFuture<'a, Result<Option<TaskId>>> {
+        let (session, prompt) = (session.clone(), prompt.clone());
+        Box::pin(
+            self.quick
+                .run(Owner::Gateway, move |db| Ok(turns::find(db, &session, &prompt)?.map(|turn| turn.task))),
+        )
+    }
+
+    fn recent_sessions(&self, since: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Session>>> {
+        Box::pin(self.lists.run(Owner::Gateway, move |db| contexts::used_since(db, since, limit)))
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {

@@ -132,7 +132,8 @@ impl Gateway {
         let url = self.url.borrow().clone()?;
         let request =
             self.http.get(format!("{url}{path}")).bearer_auth(&self.token).header("A2A-Version", "1.0");
-        request.send().await.ok()?.json().await.ok()
+        let answer = request.send().await.ok()?.text().await.ok()?;
+        serde_json::from_str(&answer).ok()
     }
 }
 

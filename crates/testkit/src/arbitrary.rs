@@ -5,12 +5,12 @@
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, Cost, Interrupt,
-    InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, ModelName, Notes, OutputModes, Parent,
-    Part, PartContent, Principal, Progress, ProgressKind, PromptId, PromptOptions, Question, RequestId,
-    Resolution, Role, SessionId, SessionNote, StatusUpdate, TaskEvent, TaskId, TaskState, TaskStatus, Terms,
-    Timestamp, Usage,
+    InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, ModelName, Notes, Order, OrderPart,
+    OutputModes, Parent, Part, PartContent, Principal, Progress, ProgressKind, PromptId, PromptOptions,
+    Question, RequestId, Resolution, Role, SessionId, SessionNote, StatusUpdate, Subtask, TaskEvent, TaskId,
+    TaskState, TaskStatus, Terms, Timestamp, Usage,
 };
-use proptest::collection::vec;
+use proptest::collection::{btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -247,7 +247,28 @@ pub fn submitted() -> impl Strategy<Value = TaskEvent> {
 }
 
 pub fn terms() -> impl Strategy<Value = Terms> {
-    (output_modes(), prompt_options()).prop_map(|(output, prompt)| Terms { output, prompt })
+    (output_modes(), prompt_options(), rarely(order()), any::<bool>())
+        .prop_map(|(output, prompt, order, adopted)| Terms { output, prompt, order, adopted })
+}
+
+pub fn order() -> impl Strategy<Value = Order> {
+    let subtask = (text(), text(), text(), rarely(model_name()), rarely(text())).prop_map(
+        |(prompt, description, agent, model, command)| Subtask { prompt, description, agent, model, command },
+    );
+    let part = prop_oneof![
+        Just(OrderPart::Content),
+        text().prop_map(OrderPart::Agent),
+        subtask.prop_map(OrderPart::Subtask),
+    ];
+    prop_oneof![
+        (vec(part, 0..3), btree_set(text(), 0..2))
+            .prop_map(|(parts, withheld)| Order::Prompt { parts, withheld }),
+        (text(), text()).prop_map(|(name, arguments)| Order::Command { name, arguments }),
+    ]
+}
+
+pub fn model_name() -> impl Strategy<Value = ModelName> {
+    (text(), text()).prop_map(|(provider, model)| ModelName { provider, model })
 }
 
 pub fn output_modes() -> impl Strategy<Value = OutputModes> {
@@ -259,8 +280,7 @@ pub fn output_modes() -> impl Strategy<Value = OutputModes> {
 }
 
 pub fn prompt_options() -> impl Strategy<Value = PromptOptions> {
-    let model = (text(), text()).prop_map(|(provider, model)| ModelName { provider, model });
-    (rarely(model), rarely(text()), rarely(text()), rarely(text()))
+    (rarely(model_name()), rarely(text()), rarely(text()), rarely(text()))
         .prop_map(|(model, agent, variant, system)| PromptOptions { model, agent, variant, system })
 }
 

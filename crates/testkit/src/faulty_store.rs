@@ -1,16 +1,17 @@
 //! A store that a test can hold back or break.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, EndedTurn,
-    FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store,
-    StoredTask, TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextPlace, Create, Created, EndTask,
+    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Owned, Retained, Retention,
+    Session, Store, StoredTask, TaskPage,
 };
 use longshore_model::{
-    AskKind, ContextId, Entry, Epoch, Error, ErrorKind, FileId, Interrupt, Principal, RequestId, Result, Seq,
-    SessionId, TaskId, Timestamp,
+    AskKind, ContextId, Entry, Epoch, Error, ErrorKind, FileId, Interrupt, Principal, PromptId, RequestId,
+    Result, Seq, SessionId, TaskId, Timestamp,
 };
 
 use crate::scripted_agent::Gate;
@@ -240,6 +241,49 @@ impl Store for FaultyStore {
     ) -> BoxFuture<'a, Result<Option<Session>>> {
         self.note("session");
         self.inner.session(owner, id)
+    }
+
+    fn owner_of<'a>(
+        &'a self,
+        caller: Option<&'a Principal>,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Option<Owned>>> {
+        self.note("owner_of");
+        self.inner.owner_of(caller, id)
+    }
+
+    fn owners<'a>(
+        &'a self,
+        caller: &'a Principal,
+        ids: Vec<SessionId>,
+    ) -> BoxFuture<'a, Result<BTreeMap<SessionId, Principal>>> {
+        self.inner.owners(caller, ids)
+    }
+
+    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed>> {
+        self.note("claim");
+        self.inner.claim(claim)
+    }
+
+    fn contexts_of<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Vec<ContextId>>> {
+        self.note("contexts_of");
+        self.inner.contexts_of(owner, id)
+    }
+
+    fn turn_of<'a>(
+        &'a self,
+        session: &'a SessionId,
+        prompt: &'a PromptId,
+    ) -> BoxFuture<'a, Result<Option<TaskId>>> {
+        self.inner.turn_of(session, prompt)
+    }
+
+    fn recent_sessions(&self, since: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Session>>> {
+        self.inner.recent_sessions(since, limit)
     }
 
     fn get<'a>(

@@ -358,7 +358,7 @@ impl Agent for ScriptedAgent {
                 }
                 None => echo(&request, &reports)?,
             }
-            Ok(Turn { events, steering })
+            Ok(Turn { events, steering, refusal: None })
         })
     }
 

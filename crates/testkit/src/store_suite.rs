@@ -14,8 +14,10 @@
 //!
 //! [`replay`] is the body of the property test: any log, in any batches, with any snapshots.
 
+mod adopted;
 mod asks;
 mod children;
+mod claims;
 mod files;
 mod idempotency;
 mod listing;
@@ -86,6 +88,19 @@ macro_rules! for_each_store_check {
                 a_context_name_is_unique_per_owner_only,
                 a_session_stays_with_its_first_owner,
                 contexts_may_share_a_session;
+            claims:
+                a_session_tells_whose_it_is,
+                the_owners_of_many_sessions_are_told_at_once,
+                a_session_is_claimed_once,
+                of_claims_and_bindings_at_once_one_stands,
+                the_contexts_of_a_session_come_newest_first,
+                of_many_contexts_of_a_session_the_newest_are_told,
+                the_sessions_that_were_used_last_come_first;
+            adopted:
+                a_turn_that_runs_already_is_made_with_its_task,
+                a_turn_that_runs_already_is_one_task,
+                a_turn_that_runs_already_is_its_sessions_owners,
+                a_prompt_leads_to_its_task;
             places:
                 a_context_keeps_the_directory_of_its_first_task,
                 a_session_brings_its_directory,

@@ -11,6 +11,7 @@ pub mod contract;
 pub mod extension;
 mod json;
 pub mod jsonrpc;
+pub mod methods;
 pub mod openapi;
 pub mod output;
 mod read;

@@ -81,6 +81,7 @@ impl TestGateway {
             },
             directory: PathBuf::from(fake.directory()),
             control_timeout: options.control_timeout,
+            long_timeout: None,
             stream_silence: options.stream_silence,
             defaults: PromptOptions::default(),
             allow_directory_override: true,
@@ -98,6 +99,7 @@ impl TestGateway {
         let engine = Engine::new(EngineParts {
             store: options.store,
             agent: Arc::new(agent),
+            control: None,
             clock,
             tasks: tasks.clone(),
             metrics: Arc::default(),

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use longshore_engine::port::ContentFacts;
-use longshore_model::ModelName;
+use longshore_model::{ModelName, OrderPart, Subtask};
 use serde_json::{Value, json};
 
 use super::*;
@@ -30,10 +30,16 @@ fn inline(media_type: &str) -> InputFile {
     file(media_type, FileSource::Inline(vec![0, 255, 7]))
 }
 
-async fn made(input: &[Input], takes: Takes) -> Vec<Value> {
-    let body = body("msg_1", Path::new("/w/here"), input, &PromptOptions::default(), takes).await;
+async fn said(input: &[Input], options: &PromptOptions, order: Option<&Order>, takes: Takes) -> Value {
+    let saying = Saying { prompt: "msg_1", input, options, order, is_note: false };
+    let body = body(Path::new("/w/here"), saying, takes).await;
     let body: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(body["messageID"], "msg_1");
+    body
+}
+
+async fn made(input: &[Input], takes: Takes) -> Vec<Value> {
+    let body = said(input, &PromptOptions::default(), None, takes).await;
     body["parts"].as_array().unwrap().clone()
 }
 
@@ -257,9 +263,67 @@ async fn options_stand_in_the_prompt() {
         variant: Some("high".to_owned()),
         system: Some("Be brief.".to_owned()),
     };
-    let made: Value =
-        serde_json::from_str(&body("msg_1", Path::new("/w"), &[], &options, NOTHING).await).unwrap();
+    let made = said(&[], &options, None, NOTHING).await;
     let expected = json!({"messageID": "msg_1", "parts": [], "agent": "plan", "variant": "high",
         "system": "Be brief.", "model": {"providerID": "scripted", "modelID": "small/v2"}});
     assert_eq!(made, expected);
+}
+
+#[tokio::test]
+async fn an_order_has_its_content_in_its_places_and_withholds_tools_only() {
+    let subtask = Subtask {
+        prompt: "look".to_owned(),
+        description: "A look".to_owned(),
+        agent: "explore".to_owned(),
+        model: ModelName::parse("p/m"),
+        command: Some("review".to_owned()),
+    };
+    let bare = Subtask { model: None, command: None, ..subtask.clone() };
+    let parts = vec![
+        OrderPart::Agent("plan".to_owned()),
+        OrderPart::Content,
+        OrderPart::Subtask(subtask),
+        OrderPart::Subtask(bare),
+        OrderPart::Content,
+    ];
+    let order = Order::Prompt { parts, withheld: ["bash".to_owned(), "edit".to_owned()].into() };
+    let input = ["one", "two", "three"].map(|text| Input::Text(text.to_owned()));
+    let options = PromptOptions::default();
+    let expected = json!({"messageID": "msg_1", "tools": {"bash": false, "edit": false}, "parts": [
+        {"type": "agent", "name": "plan"},
+        {"type": "text", "text": "one"},
+        {"type": "subtask", "prompt": "look", "description": "A look", "agent": "explore",
+            "model": {"providerID": "p", "modelID": "m"}, "command": "review"},
+        {"type": "subtask", "prompt": "look", "description": "A look", "agent": "explore"},
+        {"type": "text", "text": "two"},
+        {"type": "text", "text": "three"},
+    ]});
+    assert_eq!(said(&input, &options, Some(&order), NOTHING).await, expected);
+    let saying =
+        Saying { prompt: "msg_1", input: &[], options: &options, order: Some(&order), is_note: true };
+    let note: Value = serde_json::from_str(&body(Path::new("/w"), saying, NOTHING).await).unwrap();
+    assert_eq!(note["noReply"], true);
+}
+
+#[tokio::test]
+async fn a_command_names_its_model_in_one_text_and_has_only_files_for_parts() {
+    let order = Order::Command { name: "review".to_owned(), arguments: "this one".to_owned() };
+    let mut csv = inline("text/csv");
+    csv.source = FileSource::Inline(b"a,b".to_vec());
+    let options = PromptOptions {
+        agent: Some("plan".to_owned()),
+        model: ModelName::parse("scripted/small/v2"),
+        variant: Some("high".to_owned()),
+        system: Some("Be brief.".to_owned()),
+    };
+    let expected = json!({"messageID": "msg_1", "command": "review", "arguments": "this one", "agent": "plan",
+        "variant": "high", "model": "scripted/small/v2", "parts": [{"type": "file", "mime": "text/plain",
+            "url": "data:text/plain;base64,YSxi", "filename": "dot.png"}]});
+    let input = [Input::Text("/review this one".to_owned()), Input::File(csv)];
+    assert_eq!(said(&input, &options, Some(&order), NOTHING).await, expected);
+    let picture = [Input::File(inline("image/png"))];
+    let made = said(&picture, &PromptOptions::default(), Some(&order), NOTHING).await;
+    let arguments = made["arguments"].as_str().unwrap();
+    assert!(arguments.starts_with("this one\n") && arguments.contains("dot.png"), "{arguments:?}");
+    assert_eq!(made.get("parts"), None);
 }

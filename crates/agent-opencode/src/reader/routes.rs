@@ -5,7 +5,7 @@
 //! the message list. Everything is put into a queue under the lock of the routes, so that there is always a place left for
 //! that mark.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -22,6 +22,9 @@ const MAX_QUEUED: usize = 4096;
 
 /// Bytes that may wait for one turn. A running command's whole output comes again with every line of it.
 const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
+
+/// What is looked at before its time while a command begins. Behind that nothing is looked at.
+const MAX_AHEAD: usize = 64;
 
 /// Sub-agent sessions that are remembered for one turn. Nothing is told of any more, but for their asks, which are found
 /// when the turn reads the lists of open asks.
@@ -145,12 +148,7 @@ impl Routes {
 
     pub(super) fn reconnected(&self) {
         for route in self.by_session.values() {
-            if route.shared.lagging.load(Ordering::Acquire) {
-                continue;
-            }
-            if !route.push(Routed::Reconnected) {
-                route.lag();
-            }
+            route.look_again();
         }
     }
 
@@ -238,6 +236,13 @@ impl Route {
         self.queue.capacity() > 1 && self.queue.try_send(routed).is_ok()
     }
 
+    /// The turn is to ask for what it may have missed.
+    fn look_again(&self) {
+        if !self.shared.lagging.load(Ordering::Acquire) && !self.push(Routed::Reconnected) {
+            self.lag();
+        }
+    }
+
     fn lag(&self) {
         if !self.shared.lagging.swap(true, Ordering::AcqRel) {
             // Without a place there is a mark in the queue already, or nobody listens any more.
@@ -252,7 +257,34 @@ pub(crate) struct Lease {
     reader: Arc<Reader>,
     session: String,
     queue: queue::Receiver<Routed>,
+    /// What was looked at before its time.
+    ahead: VecDeque<Routed>,
     shared: Arc<Shared>,
+}
+
+/// Lets somebody beside a turn have it look at its session.
+#[derive(Debug)]
+pub(crate) struct Doubt {
+    reader: Arc<Reader>,
+    session: String,
+    queue: queue::Sender<Routed>,
+    shared: Arc<Shared>,
+}
+
+impl Doubt {
+    /// The turn is to ask how it stands.
+    pub(crate) fn raise(&self) {
+        let routes = self.reader.routes();
+        let route = routes.by_session.get(&self.session);
+        if let Some(route) = route.filter(|route| Arc::ptr_eq(&route.shared, &self.shared)) {
+            route.look_again();
+        }
+    }
+
+    /// Waits until the turn is over.
+    pub(crate) async fn settled(&self) {
+        self.queue.closed().await;
+    }
 }
 
 impl Lease {
@@ -263,7 +295,7 @@ impl Lease {
         routes.unused_since = None;
         routes.by_session.insert(session.to_owned(), Route { queue: sender, shared: Arc::clone(&shared) });
         drop(routes);
-        Self { reader, session: session.to_owned(), queue, shared }
+        Self { reader, session: session.to_owned(), queue, ahead: VecDeque::new(), shared }
     }
 
     pub(super) fn reader(&self) -> &Reader {
@@ -272,6 +304,38 @@ impl Lease {
 
     /// The next thing to do. A lag is reported once everything that was queued before it is taken.
     pub(crate) async fn next(&mut self) -> Routed {
+        if let Some(routed) = self.ahead.pop_front() {
+            return routed;
+        }
+        self.next_queued().await
+    }
+
+    /// Looks at what comes, without taking it, until there is something like this.
+    pub(crate) async fn look_for(&mut self, found: impl Fn(&Routed) -> bool) {
+        while self.ahead.len() < MAX_AHEAD {
+            let routed = self.next_queued().await;
+            let is_found = found(&routed);
+            self.ahead.push_back(routed);
+            if is_found {
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
+    /// `None`: a newer turn of the session has the place.
+    pub(crate) fn doubt(&self) -> Option<Doubt> {
+        let routes = self.reader.routes();
+        let route = routes.by_session.get(&self.session)?;
+        Arc::ptr_eq(&route.shared, &self.shared).then(|| Doubt {
+            reader: Arc::clone(&self.reader),
+            session: self.session.clone(),
+            queue: route.queue.clone(),
+            shared: Arc::clone(&self.shared),
+        })
+    }
+
+    async fn next_queued(&mut self) -> Routed {
         match self.queue.recv().await {
             Some(routed) => self.taken(routed),
             // A newer turn of the session has the place.
@@ -281,6 +345,9 @@ impl Lease {
 
     /// The same, if there is something now.
     pub(crate) fn next_now(&mut self) -> Option<Routed> {
+        if let Some(routed) = self.ahead.pop_front() {
+            return Some(routed);
+        }
         let routed = self.queue.try_recv().ok()?;
         Some(self.taken(routed))
     }

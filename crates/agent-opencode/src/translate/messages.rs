@@ -105,12 +105,22 @@ impl Translator {
                     self.messages.insert(part.message, Role::Ours(created));
                     return;
                 }
+                if part.kind == "text" && part.synthetic && self.follows_a_subtask(created) {
+                    self.reported += 1;
+                    self.messages.insert(part.message, Role::Ours(created));
+                    return;
+                }
                 // A compaction that somebody asked for is no part of this turn, nor is one that a later turn needs.
                 let needed = part.kind == "compaction" && part.auto;
                 if needed && self.prompt_created().is_some() && !self.superseded {
                     self.messages.insert(part.message, Role::Ours(created));
                     // What the list tells of is over, or was told before the gateway was restarted.
                     self.say((source == Source::Stream).then(progress::compaction));
+                }
+            }
+            Some(Role::Ours(_)) => {
+                if part.kind == "subtask" && part.command.is_some() {
+                    self.subtasks.insert(part.id);
                 }
             }
             Some(&Role::Step(at)) => {
@@ -138,6 +148,15 @@ impl Translator {
         let waits = self.continued < summaries && !self.superseded;
         let newest = self.newest().filter(|step| step.summary && waits);
         newest.and_then(|step| step.completed).is_some_and(|completed| info.time.created >= completed)
+    }
+
+    /// After a sub-agent that was called for a command OpenCode goes on with one user message, all in words of its own, and
+    /// answers that.
+    fn follows_a_subtask(&self, created: f64) -> bool {
+        let waits = self.reported < self.subtasks.len() && !self.superseded;
+        let is_called = |step: &&Step| step.finish.as_deref() == Some("tool-calls") && step.error.is_none();
+        let newest = self.newest().filter(|step| waits && is_called(step));
+        newest.and_then(|step| step.completed).is_some_and(|completed| created >= completed)
     }
 
     pub(super) fn newest(&self) -> Option<&Step> {

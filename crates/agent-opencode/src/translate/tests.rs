@@ -6,6 +6,7 @@ mod files;
 mod joining;
 mod merging;
 mod notes;
+mod orders;
 mod pitfalls;
 mod replay;
 mod resuming;

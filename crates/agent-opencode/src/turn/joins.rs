@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::client::{CallError, Client, Place};
-use crate::prompt::Prompts;
+use crate::prompt::{Prompts, Saying};
 use crate::translate::{Fate, Translator};
 
 /// How long a message waits for OpenCode to show the one that began the turn: OpenCode says at once that it takes a prompt, and
@@ -182,7 +182,9 @@ impl Joiner {
         }
         let client = self.client.within(trace);
         let ready = async {
-            let body = self.prompts.body(&client, &self.session, prompt.as_str(), &input, &options).await?;
+            let (prompt, order) = (prompt.as_str(), None);
+            let saying = Saying { prompt, input: &input, options: &options, order, is_note: false };
+            let body = self.prompts.body(&client, &self.session, saying).await?;
             let place = client.place().await.map_err(|cause| cause.into_error("send the message"))?;
             Ok((body, place))
         };

@@ -8,10 +8,11 @@ use longshore_engine::port::{
 };
 use longshore_engine::queue;
 use longshore_engine::{Tasks, fail_point};
-use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, PromptId, Result};
+use longshore_model::{AgentEvent, Error, ErrorKind, Order, Outcome, PromptId, Result};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Driver;
+use super::command::Command;
 use super::family::{Family, Live, State};
 use super::joins::{Joiner, Joins};
 use super::member::Member;
@@ -22,7 +23,7 @@ use super::watchdog::{Silence, Watchdog};
 use crate::api::EventKind;
 use crate::client::{CallError, Client, Place};
 use crate::outcome;
-use crate::prompt::Prompts;
+use crate::prompt::{Prompts, Saying};
 use crate::reader::{Lease, Readers, Routed};
 use crate::reconcile::Depth;
 use crate::translate::Translator;
@@ -53,15 +54,16 @@ pub(crate) struct Starter {
 }
 
 /// What is known of the prompt when the driver starts.
-enum Sent {
+pub(super) enum Sent {
     Accepted,
     /// It may or may not have arrived: OpenCode's messages tell.
     Perhaps,
-    Refused(Outcome),
+    /// With the reason for whoever ordered it.
+    Refused(Outcome, Error),
 }
 
 pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> {
-    let TurnRequest { session, prompt, input, options, resume, prompting, trace, .. } = request;
+    let TurnRequest { session, prompt, input, options, order, resume, prompting, trace, .. } = request;
     let for_start = with.for_starts.within(trace.clone());
     let client = with.client.within(trace);
     let mut lease = with.readers.lease(&session.directory, session.id.as_str());
@@ -73,22 +75,32 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         (Sent::Perhaps, Translator::resume(id, name, resume))
     } else {
         // This can take a while. An idle session is not to be left to others meanwhile.
-        let body = with.prompts.body(&for_start, &session, name, &input, &options).await?;
+        let (order, is_note) = (order.as_ref(), false);
+        let saying = Saying { prompt: name, input: &input, options: &options, order, is_note };
+        let body = with.prompts.body(&for_start, &session, saying).await?;
         let place = place_while_idle(&for_start, with.timeout, &session, idle_until, &mut lease).await?;
         // Whatever came until now belongs to an earlier turn.
         lease.forget_the_past();
         prompting.mark();
-        (send(&for_start, place, &session, body, &prompting).await?, Translator::new(id, name))
+        let sent = if let Some(Order::Command { .. }) = order {
+            let call = Command { client: &for_start, tasks: &with.tasks, session: &session, prompt: name };
+            let sent = Box::pin(call.send(body, &mut lease, &prompting)).await?;
+            drop(place);
+            sent
+        } else {
+            send(&for_start, place, &session, body, &prompting).await?
+        };
+        (sent, Translator::new(id, name))
     };
     let (sender, events) = queue::channel(MAX_WAITING);
     let (steering, joining) = queue::channel(MAX_STEERING);
     let accepted = match sent {
         Sent::Accepted => true,
         Sent::Perhaps => false,
-        Sent::Refused(outcome) => {
+        Sent::Refused(outcome, refusal) => {
             let ended = sender.try_send(AgentEvent::Ended(outcome));
             debug_assert!(ended.is_ok(), "the queue is new");
-            return Ok(Turn { steering, events });
+            return Ok(Turn { steering, events, refusal: Some(refusal) });
         }
     };
     let mut family = Family::new(session.id.clone(), Member::new(translator, accepted));
@@ -128,7 +140,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     // In a box: what spawns moves it more than once, and each time would have room for it.
     let running = Box::pin(driver.run(joiner, strangers, with.tasks.stopping().clone()));
     with.tasks.spawn("opencode-turn", running);
-    Ok(Turn { steering, events })
+    Ok(Turn { steering, events, refusal: None })
 }
 
 /// The sub-agents that the log knows.
@@ -244,18 +256,29 @@ async fn send(
     fail_point::hit("prompt.after");
     match answered {
         Ok(()) => Ok(Sent::Accepted),
-        Err(CallError::Refused { status, message }) if status < 500 => {
-            Ok(Sent::Refused(outcome::refused(status, &message)))
-        }
-        Err(cause @ (CallError::Cut(_) | CallError::Refused { .. })) => {
-            tracing::warn!(session = %session.id, %cause, "it is not known whether OpenCode took a prompt");
-            Ok(Sent::Perhaps)
-        }
-        Err(cause) => {
-            if let CallError::Unreachable(_) = cause {
-                prompting.unmark();
-            }
-            Err(cause.into_error("send the prompt"))
-        }
+        Err(CallError::Refused { status, message }) if status < 500 => Ok(refused(status, &message)),
+        Err(cause) => unsent(cause, session, prompting),
     }
+}
+
+/// What is known of a prompt that was not simply taken.
+pub(super) fn unsent(cause: CallError, session: &Session, prompting: &Prompting) -> Result<Sent> {
+    if let CallError::Cut(_) | CallError::Refused { .. } = cause {
+        tracing::warn!(session = %session.id, %cause, "it is not known whether OpenCode took a prompt");
+        return Ok(Sent::Perhaps);
+    }
+    if let CallError::Unreachable(_) = cause {
+        prompting.unmark();
+    }
+    Err(cause.into_error("send the prompt"))
+}
+
+pub(super) fn refused(status: u16, message: &str) -> Sent {
+    let refusal = Error::new(
+        ErrorKind::UpstreamHttpError,
+        format!("OpenCode refused the order (status {status}): {message}"),
+    )
+    .detail("upstreamStatus", status.to_string());
+    let refusal = if status == 429 || status >= 500 { refusal.retryable() } else { refusal };
+    Sent::Refused(outcome::refused(status, message), refusal)
 }

@@ -156,6 +156,7 @@ impl Bench {
             prompt: self.agent.new_prompt(),
             input,
             options,
+            order: None,
             resume: None,
             prompting: Prompting::default(),
             trace: None,

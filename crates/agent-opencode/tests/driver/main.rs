@@ -12,6 +12,7 @@ mod joining;
 mod left_turns;
 mod lost_text;
 mod notes;
+mod orders;
 mod refused;
 mod sessions;
 mod stage;
@@ -67,6 +68,7 @@ impl Bench {
             },
             directory: PathBuf::from(fake.directory()),
             control_timeout,
+            long_timeout: None,
             stream_silence: Duration::from_secs(30),
             defaults: PromptOptions::default(),
             allow_directory_override: true,
@@ -125,6 +127,7 @@ fn request(session: &Session, prompt: &PromptId, text: &str, resume: Option<Resu
         prompt: prompt.clone(),
         input: vec![Input::Text(text.to_owned())],
         options: PromptOptions::default(),
+        order: None,
         resume,
         prompting: Prompting::default(),
         trace: None,

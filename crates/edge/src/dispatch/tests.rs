@@ -38,6 +38,7 @@ fn dispatcher(limits: Limits) -> Dispatcher {
     let engine = Engine::new(EngineParts {
         store: Arc::new(longshore_store::memory()),
         agent: ScriptedAgent::echo(),
+        control: None,
         clock: Arc::new(SystemClock),
         tasks: Tasks::new(),
         metrics: Arc::default(),

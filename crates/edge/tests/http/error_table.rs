@@ -30,7 +30,7 @@ const FROM_WITHIN: [ErrorKind; 11] = [
 type Exception = (&'static [ErrorKind], fn(Speaker) -> bool, &'static str);
 
 /// What a client does not meet here, and why. All other kinds of error every client does.
-const EXCEPTIONS: [Exception; 5] = [
+const EXCEPTIONS: [Exception; 6] = [
     (
         &[ErrorKind::InvalidRequest, ErrorKind::MethodNotFound, ErrorKind::InterruptNotFound],
         |speaker| speaker.dialect == Dialect::Rest,
@@ -51,6 +51,19 @@ const EXCEPTIONS: [Exception; 5] = [
         &[ErrorKind::InterruptExpired, ErrorKind::InterruptTypeMismatch],
         |_| true,
         "it takes an ask: see `asks` for 1.0 and below for 0.3",
+    ),
+    (
+        &[
+            ErrorKind::SessionNotFound,
+            ErrorKind::SessionForbidden,
+            ErrorKind::UpstreamUnreachable,
+            ErrorKind::UpstreamHttpError,
+            ErrorKind::UpstreamPayloadError,
+            ErrorKind::AuthorizationForbidden,
+            ErrorKind::MethodDisabled,
+        ],
+        |_| true,
+        "only the methods that control the agent tell them",
     ),
 ];
 

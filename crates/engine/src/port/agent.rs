@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::path::PathBuf;
 
 use longshore_model::{
-    AgentEvent, Answer, Artifact, Ask, PromptId, PromptOptions, RequestId, Result, SessionId, TaskId,
-    TraceContext,
+    AgentEvent, Answer, Artifact, Ask, Error, Order, PromptId, PromptOptions, RequestId, Result, SessionId,
+    TaskId, TraceContext,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -104,6 +104,8 @@ pub struct TurnRequest {
     /// Empty when a turn is resumed.
     pub input: Vec<Input>,
     pub options: PromptOptions,
+    /// How the input is to be given to the agent. `None`: as a plain prompt.
+    pub order: Option<Order>,
     /// Set after a restart of the gateway: the prompt may have been sent already, and must not be sent again.
     pub resume: Option<Resume>,
     /// To be marked when the prompt goes out.
@@ -245,4 +247,7 @@ pub struct Turn {
     pub steering: queue::Sender<Box<Steering>>,
     /// Bounded: when the engine is behind, the driver of this turn waits, and no other turn does.
     pub events: queue::Receiver<AgentEvent>,
+    /// Why the agent refused the order, when it took the turn and did so at once. The events tell of the end all the same; this is
+    /// for the one who ordered.
+    pub refusal: Option<Error>,
 }

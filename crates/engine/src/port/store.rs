@@ -1,5 +1,6 @@
 //! Where tasks, logs and bindings are kept.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -20,6 +21,12 @@ pub const READ_BYTES: usize = 256 * 1024;
 /// So many turns that have ended are looked at when the gateway starts, the newest. Nobody sees to the others.
 pub const MAX_ENDED: usize = 1_000;
 
+/// [`Store::owners`] is asked for so many sessions at once at most.
+pub const MAX_OWNERS: usize = 10_000;
+
+/// [`Store::contexts_of`] gives so many contexts at most, the newest.
+pub const MAX_CONTEXTS: usize = 1_000;
+
 /// The durable side of the engine.
 ///
 /// Every write is atomic and durable when its future returns. A failed store answers with `Unavailable`.
@@ -29,7 +36,7 @@ pub trait Store: Send + Sync + Debug {
     fn epoch(&self) -> Epoch;
 
     /// Makes a task with its first event, unless the same request already made one. A session that the caller named is
-    /// bound to the context in the same step.
+    /// bound to the context in the same step, and a turn that runs already is written with it ([`Create::begun`]).
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>>;
 
     /// Remembers that these sends went to this task, before anything is done with them.
@@ -48,6 +55,44 @@ pub trait Store: Send + Sync + Debug {
         owner: &'a Principal,
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<Session>>>;
+
+    /// Whose a session is, whoever asks. `None`: nobody's. For the caller as in [`Store::read`]; `None`: the gateway wants
+    /// to know.
+    fn owner_of<'a>(
+        &'a self,
+        caller: Option<&'a Principal>,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Option<Owned>>>;
+
+    /// Whose these sessions are, as of one moment; nobody's are left out. At most [`MAX_OWNERS`] can be asked for. For the
+    /// caller as in [`Store::read`].
+    fn owners<'a>(
+        &'a self,
+        caller: &'a Principal,
+        ids: Vec<SessionId>,
+    ) -> BoxFuture<'a, Result<BTreeMap<SessionId, Principal>>>;
+
+    /// Makes a session that is nobody's the owner's, for good. One that is somebody's stays as it is.
+    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed>>;
+
+    /// The contexts of this owner that are bound to a session, the one that was bound last first, ties by id descending;
+    /// at most [`MAX_CONTEXTS`].
+    fn contexts_of<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Vec<ContextId>>>;
+
+    /// The task that a prompt runs or has joined, whoever owns it; of several the one that was made last.
+    fn turn_of<'a>(
+        &'a self,
+        session: &'a SessionId,
+        prompt: &'a PromptId,
+    ) -> BoxFuture<'a, Result<Option<TaskId>>>;
+
+    /// The sessions that were bound, claimed or prompted at this moment or later, whoever owns them, the newest first,
+    /// ties by id descending. At most `limit`.
+    fn recent_sessions(&self, since: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Session>>>;
 
     /// Appends to a task's log. Nothing is written when the log's head is not `expected`, or when the task is over;
     /// when both, it is over. Dropping the future does not take the append back.
@@ -222,6 +267,43 @@ pub struct Create {
     pub session: Option<SessionId>,
     /// The same session as the agent knows it: if it is nobody's, it becomes the caller's.
     pub claim: Option<Session>,
+    /// The turn runs already: somebody prompted the session elsewhere. Written in the same step as the task, so that no
+    /// crash leaves a task behind that looks as if its prompt had still to be sent.
+    pub begun: Option<Begun>,
+}
+
+/// A turn that runs before its task is made. Its session must be the owner's, or become it in the same step, and the
+/// one that was named, if one was.
+#[derive(Clone, Debug)]
+pub struct Begun {
+    /// A status that is `Working`: the second event of the log.
+    pub working: TaskEvent,
+    pub turn: TurnRecord,
+}
+
+/// A session that is to be somebody's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Claim {
+    pub owner: Principal,
+    pub session: Session,
+    pub at: Timestamp,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Claimed {
+    /// It was nobody's and is the owner's now.
+    Now,
+    /// It was the owner's before. Nothing was written.
+    Yours,
+    /// It is somebody else's. Nothing was written.
+    Others,
+}
+
+/// A session and whose it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Owned {
+    pub owner: Principal,
+    pub session: Session,
 }
 
 /// What makes two sends the same send.
@@ -236,7 +318,7 @@ pub struct IdempotencyKey {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Created {
     New,
-    /// The same send made this task before. Nothing else was looked at.
+    /// The same send made this task before, or the turn that is begun is this task's. Nothing else was looked at.
     Existing {
         task: TaskId,
         context: ContextId,
@@ -245,9 +327,10 @@ pub enum Created {
     OtherSession,
     /// The context works in another directory than the one that the caller wished for. Nothing was written.
     OtherDirectory,
-    /// The caller named a session that nobody owns, and claims none. Nothing was written.
+    /// The caller named a session that nobody owns, and claims none; or the turn that is begun is in such a one. Nothing
+    /// was written.
     UnknownSession,
-    /// The caller named a session that somebody else owns. Nothing was written.
+    /// The caller named a session that somebody else owns, or the turn that is begun is in one. Nothing was written.
     ForeignSession,
 }
 

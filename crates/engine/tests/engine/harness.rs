@@ -38,6 +38,7 @@ pub(crate) fn start_later(store: Arc<dyn Store>, config: EngineConfig, later: Du
     let engine = Engine::new(EngineParts {
         store: Arc::clone(&store),
         agent: agent.clone(),
+        control: None,
         clock: Arc::new(TokioClock::later(later)),
         tasks: tasks.clone(),
         metrics: Arc::clone(&metrics),

@@ -81,7 +81,7 @@ impl SimDriver {
         let (session, prompt, agent) = (request.session.id, request.prompt, Arc::clone(&self.agent));
         let follower = Follower { agent, session, prompt, reports, changes, told, has_missed_the_end: false };
         self.tasks.spawn("driver", follower.follow(joining, is_resumed));
-        Ok(Turn { steering, events })
+        Ok(Turn { steering, events, refusal: None })
     }
 
     async fn prompt(&self, request: &TurnRequest) -> Result<()> {

@@ -1,17 +1,18 @@
 //! A memory store that is slow and away now and then, and that says so of some things that it has done.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
 use longshore_engine::port::{
-    Append, Appended, Binding, Bound, BoxFuture, ContextPlace, Create, Created, EndTask, EndedTurn,
-    FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Retained, Retention, Session, Store,
-    StoredTask, TaskPage,
+    Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextPlace, Create, Created, EndTask,
+    EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, NotedSends, Owned, Retained, Retention,
+    Session, Store, StoredTask, TaskPage,
 };
 use longshore_engine::simulation::Flaw;
 use longshore_model::{
-    AskKind, ContextId, Entry, Epoch, ErrorKind, FileId, Interrupt, InterruptPhase, Principal, RequestId,
-    Result, Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
+    AskKind, ContextId, Entry, Epoch, ErrorKind, FileId, Interrupt, InterruptPhase, Principal, PromptId,
+    RequestId, Result, Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
 };
 use longshore_store::MemoryStore;
 
@@ -189,6 +190,46 @@ impl Store for SimStore {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<Session>>> {
         Box::pin(self.ask(self.inner.session(owner, id)))
+    }
+
+    fn owner_of<'a>(
+        &'a self,
+        caller: Option<&'a Principal>,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Option<Owned>>> {
+        Box::pin(self.ask(self.inner.owner_of(caller, id)))
+    }
+
+    fn owners<'a>(
+        &'a self,
+        caller: &'a Principal,
+        ids: Vec<SessionId>,
+    ) -> BoxFuture<'a, Result<BTreeMap<SessionId, Principal>>> {
+        Box::pin(self.ask(self.inner.owners(caller, ids)))
+    }
+
+    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed>> {
+        Box::pin(self.change("claim", self.inner.claim(claim)))
+    }
+
+    fn contexts_of<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Vec<ContextId>>> {
+        Box::pin(self.ask(self.inner.contexts_of(owner, id)))
+    }
+
+    fn turn_of<'a>(
+        &'a self,
+        session: &'a SessionId,
+        prompt: &'a PromptId,
+    ) -> BoxFuture<'a, Result<Option<TaskId>>> {
+        Box::pin(self.ask(self.inner.turn_of(session, prompt)))
+    }
+
+    fn recent_sessions(&self, since: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Session>>> {
+        Box::pin(self.ask(self.inner.recent_sessions(since, limit)))
     }
 
     fn read<'a>(

@@ -185,6 +185,7 @@ impl World {
             let engine = Engine::new(EngineParts {
                 store: Arc::clone(&self.store) as Arc<dyn Store>,
                 agent: Arc::new(driver),
+                control: None,
                 clock: Arc::new(DayClock(Arc::clone(&self.stage))),
                 tasks: tasks.clone(),
                 metrics: Arc::clone(&metrics),

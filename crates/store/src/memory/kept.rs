@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use longshore_engine::port::{
-    Append, Appended, AskChange, Binding, Bound, ContextPlace, Create, Created, EndedTurn, Head,
-    IdempotencyKey, MAX_ENDED, NewFile, NotedSends, Session, StoredTask, TurnRecord,
+    Append, Appended, AskChange, Begun, Binding, Bound, Claim, Claimed, ContextPlace, Create, Created,
+    EndedTurn, Head, IdempotencyKey, MAX_ENDED, NewFile, NotedSends, Session, StoredTask, TurnRecord,
 };
 use longshore_model::{
-    ContextId, Entry, Error, FileId, Principal, RequestId, Result, Seq, SessionId, Task, TaskId, TaskState,
-    Timestamp,
+    ContextId, Entry, Error, FileId, Principal, PromptId, RequestId, Result, Seq, SessionId, Task, TaskId,
+    TaskState, Timestamp,
 };
 
 use super::EPOCH;
@@ -16,7 +16,8 @@ use super::asks::Asks;
 use super::files::Files;
 use super::keys::{Digest, Keys};
 use super::retain::Over;
-use crate::rules::{self, OwnedSession, Root, Wanted};
+use super::sessions::Sessions;
+use crate::rules::{self, Root, Wanted};
 
 #[derive(Default)]
 pub(super) struct Kept {
@@ -28,7 +29,7 @@ pub(super) struct Kept {
     pub(super) over: Over,
     pub(super) keys: HashMap<Principal, Keys>,
     pub(super) contexts: HashMap<(Principal, ContextId), Context>,
-    sessions: HashMap<SessionId, OwnedSession>,
+    pub(super) sessions: Sessions,
     pub(super) asks: Asks,
     pub(super) files: Files,
     #[cfg(feature = "simulation")]
@@ -37,7 +38,9 @@ pub(super) struct Kept {
 
 #[derive(Default)]
 pub(super) struct Context {
-    place: ContextPlace,
+    pub(super) place: ContextPlace,
+    /// When it was bound, if it is.
+    pub(super) bound_at: Timestamp,
     /// How many there are.
     pub(super) tasks: usize,
 }
@@ -50,7 +53,7 @@ pub(super) struct Row {
     pub(super) log: Vec<Entry>,
     /// The oldest event that the log still has.
     pub(super) first: Seq,
-    turn: Option<TurnRecord>,
+    pub(super) turn: Option<TurnRecord>,
     // What was ever kept for it, and goes with it.
     pub(super) keys: HashSet<Digest>,
     pub(super) asks: HashSet<RequestId>,
@@ -87,12 +90,11 @@ impl Kept {
     pub(super) fn create(&mut self, create: Create) -> Result<Created> {
         let task = rules::begin(&create)?;
         let wanted = Wanted::of(&create)?;
-        if let Some(existing) = self.earlier_send(&create) {
+        if let Some(existing) = self.earlier_send(&create).or_else(|| self.earlier_turn(&create)) {
             return Ok(existing);
         }
-        let context = (create.owner.clone(), create.context.clone());
         let place = self.place(&create.owner, &create.context);
-        let known = wanted.session.as_ref().and_then(|name| self.sessions.get(name));
+        let known = wanted.used_session().and_then(|name| self.sessions.get(name));
         let placement = match rules::place(&wanted, &create.owner, &place, known) {
             Ok(placement) => placement,
             Err(answer) => return Ok(answer),
@@ -123,18 +125,22 @@ impl Kept {
         if let Some(key) = create.idempotency {
             put_key(&mut self.keys, &mut row, &key, create.at);
         }
+        if let Some(session) = &placement.claims {
+            self.sessions.own(&create.owner, session, create.at);
+        }
+        if let Some(Begun { working, turn }) = create.begun {
+            row.log.push(Entry { seq: first.next(), epoch: EPOCH, event: working });
+            self.sessions.put_turn(&turn, row.number, create.at);
+            row.turn = Some(turn);
+        }
         self.created.insert(row.number, create.task.clone());
         self.tasks.insert(create.task, row);
-        if let Some(session) = placement.claims {
-            let owner = create.owner;
-            self.sessions.insert(session.id.clone(), OwnedSession { owner, session });
+        if let Some(bound) = placement.binds {
+            self.put_binding((create.owner.clone(), create.context.clone()), bound, create.at);
         }
-        let context = self.contexts.entry(context).or_default();
+        let context = self.contexts.entry((create.owner, create.context)).or_default();
         context.tasks += 1;
-        context.place = ContextPlace {
-            directory: placement.settles.or(place.directory),
-            bound: placement.binds.or(place.bound),
-        };
+        context.place.directory = placement.settles.or(place.directory);
         Ok(Created::New)
     }
 
@@ -158,6 +164,17 @@ impl Kept {
         let task = self.task_of_key(&create.owner, create.idempotency.as_ref()?)?;
         let context = self.tasks.get(task)?.task.context_id.clone();
         Some(Created::Existing { task: task.clone(), context })
+    }
+
+    /// The task that the turn of a `Create` is already, or that has the id.
+    fn earlier_turn(&self, create: &Create) -> Option<Created> {
+        let turn = &create.begun.as_ref()?.turn;
+        let task = self.turn_of(&turn.session.id, &turn.prompt).or_else(|| {
+            let row = self.tasks.get(&create.task).filter(|row| row.owner == create.owner)?;
+            Some(row.task.id.clone())
+        })?;
+        let row = self.owned(&create.owner, &task)?;
+        Some(Created::Existing { context: row.task.context_id.clone(), task })
     }
 
     fn root(&self, id: &TaskId) -> Option<Root> {
@@ -187,8 +204,12 @@ impl Kept {
             // Copied, for the encoded forms of those that are shared would stay as well.
             row.log.push(Entry { seq: row.seq().next(), epoch: EPOCH, event: event.clone() });
         }
-        if append.turn.is_some() {
-            row.turn = append.turn;
+        if let Some(turn) = append.turn {
+            if let Some(before) = &row.turn {
+                self.sessions.drop_turn(before, row.number);
+            }
+            self.sessions.put_turn(&turn, row.number, append.at);
+            row.turn = Some(turn);
         }
         if let Some(key) = append.forgotten
             && let Some(keys) = self.keys.get_mut(&row.owner)
@@ -251,7 +272,7 @@ impl Kept {
     }
 
     pub(super) fn bind(&mut self, binding: Binding) -> Result<Bound> {
-        let Binding { owner, context, session, replaces, .. } = binding;
+        let Binding { owner, context, session, replaces, at } = binding;
         let bound = self.place(&owner, &context).bound;
         if let Some(standing) = rules::standing(bound, replaces.as_ref()) {
             return Ok(standing);
@@ -259,11 +280,33 @@ impl Kept {
         if self.sessions.get(&session.id).is_some_and(|known| known.owner != owner) {
             return Err(rules::foreign_session(&session.id));
         }
-        let known = OwnedSession { owner: owner.clone(), session: session.clone() };
-        self.sessions.insert(session.id.clone(), known);
+        self.sessions.own(&owner, &session, at);
         let bound = Bound { session, named: false };
-        self.contexts.entry((owner, context)).or_default().place.bound = Some(bound.clone());
+        self.put_binding((owner, context), bound.clone(), at);
         Ok(bound)
+    }
+
+    fn put_binding(&mut self, place: (Principal, ContextId), bound: Bound, at: Timestamp) {
+        let (id, name) = (bound.session.id.clone(), place.1.clone());
+        let context = self.contexts.entry(place).or_default();
+        if let Some(before) = context.place.bound.replace(bound) {
+            self.sessions.unbind(&before.session.id, &name, context.bound_at);
+        }
+        context.bound_at = at;
+        self.sessions.bind(&id, &name, at);
+    }
+
+    pub(super) fn claim(&mut self, claim: &Claim) -> Claimed {
+        let Claim { owner, session, at } = claim;
+        let claimed = rules::claim(owner, self.sessions.get(&session.id));
+        if claimed == Claimed::Now {
+            self.sessions.own(owner, session, *at);
+        }
+        claimed
+    }
+
+    pub(super) fn turn_of(&self, session: &SessionId, prompt: &PromptId) -> Option<TaskId> {
+        self.created.get(&self.sessions.turn_of(session, prompt)?).cloned()
     }
 
     pub(super) fn put_file(&mut self, file: NewFile) -> Result<()> {

@@ -105,12 +105,17 @@ impl Kept {
                 keys.remove(digest, id);
             }
         }
+        if let Some(turn) = &row.turn {
+            self.sessions.drop_turn(turn, row.number);
+        }
         let context = (row.owner, row.task.context_id);
-        if let Some(known) = self.contexts.get_mut(&context) {
-            known.tasks -= 1;
-            if known.tasks == 0 {
-                self.contexts.remove(&context);
+        let Some(known) = self.contexts.get_mut(&context) else { return };
+        known.tasks -= 1;
+        if known.tasks == 0 {
+            if let Some(bound) = &known.place.bound {
+                self.sessions.unbind(&bound.session.id, &context.1, known.bound_at);
             }
+            self.contexts.remove(&context);
         }
     }
 

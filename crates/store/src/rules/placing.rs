@@ -1,35 +1,41 @@
 //! Where a new task is to work: the session and the directory of its context.
 
-use longshore_engine::port::{Bound, ContextPlace, Create, Created, Session};
+use longshore_engine::port::{Bound, ContextPlace, Create, Created, Owned, Session};
 use longshore_model::{Error, Principal, Result, SessionId};
-
-/// A session and whose it is.
-pub(crate) struct OwnedSession {
-    pub(crate) owner: Principal,
-    pub(crate) session: Session,
-}
 
 /// What a `Create` says of where to work.
 pub(crate) struct Wanted {
     directory: String,
     directory_named: bool,
     /// The session that the caller named.
-    pub(crate) session: Option<SessionId>,
+    session: Option<SessionId>,
     claim: Option<Session>,
+    /// The session in which the turn runs already.
+    begun_in: Option<SessionId>,
 }
 
 impl Wanted {
     pub(crate) fn of(create: &Create) -> Result<Self> {
-        let Create { directory, directory_named, session, claim, .. } = create;
+        let Create { directory, directory_named, session, claim, begun, .. } = create;
+        let begun_in = begun.as_ref().map(|begun| &begun.turn.session.id);
         if claim.as_ref().is_some_and(|claim| Some(&claim.id) != session.as_ref()) {
             return Err(Error::internal("the session that is claimed is not the one that was named"));
+        }
+        if begun_in.is_some() && session.is_some() && begun_in != session.as_ref() {
+            return Err(Error::internal("the turn runs in another session than the one that was named"));
         }
         Ok(Self {
             directory: directory.clone(),
             directory_named: *directory_named,
             session: session.clone(),
             claim: claim.clone(),
+            begun_in: begun_in.cloned(),
         })
+    }
+
+    /// The session of which it matters whose it is.
+    pub(crate) fn used_session(&self) -> Option<&SessionId> {
+        self.session.as_ref().or(self.begun_in.as_ref())
     }
 }
 
@@ -44,17 +50,19 @@ pub(crate) struct Placement {
     pub(crate) settles: Option<String>,
 }
 
-/// `place` is what is known of the context, `known` what is known of the session that is wanted. The error is the answer
-/// to the caller; nothing may be written then.
+/// `place` is what is known of the context, `known` what is known of [`Wanted::used_session`]. The error is the answer to
+/// the caller; nothing may be written then.
 pub(crate) fn place(
     wanted: &Wanted,
     owner: &Principal,
     place: &ContextPlace,
-    known: Option<&OwnedSession>,
+    known: Option<&Owned>,
 ) -> std::result::Result<Placement, Created> {
-    let mut placement = match &wanted.session {
-        Some(name) => name_session(name, wanted, owner, place.bound.as_ref(), known)?,
-        None => Placement::default(),
+    let mut placement = match (&wanted.session, &wanted.begun_in, known) {
+        (Some(name), ..) => name_session(name, wanted, owner, place.bound.as_ref(), known)?,
+        (None, Some(_), None) => return Err(Created::UnknownSession),
+        (None, Some(_), Some(known)) if known.owner != *owner => return Err(Created::ForeignSession),
+        (None, ..) => Placement::default(),
     };
     let bound = placement.binds.as_ref().or(place.bound.as_ref());
     let brought = bound.map(|bound| &bound.session.directory);
@@ -76,7 +84,7 @@ fn name_session(
     wanted: &Wanted,
     owner: &Principal,
     bound: Option<&Bound>,
-    known: Option<&OwnedSession>,
+    known: Option<&Owned>,
 ) -> std::result::Result<Placement, Created> {
     let (session, claims) = match (bound, known, &wanted.claim) {
         (Some(bound), ..) if bound.session.id == *name => (&bound.session, None),

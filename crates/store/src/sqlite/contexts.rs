@@ -1,12 +1,14 @@
 //! Where contexts work, the sessions that they are bound to, and whose those are.
 
-use longshore_engine::port::{Binding, Bound, ContextPlace, Session};
+use std::collections::BTreeMap;
+
+use longshore_engine::port::{Binding, Bound, Claim, Claimed, ContextPlace, MAX_CONTEXTS, Owned, Session};
 use longshore_model::{ContextId, Principal, SessionId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, named_params};
 
 use super::fault::{Outcome, damaged};
 use super::record::NewTask;
-use crate::rules::{self, OwnedSession, Placement};
+use crate::rules::{self, Placement};
 
 pub(super) fn place(db: &Connection, owner: &Principal, context: &ContextId) -> Outcome<ContextPlace> {
     let directory = db
@@ -68,13 +70,13 @@ pub(super) fn settle(db: &Connection, new: &NewTask, placement: &Placement) -> O
     Ok(())
 }
 
-/// A session that was ever bound.
-pub(super) fn known(db: &Connection, session: &SessionId) -> Outcome<Option<OwnedSession>> {
+/// A session that is somebody's.
+pub(super) fn known(db: &Connection, session: &SessionId) -> Outcome<Option<Owned>> {
     let mut statement = db.prepare_cached("SELECT owner, directory FROM sessions WHERE id = :id")?;
     let mut rows = statement.query(named_params! { ":id": session.as_str() })?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let owner = Principal::new(row.get_ref(0)?.as_str()?);
-    Ok(Some(OwnedSession { owner, session: Session { id: session.clone(), directory: row.get(1)? } }))
+    Ok(Some(Owned { owner, session: Session { id: session.clone(), directory: row.get(1)? } }))
 }
 
 /// A session that was bound, if it is this owner's.
@@ -82,11 +84,78 @@ pub(super) fn session_of(db: &Connection, owner: &Principal, id: &SessionId) -> 
     Ok(known(db, id)?.filter(|known| known.owner == *owner).map(|known| known.session))
 }
 
+/// Whose these sessions are. Nobody's are left out.
+pub(super) fn owners(db: &Connection, ids: Vec<SessionId>) -> Outcome<BTreeMap<SessionId, Principal>> {
+    let mut statement = db.prepare_cached("SELECT owner FROM sessions WHERE id = ?")?;
+    let mut owners = BTreeMap::new();
+    for id in ids {
+        let mut rows = statement.query([id.as_str()])?;
+        if let Some(row) = rows.next()? {
+            let owner = Principal::new(row.get_ref(0)?.as_str()?);
+            owners.insert(id, owner);
+        }
+    }
+    Ok(owners)
+}
+
+/// Makes a session that is nobody's the owner's.
+pub(super) fn claim(db: &Connection, claim: &Claim) -> Outcome<Claimed> {
+    let Claim { owner, session, at } = claim;
+    let claimed = rules::claim(owner, known(db, &session.id)?.as_ref());
+    if claimed == Claimed::Now {
+        own(db, owner, session, *at)?;
+    }
+    Ok(claimed)
+}
+
+pub(super) const BOUND_TO: &str = "SELECT context FROM bindings
+     WHERE session = :session AND owner = :owner ORDER BY at DESC, context DESC LIMIT :limit";
+
+/// The contexts that are bound to a session, the one that was bound last first.
+pub(super) fn bound_to(db: &Connection, owner: &Principal, session: &SessionId) -> Outcome<Vec<ContextId>> {
+    let limit = i64::try_from(MAX_CONTEXTS).unwrap_or(i64::MAX);
+    let mut statement = db.prepare_cached(BOUND_TO)?;
+    let mut rows = statement.query(named_params! {
+        ":session": session.as_str(),
+        ":owner": owner.as_str(),
+        ":limit": limit,
+    })?;
+    let mut contexts = Vec::new();
+    while let Some(row) = rows.next()? {
+        let context = ContextId::parse(row.get_ref(0)?.as_str()?);
+        contexts.push(context.map_err(|cause| damaged(&format!("binding to session {session}"), cause))?);
+    }
+    Ok(contexts)
+}
+
+pub(super) const USED_SINCE: &str =
+    "SELECT id, directory FROM sessions WHERE at >= :since ORDER BY at DESC, id DESC LIMIT :limit";
+
+/// The sessions that were used at this moment or later, the newest first.
+pub(super) fn used_since(db: &Connection, since: Timestamp, limit: usize) -> Outcome<Vec<Session>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut statement = db.prepare_cached(USED_SINCE)?;
+    let mut rows = statement.query(named_params! { ":since": since.0, ":limit": limit })?;
+    let mut sessions = Vec::new();
+    while let Some(row) = rows.next()? {
+        let id = SessionId::parse(row.get_ref(0)?.as_str()?).map_err(|cause| damaged("a session", cause))?;
+        sessions.push(Session { id, directory: row.get(1)? });
+    }
+    Ok(sessions)
+}
+
+/// The session is used now, if it is somebody's.
+pub(super) fn note_use(db: &Connection, session: &SessionId, at: Timestamp) -> Outcome<()> {
+    db.prepare_cached("UPDATE sessions SET at = :at WHERE id = :id AND at < :at")?
+        .execute(named_params! { ":id": session.as_str(), ":at": at.0 })?;
+    Ok(())
+}
+
 /// The session is the owner's, who may have it already, and works where it says.
 fn own(db: &Connection, owner: &Principal, session: &Session, at: Timestamp) -> Outcome<()> {
     db.prepare_cached(
         "INSERT INTO sessions (id, owner, directory, at) VALUES (:id, :owner, :directory, :at)
-         ON CONFLICT (id) DO UPDATE SET directory = excluded.directory",
+         ON CONFLICT (id) DO UPDATE SET directory = excluded.directory, at = max(at, excluded.at)",
     )?
     .execute(named_params! {
         ":id": session.id.as_str(),

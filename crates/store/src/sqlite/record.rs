@@ -1,6 +1,6 @@
 //! Requests as text and numbers: made where the caller runs, so that the writer thread only has to insert.
 
-use longshore_engine::port::{Append, AskChange, Create, IdempotencyKey, TurnRecord};
+use longshore_engine::port::{Append, AskChange, Begun, Create, IdempotencyKey, TurnRecord};
 use longshore_model::{
     Artifact, Closed, ContextId, Epoch, Error, Interrupt, InterruptNote, Message, Metadata, Parent,
     Principal, RequestId, Result, Seq, SessionNote, Task, TaskEvent, TaskId, TaskState, TaskStatus, Terms,
@@ -26,6 +26,8 @@ pub(super) struct NewTask {
     pub(super) root: Option<TaskId>,
     /// The media types that the caller accepts. `None`: any.
     pub(super) output: Option<String>,
+    /// The second event and the turn, if that runs already.
+    pub(super) begun: Option<(EventText, TurnText)>,
 }
 
 impl NewTask {
@@ -46,9 +48,14 @@ impl NewTask {
             idempotency: create.idempotency,
             wanted,
             output,
+            begun: create.begun.map(begun).transpose()?,
             root: task.parent.map(|parent| parent.root),
         })
     }
+}
+
+fn begun(begun: Begun) -> Result<(EventText, TurnText)> {
+    Ok((EventText::of(&begun.working)?, TurnText::of(begun.turn)?))
 }
 
 /// An `Append`, ready to insert.

@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0003_places_children_files.sql"),
     include_str!("migrations/0004_probes.sql"),
     include_str!("migrations/0005_epochs_folding.sql"),
+    include_str!("migrations/0006_sessions_turns.sql"),
 ];
 
 /// How long a statement waits for a lock of another program, such as a backup, before it fails.

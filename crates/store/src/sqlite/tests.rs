@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod begun;
 mod health;
 
 const FILE: &str = "store.db";

@@ -1,13 +1,12 @@
 //! What the writer thread does for each kind of request. The guards come first, then the rows.
 
-use longshore_engine::port::{Created, IdempotencyKey, NotedSends};
+use longshore_engine::port::{Created, IdempotencyKey, NotedSends, TurnRecord};
 use longshore_model::{ContextId, Epoch, Error, Principal, Seq, TaskId, TaskState, Timestamp};
 use rusqlite::{Connection, named_params};
 
-use super::contexts;
 use super::fault::{Outcome, damaged};
-use super::record::{EventText, NewTask, SnapshotText};
-use super::{from_sql, to_sql};
+use super::record::{EventText, NewTask, SnapshotText, TurnText};
+use super::{contexts, from_sql, to_sql, turns};
 use crate::rules::{self, Root};
 
 /// A probe is longer than a page of SQLite, so that it needs room as large events do.
@@ -19,8 +18,13 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
     {
         return Ok(existing);
     }
+    if let Some((_, TurnText { record, .. })) = &new.begun
+        && let Some(existing) = earlier_turn(db, new, record)?
+    {
+        return Ok(existing);
+    }
     let place = contexts::place(db, &new.owner, &new.context)?;
-    let known = match &new.wanted.session {
+    let known = match new.wanted.used_session() {
         Some(name) => contexts::known(db, name)?,
         None => None,
     };
@@ -31,10 +35,14 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
     if let Some(id) = &new.root {
         rules::check_root(root(db, id)?.as_ref(), &new.owner, &new.context)?;
     }
+    let turn = new.begun.as_ref().map(|(_, turn)| &turn.record);
+    let head = Seq::START.plus(1 + new.begun.iter().len());
     let is_new = db
         .prepare_cached(
-            "INSERT INTO tasks (id, owner, context, state, status_at, summary_seq, head, first, root, output, epoch)
-             VALUES (:id, :owner, :context, :state, :status_at, 1, 1, 1, :root, :output, :epoch)
+            "INSERT INTO tasks (id, owner, context, state, status_at, summary_seq, first, root, output,
+                                session, directory, prompt, joined)
+             VALUES (:id, :owner, :context, :state, :status_at, :head, 1, :root, :output,
+                     :session, :directory, :prompt, :joined)
              ON CONFLICT (id) DO NOTHING",
         )?
         .execute(named_params! {
@@ -45,15 +53,23 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
             ":status_at": new.status.1.0,
             ":root": new.root.as_ref().map(TaskId::as_str),
             ":output": new.output,
-            ":epoch": new.epoch.0,
+            ":head": to_sql(head),
+            ":session": turn.map(|turn| turn.session.id.as_str()),
+            ":directory": turn.map(|turn| &turn.session.directory),
+            ":prompt": turn.map(|turn| turn.prompt.as_str()),
+            ":joined": new.begun.as_ref().and_then(|(_, turn)| turn.joined.as_ref()),
         })?;
     if is_new == 0 {
         return Err(rules::duplicate_task().into());
     }
     let ordinal = db.last_insert_rowid();
     insert_event(db, ordinal, (Seq::START.next(), new.epoch), new.at, &new.first)?;
-    put_snapshot(db, ordinal, Seq::START.next(), &new.snapshot)?;
+    put_snapshot(db, ordinal, head, &new.snapshot)?;
     contexts::settle(db, new, &placement)?;
+    if let Some((working, TurnText { record, .. })) = &new.begun {
+        insert_event(db, ordinal, (head, new.epoch), new.at, working)?;
+        contexts::note_use(db, &record.session.id, new.at)?;
+    }
     if let Some(key) = &new.idempotency {
         put_key(db, &new.owner, key, ordinal, new.at)?;
     }
@@ -98,6 +114,16 @@ pub(super) fn earlier_send(
     let task = TaskId::parse(id).map_err(|cause| damaged(&what, cause))?;
     let context = ContextId::parse(row.get_ref(1)?.as_str()?).map_err(|cause| damaged(&what, cause))?;
     Ok(Some(Created::Existing { task, context }))
+}
+
+/// The task that this turn is already, or that has the id of the new one.
+fn earlier_turn(db: &Connection, new: &NewTask, turn: &TurnRecord) -> Outcome<Option<Created>> {
+    if let Some(known) = turns::find(db, &turn.session.id, &turn.prompt)? {
+        let existing = Created::Existing { task: known.task, context: known.context };
+        return Ok((known.owner == new.owner).then_some(existing));
+    }
+    let known = standing(db, new.id.as_str())?.filter(|known| known.owner == new.owner);
+    Ok(known.map(|known| Created::Existing { task: new.id.clone(), context: known.context }))
 }
 
 /// Puts the key of this send in the place of some that no longer count.
@@ -150,8 +176,8 @@ pub(super) struct Standing {
 }
 
 pub(super) fn standing(db: &Connection, id: &str) -> Outcome<Option<Standing>> {
-    let mut statement =
-        db.prepare_cached("SELECT ordinal, owner, context, head, state FROM tasks WHERE id = :id")?;
+    let sql = concat!("SELECT ordinal, owner, context, ", head!(), ", state FROM tasks WHERE id = :id");
+    let mut statement = db.prepare_cached(sql)?;
     let mut rows = statement.query(named_params! { ":id": id })?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let what = || format!("task {id}");

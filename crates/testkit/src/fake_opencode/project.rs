@@ -4,8 +4,16 @@
 
 use serde_json::{Value, json};
 
+use super::places::News;
+
 /// A key as the real one shows it among its providers. It must not come out of a gateway anywhere.
 pub const PROVIDER_KEY: &str = "sk-fake-0123456789abcdef";
+
+/// Words of the prompts of agents and the templates of commands. They must not come out either.
+pub const PRIVATE_PROMPT: &str = "You are an agent with a prompt that is nobody's business.";
+
+/// The project of the root and its worktrees.
+pub(super) const PROJECT_ID: &str = "9b4c0d";
 
 /// The answers to questions about the project. A test changes what it likes.
 #[derive(Clone, Debug)]
@@ -14,6 +22,7 @@ pub struct Project {
     pub models: Vec<Model>,
     /// The first one answers when none is named.
     pub agents: Vec<Agent>,
+    pub commands: Vec<Command>,
     /// `provider/model`.
     pub model: Option<String>,
     /// Directories.
@@ -21,6 +30,15 @@ pub struct Project {
     pub sandboxes: Vec<String>,
     /// Ids and directories.
     pub workspaces: Vec<(String, String)>,
+    /// What is heard of the next worktrees.
+    pub news: News,
+    /// `OPENCODE_EXPERIMENTAL_WORKSPACES` is set.
+    pub has_workspaces: bool,
+    pub sharing: Sharing,
+    /// Where projects of other people lie that this OpenCode has seen too.
+    pub elsewhere: Vec<String>,
+    /// The workspaces that were made here, as they were described then.
+    made: Vec<Value>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,8 +54,33 @@ pub struct Agent {
     pub name: String,
     pub mode: &'static str,
     pub hidden: bool,
+    pub description: Option<String>,
     /// A model of `scripted`.
     pub model: Option<String>,
+}
+
+/// What becomes of a wish to share a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    Works,
+    /// `OPENCODE_DISABLE_SHARE`: it answers as if it had, and shares nothing.
+    Off,
+    /// `share: disabled` in its configuration.
+    Forbidden,
+    /// The place where shares go cannot be reached.
+    Offline,
+}
+
+/// A prompt that has a name.
+#[derive(Clone, Debug)]
+pub struct Command {
+    pub name: String,
+    pub description: String,
+    /// What the model is told, with `$ARGUMENTS` for what the caller adds.
+    pub template: String,
+    pub agent: Option<String>,
+    /// It runs in a session of its own.
+    pub subtask: bool,
 }
 
 impl Default for Project {
@@ -47,7 +90,20 @@ impl Default for Project {
             takes: takes.to_vec(),
             variants: variants.to_vec(),
         };
-        let agent = |name: &str, mode, hidden| Agent { name: name.to_owned(), mode, hidden, model: None };
+        let agent = |name: &str, mode, hidden| Agent {
+            name: name.to_owned(),
+            mode,
+            hidden,
+            description: (!hidden).then(|| format!("What {name} is for.")),
+            model: None,
+        };
+        let command = |name: &str, agent: Option<&str>, subtask| Command {
+            name: name.to_owned(),
+            description: format!("What {name} does."),
+            template: format!("{name}: $ARGUMENTS\n{PRIVATE_PROMPT}"),
+            agent: agent.map(str::to_owned),
+            subtask,
+        };
         Self {
             models: vec![
                 model("scripted", &[], &["high", "low"]),
@@ -59,30 +115,113 @@ impl Default for Project {
                 agent("explore", "subagent", false),
                 agent("plan", "primary", false),
                 agent("title", "primary", true),
+                agent("general", "subagent", false),
+                agent("compaction", "primary", true),
+            ],
+            commands: vec![
+                command("init", None, false),
+                command("review", None, false),
+                command("survey", Some("general"), true),
             ],
             model: Some("scripted/scripted".to_owned()),
             worktrees: Vec::new(),
             sandboxes: Vec::new(),
             workspaces: Vec::new(),
+            news: News::default(),
+            has_workspaces: true,
+            sharing: Sharing::Works,
+            elsewhere: Vec::new(),
+            made: Vec::new(),
         }
     }
 }
 
 impl Project {
     /// `None`: this is no question about the project.
-    pub(super) fn answer(&self, path: &[&str], directory: &str) -> Option<Value> {
+    pub(super) fn answer(&self, path: &[&str], root: &str, directory: &str) -> Option<Value> {
         Some(match path {
             ["config", "providers"] => self.providers(),
             ["config"] => self.config(),
+            ["provider"] => self.all_providers(),
             ["agent"] => self.agents.iter().map(Agent::listed).collect(),
+            ["command"] => self.commands.iter().map(Command::listed).collect(),
             ["experimental", "worktree"] => json!(self.worktrees),
-            ["experimental", "workspace"] => self.workspaces.iter().map(workspace).collect(),
-            ["project", "current"] => json!({
-                "id": "9b4c0d", "worktree": directory, "vcs": "git", "time": {"created": 1, "updated": 2},
-                "sandboxes": self.sandboxes,
-            }),
+            ["experimental", "workspace"] if !self.has_workspaces => json!([]),
+            ["experimental", "workspace"] => {
+                self.workspaces.iter().map(|known| self.described(known)).collect()
+            }
+            ["project"] => self.projects(root),
+            ["project", "current"] => self.current(root, directory),
             _ => return None,
         })
+    }
+
+    /// Where in the project a directory lies. `None`: it is another project's, or none's.
+    pub(super) fn path_of<'a>(&self, root: &str, directory: &'a str) -> Option<&'a str> {
+        let mut workspaces = self.workspaces.iter().map(|(_, directory)| directory);
+        let copies = self.worktrees.iter().chain(&self.sandboxes);
+        if directory == root || copies.into_iter().any(|copy| copy == directory) {
+            return Some("");
+        }
+        if workspaces.any(|workspace| workspace == directory) {
+            return Some("");
+        }
+        directory.strip_prefix(root)?.strip_prefix('/')
+    }
+
+    /// The directory of a workspace.
+    pub(super) fn workspace(&self, id: &str) -> Option<&str> {
+        let found = self.workspaces.iter().find(|(known, _)| known == id);
+        found.map(|(_, directory)| directory.as_str())
+    }
+
+    pub(super) fn keep_workspace(&mut self, id: &str, directory: &str, details: Value) {
+        self.workspaces.push((id.to_owned(), directory.to_owned()));
+        self.made.push(details);
+    }
+
+    pub(super) fn forget_workspace(&mut self, id: &str) -> Option<Value> {
+        let place = self.workspaces.iter().position(|(known, _)| known == id)?;
+        let details = self.described(&self.workspaces[place]);
+        self.workspaces.remove(place);
+        Some(details)
+    }
+
+    fn described(&self, known: &(String, String)) -> Value {
+        let made = self.made.iter().find(|details| details["id"] == known.0.as_str());
+        made.cloned().unwrap_or_else(|| workspace(known))
+    }
+
+    /// The whole project is at its root, wherever in it one asks.
+    pub(super) fn current(&self, root: &str, directory: &str) -> Value {
+        if self.path_of(root, directory).is_none() {
+            return no_project();
+        }
+        let mut current = project(PROJECT_ID, root);
+        current["sandboxes"] = json!(self.sandboxes);
+        current
+    }
+
+    fn projects(&self, root: &str) -> Value {
+        let others = self.elsewhere.iter().enumerate();
+        let others = others.map(|(number, directory)| project(&format!("elsewhere{number}"), directory));
+        std::iter::once(self.current(root, root)).chain(others).chain([no_project()]).collect()
+    }
+
+    /// All that are known, those too that nobody can use here for want of a key.
+    fn all_providers(&self) -> Value {
+        let mut all = self.providers()["providers"].take();
+        let far = Model { name: "far".to_owned(), takes: Vec::new(), variants: Vec::new() };
+        let mut listed = far.listed();
+        listed["providerID"] = "distant".into();
+        if let Some(all) = all.as_array_mut() {
+            all.push(json!({
+                "id": "distant", "name": "Distant", "source": "custom", "env": ["DISTANT_KEY"],
+                "options": {"headers": {"authorization": PROVIDER_KEY}}, "models": {"far": listed},
+            }));
+        }
+        let default = json!({"scripted": self.models.last().map(|model| &model.name), "distant": "far"});
+        json!({"all": all, "default": default, "connected": ["scripted"]})
     }
 
     fn providers(&self) -> Value {
@@ -135,7 +274,11 @@ impl Agent {
     fn listed(&self) -> Value {
         let mut listed = json!({
             "name": self.name, "mode": self.mode, "native": true, "hidden": self.hidden, "permission": [], "options": {},
+            "prompt": PRIVATE_PROMPT,
         });
+        if let Some(description) = &self.description {
+            listed["description"] = description.as_str().into();
+        }
         if let Some(model) = &self.model {
             listed["model"] = json!({"providerID": "scripted", "modelID": model});
         }
@@ -143,9 +286,38 @@ impl Agent {
     }
 }
 
+impl Command {
+    fn listed(&self) -> Value {
+        let mut listed = json!({
+            "name": self.name, "description": self.description, "source": "command", "template": self.template,
+            "hints": ["$ARGUMENTS"],
+        });
+        if let Some(agent) = &self.agent {
+            listed["agent"] = agent.as_str().into();
+        }
+        if self.subtask {
+            listed["subtask"] = true.into();
+        }
+        listed
+    }
+}
+
+/// A project, with what its owner has set up to be run in it.
+fn project(id: &str, directory: &str) -> Value {
+    json!({
+        "id": id, "worktree": directory, "vcs": "git", "icon": {"color": "pink"},
+        "commands": {"start": PRIVATE_PROMPT}, "time": {"created": 1, "updated": 2}, "sandboxes": [],
+    })
+}
+
+/// What stands for a directory that is no project's.
+fn no_project() -> Value {
+    json!({"id": "global", "worktree": "/", "time": {"created": 1, "updated": 2}, "sandboxes": []})
+}
+
 fn workspace((id, directory): &(String, String)) -> Value {
     json!({
         "id": id, "type": "worktree", "name": "eager-moon", "branch": null, "directory": directory, "extra": null,
-        "projectID": "9b4c0d", "timeUsed": 1,
+        "projectID": PROJECT_ID, "timeUsed": 1,
     })
 }

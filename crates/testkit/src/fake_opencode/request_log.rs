@@ -8,6 +8,8 @@ use serde_json::Value;
 #[derive(Clone, PartialEq, Debug)]
 pub struct LoggedRequest {
     pub method: String,
+    /// Path and query as they came, byte for byte.
+    pub target: String,
     /// Without the query, still percent-encoded.
     pub path: String,
     /// Decoded.
@@ -20,6 +22,15 @@ pub struct LoggedRequest {
     pub traceparent: Option<String>,
     /// A prompt that came while a turn of its session still ran.
     pub while_busy: bool,
+    /// A typist's, not a gateway's.
+    pub(super) is_typed: bool,
+}
+
+impl LoggedRequest {
+    /// The first value of that name in the query.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
 }
 
 /// Places in it stay what they are when the oldest requests are forgotten.
@@ -27,18 +38,31 @@ pub struct LoggedRequest {
 pub(super) struct RequestLog {
     forgotten: usize,
     kept: VecDeque<LoggedRequest>,
+    /// Method and target of whatever came, also of what a fault kept from being answered.
+    arrived: VecDeque<String>,
     limit: usize,
 }
 
 impl Default for RequestLog {
     fn default() -> Self {
-        Self { forgotten: 0, kept: VecDeque::new(), limit: usize::MAX }
+        Self { forgotten: 0, kept: VecDeque::new(), arrived: VecDeque::new(), limit: usize::MAX }
     }
 }
 
 impl RequestLog {
     pub(super) fn keep(&mut self, limit: usize) {
         self.limit = limit;
+    }
+
+    pub(super) fn arrive(&mut self, method: &str, target: &str) {
+        self.arrived.push_back(format!("{method} {target}"));
+        if self.arrived.len() > self.limit {
+            self.arrived.pop_front();
+        }
+    }
+
+    pub(super) fn arrived(&self) -> Vec<String> {
+        self.arrived.iter().cloned().collect()
     }
 
     /// Adds a request and gives the place behind it.
@@ -58,7 +82,8 @@ impl RequestLog {
         Some(self.forgotten + skipped + place + 1)
     }
 
+    /// What came over the network.
     pub(super) fn iter(&self) -> impl Iterator<Item = &LoggedRequest> {
-        self.kept.iter()
+        self.kept.iter().filter(|request| !request.is_typed)
     }
 }

@@ -4,80 +4,89 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::answer::{Answer, failure, not_found, ok, with_status};
+use super::control;
 use super::ids::{fresh, now_ms};
-use super::player;
+use super::places;
+use super::project::PROJECT_ID;
+use super::prompting;
+use super::reads;
 use super::request_log::LoggedRequest;
-use super::script::Prompt;
 use super::state::{Shared, State};
-use super::streams::Connection;
 use super::world::{event, text};
 
-/// What is answered.
-#[derive(Debug)]
-pub(super) enum Answer {
-    /// A null body is an empty one. `stored`: the prompt that this answer is for.
-    Json {
-        status: u16,
-        body: Value,
-        stored: Option<(String, String)>,
-    },
-    /// A page of the message list, and the cursor of the page before it.
-    Messages {
-        page: Vec<Value>,
-        cursor: Option<String>,
-    },
-    Events(Connection),
-    /// The web page that stands for every unknown path.
-    Page,
-}
-
+/// Writes the request down and answers it.
 pub(super) async fn answer(shared: &Arc<Shared>, request: LoggedRequest) -> Answer {
     let path = request.path.clone();
     let segments: Vec<&str> = path.split('/').skip(1).collect();
-    let method = request.method.clone();
-    let (directory, body, query) = (request.directory.clone(), request.body.clone(), request.query.clone());
-    let (position, asked) = log(shared, request, &segments);
-    match (method.as_str(), segments.as_slice()) {
+    let (position, asked) = log(shared, request.clone(), &segments);
+    dispatch(shared, &request, position, asked).await
+}
+
+/// Answers a request that stands, or would stand, at `position` in the log.
+async fn dispatch(
+    shared: &Arc<Shared>,
+    request: &LoggedRequest,
+    position: usize,
+    asked: Option<Asked>,
+) -> Answer {
+    let body = &request.body;
+    let segments: Vec<&str> = request.path.split('/').skip(1).collect();
+    if let Some(refused) = reads::unknown_workspace(shared, request) {
+        return refused;
+    }
+    let workspace = request.value("workspace");
+    let of_workspace = workspace.and_then(|id| shared.lock().project.workspace(id).map(str::to_owned));
+    let directory = of_workspace.as_deref().unwrap_or(&request.directory);
+    match (request.method.as_str(), segments.as_slice()) {
         ("GET", ["global", "health"]) => ok(json!({"healthy": true, "version": shared.lock().version})),
-        ("GET", ["event"]) => Answer::Events(shared.connect(&directory).await),
+        ("GET", ["event"]) => Answer::Events(shared.connect(directory, workspace).await),
+        ("GET", ["global", "event"]) => Answer::Events(shared.change(|state| state.globals.connect())),
         ("GET", ["path"]) => ok(json!({"directory": directory, "worktree": directory})),
-        ("GET", ["session"]) => ok(shared.lock().world.sessions()),
-        ("POST", ["session"]) => ok(make_session(shared, &directory, &body).await),
-        ("GET", ["session", "status"]) => ok(shared.lock().world.statuses(&directory)),
+        ("GET", ["session"]) => reads::sessions(shared, request),
+        ("POST", ["session"]) => ok(make_session(shared, directory, workspace, body).await),
+        ("GET", ["session", "status"]) => ok(shared.lock().world.statuses(directory)),
         ("GET", ["permission"]) => {
             let state = shared.lock();
-            ok(state.world.asks(&state.world.permissions, &directory))
+            ok(state.world.asks(&state.world.permissions, directory))
         }
         ("GET", ["question"]) => {
             let state = shared.lock();
-            ok(state.world.asks(&state.world.questions, &directory))
+            ok(state.world.asks(&state.world.questions, directory))
         }
         ("POST", [kind @ "permission", id, "reply"] | [kind @ "question", id, "reply" | "reject"]) => {
-            reply(shared, kind, id, asked, &body).await
+            reply(shared, kind, id, asked, body).await
         }
         // Session ids are checked by their prefix before anything is looked up.
         (_, ["session", id, ..]) if !id.starts_with("ses") => failure(500),
         ("POST", ["session", _, "abort"]) => ok(json!(true)),
+        ("GET", ["session", id, "diff"]) => reads::diff(shared, id, request),
         (_, ["session", id, ..]) if shared.lock().world.session(id).is_none() => {
             not_found(&format!("Session not found: {id}"))
         }
         ("GET", ["session", id]) => ok(shared.lock().world.session(id).cloned().unwrap_or_default()),
-        ("PATCH", ["session", id]) => ok(shared.change(|state| state.world.patch_session(id, &body)).into()),
+        ("PATCH", ["session", id]) => ok(shared.change(|state| state.world.patch_session(id, body)).into()),
         ("DELETE", ["session", id]) => {
-            let info = shared.lock().world.session(id).cloned();
-            shared.emit(&event("session.deleted", json!({"sessionID": id, "info": info}))).await;
+            delete_session(shared, id).await;
             ok(json!(true))
         }
         ("GET", ["session", id, "children"]) => ok(shared.lock().world.children(id)),
-        ("GET", ["session", id, "message"]) => page(shared, id, &query),
-        ("GET", ["session", id, "message", message]) => one_message(shared, id, message),
-        ("POST", ["session", id, "prompt_async"]) => prompt(shared, id, &body, position, false).await,
-        ("POST", ["session", id, "message"]) => prompt(shared, id, &body, position, true).await,
+        ("GET", ["session", id, "todo"]) => reads::todo(shared, id),
+        ("GET", ["session", id, "message"]) => reads::messages(shared, id, request),
+        ("GET", ["session", id, "message", message]) => reads::message(shared, id, message),
+        (method @ ("POST" | "DELETE"), ["session", id, action]) => {
+            act(shared, (method, *action), id, body, position).await
+        }
         ("POST", ["instance", "dispose"]) => {
-            dispose(shared, &directory).await;
+            dispose(shared, directory).await;
             ok(json!(true))
         }
-        ("GET", path) => match shared.lock().project.answer(path, &directory) {
+        ("POST", ["experimental", "worktree"]) => places::create_worktree(shared, directory, body).await,
+        ("DELETE", ["experimental", "worktree"]) => places::remove_worktree(shared, body).await,
+        ("POST", ["experimental", "worktree", "reset"]) => places::reset_worktree(shared, body).await,
+        ("POST", ["experimental", "workspace"]) => places::create_workspace(shared, directory, body).await,
+        ("DELETE", ["experimental", "workspace", id]) => places::remove_workspace(shared, id).await,
+        ("GET", path) => match shared.lock().project.answer(path, &shared.directory, directory) {
             Some(told) => ok(told),
             None => Answer::Page,
         },
@@ -85,27 +94,27 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: LoggedRequest) -> Answ
     }
 }
 
-/// A failure in the shape of the real one: 401 has no body.
-pub(super) fn failure(status: u16) -> Answer {
-    let body = match status {
-        401 => Value::Null,
-        _ => json!({"name": "UnknownError", "data": {
-            "message": "Unexpected server error. Check server logs for details.", "ref": "err_0021d745",
-        }}),
-    };
-    Answer::Json { status, body, stored: None }
-}
-
-/// Waits until the prompt's message is in the list, or its script is over without one.
-pub(super) async fn until_stored(shared: &Shared, session: &str, message: &str) {
-    shared
-        .wait_for(|state| {
-            let messages = state.world.messages(session).unwrap_or_default();
-            let stored = messages.iter().any(|listed| listed["info"]["id"] == message);
-            let over = state.turns.get(session) == Some(&0);
-            (stored || over).then_some(())
-        })
-        .await;
+/// What is done with a session that is there.
+async fn act(
+    shared: &Arc<Shared>,
+    action: (&str, &str),
+    session: &str,
+    body: &Value,
+    position: usize,
+) -> Answer {
+    match action {
+        ("POST", "prompt_async") => prompting::prompt(shared, session, body, position, false).await,
+        ("POST", "message") => prompting::prompt(shared, session, body, position, true).await,
+        ("POST", "command") => prompting::command(shared, session, body, position).await,
+        ("POST", "fork") => control::fork(shared, session, body).await,
+        ("POST", "share") => control::share(shared, session).await,
+        ("DELETE", "share") => control::unshare(shared, session).await,
+        ("POST", "summarize") => control::summarize(shared, session, body, position).await,
+        ("POST", "revert") => control::revert(shared, session, body).await,
+        ("POST", "unrevert") => control::unrevert(shared, session).await,
+        ("POST", "shell") => control::shell(shared, session, body, position).await,
+        _ => Answer::Page,
+    }
 }
 
 /// All turns of the directory are aborted, then its streams end.
@@ -120,13 +129,33 @@ pub(super) async fn dispose(shared: &Shared, directory: &str) {
     shared.emit(&event("server.instance.disposed", json!({"directory": directory}))).await;
 }
 
-fn ok(body: Value) -> Answer {
-    Answer::Json { status: 200, body, stored: None }
+/// A session that was just made, as the real one describes it.
+pub(super) fn new_session(shared: &Shared, id: &str, directory: &str) -> Value {
+    let state = shared.lock();
+    let (project, path) = match state.project.path_of(&shared.directory, directory) {
+        Some(path) => (PROJECT_ID, path),
+        None => ("global", directory.trim_start_matches('/')),
+    };
+    let now = now_ms();
+    json!({
+        "id": id, "slug": "quiet-harbor", "projectID": project, "directory": directory, "path": path, "cost": 0,
+        "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
+        "title": "New session", "version": state.version, "time": {"created": now, "updated": now},
+    })
 }
 
-fn not_found(message: &str) -> Answer {
-    let body = json!({"name": "NotFoundError", "data": {"message": message}});
-    Answer::Json { status: 404, body, stored: None }
+/// A session goes, and with it those that were started from it.
+pub(super) async fn delete_session(shared: &Shared, id: &str) {
+    let mut going = vec![id.to_owned()];
+    while let Some(id) = going.pop() {
+        let (info, children) = {
+            let state = shared.lock();
+            (state.world.session(&id).cloned(), state.world.children(&id))
+        };
+        let children = children.as_array().into_iter().flatten();
+        going.extend(children.map(|child| text(child, "id").to_owned()));
+        shared.emit(&event("session.deleted", json!({"sessionID": id, "info": info}))).await;
+    }
 }
 
 /// Writes the request down and gives the place behind it, and the ask that it answers if it answers one: as soon as it is
@@ -146,83 +175,21 @@ fn log(shared: &Shared, mut request: LoggedRequest, segments: &[&str]) -> (usize
     })
 }
 
-async fn make_session(shared: &Shared, directory: &str, body: &Value) -> Value {
-    let (recorded, version) = shared.change(|state| (state.sessions.pop_front(), state.version.clone()));
-    let mut info = recorded.unwrap_or_else(|| {
-        let now = now_ms();
-        json!({
-            "id": fresh("ses"), "slug": "quiet-harbor", "projectID": "global", "directory": directory, "path": "",
-            "cost": 0, "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
-            "title": "New session", "version": version, "time": {"created": now, "updated": now},
-        })
-    });
+async fn make_session(shared: &Shared, directory: &str, workspace: Option<&str>, body: &Value) -> Value {
+    let recorded = shared.change(|state| state.sessions.pop_front());
+    let mut info = recorded.unwrap_or_else(|| new_session(shared, &fresh("ses"), directory));
     info["directory"] = directory.into();
-    if let Some(title) = body["title"].as_str() {
-        info["title"] = title.into();
+    for wish in ["title", "parentID", "agent", "model", "metadata", "permission"] {
+        if !body[wish].is_null() {
+            info[wish] = body[wish].clone();
+        }
+    }
+    if let Some(workspace) = workspace {
+        info["workspaceID"] = workspace.into();
     }
     let created = json!({"sessionID": info["id"], "info": info});
     shared.emit(&event("session.created", created)).await;
     info
-}
-
-/// The newest messages, as many as asked for; with `before`, those that came before that page.
-fn page(shared: &Shared, session: &str, query: &[(String, String)]) -> Answer {
-    let value = |name| query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
-    let mut page = shared.lock().world.messages(session).unwrap_or_default();
-    if let Some(before) = value("before") {
-        let end = page.iter().position(|message| message["info"]["id"] == before).unwrap_or_default();
-        page.truncate(end);
-    }
-    let limit = value("limit").and_then(|limit| limit.parse().ok()).unwrap_or(usize::MAX);
-    let page = page.split_off(page.len().saturating_sub(limit));
-    let older = shared.lock().world.messages(session).unwrap_or_default().first().cloned();
-    let oldest = page.first().map(|message| message["info"]["id"].clone());
-    let more = oldest.filter(|oldest| older.is_some_and(|first| first["info"]["id"] != *oldest));
-    Answer::Messages { cursor: more.and_then(|id| Some(id.as_str()?.to_owned())), page }
-}
-
-fn one_message(shared: &Shared, session: &str, message: &str) -> Answer {
-    let messages = shared.lock().world.messages(session).unwrap_or_default();
-    match messages.into_iter().find(|listed| listed["info"]["id"] == message) {
-        Some(found) => ok(found),
-        None => not_found(&format!("Message not found: {message}")),
-    }
-}
-
-async fn prompt(
-    shared: &Arc<Shared>,
-    session: &str,
-    body: &Value,
-    position: usize,
-    blocking: bool,
-) -> Answer {
-    let Some(parts) = body["parts"].as_array() else {
-        let message = "Missing key\n  at [\"parts\"]";
-        let body = json!({"name": "BadRequest", "data": {"message": message, "kind": "Payload"}});
-        return Answer::Json { status: 400, body, stored: None };
-    };
-    let message = body["messageID"].as_str().map_or_else(|| fresh("msg"), str::to_owned);
-    let (script, directory) = {
-        let mut state = shared.lock();
-        let directory = state.world.directory(session).unwrap_or_default().to_owned();
-        state.truth.prompted(session, &message, parts);
-        (state.next_script(), directory)
-    };
-    let prompt = Prompt {
-        session: session.to_owned(),
-        message: message.clone(),
-        parts: Value::Array(parts.clone()),
-        directory,
-        logged_at: position,
-    };
-    let playing = shared.tasks.spawn("fake opencode turn", player::play(Arc::clone(shared), prompt, script));
-    if blocking {
-        // A script that panics fails the test by itself.
-        let _ = playing.await;
-        let messages = shared.lock().world.messages(session).unwrap_or_default();
-        return ok(messages.into_iter().next_back().unwrap_or_default());
-    }
-    Answer::Json { status: 204, body: Value::Null, stored: Some((session.to_owned(), message)) }
 }
 
 /// An ask that is open.
@@ -252,7 +219,7 @@ async fn reply(shared: &Shared, kind: &str, id: &str, asked: Option<Asked>, body
         let body = json!({
             "_tag": format!("{name}NotFoundError"), "requestID": id, "message": format!("{name} request not found: {id}"),
         });
-        return Answer::Json { status: 404, body, stored: None };
+        return with_status(404, body);
     };
     if !running {
         let replied = json!({"sessionID": ask["sessionID"], "requestID": id, "reply": body["reply"]});

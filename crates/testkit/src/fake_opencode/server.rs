@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
 use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -19,9 +19,12 @@ use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
+use super::answer::{Answer, failure};
 use super::fault::Fault;
+use super::global;
+use super::prompting;
 use super::request_log::LoggedRequest;
-use super::routes::{self, Answer};
+use super::routes;
 use super::state::Shared;
 use super::streams::{Chunk, Connection, heartbeat};
 
@@ -86,6 +89,8 @@ async fn converse(shared: Arc<Shared>, socket: TcpStream, life: CancellationToke
 async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Body>, ConnectionCut> {
     let (head, body) = request.into_parts();
     let body = axum::body::to_bytes(Body::new(body), usize::MAX).await.map_err(|_| ConnectionCut)?;
+    let target = head.uri.path_and_query().map_or_else(String::new, ToString::to_string);
+    shared.lock().log.arrive(head.method.as_str(), &target);
     let path = head.uri.path().to_owned();
     let query = read_query(head.uri.query().unwrap_or_default());
     let logged = LoggedRequest {
@@ -94,15 +99,21 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Resp
         body: read_body(&body),
         traceparent: head.headers.get("traceparent").and_then(|value| Some(value.to_str().ok()?.to_owned())),
         while_busy: false,
+        is_typed: false,
+        target,
         path,
         query,
     };
     let fault = shared.fault(&logged.method, &logged.path);
     match &fault {
         Some(Fault::CutBefore) => return Err(ConnectionCut),
-        Some(Fault::Status(status)) => return Ok(json_response(&routes::failure(*status))),
+        Some(Fault::Status(status)) => return Ok(json_response(&failure(*status))),
         Some(Fault::Html) => return Ok(page()),
         Some(Fault::Body(body)) => return Ok(with_body(StatusCode::OK, "application/json", (*body).into())),
+        Some(Fault::Answer(status, body)) => {
+            let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            return Ok(with_body(status, "application/json", (*body).into()));
+        }
         Some(Fault::Hang) => std::future::pending::<()>().await,
         Some(Fault::Hold(gate)) => gate.pass().await,
         Some(Fault::Delay(duration)) => tokio::time::sleep(*duration).await,
@@ -111,15 +122,16 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Resp
     if let Some(expected) = &shared.authorization
         && head.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()) != Some(expected)
     {
-        let mut response = json_response(&routes::failure(401));
+        let mut response = json_response(&failure(401));
         let challenge = http::HeaderValue::from_static("Basic realm=\"Secure Area\"");
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         return Ok(response);
     }
+    let more = link_before(&head.headers, &logged);
     let answer = routes::answer(&shared, logged).await;
-    if let (Some(Fault::CutAfter), Answer::Json { stored, .. }) = (&fault, &answer) {
-        if let Some((session, message)) = stored {
-            routes::until_stored(&shared, session, message).await;
+    if matches!(fault, Some(Fault::CutAfter)) && !matches!(answer, Answer::Events(_)) {
+        if let Answer::Json { stored: Some((session, message)), .. } = &answer {
+            prompting::until_stored(&shared, session, message).await;
         }
         return Err(ConnectionCut);
     }
@@ -128,13 +140,29 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Resp
         Answer::Page => page(),
         Answer::Messages { page, cursor } => {
             let mut response = with_body(StatusCode::OK, "application/json", Value::Array(page).to_string());
-            if let Some(cursor) = cursor.and_then(|cursor| http::HeaderValue::from_str(&cursor).ok()) {
-                response.headers_mut().insert("x-next-cursor", cursor);
+            if let Some(cursor) = cursor {
+                let link = format!("<{more}&before={cursor}>; rel=\"next\"");
+                for (name, value) in [("x-next-cursor", cursor), ("link", link)] {
+                    if let Ok(value) = http::HeaderValue::from_str(&value) {
+                        response.headers_mut().insert(name, value);
+                    }
+                }
             }
             response
         }
+        Answer::Raw { status, kind, body } => {
+            with_body(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), kind, body)
+        }
         answer @ Answer::Json { .. } => json_response(&answer),
     })
+}
+
+/// The address of the page before this one, without its cursor.
+fn link_before(headers: &HeaderMap, request: &LoggedRequest) -> String {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let query = request.target.split_once('?').map_or("", |(_, query)| query).split('&');
+    let query: Vec<&str> = query.filter(|pair| !pair.starts_with("before=")).collect();
+    format!("http://{host}{}?{}", request.path, query.join("&"))
 }
 
 /// Which directory a request is for: the query wins over the header. OpenCode decodes the query's value twice.
@@ -200,7 +228,8 @@ fn events(shared: Arc<Shared>, connection: Connection) -> Response<Body> {
                 },
                 () = tokio::time::sleep(shared.heartbeat) => {
                     if !connection.muted.load(Ordering::Relaxed) {
-                        return Some((Ok::<Bytes, io::Error>(heartbeat()), Some((shared, connection))));
+                        let beat = if connection.is_global { global::heartbeat() } else { heartbeat() };
+                        return Some((Ok::<Bytes, io::Error>(beat), Some((shared, connection))));
                     }
                 }
             }

@@ -41,6 +41,8 @@ pub(super) enum Item {
     },
     Question(String),
     Then(Decision),
+    Change(Value),
+    Typed(String),
     Step(String),
     Finish(String),
     Error(Value),
@@ -140,6 +142,18 @@ impl Turn {
     #[must_use]
     pub fn question(self, question: &str) -> Self {
         self.with(Item::Question(question.to_owned()))
+    }
+
+    /// A file is changed, and the summary of the prompt says so in the end. `diff` is one of OpenCode's diffs.
+    #[must_use]
+    pub fn changing(self, diff: Value) -> Self {
+        self.with(Item::Change(diff))
+    }
+
+    /// Somebody else types this in the same session: what follows answers it, and the session is not idle in between.
+    #[must_use]
+    pub fn typed(self, words: &str) -> Self {
+        self.with(Item::Typed(words.to_owned()))
     }
 
     /// What follows is decided when the turn is here. Nothing comes behind it.

@@ -67,6 +67,7 @@ pub fn create_in(task: &str, context: &str, at: i64) -> Create {
         directory_named: false,
         session: None,
         claim: None,
+        begun: None,
     }
 }
 

@@ -136,6 +136,12 @@ async fn seen(store: &Arc<dyn Store>) -> Vec<String> {
     seen.push(format!("{:?}", store.children(&task_id("open")).await));
     seen.push(format!("{:?}", store.file(&ada(), &file_id("f")).await));
     seen.push(format!("{:?}", store.read_file(&ada(), &file_id("f"), 0, 100).await));
+    let id = session_id("ses");
+    seen.push(format!("{:?}", store.owner_of(None, &id).await));
+    seen.push(format!("{:?}", store.owners(&ada(), vec![id.clone()]).await));
+    seen.push(format!("{:?}", store.contexts_of(&ada(), &id).await));
+    seen.push(format!("{:?}", store.turn_of(&id, &prompt_id("open")).await));
+    seen.push(format!("{:?}", store.recent_sessions(Timestamp(0), 9).await));
     seen.push(format!("{:?}", store.unfinished().await));
     seen
 }

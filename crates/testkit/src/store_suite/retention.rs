@@ -182,8 +182,12 @@ pub(super) async fn what_goes_takes_all_that_belongs_to_it(fixture: &dyn Fixture
         let place = async |context| store.place(&ada(), &context_id(context)).await.expect("a read");
         assert_eq!(place("c").await, ContextPlace::default());
         assert!(place("d").await.bound.is_some());
+        let contexts = async |name| store.contexts_of(&ada(), &session_id(name)).await.expect("a read");
+        assert_eq!((contexts("ses").await, contexts("ses_d").await), (vec![], vec![context_id("d")]));
         // Whose the session is stays known, so that nobody else can have it.
         assert!(store.session(&ada(), &session_id("ses")).await.expect("a read").is_some());
+        let known = store.owner_of(None, &session_id("ses")).await.expect("a read");
+        assert_eq!(known.map(|known| known.owner), Some(ada()));
     }
     let bobs = Create { owner: owner("bob"), ..lone.clone() };
     assert_eq!(store.create(bobs).await.expect("an answer"), Created::ForeignSession);

@@ -65,6 +65,10 @@ impl<'w> ObjectWriter<'w> {
         self.key(key).extend_from_slice(if value { b"true" } else { b"false" });
     }
 
+    pub(crate) fn null(&mut self, key: &str) {
+        self.key(key).extend_from_slice(b"null");
+    }
+
     pub(crate) fn array<T>(
         &mut self,
         key: &str,

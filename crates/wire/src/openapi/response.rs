@@ -74,10 +74,22 @@ fn shared(name: &str) -> Value {
     json!({"$ref": format!("#/components/responses/{name}")})
 }
 
+/// What only methods of JSON-RPC tell.
+const OF_METHODS: [ErrorKind; 7] = [
+    ErrorKind::SessionNotFound,
+    ErrorKind::SessionForbidden,
+    ErrorKind::UpstreamUnreachable,
+    ErrorKind::UpstreamHttpError,
+    ErrorKind::UpstreamPayloadError,
+    ErrorKind::AuthorizationForbidden,
+    ErrorKind::MethodDisabled,
+];
+
 /// The words of the errors, by status. A path that takes other verbs is another operation, so 405 is none of any.
 fn rows(line: Line) -> BTreeMap<u16, Vec<&'static str>> {
     let mut rows: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
-    for kind in ErrorKind::ALL.into_iter().filter(|kind| *kind != ErrorKind::VerbNotAllowed) {
+    let is_told = |kind: &ErrorKind| *kind != ErrorKind::VerbNotAllowed && !OF_METHODS.contains(kind);
+    for kind in ErrorKind::ALL.into_iter().filter(is_told) {
         let (status, word) = match line {
             Line::V1 => (v1::error::row(kind).http, v1::error::row(kind).reason),
             Line::V03 => (v03::error::row(kind).http, v03::error::row(kind).word),

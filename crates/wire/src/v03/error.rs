@@ -49,7 +49,9 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::ExtensionRequired => (-32004, 400, "EXTENSION_SUPPORT_REQUIRED"),
 
         ErrorKind::Unauthenticated => (-32051, 401, "UNAUTHENTICATED"),
-        ErrorKind::PermissionDenied => (-32007, 403, "AUTHORIZATION_FORBIDDEN"),
+        ErrorKind::PermissionDenied | ErrorKind::AuthorizationForbidden => {
+            (-32007, 403, "AUTHORIZATION_FORBIDDEN")
+        }
         ErrorKind::RouteNotFound => (-32053, 404, "ROUTE_NOT_FOUND"),
         ErrorKind::VerbNotAllowed => (-32054, 405, "METHOD_NOT_ALLOWED"),
         ErrorKind::WrongBinding => (-32061, 400, "INVALID_HTTP_JSON_PAYLOAD"),
@@ -58,14 +60,19 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::StreamBudgetExceeded => (-32062, 429, "STREAM_BUDGET_EXCEEDED"),
         ErrorKind::UpstreamBackpressure => (-32063, 429, "UPSTREAM_BACKPRESSURE"),
         ErrorKind::Unavailable => (-32057, 503, "UNAVAILABLE"),
-        ErrorKind::AgentUnavailable => (-32002, 503, "UPSTREAM_UNREACHABLE"),
-        ErrorKind::SessionGone => (-32001, 404, "SESSION_NOT_FOUND"),
+        ErrorKind::AgentUnavailable | ErrorKind::UpstreamUnreachable => (-32002, 503, "UPSTREAM_UNREACHABLE"),
+        ErrorKind::SessionGone | ErrorKind::SessionNotFound => (-32001, 404, "SESSION_NOT_FOUND"),
         ErrorKind::SessionBusy => (-32060, 409, "SESSION_BUSY"),
 
         ErrorKind::InterruptNotFound => (-32004, 404, "INTERRUPT_REQUEST_NOT_FOUND"),
         ErrorKind::InterruptExpired => (-32007, 400, "INTERRUPT_REQUEST_EXPIRED"),
         ErrorKind::InterruptTypeMismatch => (-32008, 400, "INTERRUPT_TYPE_MISMATCH"),
         ErrorKind::ExtensionNotActivated => (-32004, 400, "EXTENSION_NEGOTIATION_REQUIRED"),
+
+        ErrorKind::SessionForbidden => (-32006, 403, "SESSION_FORBIDDEN"),
+        ErrorKind::UpstreamHttpError => (-32003, 502, "UPSTREAM_HTTP_ERROR"),
+        ErrorKind::UpstreamPayloadError => (-32005, 502, "UPSTREAM_PAYLOAD_ERROR"),
+        ErrorKind::MethodDisabled => (-32601, 404, "METHOD_DISABLED"),
     };
     Row { code, http, word }
 }
@@ -99,9 +106,10 @@ pub fn rest_body(error: &Error) -> Bytes {
 fn write_facts(object: &mut ObjectWriter<'_>, error: &Error, dialect: Dialect) {
     object.text("type", word(error));
     let violations = error.violations();
+    let lists_fields = error.details().iter().any(|(name, _)| name == "fields");
     match violations {
         [] => {}
-        [violation] => object.text("field", &respelled(&violation.field, dialect)),
+        [violation] if !lists_fields => object.text("field", &respelled(&violation.field, dialect)),
         _ => object.texts("fields", violations.iter().map(|violation| respelled(&violation.field, dialect))),
     }
     let details = error.details();
@@ -131,6 +139,10 @@ fn respelled(text: &str, dialect: Dialect) -> Cow<'_, str> {
 /// A request may be wrong in one field, or in none that could be named.
 fn word(error: &Error) -> &'static str {
     match (error.kind(), error.violations()) {
+        // Whoever pages in a way that is not known here is told the ways that are.
+        (ErrorKind::InvalidParams, _) if error.details().iter().any(|(name, _)| name == "unsupported") => {
+            "INVALID_PAGINATION_MODE"
+        }
         (ErrorKind::InvalidParams, [violation]) if violation.description == "is required" => "MISSING_FIELD",
         (ErrorKind::InvalidParams, [_, ..]) => "INVALID_FIELD",
         (kind, _) => row(kind).word,
@@ -141,15 +153,17 @@ fn word(error: &Error) -> &'static str {
 const NUMBERS: [&str; 6] = ["maxBytes", "actualSize", "upstreamStatus", "limit", "max", "retryAfterSeconds"];
 
 /// Facts that are lists. What a caller sent may look like one, and stays text.
-const LISTS: [&str; 8] = [
+const LISTS: [&str; 10] = [
     "acceptedOutputModes",
     "fields",
     "requestedExtensions",
     "requiredExtensions",
     "requiredOutputModes",
+    "supported",
     "supportedMethods",
     "supportedOutputModes",
     "supportedProtocolVersions",
+    "unsupported",
 ];
 
 fn write_fact(out: &mut Vec<u8>, name: &str, value: &str) {

@@ -75,6 +75,14 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::ExtensionNotActivated => {
             (-32004, 400, "FAILED_PRECONDITION", "EXTENSION_NEGOTIATION_REQUIRED")
         }
+
+        ErrorKind::SessionNotFound => (-32001, 404, "NOT_FOUND", "SESSION_NOT_FOUND"),
+        ErrorKind::SessionForbidden => (-32006, 403, "PERMISSION_DENIED", "SESSION_FORBIDDEN"),
+        ErrorKind::UpstreamUnreachable => (-32002, 503, "UNAVAILABLE", "UPSTREAM_UNREACHABLE"),
+        ErrorKind::UpstreamHttpError => (-32003, 502, "UNKNOWN", "UPSTREAM_HTTP_ERROR"),
+        ErrorKind::UpstreamPayloadError => (-32005, 502, "INTERNAL", "UPSTREAM_PAYLOAD_ERROR"),
+        ErrorKind::AuthorizationForbidden => (-32007, 403, "PERMISSION_DENIED", "AUTHORIZATION_FORBIDDEN"),
+        ErrorKind::MethodDisabled => (-32601, 404, "NOT_FOUND", "METHOD_DISABLED"),
     };
     Row { code, http, status, reason }
 }
@@ -163,6 +171,13 @@ mod tests {
             ErrorKind::InterruptExpired,
             ErrorKind::InterruptTypeMismatch,
             ErrorKind::ExtensionNotActivated,
+            ErrorKind::SessionNotFound,
+            ErrorKind::SessionForbidden,
+            ErrorKind::UpstreamUnreachable,
+            ErrorKind::UpstreamHttpError,
+            ErrorKind::UpstreamPayloadError,
+            ErrorKind::AuthorizationForbidden,
+            ErrorKind::MethodDisabled,
         ];
         let kinds = ErrorKind::ALL.into_iter();
         let codes: HashSet<_> =

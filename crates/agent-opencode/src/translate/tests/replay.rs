@@ -22,17 +22,31 @@ pub(super) struct Replay {
 impl Replay {
     /// Stands before the first event of the `nth` prompt, counted from 0.
     pub(super) fn of(name: &str, nth: usize) -> Self {
+        let mut seen = 0;
+        let is_nth = |line: &Line| {
+            seen += usize::from(line.prompt().is_some());
+            seen > nth
+        };
+        Self::from(name, is_nth, |line| line.prompt().is_some())
+    }
+
+    /// Stands before the first event after this request, and ends before the next of its kind.
+    pub(super) fn from(
+        name: &str,
+        is_first: impl FnMut(&Line) -> bool,
+        is_next: impl Fn(&Line) -> bool,
+    ) -> Self {
         let recording = Recording::load(name);
-        let lines = &recording.lines;
-        let at = (0..lines.len()).filter(|at| lines[*at].prompt().is_some()).nth(nth).expect("a prompt");
-        let session = lines[at].prompt().map(|(session, _)| session.to_owned()).unwrap();
-        let mut rest = lines[at..].to_vec();
-        let next_prompt = rest[1..].iter().position(|line| line.prompt().is_some());
+        let at = recording.lines.iter().position(is_first).expect("a prompt");
+        let mut rest = recording.lines[at..].to_vec();
+        let Line::Request { path, .. } = &rest[0] else { panic!("no request: {:?}", rest[0]) };
+        let session = path.split('/').nth(2).expect("a session").to_owned();
+        let next_prompt = rest[1..].iter().position(is_next);
         rest.truncate(next_prompt.map_or(rest.len(), |next| next + 1));
         let prompt = rest.iter().find_map(|line| match line {
             Line::Event(event) if event["type"] == "message.updated" => {
                 let info = &event["properties"]["info"];
-                (info["role"] == "user" && info["sessionID"] == session.as_str())
+                (info["role"] == "user" && info["sessionID"] == session.as_str() && info["summary"].is_null())
                     .then(|| info["id"].as_str().unwrap().to_owned())
             }
             _ => None,

@@ -103,6 +103,7 @@ impl Gateway {
         let engine = Engine::new(EngineParts {
             store,
             agent: agent.clone(),
+            control: None,
             clock: Arc::new(SystemClock),
             tasks: tasks.clone(),
             metrics: Arc::clone(&config.metrics),

@@ -1,0 +1,95 @@
+//! Commands, and what OpenCode says on its own account after the sub-agent of one.
+
+use longshore_testkit::fake_opencode::Line;
+
+use super::replay::{Replay, decode};
+use super::*;
+
+const SAID: &str = "echo: Summarize the task tool output above and continue with your task.";
+
+fn texts(events: &[AgentEvent]) -> Vec<String> {
+    let blocks = fold(events).into_iter();
+    blocks.filter(|block| block.kind == "text").map(|block| block.text).collect()
+}
+
+#[test]
+fn a_command_is_a_turn_like_any_other() {
+    let replay = Replay::of_command("command", "hello").finished();
+    assert_eq!(replay.outcome.as_ref().map(short).as_deref(), Some("completed"));
+    assert_eq!(texts(&replay.events), ["hello big world"]);
+}
+
+/// The message with which it goes on is nobody else's prompt, however it is heard of.
+#[test]
+fn the_turn_of_a_command_goes_on_after_its_sub_agent() {
+    let replay = Replay::of_command("command", "sub").finished();
+    assert_eq!(replay.outcome.as_ref().map(short).as_deref(), Some("completed"));
+    assert_eq!(texts(&replay.events), [SAID]);
+
+    let (session, prompt) = (replay.session.as_str(), replay.prompt.as_str());
+    let stored = Replay::stored("command", session, prompt).expect("it was listed");
+    for heard in 0..=stored.len() {
+        let mut translator = Translator::new(session, prompt);
+        translator.list(decode(stored[..heard].to_vec()));
+        translator.asked_status(Some(&busy()));
+        assert_eq!(translator.verdict(false), Verdict::Running, "after {heard}");
+        translator.gap();
+        translator.list(decode(stored.clone()));
+        translator.asked_status(None);
+        assert_eq!(translator.verdict(false), Verdict::Over(Outcome::Completed { remark: None }));
+        assert_eq!(texts(&translator.take()), [SAID], "after {heard}");
+    }
+}
+
+/// Only one such message follows each call, and it is all OpenCode's own.
+#[test]
+fn what_somebody_else_says_after_a_sub_agent_is_theirs() {
+    let recorded = Replay::of_command("command", "sub");
+    let (session, prompt) = (recorded.session.clone(), recorded.prompt.clone());
+    let stored = Replay::stored("command", &session, &prompt).expect("it was listed");
+    let mut theirs = stored.clone();
+    theirs[2]["parts"][0]["synthetic"] = false.into();
+    let mut twice = stored;
+    let mut again = [twice[2].clone(), twice[3].clone()];
+    for (at, id) in [(0, "msg_another"), (1, "msg_answer")] {
+        again[at]["info"]["id"] = id.into();
+        again[at]["parts"][0]["messageID"] = id.into();
+        again[at]["info"]["time"]["created"] = 4_000_000_000_000_u64.into();
+    }
+    again[1]["info"]["parentID"] = "msg_another".into();
+    twice.extend(again);
+    for (messages, expected) in [
+        (theirs, "failed: Another prompt in the same session made OpenCode drop the rest of this turn."),
+        (twice, "completed"),
+    ] {
+        let mut translator = Translator::new(&session, &prompt);
+        translator.list(decode(messages));
+        translator.asked_status(Some(&busy()));
+        match translator.verdict(false) {
+            Verdict::Over(outcome) => assert_eq!(short(&outcome), expected),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_command_that_is_refused_leaves_nothing_but_an_error() {
+    let mut replay = Replay::of_command("command", "nope");
+    assert_eq!(replay.prompt, "msg_never_stored");
+    while replay.next_event().is_some() {}
+    assert_eq!(replay.outcome, None);
+    let told = short(&replay.translator.last_word(false, true));
+    assert!(told.contains("Command not found"), "{told}");
+}
+
+impl Replay {
+    /// Stands before the first event of a command.
+    fn of_command(name: &str, command: &str) -> Self {
+        let is_command = |line: &Line| {
+            matches!(line, Line::Request { path, body, .. }
+                if path.ends_with("/command") && body["command"] == command)
+        };
+        let is_any = |line: &Line| matches!(line, Line::Request { path, .. } if path.ends_with("/command"));
+        Self::from(name, is_command, is_any)
+    }
+}

@@ -1,0 +1,97 @@
+//! A command of OpenCode's own that begins a turn. The call lasts as long as the turn does, so that it is made beside it, and what it
+//! says at once decides whether there is a turn at all.
+
+use std::time::Duration;
+
+use longshore_engine::port::{Prompting, Session};
+use longshore_engine::{Tasks, fail_point};
+use longshore_model::Result;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::start::{Sent, refused, unsent};
+use crate::api::{Envelope, EventKind, MessageUpdated};
+use crate::client::{CallError, Client};
+use crate::reader::{Lease, Routed};
+
+/// What OpenCode refuses it refuses within this time. A turn that says nothing for so long has begun.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+pub(super) struct Command<'a> {
+    pub(super) client: &'a Client,
+    pub(super) tasks: &'a Tasks,
+    pub(super) session: &'a Session,
+    pub(super) prompt: &'a str,
+}
+
+impl Command<'_> {
+    /// Sends it, and waits until OpenCode refused it or has begun.
+    pub(super) async fn send(self, body: String, lease: &mut Lease, prompting: &Prompting) -> Result<Sent> {
+        let answer = self.call(body, lease);
+        let is_stored = |routed: &Routed| self.is_stored(routed);
+        let answered = tokio::select! {
+            biased;
+            // Gone without a word: the gateway ends.
+            answered = answer => answered.unwrap_or(Ok(())),
+            () = lease.look_for(is_stored) => Ok(()),
+            () = sleep(AT_ONCE) => Ok(()),
+        };
+        fail_point::hit("prompt.after");
+        match answered {
+            Ok(()) => Ok(Sent::Accepted),
+            Err(CallError::Refused { status, message }) => Ok(if status < 500 || self.is_unknown().await {
+                refused(status, &message)
+            } else {
+                Sent::Perhaps
+            }),
+            Err(cause) => unsent(cause, self.session, prompting),
+        }
+    }
+
+    /// Makes the call beside the turn, for as long as that lasts.
+    fn call(&self, body: String, lease: &Lease) -> oneshot::Receiver<Result<(), CallError>> {
+        let (answer, answered) = oneshot::channel();
+        let (client, session, doubt) = (self.client.clone(), self.session.clone(), lease.doubt());
+        let stop = self.tasks.stopping().clone();
+        fail_point::hit("prompt.before");
+        self.tasks.spawn("opencode-command", async move {
+            let over = async {
+                match &doubt {
+                    Some(doubt) => doubt.settled().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let said = tokio::select! {
+                said = client.command(&session.directory, session.id.as_str(), body) => said,
+                () = over => return,
+                () = stop.cancelled() => return,
+            };
+            // The turn runs by now. What it did came by the event stream, if anything did.
+            if let Err(Err(cause)) = answer.send(said) {
+                tracing::warn!(session = %session.id, %cause, "a command of OpenCode ended without an answer");
+                if let Some(doubt) = &doubt {
+                    doubt.raise();
+                }
+            }
+        });
+        answered
+    }
+
+    /// OpenCode tells of the message that the command became.
+    fn is_stored(&self, routed: &Routed) -> bool {
+        let Routed::Event { child: None, event } = routed else { return false };
+        if event.kind != EventKind::MessageUpdated {
+            return false;
+        }
+        let read: serde_json::Result<Envelope<MessageUpdated>> = serde_json::from_slice(event.body());
+        read.is_ok_and(|read| read.properties.info.id == self.prompt)
+    }
+
+    /// OpenCode says that it failed, and surely has no message of it.
+    async fn is_unknown(&self) -> bool {
+        let (directory, session) = (self.session.directory.as_str(), self.session.id.as_str());
+        let found =
+            self.client.for_ends().messages_since(directory, session, &[self.prompt.to_owned()]).await;
+        found.is_ok_and(|found| found.is_empty())
+    }
+}

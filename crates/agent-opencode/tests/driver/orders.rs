@@ -1,0 +1,142 @@
+//! Orders: prompts and commands in OpenCode's own words.
+
+use std::collections::BTreeSet;
+
+use longshore_model::{ErrorKind, Order, OrderPart, Retry};
+use longshore_testkit::fake_opencode::{Fault, Gate, Turn as Script};
+use serde_json::{Value, json};
+
+use super::stage::stage;
+use super::*;
+
+fn command(name: &str) -> Order {
+    Order::Command { name: name.to_owned(), arguments: "all of it".to_owned() }
+}
+
+async fn ordered(bench: &Bench, session: &Session, prompt: &PromptId, order: Order) -> Result<Turn> {
+    let input =
+        if let Order::Prompt { .. } = order { vec![Input::Text("go".to_owned())] } else { Vec::new() };
+    let request = request(session, prompt, "", None);
+    bench.agent.start_turn(TurnRequest { input, order: Some(order), ..request }).await
+}
+
+/// The bodies of the commands so far.
+fn commands(bench: &Bench) -> Vec<Value> {
+    let log = bench.fake.log();
+    let commands = log.iter().filter(|request| request.path.ends_with("/command"));
+    commands.map(|request| request.body.clone()).collect()
+}
+
+#[tokio::test]
+async fn a_prompt_goes_out_as_it_was_ordered_under_a_name_of_ours() {
+    let bench = Bench::new();
+    bench.fake.queue(Script::new().text("Done.", 1));
+    let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+    let parts = vec![OrderPart::Agent("plan".to_owned()), OrderPart::Content];
+    let order = Order::Prompt { parts, withheld: BTreeSet::from(["bash".to_owned()]) };
+    let turn = ordered(&bench, &session, &prompt, order).await.unwrap();
+    assert!(turn.refusal.is_none());
+    assert_eq!(outcome(&all(turn).await), "completed");
+    let expected = json!({"messageID": prompt.as_str(), "tools": {"bash": false},
+        "parts": [{"type": "agent", "name": "plan"}, {"type": "text", "text": "go"}]});
+    assert_eq!(bench.fake.prompts()[0].body, expected);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn an_order_that_is_refused_is_told_to_whoever_gave_it_and_ends_the_turn() {
+    let prompt = || Order::Prompt { parts: vec![OrderPart::Content], withheld: BTreeSet::new() };
+    let cases = [
+        (prompt(), "/prompt_async", 400, Retry::Never),
+        (command("nope"), "/command", 400, Retry::Never),
+        (command("nope"), "/command", 500, Retry::Later),
+    ];
+    for (order, path, status, retry) in cases {
+        let bench = Bench::new();
+        let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+        bench.fake.fault_once("POST", path, Fault::Status(status));
+        let turn = ordered(&bench, &session, &prompt, order).await.unwrap();
+        let refusal = turn.refusal.clone().expect("it was refused");
+        assert_eq!(
+            (refusal.kind(), refusal.retry()),
+            (ErrorKind::UpstreamHttpError, retry),
+            "{path} {status}"
+        );
+        let told = ("upstreamStatus".to_owned(), status.to_string());
+        assert!(refusal.details().contains(&told), "{refusal:?}");
+        assert!(outcome(&all(turn).await).starts_with("failed: "), "{path} {status}");
+        bench.stop().await;
+    }
+}
+
+/// The call itself is answered at the end only, and perhaps never.
+#[tokio::test]
+async fn a_command_is_followed_from_its_first_sign_to_its_end() {
+    let bench = Bench::new();
+    let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+    let called = Gate::new();
+    bench.fake.fault_once("POST", "/command", Fault::Hold(called.clone()));
+    let play = async {
+        called.reached().await;
+        let stage = stage(&bench);
+        let (id, answer) = (session.id.as_str(), "msg_zz_answer");
+        stage.user(id, prompt.as_str(), "the whole template").await;
+        stage.begin(id, answer, prompt.as_str()).await;
+        stage.text(id, answer, "Reviewed.").await;
+        stage
+    };
+    let (turn, stage) = tokio::join!(ordered(&bench, &session, &prompt, command("review")), play);
+    let mut turn = turn.unwrap();
+    assert!(turn.refusal.is_none());
+    let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
+    stage.finish(session.id.as_str(), "msg_zz_answer", prompt.as_str(), "stop").await;
+    stage.idle(session.id.as_str()).await;
+    events.extend(all(turn).await);
+    assert_eq!((outcome(&events).as_str(), text_of(&events).as_str()), ("completed", "Reviewed."));
+    bench.stop().await;
+    called.open();
+}
+
+/// A failure of the call says nothing of a turn that OpenCode has.
+#[tokio::test]
+async fn a_command_that_opencode_has_is_followed_whatever_its_call_says() {
+    let bench = Bench::new();
+    let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+    bench.fake.fault_once("POST", "/command", Fault::Status(502));
+    let info = json!({"id": prompt.as_str(), "role": "user", "sessionID": session.id.as_str(),
+        "time": {"created": 1}});
+    let stored = json!({"sessionID": session.id.as_str(), "info": info});
+    bench.fake.emit("message.updated", stored).await;
+    let turn = ordered(&bench, &session, &prompt, command("review")).await.unwrap();
+    assert!(turn.refusal.is_none());
+    let told = outcome(&all(turn).await);
+    assert!(told.starts_with("failed: OpenCode has the prompt but never began to answer it"), "{told}");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_that_fails_late_without_a_sign_ends_its_turn() {
+    let bench = Bench::new();
+    let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+    bench.fake.fault_once("POST", "/command", Fault::Delay(Duration::from_millis(2_300)));
+    let turn = ordered(&bench, &session, &prompt, command("nope")).await.unwrap();
+    assert!(turn.refusal.is_none(), "it was not known yet");
+    let told = outcome(&all(turn).await);
+    assert!(told.starts_with("failed: "), "{told}");
+    let expected = json!({"messageID": prompt.as_str(), "command": "nope", "arguments": "all of it"});
+    assert_eq!(commands(&bench), [expected]);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_that_surely_did_not_arrive_is_no_turn() {
+    let bench = Bench::new();
+    let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+    bench.fake.fault_once("POST", "/command", Fault::Html);
+    let refused = ordered(&bench, &session, &prompt, command("review")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidAgentResponse);
+    bench.fake.forget_session(session.id.as_str());
+    let request = ordered(&bench, &session, &prompt, command("review")).await;
+    assert_eq!(request.unwrap_err().kind(), ErrorKind::SessionGone);
+    bench.stop().await;
+}

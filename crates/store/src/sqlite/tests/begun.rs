@@ -1,0 +1,39 @@
+//! Tasks of turns that run already.
+
+use longshore_engine::port::Begun;
+use longshore_testkit::store_suite::make::{prompt_id, session_id, turn};
+
+use super::*;
+
+/// If its submission could stay without the rest, the next start would prompt what runs already.
+#[tokio::test]
+async fn a_task_whose_turn_cannot_be_written_is_not_there() {
+    let bench = Bench::new().await;
+    bench.store.bind(binding("ada", "c", "ses")).await.unwrap();
+    let working = status(TaskState::Working, 2);
+    let begun = Some(Begun { working, turn: turn("ses", "typed") });
+    let adopted = Create { begun, at: Timestamp(2), ..create("adopted") };
+    // Each write behind the row of the task fails, without taking back what was written before it.
+    let places = [
+        "INSERT ON events WHEN NEW.seq = 1",
+        "INSERT ON events WHEN NEW.seq = 2",
+        "INSERT ON snapshots",
+        "UPDATE ON sessions",
+        "INSERT ON idempotency",
+    ];
+    for place in places {
+        let refuse = format!("CREATE TRIGGER refuse BEFORE {place} BEGIN SELECT RAISE(FAIL, 'refused'); END");
+        bench.intruder().execute_batch(&refuse).unwrap();
+        bench.store.create(adopted.clone()).await.expect_err(place);
+        bench.intruder().execute_batch("DROP TRIGGER refuse").unwrap();
+
+        assert_eq!(bench.store.get(&ada(), &task_id("adopted")).await.unwrap(), None, "{place}");
+        let found = bench.store.turn_of(&session_id("ses"), &prompt_id("typed")).await.unwrap();
+        assert_eq!(found, None, "{place}");
+        let unfinished = bench.store.unfinished().await.unwrap();
+        assert!(unfinished.iter().all(|stored| stored.task.id.as_str() == "t"), "{place}");
+    }
+    assert_eq!(bench.store.create(adopted).await.unwrap(), Created::New);
+    let head = bench.store.head(&ada(), &task_id("adopted")).await.unwrap().unwrap();
+    assert_eq!((head.seq, head.state), (Seq(2), TaskState::Working));
+}

@@ -1,0 +1,65 @@
+//! Which task a prompt is.
+
+use longshore_model::{ContextId, Principal, PromptId, SessionId, TaskId};
+use rusqlite::{Connection, Row, named_params};
+
+use super::fault::{Outcome, damaged};
+use super::read;
+
+/// A task that a prompt runs or has joined.
+pub(super) struct TurnTask {
+    ordinal: i64,
+    pub(super) task: TaskId,
+    pub(super) owner: Principal,
+    pub(super) context: ContextId,
+}
+
+pub(super) const BY_PROMPT: &str = "SELECT ordinal, id, owner, context FROM tasks INDEXED BY tasks_by_prompt
+     WHERE session = :session AND prompt = :prompt ORDER BY ordinal DESC LIMIT 1";
+
+/// Few turns are joined by a message, so that there are few texts to look into.
+pub(super) const JOINED: &str =
+    "SELECT ordinal, id, owner, context, joined FROM tasks INDEXED BY tasks_joined
+     WHERE session = :session AND joined IS NOT NULL ORDER BY ordinal DESC";
+
+/// Of several the one that was made last.
+pub(super) fn find(db: &Connection, session: &SessionId, prompt: &PromptId) -> Outcome<Option<TurnTask>> {
+    let ran = run(db, session, prompt)?;
+    let joined = joined(db, session, prompt)?;
+    Ok(ran.into_iter().chain(joined).max_by_key(|turn| turn.ordinal))
+}
+
+fn run(db: &Connection, session: &SessionId, prompt: &PromptId) -> Outcome<Option<TurnTask>> {
+    let mut statement = db.prepare_cached(BY_PROMPT)?;
+    let prompt = named_params! { ":session": session.as_str(), ":prompt": prompt.as_str() };
+    let mut rows = statement.query(prompt)?;
+    rows.next()?.map(turn_task).transpose()
+}
+
+/// A text that is damaged names no prompt: whoever asks for its task is told.
+fn joined(db: &Connection, session: &SessionId, prompt: &PromptId) -> Outcome<Option<TurnTask>> {
+    let mut statement = db.prepare_cached(JOINED)?;
+    let mut rows = statement.query(named_params! { ":session": session.as_str() })?;
+    while let Some(row) = rows.next()? {
+        let joined: Option<Vec<PromptId>> =
+            read::unless_damaged(read::decode(&format!("turn in session {session}"), row.get_ref(4)?))?;
+        if joined.is_some_and(|joined| joined.contains(prompt)) {
+            return turn_task(row).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+fn turn_task(row: &Row<'_>) -> Outcome<TurnTask> {
+    let id = read::text("task", row, 1)?;
+    let what = format!("task {id}");
+    Ok(TurnTask {
+        ordinal: row.get(0)?,
+        task: TaskId::parse(id).map_err(|cause| damaged(&what, cause))?,
+        owner: Principal::new(read::text(&what, row, 2)?),
+        context: ContextId::parse(read::text(&what, row, 3)?).map_err(|cause| damaged(&what, cause))?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! What is answered to a request, and the shapes in which the real one refuses.
+
+use serde_json::{Value, json};
+
+use super::streams::Connection;
+
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// A null body is an empty one. `stored`: the prompt that this answer is for.
+    Json {
+        status: u16,
+        body: Value,
+        stored: Option<(String, String)>,
+    },
+    /// A body as it is, called `kind`.
+    Raw {
+        status: u16,
+        kind: &'static str,
+        body: String,
+    },
+    /// A page of the message list, and the cursor of the page before it.
+    Messages {
+        page: Vec<Value>,
+        cursor: Option<String>,
+    },
+    Events(Connection),
+    /// The web page that stands for every unknown path.
+    Page,
+}
+
+/// The part of a request that a `BadRequest` complains of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Params,
+    Query,
+    Payload,
+}
+
+pub(super) fn ok(body: Value) -> Answer {
+    with_status(200, body)
+}
+
+pub(super) fn with_status(status: u16, body: Value) -> Answer {
+    Answer::Json { status, body, stored: None }
+}
+
+/// `null` as a body, which is not the same as none.
+pub(super) fn null() -> Answer {
+    Answer::Raw { status: 200, kind: "application/json", body: "null".to_owned() }
+}
+
+pub(super) fn busy(session: &str) -> Answer {
+    let message = format!("Session is busy: {session}");
+    with_status(409, json!({"_tag": "SessionBusyError", "sessionID": session, "message": message}))
+}
+
+/// A failure in the shape of the real one: 401 has no body.
+pub(super) fn failure(status: u16) -> Answer {
+    let body = match status {
+        401 => Value::Null,
+        _ => json!({"name": "UnknownError", "data": {
+            "message": "Unexpected server error. Check server logs for details.", "ref": "err_0021d745",
+        }}),
+    };
+    with_status(status, body)
+}
+
+pub(super) fn not_found(message: &str) -> Answer {
+    named(404, "NotFoundError", message)
+}
+
+/// An error with a name of its own.
+pub(super) fn named(status: u16, name: &str, message: &str) -> Answer {
+    with_status(status, json!({"name": name, "data": {"message": message}}))
+}
+
+pub(super) fn bad_request(kind: Kind, message: &str) -> Answer {
+    let kind = format!("{kind:?}");
+    with_status(400, json!({"name": "BadRequest", "data": {"message": message, "kind": kind}}))
+}
+
+/// How some endpoints refuse, without a reason.
+pub(super) fn tagged_bad_request() -> Answer {
+    with_status(400, json!({"_tag": "BadRequest"}))
+}

@@ -1,0 +1,246 @@
+//! Whose sessions are, claims to those that are nobody's, and what the sessions are used for.
+
+use std::sync::Arc;
+
+use longshore_engine::Tasks;
+use longshore_engine::port::{
+    Append, Binding, Claim, Claimed, Create, Created, MAX_CONTEXTS, MAX_OWNERS, Owned, Session, Store,
+};
+use longshore_model::{ErrorKind, SessionId, TaskState, Timestamp};
+
+use super::Fixture;
+use super::make::{
+    ada, append, appended, binding, context_id, create_in, made, owner, session, session_id, status, turn,
+};
+
+fn claim(who: &str, name: &str) -> Claim {
+    Claim { owner: owner(who), session: session(name), at: Timestamp(1) }
+}
+
+fn owned(who: &str, name: &str) -> Owned {
+    Owned { owner: owner(who), session: session(name) }
+}
+
+async fn owner_of(store: &Arc<dyn Store>, name: &str) -> Option<Owned> {
+    let id = session_id(name);
+    let told = store.owner_of(None, &id).await.expect("a read");
+    // It is the same for the owner, for another and for the gateway.
+    for who in ["ada", "bob"] {
+        assert_eq!(store.owner_of(Some(&owner(who)), &id).await.expect("a read"), told, "{name}");
+    }
+    told
+}
+
+pub(super) async fn a_session_tells_whose_it_is(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    assert_eq!(owner_of(&store, "bound").await, None);
+    store.bind(binding("ada", "c", "bound")).await.expect("the session is free");
+    store.bind(binding("bob", "c", "bobs")).await.expect("the session is free");
+    let named = Create {
+        owner: owner("bob"),
+        session: Some(session_id("named")),
+        claim: Some(session("named")),
+        ..create_in("t", "d", 1)
+    };
+    made(&store, named).await;
+    assert_eq!(store.claim(claim("ada", "claimed")).await.expect("an answer"), Claimed::Now);
+    // One that is replaced stays its owner's, and one that is moved tells where it is.
+    let replacing = Binding { replaces: Some(session_id("bound")), ..binding("ada", "c", "later") };
+    store.bind(replacing).await.expect("the session is free");
+    let elsewhere = Session { directory: "/elsewhere".to_owned(), ..session("later") };
+    let replaces = Some(session_id("later"));
+    let moving = Binding { session: elsewhere.clone(), replaces, ..binding("ada", "c", "later") };
+    store.bind(moving).await.expect("it is ada's");
+
+    let store = fixture.reopen(store);
+    for (name, who) in [("bound", "ada"), ("bobs", "bob"), ("named", "bob"), ("claimed", "ada")] {
+        assert_eq!(owner_of(&store, name).await, Some(owned(who, name)));
+    }
+    assert_eq!(owner_of(&store, "later").await, Some(Owned { owner: ada(), session: elsewhere }));
+    assert_eq!(owner_of(&store, "BOUND").await, None);
+}
+
+pub(super) async fn the_owners_of_many_sessions_are_told_at_once(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    for (who, name) in [("ada", "s-0"), ("bob", "s-7"), ("ada", "s-9999"), ("bob", "not-asked-for")] {
+        store.claim(claim(who, name)).await.expect("an answer");
+    }
+    let asked =
+        |count: usize| -> Vec<SessionId> { (0..count).map(|n| session_id(&format!("s-{n}"))).collect() };
+    let expected = [("s-0", "ada"), ("s-7", "bob"), ("s-9999", "ada")];
+    let expected = expected.map(|(name, who)| (session_id(name), owner(who))).into();
+    for who in ["ada", "bob", "somebody"] {
+        let told = store.owners(&owner(who), asked(MAX_OWNERS)).await.expect("a read");
+        assert_eq!(told, expected, "{who}");
+    }
+    let twice = vec![session_id("s-7"), session_id("s-7"), session_id("none")];
+    let told = store.owners(&ada(), twice).await.expect("a read");
+    assert_eq!(told, [(session_id("s-7"), owner("bob"))].into());
+    assert!(store.owners(&ada(), Vec::new()).await.expect("a read").is_empty());
+    let refused = store.owners(&ada(), asked(MAX_OWNERS + 1)).await.expect_err("they are too many");
+    assert_eq!(refused.kind(), ErrorKind::Internal);
+}
+
+pub(super) async fn a_session_is_claimed_once(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    let claimed = async |store: &Arc<dyn Store>, claim| store.claim(claim).await.expect("an answer");
+    assert_eq!(claimed(&store, claim("ada", "ses")).await, Claimed::Now);
+    store.bind(binding("bob", "c", "bobs")).await.expect("the session is free");
+    let mut store = store;
+    for is_restarted in [false, true] {
+        if is_restarted {
+            store = fixture.reopen(store);
+        }
+        // Whoever has it keeps it, and it stays where it is.
+        let elsewhere = Session { directory: "/elsewhere".to_owned(), ..session("ses") };
+        let again = Claim { session: elsewhere, ..claim("ada", "ses") };
+        assert_eq!(claimed(&store, again.clone()).await, Claimed::Yours);
+        assert_eq!(claimed(&store, Claim { owner: owner("bob"), ..again }).await, Claimed::Others);
+        assert_eq!(claimed(&store, claim("ada", "bobs")).await, Claimed::Others);
+        assert_eq!(claimed(&store, claim("bob", "bobs")).await, Claimed::Yours);
+        assert_eq!(owner_of(&store, "ses").await, Some(owned("ada", "ses")));
+        assert_eq!(owner_of(&store, "bobs").await, Some(owned("bob", "bobs")));
+    }
+    // It counts for everything else that a session can be used for.
+    let theft = store.bind(binding("bob", "d", "ses")).await.expect_err("it is ada's");
+    assert_eq!(theft.kind(), ErrorKind::PermissionDenied);
+    let named = Create { session: Some(session_id("ses")), ..create_in("t", "d", 1) };
+    let bobs = Create { owner: owner("bob"), claim: Some(session("ses")), ..named.clone() };
+    assert_eq!(store.create(bobs).await.expect("an answer"), Created::ForeignSession);
+    made(&store, named).await;
+}
+
+/// Many owners want one session at once, each in a way of its own.
+pub(super) async fn of_claims_and_bindings_at_once_one_stands(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    for round in 0..4 {
+        let name = format!("ses-{round}");
+        let tasks = Tasks::new();
+        let wishes: Vec<_> = (0..24)
+            .map(|n| {
+                let (store, name, who) = (store.clone(), name.clone(), format!("owner-{round}-{n}"));
+                tasks.spawn("wish", async move {
+                    let is_granted = match n % 3 {
+                        0 => store.claim(claim(&who, &name)).await.expect("an answer") == Claimed::Now,
+                        1 => store.bind(binding(&who, "c", &name)).await.is_ok(),
+                        _ => {
+                            let create = Create {
+                                owner: owner(&who),
+                                session: Some(session_id(&name)),
+                                claim: Some(session(&name)),
+                                ..create_in(&format!("t-{round}-{n}"), "d", 1)
+                            };
+                            store.create(create).await.expect("an answer") == Created::New
+                        }
+                    };
+                    is_granted.then_some(who)
+                })
+            })
+            .collect();
+        let mut winners = Vec::new();
+        for wish in wishes {
+            winners.extend(wish.await.expect("no wish panics"));
+        }
+        let [winner] = winners.as_slice() else { panic!("{winners:?}") };
+        assert_eq!(owner_of(&store, &name).await, Some(owned(winner, &name)));
+    }
+}
+
+pub(super) async fn the_contexts_of_a_session_come_newest_first(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    let contexts = async |store: &Arc<dyn Store>, who: &str, name: &str| -> Vec<String> {
+        let told = store.contexts_of(&owner(who), &session_id(name)).await.expect("a read");
+        told.iter().map(ToString::to_string).collect()
+    };
+    let bind = async |who, context, name, at| {
+        let binding = Binding { at: Timestamp(at), ..binding(who, context, name) };
+        store.bind(binding).await.expect("the session is theirs");
+    };
+    bind("ada", "late", "ses", 30).await;
+    bind("ada", "early", "ses", 10).await;
+    bind("ada", "at-once-a", "ses", 20).await;
+    bind("ada", "at-once-b", "ses", 20).await;
+    bind("ada", "other", "adas", 40).await;
+    bind("bob", "late", "bobs", 50).await;
+    assert_eq!(contexts(&store, "ada", "ses").await, ["late", "at-once-b", "at-once-a", "early"]);
+    // What is another's is nobody else's business, nor what nobody knows.
+    assert_eq!(contexts(&store, "bob", "bobs").await, ["late"]);
+    for (who, name) in [("bob", "ses"), ("ada", "bobs"), ("ada", "none")] {
+        assert!(contexts(&store, who, name).await.is_empty(), "{who} {name}");
+    }
+    // A context whose session is replaced goes, and one that names its session anew is the newest.
+    let replaces = Some(session_id("ses"));
+    let replacing = Binding { replaces, at: Timestamp(60), ..binding("ada", "late", "adas") };
+    store.bind(replacing).await.expect("it is ada's");
+    made(&store, Create { session: Some(session_id("ses")), ..create_in("names", "early", 70) }).await;
+    // One that is claimed only has none.
+    store.claim(claim("ada", "claimed")).await.expect("an answer");
+    let store = fixture.reopen(store);
+    assert_eq!(contexts(&store, "ada", "ses").await, ["early", "at-once-b", "at-once-a"]);
+    assert_eq!(contexts(&store, "ada", "adas").await, ["late", "other"]);
+    assert!(contexts(&store, "ada", "claimed").await.is_empty());
+}
+
+pub(super) async fn of_many_contexts_of_a_session_the_newest_are_told(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    let bindings = (0..=MAX_CONTEXTS).map(|n| {
+        let at = Timestamp(i64::try_from(n).expect("they are few"));
+        store.bind(Binding { at, ..binding("ada", &format!("c-{n}"), "ses") })
+    });
+    for bound in futures_util::future::join_all(bindings).await {
+        bound.expect("the session is ada's");
+    }
+    let told = store.contexts_of(&ada(), &session_id("ses")).await.expect("a read");
+    let expected: Vec<_> = (1..=MAX_CONTEXTS).rev().map(|n| context_id(&format!("c-{n}"))).collect();
+    assert_eq!(told, expected);
+}
+
+pub(super) async fn the_sessions_that_were_used_last_come_first(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    let recent = async |store: &Arc<dyn Store>, since: i64, limit: usize| -> Vec<String> {
+        let told = store.recent_sessions(Timestamp(since), limit).await.expect("a read");
+        told.into_iter()
+            .map(|Session { id, directory }| {
+                assert_eq!(directory, session(id.as_str()).directory);
+                id.to_string()
+            })
+            .collect()
+    };
+    assert!(recent(&store, i64::MIN, 9).await.is_empty());
+    let bind = async |who, context, name, at| {
+        store.bind(Binding { at: Timestamp(at), ..binding(who, context, name) }).await.expect("a binding");
+    };
+    bind("ada", "c", "prompted", 10).await;
+    bind("bob", "c", "bobs", 20).await;
+    bind("ada", "d", "bound", 30).await;
+    store.claim(Claim { at: Timestamp(40), ..claim("bob", "claimed") }).await.expect("an answer");
+    store.claim(Claim { at: Timestamp(40), ..claim("ada", "claimed-too") }).await.expect("an answer");
+    let all = ["claimed-too", "claimed", "bound", "bobs", "prompted"];
+    assert_eq!(recent(&store, i64::MIN, 9).await, all);
+    assert_eq!(recent(&store, 20, 9).await, all[..4], "this moment counts");
+    assert_eq!(recent(&store, 20, 3).await, all[..3]);
+    assert!(recent(&store, 41, 9).await.is_empty());
+    assert!(recent(&store, 0, 0).await.is_empty());
+
+    // A prompt is a use of its session, a new binding too. A claim to what is somebody's is none, nor is output.
+    made(&store, create_in("t", "c", 50)).await;
+    let working = append("t", 1, vec![status(TaskState::Working, 60)]);
+    let turn = |name| Some(turn(name, "msg"));
+    appended(&store, Append { at: Timestamp(60), turn: turn("prompted"), ..working }).await;
+    let output = append("t", 2, vec![status(TaskState::Working, 90)]);
+    appended(&store, Append { at: Timestamp(90), ..output }).await;
+    bind("ada", "e", "bound", 70).await;
+    for who in ["ada", "bob"] {
+        store.claim(Claim { at: Timestamp(99), ..claim(who, "bobs") }).await.expect("an answer");
+    }
+    // The time of a use may be older than that of another, and a turn of a sub-agent is in a session of nobody's.
+    bind("bob", "f", "claimed", 15).await;
+    let older = append("t", 3, vec![status(TaskState::Working, 90)]);
+    appended(&store, Append { at: Timestamp(15), turn: turn("prompted"), ..older }).await;
+    made(&store, create_in("below", "g", 80)).await;
+    let nobodys = append("below", 1, vec![status(TaskState::Working, 80)]);
+    appended(&store, Append { at: Timestamp(80), turn: turn("nobodys"), ..nobodys }).await;
+    let store = fixture.reopen(store);
+    let all = ["bound", "prompted", "claimed-too", "claimed", "bobs"];
+    assert_eq!(recent(&store, i64::MIN, 9).await, all);
+}

@@ -1,0 +1,138 @@
+//! Sessions and what is in them.
+
+use longshore_model::{
+    FileDiff, MessageRef, Part, PartRef, SessionId, SessionInfo, SessionStatus, StoredMessage, TaskState,
+    Timestamp, Todo,
+};
+
+use super::{CONTEXT_PREFIX, spelling};
+use crate::json::{ObjectWriter, write_number};
+use crate::spelling::PartView;
+use crate::surface::Line;
+use crate::time;
+use crate::write::write_kind;
+
+/// By their ids.
+pub(super) fn write_statuses(object: &mut ObjectWriter<'_>, statuses: &[SessionStatus]) {
+    let mut statuses: Vec<&SessionStatus> = statuses.iter().collect();
+    statuses.sort_by(|one, other| one.session.cmp(&other.session));
+    object.array("items", statuses, |out, told| {
+        let SessionStatus { session, kind, attempt, message, next } = told;
+        let mut item = ObjectWriter::begin(out);
+        item.text("session_id", session.as_str());
+        item.text("type", kind);
+        if let Some(attempt) = attempt {
+            item.number("attempt", *attempt);
+        }
+        item.some_text("message", message.as_deref());
+        write_millis(&mut item, "next", *next);
+        item.end();
+    });
+}
+
+/// A session is a task that nothing is awaited from: what happens in it now is told by its status, or by tasks of their own.
+pub(super) fn write_task(out: &mut Vec<u8>, told: &SessionInfo, line: Line) {
+    let spelling = spelling(line);
+    let mut task = ObjectWriter::begin(out);
+    write_kind(&mut task, "task", spelling);
+    task.text("id", told.id.as_str());
+    write_context(&mut task, told.id.as_str());
+    task.object("status", |status| {
+        status.text("state", (spelling.state_name)(TaskState::Completed));
+        if let Some(at) = told.updated.or(told.created) {
+            let out = status.key("timestamp");
+            out.push(b'"');
+            time::write(out, at);
+            out.push(b'"');
+        }
+    });
+    task.object("metadata", |metadata| write_session(metadata, told.id.as_str(), Some(&told.title)));
+    task.end();
+}
+
+pub(super) fn write_message(out: &mut Vec<u8>, told: &StoredMessage, line: Line) {
+    let spelling = spelling(line);
+    let StoredMessage { id, session, role, text, created: _, error } = told;
+    let mut message = ObjectWriter::begin(out);
+    write_kind(&mut message, "message", spelling);
+    message.text("messageId", id.as_str());
+    write_context(&mut message, session.as_str());
+    message.text("role", (spelling.role_name)(*role));
+    // There is always one, since a message has at least one part.
+    let part = Part::text(text.as_str());
+    message.array("parts", [&part], |out, part| {
+        (spelling.write_part)(out, PartView { part, as_text: false, block: None });
+    });
+    message.object("metadata", |metadata| {
+        write_session(metadata, session.as_str(), None);
+        if let Some(error) = error {
+            metadata.object("opencode", |opencode| opencode.text("error", error));
+        }
+    });
+    message.end();
+}
+
+fn write_context(object: &mut ObjectWriter<'_>, session: &str) {
+    // Identifiers hold nothing that needs escaping.
+    write_number(object.key("contextId"), format_args!("\"{CONTEXT_PREFIX}{session}\""));
+}
+
+fn write_session(metadata: &mut ObjectWriter<'_>, id: &str, title: Option<&str>) {
+    metadata.object("shared", |shared| {
+        shared.object("session", |session| {
+            session.text("id", id);
+            session.some_text("title", title);
+        });
+    });
+}
+
+pub(super) fn write_summary(out: &mut Vec<u8>, told: &SessionInfo) {
+    let mut item = ObjectWriter::begin(out);
+    item.text("id", told.id.as_str());
+    item.text("title", &told.title);
+    item.some_text("project_id", told.project.as_deref());
+    item.some_text("directory", told.directory.as_deref());
+    item.some_text("parent_id", told.parent.as_ref().map(SessionId::as_str));
+    item.some_text("version", told.version.as_deref());
+    item.some_text("share_url", told.share_url.as_deref());
+    if let Some(revert) = &told.revert {
+        item.object("revert", |object| {
+            object.text("message_id", revert.message.as_str());
+            object.some_text("part_id", revert.part.as_ref().map(PartRef::as_str));
+            object.some_text("snapshot", revert.snapshot.as_deref());
+            object.some_text("diff", revert.diff.as_deref());
+        });
+    }
+    item.end();
+}
+
+/// OpenCode has no ids for them, and clients expect some: ours are their places.
+pub(super) fn write_todos(object: &mut ObjectWriter<'_>, todos: &[Todo]) {
+    object.array("items", (1_usize..).zip(todos), |out, (place, todo)| {
+        let mut item = ObjectWriter::begin(out);
+        item.text("id", &place.to_string());
+        item.text("content", &todo.content);
+        item.text("status", &todo.status);
+        item.text("priority", &todo.priority);
+        item.end();
+    });
+}
+
+pub(super) fn write_diff(out: &mut Vec<u8>, told: &FileDiff) {
+    let FileDiff { file, patch, status, additions, deletions, message } = told;
+    let mut item = ObjectWriter::begin(out);
+    item.text("file", file);
+    item.some_text("patch", patch.as_deref());
+    item.some_text("status", status.as_deref());
+    item.number("additions", *additions);
+    item.number("deletions", *deletions);
+    item.some_text("message_id", message.as_ref().map(MessageRef::as_str));
+    item.end();
+}
+
+/// A moment as OpenCode tells it.
+pub(super) fn write_millis(object: &mut ObjectWriter<'_>, key: &str, at: Option<Timestamp>) {
+    if let Some(Timestamp(millis)) = at {
+        object.number(key, millis);
+    }
+}

@@ -1,0 +1,262 @@
+//! What each method may be told: all of it, and as little as there can be.
+
+use std::collections::BTreeMap;
+
+use longshore_model::{
+    Begun, Catalog, ContextId, FileDiff, MessageRef, ModelInfo, PartRef, Project, ProviderInfo, Revert, Role,
+    SessionId, SessionInfo, SessionStatus, StoredMessage, TaskId, Timestamp, Todo, Told, Workspace,
+    WorkspaceId, Worktree,
+};
+
+use crate::methods::{Answer, Item, Method};
+
+const AT: Timestamp = Timestamp(1_750_000_000_123);
+
+/// `None`: it has its answers elsewhere.
+pub(crate) fn full(method: &Method) -> Option<Told> {
+    Some(match method.result {
+        Answer::Items(item) => items(item)?,
+        Answer::Page(_) => {
+            Told::Messages { items: vec![message()], next: Some("eyJpZCI6Im1zZ18xIn0".to_owned()) }
+        }
+        Answer::Catalog(Item::Provider) => Told::Providers(catalog(vec![provider()])),
+        Answer::Catalog(_) => Told::Models(catalog(vec![model()])),
+        Answer::Item(Item::Message) => Told::Message(message()),
+        Answer::Item(Item::Project) => Told::Project(project()),
+        Answer::Item(Item::Workspace) | Answer::ItemOrNull(_) => Told::Workspace(Some(workspace())),
+        Answer::Item(Item::Worktree) => Told::Worktree(worktree()),
+        Answer::Item(_) => Told::Session(session("ses_1")),
+        Answer::ItemOfTask(_) => Told::Answered { message: message(), begun: begun() },
+        Answer::Flag => Told::Ok(true),
+        Answer::Done => Told::Done { session: session_id("ses_1"), ok: true, begun: None },
+        Answer::Begun => Told::Done { session: session_id("ses_1"), ok: true, begun: Some(begun()) },
+        Answer::Answered => return None,
+    })
+}
+
+/// `None`: there is no less.
+pub(crate) fn sparse(method: &Method) -> Option<Told> {
+    Some(match full(method)? {
+        Told::Statuses(_) => Told::Statuses(vec![SessionStatus {
+            session: session_id("ses_2"),
+            kind: "busy".to_owned(),
+            attempt: None,
+            message: None,
+            next: None,
+        }]),
+        Told::Sessions(_) => Told::Sessions(vec![bare_session()]),
+        Told::Session(_) => Told::Session(bare_session()),
+        Told::Todos(_) => Told::Todos(Vec::new()),
+        Told::Diffs(_) => Told::Diffs(vec![FileDiff { patch: None, status: None, message: None, ..diff() }]),
+        Told::Messages { .. } => Told::Messages { items: Vec::new(), next: None },
+        Told::Message(_) => Told::Message(StoredMessage { created: None, error: None, ..message() }),
+        Told::Providers(_) => {
+            Told::Providers(catalog(vec![ProviderInfo { source: None, default_model: None, ..provider() }]))
+        }
+        Told::Models(_) => Told::Models(catalog(vec![ModelInfo {
+            status: None,
+            context_window: None,
+            max_output_tokens: None,
+            supports_reasoning: None,
+            supports_tool_call: None,
+            supports_attachments: None,
+            ..model()
+        }])),
+        Told::Projects(_) => Told::Projects(vec![bare_project()]),
+        Told::Project(_) => Told::Project(bare_project()),
+        Told::Workspaces(_) => Told::Workspaces(vec![bare_workspace()]),
+        Told::Workspace(_) if matches!(method.result, Answer::ItemOrNull(_)) => Told::Workspace(None),
+        Told::Workspace(_) => Told::Workspace(Some(bare_workspace())),
+        Told::Worktrees(_) => Told::Worktrees(vec![Worktree { branch: None, ..worktree() }]),
+        Told::Worktree(_) => Told::Worktree(Worktree { branch: None, ..worktree() }),
+        Told::Ok(_) => Told::Ok(false),
+        Told::Done { session, .. } => Told::Done { session, ok: false, begun: None },
+        Told::Answered { .. } => return None,
+    })
+}
+
+fn items(item: Item) -> Option<Told> {
+    Some(match item {
+        Item::SessionStatus => Told::Statuses(vec![SessionStatus {
+            session: session_id("ses_1"),
+            kind: "retry".to_owned(),
+            attempt: Some(3),
+            message: Some("The provider is overloaded".to_owned()),
+            next: Some(AT),
+        }]),
+        Item::Task => Told::Sessions(vec![session("ses_1"), session("ses_2")]),
+        Item::Todo => Told::Todos(["Read it", "Say \"so\""].map(todo).to_vec()),
+        Item::FileDiff => Told::Diffs(vec![diff()]),
+        Item::Project => Told::Projects(vec![project()]),
+        Item::Workspace => Told::Workspaces(vec![workspace()]),
+        Item::Worktree => Told::Worktrees(vec![worktree()]),
+        Item::Interrupt => return None,
+        Item::Message | Item::SessionSummary | Item::Provider | Item::Model => {
+            unreachable!("there is no bare list of them")
+        }
+    })
+}
+
+pub(crate) fn session(id: &str) -> SessionInfo {
+    SessionInfo {
+        id: session_id(id),
+        title: "Mend the parser".to_owned(),
+        project: Some("prj_1".to_owned()),
+        directory: Some("/repo".to_owned()),
+        parent: Some(session_id("ses_0")),
+        workspace: Some(WorkspaceId::parse("wrk_1").unwrap()),
+        version: Some("1.18.33".to_owned()),
+        share_url: Some("https://share.example/s/1".to_owned()),
+        revert: Some(Revert {
+            message: MessageRef::parse("msg_1").unwrap(),
+            part: Some(PartRef::parse("prt_1").unwrap()),
+            snapshot: Some("4b825dc6".to_owned()),
+            diff: Some("--- a\n+++ b\n".to_owned()),
+        }),
+        created: Some(Timestamp(0)),
+        updated: Some(AT),
+    }
+}
+
+fn bare_session() -> SessionInfo {
+    SessionInfo {
+        id: session_id("ses_2"),
+        title: String::new(),
+        project: None,
+        directory: None,
+        parent: None,
+        workspace: None,
+        version: None,
+        share_url: None,
+        revert: None,
+        created: Some(AT),
+        updated: None,
+    }
+}
+
+fn message() -> StoredMessage {
+    StoredMessage {
+        id: MessageRef::parse("msg_1").unwrap(),
+        session: session_id("ses_1"),
+        role: Role::Agent,
+        text: " It is done.\n".to_owned(),
+        created: Some(AT),
+        error: Some("The provider refused.".to_owned()),
+    }
+}
+
+fn begun() -> Begun {
+    Begun { task: TaskId::parse("task-1").unwrap(), context: ContextId::parse("ctx-1").unwrap() }
+}
+
+fn todo(content: &str) -> Todo {
+    Todo { content: content.to_owned(), status: "pending".to_owned(), priority: "high".to_owned() }
+}
+
+fn diff() -> FileDiff {
+    FileDiff {
+        file: "src/lib.rs".to_owned(),
+        patch: Some("@@ -1 +1 @@\n-a\n+b\n".to_owned()),
+        status: Some("modified".to_owned()),
+        additions: 1,
+        deletions: 0,
+        message: Some(MessageRef::parse("msg_1").unwrap()),
+    }
+}
+
+fn catalog<T>(items: Vec<T>) -> Catalog<T> {
+    Catalog {
+        items,
+        default_by_provider: BTreeMap::from([("acme".to_owned(), "large".to_owned())]),
+        connected: vec!["acme".to_owned()],
+    }
+}
+
+fn provider() -> ProviderInfo {
+    ProviderInfo {
+        id: "acme".to_owned(),
+        name: "Acme".to_owned(),
+        connected: true,
+        model_count: 2,
+        source: Some("config".to_owned()),
+        default_model: Some("large".to_owned()),
+    }
+}
+
+fn model() -> ModelInfo {
+    ModelInfo {
+        provider: "acme".to_owned(),
+        id: "large".to_owned(),
+        name: "Large".to_owned(),
+        is_default: true,
+        connected: true,
+        status: Some("active".to_owned()),
+        context_window: Some(200_000),
+        max_output_tokens: Some(8_192),
+        supports_reasoning: Some(true),
+        supports_tool_call: Some(true),
+        supports_attachments: Some(false),
+    }
+}
+
+fn project() -> Project {
+    Project {
+        id: "prj_1".to_owned(),
+        name: Some("harbour".to_owned()),
+        vcs: Some("git".to_owned()),
+        worktree: Some("/repo".to_owned()),
+        sandboxes: vec!["/repo-feat".to_owned()],
+        created: Some(AT),
+        updated: Some(AT),
+        initialized: Some(AT),
+    }
+}
+
+fn bare_project() -> Project {
+    Project {
+        id: "prj_2".to_owned(),
+        name: None,
+        vcs: None,
+        worktree: None,
+        sandboxes: Vec::new(),
+        created: None,
+        updated: None,
+        initialized: None,
+    }
+}
+
+fn workspace() -> Workspace {
+    Workspace {
+        id: WorkspaceId::parse("wrk_1").unwrap(),
+        kind: Some("worktree".to_owned()),
+        name: Some("feat".to_owned()),
+        branch: Some("opencode/feat".to_owned()),
+        directory: Some("/repo-feat".to_owned()),
+        project: Some("prj_1".to_owned()),
+        used: Some(AT),
+    }
+}
+
+fn bare_workspace() -> Workspace {
+    Workspace {
+        id: WorkspaceId::parse("wrk_2").unwrap(),
+        kind: None,
+        name: None,
+        branch: None,
+        directory: None,
+        project: None,
+        used: None,
+    }
+}
+
+fn worktree() -> Worktree {
+    Worktree {
+        name: "feat".to_owned(),
+        branch: Some("opencode/feat".to_owned()),
+        directory: "/repo-feat".to_owned(),
+    }
+}
+
+fn session_id(id: &str) -> SessionId {
+    SessionId::parse(id).unwrap()
+}

@@ -1,0 +1,43 @@
+//! What models there are.
+
+use longshore_model::Look;
+
+use super::build;
+use super::param::{METADATA, NAME, Param};
+use super::row::{Answer, Effect, Item, Method, PLACE, Stability, UPSTREAM, Upstream};
+use crate::extension::Extension;
+
+const CATALOG: Method = Method {
+    name: "",
+    key: "",
+    extension: Extension::ProviderDiscovery,
+    summary: "",
+    params: &[METADATA],
+    first: 0,
+    paged: false,
+    result: Answer::Catalog(Item::Provider),
+    effect: Effect::Read,
+    switch: None,
+    upstream: &[Upstream::get("/provider", PLACE)],
+    errors: UPSTREAM,
+    stability: Stability::Stable,
+    build: |args| build::look(args, Look::Providers),
+};
+
+pub(super) static METHODS: [Method; 2] = [
+    Method {
+        name: "opencode.providers.list",
+        key: "list_providers",
+        summary: "The providers of models that OpenCode knows, and which of them are connected.",
+        ..CATALOG
+    },
+    Method {
+        name: "opencode.models.list",
+        key: "list_models",
+        summary: "The models of all providers, or of one.",
+        params: &[Param::optional("provider_id", NAME, "Only the models of this provider."), METADATA],
+        result: Answer::Catalog(Item::Model),
+        build: |args| build::look(args, Look::Models { provider: build::owned(args, "provider_id") }),
+        ..CATALOG
+    },
+];

@@ -1,0 +1,415 @@
+//! Sessions of OpenCode: looking at them, changing them, and having the agent work in them.
+
+use longshore_model::{Act, ErrorKind, Look};
+
+use super::build;
+use super::param::{
+    DIRECTORY, IdKind, Kind, LINE, LINES, MAX_INT, MAX_LINES, METADATA, MODEL, NAME, Param,
+    SESSION_DIRECTORY, SESSION_ID, Variant,
+};
+use super::row::{
+    Answer, Effect, IDLE_SESSION, Item, Method, PLACE, SESSION, Stability, Switch, UPSTREAM, Upstream,
+};
+use crate::extension::Extension;
+
+/// How many parts a prompt may have.
+const MAX_PARTS: usize = 100;
+/// How many tools may be withheld.
+const MAX_TOOLS: usize = 128;
+/// The longest text of a part. How large a whole request may be is bounded elsewhere.
+const MAX_TEXT: usize = 1024 * 1024;
+/// The longest URL of a file, which may hold the file itself.
+const MAX_URL: usize = 64 * 1024 * 1024;
+
+const LIMIT: Param =
+    Param::optional("limit", Kind::Int { min: 1, max: 100, default: Some(20) }, "How many are told at most.");
+
+const MESSAGE_ID: Kind = Kind::Id(IdKind::Message);
+
+/// How the caller names its message. Never told to OpenCode, which would write into the message of that name.
+const OWN_MESSAGE_ID: Param = Param::optional(
+    "messageID",
+    MESSAGE_ID,
+    "What the message of the task is called; the same one sent again leads to the same task.",
+);
+
+const AGENT: Param = Param::optional("agent", NAME, "The agent of OpenCode that answers.");
+const VARIANT: Param = Param::optional("variant", NAME, "The variant of the model.");
+const MODEL_OBJECT: Param = Param::optional("model", Kind::Object(MODEL), "The model that answers.");
+
+const FILE: Variant = Variant {
+    tag: "file",
+    fields: &[
+        Param::required("mime", NAME, "Its media type."),
+        Param::required(
+            "url",
+            Kind::Line { max: MAX_URL, may_be_blank: false },
+            "Where it is: `data:`, `file:` inside the workspace, or what else messages may refer to.",
+        ),
+        Param::optional("filename", LINE, "What it is called."),
+    ],
+};
+
+const PROMPT_PARTS: Kind = Kind::Tagged(&[
+    Variant {
+        tag: "text",
+        fields: &[Param::required("text", Kind::Text { max: MAX_TEXT }, "What is said.")],
+    },
+    FILE,
+    Variant { tag: "agent", fields: &[Param::required("name", NAME, "The agent that is called in.")] },
+    Variant {
+        tag: "subtask",
+        fields: &[
+            Param::required("prompt", LINES, "What the sub-agent is told."),
+            Param::required("description", LINE, "What it is for, in a few words."),
+            Param::required("agent", NAME, "The sub-agent."),
+            MODEL_OBJECT,
+            Param::optional("command", NAME, "The command that it belongs to."),
+        ],
+    },
+]);
+
+const FILE_PARTS: Kind = Kind::Tagged(&[FILE]);
+
+const PROMPT: &[Param] = &[
+    Param::required(
+        "parts",
+        Kind::List { of: &PROMPT_PARTS, max: MAX_PARTS, may_be_empty: true },
+        "What is said, by parts of the types text, file, agent and subtask.",
+    ),
+    OWN_MESSAGE_ID,
+    MODEL_OBJECT,
+    AGENT,
+    Param::optional("noReply", Kind::Flag, "It is only said: nobody answers, and there is no task."),
+    Param::optional(
+        "tools",
+        Kind::Map { of: &Kind::Off, max: MAX_TOOLS },
+        "Tools that the agent may not use, each `false`. None can be allowed so.",
+    ),
+    Param::optional(
+        "format",
+        Kind::Object(&[Param::required("type", Kind::Word(&["text"]), "Only text.")]),
+        "What the answer is to be.",
+    ),
+    Param::optional("system", LINES, "What the agent is told before."),
+    VARIANT,
+];
+
+const COMMAND: &[Param] = &[
+    Param::required("command", Kind::Command, "The command; a slash before it is left out."),
+    Param::required(
+        "arguments",
+        Kind::Lines { max: MAX_LINES, may_be_blank: true },
+        "What stands behind it. It may be empty.",
+    ),
+    OWN_MESSAGE_ID,
+    AGENT,
+    Param::optional("model", Kind::ModelRef, "The model that answers, as an object or as `provider/model`."),
+    VARIANT,
+    Param::optional(
+        "parts",
+        Kind::List { of: &FILE_PARTS, max: MAX_PARTS, may_be_empty: true },
+        "Files that go with it.",
+    ),
+];
+
+const LOOK: Method = Method {
+    name: "",
+    key: "",
+    extension: Extension::SessionManagement,
+    summary: "",
+    params: &[SESSION_ID, SESSION_DIRECTORY, METADATA],
+    first: 0,
+    paged: false,
+    result: Answer::Item(Item::Task),
+    effect: Effect::Read,
+    switch: None,
+    upstream: &[],
+    errors: SESSION,
+    stability: Stability::Stable,
+    build: |args| build::look(args, Look::Session(build::session(args))),
+};
+
+const CHANGE: Method = Method {
+    result: Answer::Item(Item::SessionSummary),
+    effect: Effect::Mutate,
+    build: |args| build::act(args, Act::Share(build::session(args))),
+    ..LOOK
+};
+
+pub(super) static METHODS: [Method; 17] = [
+    Method {
+        name: "opencode.sessions.status",
+        key: "status",
+        summary: "What the agent does in the caller's sessions; those in which nothing happens are left out.",
+        params: &[DIRECTORY, METADATA],
+        result: Answer::Items(Item::SessionStatus),
+        upstream: &[Upstream::get("/session/status", PLACE)],
+        errors: UPSTREAM,
+        build: |args| build::look(args, Look::Statuses),
+        ..LOOK
+    },
+    Method {
+        name: "opencode.sessions.list",
+        key: "list_sessions",
+        summary: "The caller's sessions, those that changed last first.",
+        params: &[
+            LIMIT,
+            DIRECTORY,
+            Param::optional("roots", Kind::Flag, "Only those that are below no other."),
+            Param::optional(
+                "start",
+                Kind::Int { min: 0, max: MAX_INT, default: None },
+                "Only those that changed at this time or later, in milliseconds since 1970.",
+            ),
+            Param::optional(
+                "search",
+                Kind::Line { max: 256, may_be_blank: true },
+                "Only those with this in the title; `%` and `_` stand for anything and for one character.",
+            ),
+            METADATA,
+        ],
+        paged: true,
+        result: Answer::Items(Item::Task),
+        upstream: &[Upstream::get("/session", &["directory", "limit", "roots", "start", "search"])],
+        errors: UPSTREAM,
+        build: |args| build::look(args, build::sessions(args)),
+        ..LOOK
+    },
+    Method {
+        name: "opencode.sessions.messages.list",
+        key: "get_session_messages",
+        summary: "The messages of a session, from its end; oldest first within a page.",
+        params: &[
+            SESSION_ID,
+            LIMIT,
+            Param::optional("before", Kind::Cursor, "The `next_cursor` of the page that was read before."),
+            METADATA,
+        ],
+        paged: true,
+        result: Answer::Page(Item::Message),
+        upstream: &[Upstream::get("/session/{id}/message", &["directory", "limit", "before"])],
+        build: |args| build::look(args, build::messages(args)),
+        ..LOOK
+    },
+    Method {
+        name: "opencode.sessions.get",
+        key: "get_session",
+        summary: "A session.",
+        upstream: &[Upstream::get("/session/{id}", PLACE)],
+        ..LOOK
+    },
+    Method {
+        name: "opencode.sessions.children",
+        key: "get_session_children",
+        summary: "The sessions of the sub-agents that work for a session.",
+        result: Answer::Items(Item::Task),
+        upstream: &[Upstream::get("/session/{id}/children", PLACE)],
+        build: |args| build::look(args, Look::Children(build::session(args))),
+        ..LOOK
+    },
+    Method {
+        name: "opencode.sessions.todo",
+        key: "get_session_todo",
+        summary: "What the agent has set out to do in a session.",
+        result: Answer::Items(Item::Todo),
+        upstream: &[Upstream::get("/session/{id}/todo", PLACE)],
+        build: |args| build::look(args, Look::Todos(build::session(args))),
+        ..LOOK
+    },
+    Method {
+        name: "opencode.sessions.diff",
+        key: "get_session_diff",
+        summary: "What a turn changed, or what all turns of a session changed.",
+        params: &[
+            SESSION_ID,
+            Param::optional(
+                "message_id",
+                MESSAGE_ID,
+                "The message that began the turn; all turns if not given.",
+            ),
+            SESSION_DIRECTORY,
+            METADATA,
+        ],
+        result: Answer::Items(Item::FileDiff),
+        upstream: &[
+            Upstream::get("/session/{id}/diff", &["directory", "messageID"]),
+            Upstream::get("/session/{id}/message", &["directory", "limit", "before"]),
+        ],
+        build: |args| {
+            let message = build::message(args, "message_id");
+            build::look(args, Look::Diffs { session: build::session(args), message })
+        },
+        ..LOOK
+    },
+    Method {
+        name: "opencode.sessions.messages.get",
+        key: "get_session_message",
+        summary: "A message of a session.",
+        params: &[
+            SESSION_ID,
+            Param::required("message_id", MESSAGE_ID, "The message, a user's or the agent's."),
+            SESSION_DIRECTORY,
+            METADATA,
+        ],
+        result: Answer::Item(Item::Message),
+        upstream: &[Upstream::get("/session/{id}/message/{message}", PLACE)],
+        build: |args| build::look(args, build::message_of(args)),
+        ..LOOK
+    },
+    Method {
+        name: "opencode.sessions.prompt_async",
+        key: "prompt_async",
+        summary: "Prompts the agent in a session, and answers at once with the task that it is.",
+        params: &[SESSION_ID, Param::required("request", Kind::Object(PROMPT), "The prompt."), METADATA],
+        result: Answer::Begun,
+        effect: Effect::Control,
+        upstream: &[Upstream::post("/session/{id}/prompt_async")],
+        errors: IDLE_SESSION,
+        build: build::prompt,
+        ..LOOK
+    },
+    Method {
+        name: "opencode.sessions.command",
+        key: "command",
+        summary: "Has the agent carry out one of its commands, and answers with its last message.",
+        params: &[SESSION_ID, Param::required("request", Kind::Object(COMMAND), "The command."), METADATA],
+        result: Answer::ItemOfTask(Item::Message),
+        effect: Effect::Control,
+        upstream: &[Upstream::post("/session/{id}/command")],
+        build: build::command,
+        ..LOOK
+    },
+    Method {
+        name: "opencode.sessions.fork",
+        key: "fork",
+        summary: "Copies a session, whole or up to a message. The copy is the caller's.",
+        params: &[
+            SESSION_ID,
+            Param::optional(
+                "request",
+                Kind::Object(&[Param::optional(
+                    "messageID",
+                    MESSAGE_ID,
+                    "The copy ends before this message.",
+                )]),
+                "What to copy.",
+            ),
+            SESSION_DIRECTORY,
+            METADATA,
+        ],
+        upstream: &[Upstream::post("/session/{id}/fork")],
+        build: |args| build::act(args, build::fork(args)),
+        ..CHANGE
+    },
+    Method {
+        name: "opencode.sessions.share",
+        key: "share",
+        summary: "Makes a session public under a URL, where OpenCode may do so.",
+        upstream: &[Upstream::post("/session/{id}/share")],
+        ..CHANGE
+    },
+    Method {
+        name: "opencode.sessions.unshare",
+        key: "unshare",
+        summary: "Takes a shared session back.",
+        upstream: &[Upstream::delete("/session/{id}/share")],
+        build: |args| build::act(args, Act::Unshare(build::session(args))),
+        ..CHANGE
+    },
+    Method {
+        name: "opencode.sessions.summarize",
+        key: "summarize",
+        summary: "Has the agent replace what was said in a session by a summary.",
+        params: &[
+            SESSION_ID,
+            Param::optional(
+                "request",
+                Kind::Object(&[
+                    Param::optional(
+                        "providerID",
+                        NAME,
+                        "The provider of the model; the session's own if not given.",
+                    )
+                    .with("modelID"),
+                    Param::optional("modelID", LINE, "The model, as its provider calls it.")
+                        .with("providerID"),
+                    Param::optional("auto", Kind::Flag, "The agent goes on with its work afterwards."),
+                ]),
+                "How to summarize.",
+            ),
+            SESSION_DIRECTORY,
+            METADATA,
+        ],
+        result: Answer::Done,
+        upstream: &[Upstream::post("/session/{id}/summarize")],
+        errors: IDLE_SESSION,
+        build: |args| build::act(args, build::summarize(args)),
+        ..CHANGE
+    },
+    Method {
+        name: "opencode.sessions.revert",
+        key: "revert",
+        summary: "Takes a session, and the files that it changed, back to before a message.",
+        params: &[
+            SESSION_ID,
+            Param::required(
+                "request",
+                Kind::Object(&[
+                    Param::required("messageID", MESSAGE_ID, "The message, a user's or the agent's."),
+                    Param::optional("partID", Kind::Id(IdKind::Part), "A part of that message."),
+                ]),
+                "Back to where.",
+            ),
+            SESSION_DIRECTORY,
+            METADATA,
+        ],
+        upstream: &[Upstream::post("/session/{id}/revert")],
+        errors: IDLE_SESSION,
+        build: |args| build::act(args, build::revert(args)),
+        ..CHANGE
+    },
+    Method {
+        name: "opencode.sessions.unrevert",
+        key: "unrevert",
+        summary: "Undoes the last revert of a session.",
+        upstream: &[Upstream::post("/session/{id}/unrevert")],
+        errors: IDLE_SESSION,
+        build: |args| build::act(args, Act::Unrevert(build::session(args))),
+        ..CHANGE
+    },
+    Method {
+        name: "opencode.sessions.shell",
+        key: "shell",
+        summary: "Runs a line in a shell where a session works, and answers with what it wrote.",
+        params: &[
+            SESSION_ID,
+            Param::required(
+                "request",
+                Kind::Object(&[
+                    Param::required("agent", NAME, "The agent that finds it in its session."),
+                    Param::required("command", LINES, "What the shell runs."),
+                    MODEL_OBJECT,
+                ]),
+                "What to run.",
+            ),
+            METADATA,
+        ],
+        result: Answer::Item(Item::Message),
+        effect: Effect::Control,
+        switch: Some(Switch::SessionShell),
+        upstream: &[Upstream::post("/session/{id}/shell")],
+        errors: &[
+            ErrorKind::SessionNotFound,
+            ErrorKind::SessionForbidden,
+            ErrorKind::SessionBusy,
+            ErrorKind::AuthorizationForbidden,
+            ErrorKind::UpstreamUnreachable,
+            ErrorKind::UpstreamHttpError,
+            ErrorKind::UpstreamPayloadError,
+            ErrorKind::UpstreamBackpressure,
+        ],
+        build: |args| build::act(args, build::shell(args)),
+        ..LOOK
+    },
+];

@@ -1,0 +1,132 @@
+//! The table as a whole.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use longshore_model::ErrorKind;
+
+use super::*;
+
+mod asks;
+mod control;
+mod properties;
+
+fn method(name: &str) -> &'static Method {
+    find(name).unwrap_or_else(|| panic!("{name}"))
+}
+
+#[test]
+fn the_whole_table() {
+    let mut table = String::new();
+    for method in all() {
+        let Method { name, key, extension, result, effect, switch, upstream, .. } = method;
+        writeln!(table, "{name} ({key}) {extension:?} {effect:?} {result:?}").unwrap();
+        if let Some(switch) = switch {
+            writeln!(table, "  only with {}, for {}", switch.toggle(), switch.capability().as_str()).unwrap();
+        }
+        for param in method.params {
+            write_param(&mut table, param, 1);
+        }
+        for Upstream { verb, path, query } in *upstream {
+            writeln!(table, "  -> {} {path} {}", verb.as_str(), query.join(" ")).unwrap();
+        }
+        let errors: Vec<&str> = method.errors.iter().map(|kind| kind.label()).collect();
+        writeln!(table, "  fails with {}", errors.join(" ")).unwrap();
+    }
+    insta::assert_snapshot!(table);
+}
+
+fn write_param(table: &mut String, param: &Param, depth: usize) {
+    let Param { name, required, with, switch, .. } = param;
+    let mark = if *required { "!" } else { "" };
+    write!(table, "{}{name}{mark} ", "  ".repeat(depth)).unwrap();
+    write_kind(table, &param.kind, depth);
+    if let Some(other) = with {
+        table.insert_str(table.len() - 1, &format!(", with {other}"));
+    }
+    if let Some(switch) = switch {
+        table.insert_str(table.len() - 1, &format!(", only with {switch:?}"));
+    }
+}
+
+fn write_kind(table: &mut String, kind: &Kind, depth: usize) {
+    let (word, fields) = match kind {
+        Kind::Object(fields) => ("object", *fields),
+        Kind::OneOf(fields) => ("one of", *fields),
+        Kind::Tagged(variants) => {
+            writeln!(table, "by type").unwrap();
+            for variant in *variants {
+                writeln!(table, "{}{}:", "  ".repeat(depth + 1), variant.tag).unwrap();
+                variant.fields.iter().for_each(|field| write_param(table, field, depth + 2));
+            }
+            return;
+        }
+        Kind::List { of, max, may_be_empty } => {
+            write!(table, "list of {}..={max} ", usize::from(!may_be_empty)).unwrap();
+            return write_kind(table, of, depth);
+        }
+        Kind::Map { of, max } => {
+            write!(table, "map of at most {max} ").unwrap();
+            return write_kind(table, of, depth);
+        }
+        plain => {
+            writeln!(table, "{plain:?}").unwrap();
+            return;
+        }
+    };
+    writeln!(table, "{word}").unwrap();
+    for field in fields {
+        write_param(table, field, depth + 1);
+    }
+}
+
+#[test]
+fn a_row_is_whole() {
+    let (mut names, mut keys) = (HashSet::new(), HashSet::new());
+    for method in all() {
+        assert!(names.insert(method.name) && keys.insert(method.key), "{}", method.name);
+        assert!(method.summary.ends_with('.'), "{}", method.name);
+        assert!(std::ptr::eq(find(method.name).unwrap(), find(method.name).unwrap()), "{}", method.name);
+        // What needs a capability can be refused for lack of it.
+        let can_lack = method.errors.contains(&ErrorKind::AuthorizationForbidden);
+        assert_eq!(method.needs().is_some(), can_lack, "{}", method.name);
+        // What is about a session can find none.
+        let has_session = method.params.iter().any(|param| param.name == "session_id");
+        assert_eq!(method.errors.contains(&ErrorKind::SessionForbidden), has_session, "{}", method.name);
+        assert_eq!(method.paged, method.params.iter().any(|param| param.name == "limit"), "{}", method.name);
+        assert!(method.first <= method.params.len(), "{}", method.name);
+        check_fields(method.name, method.params);
+    }
+    assert_eq!(names.len(), 33);
+    for name in ["", "opencode.sessions", "opencode.sessions.delete", "SendMessage"] {
+        assert!(find(name).is_none(), "{name}");
+    }
+}
+
+/// Names are there once each, and what goes together does so both ways.
+fn check_fields(method: &str, fields: &[Param]) {
+    let mut names = HashSet::new();
+    for field in fields {
+        assert!(names.insert(field.name), "{method} {}", field.name);
+        assert!(field.help.ends_with('.'), "{method} {}", field.name);
+        if let Some(with) = field.with {
+            let other = fields.iter().find(|other| other.name == with).unwrap();
+            assert_eq!(other.with, Some(field.name), "{method} {}", field.name);
+            assert!(!field.required && !other.required, "{method} {}", field.name);
+        }
+        check_kind(method, &field.kind);
+    }
+}
+
+fn check_kind(method: &str, kind: &Kind) {
+    match kind {
+        Kind::Object(fields) => check_fields(method, fields),
+        Kind::OneOf(fields) => {
+            assert!(fields.iter().all(|field| !field.required), "{method}");
+            check_fields(method, fields);
+        }
+        Kind::Tagged(variants) => variants.iter().for_each(|variant| check_fields(method, variant.fields)),
+        Kind::List { of, .. } | Kind::Map { of, .. } => check_kind(method, of),
+        _ => {}
+    }
+}

@@ -1,0 +1,192 @@
+//! Projects, workspaces and worktrees: always those of the project that the gateway works in.
+
+use longshore_model::{Act, ErrorKind, Look};
+
+use super::build;
+use super::param::{IdKind, Kind, LINES, NAME, Param};
+use super::row::{Answer, Effect, Item, Method, PLACE, Stability, Switch, UPSTREAM, Upstream};
+use crate::extension::Extension;
+
+/// The largest `extra` of a new workspace.
+const MAX_EXTRA: usize = 16 * 1024;
+/// The longest name of a worktree.
+const MAX_WORKTREE: usize = 64;
+
+const METADATA: Param = Param::optional(
+    "metadata",
+    Kind::Metadata { routed: true },
+    "Checked only: these methods are about the gateway's own project.",
+);
+
+const LOOK: Method = Method {
+    name: "",
+    key: "",
+    extension: Extension::WorkspaceControl,
+    summary: "",
+    params: &[METADATA],
+    first: 0,
+    paged: false,
+    result: Answer::Flag,
+    effect: Effect::Read,
+    switch: None,
+    upstream: &[],
+    errors: UPSTREAM,
+    stability: Stability::Experimental,
+    build: |args| build::look(args, Look::Projects),
+};
+
+const CHANGE: Method = Method {
+    effect: Effect::Mutate,
+    switch: Some(Switch::WorkspaceMutations),
+    errors: &[
+        ErrorKind::AuthorizationForbidden,
+        ErrorKind::UpstreamUnreachable,
+        ErrorKind::UpstreamHttpError,
+        ErrorKind::UpstreamPayloadError,
+        ErrorKind::UpstreamBackpressure,
+    ],
+    build: |args| build::act(args, build::create_worktree(args)),
+    ..LOOK
+};
+
+/// For what takes the directory away under those who work there.
+const UNUSED: &[ErrorKind] = &[
+    ErrorKind::AuthorizationForbidden,
+    ErrorKind::SessionBusy,
+    ErrorKind::UpstreamUnreachable,
+    ErrorKind::UpstreamHttpError,
+    ErrorKind::UpstreamPayloadError,
+    ErrorKind::UpstreamBackpressure,
+];
+
+const WHICH_WORKTREE: Param = Param::required(
+    "request",
+    Kind::OneOf(&[
+        Param::optional("directory", Kind::Directory, "The directory of the worktree."),
+        Param::optional("name", Kind::FileName { max: 255 }, "The last segment of that directory."),
+    ]),
+    "Which worktree: one that OpenCode lists, and not the root of the workspace.",
+);
+
+pub(super) static METHODS: [Method; 9] = [
+    Method {
+        name: "opencode.projects.list",
+        key: "list_projects",
+        summary: "The projects that OpenCode knows.",
+        result: Answer::Items(Item::Project),
+        upstream: &[Upstream::get("/project", PLACE)],
+        stability: Stability::Stable,
+        ..LOOK
+    },
+    Method {
+        name: "opencode.projects.current",
+        key: "get_current_project",
+        summary: "The project that the gateway works in.",
+        result: Answer::Item(Item::Project),
+        upstream: &[Upstream::get("/project/current", PLACE)],
+        stability: Stability::Stable,
+        build: |args| build::look(args, Look::Project),
+        ..LOOK
+    },
+    Method {
+        name: "opencode.workspaces.list",
+        key: "list_workspaces",
+        summary: "The workspaces of the project.",
+        result: Answer::Items(Item::Workspace),
+        upstream: &[Upstream::get("/experimental/workspace", PLACE)],
+        build: |args| build::look(args, Look::Workspaces),
+        ..LOOK
+    },
+    Method {
+        name: "opencode.workspaces.create",
+        key: "create_workspace",
+        summary: "Makes a workspace, and answers when it can be used.",
+        params: &[
+            Param::required(
+                "request",
+                Kind::Object(&[
+                    Param::required("type", NAME, "The adapter of OpenCode that makes it, such as worktree."),
+                    Param::optional("id", Kind::Id(IdKind::Workspace), "What it is to be called."),
+                    Param::optional("branch", Kind::Branch, "The branch that it begins with."),
+                    Param::optional("extra", Kind::Json { max: MAX_EXTRA }, "What else the adapter wants."),
+                ]),
+                "The new workspace.",
+            ),
+            METADATA,
+        ],
+        result: Answer::Item(Item::Workspace),
+        upstream: &[Upstream::post("/experimental/workspace")],
+        build: |args| build::act(args, build::create_workspace(args)),
+        ..CHANGE
+    },
+    Method {
+        name: "opencode.workspaces.remove",
+        key: "remove_workspace",
+        summary: "Removes a workspace; null if there was none.",
+        params: &[
+            Param::required("workspace_id", Kind::Id(IdKind::Workspace), "The workspace of OpenCode."),
+            METADATA,
+        ],
+        result: Answer::ItemOrNull(Item::Workspace),
+        upstream: &[Upstream::delete("/experimental/workspace/{id}")],
+        build: |args| build::act(args, build::remove_workspace(args)),
+        ..CHANGE
+    },
+    Method {
+        name: "opencode.worktrees.list",
+        key: "list_worktrees",
+        summary: "The worktrees of the project.",
+        result: Answer::Items(Item::Worktree),
+        upstream: &[Upstream::get("/experimental/worktree", PLACE)],
+        build: |args| build::look(args, Look::Worktrees),
+        ..LOOK
+    },
+    Method {
+        name: "opencode.worktrees.create",
+        key: "create_worktree",
+        summary: "Makes a worktree with a branch of its own, and answers when it can be used.",
+        params: &[
+            Param::optional(
+                "request",
+                Kind::Object(&[
+                    Param::optional(
+                        "name",
+                        Kind::FileName { max: MAX_WORKTREE },
+                        "What it is to be called; OpenCode adds something to a name that is taken.",
+                    ),
+                    Param::optional(
+                        "startCommand",
+                        LINES,
+                        "What a shell runs in it. How that ended is not told.",
+                    )
+                    .only_with(Switch::SessionShell),
+                ]),
+                "The new worktree.",
+            ),
+            METADATA,
+        ],
+        result: Answer::Item(Item::Worktree),
+        upstream: &[Upstream::post("/experimental/worktree")],
+        ..CHANGE
+    },
+    Method {
+        name: "opencode.worktrees.remove",
+        key: "remove_worktree",
+        summary: "Removes a worktree and its branch.",
+        params: &[WHICH_WORKTREE, METADATA],
+        upstream: &[Upstream::delete("/experimental/worktree")],
+        errors: UNUSED,
+        build: |args| build::act(args, Act::RemoveWorktree(build::worktree(args))),
+        ..CHANGE
+    },
+    Method {
+        name: "opencode.worktrees.reset",
+        key: "reset_worktree",
+        summary: "Takes a worktree back to the state of the default branch; what is not committed is lost.",
+        params: &[WHICH_WORKTREE, METADATA],
+        upstream: &[Upstream::post("/experimental/worktree/reset")],
+        errors: UNUSED,
+        build: |args| build::act(args, Act::ResetWorktree(build::worktree(args))),
+        ..CHANGE
+    },
+];
