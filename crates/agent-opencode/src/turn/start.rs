@@ -63,7 +63,9 @@ pub(super) enum Sent {
 }
 
 pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> {
-    let TurnRequest { session, prompt, input, options, order, resume, prompting, trace, .. } = request;
+    let TurnRequest { session, prompt, input, options, order, is_adopted, resume, prompting, trace, .. } =
+        request;
+    let watchdog = if is_adopted { with.watchdog.of_somebody_else() } else { with.watchdog };
     let for_start = with.for_starts.within(trace.clone());
     let client = with.client.within(trace);
     let mut lease = with.readers.lease(&session.directory, session.id.as_str());
@@ -126,8 +128,8 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         joins_seen: 0,
         must_read: (!accepted).then_some(Depth::Everything),
         missed: Missed::default(),
-        watchdog: with.watchdog,
-        silence: Silence::new(with.watchdog.silence),
+        watchdog,
+        silence: Silence::new(watchdog.silence),
         given_up: None,
         strange: Strange::default(),
         ending: None,

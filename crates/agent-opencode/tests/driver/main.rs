@@ -130,6 +130,7 @@ fn request(session: &Session, prompt: &PromptId, text: &str, resume: Option<Resu
         input: vec![Input::Text(text.to_owned())],
         options: PromptOptions::default(),
         order: None,
+        is_adopted: false,
         resume,
         prompting: Prompting::default(),
         trace: None,

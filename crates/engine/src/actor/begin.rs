@@ -358,6 +358,7 @@ impl Actor {
             input,
             options: self.writer.task().terms.prompt.clone(),
             order: self.writer.task().terms.order.clone(),
+            is_adopted: self.writer.task().terms.adopted,
             trace: self.trace_of_turn(),
             resume,
             prompting,
