@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue};
 use longshore_wire::extension::{Activated, Extension, HEADER, OLD_HEADER};
-use longshore_wire::v1::extension::Method;
+use longshore_wire::methods;
 
 use crate::reply::Response;
 
@@ -19,7 +19,7 @@ fn values(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 /// What the answer to a JSON-RPC call names: for a method of an extension that extension, for all others those of the
 /// public card.
 pub(crate) fn of_method(name: &str, activated: Activated) -> Activated {
-    match Method::find(name) {
+    match methods::find(name) {
         Some(method) => activated.among(&[method.extension]),
         None => public(activated),
     }

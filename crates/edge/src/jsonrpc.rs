@@ -13,7 +13,7 @@ use longshore_wire::extension::Activated;
 use longshore_wire::jsonrpc::{self as envelope, Id};
 use longshore_wire::v1::method::Method;
 use longshore_wire::v03::Dialect;
-use longshore_wire::{contract, v1, v03};
+use longshore_wire::{contract, methods, v1, v03};
 
 use crate::auth::Caller;
 use crate::dispatch::{Dispatcher, Incoming};
@@ -185,8 +185,8 @@ fn streams(line: Line, method: &str) -> bool {
 }
 
 fn wanted(line: Line, method: &str, params: &str, activated: Activated) -> Result<Wanted> {
-    if let Some(method) = v1::extension::Method::find(method) {
-        let call = method.read(params, activated)?;
+    if let Some(method) = methods::served().find(|served| served.name == method) {
+        let call = method.read(line, params, activated)?;
         return Ok(Wanted::Operation(Operation::Extension(call).into()));
     }
     let Some(known) = known(line, method) else {

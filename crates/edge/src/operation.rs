@@ -12,8 +12,9 @@ use longshore_model::{
     SubscribeToTask, TaskId, TaskState, TraceContext,
 };
 use longshore_wire::extension::{Activated, Exposure, Extension};
+use longshore_wire::methods::Call;
 use longshore_wire::v1::encode::{Gap, View};
-use longshore_wire::v1::extension::{self, Call};
+use longshore_wire::v1::extension;
 use longshore_wire::v1::output;
 use tokio_util::sync::CancellationToken;
 
@@ -108,8 +109,11 @@ impl Operations {
                 engine.answer(caller, &request, answer).await?;
                 Outcome::Json(extension::answered(&request))
             }
-            Operation::Extension(Call::List(kind)) => {
+            Operation::Extension(Call::OpenAsks(kind)) => {
                 Outcome::Json(extension::asks(&engine.open_asks(caller, kind).await?))
+            }
+            Operation::Extension(Call::Control(_)) => {
+                return Err(Error::internal("a method that is not served"));
             }
         })
     }
@@ -134,7 +138,7 @@ impl Operations {
             Operation::Get(_)
             | Operation::List(_)
             | Operation::Subscribe(_)
-            | Operation::Extension(Call::List(_)) => Ok(()),
+            | Operation::Extension(Call::OpenAsks(_) | Call::Control(_)) => Ok(()),
         }
     }
 

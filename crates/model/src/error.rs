@@ -249,6 +249,14 @@ impl Error {
         error
     }
 
+    /// Names one more parameter that breaks a rule.
+    #[must_use]
+    pub fn also_invalid(mut self, field: impl Into<String>, description: impl Into<String>) -> Self {
+        let violation = FieldViolation { field: field.into(), description: description.into() };
+        self.0.violations.push(violation);
+        self
+    }
+
     pub fn task_not_found(id: impl fmt::Display) -> Self {
         Self::new(ErrorKind::TaskNotFound, format!("There is no task {id} that you may see."))
             .detail("taskId", id.to_string())

@@ -4,13 +4,18 @@
 //! it was asked, and breaks where the test wants it to. A prompt takes the next script that was queued.
 
 mod answer;
+mod check;
+mod control;
 mod decision;
 mod fault;
 mod garble;
 mod gate;
+mod global;
 mod ids;
+mod places;
 mod player;
 mod project;
+mod prompting;
 mod reads;
 mod recording;
 mod request_log;
@@ -19,10 +24,13 @@ mod script;
 mod server;
 mod state;
 mod streams;
+mod subtask;
 #[cfg(test)]
 mod tests;
 mod truth;
 mod turn;
+mod typist;
+mod voice;
 mod world;
 mod writer;
 
@@ -38,16 +46,19 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+pub use control::Shell;
 pub use decision::{Decision, Scene};
 pub use fault::{Cut, CutKind, Delivery, Fault};
 pub use garble::{Garble, GarbleKind};
 pub use gate::Gate;
-pub use project::{Agent, Command, Model, PRIVATE_PROMPT, PROVIDER_KEY, Project};
+pub use places::News;
+pub use project::{Agent, Command, Model, PRIVATE_PROMPT, PROVIDER_KEY, Project, Sharing};
 pub use recording::{Line, RecordedAnswer, Recording};
 pub use request_log::LoggedRequest;
 pub use script::Play;
 pub use truth::{Fate, Prompted};
 pub use turn::{Tool, Turn};
+pub use typist::Typist;
 
 use fault::Rule;
 use script::Script;
@@ -64,6 +75,8 @@ pub struct Setup {
     pub version: String,
     /// How many requests it remembers, the newest.
     pub keep_log: usize,
+    /// How long a new reader of `/global/event` hears nothing but that it is connected. Half a second of the real one.
+    pub deaf: Duration,
 }
 
 impl Default for Setup {
@@ -73,6 +86,7 @@ impl Default for Setup {
             heartbeat: Duration::from_secs(10),
             version: "1.18.33".to_owned(),
             keep_log: usize::MAX,
+            deaf: Duration::ZERO,
         }
     }
 }
@@ -83,6 +97,8 @@ pub struct FakeOpenCode {
     shared: Arc<Shared>,
     address: Mutex<SocketAddr>,
     workspace: TempDir,
+    #[expect(dead_code, reason = "it is held until the worktrees in it are not needed any more")]
+    data: TempDir,
 }
 
 impl FakeOpenCode {
@@ -97,16 +113,20 @@ impl FakeOpenCode {
             .password
             .map(|(user, password)| format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))));
         let directory = directory.to_string_lossy().into_owned();
-        let shared = Arc::new(Shared::new(directory, authorization, setup.heartbeat));
+        let data = tempfile::tempdir().expect("a test needs a directory");
+        let worktrees = std::fs::canonicalize(data.path()).expect("the directory was just made");
+        let worktrees = worktrees.to_string_lossy().into_owned();
+        let shared = Arc::new(Shared::new(directory, worktrees, authorization, setup.heartbeat));
         shared.change(|state| {
             state.version = setup.version;
             state.log.keep(setup.keep_log);
+            state.globals.deaf = setup.deaf;
         });
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = server::bind(any_port).expect("loopback has a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         server::serve(&shared, listener);
-        Self { shared, address: Mutex::new(address), workspace }
+        Self { shared, address: Mutex::new(address), workspace, data }
     }
 
     /// Where it listens, without a slash at the end.
@@ -125,6 +145,29 @@ impl FakeOpenCode {
 
     pub fn workspace(&self) -> &Path {
         self.workspace.path()
+    }
+
+    /// Makes the workspace a git repository with one commit.
+    pub async fn make_repository(&self) {
+        std::fs::write(self.workspace().join("README.md"), "# Harbour\n").expect("a file can be written");
+        let first: [&[&str]; 3] = [
+            &["init", "--quiet", "--initial-branch=main"],
+            &["add", "."],
+            &["commit", "--quiet", "--message=Lay the first stone"],
+        ];
+        for arguments in first {
+            places::git(self.workspace(), arguments).await.expect("git is installed");
+        }
+    }
+
+    /// The directories that it was told to remove, whether it did or not.
+    pub fn removed(&self) -> Vec<String> {
+        self.shared.lock().removed.clone()
+    }
+
+    /// Somebody else at work in this session.
+    pub fn typist(&self, session: &str) -> Typist {
+        Typist::new(Arc::clone(&self.shared), session)
     }
 
     /// Queues the prompts of a recording; the next session that is made is the recorded one.
@@ -149,6 +192,16 @@ impl FakeOpenCode {
     pub fn answering(&self, turn: impl Fn(&str) -> Turn + Send + Sync + 'static) {
         let decision = Decision::new(move |scene| Box::pin(ready(turn(&scene.text))));
         self.otherwise(vec![Turn::new().then(decision)]);
+    }
+
+    /// What the next shell command prints. Without this it prints its own words.
+    pub fn shell(&self, shell: Shell) {
+        self.shared.change(|state| state.shells.push_back(shell));
+    }
+
+    /// The next summary is not finished before the test opens the gate.
+    pub fn hold_summary(&self, gate: &Gate) {
+        self.shared.change(|state| state.summaries.push_back(gate.clone()));
     }
 
     /// What became of each prompt, the oldest first.
@@ -187,6 +240,17 @@ impl FakeOpenCode {
     pub async fn streams_opened(&self, count: usize) {
         let enough = |state: &mut State| (state.streams.opened >= count).then_some(());
         self.shared.expect("readers of /event", enough).await;
+    }
+
+    /// Waits until that many streams of `/global/event` were opened in all.
+    pub async fn global_streams_opened(&self, count: usize) {
+        let enough = |state: &mut State| (state.globals.opened >= count).then_some(());
+        self.shared.expect("readers of /global/event", enough).await;
+    }
+
+    /// The streams of `/global/event` that are open now end; new ones work.
+    pub fn end_global_streams(&self) {
+        self.shared.change(|state| state.globals.end());
     }
 
     /// Waits until no script runs.
@@ -245,6 +309,7 @@ impl FakeOpenCode {
             state.life.cancel();
             state.life = CancellationToken::new();
             state.streams.end(None);
+            state.globals.end();
             state.streams.stop_losing();
             state.world.forget_running();
             state.turns.clear();

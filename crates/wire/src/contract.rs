@@ -27,7 +27,6 @@ pub use environment::{
     SandboxMode, WriteScope,
 };
 pub use health::{HealthFacts, Part, health};
-pub(crate) use method::required as required_params;
 pub use profile::profile;
 pub use wire_contract::{unsupported_method, wire_contract};
 

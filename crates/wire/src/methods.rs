@@ -4,13 +4,18 @@
 //! is one row here and its work elsewhere.
 
 pub mod answer;
+mod args;
 mod asks;
+mod build;
+mod call;
+mod form;
 mod param;
 mod providers;
 mod row;
 mod sessions;
 mod workspace;
 
+pub use call::Call;
 pub use param::{
     IdKind, Kind, MAX_BRANCH, MAX_CURSOR, MAX_INT, MAX_LINE, MAX_LINES, MAX_NAME, Param, Variant,
 };
@@ -21,6 +26,11 @@ pub fn all() -> impl Iterator<Item = &'static Method> + Clone {
     [&asks::ANSWERS[..], &sessions::METHODS, &providers::METHODS, &workspace::METHODS, &asks::RECOVERY]
         .into_iter()
         .flatten()
+}
+
+/// Those that the gateway answers by now.
+pub fn served() -> impl Iterator<Item = &'static Method> + Clone {
+    [&asks::ANSWERS[..], &asks::RECOVERY].into_iter().flatten()
 }
 
 /// `None`: no extension has such a method.

@@ -7,7 +7,7 @@ use std::fmt;
 
 use longshore_model::ErrorKind;
 
-use crate::v1::extension::METHODS;
+use crate::methods;
 use crate::v1::method::Method;
 use crate::v03;
 
@@ -325,7 +325,7 @@ pub fn core_methods(line: Line) -> Vec<&'static str> {
 
 /// The methods of the extensions: the same in both lines.
 pub fn extension_methods() -> Vec<&'static str> {
-    METHODS.iter().map(|method| method.name).collect()
+    methods::served().map(|method| method.name).collect()
 }
 
 /// Every JSON-RPC method of a line that is answered, those of the extensions last.
@@ -385,7 +385,7 @@ mod tests {
                 assert!(operation.rest(line).iter().all(|endpoint| endpoints.insert(*endpoint)));
             }
         }
-        assert!(METHODS.iter().all(|method| names.insert(method.name)));
+        assert!(methods::served().all(|method| names.insert(method.name)));
         for route in &ROUTES {
             let mut own = route.verbs.iter().map(|verb| Endpoint { verb: *verb, path: route.path });
             assert!(own.all(|endpoint| endpoints.insert(endpoint)), "{}", route.path);

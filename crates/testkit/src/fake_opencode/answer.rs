@@ -44,6 +44,16 @@ pub(super) fn with_status(status: u16, body: Value) -> Answer {
     Answer::Json { status, body, stored: None }
 }
 
+/// `null` as a body, which is not the same as none.
+pub(super) fn null() -> Answer {
+    Answer::Raw { status: 200, kind: "application/json", body: "null".to_owned() }
+}
+
+pub(super) fn busy(session: &str) -> Answer {
+    let message = format!("Session is busy: {session}");
+    with_status(409, json!({"_tag": "SessionBusyError", "sessionID": session, "message": message}))
+}
+
 /// A failure in the shape of the real one: 401 has no body.
 pub(super) fn failure(status: u16) -> Answer {
     let body = match status {

@@ -4,6 +4,8 @@
 
 use serde_json::{Value, json};
 
+use super::places::News;
+
 /// A key as the real one shows it among its providers. It must not come out of a gateway anywhere.
 pub const PROVIDER_KEY: &str = "sk-fake-0123456789abcdef";
 
@@ -28,8 +30,15 @@ pub struct Project {
     pub sandboxes: Vec<String>,
     /// Ids and directories.
     pub workspaces: Vec<(String, String)>,
+    /// What is heard of the next worktrees.
+    pub news: News,
+    /// `OPENCODE_EXPERIMENTAL_WORKSPACES` is set.
+    pub has_workspaces: bool,
+    pub sharing: Sharing,
     /// Where projects of other people lie that this OpenCode has seen too.
     pub elsewhere: Vec<String>,
+    /// The workspaces that were made here, as they were described then.
+    made: Vec<Value>,
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +57,18 @@ pub struct Agent {
     pub description: Option<String>,
     /// A model of `scripted`.
     pub model: Option<String>,
+}
+
+/// What becomes of a wish to share a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    Works,
+    /// `OPENCODE_DISABLE_SHARE`: it answers as if it had, and shares nothing.
+    Off,
+    /// `share: disabled` in its configuration.
+    Forbidden,
+    /// The place where shares go cannot be reached.
+    Offline,
 }
 
 /// A prompt that has a name.
@@ -106,7 +127,11 @@ impl Default for Project {
             worktrees: Vec::new(),
             sandboxes: Vec::new(),
             workspaces: Vec::new(),
+            news: News::default(),
+            has_workspaces: true,
+            sharing: Sharing::Works,
             elsewhere: Vec::new(),
+            made: Vec::new(),
         }
     }
 }
@@ -121,7 +146,10 @@ impl Project {
             ["agent"] => self.agents.iter().map(Agent::listed).collect(),
             ["command"] => self.commands.iter().map(Command::listed).collect(),
             ["experimental", "worktree"] => json!(self.worktrees),
-            ["experimental", "workspace"] => self.workspaces.iter().map(workspace).collect(),
+            ["experimental", "workspace"] if !self.has_workspaces => json!([]),
+            ["experimental", "workspace"] => {
+                self.workspaces.iter().map(|known| self.described(known)).collect()
+            }
             ["project"] => self.projects(root),
             ["project", "current"] => self.current(root, directory),
             _ => return None,
@@ -147,8 +175,25 @@ impl Project {
         found.map(|(_, directory)| directory.as_str())
     }
 
+    pub(super) fn keep_workspace(&mut self, id: &str, directory: &str, details: Value) {
+        self.workspaces.push((id.to_owned(), directory.to_owned()));
+        self.made.push(details);
+    }
+
+    pub(super) fn forget_workspace(&mut self, id: &str) -> Option<Value> {
+        let place = self.workspaces.iter().position(|(known, _)| known == id)?;
+        let details = self.described(&self.workspaces[place]);
+        self.workspaces.remove(place);
+        Some(details)
+    }
+
+    fn described(&self, known: &(String, String)) -> Value {
+        let made = self.made.iter().find(|details| details["id"] == known.0.as_str());
+        made.cloned().unwrap_or_else(|| workspace(known))
+    }
+
     /// The whole project is at its root, wherever in it one asks.
-    fn current(&self, root: &str, directory: &str) -> Value {
+    pub(super) fn current(&self, root: &str, directory: &str) -> Value {
         if self.path_of(root, directory).is_none() {
             return no_project();
         }

@@ -22,6 +22,8 @@ pub struct LoggedRequest {
     pub traceparent: Option<String>,
     /// A prompt that came while a turn of its session still ran.
     pub while_busy: bool,
+    /// A typist's, not a gateway's.
+    pub(super) is_typed: bool,
 }
 
 impl LoggedRequest {
@@ -80,7 +82,8 @@ impl RequestLog {
         Some(self.forgotten + skipped + place + 1)
     }
 
+    /// What came over the network.
     pub(super) fn iter(&self) -> impl Iterator<Item = &LoggedRequest> {
-        self.kept.iter()
+        self.kept.iter().filter(|request| !request.is_typed)
     }
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Kind, bad_request, failure, not_found, ok, with_status};
+use super::answer::{Answer, failure, not_found, ok, with_status};
+use super::control;
 use super::ids::{fresh, now_ms};
-use super::player;
+use super::places;
 use super::project::PROJECT_ID;
+use super::prompting;
 use super::reads;
 use super::request_log::LoggedRequest;
-use super::script::Prompt;
 use super::state::{Shared, State};
 use super::world::{event, text};
 
@@ -29,17 +30,21 @@ async fn dispatch(
     position: usize,
     asked: Option<Asked>,
 ) -> Answer {
-    let (directory, body) = (request.directory.as_str(), &request.body);
+    let body = &request.body;
     let segments: Vec<&str> = request.path.split('/').skip(1).collect();
     if let Some(refused) = reads::unknown_workspace(shared, request) {
         return refused;
     }
+    let workspace = request.value("workspace");
+    let of_workspace = workspace.and_then(|id| shared.lock().project.workspace(id).map(str::to_owned));
+    let directory = of_workspace.as_deref().unwrap_or(&request.directory);
     match (request.method.as_str(), segments.as_slice()) {
         ("GET", ["global", "health"]) => ok(json!({"healthy": true, "version": shared.lock().version})),
-        ("GET", ["event"]) => Answer::Events(shared.connect(directory).await),
+        ("GET", ["event"]) => Answer::Events(shared.connect(directory, workspace).await),
+        ("GET", ["global", "event"]) => Answer::Events(shared.change(|state| state.globals.connect())),
         ("GET", ["path"]) => ok(json!({"directory": directory, "worktree": directory})),
         ("GET", ["session"]) => reads::sessions(shared, request),
-        ("POST", ["session"]) => ok(make_session(shared, directory, body).await),
+        ("POST", ["session"]) => ok(make_session(shared, directory, workspace, body).await),
         ("GET", ["session", "status"]) => ok(shared.lock().world.statuses(directory)),
         ("GET", ["permission"]) => {
             let state = shared.lock();
@@ -69,12 +74,18 @@ async fn dispatch(
         ("GET", ["session", id, "todo"]) => reads::todo(shared, id),
         ("GET", ["session", id, "message"]) => reads::messages(shared, id, request),
         ("GET", ["session", id, "message", message]) => reads::message(shared, id, message),
-        ("POST", ["session", id, "prompt_async"]) => prompt(shared, id, body, position, false).await,
-        ("POST", ["session", id, "message"]) => prompt(shared, id, body, position, true).await,
+        (method @ ("POST" | "DELETE"), ["session", id, action]) => {
+            act(shared, (method, *action), id, body, position).await
+        }
         ("POST", ["instance", "dispose"]) => {
             dispose(shared, directory).await;
             ok(json!(true))
         }
+        ("POST", ["experimental", "worktree"]) => places::create_worktree(shared, directory, body).await,
+        ("DELETE", ["experimental", "worktree"]) => places::remove_worktree(shared, body).await,
+        ("POST", ["experimental", "worktree", "reset"]) => places::reset_worktree(shared, body).await,
+        ("POST", ["experimental", "workspace"]) => places::create_workspace(shared, directory, body).await,
+        ("DELETE", ["experimental", "workspace", id]) => places::remove_workspace(shared, id).await,
         ("GET", path) => match shared.lock().project.answer(path, &shared.directory, directory) {
             Some(told) => ok(told),
             None => Answer::Page,
@@ -83,16 +94,27 @@ async fn dispatch(
     }
 }
 
-/// Waits until the prompt's message is in the list, or its script is over without one.
-pub(super) async fn until_stored(shared: &Shared, session: &str, message: &str) {
-    shared
-        .wait_for(|state| {
-            let messages = state.world.messages(session).unwrap_or_default();
-            let stored = messages.iter().any(|listed| listed["info"]["id"] == message);
-            let over = state.turns.get(session) == Some(&0);
-            (stored || over).then_some(())
-        })
-        .await;
+/// What is done with a session that is there.
+async fn act(
+    shared: &Arc<Shared>,
+    action: (&str, &str),
+    session: &str,
+    body: &Value,
+    position: usize,
+) -> Answer {
+    match action {
+        ("POST", "prompt_async") => prompting::prompt(shared, session, body, position, false).await,
+        ("POST", "message") => prompting::prompt(shared, session, body, position, true).await,
+        ("POST", "command") => prompting::command(shared, session, body, position).await,
+        ("POST", "fork") => control::fork(shared, session, body).await,
+        ("POST", "share") => control::share(shared, session).await,
+        ("DELETE", "share") => control::unshare(shared, session).await,
+        ("POST", "summarize") => control::summarize(shared, session, body, position).await,
+        ("POST", "revert") => control::revert(shared, session, body).await,
+        ("POST", "unrevert") => control::unrevert(shared, session).await,
+        ("POST", "shell") => control::shell(shared, session, body, position).await,
+        _ => Answer::Page,
+    }
 }
 
 /// All turns of the directory are aborted, then its streams end.
@@ -123,7 +145,7 @@ pub(super) fn new_session(shared: &Shared, id: &str, directory: &str) -> Value {
 }
 
 /// A session goes, and with it those that were started from it.
-async fn delete_session(shared: &Shared, id: &str) {
+pub(super) async fn delete_session(shared: &Shared, id: &str) {
     let mut going = vec![id.to_owned()];
     while let Some(id) = going.pop() {
         let (info, children) = {
@@ -153,7 +175,7 @@ fn log(shared: &Shared, mut request: LoggedRequest, segments: &[&str]) -> (usize
     })
 }
 
-async fn make_session(shared: &Shared, directory: &str, body: &Value) -> Value {
+async fn make_session(shared: &Shared, directory: &str, workspace: Option<&str>, body: &Value) -> Value {
     let recorded = shared.change(|state| state.sessions.pop_front());
     let mut info = recorded.unwrap_or_else(|| new_session(shared, &fresh("ses"), directory));
     info["directory"] = directory.into();
@@ -162,43 +184,12 @@ async fn make_session(shared: &Shared, directory: &str, body: &Value) -> Value {
             info[wish] = body[wish].clone();
         }
     }
+    if let Some(workspace) = workspace {
+        info["workspaceID"] = workspace.into();
+    }
     let created = json!({"sessionID": info["id"], "info": info});
     shared.emit(&event("session.created", created)).await;
     info
-}
-
-async fn prompt(
-    shared: &Arc<Shared>,
-    session: &str,
-    body: &Value,
-    position: usize,
-    blocking: bool,
-) -> Answer {
-    let Some(parts) = body["parts"].as_array() else {
-        return bad_request(Kind::Payload, "Missing key\n  at [\"parts\"]");
-    };
-    let message = body["messageID"].as_str().map_or_else(|| fresh("msg"), str::to_owned);
-    let (script, directory) = {
-        let mut state = shared.lock();
-        let directory = state.world.directory(session).unwrap_or_default().to_owned();
-        state.truth.prompted(session, &message, parts);
-        (state.next_script(), directory)
-    };
-    let prompt = Prompt {
-        session: session.to_owned(),
-        message: message.clone(),
-        parts: Value::Array(parts.clone()),
-        directory,
-        logged_at: position,
-    };
-    let playing = shared.tasks.spawn("fake opencode turn", player::play(Arc::clone(shared), prompt, script));
-    if blocking {
-        // A script that panics fails the test by itself.
-        let _ = playing.await;
-        let messages = shared.lock().world.messages(session).unwrap_or_default();
-        return ok(messages.into_iter().next_back().unwrap_or_default());
-    }
-    Answer::Json { status: 204, body: Value::Null, stored: Some((session.to_owned(), message)) }
 }
 
 /// An ask that is open.

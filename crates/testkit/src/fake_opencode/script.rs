@@ -11,6 +11,7 @@ use super::gate::Gate;
 use super::ids;
 use super::recording::{Line, Recording, bare};
 use super::turn::Turn;
+use super::voice::Voice;
 
 /// One step of a script.
 #[derive(Clone, Debug)]
@@ -38,6 +39,9 @@ pub(super) struct Prompt {
     pub(super) directory: String,
     /// Its place in the request log.
     pub(super) logged_at: usize,
+    pub(super) voice: Voice,
+    /// What it allows and forbids. Null: nothing.
+    pub(super) tools: Value,
 }
 
 #[derive(Clone, Debug)]

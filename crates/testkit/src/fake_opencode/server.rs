@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::{Answer, failure};
 use super::fault::Fault;
+use super::global;
+use super::prompting;
 use super::request_log::LoggedRequest;
 use super::routes;
 use super::state::Shared;
@@ -97,6 +99,7 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Resp
         body: read_body(&body),
         traceparent: head.headers.get("traceparent").and_then(|value| Some(value.to_str().ok()?.to_owned())),
         while_busy: false,
+        is_typed: false,
         target,
         path,
         query,
@@ -128,7 +131,7 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Resp
     let answer = routes::answer(&shared, logged).await;
     if matches!(fault, Some(Fault::CutAfter)) && !matches!(answer, Answer::Events(_)) {
         if let Answer::Json { stored: Some((session, message)), .. } = &answer {
-            routes::until_stored(&shared, session, message).await;
+            prompting::until_stored(&shared, session, message).await;
         }
         return Err(ConnectionCut);
     }
@@ -225,7 +228,8 @@ fn events(shared: Arc<Shared>, connection: Connection) -> Response<Body> {
                 },
                 () = tokio::time::sleep(shared.heartbeat) => {
                     if !connection.muted.load(Ordering::Relaxed) {
-                        return Some((Ok::<Bytes, io::Error>(heartbeat()), Some((shared, connection))));
+                        let beat = if connection.is_global { global::heartbeat() } else { heartbeat() };
+                        return Some((Ok::<Bytes, io::Error>(beat), Some((shared, connection))));
                     }
                 }
             }

@@ -9,11 +9,14 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::control::Shell;
 use super::fault::{Fault, Rule};
-use super::project::Project;
+use super::gate::Gate;
+use super::global::{Globals, Place};
+use super::project::{PROJECT_ID, Project};
 use super::request_log::RequestLog;
 use super::script::Script;
-use super::streams::{Connection, Streams};
+use super::streams::{Connection, Deliveries, Streams};
 use super::truth::Truth;
 use super::turn::Turn;
 use super::world::World;
@@ -26,6 +29,8 @@ pub(super) struct Shared {
     pub(super) tasks: Tasks,
     /// Where the server "runs": the directory of requests that name none.
     pub(super) directory: String,
+    /// Where it makes worktrees.
+    pub(super) data: String,
     pub(super) authorization: Option<String>,
     pub(super) heartbeat: Duration,
     state: Mutex<State>,
@@ -39,12 +44,19 @@ pub(super) struct State {
     pub(super) project: Project,
     pub(super) version: String,
     pub(super) streams: Streams,
+    pub(super) globals: Globals,
+    /// Directories that somebody had removed, whether they were there or not.
+    pub(super) removed: Vec<String>,
     pub(super) log: RequestLog,
     pub(super) truth: Truth,
     pub(super) rules: Vec<Rule>,
     pub(super) scripts: VecDeque<Script>,
     /// What prompts do that nothing was queued for, one after the other and then from the start again.
     pub(super) otherwise: VecDeque<Turn>,
+    /// What the next shell commands print.
+    pub(super) shells: VecDeque<Shell>,
+    /// Where the next summaries wait.
+    pub(super) summaries: VecDeque<Gate>,
     /// What the next `POST /session` answers: the sessions of the recordings that will be played.
     pub(super) sessions: VecDeque<Value>,
     pub(super) renamed: HashMap<String, String>,
@@ -59,17 +71,26 @@ pub(super) struct State {
 }
 
 impl Shared {
-    pub(super) fn new(directory: String, authorization: Option<String>, heartbeat: Duration) -> Self {
+    pub(super) fn new(
+        directory: String,
+        data: String,
+        authorization: Option<String>,
+        heartbeat: Duration,
+    ) -> Self {
         let state = State {
             world: World::default(),
             project: Project::default(),
             version: String::new(),
             streams: Streams::default(),
+            globals: Globals::default(),
+            removed: Vec::new(),
             log: RequestLog::default(),
             truth: Truth::default(),
             rules: Vec::new(),
             scripts: VecDeque::new(),
             otherwise: VecDeque::from([Turn::new().text("unscripted", 1)]),
+            shells: VecDeque::new(),
+            summaries: VecDeque::new(),
             sessions: VecDeque::new(),
             renamed: HashMap::new(),
             turns: HashMap::new(),
@@ -78,7 +99,7 @@ impl Shared {
             life: CancellationToken::new(),
         };
         let (tasks, changes) = (Tasks::new(), watch::Sender::new(0));
-        Self { tasks, directory, authorization, heartbeat, state: Mutex::new(state), changes }
+        Self { tasks, directory, data, authorization, heartbeat, state: Mutex::new(state), changes }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -128,10 +149,27 @@ impl Shared {
             let of_session = properties["sessionID"].as_str();
             state.world.apply(event);
             state.truth.note(event);
-            let directory = of_session.and_then(|session| state.world.directory(session));
-            let directory = directory.or(properties["directory"].as_str()).unwrap_or(&self.directory);
-            state.streams.route(event, directory)
+            let info = of_session.and_then(|session| state.world.known(session));
+            let field = |name: &str| info.and_then(|info| info[name].as_str()).map(str::to_owned);
+            let directory = field("directory").or_else(|| Some(properties["directory"].as_str()?.to_owned()));
+            let directory = directory.unwrap_or_else(|| self.directory.clone());
+            let (project, workspace) = (field("projectID"), field("workspaceID"));
+            let project = Some(project.as_deref().unwrap_or(PROJECT_ID));
+            let place = Place { directory: &directory, project, workspace: workspace.as_deref() };
+            let mut deliveries = state.streams.route(event, &directory, workspace.as_deref());
+            deliveries.extend(state.globals.tell(place, event));
+            deliveries
         });
+        Self::deliver(deliveries).await;
+    }
+
+    /// Sends an event to `/global/event` alone.
+    pub(super) async fn tell_world(&self, place: Place<'_>, event: &Value) {
+        let deliveries = self.change(|state| state.globals.tell(place, event));
+        Self::deliver(deliveries).await;
+    }
+
+    async fn deliver(deliveries: Deliveries) {
         for (reader, chunk) in deliveries {
             // A reader that left misses the event.
             let _ = reader.send(chunk).await;
@@ -139,9 +177,9 @@ impl Shared {
     }
 
     /// A new `/event` stream. Waits while a cut keeps readers away.
-    pub(super) async fn connect(&self, directory: &str) -> Connection {
+    pub(super) async fn connect(&self, directory: &str, workspace: Option<&str>) -> Connection {
         self.wait_for(|state| (!state.streams.closed_to_readers()).then_some(())).await;
-        self.change(|state| state.streams.connect(directory))
+        self.change(|state| state.streams.connect(directory, workspace))
     }
 
     /// The fault that this request meets, counted.

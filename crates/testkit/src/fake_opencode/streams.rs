@@ -12,7 +12,7 @@ use super::garble::{Garbling, frame};
 use super::ids;
 
 /// Events that may wait for one reader. One that does not drain stops the script; the test then times out.
-const WAITING: usize = 256;
+pub(super) const WAITING: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Streams {
@@ -35,6 +35,8 @@ pub(super) struct Streams {
 #[derive(Debug)]
 struct Reader {
     directory: String,
+    /// Only sessions of this workspace; without one, only those of none.
+    workspace: Option<String>,
     sender: mpsc::Sender<Chunk>,
     muted: Arc<AtomicBool>,
 }
@@ -45,6 +47,8 @@ pub(super) struct Connection {
     pub(super) chunks: mpsc::Receiver<Chunk>,
     /// Not even heartbeats go out.
     pub(super) muted: Arc<AtomicBool>,
+    /// It is one of `/global/event`.
+    pub(super) is_global: bool,
 }
 
 /// What goes on a stream.
@@ -60,15 +64,16 @@ pub(super) type Deliveries = Vec<(mpsc::Sender<Chunk>, Chunk)>;
 
 impl Streams {
     /// A new stream of a directory. The reader is registered before the first event, so nothing is lost.
-    pub(super) fn connect(&mut self, directory: &str) -> Connection {
+    pub(super) fn connect(&mut self, directory: &str, workspace: Option<&str>) -> Connection {
         let (sender, chunks) = mpsc::channel(WAITING);
         let muted = Arc::new(AtomicBool::new(false));
         self.opened += 1;
         // The channel is new and has room.
         let _ = sender.try_send(Chunk::Data(frame(&connected())));
-        self.readers.push(Reader { directory: directory.to_owned(), sender, muted: Arc::clone(&muted) });
+        let (directory, workspace) = (directory.to_owned(), workspace.map(str::to_owned));
+        self.readers.push(Reader { directory, workspace, sender, muted: Arc::clone(&muted) });
         self.awaits_reader = false;
-        Connection { chunks, muted }
+        Connection { chunks, muted, is_global: false }
     }
 
     /// Nothing comes any more on the streams that are open now.
@@ -112,7 +117,7 @@ impl Streams {
     }
 
     /// Who gets this event. Counts it for a cut, and cuts.
-    pub(super) fn route(&mut self, event: &Value, directory: &str) -> Deliveries {
+    pub(super) fn route(&mut self, event: &Value, directory: &str, workspace: Option<&str>) -> Deliveries {
         if self.losing > 0 {
             self.losing = if self.losing == usize::MAX { usize::MAX } else { self.losing - 1 };
             self.awaits_reader = self.losing == 0;
@@ -121,7 +126,9 @@ impl Streams {
         let mut deliveries = Deliveries::new();
         if matches!(self.delivery, Delivery::Live | Delivery::WithGarbage) {
             let bytes = self.garbling.frame(event);
-            for reader in self.readers.iter().filter(|reader| reader.directory == directory) {
+            let hears =
+                |reader: &&Reader| reader.directory == directory && reader.workspace.as_deref() == workspace;
+            for reader in self.readers.iter().filter(hears) {
                 if self.delivery == Delivery::WithGarbage {
                     deliveries
                         .push((reader.sender.clone(), Chunk::Data(Bytes::from_static(GARBAGE.as_bytes()))));
@@ -163,6 +170,6 @@ pub(super) fn heartbeat() -> Bytes {
     frame(&json!({"id": ids::fresh("evt"), "type": "server.heartbeat", "properties": {}}))
 }
 
-fn connected() -> Value {
+pub(super) fn connected() -> Value {
     json!({"id": ids::fresh("evt"), "type": "server.connected", "properties": {}})
 }

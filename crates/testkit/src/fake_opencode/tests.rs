@@ -1,7 +1,11 @@
 //! The fake against the recordings: what it folds and what it writes must be what the real one showed.
 
+mod control;
+mod places;
+mod prompting;
 mod reads;
 mod shapes;
+mod typist;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +13,7 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::script::{Prompt, Step};
+use super::voice::Voice;
 use super::world::World;
 use super::*;
 
@@ -307,6 +312,8 @@ fn events_of(turn: &Turn) -> Vec<Value> {
         parts: json!([{"type": "text", "text": "go"}]),
         directory: "/workspace".into(),
         logged_at: 0,
+        voice: Voice::default(),
+        tools: Value::Null,
     };
     let steps = turn.steps(&prompt).into_iter();
     steps.filter_map(|step| if let Step::Emit(event) = step { Some(event) } else { None }).collect()
@@ -336,7 +343,11 @@ async fn read(request: reqwest::RequestBuilder) -> (u16, Value) {
 type Events = futures_util::stream::BoxStream<'static, Value>;
 
 async fn subscribe(fake: &FakeOpenCode) -> Events {
-    let response = client().get(format!("{}/event", fake.url())).send().await.expect("the fake answers");
+    subscribe_to(fake, "/event").await
+}
+
+async fn subscribe_to(fake: &FakeOpenCode, path: &str) -> Events {
+    let response = client().get(format!("{}{path}", fake.url())).send().await.expect("the fake answers");
     let lines = response.bytes_stream().scan(String::new(), |waiting, bytes| {
         waiting.push_str(&String::from_utf8_lossy(&bytes.unwrap_or_default()));
         let mut events = Vec::new();

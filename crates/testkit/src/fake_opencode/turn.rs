@@ -42,6 +42,7 @@ pub(super) enum Item {
     Question(String),
     Then(Decision),
     Change(Value),
+    Typed(String),
     Step(String),
     Finish(String),
     Error(Value),
@@ -147,6 +148,12 @@ impl Turn {
     #[must_use]
     pub fn changing(self, diff: Value) -> Self {
         self.with(Item::Change(diff))
+    }
+
+    /// Somebody else types this in the same session: what follows answers it, and the session is not idle in between.
+    #[must_use]
+    pub fn typed(self, words: &str) -> Self {
+        self.with(Item::Typed(words.to_owned()))
     }
 
     /// What follows is decided when the turn is here. Nothing comes behind it.

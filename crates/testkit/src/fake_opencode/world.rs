@@ -2,6 +2,7 @@
 //!
 //! Deltas are not stored: a part that still streams stands in the message list with an empty text.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
@@ -11,6 +12,10 @@ pub(super) struct World {
     sessions: Vec<Session>,
     pub(super) permissions: Vec<Value>,
     pub(super) questions: Vec<Value>,
+    /// Messages of one session that another named in its prompt, and whose they are.
+    lent: HashMap<String, String>,
+    /// The same for parts, and the message that they are in.
+    lent_parts: HashMap<String, (String, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -84,11 +89,50 @@ impl World {
         todos.filter(Value::is_array).unwrap_or_else(|| json!([]))
     }
 
+    /// The last text that the session was answered with.
+    pub(super) fn last_text(&self, id: &str) -> String {
+        let messages = self.messages(id).unwrap_or_default();
+        let parts = messages.iter().rev().filter(|message| message["info"]["role"] == "assistant");
+        let mut parts = parts.filter_map(|message| message["parts"].as_array()).flatten();
+        parts
+            .find(|part| part["type"] == "text")
+            .map(|part| text(part, "text").to_owned())
+            .unwrap_or_default()
+    }
+
+    /// A prompt of this session may name a message or parts that are there already. OpenCode looks ids up without asking whose they
+    /// are: what the prompt says is then written there, in whichever session that is.
+    pub(super) fn lend(&mut self, session: &str, message: &str, parts: &Value) {
+        let holds = |known: &&Session| known.messages.iter().any(|known| known.info["id"] == message);
+        let owner = self.sessions.iter().find(holds).map(|owner| text(&owner.info, "id"));
+        if let Some(owner) = owner.filter(|owner| *owner != session) {
+            self.lent.insert(message.to_owned(), owner.to_owned());
+        }
+        for id in parts.as_array().into_iter().flatten().filter_map(|part| part["id"].as_str()) {
+            let found = self.sessions.iter().find_map(|owner| {
+                let mut messages = owner.messages.iter();
+                let found = messages.find(|message| message.parts.iter().any(|part| part["id"] == id))?;
+                Some((text(&owner.info, "id").to_owned(), text(&found.info, "id").to_owned()))
+            });
+            if let Some(found) = found.filter(|(_, known)| known != message) {
+                self.lent_parts.insert(id.to_owned(), found);
+            }
+        }
+    }
+
+    /// The message is another session's than that of the prompt that named it.
+    pub(super) fn is_lent(&self, message: &str) -> bool {
+        self.lent.contains_key(message)
+    }
+
     /// Where the session works.
     pub(super) fn directory(&self, id: &str) -> Option<&str> {
-        // A deleted session goes on streaming, so it is still asked for here.
-        let session = self.sessions.iter().find(|session| session.info["id"] == id)?;
-        session.info["directory"].as_str()
+        self.known(id)?["directory"].as_str()
+    }
+
+    /// The session, also if it was deleted: it goes on streaming.
+    pub(super) fn known(&self, id: &str) -> Option<&Value> {
+        self.sessions.iter().find(|session| session.info["id"] == id).map(|session| &session.info)
     }
 
     /// The session that this one was started from, or itself.
@@ -166,12 +210,37 @@ impl World {
                 self.questions.retain(|ask| ask["id"] != properties["requestID"]);
             }
             kind => {
+                let (id, properties) = self.written_to(kind, id, properties);
                 let found = self.sessions.iter_mut().find(|session| session.info["id"] == id);
                 if let Some(session) = found {
-                    session.apply(kind, properties);
+                    session.apply(kind, &properties);
                 }
             }
         }
+    }
+
+    /// Where an event is written to, and what: its own session, unless it is of a message or a part that is another's.
+    fn written_to<'a>(&self, kind: &str, id: &str, properties: &'a Value) -> (String, Cow<'a, Value>) {
+        let part = &properties["part"];
+        let owner = match kind {
+            "message.updated" => self.lent.get(text(&properties["info"], "id")),
+            "message.part.updated" => {
+                if let Some((owner, message)) = self.lent_parts.get(text(part, "id")) {
+                    let mut written = properties.clone();
+                    written["part"]["sessionID"] = owner.as_str().into();
+                    written["part"]["messageID"] = message.as_str().into();
+                    return (owner.clone(), Cow::Owned(written));
+                }
+                // It keeps the name of the session that it came from.
+                let lent = self.lent.get(text(part, "messageID"));
+                return (lent.map_or(id, String::as_str).to_owned(), Cow::Borrowed(properties));
+            }
+            _ => None,
+        };
+        let Some(owner) = owner else { return (id.to_owned(), Cow::Borrowed(properties)) };
+        let mut written = properties.clone();
+        written["info"]["sessionID"] = owner.as_str().into();
+        (owner.clone(), Cow::Owned(written))
     }
 
     fn find(&self, id: &str) -> Option<&Session> {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::gate::Gate;
 use super::ids::{fresh, now_ms};
+use super::prompting::error;
 use super::script::{Prompt, Step};
 use super::turn::{Item, Tool};
 use super::world::{event, idle, part_updated};
@@ -26,27 +28,110 @@ pub(super) struct Writer<'a> {
 impl<'a> Writer<'a> {
     /// Writes on where a turn was left to a decision.
     pub(super) fn go_on(prompt: &'a Prompt, calls: usize) -> Self {
-        let user = json!({
+        let mut user = json!({
             "id": prompt.message, "role": "user", "sessionID": prompt.session, "time": {"created": now_ms()},
-            "agent": "build", "model": {"providerID": "scripted", "modelID": "scripted"},
+            "agent": prompt.voice.agent, "model": prompt.voice.model_of_user(),
         });
+        if prompt.tools.is_object() {
+            user["tools"] = prompt.tools.clone();
+        }
         Self { prompt, user, steps: Vec::new(), message: None, calls, diffs: Vec::new(), over: false }
     }
 
-    pub(super) fn begin(prompt: &'a Prompt) -> Self {
-        let mut writer = Self::go_on(prompt, 0);
+    /// Nothing yet.
+    pub(super) fn quiet(prompt: &'a Prompt) -> Self {
+        Self::go_on(prompt, 0)
+    }
+
+    /// The message of the prompt, which nobody answers.
+    pub(super) fn note(prompt: &'a Prompt) -> Self {
+        let mut writer = Self::quiet(prompt);
         writer.message_updated(writer.user.clone());
         for part in prompt.parts.as_array().into_iter().flatten() {
-            let mut part = part.clone();
-            part["messageID"] = prompt.message.as_str().into();
-            part["sessionID"] = prompt.session.as_str().into();
-            if part["id"].is_null() {
-                part["id"] = fresh("prt").into();
+            writer.part_of_prompt(part.clone());
+            if part["type"] == "agent" {
+                let name = part["name"].as_str().unwrap_or_default();
+                let text = format!(
+                    " Use the above message and context to generate a prompt and call the task tool with subagent: {name}"
+                );
+                writer.part_of_prompt(json!({"type": "text", "synthetic": true, "text": text}));
             }
-            writer.part_updated(part);
         }
+        writer
+    }
+
+    pub(super) fn begin(prompt: &'a Prompt) -> Self {
+        let mut writer = Self::note(prompt);
         writer.status(json!({"type": "busy"}));
         writer
+    }
+
+    /// What was written so far.
+    pub(super) fn steps(self) -> Vec<Step> {
+        self.steps
+    }
+
+    /// The session is busy, and nothing else.
+    pub(super) fn busy(mut self) -> Vec<Step> {
+        self.status(json!({"type": "busy"}));
+        self.steps
+    }
+
+    /// There is no such model: no reply begins, and what is wrong is said twice.
+    pub(super) fn give_up(mut self, said: &str) -> Vec<Step> {
+        let session = &self.prompt.session;
+        self.steps.push(Step::Emit(error(session, said)));
+        self.steps.extend(idle(session).map(Step::Emit));
+        self.steps.push(Step::Emit(error(session, &format!("ProviderModelNotFoundError: {said}"))));
+        self.steps
+    }
+
+    /// A summary of the session, and the end of it if it is the last that happens.
+    pub(super) fn summary(mut self, hold: Option<&Gate>, is_last: bool) -> Vec<Step> {
+        self.message_id();
+        self.steps.extend(hold.cloned().map(Step::Hold));
+        self.item(&Item::Block {
+            kind: "text",
+            chunks: vec!["## Goal\nA summary of all this.".to_owned()],
+            pace: Duration::ZERO,
+        });
+        self.finish_step("stop");
+        if is_last {
+            self.emit("session.compacted", json!({"sessionID": self.prompt.session}));
+            self.go_idle();
+        }
+        self.steps
+    }
+
+    /// A command of the user: busy comes first, and there is no step.
+    pub(super) fn shell(mut self, command: &str, output: &str, hold: Option<&Gate>) -> Vec<Step> {
+        self.status(json!({"type": "busy"}));
+        let (user, parts) = (self.user.clone(), self.prompt.parts.clone());
+        self.message_updated(user);
+        for part in parts.as_array().into_iter().flatten() {
+            self.part_of_prompt(part.clone());
+        }
+        let mut info = self.assistant();
+        self.message_updated(info.clone());
+        let (start, input) = (now_ms(), json!({"command": command}));
+        let mut part = json!({
+            "type": "tool", "id": fresh("prt"), "messageID": info["id"], "sessionID": self.prompt.session,
+            "tool": "bash", "callID": fresh("call"),
+            "state": {"status": "running", "time": {"start": start}, "input": input},
+        });
+        self.part_updated(part.clone());
+        self.steps.extend(hold.cloned().map(Step::Hold));
+        part["state"]["metadata"] = json!({"output": output});
+        self.part_updated(part.clone());
+        info["time"]["completed"] = now_ms().into();
+        self.message_updated(info);
+        part["state"] = json!({
+            "status": "completed", "time": {"start": start, "end": now_ms()}, "input": input, "title": "",
+            "metadata": {"output": output}, "output": output,
+        });
+        self.part_updated(part);
+        self.steps.extend(idle(&self.prompt.session).map(Step::Emit));
+        self.steps
     }
 
     pub(super) fn item(&mut self, item: &Item) {
@@ -69,6 +154,7 @@ impl<'a> Writer<'a> {
                 self.over = true;
             }
             Item::Change(diff) => self.diffs.push(diff.clone()),
+            Item::Typed(words) => self.typed(words),
             Item::Step(reason) => {
                 self.message_id();
                 self.finish_step(reason);
@@ -238,16 +324,47 @@ impl<'a> Writer<'a> {
         self.message_updated(self.user.clone());
     }
 
+    /// The step that is under way goes on; the next one answers somebody else.
+    fn typed(&mut self, words: &str) {
+        self.user["id"] = fresh("msg").into();
+        self.user["time"] = json!({"created": now_ms()});
+        self.message_updated(self.user.clone());
+        self.part_of_prompt(json!({"type": "text", "text": words}));
+    }
+
+    fn part_of_prompt(&mut self, mut part: Value) {
+        part["messageID"] = self.user["id"].clone();
+        part["sessionID"] = self.prompt.session.as_str().into();
+        if part["id"].is_null() {
+            part["id"] = fresh("prt").into();
+        }
+        self.part_updated(part);
+    }
+
+    /// A reply that begins.
+    fn assistant(&self) -> Value {
+        let is_summary = self.prompt.parts[0]["type"] == "compaction";
+        let agent = if is_summary { "compaction" } else { &self.prompt.voice.agent };
+        let mut info = json!({
+            "id": fresh("msg"), "parentID": self.user["id"], "role": "assistant", "mode": agent, "agent": agent,
+            "path": {"cwd": self.prompt.directory, "root": self.prompt.directory}, "cost": 0,
+            "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
+            "modelID": self.prompt.voice.model, "providerID": self.prompt.voice.provider,
+            "time": {"created": now_ms()}, "sessionID": self.prompt.session,
+        });
+        if is_summary {
+            info["summary"] = true.into();
+        }
+        if let Some(variant) = &self.prompt.voice.variant {
+            info["variant"] = variant.as_str().into();
+        }
+        info
+    }
+
     /// The message of this step, begun when it is not.
     fn message_id(&mut self) -> String {
         if self.message.is_none() {
-            let info = json!({
-                "id": fresh("msg"), "parentID": self.prompt.message, "role": "assistant", "mode": "build",
-                "agent": "build", "path": {"cwd": self.prompt.directory, "root": self.prompt.directory}, "cost": 0,
-                "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
-                "modelID": "scripted", "providerID": "scripted", "time": {"created": now_ms()},
-                "sessionID": self.prompt.session,
-            });
+            let info = self.assistant();
             self.message_updated(info.clone());
             self.message = Some(info);
             self.status(json!({"type": "busy"}));

@@ -7,8 +7,8 @@ use super::deployment::{Deployment, MissingVersion};
 use super::method;
 use super::{profile, service_behaviors};
 use crate::extension::Extension;
+use crate::methods;
 use crate::surface::{self, Line, OPERATIONS};
-use crate::v1::extension::METHODS;
 
 pub fn compatibility_profile(deployment: &Deployment, line: Line, base: Base) -> Value {
     let mut document = profile(deployment, line);
@@ -116,7 +116,7 @@ fn method_retention(line: Line) -> Map<String, Value> {
         }
         (operation.jsonrpc(line).to_owned(), row)
     });
-    let extensions = METHODS.iter().map(|method| {
+    let extensions = methods::served().map(|method| {
         let mut row = json!({
             "surface": "extension",
             "availability": "always",

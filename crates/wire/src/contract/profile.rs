@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::deployment::Deployment;
 use super::environment::Environment;
+use crate::methods;
 use crate::surface::Line;
-use crate::v1::extension::Method;
 
 /// With `protocol_version`, as health and the contracts have it.
 pub fn profile(deployment: &Deployment, line: Line) -> Value {
@@ -73,7 +73,7 @@ fn switched(is_on: bool, toggle: &str) -> Value {
 
 /// What a switch says, where the method that it is for exists.
 fn method(name: &str, switched: Value) -> Value {
-    if Method::find(name).is_some() { switched } else { not_available() }
+    if methods::served().any(|method| method.name == name) { switched } else { not_available() }
 }
 
 /// This version does not have it: there is nothing to switch on.

@@ -270,7 +270,7 @@ fn every_method_of_the_contract_is_read() {
     for name in contract["all_jsonrpc_methods"].as_array().unwrap() {
         let name = name.as_str().unwrap();
         let is_core = v1::method::Method::parse(name).is_some();
-        assert!(is_core != v1::extension::Method::find(name).is_some(), "{name}");
+        assert!(is_core != crate::methods::find(name).is_some(), "{name}");
     }
     // And what an extension declares can be activated by the URI under which it is declared.
     for line in Line::ALL {

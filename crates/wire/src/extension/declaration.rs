@@ -5,7 +5,7 @@ use longshore_model::card::CardExtension;
 
 use super::{Exposure, Extension};
 use crate::json::ObjectWriter;
-use crate::v1::extension::METHODS;
+use crate::methods;
 use crate::v1::method::Method;
 use crate::v03;
 use crate::write::merge::write_over;
@@ -159,7 +159,7 @@ fn old_stream_hints(params: &mut ObjectWriter<'_>) {
 
 fn interactive_interrupt(params: &mut ObjectWriter<'_>) {
     params.object("methods", |methods| {
-        for method in METHODS.iter().filter(|method| method.extension == Extension::InteractiveInterrupt) {
+        for method in methods::served().filter(|method| method.extension == Extension::InteractiveInterrupt) {
             methods.text(method.key, method.name);
         }
     });

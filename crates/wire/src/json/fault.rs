@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use longshore_model::{Error, ErrorKind};
 
+use super::writer::text_of_list;
+
 pub(crate) type Read<T> = Result<T, Fault>;
 
 /// A broken rule. The path grows from the inside out while the fault travels up, so reading good input builds none.
@@ -11,17 +13,49 @@ pub(crate) type Read<T> = Result<T, Fault>;
 pub(crate) struct Fault {
     path: String,
     text: Cow<'static, str>,
+    more: Option<Box<More>>,
+}
+
+/// What few faults have.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct More {
+    /// Further names beside this one that are not known.
+    others: Vec<String>,
+    /// All of them are to be told as a list.
+    are_unknown: bool,
+    /// What machines are told.
+    facts: Vec<(&'static str, String)>,
 }
 
 impl Fault {
     pub(crate) fn new(text: impl Into<Cow<'static, str>>) -> Self {
-        Self { path: String::new(), text: text.into() }
+        Self { path: String::new(), text: text.into(), more: None }
+    }
+
+    /// These names of an object are not known. There is at least one.
+    pub(crate) fn unknown(names: Vec<String>, text: impl Into<Cow<'static, str>>) -> Self {
+        let mut names = names.into_iter();
+        let path = names.next().unwrap_or_default();
+        let more = More { others: names.collect(), are_unknown: true, ..More::default() };
+        Self { path, text: text.into(), more: Some(Box::new(more)) }
+    }
+
+    /// Adds a fact for machines.
+    pub(crate) fn fact(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.more.get_or_insert_default().facts.push((name, value.into()));
+        self
     }
 
     /// The value that is wrong is the field `key` of an object, as the caller spelled it.
     pub(crate) fn under(mut self, key: &str) -> Self {
-        let joint = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
-        self.path = format!("{key}{joint}{}", self.path);
+        let joined = |path: &str| {
+            let joint = if path.is_empty() || path.starts_with('[') { "" } else { "." };
+            format!("{key}{joint}{path}")
+        };
+        self.path = joined(&self.path);
+        for other in self.more.iter_mut().flat_map(|more| &mut more.others) {
+            *other = joined(other);
+        }
         self
     }
 
@@ -35,7 +69,16 @@ impl Fault {
         if self.path.is_empty() {
             return Error::new(ErrorKind::InvalidParams, format!("The parameters: {}.", self.text));
         }
-        Error::invalid(self.path, self.text)
+        let More { others, are_unknown, facts } = self.more.map(|more| *more).unwrap_or_default();
+        let fields = text_of_list([&self.path].into_iter().chain(&others).map(String::as_str));
+        let mut error = Error::invalid(self.path, self.text.clone());
+        for other in others {
+            error = error.also_invalid(other, self.text.clone());
+        }
+        if are_unknown {
+            error = error.detail("fields", fields);
+        }
+        facts.into_iter().fold(error, |error, (name, value)| error.detail(name, value))
     }
 
     /// As the error of an agent who answered so.
@@ -54,5 +97,16 @@ mod tests {
         let fault = Fault::new("x").under("raw").at(1).under("parts").under("message");
         assert_eq!(fault.path, "message.parts[1].raw");
         assert_eq!(Fault::new("x").at(0).under("tags").path, "tags[0]");
+    }
+
+    #[test]
+    fn all_names_that_are_not_known_are_told() {
+        let names = vec!["a".to_owned(), "b".to_owned()];
+        let error =
+            Fault::unknown(names, "is not known").under("request").fact("max", "1").into_params_error();
+        let fields: Vec<_> = error.violations().iter().map(|violation| violation.field.as_str()).collect();
+        assert_eq!(fields, ["request.a", "request.b"]);
+        let facts = [("fields", r#"["request.a","request.b"]"#), ("max", "1")];
+        assert_eq!(error.details(), facts.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 }

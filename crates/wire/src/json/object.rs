@@ -110,11 +110,13 @@ pub(crate) fn list<'a, T>(raw: &'a RawValue, mut read: impl FnMut(&'a RawValue) 
     }
 }
 
-/// The first key of an object that is none of these. Only for requests that take nothing else: most ignore what they do
-/// not know.
-pub(crate) fn unknown_key(json: &str, known: &[&str]) -> Option<String> {
-    let keys: BTreeMap<String, &RawValue> = serde_json::from_str(json).ok()?;
-    keys.into_keys().find(|key| !known.contains(&key.as_str()))
+/// The members of an object by their exact names, the last of a name; no other spelling is taken for one. For requests that take
+/// nothing else than what they know.
+pub(crate) fn members(json: &str) -> Read<BTreeMap<String, &RawValue>> {
+    if !json.starts_with('{') {
+        return Err(Fault::new("must be an object"));
+    }
+    serde_json::from_str(json).map_err(|_| Fault::new("has a key that is no Unicode text"))
 }
 
 /// Text, borrowed where it has no escapes.

@@ -1,7 +1,9 @@
 //! Asks of the agent: finding those that are open, and answering them.
 
-use longshore_model::ErrorKind;
+use longshore_model::{Answer as Given, AskKind, ErrorKind};
 
+use super::build;
+use super::call::Call;
 use super::param::{IdKind, Kind, MAX_LINES, Param};
 use super::row::{Answer, Effect, Item, Method, Stability};
 use crate::extension::Extension;
@@ -35,6 +37,7 @@ const ANSWER: Method = Method {
     upstream: &[],
     errors: ERRORS,
     stability: Stability::Stable,
+    build: |args| build::answer(args, Given::RejectQuestion),
 };
 
 pub(super) static ANSWERS: [Method; 3] = [
@@ -48,6 +51,7 @@ pub(super) static ANSWERS: [Method; 3] = [
             Param::required("reply", Kind::Reply, "once, always or reject."),
             Param::optional("message", Kind::Text { max: MAX_LINES }, "What the agent is told with it."),
         ],
+        build: |args| build::answer(args, build::permission(args)),
         ..ANSWER
     },
     Method {
@@ -59,6 +63,7 @@ pub(super) static ANSWERS: [Method; 3] = [
             METADATA,
             Param::required("answers", Kind::Answers, "For each question the labels that were chosen."),
         ],
+        build: |args| build::answer(args, build::question(args)),
         ..ANSWER
     },
     Method {
@@ -76,6 +81,7 @@ const LIST: Method = Method {
     result: Answer::Items(Item::Interrupt),
     effect: Effect::Read,
     errors: &[],
+    build: |_| Call::OpenAsks(AskKind::Permission),
     ..ANSWER
 };
 
@@ -90,6 +96,7 @@ pub(super) static RECOVERY: [Method; 2] = [
         name: "opencode.questions.list",
         key: "list_questions",
         summary: "The caller's questions that the agent waits for.",
+        build: |_| Call::OpenAsks(AskKind::Question),
         ..LIST
     },
 ];

@@ -1,5 +1,8 @@
 //! What models there are.
 
+use longshore_model::Look;
+
+use super::build;
 use super::param::{METADATA, NAME, Param};
 use super::row::{Answer, Effect, Item, Method, PLACE, Stability, UPSTREAM, Upstream};
 use crate::extension::Extension;
@@ -18,6 +21,7 @@ const CATALOG: Method = Method {
     upstream: &[Upstream::get("/provider", PLACE)],
     errors: UPSTREAM,
     stability: Stability::Stable,
+    build: |args| build::look(args, Look::Providers),
 };
 
 pub(super) static METHODS: [Method; 2] = [
@@ -33,6 +37,7 @@ pub(super) static METHODS: [Method; 2] = [
         summary: "The models of all providers, or of one.",
         params: &[Param::optional("provider_id", NAME, "Only the models of this provider."), METADATA],
         result: Answer::Catalog(Item::Model),
+        build: |args| build::look(args, Look::Models { provider: build::owned(args, "provider_id") }),
         ..CATALOG
     },
 ];

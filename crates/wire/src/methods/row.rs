@@ -2,6 +2,8 @@
 
 use longshore_model::{Capability, ErrorKind};
 
+use super::args::Args;
+use super::call::Call;
 use super::param::Param;
 use crate::contract::Deployment;
 use crate::extension::Extension;
@@ -31,6 +33,8 @@ pub struct Method {
     /// How it can fail beside what every method can: bad parameters, an extension that is not activated.
     pub errors: &'static [ErrorKind],
     pub stability: Stability,
+    /// The call of checked parameters.
+    pub(super) build: fn(&Args) -> Call,
 }
 
 impl Method {

@@ -1,7 +1,8 @@
 //! Sessions of OpenCode: looking at them, changing them, and having the agent work in them.
 
-use longshore_model::ErrorKind;
+use longshore_model::{Act, ErrorKind, Look};
 
+use super::build;
 use super::param::{
     DIRECTORY, IdKind, Kind, LINE, LINES, MAX_INT, MAX_LINES, METADATA, MODEL, NAME, Param,
     SESSION_DIRECTORY, SESSION_ID, Variant,
@@ -126,9 +127,15 @@ const LOOK: Method = Method {
     upstream: &[],
     errors: SESSION,
     stability: Stability::Stable,
+    build: |args| build::look(args, Look::Session(build::session(args))),
 };
 
-const CHANGE: Method = Method { result: Answer::Item(Item::SessionSummary), effect: Effect::Mutate, ..LOOK };
+const CHANGE: Method = Method {
+    result: Answer::Item(Item::SessionSummary),
+    effect: Effect::Mutate,
+    build: |args| build::act(args, Act::Share(build::session(args))),
+    ..LOOK
+};
 
 pub(super) static METHODS: [Method; 17] = [
     Method {
@@ -139,6 +146,7 @@ pub(super) static METHODS: [Method; 17] = [
         result: Answer::Items(Item::SessionStatus),
         upstream: &[Upstream::get("/session/status", PLACE)],
         errors: UPSTREAM,
+        build: |args| build::look(args, Look::Statuses),
         ..LOOK
     },
     Method {
@@ -165,6 +173,7 @@ pub(super) static METHODS: [Method; 17] = [
         result: Answer::Items(Item::Task),
         upstream: &[Upstream::get("/session", &["directory", "limit", "roots", "start", "search"])],
         errors: UPSTREAM,
+        build: |args| build::look(args, build::sessions(args)),
         ..LOOK
     },
     Method {
@@ -180,6 +189,7 @@ pub(super) static METHODS: [Method; 17] = [
         paged: true,
         result: Answer::Page(Item::Message),
         upstream: &[Upstream::get("/session/{id}/message", &["directory", "limit", "before"])],
+        build: |args| build::look(args, build::messages(args)),
         ..LOOK
     },
     Method {
@@ -195,6 +205,7 @@ pub(super) static METHODS: [Method; 17] = [
         summary: "The sessions of the sub-agents that work for a session.",
         result: Answer::Items(Item::Task),
         upstream: &[Upstream::get("/session/{id}/children", PLACE)],
+        build: |args| build::look(args, Look::Children(build::session(args))),
         ..LOOK
     },
     Method {
@@ -203,6 +214,7 @@ pub(super) static METHODS: [Method; 17] = [
         summary: "What the agent has set out to do in a session.",
         result: Answer::Items(Item::Todo),
         upstream: &[Upstream::get("/session/{id}/todo", PLACE)],
+        build: |args| build::look(args, Look::Todos(build::session(args))),
         ..LOOK
     },
     Method {
@@ -224,6 +236,10 @@ pub(super) static METHODS: [Method; 17] = [
             Upstream::get("/session/{id}/diff", &["directory", "messageID"]),
             Upstream::get("/session/{id}/message", &["directory", "limit", "before"]),
         ],
+        build: |args| {
+            let message = build::message(args, "message_id");
+            build::look(args, Look::Diffs { session: build::session(args), message })
+        },
         ..LOOK
     },
     Method {
@@ -238,6 +254,7 @@ pub(super) static METHODS: [Method; 17] = [
         ],
         result: Answer::Item(Item::Message),
         upstream: &[Upstream::get("/session/{id}/message/{message}", PLACE)],
+        build: |args| build::look(args, build::message_of(args)),
         ..LOOK
     },
     Method {
@@ -249,6 +266,7 @@ pub(super) static METHODS: [Method; 17] = [
         effect: Effect::Control,
         upstream: &[Upstream::post("/session/{id}/prompt_async")],
         errors: IDLE_SESSION,
+        build: build::prompt,
         ..LOOK
     },
     Method {
@@ -259,6 +277,7 @@ pub(super) static METHODS: [Method; 17] = [
         result: Answer::ItemOfTask(Item::Message),
         effect: Effect::Control,
         upstream: &[Upstream::post("/session/{id}/command")],
+        build: build::command,
         ..LOOK
     },
     Method {
@@ -280,6 +299,7 @@ pub(super) static METHODS: [Method; 17] = [
             METADATA,
         ],
         upstream: &[Upstream::post("/session/{id}/fork")],
+        build: |args| build::act(args, build::fork(args)),
         ..CHANGE
     },
     Method {
@@ -294,6 +314,7 @@ pub(super) static METHODS: [Method; 17] = [
         key: "unshare",
         summary: "Takes a shared session back.",
         upstream: &[Upstream::delete("/session/{id}/share")],
+        build: |args| build::act(args, Act::Unshare(build::session(args))),
         ..CHANGE
     },
     Method {
@@ -323,6 +344,7 @@ pub(super) static METHODS: [Method; 17] = [
         result: Answer::Done,
         upstream: &[Upstream::post("/session/{id}/summarize")],
         errors: IDLE_SESSION,
+        build: |args| build::act(args, build::summarize(args)),
         ..CHANGE
     },
     Method {
@@ -344,6 +366,7 @@ pub(super) static METHODS: [Method; 17] = [
         ],
         upstream: &[Upstream::post("/session/{id}/revert")],
         errors: IDLE_SESSION,
+        build: |args| build::act(args, build::revert(args)),
         ..CHANGE
     },
     Method {
@@ -352,6 +375,7 @@ pub(super) static METHODS: [Method; 17] = [
         summary: "Undoes the last revert of a session.",
         upstream: &[Upstream::post("/session/{id}/unrevert")],
         errors: IDLE_SESSION,
+        build: |args| build::act(args, Act::Unrevert(build::session(args))),
         ..CHANGE
     },
     Method {
@@ -385,6 +409,7 @@ pub(super) static METHODS: [Method; 17] = [
             ErrorKind::UpstreamPayloadError,
             ErrorKind::UpstreamBackpressure,
         ],
+        build: |args| build::act(args, build::shell(args)),
         ..LOOK
     },
 ];

@@ -7,6 +7,13 @@ use longshore_model::ErrorKind;
 
 use super::*;
 
+mod asks;
+mod control;
+
+fn method(name: &str) -> &'static Method {
+    find(name).unwrap_or_else(|| panic!("{name}"))
+}
+
 #[test]
 fn the_whole_table() {
     let mut table = String::new();

@@ -1,7 +1,8 @@
 //! Projects, workspaces and worktrees: always those of the project that the gateway works in.
 
-use longshore_model::ErrorKind;
+use longshore_model::{Act, ErrorKind, Look};
 
+use super::build;
 use super::param::{IdKind, Kind, LINES, NAME, Param};
 use super::row::{Answer, Effect, Item, Method, PLACE, Stability, Switch, UPSTREAM, Upstream};
 use crate::extension::Extension;
@@ -31,6 +32,7 @@ const LOOK: Method = Method {
     upstream: &[],
     errors: UPSTREAM,
     stability: Stability::Experimental,
+    build: |args| build::look(args, Look::Projects),
 };
 
 const CHANGE: Method = Method {
@@ -43,6 +45,7 @@ const CHANGE: Method = Method {
         ErrorKind::UpstreamPayloadError,
         ErrorKind::UpstreamBackpressure,
     ],
+    build: |args| build::act(args, build::create_worktree(args)),
     ..LOOK
 };
 
@@ -82,6 +85,7 @@ pub(super) static METHODS: [Method; 9] = [
         result: Answer::Item(Item::Project),
         upstream: &[Upstream::get("/project/current", PLACE)],
         stability: Stability::Stable,
+        build: |args| build::look(args, Look::Project),
         ..LOOK
     },
     Method {
@@ -90,6 +94,7 @@ pub(super) static METHODS: [Method; 9] = [
         summary: "The workspaces of the project.",
         result: Answer::Items(Item::Workspace),
         upstream: &[Upstream::get("/experimental/workspace", PLACE)],
+        build: |args| build::look(args, Look::Workspaces),
         ..LOOK
     },
     Method {
@@ -111,6 +116,7 @@ pub(super) static METHODS: [Method; 9] = [
         ],
         result: Answer::Item(Item::Workspace),
         upstream: &[Upstream::post("/experimental/workspace")],
+        build: |args| build::act(args, build::create_workspace(args)),
         ..CHANGE
     },
     Method {
@@ -123,6 +129,7 @@ pub(super) static METHODS: [Method; 9] = [
         ],
         result: Answer::ItemOrNull(Item::Workspace),
         upstream: &[Upstream::delete("/experimental/workspace/{id}")],
+        build: |args| build::act(args, build::remove_workspace(args)),
         ..CHANGE
     },
     Method {
@@ -131,6 +138,7 @@ pub(super) static METHODS: [Method; 9] = [
         summary: "The worktrees of the project.",
         result: Answer::Items(Item::Worktree),
         upstream: &[Upstream::get("/experimental/worktree", PLACE)],
+        build: |args| build::look(args, Look::Worktrees),
         ..LOOK
     },
     Method {
@@ -168,6 +176,7 @@ pub(super) static METHODS: [Method; 9] = [
         params: &[WHICH_WORKTREE, METADATA],
         upstream: &[Upstream::delete("/experimental/worktree")],
         errors: UNUSED,
+        build: |args| build::act(args, Act::RemoveWorktree(build::worktree(args))),
         ..CHANGE
     },
     Method {
@@ -177,6 +186,7 @@ pub(super) static METHODS: [Method; 9] = [
         params: &[WHICH_WORKTREE, METADATA],
         upstream: &[Upstream::post("/experimental/worktree/reset")],
         errors: UNUSED,
+        build: |args| build::act(args, Act::ResetWorktree(build::worktree(args))),
         ..CHANGE
     },
 ];

@@ -139,8 +139,8 @@ fn examples_can_be_sent_as_they_stand() {
     for body in values("/") {
         let call = jsonrpc::parse(body.as_bytes()).unwrap();
         let params = call.params.unwrap().get();
-        if let Some(method) = v1::extension::Method::find(&call.method) {
-            method.read(params, [method.extension].into_iter().collect()).unwrap();
+        if let Some(method) = crate::methods::find(&call.method) {
+            method.read(Line::V1, params, [method.extension].into_iter().collect()).unwrap();
         } else if v1::method::Method::parse(&call.method)
             .is_some_and(|method| method == v1::method::Method::SendMessage)
         {

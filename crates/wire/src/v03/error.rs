@@ -106,9 +106,10 @@ pub fn rest_body(error: &Error) -> Bytes {
 fn write_facts(object: &mut ObjectWriter<'_>, error: &Error, dialect: Dialect) {
     object.text("type", word(error));
     let violations = error.violations();
+    let lists_fields = error.details().iter().any(|(name, _)| name == "fields");
     match violations {
         [] => {}
-        [violation] => object.text("field", &respelled(&violation.field, dialect)),
+        [violation] if !lists_fields => object.text("field", &respelled(&violation.field, dialect)),
         _ => object.texts("fields", violations.iter().map(|violation| respelled(&violation.field, dialect))),
     }
     let details = error.details();
@@ -138,6 +139,10 @@ fn respelled(text: &str, dialect: Dialect) -> Cow<'_, str> {
 /// A request may be wrong in one field, or in none that could be named.
 fn word(error: &Error) -> &'static str {
     match (error.kind(), error.violations()) {
+        // Whoever pages in a way that is not known here is told the ways that are.
+        (ErrorKind::InvalidParams, _) if error.details().iter().any(|(name, _)| name == "unsupported") => {
+            "INVALID_PAGINATION_MODE"
+        }
         (ErrorKind::InvalidParams, [violation]) if violation.description == "is required" => "MISSING_FIELD",
         (ErrorKind::InvalidParams, [_, ..]) => "INVALID_FIELD",
         (kind, _) => row(kind).word,
@@ -148,15 +153,17 @@ fn word(error: &Error) -> &'static str {
 const NUMBERS: [&str; 6] = ["maxBytes", "actualSize", "upstreamStatus", "limit", "max", "retryAfterSeconds"];
 
 /// Facts that are lists. What a caller sent may look like one, and stays text.
-const LISTS: [&str; 8] = [
+const LISTS: [&str; 10] = [
     "acceptedOutputModes",
     "fields",
     "requestedExtensions",
     "requiredExtensions",
     "requiredOutputModes",
+    "supported",
     "supportedMethods",
     "supportedOutputModes",
     "supportedProtocolVersions",
+    "unsupported",
 ];
 
 fn write_fact(out: &mut Vec<u8>, name: &str, value: &str) {

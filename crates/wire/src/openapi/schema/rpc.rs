@@ -5,9 +5,8 @@ use serde_json::{Map, Value, json};
 use super::content::Dialect;
 use super::request::extension_field;
 use super::{list_of, object, reference};
-use crate::contract::required_params;
+use crate::methods;
 use crate::surface::{Line, OPERATIONS};
-use crate::v1::extension::METHODS;
 use crate::v1::method::Method;
 
 pub(super) fn add(schemas: &mut Map<String, Value>, lines: &[Line]) {
@@ -27,10 +26,11 @@ pub(super) fn add(schemas: &mut Map<String, Value>, lines: &[Line]) {
             calls.push(reference(&call));
         }
     }
-    for method in &METHODS {
+    for method in methods::served() {
         let fields: Map<String, Value> =
-            method.params().iter().map(|name| ((*name).to_owned(), extension_field(name))).collect();
-        let required = required_params(method.name);
+            method.params.iter().map(|param| (param.name.to_owned(), extension_field(param.name))).collect();
+        let required: Vec<&str> =
+            method.params.iter().filter(|param| param.required).map(|param| param.name).collect();
         let mut params = json!({"type": "object", "properties": fields, "additionalProperties": false});
         if !required.is_empty() {
             params["required"] = json!(required);

@@ -3,6 +3,7 @@ use std::fmt::Write as _;
 
 use super::*;
 use crate::extension::Activated;
+use crate::surface::Line;
 use crate::v1;
 
 fn facts(error: &Error) -> String {
@@ -55,7 +56,7 @@ fn both_shapes_byte_for_byte() {
         .detail("max", "120")
         .after(std::time::Duration::from_millis(4200));
     let large = Error::new(ErrorKind::BodyTooLarge, "Too large.").detail("maxBytes", "1024");
-    let method = jsonrpc::unknown_method("tasks/nope", ["message/send"], crate::surface::Line::V03);
+    let method = jsonrpc::unknown_method("tasks/nope", ["message/send"], Line::V03);
     let field = Error::invalid("pageSize", "must be from 1 to 100");
     let not_there = Error::task_not_found("17");
     for (name, error) in [
@@ -144,13 +145,13 @@ fn the_parts_of_a_message_have_the_name_that_the_binding_gives_them() {
 
 #[test]
 fn a_method_of_an_extension_is_refused_in_the_shape_of_this_line() {
-    let method = &v1::extension::METHODS[0];
+    let method = crate::methods::find("a2a.interrupt.permission.reply").unwrap();
     for (params, expected) in [
         (r#"{"reply":"once"}"#, r#"{"type":"MISSING_FIELD","field":"request_id"}"#),
         (r#"{"request_id":"p","reply":"maybe"}"#, r#"{"type":"INVALID_FIELD","field":"reply"}"#),
-        (r#"{"request_id":"p","reply":"once","x":1}"#, r#"{"type":"INVALID_FIELD","field":"x"}"#),
+        (r#"{"request_id":"p","reply":"once","x":1}"#, r#"{"type":"INVALID_FIELD","fields":["x"]}"#),
         ("[]", r#"{"type":"INVALID_PARAMS"}"#),
     ] {
-        assert_eq!(facts(&method.read(params, Activated::ALL).unwrap_err()), expected, "{params}");
+        assert_eq!(facts(&method.read(Line::V03, params, Activated::ALL).unwrap_err()), expected, "{params}");
     }
 }

@@ -1,0 +1,236 @@
+//! Worktrees and workspaces on the disk, and what is told of them to the world.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::shapes::check;
+use super::*;
+use crate::fake_opencode::places::git;
+
+/// A fake whose workspace is a repository, and what `/global/event` tells.
+async fn repository() -> (FakeOpenCode, Events) {
+    let fake = FakeOpenCode::start();
+    fake.make_repository().await;
+    let events = subscribe_to(&fake, "/global/event").await;
+    (fake, events)
+}
+
+async fn remove(fake: &FakeOpenCode, directory: &str) -> (u16, Value) {
+    let request = client().delete(format!("{}/experimental/worktree", fake.url()));
+    read(request.body(json!({"directory": directory}).to_string())).await
+}
+
+/// The first event of that kind, with its place.
+async fn told(events: &mut Events, kind: &str) -> Value {
+    while let Some(event) = events.next().await {
+        if event["payload"]["type"] == kind {
+            return event;
+        }
+    }
+    panic!("nothing was told of {kind}");
+}
+
+async fn worktree(fake: &FakeOpenCode, body: Value) -> (String, Value) {
+    let (status, made) = post(fake, "/experimental/worktree", body).await;
+    assert_eq!(status, 200, "{made}");
+    check("POST /experimental/worktree", &made);
+    (made["directory"].as_str().expect("a directory").to_owned(), made)
+}
+
+#[tokio::test]
+async fn a_worktree_is_made_reset_and_removed_on_the_disk() {
+    let (fake, mut events) = repository().await;
+    let (directory, made) =
+        worktree(&fake, json!({"name": "../Feat one", "startCommand": "touch started"})).await;
+    assert_eq!((&made["name"], &made["branch"]), (&json!("feat-one"), &json!("opencode/feat-one")));
+    let ready = told(&mut events, "worktree.ready").await;
+    assert_eq!(ready["directory"], directory.as_str());
+    let expected = json!({"name": "feat-one", "branch": "opencode/feat-one"});
+    assert_eq!(ready["payload"]["properties"], expected);
+    let file = |name: &str| Path::new(&directory).join(name).exists();
+    assert!(file("README.md") && file("started"));
+    assert_eq!(get(&fake, "/experimental/worktree").await.1, json!([directory]));
+    let again = worktree(&fake, json!({"name": "feat one"})).await.1;
+    assert!(again["name"].as_str().is_some_and(|name| name.starts_with("feat-one-")), "{again}");
+    let crooked = format!("{directory}/../feat-one");
+    let reset = post(&fake, "/experimental/worktree/reset", json!({"directory": crooked})).await;
+    assert_eq!(reset, (200, json!(true)));
+    assert!(file("README.md") && !file("started"));
+    assert_eq!(remove(&fake, &directory).await, (200, json!(true)));
+    assert!(!Path::new(&directory).exists());
+    assert_eq!(told(&mut events, "server.instance.disposed").await["directory"], directory.as_str());
+    let branches = git(fake.workspace(), &["branch", "--list", "opencode/feat-one"]).await;
+    assert_eq!(branches, Ok(String::new()), "its branch is gone too");
+    assert_eq!(remove(&fake, &directory).await, (200, json!(true)), "once more is fine");
+}
+
+#[tokio::test]
+async fn what_is_no_worktree_is_deleted_all_the_same() {
+    let (fake, _) = repository().await;
+    let canary = tempfile::tempdir().expect("a test needs a directory");
+    std::fs::write(canary.path().join("precious"), "").expect("a file can be written");
+    let directory = canary.path().to_str().expect("temporary paths are text");
+    let reset = post(&fake, "/experimental/worktree/reset", json!({"directory": directory})).await;
+    assert_eq!((reset.0, &reset.1["data"]["message"]), (400, &json!("Worktree not found")));
+    assert_eq!(remove(&fake, directory).await, (200, json!(true)));
+    assert!(!canary.path().exists());
+    assert_eq!(remove(&fake, "/no/such/directory").await, (200, json!(true)));
+    assert_eq!(fake.removed().len(), 2);
+}
+
+#[tokio::test]
+async fn the_root_is_not_removed_but_its_turns_end() {
+    let (fake, _) = repository().await;
+    let gate = Gate::new();
+    fake.queue(Turn::new().hold(&gate));
+    fake.add_session("ses_1", fake.directory());
+    let body = json!({"parts": [{"type": "text", "text": "go"}]});
+    for directory in ["", fake.directory()] {
+        post(&fake, "/session/ses_1/prompt_async", body.clone()).await;
+        let mut events = subscribe(&fake).await;
+        let (status, answer) = remove(&fake, directory).await;
+        assert_eq!((status, answer["name"].as_str()), (400, Some("WorktreeRemoveFailedError")));
+        until(&mut events, "server.instance.disposed").await;
+    }
+    assert!(fake.workspace().join("README.md").exists());
+    let reset = post(&fake, "/experimental/worktree/reset", json!({"directory": fake.directory()})).await;
+    assert_eq!(reset.1["data"]["message"], "Cannot reset the primary workspace");
+    assert_eq!(get(&fake, "/session/status").await.1, json!({}));
+}
+
+#[tokio::test]
+async fn the_news_of_a_worktree_come_early_late_bad_or_not_at_all() {
+    let (fake, mut events) = repository().await;
+    let (gate, news) = (Gate::new(), |news| fake.project(|project| project.news = news));
+    news(News::Early);
+    let early = worktree(&fake, json!({})).await.0;
+    assert_eq!(told(&mut events, "worktree.ready").await["directory"], early.as_str());
+    news(News::Late(gate.clone()));
+    let late = worktree(&fake, json!({})).await.0;
+    gate.reached().await;
+    news(News::Lost);
+    let lost = worktree(&fake, json!({})).await.0;
+    news(News::Failed("no room"));
+    let failed = worktree(&fake, json!({})).await.0;
+    let bad = told(&mut events, "worktree.failed").await;
+    assert_eq!(
+        (&bad["directory"], &bad["payload"]["properties"]["message"]),
+        (&json!(failed), &json!("no room"))
+    );
+    gate.open();
+    assert_eq!(told(&mut events, "worktree.ready").await["directory"], late.as_str());
+    assert_ne!(lost, late);
+    fake.end_global_streams();
+    drain(&mut events).await;
+    let _again = subscribe_to(&fake, "/global/event").await;
+    fake.global_streams_opened(2).await;
+}
+
+#[tokio::test]
+async fn a_new_listener_hears_nothing_for_a_while() {
+    let setup = Setup { deaf: Duration::from_millis(50), ..Setup::default() };
+    let fake = FakeOpenCode::start_with(setup);
+    let mut events = subscribe_to(&fake, "/global/event").await;
+    assert_eq!(events.next().await.expect("an event")["payload"]["type"], "server.connected");
+    fake.emit("test.soon", json!({})).await;
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    fake.emit("test.later", json!({})).await;
+    let next = events.next().await.expect("an event");
+    assert_eq!(
+        (&next["payload"]["type"], &next["directory"]),
+        (&json!("test.later"), &json!(fake.directory()))
+    );
+}
+
+#[tokio::test]
+async fn without_a_repository_there_are_no_worktrees() {
+    let fake = FakeOpenCode::start();
+    let name = |answer: &Value| answer["name"].as_str().map(str::to_owned);
+    let (status, answer) = post(&fake, "/experimental/worktree", json!({})).await;
+    assert_eq!((status, name(&answer).as_deref()), (400, Some("WorktreeNotGitError")));
+    git(fake.workspace(), &["init", "--quiet"]).await.expect("git is installed");
+    let (status, answer) = post(&fake, "/experimental/worktree", json!({})).await;
+    assert_eq!((status, name(&answer).as_deref()), (400, Some("WorktreeCreateFailedError")), "no commit");
+    let (status, answer) = post(&fake, "/experimental/worktree", json!({"name": 5})).await;
+    assert_eq!((status, name(&answer).as_deref()), (400, Some("BadRequest")));
+}
+
+#[tokio::test]
+async fn a_workspace_is_a_worktree_with_an_id() {
+    let (fake, mut events) = repository().await;
+    let path = "/experimental/workspace";
+    let (status, made) = post(&fake, path, json!({"type": "worktree", "extra": {"a": 1}})).await;
+    assert_eq!(status, 200);
+    check("POST /experimental/workspace", &made);
+    let id = made["id"].as_str().expect("an id").to_owned();
+    assert_eq!(told(&mut events, "workspace.status").await["workspace"], id.as_str());
+    assert_eq!(told(&mut events, "worktree.ready").await["directory"], made["directory"]);
+    let listed = get(&fake, path).await.1;
+    check("GET /experimental/workspace", &listed);
+    assert_eq!(listed, json!([made]));
+    let session = post(&fake, &format!("/session?workspace={id}"), json!({})).await.1;
+    assert_eq!((&session["workspaceID"], &session["directory"]), (&json!(id), &made["directory"]));
+    for (body, said) in [
+        (json!({"type": "git"}), "Unknown workspace adapter: git"),
+        (json!({"type": "worktree", "id": id}), "Failed query: insert into"),
+        (json!({"type": "worktree", "id": "mine"}), "Expected a string starting with \"wrk\""),
+        (json!({}), "Missing key"),
+    ] {
+        let (status, answer) = post(&fake, path, body).await;
+        let message = answer["data"]["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && message.starts_with(said), "{answer}");
+    }
+    let delete = async |id: &str| read(client().delete(format!("{}{path}/{id}", fake.url()))).await;
+    assert_eq!(delete("wrk_nope").await, (200, Value::Null));
+    assert_eq!(delete("xx").await.0, 400);
+    let removed = delete(&id).await;
+    check("DELETE /experimental/workspace/{id}", &removed.1);
+    assert_eq!(removed, (200, made.clone()));
+    assert!(!Path::new(made["directory"].as_str().expect("a directory")).exists());
+    assert_eq!(fake.sessions(), <[&str; 0]>::default(), "its sessions are gone");
+    assert_eq!(get(&fake, path).await.1, json!([]));
+    fake.project(|project| project.has_workspaces = false);
+    let (status, answer) = post(&fake, path, json!({"type": "worktree"})).await;
+    assert_eq!((status, &answer["data"]["message"]), (400, &json!("Timed out waiting for global event")));
+}
+
+#[tokio::test]
+async fn sessions_of_a_workspace_are_heard_by_its_readers_only() {
+    let (fake, mut world) = repository().await;
+    let made = post(&fake, "/experimental/workspace", json!({"type": "worktree"})).await.1;
+    let (id, directory) = (made["id"].as_str().expect("an id"), made["directory"].as_str().expect("a path"));
+    let mut inside = subscribe_to(&fake, &format!("/event?workspace={id}")).await;
+    let mut beside = subscribe_to(&fake, &format!("/event?directory={directory}")).await;
+    let session = post(&fake, &format!("/session?workspace={id}"), json!({})).await.1;
+    assert_eq!(until(&mut inside, "session.created").await.len(), 2);
+    assert_eq!(told(&mut world, "session.created").await["workspace"], id);
+    fake.emit("test.mark", json!({"directory": directory})).await;
+    let heard = until(&mut beside, "test.mark").await;
+    assert!(heard.iter().all(|event| event["type"] != "session.created"), "{heard:?}");
+    assert_eq!(get(&fake, &format!("/session?directory={directory}")).await.1[0]["id"], session["id"]);
+}
+
+/// The keys of what is told of places are those that the real one showed.
+#[tokio::test]
+async fn the_world_is_told_in_the_shapes_of_the_recordings() {
+    let (fake, mut events) = repository().await;
+    worktree(&fake, json!({"name": "one"})).await;
+    let mut all = Vec::new();
+    for kind in ["project.updated", "worktree.ready"] {
+        all.push(told(&mut events, kind).await);
+    }
+    post(&fake, "/experimental/workspace", json!({"type": "worktree"})).await;
+    for kind in ["workspace.status", "worktree.ready"] {
+        all.push(told(&mut events, kind).await);
+    }
+    let recordings = ["../control/worktree", "../control/workspace_experimental"].map(Recording::load);
+    for event in all {
+        let mut mine = keys(&event);
+        // What an owner may have set, and nobody had who recorded.
+        mine.retain(|key| !key.contains("properties.icon") && !key.contains("properties.commands"));
+        let recorded = recordings.iter().flat_map(Recording::events);
+        let mut alike = recorded.filter(|other| other["payload"]["type"] == event["payload"]["type"]);
+        assert!(alike.any(|other| keys(other) == mine), "{event}");
+    }
+}

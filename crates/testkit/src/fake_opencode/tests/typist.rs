@@ -1,0 +1,93 @@
+//! Somebody else at work: what a gateway hears of it, and that it is not taken for the gateway's own.
+
+use serde_json::json;
+
+use super::*;
+
+async fn stage() -> (FakeOpenCode, String, Typist, Events) {
+    let fake = FakeOpenCode::start();
+    let made = post(&fake, "/session", json!({})).await.1;
+    let session = made["id"].as_str().expect("an id").to_owned();
+    let (typist, events) = (fake.typist(&session), subscribe(&fake).await);
+    (fake, session, typist, events)
+}
+
+fn statuses(events: &[Value]) -> Vec<&str> {
+    let kinds = events.iter().map(|event| match event["type"].as_str().unwrap_or_default() {
+        "session.status" => event["properties"]["status"]["type"].as_str().unwrap_or_default(),
+        "message.updated" => event["properties"]["info"]["role"].as_str().unwrap_or_default(),
+        _ => "",
+    });
+    let mut kinds: Vec<&str> = kinds.filter(|kind| !kind.is_empty()).collect();
+    kinds.dedup();
+    kinds
+}
+
+#[tokio::test]
+async fn a_prompt_typed_elsewhere_is_played_and_not_in_the_log() {
+    let (fake, session, typist, mut events) = stage().await;
+    fake.queue(Turn::new().guarded_tool(Tool::bash("rm x", "")).text("gone", 1));
+    let message = typist.types("clean up").await;
+    let asked = until(&mut events, "permission.asked").await;
+    assert_eq!(statuses(&asked), ["user", "busy", "assistant", "busy"]);
+    assert_eq!(fake.messages(&session)[0]["info"]["id"], message.as_str());
+    let ask = fake.open_asks().remove(0);
+    assert_eq!(typist.answers(&ask, json!({"reply": "once"})).await, (200, json!(true)));
+    until(&mut events, "session.idle").await;
+    assert_eq!(fake.prompts(), []);
+    assert!(fake.log().iter().all(|request| request.path == "/session" || request.path == "/event"));
+    let told = fake.truth();
+    assert_eq!((told.len(), told[0].words.as_str(), told[0].fate), (1, "clean up", Fate::Ended));
+}
+
+#[tokio::test]
+async fn an_abort_from_elsewhere_ends_the_turn() {
+    let (fake, _, typist, mut events) = stage().await;
+    fake.queue(Turn::new().text("half", 1).silence());
+    typist.types("go").await;
+    until(&mut events, "message.part.delta").await;
+    typist.aborts().await;
+    until(&mut events, "session.idle").await;
+    fake.quiet().await;
+}
+
+#[tokio::test]
+async fn what_makes_no_turn_is_told_apart_by_its_order() {
+    let (fake, session, typist, mut events) = stage().await;
+    typist.notes("for later").await;
+    fake.emit("test.mark", json!({})).await;
+    assert_eq!(statuses(&until(&mut events, "test.mark").await), ["user"], "no busy");
+    typist.runs("ls").await;
+    let told = until(&mut events, "session.idle").await;
+    assert_eq!(statuses(&told), ["busy", "user", "assistant", "idle"], "busy first");
+    typist.summarizes(false).await;
+    let told = until(&mut events, "session.idle").await;
+    assert_eq!(statuses(&told)[..3], ["user", "busy", "assistant"]);
+    assert!(told.iter().any(|event| event["properties"]["part"]["type"] == "compaction"));
+    let copy = typist.forks().await;
+    fake.emit("test.mark", json!({})).await;
+    let told = until(&mut events, "test.mark").await;
+    assert!(!statuses(&told).contains(&"busy"));
+    let count = fake.messages(&session).len();
+    assert_eq!(fake.messages(&copy).len(), count);
+    fake.queue(Turn::new().text("seen", 1));
+    fake.queue(Turn::new().text("done", 1));
+    typist.sends_out("general", "look", Some("survey")).await;
+    fake.quiet().await;
+    assert_eq!(fake.messages(&session).len(), count + 4, "prompt, call, OpenCode's own prompt, answer");
+}
+
+#[tokio::test]
+async fn words_typed_into_a_turn_are_answered_by_its_next_step() {
+    let (fake, session, typist, mut events) = stage().await;
+    fake.queue(Turn::new().text("looking", 1).typed("and quickly").step("tool-calls").text("done", 1));
+    let message = typist.types("look").await;
+    let told = until(&mut events, "session.idle").await;
+    assert_eq!(told.iter().filter(|event| event["type"] == "session.idle").count(), 1);
+    let messages = fake.messages(&session);
+    let parents: Vec<&Value> = messages.iter().map(|message| &message["info"]["parentID"]).collect();
+    let typed = messages.iter().find(|message| message["parts"][0]["text"] == "and quickly");
+    let typed = typed.expect("the message is stored")["info"]["id"].clone();
+    assert_eq!(parents[1], message.as_str());
+    assert_eq!(parents[parents.len() - 1], &typed);
+}

@@ -1,0 +1,339 @@
+//! Parameters, checked by the table. What comes out of here has every type, form and bound that the table asks for, so that
+//! whoever builds a call only picks.
+
+use std::collections::BTreeMap;
+
+use longshore_model::{Json, ModelName, PermissionReply, WorkspaceId};
+use serde_json::value::RawValue;
+
+use super::form::{bounded, branch, cursor, file_name, flag, id, int, line, lines, shown};
+use super::param::{IdKind, Kind, MAX_LINE, MAX_NAME, MODEL, Param, Variant};
+use crate::json::{Fault, Read, carried_json, is_null, list, members, text};
+
+/// The values of an object, by the names of the table. What was not given is not there.
+#[derive(Debug, Default)]
+pub(super) struct Args(Vec<(&'static str, Arg)>);
+
+#[derive(Debug)]
+pub(super) enum Arg {
+    Text(String),
+    Int(i64),
+    Flag(bool),
+    Json(Json),
+    Reply(PermissionReply),
+    Answers(Vec<Vec<String>>),
+    Place(Place),
+    Object(Args),
+    Tagged(&'static str, Args),
+    List(Vec<Self>),
+    /// The names of a map whose values say nothing more.
+    Names(Vec<String>),
+}
+
+/// Where metadata says to work.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    pub(super) directory: Option<String>,
+    pub(super) workspace: Option<WorkspaceId>,
+}
+
+/// A value, and the object that it was found in when that is not the one of its path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member<'a> {
+    pub(super) raw: &'a RawValue,
+    pub(super) within: Option<&'static str>,
+}
+
+pub(super) type Members<'a> = BTreeMap<String, Member<'a>>;
+
+impl Args {
+    pub(super) fn get(&self, name: &str) -> Option<&Arg> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, arg)| arg)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        match self.get(name)? {
+            Arg::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn int(&self, name: &str) -> Option<i64> {
+        match self.get(name)? {
+            Arg::Int(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Option<bool> {
+        match self.get(name)? {
+            Arg::Flag(flag) => Some(*flag),
+            _ => None,
+        }
+    }
+
+    pub(super) fn object(&self, name: &str) -> Option<&Self> {
+        match self.get(name)? {
+            Arg::Object(args) => Some(args),
+            _ => None,
+        }
+    }
+
+    pub(super) fn list(&self, name: &str) -> &[Arg] {
+        match self.get(name) {
+            Some(Arg::List(args)) => args,
+            _ => &[],
+        }
+    }
+}
+
+/// The members of an object, by these names only. The first `first` of them are looked at before the names are.
+pub(super) fn check(fields: &'static [Param], first: usize, members: &Members<'_>) -> Read<Args> {
+    let mut args = Vec::with_capacity(members.len());
+    let (early, late) = fields.split_at(first.min(fields.len()));
+    check_values(early, members, &mut args)?;
+    check_names(fields, members)?;
+    check_values(late, members, &mut args)?;
+    for field in fields {
+        let is_there = |name: &str| args.iter().any(|(known, _)| *known == name);
+        if let Some(other) = field.with.filter(|other| is_there(field.name) && !is_there(other)) {
+            return Err(Fault::new(format!("is required beside {}", field.name)).under(other));
+        }
+    }
+    Ok(Args(args))
+}
+
+fn check_values(
+    fields: &'static [Param],
+    members: &Members<'_>,
+    args: &mut Vec<(&'static str, Arg)>,
+) -> Read<()> {
+    for field in fields {
+        match members.get(field.name).filter(|member| !is_null(member.raw)) {
+            Some(member) => {
+                let checked = value(&field.kind, member.raw);
+                args.push((field.name, checked.map_err(|fault| placed(fault, field.name, *member))?));
+            }
+            None if field.required => return Err(Fault::new("is required").under(field.name)),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn check_names(fields: &[Param], members: &Members<'_>) -> Read<()> {
+    let is_known = |name: &str| fields.iter().any(|field| field.name == name);
+    let unknown = members.iter().filter(|(name, _)| !is_known(name)).map(|(name, member)| {
+        let name = shown(name);
+        member.within.map_or_else(|| name.clone(), |within| format!("{within}.{name}"))
+    });
+    let unknown: Vec<String> = unknown.collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let known: Vec<&str> = fields.iter().map(|field| field.name).collect();
+    let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
+    Err(Fault::unknown(unknown, format!("is not known here; what can be given is {known}")))
+}
+
+/// The fault of a member, under the name that the caller gave it.
+pub(super) fn placed(fault: Fault, name: &str, member: Member<'_>) -> Fault {
+    let fault = fault.under(name);
+    match member.within {
+        Some(within) => fault.under(within),
+        None => fault,
+    }
+}
+
+/// The members of an object that stands where it should.
+pub(super) fn plain(raw: &RawValue) -> Read<Members<'_>> {
+    let members = members(raw.get())?.into_iter();
+    Ok(members.map(|(name, raw)| (name, Member { raw, within: None })).collect())
+}
+
+fn value(kind: &'static Kind, raw: &RawValue) -> Read<Arg> {
+    Ok(match kind {
+        Kind::Id(kind) => Arg::Text(id(*kind, raw)?),
+        Kind::Line { max, may_be_blank } => Arg::Text(line(&text(raw)?, *max, *may_be_blank)?.to_owned()),
+        Kind::Lines { max, may_be_blank } => Arg::Text(lines(&text(raw)?, *max, *may_be_blank)?.to_owned()),
+        Kind::Text { max } => {
+            let text = text(raw)?;
+            bounded(&text, *max, true)?;
+            Arg::Text(text)
+        }
+        Kind::Word(words) => {
+            let word = text(raw)?;
+            if !words.contains(&word.as_str()) {
+                return Err(Fault::new(format!("must be {}", words.join(" or "))));
+            }
+            Arg::Text(word)
+        }
+        Kind::FileName { max } => Arg::Text(file_name(&text(raw)?, *max)?.to_owned()),
+        Kind::Branch => Arg::Text(branch(&text(raw)?)?.to_owned()),
+        Kind::Command => {
+            let text = text(raw)?;
+            Arg::Text(line(text.strip_prefix('/').unwrap_or(&text), MAX_NAME, false)?.to_owned())
+        }
+        Kind::Int { min, max, .. } => Arg::Int(int(raw, *min, *max)?),
+        Kind::Flag => Arg::Flag(flag(raw)?),
+        Kind::Off if flag(raw)? => {
+            return Err(Fault::new("must be false: a tool can be withheld, and not allowed"));
+        }
+        Kind::Off => Arg::Flag(false),
+        Kind::Cursor => Arg::Text(cursor(raw)?),
+        Kind::Directory => Arg::Text(line(&text(raw)?, MAX_LINE, false)?.to_owned()),
+        Kind::Metadata { routed } => Arg::Place(metadata(raw, *routed)?),
+        Kind::Object(fields) => Arg::Object(check(fields, 0, &plain(raw)?)?),
+        Kind::OneOf(fields) => Arg::Object(one_of(fields, raw)?),
+        Kind::Tagged(variants) => tagged(variants, raw)?,
+        Kind::List { of, max, may_be_empty } => Arg::List(elements(of, *max, *may_be_empty, raw)?),
+        Kind::Map { of, max } => Arg::Names(names(of, *max, raw)?),
+        Kind::ModelRef => Arg::Object(model_ref(raw)?),
+        Kind::Json { max } => Arg::Json(object_to_carry(*max, raw)?),
+        Kind::Reply => {
+            let reply = PermissionReply::parse(&text(raw)?);
+            Arg::Reply(reply.ok_or_else(|| Fault::new("must be once, always or reject"))?)
+        }
+        Kind::Answers => Arg::Answers(list(raw, chosen)?),
+    })
+}
+
+/// What is not for us in it is carried by callers for others, and not looked at.
+fn metadata(raw: &RawValue, is_routed: bool) -> Read<Place> {
+    const KNOWN: [&str; 2] = ["opencode", "shared"];
+    let members = plain(raw)?;
+    for name in KNOWN {
+        if let Some(member) = members.get(name).filter(|member| !is_null(member.raw)) {
+            plain(member.raw).map_err(|fault| fault.under(name))?;
+        }
+    }
+    let unknown: Vec<String> =
+        members.keys().filter(|name| !KNOWN.contains(&name.as_str())).map(|name| shown(name)).collect();
+    if !unknown.is_empty() {
+        return Err(Fault::unknown(unknown, "is not known here; opencode and shared are"));
+    }
+    match members.get("opencode").filter(|member| is_routed && !is_null(member.raw)) {
+        Some(opencode) => place(opencode.raw).map_err(|fault| fault.under("opencode")),
+        None => Ok(Place::default()),
+    }
+}
+
+/// Blank text is no text here, as in the metadata of messages.
+fn place(raw: &RawValue) -> Read<Place> {
+    let opencode = plain(raw)?;
+    let field = |members: &Members<'_>, name: &str| {
+        let written = members.get(name).filter(|member| !is_null(member.raw));
+        let written =
+            written.map(|member| text(member.raw)).transpose().map_err(|fault| fault.under(name))?;
+        Ok(written.filter(|text| !text.trim().is_empty()))
+    };
+    let directory = field(&opencode, "directory")?;
+    if let Some(directory) = &directory {
+        line(directory, MAX_LINE, false).map_err(|fault| fault.under("directory"))?;
+    }
+    let workspace = match opencode.get("workspace").filter(|member| !is_null(member.raw)) {
+        Some(member) => plain(member.raw)
+            .and_then(|members| {
+                let id = field(&members, "id")?;
+                id.map(|id| workspace_id(&id).map_err(|fault| fault.under("id"))).transpose()
+            })
+            .map_err(|fault| fault.under("workspace"))?,
+        None => None,
+    };
+    Ok(Place { directory, workspace })
+}
+
+fn workspace_id(text: &str) -> Read<WorkspaceId> {
+    let id = WorkspaceId::parse(text).map_err(|error| Fault::new(error.to_string()))?;
+    let prefix = IdKind::Workspace.prefix();
+    if text.starts_with(prefix) {
+        Ok(id)
+    } else {
+        Err(Fault::new(format!("must begin with {prefix}, as OpenCode's ids do")))
+    }
+}
+
+fn one_of(fields: &'static [Param], raw: &RawValue) -> Read<Args> {
+    let args = check(fields, 0, &plain(raw)?)?;
+    let names: Vec<&str> = fields.iter().map(|field| field.name).collect();
+    match args.0.as_slice() {
+        [_] => Ok(args),
+        [] => {
+            let first = names.first().copied().unwrap_or_default();
+            Err(Fault::new(format!("is not there; give {}", names.join(" or "))).under(first))
+        }
+        [(one, _), (other, _), ..] => {
+            Err(Fault::new(format!("stands beside {one}; leave one of them out")).under(other))
+        }
+    }
+}
+
+fn tagged(variants: &'static [Variant], raw: &RawValue) -> Read<Arg> {
+    let mut members = plain(raw)?;
+    let tag = members.remove("type").filter(|member| !is_null(member.raw));
+    let tag = tag.ok_or_else(|| Fault::new("is required")).and_then(|member| text(member.raw));
+    let variant = tag.and_then(|tag| {
+        variants.iter().find(|variant| variant.tag == tag).ok_or_else(|| {
+            let tags: Vec<&str> = variants.iter().map(|variant| variant.tag).collect();
+            Fault::new(format!("must be {}", tags.join(" or ")))
+        })
+    });
+    let variant = variant.map_err(|fault| fault.under("type"))?;
+    Ok(Arg::Tagged(variant.tag, check(variant.fields, 0, &members)?))
+}
+
+fn elements(of: &'static Kind, max: usize, may_be_empty: bool, raw: &RawValue) -> Read<Vec<Arg>> {
+    // Counted first: what is too long is not read.
+    if list(raw, |_| Ok(()))?.len() > max {
+        return Err(Fault::new(format!("must have at most {max} elements")));
+    }
+    let elements = list(raw, |element| value(of, element))?;
+    if elements.is_empty() && !may_be_empty {
+        return Err(Fault::new("must have at least one element"));
+    }
+    Ok(elements)
+}
+
+fn names(of: &'static Kind, max: usize, raw: &RawValue) -> Read<Vec<String>> {
+    let members = plain(raw)?;
+    if members.len() > max {
+        return Err(Fault::new(format!("must have at most {max} names")));
+    }
+    let mut names = Vec::with_capacity(members.len());
+    for (name, member) in members {
+        // A name with nothing behind it is not there.
+        if !is_null(member.raw) {
+            let checked = line(&name, MAX_NAME, false).and_then(|_| value(of, member.raw));
+            checked.map_err(|fault| fault.under(&shown(&name)))?;
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+fn model_ref(raw: &RawValue) -> Read<Args> {
+    if !raw.get().starts_with('"') {
+        return check(MODEL, 0, &plain(raw)?);
+    }
+    let text = text(raw)?;
+    let name = ModelName::parse(line(&text, MAX_NAME + 1 + MAX_LINE, false)?);
+    let name = name.filter(|name| {
+        line(&name.provider, MAX_NAME, false).is_ok() && line(&name.model, MAX_LINE, false).is_ok()
+    });
+    let ModelName { provider, model } = name.ok_or_else(|| Fault::new("must be provider/model"))?;
+    Ok(Args(vec![("providerID", Arg::Text(provider)), ("modelID", Arg::Text(model))]))
+}
+
+fn object_to_carry(max: usize, raw: &RawValue) -> Read<Json> {
+    plain(raw)?;
+    if raw.get().len() > max {
+        return Err(Fault::new(format!("must have at most {max} bytes")));
+    }
+    carried_json(raw)
+}
+
+fn chosen(raw: &RawValue) -> Read<Vec<String>> {
+    let mut labels = list(raw, text)?;
+    labels.retain(|label| !label.trim().is_empty());
+    Ok(labels)
+}

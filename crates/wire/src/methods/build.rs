@@ -1,0 +1,244 @@
+//! What the rows make of checked parameters.
+
+use std::collections::BTreeSet;
+
+use longshore_model::{
+    Act, Answer, Control, ControlRequest, Look, MessageId, MessageRef, ModelName, NewWorkspace, NewWorktree,
+    Order, OrderPart, OrderRequest, Page, Part, PartContent, PartRef, PlaceWish, PromptOptions, RequestId,
+    SessionId, SessionQuery, ShellOrder, Subtask, Timestamp, WishedDirectory, WorkspaceId, WorktreeRef,
+};
+
+use super::args::{Arg, Args};
+use super::call::Call;
+
+/// What is asked of lists that say nothing else.
+const DEFAULT_LIMIT: u32 = 20;
+
+/// The table has checked whatever is picked here, and that what is required is there.
+const CHECKED: &str = "the table requires it in this form";
+
+pub(super) fn look(args: &Args, look: Look) -> Call {
+    Call::Control(ControlRequest { control: Control::Look(look), place: place(args) })
+}
+
+pub(super) fn act(args: &Args, act: Act) -> Call {
+    Call::Control(ControlRequest { control: Control::Act(act), place: place(args) })
+}
+
+pub(super) fn answer(args: &Args, answer: Answer) -> Call {
+    let request = args.text("request_id").and_then(|id| RequestId::parse(id).ok()).expect(CHECKED);
+    Call::Answer { request, answer }
+}
+
+pub(super) fn permission(args: &Args) -> Answer {
+    let Some(Arg::Reply(reply)) = args.get("reply") else { unreachable!("{CHECKED}") };
+    let message = args.text("message").filter(|message| !message.trim().is_empty());
+    Answer::Permission { reply: *reply, message: message.map(str::to_owned) }
+}
+
+pub(super) fn question(args: &Args) -> Answer {
+    let Some(Arg::Answers(answers)) = args.get("answers") else { unreachable!("{CHECKED}") };
+    Answer::Question { answers: answers.clone() }
+}
+
+pub(super) fn session(args: &Args) -> SessionId {
+    args.text("session_id").and_then(|id| SessionId::parse(id).ok()).expect(CHECKED)
+}
+
+pub(super) fn message(args: &Args, name: &str) -> Option<MessageRef> {
+    args.text(name).map(|id| MessageRef::parse(id).expect(CHECKED))
+}
+
+pub(super) fn message_of(args: &Args) -> Look {
+    Look::Message { session: session(args), message: message(args, "message_id").expect(CHECKED) }
+}
+
+pub(super) fn sessions(args: &Args) -> Look {
+    Look::Sessions(SessionQuery {
+        limit: limit(args),
+        roots: args.flag("roots"),
+        start: args.int("start").map(Timestamp),
+        search: owned(args, "search").filter(|text| !text.trim().is_empty()),
+    })
+}
+
+pub(super) fn messages(args: &Args) -> Look {
+    let page = Page { limit: limit(args), before: owned(args, "before") };
+    Look::Messages { session: session(args), page }
+}
+
+pub(super) fn prompt(args: &Args) -> Call {
+    let request = args.object("request").expect(CHECKED);
+    let mut content = Vec::new();
+    let parts = request.list("parts").iter().map(|part| order_part(part, &mut content)).collect();
+    let withheld = match request.get("tools") {
+        Some(Arg::Names(names)) => names.iter().cloned().collect(),
+        _ => BTreeSet::new(),
+    };
+    let order = ordered(args, request, Order::Prompt { parts, withheld }, content);
+    let is_note = request.flag("noReply").unwrap_or(false);
+    let control = if is_note { Control::Note(order) } else { Control::Order(order) };
+    Call::Control(ControlRequest { control, place: place(args) })
+}
+
+pub(super) fn command(args: &Args) -> Call {
+    let request = args.object("request").expect(CHECKED);
+    let mut content = Vec::new();
+    for part in request.list("parts") {
+        order_part(part, &mut content);
+    }
+    let order =
+        Order::Command { name: required(request, "command"), arguments: required(request, "arguments") };
+    let control = Control::Order(ordered(args, request, order, content));
+    Call::Control(ControlRequest { control, place: place(args) })
+}
+
+pub(super) fn fork(args: &Args) -> Act {
+    let before = args.object("request").and_then(|request| message(request, "messageID"));
+    Act::Fork { session: session(args), before }
+}
+
+pub(super) fn summarize(args: &Args) -> Act {
+    let request = args.object("request");
+    Act::Summarize {
+        session: session(args),
+        model: request.and_then(model_of),
+        auto: request.and_then(|request| request.flag("auto")).unwrap_or(false),
+    }
+}
+
+pub(super) fn revert(args: &Args) -> Act {
+    let request = args.object("request").expect(CHECKED);
+    Act::Revert {
+        session: session(args),
+        message: message(request, "messageID").expect(CHECKED),
+        part: request.text("partID").map(|id| PartRef::parse(id).expect(CHECKED)),
+    }
+}
+
+pub(super) fn shell(args: &Args) -> Act {
+    let request = args.object("request").expect(CHECKED);
+    let order = ShellOrder {
+        agent: required(request, "agent"),
+        command: required(request, "command"),
+        model: model(request),
+    };
+    Act::Shell { session: session(args), order }
+}
+
+pub(super) fn create_workspace(args: &Args) -> Act {
+    let request = args.object("request").expect(CHECKED);
+    let extra = match request.get("extra") {
+        Some(Arg::Json(extra)) => Some(extra.clone()),
+        _ => None,
+    };
+    Act::CreateWorkspace(NewWorkspace {
+        kind: required(request, "type"),
+        id: workspace(request, "id"),
+        branch: owned(request, "branch"),
+        extra,
+    })
+}
+
+pub(super) fn remove_workspace(args: &Args) -> Act {
+    Act::RemoveWorkspace(workspace(args, "workspace_id").expect(CHECKED))
+}
+
+pub(super) fn create_worktree(args: &Args) -> Act {
+    let new = args.object("request").map(|request| NewWorktree {
+        name: owned(request, "name"),
+        start_command: owned(request, "startCommand"),
+    });
+    Act::CreateWorktree(new.unwrap_or_default())
+}
+
+pub(super) fn worktree(args: &Args) -> WorktreeRef {
+    let request = args.object("request").expect(CHECKED);
+    match owned(request, "directory") {
+        Some(directory) => WorktreeRef::Directory(directory),
+        None => WorktreeRef::Name(required(request, "name")),
+    }
+}
+
+pub(super) fn owned(args: &Args, name: &str) -> Option<String> {
+    args.text(name).map(str::to_owned)
+}
+
+fn required(args: &Args, name: &str) -> String {
+    owned(args, name).expect(CHECKED)
+}
+
+fn limit(args: &Args) -> u32 {
+    args.int("limit").and_then(|limit| u32::try_from(limit).ok()).unwrap_or(DEFAULT_LIMIT)
+}
+
+fn workspace(args: &Args, name: &str) -> Option<WorkspaceId> {
+    args.text(name).map(|id| WorkspaceId::parse(id).expect(CHECKED))
+}
+
+/// A workspace goes before all directories, a directory of its own before that of the metadata.
+fn place(args: &Args) -> PlaceWish {
+    let metadata = match args.get("metadata") {
+        Some(Arg::Place(place)) => Some(place),
+        _ => None,
+    };
+    if let Some(workspace) = metadata.and_then(|place| place.workspace.clone()) {
+        return PlaceWish { directory: None, workspace: Some(workspace) };
+    }
+    let own = owned(args, "directory").map(|path| WishedDirectory { path, field: "directory" });
+    let directory = own.or_else(|| {
+        let path = metadata?.directory.clone()?;
+        Some(WishedDirectory { path, field: "metadata.opencode.directory" })
+    });
+    PlaceWish { directory, workspace: None }
+}
+
+fn model(args: &Args) -> Option<ModelName> {
+    args.object("model").and_then(model_of)
+}
+
+fn model_of(names: &Args) -> Option<ModelName> {
+    Some(ModelName { provider: owned(names, "providerID")?, model: owned(names, "modelID")? })
+}
+
+fn ordered(args: &Args, request: &Args, order: Order, content: Vec<Part>) -> Box<OrderRequest> {
+    Box::new(OrderRequest {
+        session: session(args),
+        order,
+        content,
+        options: PromptOptions {
+            model: model(request),
+            agent: owned(request, "agent"),
+            variant: owned(request, "variant"),
+            system: owned(request, "system"),
+        },
+        message: request.text("messageID").map(|id| MessageId::parse(id).expect(CHECKED)),
+    })
+}
+
+/// What is said goes to the content, and the order says when.
+fn order_part(part: &Arg, content: &mut Vec<Part>) -> OrderPart {
+    let Arg::Tagged(tag, fields) = part else { unreachable!("{CHECKED}") };
+    match *tag {
+        "agent" => OrderPart::Agent(required(fields, "name")),
+        "subtask" => OrderPart::Subtask(Subtask {
+            prompt: required(fields, "prompt"),
+            description: required(fields, "description"),
+            agent: required(fields, "agent"),
+            model: model(fields),
+            command: owned(fields, "command"),
+        }),
+        "file" => {
+            content.push(Part {
+                media_type: owned(fields, "mime"),
+                filename: owned(fields, "filename"),
+                ..Part::of(PartContent::Url(required(fields, "url")))
+            });
+            OrderPart::Content
+        }
+        _ => {
+            content.push(Part::text(required(fields, "text")));
+            OrderPart::Content
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! From parameters to what a caller asks for.
+
+use std::collections::btree_map::Entry;
+
+use longshore_model::{Act, Answer, AskKind, Control, ControlRequest, Error, ErrorKind, RequestId, Result};
+use serde_json::value::RawValue;
+
+use super::args::{self, Member, Members};
+use super::row::{Method, Switch};
+use crate::extension::{Activated, HEADER, naming};
+use crate::json::{Fault, Read, is_null, text_of_list};
+use crate::surface::Line;
+
+/// What a caller asks for by one of the methods.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// Answers an ask.
+    Answer { request: RequestId, answer: Answer },
+    /// The asks of this kind that are open.
+    OpenAsks(AskKind),
+    /// Looks at the agent, changes it, or has it work.
+    Control(ControlRequest),
+}
+
+impl Call {
+    /// What must be switched on for it beside the method, and the parameter that is why.
+    pub fn also_needs(&self) -> Option<(&'static str, Switch)> {
+        match self {
+            Self::Control(ControlRequest { control: Control::Act(Act::CreateWorktree(new)), .. })
+                if new.start_command.is_some() =>
+            {
+                Some(("request.startCommand", Switch::SessionShell))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Where the parameters of a list may stand, too, on 0.3.
+const QUERY: &str = "query";
+
+/// How others page.
+const OTHER_PAGING: [&str; 3] = ["cursor", "page", "size"];
+
+impl Method {
+    /// Refuses a caller who has not activated the extension. On 0.3 everybody has.
+    pub fn check_activated(&self, activated: Activated) -> Result<()> {
+        if activated.contains(self.extension) {
+            return Ok(());
+        }
+        let uri = self.extension.uri();
+        let text = format!("{} belongs to an extension; send {HEADER}: {uri} with the request.", self.name);
+        let error = Error::new(ErrorKind::ExtensionNotActivated, text).detail("method", self.name);
+        Err(naming(error, &[self.extension], activated))
+    }
+
+    /// The call of these parameters, a JSON object. In order: the extension must be activated, every parameter be known, and
+    /// its value be good. Whether it is switched on, and for whom, is for others to say.
+    pub fn read(&self, line: Line, params: &str, activated: Activated) -> Result<Call> {
+        self.check_activated(activated)?;
+        let raw: &RawValue = serde_json::from_str(params).map_err(|error| {
+            Error::new(ErrorKind::InvalidParams, "The parameters must be a JSON object.").caused_by(error)
+        })?;
+        self.read_members(line, raw).map_err(Fault::into_params_error)
+    }
+
+    fn read_members(&self, line: Line, params: &RawValue) -> Read<Call> {
+        let mut members = args::plain(params)?;
+        if self.paged {
+            if line == Line::V03 {
+                merge_query(&mut members)?;
+            }
+            refuse_other_paging(&members)?;
+        }
+        let args = args::check(self.params, self.first, &members)?;
+        Ok((self.build)(&args))
+    }
+}
+
+/// Takes the parameters out of `query`.
+fn merge_query(members: &mut Members<'_>) -> Read<()> {
+    let Some(query) = members.remove(QUERY).filter(|query| !is_null(query.raw)) else { return Ok(()) };
+    for (name, member) in args::plain(query.raw).map_err(|fault| fault.under(QUERY))? {
+        let found = Member { raw: member.raw, within: Some(QUERY) };
+        match members.entry(name) {
+            Entry::Vacant(free) => {
+                free.insert(found);
+            }
+            Entry::Occupied(_) if is_null(found.raw) => {}
+            Entry::Occupied(mut beside) if is_null(beside.get().raw) => {
+                beside.insert(found);
+            }
+            Entry::Occupied(beside) => {
+                let fault = Fault::new("stands beside query as well; leave one of them out");
+                return Err(fault.under(beside.key()).under(QUERY));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn refuse_other_paging(members: &Members<'_>) -> Read<()> {
+    let used = OTHER_PAGING.iter().find_map(|name| Some((*name, members.get(*name)?)));
+    let Some((name, member)) = used else { return Ok(()) };
+    let fault = args::placed(Fault::new("is not how pages are asked for here; use limit"), name, *member);
+    Err(fault.fact("supported", text_of_list(["limit"])).fact("unsupported", text_of_list(OTHER_PAGING)))
+}
