@@ -169,6 +169,7 @@ impl OpenCode {
                 watchdog: config.watchdog,
                 written_files: config.written_files,
                 unused: Unused::default(),
+                watch: Arc::clone(&watch),
             },
             watch,
             for_callers: client.for_callers(),

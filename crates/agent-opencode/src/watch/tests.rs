@@ -231,6 +231,43 @@ async fn what_comes_in_the_middle_of_our_turn_is_told_when_that_is_over() {
     stage.stop().await;
 }
 
+/// A turn of ours that waits for its session hears what would be told otherwise, so it does not wait for long.
+#[tokio::test]
+async fn what_runs_when_a_turn_of_ours_wants_the_session_is_told() {
+    let mut stage = Stage::new();
+    let (first, second) = (Gate::new(), Gate::new());
+    stage.fake.queue(Script::new().text("one", 1).hold(&first).text("two", 1).hold(&second));
+    let session = stage.session("ses_taken");
+    stage.types(&session, "theirs").await;
+    first.reached().await;
+    let prompt = stage.agent.new_prompt();
+    let request = TurnRequest {
+        task: TaskId::parse("task-1").unwrap(),
+        session: session.clone(),
+        prompt,
+        input: vec![longshore_engine::port::Input::Text("go".to_owned())],
+        options: PromptOptions::default(),
+        order: None,
+        is_adopted: false,
+        resume: None,
+        prompting: Prompting::default(),
+        trace: None,
+    };
+    // Its place is taken before the session is watched.
+    let starting = stage.agent.start_turn(request);
+    let watching = async {
+        stage.agent.readers.attached(&session.directory, PATIENCE).await.unwrap();
+        stage.agent.watch.watch(vec![session.clone()]);
+    };
+    let (_, started) = tokio::join!(watching, starting);
+    assert_eq!(started.unwrap_err().kind(), longshore_model::ErrorKind::SessionBusy);
+    assert_eq!(stage.next().await.content, [longshore_model::Part::text("theirs")]);
+    for gate in [first, second] {
+        gate.open();
+    }
+    stage.stop().await;
+}
+
 /// Each is played in a session of its own, and the last is a prompt, so that it is known when all have been heard.
 #[tokio::test]
 async fn shells_summaries_and_notes_are_no_turns_unless_they_ask() {

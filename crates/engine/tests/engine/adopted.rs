@@ -6,14 +6,15 @@ use std::time::Duration;
 use longshore_engine::EngineConfig;
 use longshore_engine::port::{BoxFuture, Control, Input, Known, Session, Stirring, Store};
 use longshore_model::{
-    Act, AgentEvent, ContextId, Error, Failure, ListTasks, Look, Offers, Order, Outcome, Part, PlaceWish,
-    PromptId, PromptOptions, Result, Seq, SessionId, Task, TaskEvent, TaskId, TaskState, Timestamp, Told,
+    Act, AgentEvent, ContextId, Error, ErrorKind, Failure, ListTasks, Look, Offers, Order, Outcome, Part,
+    PlaceWish, PromptId, PromptOptions, Result, Seq, SessionId, Task, TaskEvent, TaskId, TaskState,
+    Timestamp, Told,
 };
 use longshore_testkit::faulty_store::FaultyStore;
 use tokio::sync::mpsc;
 
 use crate::asks::{once, request};
-use crate::harness::{Harness, alice, message, read_all, start_controlled, text_of};
+use crate::harness::{Harness, alice, message, read_all, reason_of, start_controlled, text_of};
 
 /// Tells the engine what stirs, and nothing else.
 #[derive(Debug)]
@@ -279,6 +280,49 @@ async fn messages_of_ours_wait_until_it_is_over() {
     }
     h.reaches(&sent.task, TaskState::Completed).await;
     h.reaches(&named.task, TaskState::Completed).await;
+}
+
+fn busy() -> Error {
+    Error::new(ErrorKind::SessionBusy, "The session is busy.")
+}
+
+/// The agent was at it before anybody had told.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_finds_it_running_waits_behind_it() {
+    let (mut h, stranger) = start().await;
+    let session = session(&mut h).await;
+    h.agent.make_busy(&session.id);
+    h.agent.refuse_next(busy());
+    let sent = h.send("c", "m2").await;
+    h.reaches(&sent.task, TaskState::Working).await;
+    let waiting = h.reaches(&sent.task, TaskState::Submitted).await;
+    assert!(reason_of(&waiting).starts_with("Somebody else works"), "{}", reason_of(&waiting));
+    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    let theirs = h.turn().await;
+    assert_eq!(theirs.request.prompt.as_str(), "msg_theirs");
+    theirs.catch_up().await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(h.task(&sent.task).await.status.state, TaskState::Submitted);
+    theirs.complete().await;
+    let ours = h.turn().await;
+    assert_eq!((&ours.request.task, ours.request.resume.is_none()), (&sent.task, true));
+    ours.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+    assert_eq!(log(&h, &sent.task).await.len(), 5, "it began once more, and waited once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_never_becomes_a_task_is_waited_for_within_a_bound() {
+    let (mut h, _stranger) = start().await;
+    let session = session(&mut h).await;
+    h.agent.make_busy(&session.id);
+    h.agent.refuse_next(busy());
+    let sent = h.send("c", "m2").await;
+    let began = tokio::time::Instant::now();
+    let failed = h.reaches(&sent.task, TaskState::Failed).await;
+    assert_eq!(began.elapsed().as_secs(), 120);
+    assert_eq!(reason_of(&failed), "The session is busy.");
+    assert_eq!(h.agent.log().prompted.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
