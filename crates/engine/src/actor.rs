@@ -31,6 +31,8 @@ use self::follow::End;
 use crate::asks::{self, Asks, Given};
 use crate::children::Children;
 use crate::config::EngineConfig;
+use crate::control::claims::Claims;
+use crate::control::offers::KnownOffers;
 use crate::gate::{Gate, Pass};
 use crate::joins::{Joining, Joins};
 use crate::lanes::{LaneKey, Lanes, Ticket};
@@ -81,6 +83,8 @@ pub(crate) struct Surroundings {
     pub(crate) gate: Arc<Gate>,
     pub(crate) asks: Arc<OpenAsks>,
     pub(crate) unfinished: Arc<Unfinished>,
+    pub(crate) claims: Arc<Claims>,
+    pub(crate) offers: Arc<KnownOffers>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) spans: Arc<dyn Spans>,
     pub(crate) config: Arc<EngineConfig>,
@@ -108,7 +112,12 @@ pub(crate) struct Ownership {
     pub(crate) trace: Option<TraceContext>,
     /// Where the context works, if it was made with the task: then the store need not be asked.
     pub(crate) new_context: Option<ContextPlace>,
+    /// Whoever ordered the turn and waits to hear whether the agent took it.
+    pub(crate) started: Option<Started>,
 }
+
+/// Told once: that the agent took the order or that it waits for its turn, or why the agent did not take it.
+pub(crate) type Started = oneshot::Sender<Result<()>>;
 
 /// A turn that an earlier run of the gateway began, and its place in the lane of its session. The place is taken before
 /// any actor runs, so that no waiting task goes first.
@@ -138,6 +147,7 @@ pub(crate) struct Actor {
     /// Of the turn that runs or is about to, if somebody wants to hear of it. In a box: most have none.
     span: Option<Box<TurnSpan>>,
     new_context: Option<ContextPlace>,
+    started: Option<Started>,
     /// What came while the turn ran and its owner was busy with something else.
     parked: VecDeque<Inbox>,
     /// A turn runs, or is about to: whoever answers it or joins it is heard, if not at once.
@@ -183,6 +193,7 @@ impl Actor {
             open_asks,
             trace,
             new_context,
+            started,
             ..
         } = ownership;
         let mut begun = ownership.begun;
@@ -211,6 +222,7 @@ impl Actor {
             trace,
             span: None,
             new_context,
+            started,
             parked: VecDeque::new(),
             is_running: false,
             has_caught_up: true,
@@ -276,12 +288,13 @@ impl Actor {
             self.has_caught_up = self.begun.is_none();
             let now = self.writer.now();
             self.span = TurnSpan::begin(&self.around.spans, self.trace.as_ref(), now).map(Box::new);
-            let (turn, is_new) = match self.begun.take() {
+            let (mut turn, is_new) = match self.begun.take() {
                 // Boxed, for it is over when the turn begins, which may last for long.
                 Some(begun) => (Box::pin(self.resume(begun, prompted)).await?, false),
                 None => (Box::pin(self.begin(prompted)).await?, true),
             };
             tracing::debug!(task = %self.writer.task().id, "turn started");
+            self.tell_orderer(turn.refusal.take().map_or(Ok(()), Err));
             // Both ways to a turn leave behind which session it runs in.
             let Some(at_work) = prompted else { return Ok(()) };
             // What was waited for before its prompt left does not count. Of an earlier run's, only the log knows when that was.
@@ -351,6 +364,9 @@ impl Actor {
     /// Waits for the task's place among the messages of its context.
     async fn wait_for_place(&mut self) -> Result<(), Stop> {
         let Some(mut place) = self.place.take() else { return Ok(()) };
+        if place.ready().now_or_never().is_none() {
+            self.tell_orderer(Ok(()));
+        }
         let ready = self.unless_stopped(async {
             place.ready().await;
             place
@@ -401,7 +417,17 @@ impl Actor {
 
     async fn fail(&mut self, error: &Error) -> Stop {
         tracing::warn!(task = %self.writer.task().id, error = ?error, "the turn could not be run");
-        self.fail_with(failure_of(error)).await
+        let stop = self.fail_with(failure_of(error)).await;
+        self.tell_orderer(Err(error.clone()));
+        stop
+    }
+
+    /// Tells whoever ordered the turn, if somebody did and was not told.
+    fn tell_orderer(&mut self, started: Result<()>) {
+        if let Some(orderer) = self.started.take() {
+            // It may have gone; the task goes on.
+            let _ = orderer.send(started);
+        }
     }
 
     fn end_span(&mut self) {

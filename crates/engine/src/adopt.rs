@@ -176,6 +176,7 @@ impl Engine {
             open_asks: Vec::new(),
             trace: None,
             new_context: None,
+            started: None,
         })
     }
 

@@ -28,6 +28,50 @@ pub struct EngineConfig {
     pub intake: IntakeRules,
     pub files: FileRules,
     pub retention: RetentionRules,
+    pub control: ControlRules,
+}
+
+/// Who may look at the agent's sessions and change them beside turns.
+#[derive(Clone, Copy, Debug)]
+pub struct ControlRules {
+    pub session_guard: SessionGuard,
+    /// For how long a session that is nobody's is kept from others while a call is under way that makes it the caller's.
+    pub claim_ttl: Duration,
+}
+
+impl Default for ControlRules {
+    fn default() -> Self {
+        Self { session_guard: SessionGuard::default(), claim_ttl: Duration::from_secs(30) }
+    }
+}
+
+/// Whom a session is for. Tasks are their owner's whatever is said here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SessionGuard {
+    /// Its owner. One that is nobody's: whoever may claim sessions.
+    #[default]
+    Owner,
+    /// Everybody may look at it, and only its owner may change it.
+    SharedReads,
+    /// Everybody, but for turns: those are its owner's.
+    Shared,
+}
+
+impl SessionGuard {
+    pub const ALL: [Self; 3] = [Self::Owner, Self::SharedReads, Self::Shared];
+
+    /// As the configuration writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::SharedReads => "shared-reads",
+            Self::Shared => "shared",
+        }
+    }
+
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|guard| guard.as_str() == word)
+    }
 }
 
 /// How long what is over is kept.
@@ -145,6 +189,7 @@ impl Default for EngineConfig {
             intake: IntakeRules::default(),
             files: FileRules::default(),
             retention: RetentionRules::default(),
+            control: ControlRules::default(),
         }
     }
 }

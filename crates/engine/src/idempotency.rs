@@ -1,6 +1,7 @@
 //! What makes two sends the same send.
 
-use longshore_model::{Message, RequestId, SendMessage};
+use longshore_model::{Message, MessageId, Order, Part, PromptOptions, RequestId, SendMessage, SessionId};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::port::IdempotencyKey;
@@ -29,21 +30,41 @@ pub(crate) fn digest(command: &SendMessage) -> [u8; 32] {
     let Message { id, role, parts, context_id, task_id, reference_task_ids, extensions, metadata } =
         &command.message;
     let mut hasher = Sha256::new();
-    // Each field is a JSON text of its own behind its length, so that no two different messages run together.
-    let mut feed = |field: Result<Vec<u8>, serde_json::Error>| {
-        let field = field.expect("the model's types serialise to JSON");
-        hasher.update((field.len() as u64).to_le_bytes());
-        hasher.update(&field);
-    };
-    feed(serde_json::to_vec(id));
-    feed(serde_json::to_vec(role));
-    feed(serde_json::to_vec(parts));
-    feed(serde_json::to_vec(context_id));
-    feed(serde_json::to_vec(task_id));
-    feed(serde_json::to_vec(reference_task_ids));
-    feed(serde_json::to_vec(extensions));
-    feed(serde_json::to_vec(metadata));
+    feed(&mut hasher, id);
+    feed(&mut hasher, role);
+    feed(&mut hasher, parts);
+    feed(&mut hasher, context_id);
+    feed(&mut hasher, task_id);
+    feed(&mut hasher, reference_task_ids);
+    feed(&mut hasher, extensions);
+    feed(&mut hasher, metadata);
     // The session that the caller named is part of the metadata.
-    feed(serde_json::to_vec(&command.metadata));
+    feed(&mut hasher, &command.metadata);
     hasher.finalize().into()
+}
+
+/// A digest of an order: of what the caller calls it, and all that it says.
+pub(crate) fn digest_of_order(
+    message: &MessageId,
+    session: &SessionId,
+    order: &Order,
+    content: &[Part],
+    options: &PromptOptions,
+) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    // No message begins so: the first field of one is its id, a text.
+    feed(&mut hasher, &["order"]);
+    feed(&mut hasher, message);
+    feed(&mut hasher, session);
+    feed(&mut hasher, order);
+    feed(&mut hasher, content);
+    feed(&mut hasher, options);
+    hasher.finalize().into()
+}
+
+/// Each field is a JSON text of its own behind its length, so that no two different messages run together.
+fn feed(hasher: &mut Sha256, field: &(impl Serialize + ?Sized)) {
+    let field = serde_json::to_vec(field).expect("the model's types serialise to JSON");
+    hasher.update((field.len() as u64).to_le_bytes());
+    hasher.update(&field);
 }

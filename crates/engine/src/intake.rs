@@ -35,27 +35,55 @@ const WHOLE: u64 = 4;
 /// Checks the parts and makes of them what an agent is given. `directory` is where the context works; files may be taken
 /// from there and from the workspace's root.
 pub(crate) async fn prepare(rules: &IntakeRules, directory: &Path, parts: &[Part]) -> Result<Vec<Input>> {
-    let drafts = draft_all(rules, parts)?;
+    prepare_named(rules, directory, parts, Naming::MESSAGE).await
+}
+
+/// The same for parts that the caller knows by another name.
+pub(crate) async fn prepare_named(
+    rules: &IntakeRules,
+    directory: &Path,
+    parts: &[Part],
+    naming: Naming<'_>,
+) -> Result<Vec<Input>> {
+    let drafts = draft_all(rules, parts, naming)?;
+    let list = naming.list;
     if drafts.iter().all(|draft| matches!(draft, Draft::Ready(_))) {
-        return finish_all(rules, directory, drafts);
+        return finish_all(rules, directory, drafts, list);
     }
     // Reading and hashing take their time, which is not that of other requests.
     let (rules, directory) = (rules.clone(), directory.to_owned());
-    tokio::task::spawn_blocking(move || finish_all(&rules, &directory, drafts))
+    tokio::task::spawn_blocking(move || finish_all(&rules, &directory, drafts, list))
         .await
         .map_err(Error::internal)?
 }
 
-fn draft_all(rules: &IntakeRules, parts: &[Part]) -> Result<Vec<Draft>> {
+/// What a caller calls the parts that are looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct Naming<'a> {
+    pub(crate) list: &'static str,
+    /// The place of each in the list. `None`: they are all of it.
+    pub(crate) places: Option<&'a [usize]>,
+}
+
+impl Naming<'_> {
+    pub(crate) const MESSAGE: Self = Self { list: "message.parts", places: None };
+
+    fn of(self, index: usize) -> String {
+        let place = self.places.and_then(|places| places.get(index)).unwrap_or(&index);
+        format!("{}[{place}]", self.list)
+    }
+}
+
+fn draft_all(rules: &IntakeRules, parts: &[Part], naming: Naming<'_>) -> Result<Vec<Draft>> {
     if parts.len() > MAX_PARTS {
         let text = format!("holds {} parts, and at most {MAX_PARTS} are taken; send fewer", parts.len());
-        return Err(Error::invalid("message.parts", text));
+        return Err(Error::invalid(naming.list, text));
     }
     let most = rules.max_inline_bytes.max(rules.max_text_bytes).saturating_mul(WHOLE);
     let mut whole = 0_u64;
     let mut drafts = Vec::with_capacity(parts.len());
     for (index, part) in parts.iter().enumerate() {
-        let Some(draft) = draft::draft(rules, index, part)? else { continue };
+        let Some(draft) = draft::draft(rules, naming.of(index), part)? else { continue };
         whole = whole.saturating_add(match &draft {
             Draft::Ready(Input::Text(text)) => text.len() as u64,
             Draft::Inline { bytes, .. } => bytes.len() as u64,
@@ -67,18 +95,18 @@ fn draft_all(rules: &IntakeRules, parts: &[Part]) -> Result<Vec<Draft>> {
                  workspace and send their file:// URLs",
                 size(most)
             );
-            return Err(Error::invalid("message.parts", text));
+            return Err(Error::invalid(naming.list, text));
         }
         drafts.push(draft);
     }
     if drafts.is_empty() {
-        return Err(Error::invalid("message.parts", "holds nothing to work on"));
+        return Err(Error::invalid(naming.list, "holds nothing to work on"));
     }
     Ok(drafts)
 }
 
 /// The part of the work that takes time.
-fn finish_all(rules: &IntakeRules, directory: &Path, drafts: Vec<Draft>) -> Result<Vec<Input>> {
+fn finish_all(rules: &IntakeRules, directory: &Path, drafts: Vec<Draft>, list: &str) -> Result<Vec<Input>> {
     let most = rules.max_file_bytes.max(rules.max_text_bytes).saturating_mul(WHOLE);
     let mut whole = 0_u64;
     let mut inputs = Vec::with_capacity(drafts.len());
@@ -98,7 +126,7 @@ fn finish_all(rules: &IntakeRules, directory: &Path, drafts: Vec<Draft>) -> Resu
                         "refers to files of more than {} together, the most for one message; send less at once",
                         size(most)
                     );
-                    return Err(Error::invalid("message.parts", text));
+                    return Err(Error::invalid(list, text));
                 }
                 Input::File(file)
             }

@@ -87,6 +87,16 @@ impl Lanes {
         queues.by_key.get(key)?.first_key_value().map(|(_, place)| place.task.clone())
     }
 
+    /// The sessions that somebody has, or waits for.
+    pub(crate) fn sessions(&self) -> Vec<SessionId> {
+        let queues = self.lock();
+        let sessions = queues.by_key.keys().filter_map(|key| match key {
+            LaneKey::Session(session) => Some(session.clone()),
+            LaneKey::Context(..) => None,
+        });
+        sessions.collect()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Queues> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,6 +13,7 @@ mod asks;
 mod child;
 mod children;
 mod config;
+mod control;
 mod damaged;
 pub mod fail_point;
 mod files;
@@ -42,7 +43,10 @@ mod turn_span;
 mod unfinished;
 mod writer;
 
-pub use config::{AskConfig, AtDeadline, EngineConfig, FileRules, IntakeRules, RetentionRules};
+pub use config::{
+    AskConfig, AtDeadline, ControlRules, EngineConfig, FileRules, IntakeRules, RetentionRules, SessionGuard,
+};
+pub use control::{ControlCaller, Outcome};
 pub use log_entry::{Entries, Events, Form, LogEntry, Logged};
 pub use reader::TaskReader;
 pub use service::{Engine, EngineParts, GapBounds, Listing, Opening, Sent, Snapshot, Subscription};

@@ -101,6 +101,7 @@ impl Engine {
             open_asks,
             trace,
             new_context: None,
+            started: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod answering;
 mod following;
+mod ordering;
 mod sending;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 use crate::actor::{Actor, INBOX, Inbox, Ownership, Surroundings};
 use crate::asks::{self, Given, Send};
 use crate::config::EngineConfig;
+use crate::control::claims::Claims;
 use crate::gate::{Bounds, Gate};
 use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
@@ -128,6 +130,7 @@ impl Engine {
         let unfinished = Arc::new(Unfinished::new(&config));
         let asks = Arc::new(OpenAsks::new(Arc::clone(&metrics)));
         let lanes = Arc::default();
+        let claims = Arc::new(Claims::new(config.control.claim_ttl));
         Self {
             around: Surroundings {
                 store,
@@ -140,6 +143,8 @@ impl Engine {
                 gate,
                 asks,
                 unfinished,
+                claims,
+                offers: Arc::default(),
                 metrics,
                 spans: Arc::new(NoSpans),
                 config,
@@ -484,7 +489,7 @@ impl Engine {
         Err(self.around.registry.no_owner())
     }
 
-    fn trace_of_caller(&self) -> Option<TraceContext> {
+    pub(crate) fn trace_of_caller(&self) -> Option<TraceContext> {
         trace_of_caller().map(|trace| self.around.spans.decided(trace))
     }
 

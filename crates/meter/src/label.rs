@@ -167,6 +167,16 @@ labels! {
         Dropped = "dropped",
     }
 
+    /// What became of the try to take a session that is nobody's.
+    ClaimOutcome = "outcome" {
+        /// It is the caller's now.
+        Taken = "taken",
+        /// Somebody else was about to take it, or too many were about to be taken.
+        Refused = "refused",
+        /// Somebody else took it meanwhile.
+        Lost = "lost",
+    }
+
     /// Where a turn is that has not ended.
     TurnState = "state" {
         /// The agent works on it, or it waits for an answer of its caller.

@@ -1,5 +1,20 @@
 //! A store in one file, for one gateway.
 
+/// The number of a task's newest event: the log tells, in one step. One that lost its last events to damage does not end
+/// before the newest status that the task's row knows of.
+macro_rules! head {
+    () => {
+        "max(tasks.summary_seq, coalesce((SELECT max(seq) FROM events WHERE task = tasks.ordinal), 0))"
+    };
+}
+
+/// Under which number a task's newest event was written.
+macro_rules! head_epoch {
+    () => {
+        "coalesce((SELECT epoch FROM events WHERE task = tasks.ordinal ORDER BY seq DESC LIMIT 1), 0)"
+    };
+}
+
 mod append;
 mod asks;
 mod backup;

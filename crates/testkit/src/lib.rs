@@ -8,4 +8,5 @@ pub mod gateway;
 pub mod process;
 pub mod raw;
 pub mod scripted_agent;
+pub mod scripted_control;
 pub mod store_suite;

@@ -39,4 +39,6 @@ pub fn find(name: &str) -> Option<&'static Method> {
 }
 
 #[cfg(test)]
+mod arbitrary;
+#[cfg(test)]
 mod tests;

@@ -35,16 +35,19 @@ async fn run_backup(place: &Place, target: &Path) {
 /// The logs in the store of a backup, by task.
 fn logs(backup: &Path) -> Vec<(String, Vec<u64>)> {
     let db = rusqlite::Connection::open(backup.join("longshore.db")).expect("a backup has a store");
-    let mut tasks = db.prepare("SELECT ordinal, id, head FROM tasks ORDER BY ordinal").expect("it has tasks");
+    let mut tasks =
+        db.prepare("SELECT ordinal, id, summary_seq FROM tasks ORDER BY ordinal").expect("it has tasks");
     let tasks =
         tasks.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).expect("they can be read");
     let read = |task: rusqlite::Result<(i64, String, i64)>| {
-        let (ordinal, id, head) = task.expect("a task can be read");
+        let (ordinal, id, newest_status) = task.expect("a task can be read");
         let mut events =
             db.prepare("SELECT seq FROM events WHERE task = ? ORDER BY seq").expect("it has events");
         let numbers = events.query_map([ordinal], |row| row.get::<_, i64>(0)).expect("they can be read");
         let numbers: Vec<u64> = numbers.map(|number| number.expect("a number").unsigned_abs()).collect();
-        assert_eq!(numbers.len(), usize::try_from(head).expect("a count"), "a head without its events");
+        // The row of a task tells of no status that its log lacks, and the log has no holes.
+        assert!(numbers.contains(&newest_status.unsigned_abs()), "a status without its event");
+        assert!((1..).zip(&numbers).all(|(place, number)| place == *number), "{numbers:?}");
         (id, numbers)
     };
     tasks.map(read).collect()

@@ -259,7 +259,7 @@ async fn what_runs_when_a_turn_of_ours_wants_the_session_is_told() {
         stage.agent.readers.attached(&session.directory, PATIENCE).await.unwrap();
         stage.agent.watch.watch(vec![session.clone()]);
     };
-    let (_, started) = tokio::join!(watching, starting);
+    let ((), started) = tokio::join!(watching, starting);
     assert_eq!(started.unwrap_err().kind(), longshore_model::ErrorKind::SessionBusy);
     assert_eq!(stage.next().await.content, [longshore_model::Part::text("theirs")]);
     for gate in [first, second] {

@@ -7,12 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use longshore_model::{Error, ErrorKind, Message, Result, Retry, Role, SessionId, TaskState, TraceContext};
+use longshore_model::{
+    Error, ErrorKind, Message, Order, Result, Retry, Role, SessionId, TaskState, TraceContext,
+};
 use tokio::time::Instant;
 
 use self::patience::Patience;
 use super::{Actor, Begun, Prompted, RETRY_FIRST, RETRY_LONGEST, Stop, Surroundings, limit};
+use crate::control::content;
 use crate::gate::Pass;
+use crate::intake::Naming;
 use crate::lanes::{LaneKey, Ticket};
 use crate::port::{
     Admission, Agent, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord,
@@ -209,6 +213,7 @@ impl Actor {
         let key = LaneKey::Session(session.id.clone());
         let mut place = self.around.lanes.enter(key, self.writer.task().id.clone());
         if place.ready().now_or_never().is_none() {
+            self.tell_orderer(Ok(()));
             // Whoever has the session may themselves wait at the gate.
             drop(pass.take());
             self.unless_stopped(place.ready()).await?;
@@ -223,6 +228,9 @@ impl Actor {
     /// Waits until the turn may run, as far as the number of turns goes.
     async fn wait_at_gate(&mut self) -> Result<Pass, Stop> {
         let mut pass = self.around.gate.enter(&self.owner);
+        if pass.ready().now_or_never().is_none() {
+            self.tell_orderer(Ok(()));
+        }
         self.unless_stopped(pass.ready()).await?;
         Ok(pass)
     }
@@ -232,8 +240,23 @@ impl Actor {
         let newest = |message: &&Message| message.role == Role::User;
         let parts = self.writer.task().history.iter().rev().find(newest);
         let parts = parts.map(|message| message.parts.clone()).unwrap_or_default();
+        let content = self.order().map(|order| content::of_message(order, &parts));
         let (rules, directory) = (self.around.config.intake.clone(), session.directory.clone());
-        self.unless_stopped(async move { intake::prepare(&rules, Path::new(&directory), &parts).await }).await
+        self.unless_stopped(async move {
+            match content {
+                Some(content) => content::prepare(&rules, &directory, &content, Naming::MESSAGE).await,
+                None => intake::prepare(&rules, Path::new(&directory), &parts).await,
+            }
+        })
+        .await
+    }
+
+    /// What the agent is ordered to do with the newest message. `None`: it is prompted with it, as with every message that came
+    /// after the order.
+    fn order(&self) -> Option<&Order> {
+        let task = self.writer.task();
+        let is_first = task.history.iter().filter(|message| message.role == Role::User).count() <= 1;
+        task.terms.order.as_ref().filter(|_| is_first)
     }
 
     /// Makes a session and binds the context to it. When the context was bound meanwhile, that binding stands.
@@ -337,6 +360,7 @@ impl Actor {
 
     /// The task waits, and whoever takes it up begins it: of what its record names, nothing was sent.
     async fn tell_unsent(&mut self, why: &str) -> Result<(), Stop> {
+        self.tell_orderer(Ok(()));
         let (task, now) = (self.writer.task(), self.writer.now());
         if task.status.state == TaskState::Submitted && task.status.message.is_some() {
             return Ok(());
@@ -404,7 +428,7 @@ impl Actor {
             prompt: record.prompt.clone(),
             input,
             options: self.writer.task().terms.prompt.clone(),
-            order: self.writer.task().terms.order.clone(),
+            order: self.order().cloned(),
             is_adopted: self.writer.task().terms.adopted,
             trace: self.trace_of_turn(),
             resume,

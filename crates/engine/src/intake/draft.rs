@@ -37,9 +37,9 @@ pub(super) struct FileDraft {
     pub(super) claimed: Option<(MediaType, Sort)>,
 }
 
-/// Reads the part at `index` of a message. `None`: it is blank.
-pub(super) fn draft(rules: &IntakeRules, index: usize, part: &Part) -> Result<Option<Draft>> {
-    Reading { rules, part, field: format!("message.parts[{index}]") }.draft()
+/// Reads a part, which the caller knows as `field`. `None`: it is blank.
+pub(super) fn draft(rules: &IntakeRules, field: String, part: &Part) -> Result<Option<Draft>> {
+    Reading { rules, part, field }.draft()
 }
 
 /// The last component of what the caller says, without what would disturb a line of text. `None` when nothing is left.

@@ -527,7 +527,7 @@ proptest! {
         let part = |content| Part { content, media_type: media_type.clone(), filename: filename.clone(), metadata: None };
         let rules = IntakeRules { remote_hosts: vec!["*.example.com".to_owned()], ..IntakeRules::default() };
         for content in [PartContent::Url(url.clone()), PartContent::Text(url.clone()), PartContent::Raw(url.into_bytes())] {
-            if let Err(error) = draft_all(&rules, &[part(content)]) {
+            if let Err(error) = draft_all(&rules, &[part(content)], Naming::MESSAGE) {
                 prop_assert!(matches!(error.kind(), ErrorKind::InvalidParams | ErrorKind::ContentTypeNotSupported));
                 prop_assert!(error.message().starts_with("message.parts"));
             }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use longshore_model::{
     Act, Look, Offers, Order, Part, PlaceWish, PromptId, PromptOptions, Result, SessionId, Timestamp, Told,
-    WorkspaceId,
+    WorkspaceId, WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -58,6 +58,9 @@ pub trait Control: Send + Sync + Debug {
         input: &'a [Input],
         options: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>>;
+
+    /// Where a worktree is that may be removed or reset. Fails with `InvalidParams` for any other.
+    fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>>;
 
     /// The agents and commands that callers may name, at most [`MAX_OFFERS`] of each.
     fn offers(&self) -> BoxFuture<'_, Result<Offers>>;

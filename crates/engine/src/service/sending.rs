@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use longshore_model::{
-    ContextId, Delivery, Error, ErrorKind, Message, Principal, Result, Retry, SendMessage, Seq, SessionId,
-    Task, TaskEvent, TaskId, Terms, Timestamp, Wishes,
+    ContextId, Delivery, Error, ErrorKind, Message, Order, Principal, Result, Retry, SendMessage, Seq,
+    SessionId, Task, TaskEvent, TaskId, Terms, Timestamp, Wishes,
 };
 
 use super::following::JoinRequest;
+use super::ordering::session_of_context;
 use super::{Engine, Opening, Sent, Snapshot, Subscription};
-use crate::actor::{Ownership, RETRY_FIRST, RETRY_LONGEST};
+use crate::actor::{Ownership, RETRY_FIRST, RETRY_LONGEST, Started};
 use crate::lanes::{LaneKey, Ticket};
 use crate::log_entry::Events;
 use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session, on_behalf_of};
@@ -23,22 +24,30 @@ const DIRECTORY_FIELD: &str = "metadata.opencode.directory";
 /// What was looked at before anything was kept: the message can be worked on.
 pub(super) struct Admitted {
     /// Where the context works, or will.
-    directory: String,
-    directory_named: bool,
+    pub(super) directory: String,
+    pub(super) directory_named: bool,
     pub(super) input: Vec<Input>,
 }
 
 /// A message that nothing stands against, and what was found out about it on the way.
-struct Ready {
-    caller: Principal,
-    command: SendMessage,
-    context: ContextId,
-    lane: LaneKey,
-    session: Option<Session>,
-    admitted: Admitted,
-    key: IdempotencyKey,
-    reserved: Reserved,
+pub(super) struct Ready {
+    pub(super) caller: Principal,
+    pub(super) command: SendMessage,
+    pub(super) context: ContextId,
+    pub(super) lane: LaneKey,
+    pub(super) session: Option<Session>,
+    pub(super) admitted: Admitted,
+    pub(super) key: IdempotencyKey,
+    pub(super) reserved: Reserved,
+    /// What the agent is to do with it. `None`: it is prompted with it.
+    pub(super) order: Option<Order>,
+    /// The session that is named, if it is nobody's and the caller is known to be allowed to take it.
+    pub(super) claim: Option<Session>,
+    pub(super) started: Option<Started>,
 }
+
+/// What came of it, or why the store made no task.
+type Made = std::result::Result<Sent, Created>;
 
 impl Engine {
     /// Makes a task of the message, durably, and starts it when its turn comes.
@@ -67,12 +76,18 @@ impl Engine {
             drop(reserved);
             return self.attached_again(&caller, task, &command.message).await;
         }
-        let refusal = |full: Full| full.refusal(&self.around.metrics);
-        let reserved = reserved.transpose().map_err(refusal)?;
+        let full = |full: Full| full.refusal(&self.around.metrics);
+        let reserved = reserved.transpose().map_err(full)?;
         let place = match &command.message.context_id {
             Some(context) => self.around.store.place(&caller, context).await?,
             None => ContextPlace::default(),
         };
+        let by_context = self.session_named_by(command.message.context_id.as_ref(), &place);
+        if let (Some(named), None) = (&by_context, &command.wishes.session) {
+            command.wishes.session = Some(named.clone());
+        } else if by_context.is_some() && by_context != command.wishes.session {
+            return Err(refusal(&Created::OtherSession));
+        }
         let session = self.wished_session(&caller, &place, command.wishes.session.as_ref()).await?;
         let admitted = self.admit(&command.message, &command.wishes, &place).await?;
         let lane = LaneKey::Context(caller.clone(), context.clone());
@@ -96,16 +111,33 @@ impl Engine {
         let reserved = match reserved.map_or_else(reserve, Ok) {
             Ok(reserved) => reserved,
             // The same message, sent again meanwhile, may have taken the last place: then it was taken.
-            Err(full) => match self.around.store.earlier_send(&caller, &key).await? {
+            Err(reason) => match self.around.store.earlier_send(&caller, &key).await? {
                 Some(task) => return self.attached_again(&caller, task, &command.message).await,
-                None => return Err(refusal(full)),
+                None => return Err(full(reason)),
             },
         };
-        self.make(Ready { caller, command, context, lane, session, admitted, key, reserved }).await
+        let (order, claim, started) = (None, None, None);
+        let ready =
+            Ready { caller, command, context, lane, session, admitted, key, reserved, order, claim, started };
+        match self.make(ready).await? {
+            Ok(sent) => Ok(sent),
+            Err(Created::UnknownSession | Created::ForeignSession) if by_context.is_some() => {
+                Err(Error::invalid("message.contextId", "stands for a session that you may not use"))
+            }
+            Err(created) => Err(refusal(&created)),
+        }
     }
 
-    async fn make(&self, ready: Ready) -> Result<Sent> {
-        let Ready { caller, command, context, lane, session, admitted, key, reserved } = ready;
+    /// The session that the name of a context stands for, when nothing else says where the context works: callers are told
+    /// such names where they are told of sessions.
+    fn session_named_by(&self, context: Option<&ContextId>, place: &ContextPlace) -> Option<SessionId> {
+        let is_free = place.bound.is_none() && self.has_control();
+        context.filter(|_| is_free).and_then(session_of_context)
+    }
+
+    pub(super) async fn make(&self, ready: Ready) -> Result<Made> {
+        let Ready { caller, command, context, lane, session, admitted, key, reserved, order, claim, started } =
+            ready;
         let now = self.around.clock.now();
         let task_id = self.new_task_id();
         let SendMessage { mut message, config, wishes, may_claim, trace, .. } = command;
@@ -117,7 +149,8 @@ impl Engine {
             .then(|| ContextPlace { directory: Some(admitted.directory.clone()), bound: None });
         message.context_id = Some(context.clone());
         message.task_id = Some(task_id.clone());
-        let terms = Terms { output: config.accepted_output_modes, prompt: wishes.prompt, ..Terms::default() };
+        let terms =
+            Terms { output: config.accepted_output_modes, prompt: wishes.prompt, order, ..Terms::default() };
         let first = TaskEvent::Submitted {
             context_id: context.clone(),
             message,
@@ -141,7 +174,7 @@ impl Engine {
             directory: admitted.directory,
             directory_named: admitted.directory_named,
             session: wishes.session,
-            claim: None,
+            claim,
             begun: None,
         };
         let new = Ownership {
@@ -157,14 +190,15 @@ impl Engine {
             open_asks: Vec::new(),
             trace,
             new_context,
+            started,
         };
         match self.create(create, may_claim).await {
             Ok(Created::New) => {
                 self.begin(new, first);
-                Ok(Sent { task: task_id, opening: Opening::Tail, reader })
+                Ok(Ok(Sent { task: task_id, opening: Opening::Tail, reader }))
             }
-            Ok(Created::Existing { task, .. }) => self.sent(&caller, task).await,
-            Ok(refused) => Err(refusal(&refused)),
+            Ok(Created::Existing { task, .. }) => self.sent(&caller, task).await.map(Ok),
+            Ok(refused) => Ok(Err(refused)),
             Err(error) => {
                 if error.retry() == Retry::Later {
                     let engine = self.clone();
@@ -240,7 +274,17 @@ impl Engine {
         };
         // Nobody's session: the agent may know it, and then the caller may have it.
         match self.around.agent.find_session(id).await? {
-            Some(session) => self.around.store.create(Create { claim: Some(session), ..create }).await,
+            Some(session) => {
+                // Somebody may be about to take it for something else.
+                let _pending = match self.around.claims.begin(&create.owner, id) {
+                    Ok(pending) => pending,
+                    Err(error) if error.kind() == ErrorKind::SessionForbidden => {
+                        return Ok(Created::ForeignSession);
+                    }
+                    Err(error) => return Err(error),
+                };
+                self.around.store.create(Create { claim: Some(session), ..create }).await
+            }
             None => Ok(created),
         }
     }
@@ -342,16 +386,20 @@ impl Engine {
 
     /// Under which the same send is known again.
     pub(super) fn key(&self, command: &SendMessage) -> IdempotencyKey {
-        let window = i64::try_from(self.around.config.idempotency_window.as_millis()).unwrap_or(i64::MAX);
-        let valid_since = Timestamp(self.around.clock.now().0.saturating_sub(window));
-        IdempotencyKey { digest: idempotency::digest(command), valid_since }
+        self.valid_key(idempotency::digest(command))
     }
 
-    fn new_task_id(&self) -> TaskId {
+    pub(super) fn valid_key(&self, digest: [u8; 32]) -> IdempotencyKey {
+        let window = i64::try_from(self.around.config.idempotency_window.as_millis()).unwrap_or(i64::MAX);
+        let valid_since = Timestamp(self.around.clock.now().0.saturating_sub(window));
+        IdempotencyKey { digest, valid_since }
+    }
+
+    pub(crate) fn new_task_id(&self) -> TaskId {
         TaskId::parse(&self.around.tasks.hooks().new_id()).expect("a UUID is an id")
     }
 
-    fn new_context_id(&self) -> ContextId {
+    pub(super) fn new_context_id(&self) -> ContextId {
         ContextId::parse(&self.around.tasks.hooks().new_id()).expect("a UUID is an id")
     }
 }

@@ -6,7 +6,7 @@ use longshore_engine::port::Appended;
 use longshore_model::{Error, TaskId, TaskState};
 use rusqlite::{Connection, Statement, named_params};
 
-use super::fault::{Outcome, damaged};
+use super::fault::Outcome;
 use super::record::{Batch, TurnText};
 use super::write::{self, Standing};
 use super::writer::Writing;
@@ -18,7 +18,7 @@ const KNOWN: usize = 4096;
 
 /// What appends need besides the connection.
 pub(super) struct Appends<'db> {
-    advance: Statement<'db>,
+    check: Statement<'db>,
     insert: Statement<'db>,
     /// The rows of tasks that were appended to. A task may be gone by now, and its row be another's: whoever uses this
     /// looks at the name in the row.
@@ -28,7 +28,7 @@ pub(super) struct Appends<'db> {
 impl<'db> Appends<'db> {
     pub(super) fn new(db: &'db Connection) -> Outcome<Self> {
         Ok(Self {
-            advance: db.prepare(&advance())?,
+            check: db.prepare(&is_at())?,
             insert: db.prepare(write::INSERT_EVENT)?,
             rows: HashMap::new(),
         })
@@ -41,11 +41,9 @@ impl<'db> Appends<'db> {
         self.rows.insert(task.clone(), ordinal);
     }
 
-    /// Moves the head, if the task in this row is the batch's, works, and has the head that the batch expects.
-    fn advance(&mut self, ordinal: i64, batch: &Batch) -> Outcome<bool> {
-        let (new, expected) = (to_sql(batch.new_head()), to_sql(batch.expected));
-        let moved = self.advance.execute((new, batch.epoch.0, ordinal, batch.task.as_str(), expected))?;
-        Ok(moved > 0)
+    /// Whether the task in this row is the batch's, works, and has the head that the batch expects.
+    fn check(&mut self, ordinal: i64, batch: &Batch) -> Outcome<bool> {
+        Ok(self.check.exists((ordinal, batch.task.as_str(), to_sql(batch.expected)))?)
     }
 
     fn insert(&mut self, ordinal: i64, batch: &Batch) -> Outcome<()> {
@@ -64,11 +62,14 @@ impl<'db> Appends<'db> {
     }
 }
 
-/// The guards and the step in one. A word that is no state's is refused with those of tasks that are over. Not as a list:
-/// SQLite would make a table of it each time.
+/// The guards in one. A word that is no state's is refused with those of tasks that are over. Not as a list: SQLite would
+/// make a table of it each time.
 ///
-/// The indexes hold state and time of the status, so this leaves them alone.
-fn advance() -> String {
+/// It only reads: what is appended is the new head, since the log itself tells where it ends. Writing that into the row of
+/// the task too would cost a page for each piece of output, as much as the event. It cannot tell wrong: the thread that
+/// asks is the only one that writes, what it reads is of the same transaction, and two events with one number would break
+/// the key of the table.
+fn is_at() -> String {
     let states: Vec<String> = [TaskState::Working]
         .into_iter()
         .chain(
@@ -77,7 +78,8 @@ fn advance() -> String {
         .map(|state| format!("state = '{}'", state.as_str()))
         .collect();
     format!(
-        "UPDATE tasks SET head = ?1, epoch = ?2 WHERE ordinal = ?3 AND id = ?4 AND head = ?5 AND ({})",
+        "SELECT 1 FROM tasks WHERE ordinal = ?1 AND id = ?2 AND {} = ?3 AND ({})",
+        head!(),
         states.join(" OR ")
     )
 }
@@ -85,13 +87,10 @@ fn advance() -> String {
 pub(super) fn append(db: &mut Writing<'_>, batch: &Batch) -> Outcome<Appended> {
     let known = db.appends.rows.get(&batch.task).copied();
     let ordinal = match known {
-        Some(ordinal) if !batch.is_of_the_owner() && db.appends.advance(ordinal, batch)? => ordinal,
+        Some(ordinal) if !batch.is_of_the_owner() && db.appends.check(ordinal, batch)? => ordinal,
         _ => match find(db, batch)? {
             Ok(task) => {
                 put_what_is_the_owners(db, &task, batch)?;
-                if !db.appends.advance(task.ordinal, batch)? {
-                    return Err(damaged(&format!("task {}", batch.task), "its row is not what it says"));
-                }
                 db.appends.know(&batch.task, task.ordinal);
                 task.ordinal
             }
@@ -141,7 +140,7 @@ fn put_what_is_the_owners(db: &Connection, task: &Standing, batch: &Batch) -> Ou
     Ok(())
 }
 
-/// What a batch changes of its task's row but the head, and its snapshot.
+/// What a batch changes of its task's row, and its snapshot. Output alone changes nothing there.
 fn put_rest(db: &Connection, ordinal: i64, batch: &Batch) -> Outcome<()> {
     let summary_seq = to_sql(batch.expected.plus(batch.summarised));
     if let Some((state, at)) = batch.status {
@@ -172,3 +171,6 @@ fn put_rest(db: &Connection, ordinal: i64, batch: &Batch) -> Outcome<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

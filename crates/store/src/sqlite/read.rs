@@ -56,9 +56,14 @@ pub(super) fn get(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<
 }
 
 pub(super) fn head(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<Option<Head>> {
-    let mut statement = db.prepare_cached(
-        "SELECT head, first, state, context, output, epoch FROM tasks WHERE id = :id AND owner = :owner",
-    )?;
+    let sql = concat!(
+        "SELECT ",
+        head!(),
+        ", first, state, context, output, ",
+        head_epoch!(),
+        " FROM tasks WHERE id = :id AND owner = :owner"
+    );
+    let mut statement = db.prepare_cached(sql)?;
     let mut rows = statement.query(named_params! { ":id": task.as_str(), ":owner": owner.as_str() })?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let what = || format!("task {task}");
@@ -178,14 +183,15 @@ pub(super) enum Parts {
 /// A query whose rows [`found`] can read. `tasks` is that table, perhaps with the index to use. A task that lacks its
 /// snapshot is among them, and is found to be damaged.
 pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String {
-    let artifacts = match parts {
-        Parts::All => "snapshots.artifacts",
-        Parts::WithoutArtifacts => "NULL",
+    // Without the artifacts it does not matter where the log ends, and nobody looks.
+    let (artifacts, head, epoch) = match parts {
+        Parts::All => ("snapshots.artifacts", head!(), head_epoch!()),
+        Parts::WithoutArtifacts => ("NULL", "tasks.summary_seq", "0"),
     };
     format!(
-        "SELECT tasks.ordinal, tasks.id, tasks.owner, tasks.head, tasks.summary_seq, tasks.session,
+        "SELECT tasks.ordinal, tasks.id, tasks.owner, {head}, tasks.summary_seq, tasks.session,
                 tasks.directory, tasks.prompt, snapshots.seq, snapshots.summary, {artifacts}, tasks.joined,
-                tasks.status_at, tasks.epoch, tasks.state, tasks.context
+                tasks.status_at, {epoch}, tasks.state, tasks.context
          FROM {tasks} LEFT JOIN snapshots ON snapshots.task = tasks.ordinal WHERE {condition}"
     )
 }
@@ -193,7 +199,7 @@ pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String
 /// A task, and how much of the file it took to read it.
 pub(super) struct Found {
     pub(super) task: Task,
-    /// The event that the task reflects.
+    /// The event that the task reflects, if all of it was read, and under which number that was written.
     head: Seq,
     epoch: Epoch,
     turn: Option<TurnRecord>,

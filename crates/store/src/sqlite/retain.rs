@@ -161,7 +161,8 @@ const FOLDABLE: &str = concat!(
     " ORDER BY status_at LIMIT :limit"
 );
 
-const STILL_FOLDABLE: &str = concat!("SELECT head FROM tasks WHERE ordinal = :task AND ", is_foldable!());
+const STILL_FOLDABLE: &str =
+    concat!("SELECT ", head!(), " FROM tasks WHERE ordinal = :task AND ", is_foldable!());
 
 /// A root goes when all of its sub-agents can.
 macro_rules! is_droppable {
@@ -214,7 +215,7 @@ fn foldable(db: &Connection, before: Timestamp) -> Outcome<Vec<(i64, Foldable)>>
 /// Nothing is folded away of a task that cannot be read without it.
 fn look_at(db: &Connection, task: i64, allowance: &mut Allowance) -> Outcome<Foldable> {
     let (rows, is_begun): (i64, bool) = db
-        .prepare_cached("SELECT head - first, first > 1 FROM tasks WHERE ordinal = ?")?
+        .prepare_cached(concat!("SELECT ", head!(), " - first, first > 1 FROM tasks WHERE ordinal = ?"))?
         .query_row([task], |row| Ok((row.get(0)?, row.get(1)?)))?;
     allowance.rows -= rows;
     if is_begun {
@@ -258,9 +259,10 @@ fn fold(
     }
     // A log that lacks its last event may have none left.
     let first = remove_events(db, task, head, allowance)?.unwrap_or(head);
-    db.prepare_cached("UPDATE tasks SET first = :first, folded = :first = head WHERE ordinal = :task")?
-        .execute(named_params! { ":first": first, ":task": task })?;
-    Ok(first == head)
+    let is_folded = first == head;
+    db.prepare_cached("UPDATE tasks SET first = :first, folded = :folded WHERE ordinal = :task")?
+        .execute(named_params! { ":first": first, ":folded": is_folded, ":task": task })?;
+    Ok(is_folded)
 }
 
 /// Removes events before `end`, as many as are allowed, oldest first. Gives the number of the first that is left.

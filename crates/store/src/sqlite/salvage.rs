@@ -130,11 +130,8 @@ fn write_end(
     let seq = from_sql(damaged.head.max(newest.unwrap_or(0))).next();
     write::insert_event(db, damaged.ordinal, (seq, epoch), at, &EventText::of(&event)?)?;
     write::put_snapshot(db, damaged.ordinal, seq, &SnapshotText::of(&task)?)?;
-    db.prepare_cached(
-        "UPDATE tasks SET head = :seq, summary_seq = :seq, epoch = :epoch, first = :seq, folded = 1
-         WHERE ordinal = :task",
-    )?
-    .execute(named_params! { ":seq": to_sql(seq), ":epoch": epoch.0, ":task": damaged.ordinal })?;
+    db.prepare_cached("UPDATE tasks SET summary_seq = :seq, first = :seq, folded = 1 WHERE ordinal = :task")?
+        .execute(named_params! { ":seq": to_sql(seq), ":task": damaged.ordinal })?;
     set_row(db, damaged, Some(&task), TaskState::Failed, at)
 }
 

@@ -39,9 +39,9 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
     let head = Seq::START.plus(1 + new.begun.iter().len());
     let is_new = db
         .prepare_cached(
-            "INSERT INTO tasks (id, owner, context, state, status_at, summary_seq, head, first, root, output, epoch,
+            "INSERT INTO tasks (id, owner, context, state, status_at, summary_seq, first, root, output,
                                 session, directory, prompt, joined)
-             VALUES (:id, :owner, :context, :state, :status_at, :head, :head, 1, :root, :output, :epoch,
+             VALUES (:id, :owner, :context, :state, :status_at, :head, 1, :root, :output,
                      :session, :directory, :prompt, :joined)
              ON CONFLICT (id) DO NOTHING",
         )?
@@ -53,7 +53,6 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
             ":status_at": new.status.1.0,
             ":root": new.root.as_ref().map(TaskId::as_str),
             ":output": new.output,
-            ":epoch": new.epoch.0,
             ":head": to_sql(head),
             ":session": turn.map(|turn| turn.session.id.as_str()),
             ":directory": turn.map(|turn| &turn.session.directory),
@@ -177,8 +176,8 @@ pub(super) struct Standing {
 }
 
 pub(super) fn standing(db: &Connection, id: &str) -> Outcome<Option<Standing>> {
-    let mut statement =
-        db.prepare_cached("SELECT ordinal, owner, context, head, state FROM tasks WHERE id = :id")?;
+    let sql = concat!("SELECT ordinal, owner, context, ", head!(), ", state FROM tasks WHERE id = :id");
+    let mut statement = db.prepare_cached(sql)?;
     let mut rows = statement.query(named_params! { ":id": id })?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let what = || format!("task {id}");

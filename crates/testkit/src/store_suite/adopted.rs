@@ -45,7 +45,7 @@ pub(super) async fn a_turn_that_runs_already_is_made_with_its_task(fixture: &dyn
         let stored = store.get(&ada(), &task_id("t")).await.expect("a read").expect("it is there");
         assert_eq!((stored.seq, &stored.turn), (Seq(2), &Some(turn("ses", "typed"))));
         assert_eq!(stored.task, folded(&task_id("t"), &events));
-        assert_eq!(store.unfinished().await.expect("a read"), [stored.clone()]);
+        assert_eq!(store.unfinished().await.expect("a read"), std::slice::from_ref(&stored));
         let head = store.head(&ada(), &task_id("t")).await.expect("a read").expect("it is there");
         assert_eq!((head.seq, head.first, head.state), (Seq(2), Seq(1), TaskState::Working));
         let listed = store.list(everything()).await.expect("a list");
@@ -84,6 +84,9 @@ pub(super) async fn a_turn_that_runs_already_is_one_task(fixture: &dyn Fixture) 
     assert_eq!(store.list(everything()).await.expect("a list"), before);
     assert_eq!(log(&store, "t").await.len(), 2);
     assert_eq!(store.place(&ada(), &context_id("d")).await.expect("a read"), ContextPlace::default());
+    // Whose turn it is, another does not learn.
+    let bobs = Create { owner: owner("bob"), ..begun("bobs", "ses", "typed") };
+    check_refused(&store, bobs, Created::ForeignSession).await;
     // The name of another's task is not told of; it is taken all the same.
     let bobs = Create { owner: owner("bob"), ..begun("t", "bobs", "typed") };
     store.create(bobs).await.expect_err("the id is taken");

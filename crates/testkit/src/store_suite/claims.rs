@@ -17,8 +17,8 @@ fn claim(who: &str, name: &str) -> Claim {
     Claim { owner: owner(who), session: session(name), at: Timestamp(1) }
 }
 
-fn owned(who: &str, name: &str) -> Option<Owned> {
-    Some(Owned { owner: owner(who), session: session(name) })
+fn owned(who: &str, name: &str) -> Owned {
+    Owned { owner: owner(who), session: session(name) }
 }
 
 async fn owner_of(store: &Arc<dyn Store>, name: &str) -> Option<Owned> {
@@ -54,7 +54,7 @@ pub(super) async fn a_session_tells_whose_it_is(fixture: &dyn Fixture) {
 
     let store = fixture.reopen(store);
     for (name, who) in [("bound", "ada"), ("bobs", "bob"), ("named", "bob"), ("claimed", "ada")] {
-        assert_eq!(owner_of(&store, name).await, owned(who, name));
+        assert_eq!(owner_of(&store, name).await, Some(owned(who, name)));
     }
     assert_eq!(owner_of(&store, "later").await, Some(Owned { owner: ada(), session: elsewhere }));
     assert_eq!(owner_of(&store, "BOUND").await, None);
@@ -98,8 +98,8 @@ pub(super) async fn a_session_is_claimed_once(fixture: &dyn Fixture) {
         assert_eq!(claimed(&store, Claim { owner: owner("bob"), ..again }).await, Claimed::Others);
         assert_eq!(claimed(&store, claim("ada", "bobs")).await, Claimed::Others);
         assert_eq!(claimed(&store, claim("bob", "bobs")).await, Claimed::Yours);
-        assert_eq!(owner_of(&store, "ses").await, owned("ada", "ses"));
-        assert_eq!(owner_of(&store, "bobs").await, owned("bob", "bobs"));
+        assert_eq!(owner_of(&store, "ses").await, Some(owned("ada", "ses")));
+        assert_eq!(owner_of(&store, "bobs").await, Some(owned("bob", "bobs")));
     }
     // It counts for everything else that a session can be used for.
     let theft = store.bind(binding("bob", "d", "ses")).await.expect_err("it is ada's");
@@ -142,7 +142,7 @@ pub(super) async fn of_claims_and_bindings_at_once_one_stands(fixture: &dyn Fixt
             winners.extend(wish.await.expect("no wish panics"));
         }
         let [winner] = winners.as_slice() else { panic!("{winners:?}") };
-        assert_eq!(owner_of(&store, &name).await, owned(winner, &name));
+        assert_eq!(owner_of(&store, &name).await, Some(owned(winner, &name)));
     }
 }
 
@@ -234,7 +234,9 @@ pub(super) async fn the_sessions_that_were_used_last_come_first(fixture: &dyn Fi
         store.claim(Claim { at: Timestamp(99), ..claim(who, "bobs") }).await.expect("an answer");
     }
     // The time of a use may be older than that of another, and a turn of a sub-agent is in a session of nobody's.
-    bind("bob", "f", "claimed", 35).await;
+    bind("bob", "f", "claimed", 15).await;
+    let older = append("t", 3, vec![status(TaskState::Working, 90)]);
+    appended(&store, Append { at: Timestamp(15), turn: turn("prompted"), ..older }).await;
     made(&store, create_in("below", "g", 80)).await;
     let nobodys = append("below", 1, vec![status(TaskState::Working, 80)]);
     appended(&store, Append { at: Timestamp(80), turn: turn("nobodys"), ..nobodys }).await;

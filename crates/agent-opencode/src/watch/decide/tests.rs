@@ -156,7 +156,7 @@ fn recorded_turns_are_told_once_each_and_shells_are_not() {
     }
 }
 
-fn message(id: &str, role: &str, created: u64, more: Value, parts: &[Value]) -> Value {
+fn message(id: &str, role: &str, created: u64, more: &Value, parts: &[Value]) -> Value {
     let mut info = json!({"id": id, "role": role, "time": {"created": created}});
     for (name, value) in more.as_object().unwrap() {
         info[name] = value.clone();
@@ -175,18 +175,19 @@ fn message(id: &str, role: &str, created: u64, more: Value, parts: &[Value]) -> 
 #[test]
 fn what_a_busy_session_is_at_is_seen_from_its_messages() {
     let said =
-        |id: &str, at: u64| message(id, "user", at, json!({}), &[json!({"type": "text", "text": "go"})]);
-    let own =
-        |id: &str, at: u64| message(id, "user", at, json!({}), &[json!({"type": "text", "synthetic": true})]);
-    let mark = |id: &str, at: u64| message(id, "user", at, json!({}), &[json!({"type": "compaction"})]);
-    let called = |id: &str, at: u64| {
-        message(id, "user", at, json!({}), &[json!({"type": "subtask", "command": "sub"})])
+        |id: &str, at: u64| message(id, "user", at, &json!({}), &[json!({"type": "text", "text": "go"})]);
+    let own = |id: &str, at: u64| {
+        message(id, "user", at, &json!({}), &[json!({"type": "text", "synthetic": true})])
     };
-    let open = |parent: &str, at: u64| message("msg_a", "assistant", at, json!({"parentID": parent}), &[]);
+    let mark = |id: &str, at: u64| message(id, "user", at, &json!({}), &[json!({"type": "compaction"})]);
+    let called = |id: &str, at: u64| {
+        message(id, "user", at, &json!({}), &[json!({"type": "subtask", "command": "sub"})])
+    };
+    let open = |parent: &str, at: u64| message("msg_a", "assistant", at, &json!({"parentID": parent}), &[]);
     let whole = |parent: &str, at: u64, finish: &str| {
         let more =
             json!({"parentID": parent, "finish": finish, "time": {"created": at, "completed": at + 1}});
-        message("msg_b", "assistant", at, more, &[])
+        message("msg_b", "assistant", at, &more, &[])
     };
     let cases = [
         ("nothing was said", vec![], None),

@@ -9,6 +9,7 @@ use longshore_testkit::store_suite::make::{
 };
 use rusqlite::named_params;
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
 use super::super::{Durability, SqliteStore};
 use super::*;
@@ -85,9 +86,14 @@ async fn a_backup_has_what_was_written_before_it_began_and_no_half_of_anything()
     let bench = Bench::new().await;
     let store = bench.store.clone();
     let (told, mut acknowledged) = tokio::sync::watch::channel(4_u64);
+    // Some more for each backup: without a bound a slow backup makes the next one slower, for ever.
+    let (allowed, room) = (Arc::new(Semaphore::new(0)), 200);
+    let permits = allowed.clone();
     let writing = Tasks::new().spawn("writing", async move {
         // In pairs: one without the other would be half of an append.
         for place in 0.. {
+            let Ok(permit) = permits.acquire().await else { return };
+            permit.forget();
             let head = 4 + place * 2;
             store.append(append("t", head, vec![chunk("a"), chunk("b")])).await.unwrap();
             if told.send(head + 2).is_err() {
@@ -97,7 +103,8 @@ async fn a_backup_has_what_was_written_before_it_began_and_no_half_of_anything()
     });
     let mut heads = Vec::new();
     for place in 0..12 {
-        // Something is written between any two.
+        // Something is written between any two, and while each is taken.
+        allowed.add_permits(room);
         acknowledged.changed().await.unwrap();
         let before = *acknowledged.borrow_and_update();
         let (from, to) = (bench.from(), bench.to(&format!("copy-{place}.db")));
@@ -117,6 +124,7 @@ async fn a_backup_has_what_was_written_before_it_began_and_no_half_of_anything()
         heads.push(events);
     }
     drop(acknowledged);
+    allowed.close();
     writing.await.unwrap();
     let whole = log(&bench.store).await;
     for events in heads {

@@ -1,3 +1,8 @@
+-- The log tells where it ends, and under which number its newest event was written. So an append of output writes the
+-- page of the log alone, and not that of the task as well. Of a task that is over, `summary_seq` is the end.
+ALTER TABLE tasks DROP COLUMN head;
+ALTER TABLE tasks DROP COLUMN epoch;
+
 -- Which task a prompt runs.
 CREATE INDEX tasks_by_prompt ON tasks (session, prompt) WHERE prompt IS NOT NULL;
 

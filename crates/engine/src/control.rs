@@ -1,0 +1,205 @@
+//! What callers look at and change beside turns: who may, when, and what is theirs afterwards.
+//!
+//! Whatever changes something runs apart from its caller, who may hang up: it is done wholly or not at all, and whoever wants
+//! to note what became of it is told. Nothing here prompts the agent: an order becomes a task ([`crate::service`]).
+
+pub(crate) mod claims;
+pub(crate) mod content;
+mod exclusive;
+mod guard;
+mod listing;
+pub(crate) mod offers;
+mod outcome;
+mod places;
+pub(crate) mod refusal;
+
+use std::sync::Arc;
+
+use longshore_model::{
+    Act, Control as Asked, ControlRequest, Error, Look, Offers, OrderRequest, PlaceWish, Principal, Result,
+    SessionId, Told,
+};
+
+pub(crate) use self::guard::{Entry, Taking};
+use self::guard::{Guard, Intent};
+pub use self::outcome::Outcome;
+use crate::port::{Claim, Claimed, Control, Known, Session, on_behalf_of};
+use crate::service::Engine;
+
+/// Who wants something, and what it may.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ControlCaller {
+    pub principal: Principal,
+    /// It may take a session that is nobody's.
+    pub may_claim: bool,
+}
+
+impl Engine {
+    /// Looks at the agent, changes something there, or gives it an order, for a caller who has the capabilities that it needs.
+    ///
+    /// `done` is told what became of it, also when the caller did not wait for it: but for a look, which ends with its caller.
+    pub async fn control(
+        &self,
+        caller: &ControlCaller,
+        request: ControlRequest,
+        done: impl FnOnce(&Result<Told>) + Send + 'static,
+    ) -> Result<Told> {
+        let mut done = Done(Some(done));
+        let ControlRequest { control: asked, place } = request;
+        if let Asked::Look(look) = asked {
+            let told = self.look(caller, &look, &place).await;
+            done.tell(&told);
+            return told;
+        }
+        let (engine, caller) = (self.clone(), caller.clone());
+        let work = on_behalf_of(self.trace_of_caller(), async move {
+            let told = match asked {
+                Asked::Look(look) => engine.look(&caller, &look, &place).await,
+                Asked::Act(act) => Box::pin(engine.act(&caller, &act, &place)).await,
+                Asked::Order(order) => Box::pin(engine.order(&caller, *order, &place)).await,
+                Asked::Note(note) => Box::pin(engine.say(&caller, *note, &place)).await,
+            };
+            done.tell(&told);
+            told
+        });
+        self.around().tasks.spawn("control", work).await.map_err(Error::internal)?
+    }
+
+    /// What the agent offers by name, as of not long ago. Nothing, when it has not said so yet and does not say so now.
+    pub async fn offers(&self) -> Arc<Offers> {
+        match &self.around().control {
+            Some(control) => self.around().offers.get(self.around(), control).await,
+            None => Arc::default(),
+        }
+    }
+
+    async fn look(&self, caller: &ControlCaller, look: &Look, place: &PlaceWish) -> Result<Told> {
+        let control = self.controlled()?;
+        let guard = self.guard(caller, &*control);
+        let entry = match look.session() {
+            Some(id) => Some(guard.admit(id, Intent::Look).await?),
+            None => None,
+        };
+        let at = control.place(place).await?;
+        match look {
+            Look::Sessions(query) => Ok(Told::Sessions(guard.sessions(&at, query).await?)),
+            Look::Statuses => Ok(Told::Statuses(guard.statuses(&at).await?)),
+            look => {
+                let told = control.look(&at, entry.as_ref().map(|entry| &entry.session), look).await?;
+                match (look, told) {
+                    (Look::Children(_), Told::Sessions(found)) => {
+                        Ok(Told::Sessions(guard.children(found).await?))
+                    }
+                    (_, told) => Ok(told),
+                }
+            }
+        }
+    }
+
+    async fn act(&self, caller: &ControlCaller, act: &Act, place: &PlaceWish) -> Result<Told> {
+        let control = self.controlled()?;
+        let entry = match act.session() {
+            Some(id) => Some(self.guard(caller, &*control).admit(id, Intent::Change).await?),
+            None => None,
+        };
+        let at = control.place(place).await?;
+        let session = entry.as_ref().map(|entry| &entry.session);
+        let _held = match session.filter(|_| exclusive::is_exclusive(act)) {
+            Some(session) => Some(self.hold(session).await?),
+            None => None,
+        };
+        if let Act::RemoveWorktree(worktree) | Act::ResetWorktree(worktree) = act {
+            self.check_nobody_works_in(&*control, worktree).await?;
+        }
+        let told = control.act(&at, session, act).await?;
+        if let (Act::Fork { .. }, Some(session), Told::Session(fork)) = (act, session, &told) {
+            let directory = fork.directory.clone().unwrap_or_else(|| session.directory.clone());
+            let fork = Session { id: fork.id.clone(), directory };
+            self.own_fork(&*control, &caller.principal, fork).await?;
+        }
+        self.settle(entry.and_then(|entry| entry.taking)).await?;
+        Ok(told)
+    }
+
+    /// A fork is the caller's before it hears of it.
+    async fn own_fork(&self, control: &dyn Control, owner: &Principal, fork: Session) -> Result<()> {
+        let (id, at) = (fork.id.clone(), self.around().clock.now());
+        let told = |error: Error| error.detail("forkedSessionId", id.as_str());
+        let claim = Claim { owner: owner.clone(), session: fork.clone(), at };
+        match self.around().store.claim(claim).await {
+            Ok(Claimed::Now | Claimed::Yours) => {
+                control.watch(vec![fork]);
+                Ok(())
+            }
+            Ok(Claimed::Others) => Err(told(refusal::fork_of_another())),
+            Err(error) => Err(told(refusal::fork_not_kept(&error))),
+        }
+    }
+
+    pub(crate) async fn settle(&self, taking: Option<Taking>) -> Result<()> {
+        match taking {
+            Some(taking) => taking.settle(self.around()).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The session of an order, if the caller may give one there. It is asked for in any case: whether it can be prompted only
+    /// the agent knows.
+    pub(crate) async fn admit_order(
+        &self,
+        control: &dyn Control,
+        caller: &ControlCaller,
+        id: &SessionId,
+    ) -> Result<Entry> {
+        let mut entry = self.guard(caller, control).admit(id, Intent::Order).await?;
+        let known = match entry.known.take() {
+            Some(known) => known,
+            None => control.find(id).await?.ok_or_else(|| refusal::not_found(id))?,
+        };
+        match &known {
+            Known { workspace: Some(_), .. } => Err(refusal::in_workspace()),
+            Known { parent: Some(_), .. } => Err(refusal::of_sub_agent()),
+            _ => Ok(Entry { known: Some(known), ..entry }),
+        }
+    }
+
+    pub(crate) fn controlled(&self) -> Result<Arc<dyn Control>> {
+        self.around().control.clone().ok_or_else(refusal::no_control)
+    }
+
+    fn guard<'a>(&'a self, caller: &'a ControlCaller, control: &'a dyn Control) -> Guard<'a> {
+        Guard { around: self.around(), control, caller }
+    }
+
+    /// Says something that nobody is to answer.
+    async fn say(&self, caller: &ControlCaller, note: OrderRequest, place: &PlaceWish) -> Result<Told> {
+        let control = self.controlled()?;
+        let OrderRequest { session: id, order, content, options, .. } = note;
+        let Entry { session, taking, .. } = self.admit_order(&*control, caller, &id).await?;
+        control.place(place).await?;
+        control.check_order(&session, &order, &options).await?;
+        let said = content::Said::new(order, content);
+        let input = said.prepare(&self.around().config.intake, &session.directory).await?;
+        let _held = self.hold(&session).await?;
+        control.note(&session, &said.order, &input, &options).await?;
+        self.settle(taking).await?;
+        Ok(Told::Done { session: id, ok: true, begun: None })
+    }
+}
+
+/// Tells what became of something, exactly once: also when it broke.
+struct Done<F: FnOnce(&Result<Told>)>(Option<F>);
+
+impl<F: FnOnce(&Result<Told>)> Done<F> {
+    fn tell(&mut self, told: &Result<Told>) {
+        if let Some(done) = self.0.take() {
+            done(told);
+        }
+    }
+}
+
+impl<F: FnOnce(&Result<Told>)> Drop for Done<F> {
+    fn drop(&mut self) {
+        self.tell(&Err(Error::internal("it ended without a word")));
+    }
+}

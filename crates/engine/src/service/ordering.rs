@@ -1,0 +1,252 @@
+//! Orders in the agent's own words. Each becomes a task, as a message does: durable first, and prompted once.
+
+use longshore_model::{
+    Begun, ContextId, Error, ErrorKind, Message, MessageId, MessageRef, OrderRequest, Page, PlaceWish,
+    Principal, Result, Role, SendConfig, SendMessage, SessionId, StoredMessage, TaskId, TaskState, Told,
+    Wishes,
+};
+use longshore_model::{Look, Order};
+use tokio::sync::oneshot;
+
+use super::Engine;
+use super::sending::{Admitted, Ready};
+use crate::control::content::Said;
+use crate::control::{ControlCaller, Entry, refusal};
+use crate::idempotency;
+use crate::lanes::LaneKey;
+use crate::port::{Control, Created, IdempotencyKey, StoredTask};
+
+/// What stands before the name of a session in that of the context which is always bound to it.
+const CONTEXT_OF_SESSION: &str = "ctx:opencode-session:";
+
+/// In so many messages of a session the answer to an order is looked for: those of one turn are rarely more.
+const LATEST: u32 = 100;
+
+impl Engine {
+    /// Makes a task of an order. A prompt is answered when the agent has it, a command when its task is over.
+    pub(crate) async fn order(
+        &self,
+        caller: &ControlCaller,
+        request: OrderRequest,
+        place: &PlaceWish,
+    ) -> Result<Told> {
+        let control = self.controlled()?;
+        let OrderRequest { session, order, content, options, message } = request;
+        let is_command = matches!(order, Order::Command { .. });
+        let said = Said::new(order, content);
+        // Without a name of the caller's no two orders are the same.
+        let message = message.unwrap_or_else(|| self.new_message_id());
+        let digest = idempotency::digest_of_order(&message, &session, &said.order, &said.content, &options);
+        let key = self.valid_key(digest);
+        let earlier = self.around.store.earlier_send(&caller.principal, &key).await?;
+        let begun = if let Some(task) = earlier {
+            self.begun(&caller.principal, task).await?
+        } else {
+            let new = NewOrder { session: &session, said, options, message, key };
+            self.begin_order(&*control, caller, new, place).await?
+        };
+        if !is_command {
+            return Ok(Told::Done { session, ok: true, begun: Some(begun) });
+        }
+        let task = begun.task.clone();
+        let answered = self.answered(&*control, &caller.principal, begun).await;
+        answered.map_err(|error| error.detail("taskId", task.as_str()))
+    }
+
+    async fn begin_order(
+        &self,
+        control: &dyn Control,
+        caller: &ControlCaller,
+        new: NewOrder<'_>,
+        place: &PlaceWish,
+    ) -> Result<Begun> {
+        let NewOrder { session: id, said, options, message, key } = new;
+        let owner = &caller.principal;
+        let Entry { session, taking, .. } = self.admit_order(control, caller, id).await?;
+        control.place(place).await?;
+        control.check_order(&session, &said.order, &options).await?;
+        let input = said.prepare(&self.around.config.intake, &session.directory).await?;
+        let context = self.context_of(owner, id).await?;
+        let reserved = self.around.unfinished.reserve(owner, &context);
+        let reserved = reserved.map_err(|full| full.refusal(&self.around.metrics))?;
+        let mut message = Message::new(message, Role::User, said.message());
+        message.context_id = Some(context.clone());
+        let wishes = Wishes { session: Some(id.clone()), prompt: options, ..Wishes::default() };
+        let (started, has_started) = oneshot::channel();
+        let made = self
+            .make(Ready {
+                caller: owner.clone(),
+                command: SendMessage {
+                    message,
+                    config: SendConfig::default(),
+                    metadata: None,
+                    wishes,
+                    may_claim: false,
+                    trace: self.trace_of_caller(),
+                },
+                lane: LaneKey::Context(owner.clone(), context.clone()),
+                context,
+                admitted: Admitted { directory: session.directory.clone(), directory_named: false, input },
+                session: Some(session),
+                key,
+                reserved,
+                order: Some(said.order),
+                claim: taking.as_ref().map(|taking| taking.session().clone()),
+                started: Some(started),
+            })
+            .await?;
+        let sent = made.map_err(|created| refused(id, &created))?;
+        // The store made the session the caller's with the task.
+        if let Some(taking) = taking {
+            taking.settled_with_task(&self.around);
+        }
+        let begun = Begun { task: sent.task, context: sent.reader.context_id().clone() };
+        match has_started.await {
+            Ok(Err(error)) => Err(for_orderer(id, error).detail("taskId", begun.task.as_str())),
+            // It waits for its turn, or its owner is gone: its task tells the rest.
+            Ok(Ok(())) | Err(_) => Ok(begun),
+        }
+    }
+
+    /// The context that an order belongs to: the one that was last bound to the session, else one of its own.
+    async fn context_of(&self, owner: &Principal, session: &SessionId) -> Result<ContextId> {
+        let newest = self.around.store.contexts_of(owner, session).await?.into_iter().next();
+        Ok(newest.or_else(|| context_of_session(session)).unwrap_or_else(|| self.new_context_id()))
+    }
+
+    /// The last answer of a command's turn, once that is over.
+    async fn answered(&self, control: &dyn Control, caller: &Principal, begun: Begun) -> Result<Told> {
+        self.is_over(caller, &begun.task).await?;
+        let stored = self.around.store.get(caller, &begun.task).await?;
+        let stored = stored.ok_or_else(|| Error::task_not_found(&begun.task))?;
+        let found = match &stored.turn {
+            Some(turn) => {
+                let session = turn.session.clone();
+                let page = Page { limit: LATEST, before: None };
+                let latest = Look::Messages { session: session.id.clone(), page };
+                let told = control.look(&session.directory, Some(&session), &latest).await;
+                told.map(|told| last_answer(told, turn.prompt.as_str()))
+            }
+            None => Ok(None),
+        };
+        let found = found.unwrap_or_else(|error| {
+            tracing::warn!(task = %begun.task, error = ?error, "the answer of a command could not be read");
+            None
+        });
+        let mut message = match found {
+            Some(found) => found,
+            None => told_by_task(&stored)?,
+        };
+        if stored.task.status.state != TaskState::Completed && message.error.is_none() {
+            message.error = Some(why_not(&stored));
+        }
+        Ok(Told::Answered { message, begun })
+    }
+
+    async fn is_over(&self, caller: &Principal, task: &TaskId) -> Result<()> {
+        loop {
+            let now = self.get(caller, task).await?;
+            if now.task.status.state.is_terminal() {
+                return Ok(());
+            }
+            let mut reader = self.reader_of(caller, &now.task, now.seq);
+            let stopping = self.around.tasks.stopping();
+            tokio::select! {
+                biased;
+                () = stopping.cancelled() => return Err(self.around.registry.no_owner()),
+                read = reader.next() => read?,
+            };
+        }
+    }
+
+    async fn begun(&self, caller: &Principal, task: TaskId) -> Result<Begun> {
+        let context = self.head(caller, &task).await?.context;
+        Ok(Begun { task, context })
+    }
+
+    fn new_message_id(&self) -> MessageId {
+        MessageId::parse(&self.around.tasks.hooks().new_id()).expect("a UUID is an id")
+    }
+}
+
+/// The session that the name of a context stands for, if it is such a name.
+pub(super) fn session_of_context(context: &ContextId) -> Option<SessionId> {
+    SessionId::parse(context.as_str().strip_prefix(CONTEXT_OF_SESSION)?).ok()
+}
+
+/// `None`: the name of the session is too long for it.
+fn context_of_session(session: &SessionId) -> Option<ContextId> {
+    ContextId::parse(&format!("{CONTEXT_OF_SESSION}{session}")).ok()
+}
+
+struct NewOrder<'a> {
+    session: &'a SessionId,
+    said: Said,
+    options: longshore_model::PromptOptions,
+    message: MessageId,
+    key: IdempotencyKey,
+}
+
+/// The last thing that the agent said to this prompt, and before anybody said something else.
+fn last_answer(told: Told, prompt: &str) -> Option<StoredMessage> {
+    let Told::Messages { items, .. } = told else { return None };
+    let from = items.iter().position(|message| message.id.as_str() == prompt).map_or(0, |found| found + 1);
+    let is_agents = |message: &StoredMessage| message.role == Role::Agent;
+    let mut answers = items.into_iter().skip(from);
+    if from == 0 {
+        // The turn is longer than what was looked at.
+        return answers.filter(is_agents).last();
+    }
+    // What the agent tells itself on the way has the role of a user and no words.
+    answers
+        .by_ref()
+        .take_while(|message| is_agents(message) || message.text.is_empty())
+        .filter(is_agents)
+        .last()
+}
+
+/// What the task knows of its answer, when the agent does not tell.
+fn told_by_task(stored: &StoredTask) -> Result<StoredMessage> {
+    let StoredTask { task, turn, .. } = stored;
+    let name = turn.as_ref().map_or(task.id.as_str(), |turn| turn.prompt.as_str());
+    let parts = task.artifacts.iter().flat_map(|artifact| &artifact.parts);
+    let session = turn.as_ref().map(|turn| turn.session.id.clone());
+    let session = session.or_else(|| task.session.as_ref().map(|note| note.id.clone()));
+    let why = || Error::new(ErrorKind::UpstreamPayloadError, why_not(stored));
+    Ok(StoredMessage {
+        id: MessageRef::parse(name).map_err(Error::internal)?,
+        session: session.ok_or_else(why)?,
+        role: Role::Agent,
+        text: parts.filter_map(|part| part.as_text()).collect(),
+        created: Some(task.status.at),
+        error: None,
+    })
+}
+
+fn why_not(stored: &StoredTask) -> String {
+    let status = &stored.task.status;
+    let parts = status.message.iter().flat_map(|message| &message.parts);
+    let text: String = parts.filter_map(|part| part.as_text()).collect();
+    if text.is_empty() { format!("The task is {}.", status.state) } else { text }
+}
+
+/// Why the store made no task.
+fn refused(session: &SessionId, created: &Created) -> Error {
+    match created {
+        Created::ForeignSession => refusal::lost_before(session),
+        Created::UnknownSession => refusal::not_found(session),
+        other => super::sending::refusal(other),
+    }
+}
+
+/// A turn's error, in the words of control calls.
+fn for_orderer(session: &SessionId, error: Error) -> Error {
+    let kind = match error.kind() {
+        ErrorKind::SessionGone => return refusal::not_found(session),
+        ErrorKind::AgentUnavailable => ErrorKind::UpstreamUnreachable,
+        ErrorKind::InvalidAgentResponse => ErrorKind::UpstreamPayloadError,
+        _ => return error,
+    };
+    let text = error.message().to_owned();
+    Error::new(kind, text).detail("sessionId", session.as_str()).caused_by(error)
+}
