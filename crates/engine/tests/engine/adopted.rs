@@ -8,7 +8,7 @@ use longshore_engine::port::{BoxFuture, Control, Input, Known, Session, Stirring
 use longshore_model::{
     Act, AgentEvent, ContextId, Error, ErrorKind, Failure, ListTasks, Look, Offers, Order, Outcome, Part,
     PlaceWish, PromptId, PromptOptions, Result, Seq, SessionId, Task, TaskEvent, TaskId, TaskState,
-    Timestamp, Told,
+    Timestamp, Told, WorktreeRef,
 };
 use longshore_testkit::faulty_store::FaultyStore;
 use tokio::sync::mpsc;
@@ -84,6 +84,10 @@ impl Control for Stranger {
         _: &'a [Input],
         _: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>> {
+        nothing()
+    }
+
+    fn worktree<'a>(&'a self, _: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
         nothing()
     }
 
