@@ -11,9 +11,13 @@ use proptest::prelude::*;
 
 use super::schema::Dialect;
 use super::*;
-use crate::contract::{self, Base, HealthFacts, Part, card, full_deployment, health, merged_card};
+use crate::contract::{
+    self, Base, HealthFacts, Part, card, full_deployment, health, merged_card, plain_deployment,
+};
 use crate::extension::Activated;
 use crate::jsonrpc::{self, Id};
+use crate::methods;
+use crate::methods::answer::samples as told;
 use crate::surface::{Endpoint, Line, OPERATIONS, ROUTES};
 use crate::v1::encode::View;
 use crate::{arbitrary, v1, v03};
@@ -22,7 +26,8 @@ mod check;
 
 /// Made once: properties are held against it thousands of times.
 fn whole() -> &'static Value {
-    static WHOLE: LazyLock<Value> = LazyLock::new(|| value(&Deployment::default(), Audience::Authenticated));
+    static WHOLE: LazyLock<Value> =
+        LazyLock::new(|| value(&Deployment { metrics: true, ..full_deployment() }, Audience::Authenticated));
     &WHOLE
 }
 
@@ -34,7 +39,7 @@ fn holds(document: &Value, name: &str, bytes: &[u8]) -> Result<(), String> {
 
 #[test]
 fn the_documents() {
-    for (name, deployment) in [("default", Deployment::default()), ("full", full_deployment())] {
+    for (name, deployment) in [("default", plain_deployment()), ("full", full_deployment())] {
         for (audience, word) in
             [(Audience::Anonymous, "anonymous"), (Audience::Authenticated, "authenticated")]
         {
@@ -73,7 +78,7 @@ fn every_endpoint_is_a_path_and_every_path_an_endpoint() {
 
 #[test]
 fn every_reference_leads_somewhere_and_nothing_is_left_over() {
-    for deployment in [Deployment::default(), full_deployment()] {
+    for deployment in [plain_deployment(), full_deployment()] {
         for audience in [Audience::Anonymous, Audience::Authenticated] {
             let document = value(&deployment, audience);
             for kind in ["schemas", "responses", "headers"] {
@@ -172,7 +177,7 @@ fn every_error_is_as_it_says() {
 #[test]
 fn cards_and_health_are_as_they_say() {
     let document = whole();
-    for deployment in [Deployment::default(), full_deployment()] {
+    for deployment in [plain_deployment(), full_deployment()] {
         for audience in [Audience::Anonymous, Audience::Authenticated] {
             let new = card(&deployment, Line::V1, audience, Base::Root);
             let old = card(&deployment, Line::V03, audience, Base::Root);
@@ -220,6 +225,54 @@ fn answers_to_asks_are_as_they_say() {
         holds(document, "InterruptList", &list).unwrap();
         holds(document, "JsonRpcResponse", &jsonrpc::result(&Id::Null, &list)).unwrap();
     }
+}
+
+#[test]
+fn every_result_is_as_it_says() {
+    let document = whole();
+    for method in methods::all() {
+        let call = &document["components"]["schemas"][format!("{}Call", methods::pascal_case(method.key))];
+        assert_eq!(call["properties"]["method"]["const"], method.name);
+        for told in [told::full(method), told::sparse(method)].into_iter().flatten() {
+            for line in Line::ALL {
+                let result = method.answer(&told, line).unwrap();
+                let value: Value = serde_json::from_slice(&result).unwrap();
+                let schema = &call["x-a2a-result"][line.version()];
+                check::check(document, schema, &value).unwrap_or_else(|why| panic!("{}: {why}", method.name));
+                holds(document, "JsonRpcResponse", &jsonrpc::result(&Id::Null, &result)).unwrap();
+                // The card names the same fields.
+                let named: HashSet<&str> = method.result.fields().iter().copied().collect();
+                assert!(value.as_object().unwrap().keys().all(|key| named.contains(key.as_str())), "{value}");
+            }
+        }
+    }
+}
+
+/// All that can be told is told by the samples, so a field that is declared and never written is found.
+#[test]
+fn every_field_of_an_item_is_written() {
+    for method in methods::all() {
+        let (Some(told), Some(item)) = (told::full(method), method.result.item()) else { continue };
+        for line in Line::ALL {
+            let value: Value = serde_json::from_slice(&method.answer(&told, line).unwrap()).unwrap();
+            let Some(written) = value.get("item").unwrap_or(&value["items"][0]).as_object() else { continue };
+            for field in item.fields_of(line) {
+                assert!(written.contains_key(field.name), "{} {} {line:?}", method.name, field.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_method_that_is_off_is_in_no_document() {
+    let document = value(&plain_deployment(), Audience::Authenticated);
+    let calls = &document["components"]["schemas"];
+    for method in methods::all() {
+        let call = format!("{}Call", methods::pascal_case(method.key));
+        assert_eq!(calls.get(&call).is_none(), method.switch.is_some(), "{call}");
+    }
+    assert!(!document.to_string().contains("startCommand"));
+    assert!(whole().to_string().contains("startCommand"));
 }
 
 /// The answers and frames of a task in one dialect, each with the schema that it is said to fit.
