@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use a2a_pb::protojson::AgentCard;
-use longshore_model::ErrorKind;
 use longshore_model::card::AuthScheme;
+use longshore_model::{ErrorKind, OfferedAgent, OfferedCommand, Offers};
 use serde_json::{Value, json};
 
 use super::*;
@@ -27,8 +27,9 @@ pub(crate) fn full() -> Deployment {
         exposure: Exposure { raw_thinking: false, tool_trace: true },
         required_extensions: vec![Extension::StreamHints],
         directory_override: false,
-        session_shell: false,
-        workspace_mutations: false,
+        control: true,
+        session_shell: true,
+        workspace_mutations: true,
         metrics: false,
         environment: Environment {
             sandbox_mode: SandboxMode::WorkspaceWrite,
@@ -48,8 +49,39 @@ pub(crate) fn full() -> Deployment {
     }
 }
 
+/// A deployment of OpenCode with nothing configured.
+pub(crate) fn plain() -> Deployment {
+    Deployment { control: true, ..Deployment::default() }
+}
+
 fn both() -> [(&'static str, Deployment); 2] {
-    [("default", Deployment::default()), ("full", full())]
+    [("default", plain()), ("full", full())]
+}
+
+/// What an agent may have to offer.
+fn offers() -> Offers {
+    let agent = |name: &str, mode: Option<&str>, description: Option<&str>| OfferedAgent {
+        name: name.to_owned(),
+        mode: mode.map(str::to_owned),
+        description: description.map(str::to_owned),
+    };
+    let command = |name: &str, description: Option<&str>, agent: Option<&str>, is_subtask| OfferedCommand {
+        name: name.to_owned(),
+        description: description.map(str::to_owned),
+        agent: agent.map(str::to_owned),
+        is_subtask,
+    };
+    Offers {
+        agents: vec![
+            agent("build", Some("primary"), Some("Works on everything.")),
+            agent("code \"reviewer\"", Some("subagent"), Some(" \n")),
+            agent("bare", None, None),
+        ],
+        commands: vec![
+            command("review", Some("Reviews the last change."), Some("plan"), true),
+            command("init", None, None, false),
+        ],
+    }
 }
 
 fn pretty(value: &Value) -> String {
@@ -77,7 +109,10 @@ fn the_documents_of_every_line() {
 fn the_cards() {
     for (name, deployment) in both() {
         for (audience, word) in [(Audience::Anonymous, "public"), (Audience::Authenticated, "extended")] {
-            let of = |line| card(&deployment, line, audience, Base::Root);
+            let of = |line| match audience {
+                Audience::Anonymous => card(&deployment, line, audience, Base::Root),
+                Audience::Authenticated => extended_card(&deployment, line, Base::Root, &offers()),
+            };
             let new = v1::card::encode(&of(Line::V1));
             let merged = v03::card::merged(&merged_card(&deployment, audience));
             let old = |dialect| v03::card::encode(&of(Line::V03), dialect);
@@ -235,8 +270,107 @@ fn what_would_write_is_off_where_nothing_can_be_written() {
     ] {
         assert_eq!(deployment.has_session_shell(), is_on);
         assert_eq!(deployment.has_workspace_mutations(), is_on);
-        // A switch for what this version does not have switches nothing on, and is not offered.
-        let features = &profile(&deployment, Line::V1)["runtime_features"];
+        let availability = if is_on { "enabled" } else { "disabled" };
+        for line in Line::ALL {
+            let features = &profile(&deployment, line)["runtime_features"];
+            for switch in [
+                ("session_shell", "A2A_ENABLE_SESSION_SHELL"),
+                ("workspace_mutations", "A2A_ENABLE_WORKSPACE_MUTATIONS"),
+            ] {
+                let told = json!({"enabled": is_on, "availability": availability, "toggle": switch.1});
+                assert_eq!(features[switch.0], told);
+            }
+        }
+    }
+}
+
+const SWITCHED: [&str; 6] = [
+    "opencode.sessions.shell",
+    "opencode.workspaces.create",
+    "opencode.workspaces.remove",
+    "opencode.worktrees.create",
+    "opencode.worktrees.remove",
+    "opencode.worktrees.reset",
+];
+
+/// All that a document says about methods, as a deployment serves them.
+fn documents(deployment: &Deployment, line: Line) -> [Value; 4] {
+    let entries = extensions(deployment, line, Audience::Authenticated, Base::Root);
+    let params = |extension: Extension| {
+        let mut found = entries.iter().filter(|entry| Extension::parse(&entry.uri) == Some(extension));
+        found.next().and_then(|entry| Some(entry.params.as_ref()?.to_value())).unwrap_or_default()
+    };
+    [
+        wire_contract(deployment, line, Base::Root),
+        compatibility_profile(deployment, line, Base::Root),
+        params(Extension::SessionManagement),
+        params(Extension::WorkspaceControl),
+    ]
+}
+
+fn holds(names: &Value, name: &str) -> bool {
+    match names {
+        Value::Array(names) => names.contains(&json!(name)),
+        Value::Object(fields) => fields.values().any(|value| value == name) || fields.contains_key(name),
+        _ => false,
+    }
+}
+
+#[test]
+fn a_switch_changes_every_document_at_once() {
+    for line in Line::ALL {
+        for is_on in [false, true] {
+            let deployment = Deployment { session_shell: is_on, workspace_mutations: is_on, ..plain() };
+            let [contract, profile, sessions, workspace] = documents(&deployment, line);
+            for name in SWITCHED {
+                let of_extension = if name.contains("sessions") { &sessions } else { &workspace };
+                for served in [
+                    &contract["all_jsonrpc_methods"],
+                    &contract["extensions"]["jsonrpc_methods"],
+                    &of_extension["methods"],
+                    &of_extension["method_contracts"],
+                ] {
+                    assert_eq!(holds(served, name), is_on, "{name} {served}");
+                }
+                let conditional = &contract["extensions"]["conditionally_available_methods"];
+                assert_eq!(conditional.get(name).is_some(), !is_on, "{name}");
+                let retention = &profile["method_retention"][name];
+                assert_eq!(retention["availability"], if is_on { "enabled" } else { "disabled" }, "{name}");
+                assert_eq!(retention["retention"], "deployment-conditional");
+                // What there is to switch on is always told.
+                let flag = &of_extension["control_method_flags"][name];
+                assert_eq!(flag["config_key"], retention["toggle"], "{name}");
+            }
+            let skills = card(&deployment, line, Audience::Authenticated, Base::Root).skills;
+            let examples: String = skills.into_iter().flat_map(|skill| skill.examples).collect();
+            assert!(SWITCHED.iter().all(|name| examples.contains(name) == is_on), "{examples}");
+        }
+        // A shell in a new worktree takes both.
+        let without_shell = Deployment { workspace_mutations: true, ..plain() };
+        for (deployment, is_told) in [(without_shell, false), (full(), true)] {
+            let [_, _, _, workspace] = documents(&deployment, line);
+            let optional = &workspace["method_contracts"]["opencode.worktrees.create"]["params"]["optional"];
+            assert_eq!(holds(optional, "request.startCommand"), is_told);
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_cannot_be_controlled_has_no_methods_for_that() {
+    let deployment = Deployment { control: false, ..full() };
+    for line in Line::ALL {
+        let card = extended_card(&deployment, line, Base::Root, &offers());
+        let text = format!("{card:?} {:?}", documents(&deployment, line));
+        for word in [
+            "opencode.sessions.",
+            "opencode.providers",
+            "opencode.worktrees",
+            "session-management",
+            "opencode.agent.build",
+        ] {
+            assert!(!text.contains(word), "{word}");
+        }
+        let features = &profile(&deployment, line)["runtime_features"];
         for feature in [&features["session_shell"], &features["workspace_mutations"]] {
             assert_eq!(*feature, json!({"enabled": false, "availability": "not_available"}));
         }
@@ -244,15 +378,78 @@ fn what_would_write_is_off_where_nothing_can_be_written() {
 }
 
 #[test]
+fn every_row_is_in_the_documents_once_and_as_it_is() {
+    for line in Line::ALL {
+        let entries = extensions(&full(), line, Audience::Authenticated, Base::Root);
+        let mut told = HashSet::new();
+        for entry in entries {
+            let extension = Extension::parse(&entry.uri).unwrap();
+            let params = entry.params.as_ref().unwrap().to_value();
+            for (name, contract) in params["method_contracts"].as_object().into_iter().flatten() {
+                let method = crate::methods::find(name).unwrap();
+                assert_eq!(method.extension, extension);
+                assert!(told.insert(method.name), "{name}");
+                assert_eq!(params["methods"][method.key], *name);
+                assert_eq!(contract["result"]["fields"], json!(method.result.fields()));
+                let codes = &params["errors"]["business_codes"];
+                for kind in method.errors {
+                    let (code, word) = super::method::code(line, *kind);
+                    assert_eq!(codes[word], code, "{name} {word}");
+                }
+            }
+        }
+        assert_eq!(told.len(), crate::methods::all().count());
+    }
+}
+
+#[test]
+fn what_is_offered_is_told_to_callers_only_and_cut_when_it_is_long() {
+    let mut offers = offers();
+    offers.agents[0].description = Some("é".repeat(2000));
+    let card = extended_card(&plain(), Line::V1, Base::Root, &offers);
+    let skill = card.skills.iter().find(|skill| skill.id == "opencode.agent.build").unwrap();
+    assert_eq!(skill.description, "é".repeat(512) + "…");
+    let entry = card.extensions.iter().find(|entry| entry.uri == Extension::SessionManagement.uri()).unwrap();
+    let params = entry.params.as_ref().unwrap().to_value();
+    assert_eq!(params["agents"][0]["description"], skill.description);
+    // Other ones, another document; and who has nothing to offer says so.
+    assert_ne!(card, extended_card(&plain(), Line::V1, Base::Root, &self::offers()));
+    let none = extended_card(&plain(), Line::V1, Base::Root, &Offers::default());
+    let entry = none.extensions.iter().find(|entry| entry.uri == Extension::SessionManagement.uri()).unwrap();
+    assert_eq!(entry.params.as_ref().unwrap().to_value()["commands"], json!([]));
+    assert!(none.skills.iter().all(|skill| !skill.id.starts_with("opencode.command")));
+    let public = self::card(&plain(), Line::V1, Audience::Anonymous, Base::Root);
+    assert!(!format!("{public:?}").contains("opencode.agent.build"));
+}
+
+#[test]
+fn a_method_that_is_off_says_what_would_switch_it_on() {
+    for line in Line::ALL {
+        let deployment = plain();
+        let method = crate::methods::find("opencode.sessions.shell").unwrap();
+        let error = disabled_method(line, method, &deployment);
+        assert_eq!(error.kind(), ErrorKind::MethodDisabled);
+        let id = Id::Number("7".to_owned());
+        let bytes = match line {
+            Line::V1 => jsonrpc::error(&id, &error),
+            Line::V03 => v03::error::jsonrpc(&id, &error),
+        };
+        let value: Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(value["error"]["code"], -32601);
+        insta::assert_snapshot!(format!("{}_disabled_method", line.version()), pretty(&value));
+    }
+}
+
+#[test]
 fn an_unknown_method_is_told_what_there_is() {
     for line in Line::ALL {
-        let error = unsupported_method(line, "tasks/pur\nge");
+        let error = unsupported_method(line, "tasks/pur\nge", &plain());
         assert_eq!(error.kind(), ErrorKind::MethodNotFound);
         let detail = |name: &str| error.details().iter().find(|(key, _)| key == name).unwrap().1.clone();
         assert_eq!(detail("method"), "tasks/purge");
         assert_eq!(detail("protocolVersion"), line.version());
         let methods: Vec<String> = serde_json::from_str(&detail("supportedMethods")).unwrap();
-        assert_eq!(methods, surface::supported_methods(line));
+        assert_eq!(methods, surface::supported_methods(line, &plain()));
 
         let id = Id::Number("7".to_owned());
         let bytes = match line {
@@ -266,7 +463,7 @@ fn an_unknown_method_is_told_what_there_is() {
 
 #[test]
 fn every_method_of_the_contract_is_read() {
-    let contract = wire_contract(&Deployment::default(), Line::V1, Base::Root);
+    let contract = wire_contract(&full(), Line::V1, Base::Root);
     for name in contract["all_jsonrpc_methods"].as_array().unwrap() {
         let name = name.as_str().unwrap();
         let is_core = v1::method::Method::parse(name).is_some();
