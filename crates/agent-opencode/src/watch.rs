@@ -63,7 +63,6 @@ impl Watch {
     }
 
     /// See [`longshore_engine::port::Control::watch`]. Sessions in one directory too many are not watched.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the control port of this agent calls it"))]
     pub(crate) fn watch(&self, sessions: Vec<Session>) {
         for session in sessions {
             self.add(&session, false);
@@ -102,13 +101,11 @@ impl Watch {
     }
 
     /// See [`longshore_engine::port::Control::stirrings`].
-    #[cfg_attr(not(test), expect(dead_code, reason = "the control port of this agent calls it"))]
     pub(crate) fn stirrings(&self) -> mpsc::Receiver<Stirring> {
         lock(&self.taken_by).take().unwrap_or_else(|| mpsc::channel(1).1)
     }
 
     /// See [`longshore_engine::port::Control::stirring`].
-    #[cfg_attr(not(test), expect(dead_code, reason = "the control port of this agent calls it"))]
     pub(crate) async fn stirring(&self, session: &Session) -> Result<Option<Stirring>> {
         let found = find(&self.client, session).await;
         found.map_err(|cause| cause.into_error("see what the session is at work on"))
