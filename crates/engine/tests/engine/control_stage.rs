@@ -48,7 +48,7 @@ impl Stage {
     ) -> impl Future<Output = Result<Told>> + use<> {
         let (engine, caller, outcomes) = (self.h.engine.clone(), caller.clone(), Arc::clone(&self.outcomes));
         let note = move |told: &Result<Told>| {
-            outcomes.lock().expect("no test panics with it").push(Outcome::of(told))
+            outcomes.lock().expect("no test panics with it").push(Outcome::of(told));
         };
         async move { engine.control(&caller, ControlRequest { control, place }, note).await }
     }
