@@ -79,6 +79,7 @@ impl Upstream {
             endpoint: found.endpoint,
             directory: plan.workspace.clone(),
             control_timeout: plan.turns.control_timeout,
+            long_timeout: plan.turns.timeout,
             stream_silence: plan.stream_silence,
             defaults: defaults(&plan.prompt),
             allow_directory_override: plan.allow_directory_override,

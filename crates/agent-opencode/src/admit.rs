@@ -5,13 +5,15 @@
 //! so that they do not tell what exists outside.
 
 mod repository;
+mod worktrees;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longshore_engine::port::{Admission, Admitted};
-use longshore_model::{Error, PromptOptions, Result};
+use longshore_model::{Error, PlaceWish, PromptOptions, Result, WorkspaceId};
 
+pub(crate) use self::worktrees::last_segment;
 use crate::catalog::Catalog;
 use crate::id;
 
@@ -31,9 +33,18 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) async fn admit(&self, wishes: Admission<'_>) -> Result<Admitted> {
-        let directory = self.place(&wishes).await?;
+        let directory = named(wishes.directory).map(|path| (path, DIRECTORY));
+        let directory = self.place(named(wishes.workspace), directory, wishes.current).await?;
         self.catalog.check(&directory, wishes.options, &self.defaults).await?;
         Ok(Admitted { directory })
+    }
+
+    /// Where something is to be looked at or done.
+    pub(crate) async fn place_of(&self, wish: &PlaceWish) -> Result<String> {
+        let workspace = wish.workspace.as_ref().map(WorkspaceId::as_str);
+        let directory = wish.directory.as_ref();
+        let directory = directory.and_then(|wished| Some((named(Some(&wished.path))?, wished.field)));
+        self.place(workspace, directory, None).await
     }
 
     /// Whether a session that works there may be used by callers.
@@ -47,34 +58,38 @@ impl Gate {
         }
     }
 
-    async fn place(&self, wishes: &Admission<'_>) -> Result<String> {
-        let named =
-            |wish: Option<&'_ str>| wish.map(str::trim).filter(|wish| !wish.is_empty()).map(str::to_owned);
+    /// `directory`: the path, and the parameter that had it.
+    async fn place(
+        &self,
+        workspace: Option<&str>,
+        directory: Option<(&str, &str)>,
+        current: Option<&str>,
+    ) -> Result<String> {
         // A workspace is looked at first, and then a directory is not.
-        if let Some(workspace) = named(wishes.workspace) {
-            return self.workspace(&workspace).await;
+        if let Some(workspace) = workspace {
+            return self.workspace(workspace).await;
         }
-        match named(wishes.directory) {
-            Some(directory) => self.directory(&directory).await,
-            None => Ok(wishes.current.unwrap_or(&self.root).to_owned()),
+        match directory {
+            Some((directory, field)) => self.directory(directory, field).await,
+            None => Ok(current.unwrap_or(&self.root).to_owned()),
         }
     }
 
-    async fn directory(&self, wish: &str) -> Result<String> {
+    async fn directory(&self, wish: &str, field: &str) -> Result<String> {
         if is_unspeakable(wish) {
             return Err(Error::invalid(
-                DIRECTORY,
+                field,
                 "A directory's path cannot have control characters, nor a percent sign with two hexadecimal digits behind \
                  it: OpenCode would read another path.",
             ));
         }
         let Some(found) = resolved(&Path::new(&self.root).join(wish)).await else {
-            return Err(self.out_of_bounds());
+            return Err(self.out_of_bounds(field));
         };
         if !self.is_in_bounds(&found).await? {
-            return Err(self.out_of_bounds());
+            return Err(self.out_of_bounds(field));
         }
-        spoken(found, DIRECTORY)
+        spoken(found, field)
     }
 
     /// The directory of a workspace of OpenCode. OpenCode made it, so it can be anywhere.
@@ -123,14 +138,19 @@ impl Gate {
         Ok(false)
     }
 
-    fn out_of_bounds(&self) -> Error {
+    fn out_of_bounds(&self, field: &str) -> Error {
         let allowed = if self.allow_override {
             "The directory must exist, and be in the gateway's workspace or in a worktree of its project that OpenCode lists."
         } else {
             "This gateway works in the root of its workspace only; leave this out."
         };
-        Error::invalid(DIRECTORY, allowed)
+        Error::invalid(field, allowed)
     }
+}
+
+/// What a caller wrote, if it is more than blanks.
+fn named(wish: Option<&str>) -> Option<&str> {
+    wish.map(str::trim).filter(|wish| !wish.is_empty())
 }
 
 /// The real path of a directory that exists.

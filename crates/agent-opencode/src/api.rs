@@ -2,6 +2,7 @@
 
 mod asks;
 mod catalog;
+pub(crate) mod control;
 mod tool;
 mod usage;
 

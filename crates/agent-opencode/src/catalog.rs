@@ -1,8 +1,9 @@
-//! What OpenCode has to offer, kept for a while: models, agents, worktrees and workspaces.
+//! What OpenCode has to offer, kept for a while: models, agents, commands, worktrees and workspaces.
 //!
 //! Models and agents are those of a directory: a project can bring its own.
 
 mod cached;
+mod orders;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -13,6 +14,7 @@ use longshore_engine::port::Session;
 use longshore_model::{Error, ModelName, PromptOptions, Result};
 
 use self::cached::{Cached, PAUSE, patiently};
+use crate::api::control::Command;
 use crate::api::{self, Takes, Workspace};
 use crate::client::{CallError, Client};
 
@@ -27,6 +29,23 @@ const MAX_DIRECTORIES: usize = 100;
 
 /// So many names stand in a refusal.
 const NAMES: usize = 5;
+
+/// Where a caller wrote what is looked up, for the refusal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fields<'a> {
+    pub(crate) model: &'a str,
+    pub(crate) agent: &'a str,
+    pub(crate) variant: &'a str,
+}
+
+impl Fields<'static> {
+    /// Of a message.
+    pub(crate) const OF_MESSAGE: Self = Self {
+        model: "metadata.shared.model",
+        agent: "metadata.opencode.agent",
+        variant: "metadata.opencode.variant",
+    };
+}
 
 /// The names of what OpenCode has.
 #[derive(Debug)]
@@ -45,6 +64,7 @@ pub(crate) struct Catalog {
 struct Shelf {
     models: Cached<Models>,
     agents: Cached<Vec<api::Agent>>,
+    commands: Cached<Vec<Command>>,
     default_model: Cached<Option<ModelName>>,
 }
 
@@ -92,7 +112,7 @@ impl Catalog {
         let mut refused = Ok(());
         for max_age in [MAX_AGE, PAUSE] {
             let Some(models) = self.models(&self.client, directory, max_age).await? else { return Ok(()) };
-            refused = models.check(model, wished.model.is_some(), variant);
+            refused = models.check(model, wished.model.is_some(), variant, Fields::OF_MESSAGE);
             if refused.is_ok() {
                 break;
             }
@@ -150,22 +170,15 @@ impl Catalog {
     }
 
     async fn check_agent(&self, directory: &str, wished: &str) -> Result<()> {
-        let mut known = Vec::new();
+        let mut refused = Ok(());
         for max_age in [MAX_AGE, PAUSE] {
             let Some(agents) = self.agents(&self.client, directory, max_age).await? else { return Ok(()) };
-            if agents.iter().any(|agent| agent.name == wished) {
-                return Ok(());
+            refused = has_agent(&agents, wished, Fields::OF_MESSAGE.agent);
+            if refused.is_ok() {
+                break;
             }
-            known = agents
-                .iter()
-                .filter(|agent| !agent.hidden && agent.mode != "subagent")
-                .map(|agent| agent.name.clone())
-                .collect();
         }
-        Err(Error::invalid(
-            "metadata.opencode.agent",
-            format!("OpenCode has no agent of this name{}", choices(known.iter().map(String::as_str))),
-        ))
+        refused
     }
 
     /// The model that will answer, found as OpenCode finds it. `None`: OpenCode does not say.
@@ -239,24 +252,23 @@ impl Models {
     }
 
     /// `wished`: the caller named the model itself.
-    fn check(&self, name: &ModelName, wished: bool, variant: Option<&str>) -> Result<()> {
-        const FIELD: &str = "metadata.shared.model";
+    fn check(&self, name: &ModelName, wished: bool, variant: Option<&str>, fields: Fields<'_>) -> Result<()> {
         let Some(models) = self.providers.get(&name.provider) else {
             let names = choices(self.providers.keys().map(String::as_str));
             let refusal = format!("OpenCode has no provider of this name{names}");
-            return if wished { Err(Error::invalid(FIELD, refusal)) } else { Ok(()) };
+            return if wished { Err(Error::invalid(fields.model, refusal)) } else { Ok(()) };
         };
         let Some(model) = models.get(&name.model) else {
             let names = choices(models.keys().map(String::as_str));
             let refusal = format!("OpenCode's provider '{}' has no model of this name{names}", name.provider);
-            return if wished { Err(Error::invalid(FIELD, refusal)) } else { Ok(()) };
+            return if wished { Err(Error::invalid(fields.model, refusal)) } else { Ok(()) };
         };
         let known = &model.variants;
         match variant {
             Some(variant) if !known.is_empty() && !known.iter().any(|known| known == variant) => {
                 let names = choices(known.iter().map(String::as_str));
                 let refusal = format!("The model has no variant of this name{names}");
-                Err(Error::invalid("metadata.opencode.variant", refusal))
+                Err(Error::invalid(fields.variant, refusal))
             }
             _ => Ok(()),
         }
@@ -276,6 +288,17 @@ impl From<api::Providers> for Models {
         let default = first.and_then(|first| Some(named(first, listed.default.get(first)?)));
         Self { default, providers: listed.providers.into_iter().map(provider).collect() }
     }
+}
+
+/// Refuses an agent that is not among these.
+fn has_agent(agents: &[api::Agent], wished: &str, field: &str) -> Result<()> {
+    if agents.iter().any(|agent| agent.name == wished) {
+        return Ok(());
+    }
+    let shown = |agent: &&api::Agent| !agent.hidden && agent.mode != "subagent";
+    let known: Vec<&str> = agents.iter().filter(shown).map(|agent| agent.name.as_str()).collect();
+    let names = choices(known.into_iter());
+    Err(Error::invalid(field, format!("OpenCode has no agent of this name{names}")))
 }
 
 /// The end of a refusal: what there is instead.
@@ -304,7 +327,7 @@ fn places_age(anew: bool) -> Duration {
 /// An OpenCode without worktrees or workspaces says so in its own ways.
 fn unless_absent<T: Default>(listed: Result<T, CallError>) -> Result<T, CallError> {
     match listed {
-        Err(CallError::Refused { .. } | CallError::Garbled(_)) => Ok(T::default()),
+        Err(CallError::Refused { .. } | CallError::NoSuchPath | CallError::Garbled(_)) => Ok(T::default()),
         listed => listed,
     }
 }

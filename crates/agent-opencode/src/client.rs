@@ -1,6 +1,7 @@
 //! Calls to OpenCode's HTTP API.
 
 mod catalog;
+mod control;
 mod error;
 mod family;
 mod places;
@@ -75,6 +76,8 @@ struct Shared {
     timeout: Duration,
     max_body: usize,
     places: Places,
+    /// Those of calls that take as long as a model or a command takes: as many again.
+    long_places: Places,
     desks: Desks,
     metrics: Arc<Metrics>,
 }
@@ -105,6 +108,7 @@ impl Client {
             timeout,
             max_body: MAX_BODY_BYTES,
             places: Places::new(calls),
+            long_places: Places::new(calls),
             desks: Desks::default(),
             metrics,
         };
@@ -417,12 +421,12 @@ async fn decode<T: DeserializeOwned>(response: Response, max_body: usize) -> Res
 }
 
 /// The elements of a list that can be read. Lists of asks are of a whole directory: one odd ask of somebody else must not
-/// hold up every turn there.
+/// hold up every turn there. The same goes for sessions and messages that somebody looks through.
 fn understood<T: DeserializeOwned>(listed: Vec<Box<RawValue>>) -> Vec<T> {
     let read = |raw: Box<RawValue>| {
         let element = serde_json::from_str(raw.get());
         if element.is_err() {
-            tracing::warn!(bytes = raw.get().len(), "an ask that is no ask of OpenCode was skipped");
+            tracing::warn!(bytes = raw.get().len(), "an entry that OpenCode does not write so was skipped");
         }
         element.ok()
     };
@@ -444,9 +448,16 @@ async fn refusal(response: Response) -> CallError {
     };
     let body: ErrorBody = body.and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default();
     if status == StatusCode::NOT_FOUND {
-        return if says_not_found(&body) { CallError::NotFound } else { foreign_not_found() };
+        let what = if says_not_found(&body) { message_of(body) } else { return CallError::NoSuchPath };
+        return if what.starts_with("Message not found") {
+            CallError::NoMessage
+        } else {
+            CallError::NotFound
+        };
     }
-    let message = redact::public(&message_of(body));
+    let message = message_of(body);
+    // What was asked of its database is nobody's business.
+    let message = if message.contains("Failed query") { String::new() } else { redact::public(&message) };
     let message = if message.is_empty() { "it gave no reason".to_owned() } else { message };
     CallError::Refused { status: status.as_u16(), message }
 }
@@ -457,13 +468,9 @@ fn says_not_found(body: &ErrorBody) -> bool {
     name.is_some_and(|name| name.ends_with("NotFoundError"))
 }
 
-fn foreign_not_found() -> CallError {
-    CallError::Garbled("status 404".to_owned())
-}
-
 /// What asks about no session in particular cannot learn that one is gone.
 fn of_a_directory(cause: CallError) -> CallError {
-    if matches!(cause, CallError::NotFound) { foreign_not_found() } else { cause }
+    if matches!(cause, CallError::NotFound | CallError::NoMessage) { CallError::NoSuchPath } else { cause }
 }
 
 /// The text of an error body, in any of OpenCode's three shapes.

@@ -22,6 +22,8 @@ const RANDOM_LENGTH: usize = 14;
 pub(crate) enum Kind {
     Session,
     Message,
+    Part,
+    Workspace,
     Permission,
     Question,
 }
@@ -31,6 +33,8 @@ impl Kind {
         match self {
             Self::Session => "ses",
             Self::Message => "msg",
+            Self::Part => "prt",
+            Self::Workspace => "wrk",
             Self::Permission => "per",
             Self::Question => "que",
         }

@@ -1,4 +1,5 @@
-//! Drives OpenCode over its HTTP API: implements [`longshore_engine::port::Agent`].
+//! Drives OpenCode over its HTTP API: implements [`longshore_engine::port::Agent`], and
+//! [`longshore_engine::port::Control`] in `control`.
 //!
 //! A prompt goes down through [`OpenCode`] and `turn::start`. Events come up from the one `reader` of the session's
 //! directory to the turn's driver, through the pure `translate`, to the engine. Where the stream has a gap,
@@ -11,6 +12,7 @@ mod ask;
 mod catalog;
 mod clear;
 mod client;
+mod control;
 mod disk;
 mod id;
 pub mod managed;
@@ -62,6 +64,8 @@ pub struct OpenCodeConfig {
     pub directory: PathBuf,
     /// How long one call may take, and how long a turn waits for a busy session.
     pub control_timeout: Duration,
+    /// The same for calls that take as long as a model or a command takes. `None`: as long as it takes.
+    pub long_timeout: Option<Duration>,
     /// How long the event stream may be silent before it is taken for dead and made anew. OpenCode sends a heartbeat every
     /// 10 s.
     pub stream_silence: Duration,
@@ -97,6 +101,7 @@ pub struct OpenCode {
     /// For what a caller waits for before anything is promised.
     for_callers: Client,
     gate: Gate,
+    long_timeout: Option<Duration>,
     /// The workspace root is on this machine, so that its paths are resolved before OpenCode gets them.
     is_root_here: bool,
     clock: Arc<dyn Clock>,
@@ -137,6 +142,7 @@ impl OpenCode {
                 allow_override: config.allow_directory_override,
                 defaults: config.defaults,
             },
+            long_timeout: config.long_timeout,
             is_root_here,
             clock,
             server_clock,

@@ -152,7 +152,10 @@ impl Readers {
                     if link.fault.is_none() {
                         tracing::warn!(%cause, "no event stream from OpenCode");
                     }
-                    link.hopeless = matches!(cause, CallError::Unauthorized | CallError::Garbled(_));
+                    link.hopeless = matches!(
+                        cause,
+                        CallError::Unauthorized | CallError::NoSuchPath | CallError::Garbled(_)
+                    );
                     let since = link.strange_since.take();
                     link.strange_since = cause.is_strange().then(|| since.unwrap_or_else(Instant::now));
                     link.fault = Some(cause.into_error("open the event stream"));

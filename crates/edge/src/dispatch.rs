@@ -16,7 +16,7 @@ use http::{HeaderValue, Method, Request, StatusCode};
 use longshore_engine::Engine;
 use longshore_meter::Metrics;
 use longshore_model::{Error, ErrorKind, Result, TraceContext};
-use longshore_wire::contract::MissingVersion;
+use longshore_wire::contract::{Deployment, MissingVersion};
 use longshore_wire::extension::{self, Activated, Extension};
 use longshore_wire::jsonrpc::Id;
 use longshore_wire::surface::Access;
@@ -59,6 +59,8 @@ pub(crate) struct Dispatcher {
     page: MetricsPage,
     pub(crate) payload_log: PayloadLog,
     pub(crate) documents: Documents,
+    /// What is served, as the documents say.
+    pub(crate) deployment: Deployment,
     pub(crate) limits: BodyLimits,
     pub(crate) streams: Arc<StreamSettings>,
     pub(crate) operations: Operations,
@@ -99,7 +101,7 @@ impl Dispatcher {
             page: MetricsPage::new(&config, engine.clone()),
             credentials: config.credentials,
             challenge,
-            required: config.deployment.required_extensions,
+            required: config.deployment.required_extensions.clone(),
             gzip_minimum: config.gzip_minimum,
             metrics: Arc::clone(&config.metrics),
             payload_log: config.payload_log,
@@ -119,6 +121,7 @@ impl Dispatcher {
                 exposure: config.deployment.exposure,
                 slots: Slots::new(&config.limits, Arc::clone(&config.metrics)),
             },
+            deployment: config.deployment,
         }
     }
 

@@ -9,6 +9,7 @@ use longshore_engine::port::on_behalf_of;
 use longshore_model::{
     CancelTask, Error, ErrorKind, GetTask, ListTasks, Result, SendMessage, SubscribeToTask,
 };
+use longshore_wire::contract::Deployment;
 use longshore_wire::extension::Activated;
 use longshore_wire::jsonrpc::{self as envelope, Id};
 use longshore_wire::v1::method::Method;
@@ -130,7 +131,8 @@ impl Dispatcher {
             Some(Method::GetExtendedAgentCard) => Ok(()),
             _ => self.check_required(activated),
         };
-        let wanted = required.and_then(|()| wanted(shape.line, &call.method, params, activated));
+        let wanted =
+            required.and_then(|()| wanted(&self.deployment, shape.line, &call.method, params, activated));
         let Some(id) = call.id else {
             return match wanted {
                 Ok(Wanted::ExtendedCard) => reply::empty(StatusCode::NO_CONTENT),
@@ -184,13 +186,23 @@ fn streams(line: Line, method: &str) -> bool {
     matches!(known(line, method), Some(Method::SendStreamingMessage | Method::SubscribeToTask))
 }
 
-fn wanted(line: Line, method: &str, params: &str, activated: Activated) -> Result<Wanted> {
-    if let Some(method) = methods::served().find(|served| served.name == method) {
+fn wanted(
+    deployment: &Deployment,
+    line: Line,
+    method: &str,
+    params: &str,
+    activated: Activated,
+) -> Result<Wanted> {
+    if let Some(method) = methods::find(method).filter(|method| method.is_there(deployment)) {
+        method.check_activated(activated)?;
+        if !method.is_on(deployment) {
+            return Err(contract::disabled_method(line, method, deployment));
+        }
         let call = method.read(line, params, activated)?;
         return Ok(Wanted::Operation(Operation::Extension(call).into()));
     }
     let Some(known) = known(line, method) else {
-        return Err(contract::unsupported_method(line, method));
+        return Err(contract::unsupported_method(line, method, deployment));
     };
     let decoders = decoders(line);
     let operation = match known {

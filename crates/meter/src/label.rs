@@ -153,6 +153,8 @@ labels! {
         Messages = "messages",
         /// To see what it can do: models, agents, projects, its configuration.
         Catalog = "catalog",
+        /// To look at or change something for a caller who controls it.
+        Control = "control",
     }
 
     /// What was done with an event of OpenCode.

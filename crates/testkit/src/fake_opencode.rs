@@ -259,7 +259,7 @@ impl FakeOpenCode {
         self.shared.expect("the end of all scripts", quiet).await;
     }
 
-    /// The next request of that method (`*`: any) whose path ends so meets the fault.
+    /// The next request of that method (`*`: any) whose path ends so meets the fault. A segment `*` of the path is any.
     pub fn fault_once(&self, method: &'static str, path_end: &'static str, fault: Fault) {
         self.fault_times(method, path_end, fault, 1);
     }

@@ -11,6 +11,7 @@ mod deployment;
 mod environment;
 mod health;
 pub(crate) mod method;
+mod offer;
 mod params;
 mod profile;
 mod skill;
@@ -19,7 +20,7 @@ mod tests;
 mod wire_contract;
 
 pub use behavior::service_behaviors;
-pub use card::{Audience, Base, card, extensions, merged_card};
+pub use card::{Audience, Base, card, extended_card, extensions, merged_card};
 pub use compatibility::compatibility_profile;
 pub use deployment::{DEFAULT_DESCRIPTION, DEFAULT_TITLE, Deployment, MissingVersion};
 pub use environment::{
@@ -28,7 +29,7 @@ pub use environment::{
 };
 pub use health::{HealthFacts, Part, health};
 pub use profile::profile;
-pub use wire_contract::{unsupported_method, wire_contract};
+pub use wire_contract::{disabled_method, unsupported_method, wire_contract};
 
 #[cfg(test)]
-pub(crate) use tests::full as full_deployment;
+pub(crate) use tests::{full as full_deployment, plain as plain_deployment};

@@ -23,6 +23,8 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use schema::reference;
+
 pub fn document(deployment: &Deployment, audience: Audience) -> Bytes {
     value(deployment, audience).to_string().into()
 }
@@ -45,7 +47,7 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
     // Responses hold schemas, so they are looked through for names too.
     let mut responses = response::all();
     keep_used(&mut responses, "responses", &[&document["paths"]]);
-    let mut schemas = schema::all(&Line::ALL);
+    let mut schemas = schema::all(deployment, &Line::ALL);
     let mut named = Value::Object(responses);
     response::say_what_all_say(&mut named);
     keep_used(&mut schemas, "schemas", &[&document["paths"], &named]);

@@ -7,6 +7,7 @@ use std::fmt;
 
 use longshore_model::ErrorKind;
 
+use crate::contract::Deployment;
 use crate::methods;
 use crate::v1::method::Method;
 use crate::v03;
@@ -323,15 +324,15 @@ pub fn core_methods(line: Line) -> Vec<&'static str> {
     OPERATIONS.iter().map(|operation| operation.jsonrpc(line)).collect()
 }
 
-/// The methods of the extensions: the same in both lines.
-pub fn extension_methods() -> Vec<&'static str> {
-    methods::served().map(|method| method.name).collect()
+/// The methods of the extensions that are served: the same in both lines.
+pub fn extension_methods(deployment: &Deployment) -> Vec<&'static str> {
+    methods::on(deployment).map(|method| method.name).collect()
 }
 
 /// Every JSON-RPC method of a line that is answered, those of the extensions last.
-pub fn supported_methods(line: Line) -> Vec<&'static str> {
+pub fn supported_methods(line: Line, deployment: &Deployment) -> Vec<&'static str> {
     let mut methods = core_methods(line);
-    methods.extend(extension_methods());
+    methods.extend(extension_methods(deployment));
     methods
 }
 
@@ -385,7 +386,7 @@ mod tests {
                 assert!(operation.rest(line).iter().all(|endpoint| endpoints.insert(*endpoint)));
             }
         }
-        assert!(methods::served().all(|method| names.insert(method.name)));
+        assert!(methods::all().all(|method| names.insert(method.name)));
         for route in &ROUTES {
             let mut own = route.verbs.iter().map(|verb| Endpoint { verb: *verb, path: route.path });
             assert!(own.all(|endpoint| endpoints.insert(endpoint)), "{}", route.path);

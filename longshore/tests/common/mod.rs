@@ -81,6 +81,7 @@ impl TestGateway {
             },
             directory: PathBuf::from(fake.directory()),
             control_timeout: options.control_timeout,
+            long_timeout: None,
             stream_silence: options.stream_silence,
             defaults: PromptOptions::default(),
             allow_directory_override: true,

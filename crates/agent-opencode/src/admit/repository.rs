@@ -16,6 +16,25 @@ pub(super) async fn worktree_of(root: &Path, directory: &Path) -> Option<PathBuf
     (!claimed.is_main && claimed.git_directory.starts_with(shared)).then_some(claimed.top)
 }
 
+/// The branch that is checked out in exactly this directory.
+pub(super) async fn branch(directory: &Path) -> Option<String> {
+    let checkout = checkout(directory).await.filter(|checkout| checkout.top == directory)?;
+    let head = line(&checkout.git_directory.join("HEAD")).await?;
+    let branch = head.strip_prefix("ref:")?.trim().strip_prefix("refs/heads/")?;
+    (!branch.is_empty() && !branch.contains(char::is_control)).then(|| branch.to_owned())
+}
+
+/// Whether the files of a commit have been put into exactly this directory, as far as git tells: it writes its index then, and
+/// holds a lock meanwhile.
+pub(super) async fn is_checked_out(directory: &Path) -> bool {
+    let Some(checkout) = checkout(directory).await.filter(|checkout| checkout.top == directory) else {
+        return false;
+    };
+    let has = |name: &str| tokio::fs::try_exists(checkout.git_directory.join(name));
+    let has_all = has("HEAD").await.unwrap_or(false) && has("index").await.unwrap_or(false);
+    has_all && !has("index.lock").await.unwrap_or(true)
+}
+
 /// A checkout of a repository.
 struct Checkout {
     top: PathBuf,

@@ -58,6 +58,8 @@ pub(crate) struct Agent {
     /// `subagent`: meant to be called by another one.
     #[serde(default)]
     pub(crate) mode: String,
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) description: Option<String>,
     /// For OpenCode's own use.
     #[serde(default)]
     pub(crate) hidden: bool,

@@ -25,7 +25,7 @@ pub(crate) struct Cached<T> {
 #[derive(Debug)]
 struct State<T> {
     answer: Option<(Instant, Arc<T>)>,
-    failed: Option<Instant>,
+    failed: Option<(Instant, CallError)>,
 }
 
 impl<T> Default for Cached<T> {
@@ -37,8 +37,6 @@ impl<T> Default for Cached<T> {
 impl<T> Cached<T> {
     /// An answer that is not older than this. `None`: OpenCode does not answer, now or a moment ago. Fails only where it could
     /// not be asked.
-    ///
-    /// Who asks has a place for it first: to wait for one takes as long as each may wait, and keeps nobody else waiting.
     pub(crate) async fn get<F>(
         &self,
         max_age: Duration,
@@ -48,49 +46,74 @@ impl<T> Cached<T> {
     where
         F: Future<Output = Result<T, CallError>>,
     {
+        match self.get_or_why(max_age, client, ask).await {
+            Ok(answer) => Ok(Some(answer)),
+            Err(cause @ CallError::Crowded { .. }) => Err(cause.into_error("see what OpenCode has")),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// An answer that is not older than this, or why OpenCode gives none, now or a moment ago.
+    ///
+    /// Who asks has a place for it first: to wait for one takes as long as each may wait, and keeps nobody else waiting.
+    pub(crate) async fn get_or_why<F>(
+        &self,
+        max_age: Duration,
+        client: &Client,
+        ask: impl FnOnce(Client) -> F,
+    ) -> Result<Arc<T>, CallError>
+    where
+        F: Future<Output = Result<T, CallError>>,
+    {
         loop {
             // Whoever asks now speaks for this one too.
             let mut state = self.state.lock().await;
             if let ControlFlow::Break(known) = state.known(max_age) {
-                return Ok(known);
+                return known;
             }
             if let Some(place) = client.place_now() {
-                return Ok(state.note(patiently(ask(client.placed(&place))).await));
+                return state.note(patiently(ask(client.placed(&place))).await);
             }
             drop(state);
-            let place = client.place().await.map_err(|cause| cause.into_error("see what OpenCode has"))?;
+            let place = client.place().await?;
             // Somebody else came first: there is no need to hold a place meanwhile.
             let Ok(mut state) = self.state.try_lock() else { continue };
-            return Ok(match state.known(max_age) {
+            return match state.known(max_age) {
                 ControlFlow::Break(known) => known,
                 ControlFlow::Continue(()) => state.note(patiently(ask(client.placed(&place))).await),
-            });
+            };
         }
+    }
+
+    /// What was answered is no longer so.
+    pub(crate) async fn forget(&self) {
+        let mut state = self.state.lock().await;
+        (state.answer, state.failed) = (None, None);
     }
 }
 
 impl<T> State<T> {
     /// Breaks with what is to be said without asking, if anything is.
-    fn known(&self, max_age: Duration) -> ControlFlow<Option<Arc<T>>> {
-        match &self.answer {
-            Some((at, answer)) if at.elapsed() < max_age => ControlFlow::Break(Some(Arc::clone(answer))),
-            _ if self.failed.is_some_and(|at| at.elapsed() < PAUSE) => ControlFlow::Break(None),
+    fn known(&self, max_age: Duration) -> ControlFlow<Result<Arc<T>, CallError>> {
+        match (&self.answer, &self.failed) {
+            (Some((at, answer)), _) if at.elapsed() < max_age => ControlFlow::Break(Ok(Arc::clone(answer))),
+            (_, Some((at, cause))) if at.elapsed() < PAUSE => ControlFlow::Break(Err(cause.clone())),
             _ => ControlFlow::Continue(()),
         }
     }
 
-    fn note(&mut self, answered: Result<T, CallError>) -> Option<Arc<T>> {
+    fn note(&mut self, answered: Result<T, CallError>) -> Result<Arc<T>, CallError> {
         match answered {
             Ok(answer) => {
                 let answer = Arc::new(answer);
                 self.answer = Some((Instant::now(), Arc::clone(&answer)));
                 self.failed = None;
-                Some(answer)
+                Ok(answer)
             }
             Err(cause) => {
                 tracing::debug!(%cause, "OpenCode did not say what it has");
-                self.failed = Some(Instant::now());
-                None
+                self.failed = Some((Instant::now(), cause.clone()));
+                Err(cause)
             }
         }
     }

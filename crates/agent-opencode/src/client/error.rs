@@ -20,6 +20,10 @@ pub(crate) enum CallError {
     Unauthorized,
     /// OpenCode knows no such thing, and says so in its own words.
     NotFound,
+    /// OpenCode has the session, and no such message in it.
+    NoMessage,
+    /// Nothing answers there, says somebody who may not be OpenCode, or OpenCode where no session was asked about.
+    NoSuchPath,
     /// OpenCode said no. The text is fit for a caller.
     Refused { status: u16, message: String },
     /// Not what OpenCode answers, such as the page of its web interface.
@@ -48,6 +52,10 @@ impl CallError {
                 ErrorKind::SessionGone,
                 "OpenCode no longer knows this session. Start a new context.",
             ),
+            Self::NoMessage => Error::new(
+                ErrorKind::InvalidAgentResponse,
+                format!("OpenCode has no such message, so the gateway could not {doing}."),
+            ),
             Self::Refused { status, message } => Error::new(
                 ErrorKind::InvalidAgentResponse,
                 format!("OpenCode would not {doing} (status {status}): {message}"),
@@ -56,13 +64,8 @@ impl CallError {
                 ErrorKind::InvalidAgentResponse,
                 format!("OpenCode's answer is too long, so the gateway could not {doing}."),
             ),
-            Self::Garbled(what) => Error::new(
-                ErrorKind::InvalidAgentResponse,
-                format!(
-                    "The agent's address does not answer like OpenCode ({what}), so the gateway could not {doing}. \
-                     The operator of the gateway must check the address and OpenCode's version."
-                ),
-            ),
+            Self::NoSuchPath => strange("status 404", doing),
+            Self::Garbled(what) => strange(&what, doing),
             Self::Invalid(error) => error,
             Self::Crowded { calls } => Error::new(
                 ErrorKind::UpstreamBackpressure,
@@ -84,23 +87,25 @@ impl CallError {
             | Self::Cut(_)
             | Self::NoAnswer
             | Self::Unauthorized
+            | Self::NoSuchPath
             | Self::Garbled(_)
             | Self::Crowded { .. } => true,
             Self::Refused { status, .. } => *status >= 500 || *status == 429,
-            Self::NotFound | Self::TooLong | Self::Invalid(_) => false,
+            Self::NotFound | Self::NoMessage | Self::TooLong | Self::Invalid(_) => false,
         }
     }
 
     /// Whether somebody is there who does not give what OpenCode gives us, so that it takes more than time to mend it.
     pub(crate) fn is_strange(&self) -> bool {
         match self {
-            Self::Unauthorized | Self::Garbled(_) => true,
+            Self::Unauthorized | Self::NoSuchPath | Self::Garbled(_) => true,
             // What stands before an OpenCode that is away says so with 502 to 504.
             Self::Refused { status, .. } => *status >= 500 && !(502..=504).contains(status),
             Self::Unreachable(_)
             | Self::Cut(_)
             | Self::NoAnswer
             | Self::NotFound
+            | Self::NoMessage
             | Self::TooLong
             | Self::Invalid(_)
             | Self::Crowded { .. } => false,
@@ -115,7 +120,7 @@ impl fmt::Display for CallError {
             Self::Cut(_) => f.write_str("the connection broke or timed out"),
             Self::NoAnswer => f.write_str("no answer"),
             Self::Unauthorized => f.write_str("status 401"),
-            Self::NotFound => f.write_str("status 404"),
+            Self::NotFound | Self::NoMessage | Self::NoSuchPath => f.write_str("status 404"),
             Self::Refused { status, .. } => write!(f, "status {status}"),
             Self::Garbled(what) => f.write_str(what),
             Self::TooLong => f.write_str("an answer that is too long"),
@@ -139,6 +144,16 @@ impl From<reqwest::Error> for CallError {
         let error = Arc::new(error);
         if is_connect { Self::Unreachable(error) } else { Self::Cut(error) }
     }
+}
+
+fn strange(what: &str, doing: &str) -> Error {
+    Error::new(
+        ErrorKind::InvalidAgentResponse,
+        format!(
+            "The agent's address does not answer like OpenCode ({what}), so the gateway could not {doing}. \
+             The operator of the gateway must check the address and OpenCode's version."
+        ),
+    )
 }
 
 fn unreachable(doing: &str) -> Error {

@@ -37,11 +37,11 @@ async fn only_opencodes_own_words_are_taken_from_a_refusal() {
     let cases = [
         (404, JSON, not_found, "NotFound"),
         (404, JSON, ask_not_found, "NotFound"),
-        (404, HTML, not_found, "Garbled(\"status 404\")"),
-        (404, HTML, page, "Garbled(\"status 404\")"),
-        (404, JSON, r#"{"message":"no Route matched with those values"}"#, "Garbled(\"status 404\")"),
-        (404, JSON, r#"{"name":7}"#, "Garbled(\"status 404\")"),
-        (404, JSON, "", "Garbled(\"status 404\")"),
+        (404, HTML, not_found, "NoSuchPath"),
+        (404, HTML, page, "NoSuchPath"),
+        (404, JSON, r#"{"message":"no Route matched with those values"}"#, "NoSuchPath"),
+        (404, JSON, r#"{"name":7}"#, "NoSuchPath"),
+        (404, JSON, "", "NoSuchPath"),
         (401, HTML, page, "Unauthorized"),
         (502, HTML, page, "Refused { status: 502, message: \"it gave no reason\" }"),
         (

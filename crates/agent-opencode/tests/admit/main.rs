@@ -38,6 +38,7 @@ impl Bench {
             },
             directory: PathBuf::from(fake.directory()),
             control_timeout: Duration::from_secs(5),
+            long_timeout: None,
             stream_silence: Duration::from_secs(30),
             defaults,
             allow_directory_override,

@@ -68,6 +68,7 @@ impl Bench {
             },
             directory: PathBuf::from(fake.directory()),
             control_timeout,
+            long_timeout: None,
             stream_silence: Duration::from_secs(30),
             defaults: PromptOptions::default(),
             allow_directory_override: true,

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use longshore_wire::contract::Deployment;
 use longshore_wire::surface::{self, Access, Line, ROUTES};
 use serde_json::{Value, json};
 
@@ -140,7 +141,7 @@ async fn without_a_credential_the_openapi_document_says_no_more_than_the_public_
     let public = card.to_string();
     assert!(!text.contains("secret") && !public.contains("secret"), "{text}");
     for line in Line::ALL {
-        for method in surface::supported_methods(line) {
+        for method in surface::supported_methods(line, &Deployment::default()) {
             assert!(!text.contains(method) || public.contains(method), "{method}");
         }
     }
@@ -166,7 +167,7 @@ async fn every_method_of_the_contract_is_answered_and_no_other() {
             // Methods that stream may refuse in a stream.
             String::from_utf8(answer.body.to_vec()).unwrap()
         };
-        let supported = surface::supported_methods(line);
+        let supported = surface::supported_methods(line, &Deployment::default());
         for method in &supported {
             let answer = call(method).await;
             let is_unknown = answer.contains(r#""error":{"code":-32601"#);

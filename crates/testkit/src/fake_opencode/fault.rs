@@ -39,7 +39,17 @@ pub(super) struct Rule {
 
 impl Rule {
     pub(super) fn matches(&self, method: &str, path: &str) -> bool {
-        (self.method == "*" || self.method == method) && path.ends_with(self.path_end) && self.left != Some(0)
+        (self.method == "*" || self.method == method) && self.ends(path) && self.left != Some(0)
+    }
+
+    /// A `*` in the end of the path stands for one whole segment, such as an id.
+    fn ends(&self, path: &str) -> bool {
+        if !self.path_end.contains('*') {
+            return path.ends_with(self.path_end);
+        }
+        let mut segments = path.rsplit('/');
+        let mut wanted = self.path_end.trim_start_matches('/').rsplit('/');
+        wanted.all(|wanted| segments.next().is_some_and(|found| wanted == "*" || wanted == found))
     }
 }
 

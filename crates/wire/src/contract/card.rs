@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use longshore_model::Json;
 use longshore_model::card::{Card, CardExtension, Interface, OUTPUT_MODES};
+use longshore_model::{Json, Offers};
 
 use super::deployment::Deployment;
 use super::{params, skill};
@@ -40,6 +40,23 @@ impl Base {
 
 /// The card of one line. It has no spelling yet: see `v1::card`.
 pub fn card(deployment: &Deployment, line: Line, audience: Audience, base: Base) -> Card {
+    card_of(deployment, line, audience, base, None)
+}
+
+/// The extended card of one line, with what the agent has to offer by name.
+pub fn extended_card(deployment: &Deployment, line: Line, base: Base, offers: &Offers) -> Card {
+    // Nobody could name them where the agent cannot be controlled.
+    let offers = Some(offers).filter(|_| deployment.control);
+    card_of(deployment, line, Audience::Authenticated, base, offers)
+}
+
+fn card_of(
+    deployment: &Deployment,
+    line: Line,
+    audience: Audience,
+    base: Base,
+    offers: Option<&Offers>,
+) -> Card {
     let path = match base {
         Base::Root => "",
         Base::Line => line.base(),
@@ -53,11 +70,11 @@ pub fn card(deployment: &Deployment, line: Line, audience: Audience, base: Base)
         interfaces: bindings(line).map(|binding| Interface { url: url.clone(), binding }).to_vec(),
         streaming: true,
         extended: true,
-        extensions: extensions(deployment, line, audience, base),
+        extensions: extensions_with(deployment, line, audience, base, offers),
         schemes: deployment.schemes.clone(),
         input_modes: deployment.input_modes(),
         output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),
-        skills: skill::skills(deployment, audience),
+        skills: skill::skills(deployment, audience, offers),
     }
 }
 
@@ -84,6 +101,11 @@ fn description(deployment: &Deployment, audience: Audience) -> String {
              tasks, contexts and sessions belong to who made them.",
             deployment.streamed(),
         );
+        if deployment.control {
+            text.push_str(
+                " Methods of extensions look at OpenCode's sessions, models and workspaces, and steer them.",
+            );
+        }
     }
     if let Some(project) = &deployment.project {
         text.push_str(" Deployment project: ");
@@ -96,6 +118,16 @@ fn description(deployment: &Deployment, audience: Audience) -> String {
 /// The extensions that are served, in the order of the card, under the URIs and with the names of a line. The public ones
 /// have the short parameters for everybody, and all have the full ones for callers with a credential.
 pub fn extensions(deployment: &Deployment, line: Line, audience: Audience, base: Base) -> Vec<CardExtension> {
+    extensions_with(deployment, line, audience, base, None)
+}
+
+fn extensions_with(
+    deployment: &Deployment,
+    line: Line,
+    audience: Audience,
+    base: Base,
+    offers: Option<&Offers>,
+) -> Vec<CardExtension> {
     let required = &deployment.required_extensions;
     let is_seen = |extension: &Extension| audience == Audience::Authenticated || is_public(*extension);
     let entry = |extension| {
@@ -103,7 +135,8 @@ pub fn extensions(deployment: &Deployment, line: Line, audience: Audience, base:
         // On the older line all count as activated, so there is nothing to require.
         entry.required = line == Line::V1 && required.contains(&extension);
         if audience == Audience::Authenticated {
-            entry.params = params::full(deployment, line, base, extension).map(|params| Json::of(&params));
+            entry.params =
+                params::full(deployment, line, base, extension, offers).map(|params| Json::of(&params));
         }
         Some(entry)
     };
@@ -136,7 +169,9 @@ pub(super) fn declared_extensions(deployment: &Deployment) -> Vec<Extension> {
         | Extension::WireContract
         | Extension::ArtifactMetadata => true,
         Extension::ThinkingExposure => deployment.exposure != nothing,
-        Extension::SessionManagement | Extension::ProviderDiscovery | Extension::WorkspaceControl => false,
+        Extension::SessionManagement | Extension::ProviderDiscovery | Extension::WorkspaceControl => {
+            deployment.control
+        }
     };
     Activated::ALL.iter().filter(|extension| is_served(*extension)).collect()
 }

@@ -7,7 +7,7 @@ use super::deployment::{Deployment, MissingVersion};
 use super::method;
 use super::{profile, service_behaviors};
 use crate::extension::Extension;
-use crate::methods;
+use crate::methods::{self, Stability};
 use crate::surface::{self, Line, OPERATIONS};
 
 pub fn compatibility_profile(deployment: &Deployment, line: Line, base: Base) -> Value {
@@ -17,7 +17,7 @@ pub fn compatibility_profile(deployment: &Deployment, line: Line, base: Base) ->
     document["protocol_compatibility"] = protocol_compatibility(deployment, line, base);
     document["core"] = core(line);
     document["extension_retention"] = Value::Object(extension_retention(deployment, line));
-    document["method_retention"] = Value::Object(method_retention(line));
+    document["method_retention"] = Value::Object(method_retention(deployment, line));
     document["service_behaviors"] = service_behaviors(line);
     document["consumer_guidance"] = json!(guidance(line, base));
     document
@@ -92,22 +92,25 @@ fn extension_retention(deployment: &Deployment, line: Line) -> Map<String, Value
             Extension::ModelSelection | Extension::ThinkingExposure | Extension::ArtifactMetadata => {
                 ("core-runtime-metadata", "stable")
             }
-            Extension::InteractiveInterrupt | Extension::InterruptRecovery => ("jsonrpc-extension", "stable"),
-            // They are about the documents, or not served.
-            Extension::CompatibilityProfile
-            | Extension::WireContract
+            Extension::InteractiveInterrupt
+            | Extension::InterruptRecovery
             | Extension::SessionManagement
-            | Extension::ProviderDiscovery
-            | Extension::WorkspaceControl => return None,
+            | Extension::ProviderDiscovery => ("jsonrpc-extension", "stable"),
+            Extension::WorkspaceControl => ("jsonrpc-extension", "mixed"),
+            // They are about the documents.
+            Extension::CompatibilityProfile | Extension::WireContract => return None,
         };
         let mut row = json!({"surface": surface, "availability": "always", "retention": retention});
         add_scope(&mut row, extension);
+        if extension == Extension::WorkspaceControl {
+            row["upstream_stability"] = json!("mixed");
+        }
         Some((uri(extension, line).into_owned(), row))
     });
     rows.collect()
 }
 
-fn method_retention(line: Line) -> Map<String, Value> {
+fn method_retention(deployment: &Deployment, line: Line) -> Map<String, Value> {
     let core = OPERATIONS.iter().map(|operation| {
         let mut row = json!({"surface": "core", "availability": "always", "retention": "required"});
         if let Some(kind) = operation.refused {
@@ -116,13 +119,29 @@ fn method_retention(line: Line) -> Map<String, Value> {
         }
         (operation.jsonrpc(line).to_owned(), row)
     });
-    let extensions = methods::served().map(|method| {
+    let extensions = methods::all().filter(|method| method.is_there(deployment)).map(|method| {
+        let availability = match (method.switch, method.is_on(deployment)) {
+            (None, _) => "always",
+            (Some(_), true) => "enabled",
+            (Some(_), false) => "disabled",
+        };
+        let retention = match (method.switch, method.stability) {
+            (Some(_), _) => "deployment-conditional",
+            (None, Stability::Experimental) => "experimental-upstream",
+            (None, Stability::Stable) => "stable",
+        };
         let mut row = json!({
             "surface": "extension",
-            "availability": "always",
-            "retention": "stable",
+            "availability": availability,
+            "retention": retention,
             "extension_uri": uri(method.extension, line),
         });
+        if let Some(switch) = method.switch {
+            row["toggle"] = json!(switch.toggle());
+        }
+        if method.stability == Stability::Experimental {
+            row["upstream_stability"] = json!("experimental");
+        }
         add_scope(&mut row, method.extension);
         (method.name.to_owned(), row)
     });

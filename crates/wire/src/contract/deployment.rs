@@ -32,9 +32,11 @@ pub struct Deployment {
     pub required_extensions: Vec<Extension>,
     /// Callers may choose a directory below the root of the workspace.
     pub directory_override: bool,
-    /// As long as there are no methods for it, this says nothing.
+    /// Callers who know the agent can look at it and steer it: there are methods for that.
+    pub control: bool,
+    /// Callers who may can run shell commands in sessions.
     pub session_shell: bool,
-    /// As long as there are no methods for it, this says nothing.
+    /// Callers who may can change workspaces and worktrees.
     pub workspace_mutations: bool,
     /// What the gateway counts can be read at `/metrics`.
     pub metrics: bool,
@@ -49,11 +51,11 @@ pub struct Deployment {
 
 impl Deployment {
     pub fn has_session_shell(&self) -> bool {
-        self.session_shell && !self.environment.is_read_only()
+        self.control && self.session_shell && !self.environment.is_read_only()
     }
 
     pub fn has_workspace_mutations(&self) -> bool {
-        self.workspace_mutations && !self.environment.is_read_only()
+        self.control && self.workspace_mutations && !self.environment.is_read_only()
     }
 
     /// The line that is meant when a request says nothing, as a client of `line` has to know it.
@@ -104,6 +106,7 @@ impl Default for Deployment {
             exposure: Exposure::default(),
             required_extensions: Vec::new(),
             directory_override: true,
+            control: false,
             session_shell: false,
             workspace_mutations: false,
             metrics: true,

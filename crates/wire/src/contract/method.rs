@@ -3,43 +3,165 @@
 use longshore_model::ErrorKind;
 use serde_json::{Map, Value, json};
 
+use super::deployment::Deployment;
 use crate::extension::Extension;
-use crate::methods::{self, Answer, Item, Method};
+use crate::methods::{self, Effect, Kind, Method, Param, Switch, Variant};
 use crate::surface::Line;
 use crate::{v1, v03};
 
-pub(super) fn of(extension: Extension) -> impl Iterator<Item = &'static Method> {
-    methods::served().filter(move |method| method.extension == extension)
+/// The methods of an extension that are served.
+pub(super) fn of(deployment: &Deployment, extension: Extension) -> impl Iterator<Item = &'static Method> {
+    methods::on(deployment).filter(move |method| method.extension == extension)
 }
 
 /// The methods of an extension, by the keys of the card.
-pub(super) fn names(extension: Extension) -> Map<String, Value> {
-    of(extension).map(|method| (method.key.to_owned(), json!(method.name))).collect()
+pub(super) fn names(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
+    of(deployment, extension).map(named).collect()
+}
+
+/// Those that do this to the agent.
+pub(super) fn names_by_effect(
+    deployment: &Deployment,
+    extension: Extension,
+    effect: Effect,
+) -> Map<String, Value> {
+    of(deployment, extension).filter(|method| method.effect == effect).map(named).collect()
+}
+
+fn named(method: &Method) -> (String, Value) {
+    (method.key.to_owned(), json!(method.name))
+}
+
+/// The methods of an extension that have a switch, whether it is on or not. There are clients that take nothing else in an
+/// entry.
+pub(super) fn flags(extension: Extension) -> Map<String, Value> {
+    let flag = |switch: Switch| json!({"enabled_by_default": false, "config_key": switch.toggle()});
+    switched(extension).map(|(name, switch)| (name.to_owned(), flag(switch))).collect()
+}
+
+/// What the credential must have of those who call them.
+pub(super) fn capabilities(extension: Extension) -> Map<String, Value> {
+    switched(extension).map(|(name, switch)| (name.to_owned(), json!(switch.capability().as_str()))).collect()
+}
+
+fn switched(extension: Extension) -> impl Iterator<Item = (&'static str, Switch)> {
+    let methods = methods::all().filter(move |method| method.extension == extension);
+    methods.filter_map(|method| Some((method.name, method.switch?)))
 }
 
 /// How each method of an extension is called.
-pub(super) fn contracts(extension: Extension) -> Map<String, Value> {
-    of(extension).map(|method| (method.name.to_owned(), contract(method))).collect()
+pub(super) fn contracts(deployment: &Deployment, line: Line, extension: Extension) -> Map<String, Value> {
+    let contract = |method: &Method| (method.name.to_owned(), contract(deployment, line, method));
+    of(deployment, extension).map(contract).collect()
 }
 
-fn contract(method: &Method) -> Value {
+fn contract(deployment: &Deployment, line: Line, method: &Method) -> Value {
+    let mut names = Names::default();
+    for param in method.params {
+        names.add("", param, true, deployment);
+    }
     let mut params = Map::new();
-    let named = |is_required: bool| -> Vec<&str> {
-        let named = method.params.iter().filter(|param| param.required == is_required);
-        named.map(|param| param.name).collect()
-    };
-    let (required, optional) = (named(true), named(false));
-    if !required.is_empty() {
-        params.insert("required".to_owned(), json!(required));
+    for (key, names) in [("required", names.required), ("optional", names.optional), ("one_of", names.one_of)]
+    {
+        if !names.is_empty() {
+            params.insert(key.to_owned(), json!(names));
+        }
     }
-    if !optional.is_empty() {
-        params.insert("optional".to_owned(), json!(optional));
+    if method.paged {
+        params.insert("unsupported".to_owned(), json!(methods::OTHER_PAGING));
     }
-    let result = match method.result {
-        Answer::Items(Item::Interrupt) => json!({"fields": ["items"], "items_type": "InterruptRequest[]"}),
-        _ => json!({"fields": ["ok", "request_id"]}),
+    let mut result = json!({"fields": method.result.fields()});
+    if let Some(items_type) = method.result.items_type(line) {
+        result["items_type"] = json!(items_type);
+    }
+    let mut contract = json!({"params": params, "result": result, "notification_response_status": 204});
+    if let Some(variants) = parts(method) {
+        contract["request_parts"] = request_parts(method, variants);
+        if variants.iter().any(|variant| variant.tag == "subtask") {
+            contract["subtask_support"] = subtask_support();
+        }
+    }
+    contract
+}
+
+/// The names of parameters, those of the fields of an object behind its own.
+#[derive(Default)]
+struct Names {
+    required: Vec<String>,
+    optional: Vec<String>,
+    one_of: Vec<String>,
+}
+
+impl Names {
+    /// `needed`: what it stands in cannot be left out.
+    fn add(&mut self, place: &str, param: &Param, needed: bool, deployment: &Deployment) {
+        if param.switch.is_some_and(|switch| !switch.is_on(deployment)) {
+            return;
+        }
+        let name = format!("{place}{}", param.name);
+        let needed = needed && param.required;
+        match param.kind {
+            // What stands in a part of a prompt is told apart, and nobody has to look into a model.
+            Kind::Object(fields) if place.is_empty() => {
+                for field in fields {
+                    self.add(&format!("{name}."), field, needed, deployment);
+                }
+            }
+            Kind::OneOf(fields) => {
+                self.one_of.extend(fields.iter().map(|field| format!("{name}.{}", field.name)));
+            }
+            _ if needed => self.required.push(name),
+            _ => self.optional.push(name),
+        }
+    }
+}
+
+/// The kinds of parts that a request may have.
+fn parts(method: &Method) -> Option<&'static [Variant]> {
+    let request = method.params.iter().find_map(|param| match param.kind {
+        Kind::Object(fields) => Some(fields),
+        _ => None,
+    })?;
+    request.iter().find_map(|field| match field.kind {
+        Kind::List { of: Kind::Tagged(variants), .. } => Some(*variants),
+        _ => None,
+    })
+}
+
+fn request_parts(method: &Method, variants: &[Variant]) -> Value {
+    let tags: Vec<&str> = variants.iter().map(|variant| variant.tag).collect();
+    let contract = |variant: &Variant| {
+        let names = |required: bool| -> Vec<&str> {
+            let fields = variant.fields.iter().filter(|field| field.required == required);
+            fields.map(|field| field.name).collect()
+        };
+        let mut contract = json!({"required": names(true)});
+        if !names(false).is_empty() {
+            contract["optional"] = json!(names(false));
+        }
+        (variant.tag.to_owned(), contract)
     };
-    json!({"params": params, "result": result, "notification_response_status": 204})
+    json!({
+        "items_type": format!("{}Part[]", methods::pascal_case(method.key)),
+        "type_field": "type",
+        "accepted_types": tags,
+        "part_contracts": variants.iter().map(contract).collect::<Map<_, _>>(),
+    })
+}
+
+fn subtask_support() -> Value {
+    json!({
+        "support_level": "passthrough-compatible",
+        "invocation_path": "request.parts[]",
+        "part_type": "subtask",
+        "subagent_selector_field": "request.parts[].agent",
+        "execution_model": "upstream-provider-private-subagent-runtime",
+        "notes": [
+            "OpenCode runs the sub-agent that the part names; the agent of the session goes on with what it found.",
+            "The work of a sub-agent is a task of its own, below the one that the prompt began.",
+            "A sub-agent that OpenCode does not have is refused.",
+        ],
+    })
 }
 
 /// The code of an error and the word that clients go by, in the spelling of a line.

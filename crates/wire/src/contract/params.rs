@@ -2,8 +2,14 @@
 //!
 //! The public card has the short ones of [`crate::extension::declared`]; what stands here goes on from those.
 
+mod provider_discovery;
+mod session_management;
+mod workspace_control;
+
+use std::collections::HashSet;
+
 use longshore_model::card::CardExtension;
-use longshore_model::{Delivery, ErrorKind, PermissionReply};
+use longshore_model::{Delivery, ErrorKind, Offers, PermissionReply};
 use serde_json::{Map, Value, json};
 
 use super::card::Base;
@@ -12,6 +18,7 @@ use super::deployment::Deployment;
 use super::wire_contract::wire_contract;
 use super::{method, profile};
 use crate::extension::{Extension, as_of_v03, declared, declared_exposure};
+use crate::methods::{Answer, Item};
 use crate::surface::Line;
 
 /// What stands on the public card too, in the names of the line. `None`: nothing.
@@ -35,21 +42,28 @@ pub(super) fn declaration(
     })
 }
 
-pub(super) fn full(deployment: &Deployment, line: Line, base: Base, extension: Extension) -> Option<Value> {
+/// `offers`: what the agent has by name, where that is known and told.
+pub(super) fn full(
+    deployment: &Deployment,
+    line: Line,
+    base: Base,
+    extension: Extension,
+    offers: Option<&Offers>,
+) -> Option<Value> {
     let own = match extension {
         Extension::SessionBinding => session_binding(deployment),
         Extension::ModelSelection => model_selection(),
         Extension::StreamHints => stream_hints(line),
-        Extension::InteractiveInterrupt => interactive_interrupt(line),
-        Extension::InterruptRecovery => interrupt_recovery(line),
+        Extension::InteractiveInterrupt => interactive_interrupt(deployment, line),
+        Extension::SessionManagement => session_management::params(deployment, line, offers),
+        Extension::ProviderDiscovery => provider_discovery::params(deployment, line),
+        Extension::WorkspaceControl => workspace_control::params(deployment, line),
+        Extension::InterruptRecovery => interrupt_recovery(deployment, line),
         Extension::CompatibilityProfile => return Some(compatibility_profile(deployment, line, base)),
         Extension::WireContract => return Some(wire_contract(deployment, line, base)),
         Extension::ArtifactMetadata => artifact_metadata(),
-        // Nothing more is to be said of one, and the others are not served.
-        Extension::ThinkingExposure
-        | Extension::SessionManagement
-        | Extension::ProviderDiscovery
-        | Extension::WorkspaceControl => return slim(deployment, line, extension),
+        // Nothing more is to be said of it.
+        Extension::ThinkingExposure => return slim(deployment, line, extension),
     };
     let mut params = slim(deployment, line, extension).unwrap_or_else(|| json!({}));
     merge(&mut params, own);
@@ -58,6 +72,9 @@ pub(super) fn full(deployment: &Deployment, line: Line, base: Base, extension: E
         Extension::SessionBinding
             | Extension::ModelSelection
             | Extension::InteractiveInterrupt
+            | Extension::SessionManagement
+            | Extension::ProviderDiscovery
+            | Extension::WorkspaceControl
             | Extension::InterruptRecovery
     );
     if has_profile {
@@ -168,24 +185,20 @@ const INTERRUPT_ERRORS: [ErrorKind; 5] = [
 /// line where methods are gated that their extension was not activated.
 fn errors(line: Line, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
     let mut kinds = [kinds, &[ErrorKind::Unavailable]].concat();
-    let mut data_fields = data_fields.to_vec();
-    match line {
-        Line::V1 => {
-            kinds.push(ErrorKind::ExtensionNotActivated);
-            data_fields.insert(0, "reason");
-            data_fields.extend([
-                "metadata.method",
-                "metadata.requiredExtensions",
-                "metadata.requestedExtensions",
-            ]);
-        }
-        Line::V03 => data_fields.insert(0, "type"),
+    let mut fields = vec![if line == Line::V1 { "reason" } else { "type" }.to_owned()];
+    fields.extend(data_fields.iter().map(|name| data_field(line, name)));
+    if line == Line::V1 {
+        kinds.push(ErrorKind::ExtensionNotActivated);
+        let names = ["method", "requiredExtensions", "requestedExtensions"];
+        fields.extend(names.map(|name| data_field(line, name)));
     }
+    let mut seen = HashSet::new();
+    fields.retain(|field| seen.insert(field.clone()));
     let words: Vec<&str> = kinds.iter().map(|kind| method::code(line, *kind).1).collect();
     json!({
         "business_codes": method::codes(line, &kinds),
         "error_types": words,
-        "error_data_fields": data_fields,
+        "error_data_fields": fields,
         "invalid_params_data_fields": match line {
             Line::V1 => json!(["fieldViolations[].field", "fieldViolations[].description"]),
             Line::V03 => json!(["type", "field"]),
@@ -193,36 +206,104 @@ fn errors(line: Line, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
     })
 }
 
-fn interactive_interrupt(line: Line) -> Value {
-    let metadata = ["opencode.directory", "opencode.workspace.id"];
-    let data_fields: &[&str] = match line {
-        Line::V1 => &["metadata.requestId", "metadata.expectedInterruptType", "metadata.actualInterruptType"],
-        Line::V03 => &["request_id", "expected_interrupt_type", "actual_interrupt_type"],
-    };
-    let replies = PermissionReply::ALL.map(PermissionReply::as_str);
+/// Where an error of a line tells a fact.
+fn data_field(line: Line, name: &str) -> String {
+    match line {
+        Line::V1 => format!("metadata.{name}"),
+        Line::V03 => {
+            let mut field = String::new();
+            for letter in name.chars() {
+                if letter.is_ascii_uppercase() {
+                    field.push('_');
+                }
+                field.push(letter.to_ascii_lowercase());
+            }
+            field
+        }
+    }
+}
+
+/// The errors of the methods of an extension, each once.
+fn errors_of(deployment: &Deployment, line: Line, extension: Extension) -> Value {
+    let mut kinds = Vec::new();
+    for kind in method::of(deployment, extension).flat_map(|method| method.errors) {
+        if !kinds.contains(kind) {
+            kinds.push(*kind);
+        }
+    }
+    let mut data_fields = vec!["method", "upstreamStatus", "detail"];
+    if kinds.contains(&ErrorKind::SessionForbidden) {
+        data_fields.insert(0, "sessionId");
+    }
+    if kinds.contains(&ErrorKind::AuthorizationForbidden) {
+        data_fields.extend(["capability", "credentialId"]);
+    }
+    let mut errors = errors(line, &kinds, &data_fields);
+    let mut more = Vec::new();
+    if line == Line::V03 {
+        more.push("fields");
+    }
+    if method::of(deployment, extension).any(|method| method.paged) {
+        more.extend(["max", "supported", "unsupported"]);
+    }
+    if let Some(fields) = errors["invalid_params_data_fields"].as_array_mut() {
+        fields.extend(more.into_iter().map(|name| Value::from(data_field(line, name))));
+    }
+    errors
+}
+
+/// Where methods look for the place of what they are about.
+fn routing(params: &mut Value) {
+    let metadata = json!(["opencode.directory", "opencode.workspace.id"]);
+    params["supported_metadata"] = metadata.clone();
+    params["provider_private_metadata"] = metadata;
+}
+
+fn routing_fields() -> Value {
     json!({
+        "directory": "metadata.opencode.directory",
+        "workspace_id": "metadata.opencode.workspace.id",
+    })
+}
+
+/// The fields of an item, each with its place in the items of a result.
+fn item_fields(item: Item, line: Line) -> Map<String, Value> {
+    placed_fields("items[]", item, line)
+}
+
+fn placed_fields(place: &str, item: Item, line: Line) -> Map<String, Value> {
+    let names: Vec<&str> = item.fields_of(line).map(|field| field.name).collect();
+    fields(place, &names)
+}
+
+fn interactive_interrupt(deployment: &Deployment, line: Line) -> Value {
+    let data_fields = ["requestId", "expectedInterruptType", "actualInterruptType"];
+    let replies = PermissionReply::ALL.map(PermissionReply::as_str);
+    let mut params = json!({
         "interrupt_fields": fields("metadata.shared.interrupt", &INTERRUPT_FIELDS),
-        "method_contracts": method::contracts(Extension::InteractiveInterrupt),
+        "method_contracts": method::contracts(deployment, line, Extension::InteractiveInterrupt),
         "permission_reply_values": replies,
         "question_reply_contract": {
             "answers": "One list of texts for each question, in order: the labels that are chosen, or own words.",
         },
-        "supported_metadata": metadata,
-        "provider_private_metadata": metadata,
-        "context_fields": {
-            "directory": "metadata.opencode.directory",
-            "workspace_id": "metadata.opencode.workspace.id",
-        },
-        "success_result_fields": ["ok", "request_id"],
-        "errors": errors(line, &INTERRUPT_ERRORS, data_fields),
-        "notes": ["The metadata is accepted and not needed: an ask is found by its request_id alone."],
-    })
+    });
+    routing(&mut params);
+    params["context_fields"] = routing_fields();
+    merge(
+        &mut params,
+        json!({
+            "success_result_fields": Answer::Answered.fields(),
+            "errors": errors(line, &INTERRUPT_ERRORS, &data_fields),
+            "notes": ["The metadata is accepted and not needed: an ask is found by its request_id alone."],
+        }),
+    );
+    params
 }
 
-fn interrupt_recovery(line: Line) -> Value {
+fn interrupt_recovery(deployment: &Deployment, line: Line) -> Value {
     json!({
-        "methods": method::names(Extension::InterruptRecovery),
-        "method_contracts": method::contracts(Extension::InterruptRecovery),
+        "methods": method::names(deployment, Extension::InterruptRecovery),
+        "method_contracts": method::contracts(deployment, line, Extension::InterruptRecovery),
         "supported_metadata": [],
         "provider_private_metadata": [],
         "recovery_scope": {
@@ -230,8 +311,7 @@ fn interrupt_recovery(line: Line) -> Value {
             "identity_scope": "current_authenticated_caller",
             "empty_result_when_identity_unavailable": true,
         },
-        "item_fields":
-            fields("result.items[]", &["request_id", "session_id", "interrupt_type", "task_id", "context_id", "details", "expires_at"]),
+        "item_fields": placed_fields("result.items[]", Item::Interrupt, line),
         "errors": errors(line, &[], &[]),
         "notes": [
             "The lists hold what the caller's own tasks have asked, those of sub-agents included.",

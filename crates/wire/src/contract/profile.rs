@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::deployment::Deployment;
 use super::environment::Environment;
-use crate::methods;
+use crate::methods::Switch;
 use crate::surface::Line;
 
 /// With `protocol_version`, as health and the contracts have it.
@@ -50,9 +50,8 @@ pub(super) fn summary(deployment: &Deployment, line: Line) -> Value {
                 "upstream_query_param": "directory",
                 "precedence": "prefer_workspace_else_directory",
             },
-            "session_shell": method("opencode.sessions.shell", switched(deployment.has_session_shell(), "A2A_ENABLE_SESSION_SHELL")),
-            "workspace_mutations":
-                method("opencode.workspaces.create", switched(deployment.has_workspace_mutations(), "A2A_ENABLE_WORKSPACE_MUTATIONS")),
+            "session_shell": controlled(deployment, Switch::SessionShell),
+            "workspace_mutations": controlled(deployment, Switch::WorkspaceMutations),
             "execution_environment": environment(&deployment.environment),
             "service_features": services,
         },
@@ -71,14 +70,13 @@ fn switched(is_on: bool, toggle: &str) -> Value {
     json!({"enabled": is_on, "availability": availability, "toggle": toggle})
 }
 
-/// What a switch says, where the method that it is for exists.
-fn method(name: &str, switched: Value) -> Value {
-    if methods::served().any(|method| method.name == name) { switched } else { not_available() }
-}
-
-/// This version does not have it: there is nothing to switch on.
-fn not_available() -> Value {
-    json!({"enabled": false, "availability": "not_available"})
+/// What a switch says, where there are methods for it.
+fn controlled(deployment: &Deployment, switch: Switch) -> Value {
+    if deployment.control {
+        switched(switch.is_on(deployment), switch.toggle())
+    } else {
+        json!({"enabled": false, "availability": "not_available"})
+    }
 }
 
 fn environment(environment: &Environment) -> Value {

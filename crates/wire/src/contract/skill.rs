@@ -2,10 +2,14 @@
 
 use std::fmt::Write as _;
 
+use longshore_model::Offers;
 use longshore_model::card::Skill;
 
-use super::card::Audience;
+use super::card::{Audience, declared_extensions};
 use super::deployment::Deployment;
+use super::{method, offer};
+use crate::extension::Extension;
+use crate::methods::Method;
 
 struct Row {
     id: &'static str,
@@ -16,12 +20,26 @@ struct Row {
     input_modes: &'static [&'static str],
     output_modes: &'static [&'static str],
     is_public: bool,
+    /// Whose methods are its examples.
+    extension: Option<Extension>,
     examples: &'static [&'static str],
 }
 
 const JSON: &[&str] = &["application/json"];
 
-const TABLE: [Row; 3] = [
+const PRIVATE: Row = Row {
+    id: "",
+    name: "",
+    description: "",
+    tags: &[],
+    input_modes: JSON,
+    output_modes: JSON,
+    is_public: false,
+    extension: None,
+    examples: &[],
+};
+
+const TABLE: [Row; 6] = [
     Row {
         id: CHAT,
         name: "OpenCode Chat",
@@ -31,6 +49,7 @@ const TABLE: [Row; 3] = [
         input_modes: &[],
         output_modes: &[],
         is_public: true,
+        extension: None,
         examples: &[
             "Explain what this project does.",
             "Add a test for the parser and run it.",
@@ -38,18 +57,38 @@ const TABLE: [Row; 3] = [
         ],
     },
     Row {
+        id: "opencode.sessions.management",
+        name: "OpenCode Session Management",
+        description: "Looks at OpenCode sessions and what was said and changed in them, changes them, and has the agent work in \
+                      them.",
+        tags: &["opencode", "sessions", "history", "provider-private"],
+        extension: Some(Extension::SessionManagement),
+        ..PRIVATE
+    },
+    Row {
+        id: "opencode.providers.query",
+        name: "OpenCode Provider Catalog",
+        description: "Lists the providers and models that OpenCode knows.",
+        tags: &["opencode", "providers", "models", "provider-private"],
+        extension: Some(Extension::ProviderDiscovery),
+        ..PRIVATE
+    },
+    Row {
+        id: "opencode.workspace.control",
+        name: "OpenCode Workspace Control",
+        description: "Looks at projects, workspaces and worktrees, and changes them where the operator allows it.",
+        tags: &["opencode", "project", "workspace", "worktree", "provider-private"],
+        extension: Some(Extension::WorkspaceControl),
+        ..PRIVATE
+    },
+    Row {
         id: "opencode.interrupt.recovery",
         name: "OpenCode Interrupt Recovery",
         description: "Lists the permissions and questions that the caller's tasks wait for, after a lost connection or a \
                       restart.",
         tags: &["interrupt", "permission", "question", "provider-private"],
-        input_modes: JSON,
-        output_modes: JSON,
-        is_public: false,
-        examples: &[
-            "List the open permissions (method opencode.permissions.list).",
-            "List the open questions (method opencode.questions.list).",
-        ],
+        extension: Some(Extension::InterruptRecovery),
+        ..PRIVATE
     },
     Row {
         id: "opencode.interrupt.callback",
@@ -59,6 +98,7 @@ const TABLE: [Row; 3] = [
         input_modes: JSON,
         output_modes: JSON,
         is_public: true,
+        extension: None,
         examples: &[
             "Allow once what per_1 asks (method a2a.interrupt.permission.reply).",
             "Answer the question que_1 with the option yes (method a2a.interrupt.question.reply).",
@@ -69,8 +109,12 @@ const TABLE: [Row; 3] = [
 const CHAT: &str = "opencode.chat";
 
 /// The examples are on the extended card only.
-pub(super) fn skills(deployment: &Deployment, audience: Audience) -> Vec<Skill> {
-    let is_seen = |row: &&Row| row.is_public || audience == Audience::Authenticated;
+pub(super) fn skills(deployment: &Deployment, audience: Audience, offers: Option<&Offers>) -> Vec<Skill> {
+    let declared = declared_extensions(deployment);
+    let is_seen = |row: &&Row| {
+        let is_there = row.extension.is_none_or(|extension| declared.contains(&extension));
+        is_there && (row.is_public || audience == Audience::Authenticated)
+    };
     let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     let skill = |row: &Row| {
         let mut examples = Vec::new();
@@ -78,6 +122,8 @@ pub(super) fn skills(deployment: &Deployment, audience: Audience) -> Vec<Skill> 
             examples = owned(row.examples);
             let project = deployment.project.as_ref().filter(|_| row.id == CHAT);
             examples.extend(project.map(|project| format!("Say where to begin in the project {project}.")));
+            examples
+                .extend(row.extension.into_iter().flat_map(|extension| of_methods(deployment, extension)));
         }
         let mut description = row.description.to_owned();
         if row.id == CHAT {
@@ -93,5 +139,16 @@ pub(super) fn skills(deployment: &Deployment, audience: Audience) -> Vec<Skill> 
             output_modes: owned(row.output_modes),
         }
     };
-    TABLE.iter().filter(is_seen).map(skill).collect()
+    let mut skills: Vec<Skill> = TABLE.iter().filter(is_seen).map(skill).collect();
+    skills.extend(offers.map(offer::skills).into_iter().flatten());
+    skills
+}
+
+/// What each method that is served does.
+fn of_methods(deployment: &Deployment, extension: Extension) -> impl Iterator<Item = String> {
+    let example = |method: &Method| {
+        let summary = method.summary.trim_end_matches('.');
+        format!("{summary} (method {}).", method.name)
+    };
+    method::of(deployment, extension).map(example)
 }

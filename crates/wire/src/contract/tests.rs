@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use a2a_pb::protojson::AgentCard;
-use longshore_model::ErrorKind;
 use longshore_model::card::AuthScheme;
+use longshore_model::{ErrorKind, OfferedAgent, OfferedCommand, Offers};
 use serde_json::{Value, json};
 
 use super::*;
@@ -12,6 +12,8 @@ use crate::extension::{Activated, Exposure, Extension};
 use crate::jsonrpc::{self, Id};
 use crate::surface::{self, Line};
 use crate::{v1, v03};
+
+mod control;
 
 /// A deployment that says everything that can be said.
 pub(crate) fn full() -> Deployment {
@@ -27,8 +29,9 @@ pub(crate) fn full() -> Deployment {
         exposure: Exposure { raw_thinking: false, tool_trace: true },
         required_extensions: vec![Extension::StreamHints],
         directory_override: false,
-        session_shell: false,
-        workspace_mutations: false,
+        control: true,
+        session_shell: true,
+        workspace_mutations: true,
         metrics: false,
         environment: Environment {
             sandbox_mode: SandboxMode::WorkspaceWrite,
@@ -48,8 +51,39 @@ pub(crate) fn full() -> Deployment {
     }
 }
 
+/// A deployment of OpenCode with nothing configured.
+pub(crate) fn plain() -> Deployment {
+    Deployment { control: true, ..Deployment::default() }
+}
+
 fn both() -> [(&'static str, Deployment); 2] {
-    [("default", Deployment::default()), ("full", full())]
+    [("default", plain()), ("full", full())]
+}
+
+/// What an agent may have to offer.
+fn offers() -> Offers {
+    let agent = |name: &str, mode: Option<&str>, description: Option<&str>| OfferedAgent {
+        name: name.to_owned(),
+        mode: mode.map(str::to_owned),
+        description: description.map(str::to_owned),
+    };
+    let command = |name: &str, description: Option<&str>, agent: Option<&str>, is_subtask| OfferedCommand {
+        name: name.to_owned(),
+        description: description.map(str::to_owned),
+        agent: agent.map(str::to_owned),
+        is_subtask,
+    };
+    Offers {
+        agents: vec![
+            agent("build", Some("primary"), Some("Works on everything.")),
+            agent("code \"reviewer\"", Some("subagent"), Some(" \n")),
+            agent("bare", None, None),
+        ],
+        commands: vec![
+            command("review", Some("Reviews the last change."), Some("plan"), true),
+            command("init", None, None, false),
+        ],
+    }
 }
 
 fn pretty(value: &Value) -> String {
@@ -77,7 +111,10 @@ fn the_documents_of_every_line() {
 fn the_cards() {
     for (name, deployment) in both() {
         for (audience, word) in [(Audience::Anonymous, "public"), (Audience::Authenticated, "extended")] {
-            let of = |line| card(&deployment, line, audience, Base::Root);
+            let of = |line| match audience {
+                Audience::Anonymous => card(&deployment, line, audience, Base::Root),
+                Audience::Authenticated => extended_card(&deployment, line, Base::Root, &offers()),
+            };
             let new = v1::card::encode(&of(Line::V1));
             let merged = v03::card::merged(&merged_card(&deployment, audience));
             let old = |dialect| v03::card::encode(&of(Line::V03), dialect);
@@ -235,10 +272,16 @@ fn what_would_write_is_off_where_nothing_can_be_written() {
     ] {
         assert_eq!(deployment.has_session_shell(), is_on);
         assert_eq!(deployment.has_workspace_mutations(), is_on);
-        // A switch for what this version does not have switches nothing on, and is not offered.
-        let features = &profile(&deployment, Line::V1)["runtime_features"];
-        for feature in [&features["session_shell"], &features["workspace_mutations"]] {
-            assert_eq!(*feature, json!({"enabled": false, "availability": "not_available"}));
+        let availability = if is_on { "enabled" } else { "disabled" };
+        for line in Line::ALL {
+            let features = &profile(&deployment, line)["runtime_features"];
+            for switch in [
+                ("session_shell", "A2A_ENABLE_SESSION_SHELL"),
+                ("workspace_mutations", "A2A_ENABLE_WORKSPACE_MUTATIONS"),
+            ] {
+                let told = json!({"enabled": is_on, "availability": availability, "toggle": switch.1});
+                assert_eq!(features[switch.0], told);
+            }
         }
     }
 }
@@ -246,13 +289,13 @@ fn what_would_write_is_off_where_nothing_can_be_written() {
 #[test]
 fn an_unknown_method_is_told_what_there_is() {
     for line in Line::ALL {
-        let error = unsupported_method(line, "tasks/pur\nge");
+        let error = unsupported_method(line, "tasks/pur\nge", &plain());
         assert_eq!(error.kind(), ErrorKind::MethodNotFound);
         let detail = |name: &str| error.details().iter().find(|(key, _)| key == name).unwrap().1.clone();
         assert_eq!(detail("method"), "tasks/purge");
         assert_eq!(detail("protocolVersion"), line.version());
         let methods: Vec<String> = serde_json::from_str(&detail("supportedMethods")).unwrap();
-        assert_eq!(methods, surface::supported_methods(line));
+        assert_eq!(methods, surface::supported_methods(line, &plain()));
 
         let id = Id::Number("7".to_owned());
         let bytes = match line {
@@ -266,7 +309,7 @@ fn an_unknown_method_is_told_what_there_is() {
 
 #[test]
 fn every_method_of_the_contract_is_read() {
-    let contract = wire_contract(&Deployment::default(), Line::V1, Base::Root);
+    let contract = wire_contract(&full(), Line::V1, Base::Root);
     for name in contract["all_jsonrpc_methods"].as_array().unwrap() {
         let name = name.as_str().unwrap();
         let is_core = v1::method::Method::parse(name).is_some();

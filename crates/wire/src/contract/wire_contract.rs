@@ -2,7 +2,7 @@
 
 use longshore_model::card::Binding;
 use longshore_model::{Error, ErrorKind};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::card::{Base, declared_extensions, uri};
 use super::compatibility::{core, protocol_compatibility, versions};
@@ -10,7 +10,9 @@ use super::deployment::Deployment;
 use super::{method, profile, service_behaviors};
 use crate::card::bindings;
 use crate::extension::Extension;
+use crate::json::text_of_list;
 use crate::jsonrpc;
+use crate::methods::{self, Switch};
 use crate::surface::{self, Line};
 
 pub fn wire_contract(deployment: &Deployment, line: Line, base: Base) -> Value {
@@ -31,14 +33,14 @@ pub fn wire_contract(deployment: &Deployment, line: Line, base: Base) -> Value {
         "additional_transports": additional,
         "core": core(line),
         "extensions": {
-            "jsonrpc_methods": surface::extension_methods(),
-            // No method has a switch yet.
-            "conditionally_available_methods": {},
+            "jsonrpc_methods": surface::extension_methods(deployment),
+            "conditionally_available_methods": conditional_methods(deployment),
             "extension_uris": uris,
         },
-        "all_jsonrpc_methods": surface::supported_methods(line),
+        "all_jsonrpc_methods": surface::supported_methods(line, deployment),
         "service_behaviors": service_behaviors(line),
-        "unsupported_method_error": unsupported_method_error(line),
+        "unsupported_method_error": method_error(line, ErrorKind::MethodNotFound, &[]),
+        "disabled_method_error": method_error(line, ErrorKind::MethodDisabled, &["toggle"]),
     })
 }
 
@@ -50,16 +52,47 @@ fn transport(line: Line, binding: Binding) -> &'static str {
     }
 }
 
-fn unsupported_method_error(line: Line) -> Value {
-    let (code, word) = method::code(line, ErrorKind::MethodNotFound);
-    let fields: &[&str] = match line {
-        Line::V1 => &["reason", "metadata.method", "metadata.supportedMethods", "metadata.protocolVersion"],
-        Line::V03 => &["type", "method", "supported_methods", "protocol_version"],
+/// What could be called here, and what would have to be switched on for that.
+fn conditional_methods(deployment: &Deployment) -> Map<String, Value> {
+    let entry = |(method, switch): (&methods::Method, Switch)| {
+        let entry = json!({"reason": "disabled_by_configuration", "toggle": switch.toggle()});
+        (method.name.to_owned(), entry)
     };
+    methods::off(deployment).map(entry).collect()
+}
+
+fn method_error(line: Line, kind: ErrorKind, more: &[&str]) -> Value {
+    let (code, word) = method::code(line, kind);
+    let (word_field, facts) = match line {
+        Line::V1 => ("reason", ["metadata.method", "metadata.supportedMethods", "metadata.protocolVersion"]),
+        Line::V03 => ("type", ["method", "supported_methods", "protocol_version"]),
+    };
+    let more = more
+        .iter()
+        .map(|name| if line == Line::V1 { format!("metadata.{name}") } else { (*name).to_owned() });
+    let fields: Vec<String> =
+        std::iter::once(word_field).chain(facts).map(str::to_owned).chain(more).collect();
     json!({"code": code, "type": word, "data_fields": fields})
 }
 
 /// What a caller is told who names a method that the line does not have.
-pub fn unsupported_method(line: Line, name: &str) -> Error {
-    jsonrpc::unknown_method(name, surface::supported_methods(line), line)
+pub fn unsupported_method(line: Line, name: &str, deployment: &Deployment) -> Error {
+    jsonrpc::unknown_method(name, surface::supported_methods(line, deployment), line)
+}
+
+/// What a caller is told who names a method that could be switched on.
+pub fn disabled_method(line: Line, method: &methods::Method, deployment: &Deployment) -> Error {
+    let switch = method.switch.map(Switch::toggle);
+    let text = match switch {
+        Some(toggle) => format!("{} is switched off here; its operator can set {toggle}.", method.name),
+        None => format!("{} is not served here.", method.name),
+    };
+    let error = Error::new(ErrorKind::MethodDisabled, text).detail("method", method.name);
+    let error = match switch {
+        Some(toggle) => error.detail("toggle", toggle),
+        None => error,
+    };
+    error
+        .detail("supportedMethods", text_of_list(surface::supported_methods(line, deployment)))
+        .detail("protocolVersion", line.version())
 }

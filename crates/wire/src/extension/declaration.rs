@@ -158,9 +158,9 @@ fn old_stream_hints(params: &mut ObjectWriter<'_>) {
 }
 
 fn interactive_interrupt(params: &mut ObjectWriter<'_>) {
-    params.object("methods", |methods| {
-        for method in methods::served().filter(|method| method.extension == Extension::InteractiveInterrupt) {
-            methods.text(method.key, method.name);
+    params.object("methods", |object| {
+        for method in methods::all().filter(|method| method.extension == Extension::InteractiveInterrupt) {
+            object.text(method.key, method.name);
         }
     });
     params.texts("supported_interrupt_events", ["permission.asked", "question.asked"]);

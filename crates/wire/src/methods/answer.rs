@@ -9,6 +9,9 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use tests::sample as samples;
+
 use bytes::Bytes;
 use longshore_model::{Begun, Error, Result, Told};
 

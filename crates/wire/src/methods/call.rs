@@ -40,7 +40,7 @@ impl Call {
 const QUERY: &str = "query";
 
 /// How others page.
-const OTHER_PAGING: [&str; 3] = ["cursor", "page", "size"];
+pub(crate) const OTHER_PAGING: [&str; 3] = ["cursor", "page", "size"];
 
 impl Method {
     /// Refuses a caller who has not activated the extension. On 0.3 everybody has.

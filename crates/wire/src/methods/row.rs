@@ -43,9 +43,16 @@ impl Method {
         self.switch.map(Switch::capability)
     }
 
+    /// Whether a deployment has it, be it switched on or not. Of an agent that cannot be controlled only asks are known.
+    pub fn is_there(&self, deployment: &Deployment) -> bool {
+        let is_of_asks =
+            matches!(self.extension, Extension::InteractiveInterrupt | Extension::InterruptRecovery);
+        is_of_asks || deployment.control
+    }
+
     /// Whether it is served.
     pub fn is_on(&self, deployment: &Deployment) -> bool {
-        self.switch.is_none_or(|switch| switch.is_on(deployment))
+        self.is_there(deployment) && self.switch.is_none_or(|switch| switch.is_on(deployment))
     }
 }
 

@@ -9,6 +9,7 @@ use super::*;
 
 mod asks;
 mod control;
+mod properties;
 
 fn method(name: &str) -> &'static Method {
     find(name).unwrap_or_else(|| panic!("{name}"))

@@ -3,6 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::schema::Dialect;
+use crate::contract::Deployment;
+use crate::methods;
 use crate::surface::{Line, OPERATIONS};
 use crate::v1::method::Method;
 
@@ -42,7 +44,7 @@ fn text_message(dialect: Dialect, id: &str, text: &str) -> Value {
 }
 
 /// Bodies of calls.
-pub(super) fn calls() -> Map<String, Value> {
+pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
     let mut examples = Map::new();
     for line in Line::ALL {
         let (dialect, word) = match line {
@@ -64,24 +66,38 @@ pub(super) fn calls() -> Map<String, Value> {
             examples.extend([entry(&name, operation.summary, &value)]);
         }
     }
-    let answers = [
+    for (method, params) in of_extensions() {
+        if let Some(method) = methods::on(deployment).find(|served| served.name == method) {
+            examples.extend([entry(method.key, method.summary, &call(method.name, &params))]);
+        }
+    }
+    examples
+}
+
+/// One of each sort.
+fn of_extensions() -> [(&'static str, Value); 10] {
+    let prompt = json!({
+        "parts": [{"type": "text", "text": "Run the tests."}],
+        "model": {"providerID": "openai", "modelID": "gpt-5"},
+    });
+    [
+        ("a2a.interrupt.permission.reply", json!({"request_id": "per_1", "reply": "once"})),
+        ("a2a.interrupt.question.reply", json!({"request_id": "que_1", "answers": [["yes"]]})),
+        ("opencode.permissions.list", json!({})),
+        ("opencode.sessions.list", json!({"limit": 10, "roots": true})),
+        ("opencode.sessions.messages.list", json!({"session_id": "ses_1", "limit": 20})),
+        ("opencode.sessions.prompt_async", json!({"session_id": "ses_1", "request": prompt})),
         (
-            "permission_reply",
-            "Allows once.",
-            "a2a.interrupt.permission.reply",
-            json!({"request_id": "per_1", "reply": "once"}),
+            "opencode.sessions.command",
+            json!({"session_id": "ses_1", "request": {"command": "review", "arguments": "src"}}),
         ),
         (
-            "question_reply",
-            "Answers.",
-            "a2a.interrupt.question.reply",
-            json!({"request_id": "que_1", "answers": [["yes"]]}),
+            "opencode.sessions.shell",
+            json!({"session_id": "ses_1", "request": {"agent": "build", "command": "git status --short"}}),
         ),
-        ("permissions_list", "Lists.", "opencode.permissions.list", json!({})),
-    ];
-    examples
-        .extend(answers.map(|(name, summary, method, params)| entry(name, summary, &call(method, &params))));
-    examples
+        ("opencode.models.list", json!({"provider_id": "openai"})),
+        ("opencode.worktrees.remove", json!({"request": {"name": "feature"}})),
+    ]
 }
 
 fn call(method: &str, params: &Value) -> Value {

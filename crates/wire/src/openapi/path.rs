@@ -204,7 +204,7 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
                 "content": {
                     "application/json": {
                         "schema": reference("JsonRpcRequest"),
-                        "examples": example::calls(),
+                        "examples": example::calls(deployment),
                     },
                 },
             });

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::contract::Deployment;
 use crate::surface::Line;
 
 mod card;
@@ -16,12 +17,12 @@ pub(super) use content::Dialect;
 pub(super) use request::{history_length, list_fields};
 
 /// Every schema of these lines, by its name. There are more than a document may need.
-pub(super) fn all(lines: &[Line]) -> Map<String, Value> {
+pub(super) fn all(deployment: &Deployment, lines: &[Line]) -> Map<String, Value> {
     let mut schemas = Map::new();
     for add in [metadata::add, error::add, card::add, service::add] {
         add(&mut schemas);
     }
-    rpc::add(&mut schemas, lines);
+    rpc::add(&mut schemas, deployment, lines);
     for dialect in Dialect::ALL {
         content::add(&mut schemas, dialect);
         request::add(&mut schemas, dialect);
@@ -30,7 +31,7 @@ pub(super) fn all(lines: &[Line]) -> Map<String, Value> {
 }
 
 /// A schema by its name.
-pub(super) fn reference(name: &str) -> Value {
+pub(crate) fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 

@@ -1,5 +1,6 @@
 //! The document is whole, says what there is, and what is written is as it says.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
@@ -8,12 +9,18 @@ use longshore_model::{
     RequestId, Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
 };
 use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use super::schema::Dialect;
 use super::*;
-use crate::contract::{self, Base, HealthFacts, Part, card, full_deployment, health, merged_card};
+use crate::contract::{
+    self, Base, HealthFacts, Part, card, full_deployment, health, merged_card, plain_deployment,
+};
 use crate::extension::Activated;
 use crate::jsonrpc::{self, Id};
+use crate::methods;
+use crate::methods::answer::samples as told;
+use crate::methods::arbitrary::{changes, full as full_params};
 use crate::surface::{Endpoint, Line, OPERATIONS, ROUTES};
 use crate::v1::encode::View;
 use crate::{arbitrary, v1, v03};
@@ -22,7 +29,8 @@ mod check;
 
 /// Made once: properties are held against it thousands of times.
 fn whole() -> &'static Value {
-    static WHOLE: LazyLock<Value> = LazyLock::new(|| value(&Deployment::default(), Audience::Authenticated));
+    static WHOLE: LazyLock<Value> =
+        LazyLock::new(|| value(&Deployment { metrics: true, ..full_deployment() }, Audience::Authenticated));
     &WHOLE
 }
 
@@ -34,7 +42,7 @@ fn holds(document: &Value, name: &str, bytes: &[u8]) -> Result<(), String> {
 
 #[test]
 fn the_documents() {
-    for (name, deployment) in [("default", Deployment::default()), ("full", full_deployment())] {
+    for (name, deployment) in [("default", plain_deployment()), ("full", full_deployment())] {
         for (audience, word) in
             [(Audience::Anonymous, "anonymous"), (Audience::Authenticated, "authenticated")]
         {
@@ -73,7 +81,7 @@ fn every_endpoint_is_a_path_and_every_path_an_endpoint() {
 
 #[test]
 fn every_reference_leads_somewhere_and_nothing_is_left_over() {
-    for deployment in [Deployment::default(), full_deployment()] {
+    for deployment in [plain_deployment(), full_deployment()] {
         for audience in [Audience::Anonymous, Audience::Authenticated] {
             let document = value(&deployment, audience);
             for kind in ["schemas", "responses", "headers"] {
@@ -172,7 +180,7 @@ fn every_error_is_as_it_says() {
 #[test]
 fn cards_and_health_are_as_they_say() {
     let document = whole();
-    for deployment in [Deployment::default(), full_deployment()] {
+    for deployment in [plain_deployment(), full_deployment()] {
         for audience in [Audience::Anonymous, Audience::Authenticated] {
             let new = card(&deployment, Line::V1, audience, Base::Root);
             let old = card(&deployment, Line::V03, audience, Base::Root);
@@ -220,6 +228,108 @@ fn answers_to_asks_are_as_they_say() {
         holds(document, "InterruptList", &list).unwrap();
         holds(document, "JsonRpcResponse", &jsonrpc::result(&Id::Null, &list)).unwrap();
     }
+}
+
+#[test]
+fn every_result_is_as_it_says() {
+    let document = whole();
+    for method in methods::all() {
+        let call = &document["components"]["schemas"][format!("{}Call", methods::pascal_case(method.key))];
+        assert_eq!(call["properties"]["method"]["const"], method.name);
+        for told in [told::full(method), told::sparse(method)].into_iter().flatten() {
+            for line in Line::ALL {
+                let result = method.answer(&told, line).unwrap();
+                let value: Value = serde_json::from_slice(&result).unwrap();
+                let schema = &call["x-a2a-result"][line.version()];
+                check::check(document, schema, &value).unwrap_or_else(|why| panic!("{}: {why}", method.name));
+                holds(document, "JsonRpcResponse", &jsonrpc::result(&Id::Null, &result)).unwrap();
+                // The card names the same fields.
+                let named: HashSet<&str> = method.result.fields().iter().copied().collect();
+                assert!(value.as_object().unwrap().keys().all(|key| named.contains(key.as_str())), "{value}");
+            }
+        }
+    }
+}
+
+/// All that can be told is told by the samples, so a field that is declared and never written is found.
+#[test]
+fn every_field_of_an_item_is_written() {
+    for method in methods::all() {
+        let (Some(told), Some(item)) = (told::full(method), method.result.item()) else { continue };
+        for line in Line::ALL {
+            let value: Value = serde_json::from_slice(&method.answer(&told, line).unwrap()).unwrap();
+            let Some(written) = value.get("item").unwrap_or(&value["items"][0]).as_object() else { continue };
+            for field in item.fields_of(line) {
+                assert!(written.contains_key(field.name), "{} {} {line:?}", method.name, field.name);
+            }
+        }
+    }
+}
+
+/// What a schema cannot say: which short texts are no names, paths or cursors, and how large an object is in bytes.
+fn is_beyond_schemas(put: &Value) -> bool {
+    match put {
+        Value::String(text) => text.len() < 64,
+        Value::Object(fields) => {
+            fields.values().any(|value| value.as_str().is_some_and(|text| text.len() > 1024))
+        }
+        _ => false,
+    }
+}
+
+#[test]
+fn what_the_document_says_of_parameters_is_what_is_read() {
+    let document = whole();
+    for method in methods::all() {
+        let call = &document["components"]["schemas"][format!("{}Call", methods::pascal_case(method.key))];
+        let fits = |params: &Value| check::check(document, &call["properties"]["params"], params);
+        let config = ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() };
+        let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+        let held = Cell::new(0_usize);
+        let tried = TestRunner::new_with_rng(config, rng).run(&full_params(method.params), |params| {
+            // What is taken beside is not told, and a few cases are enough.
+            if held.get() >= 3 || fits(&params).is_err() {
+                return Ok(());
+            }
+            held.set(held.get() + 1);
+            for change in changes(method.params, &params) {
+                let changed = change.apply(&params);
+                let is_told = !change.put.as_ref().is_some_and(|put| put.is_null() || is_beyond_schemas(put));
+                // Nor can it say which short names are none.
+                let is_name = change.put == Some(json!(false))
+                    && change
+                        .breaks
+                        .as_ref()
+                        .is_some_and(|path| path.starts_with("request.tools.") && path.len() < 64);
+                let fits = fits(&changed);
+                if is_told && !is_name {
+                    prop_assert_eq!(
+                        fits.is_ok(),
+                        change.breaks.is_none(),
+                        "{:?} {:.300} {:?}",
+                        change.breaks,
+                        format!("{:?}", change.put),
+                        fits
+                    );
+                }
+            }
+            Ok(())
+        });
+        tried.unwrap_or_else(|error| panic!("{}: {error}", method.name));
+        assert!(held.get() > 0, "{}", method.name);
+    }
+}
+
+#[test]
+fn a_method_that_is_off_is_in_no_document() {
+    let document = value(&plain_deployment(), Audience::Authenticated);
+    let calls = &document["components"]["schemas"];
+    for method in methods::all() {
+        let call = format!("{}Call", methods::pascal_case(method.key));
+        assert_eq!(calls.get(&call).is_none(), method.switch.is_some(), "{call}");
+    }
+    assert!(!document.to_string().contains("startCommand"));
+    assert!(whole().to_string().contains("startCommand"));
 }
 
 /// The answers and frames of a task in one dialect, each with the schema that it is said to fit.

@@ -155,6 +155,19 @@ async fn what_came_is_written_down_as_it_came() {
 }
 
 #[tokio::test]
+async fn a_fault_can_meet_a_path_whose_ids_nobody_knows_yet() {
+    let (fake, id) = with_a_turn().await;
+    let user = fake.messages(&id)[0]["info"]["id"].as_str().expect("an id").to_owned();
+    fake.fault_always("GET", "/message/*", Fault::Body("7"));
+    fake.fault_always("GET", "/session/*", Fault::Html);
+    assert_eq!(get(&fake, &format!("/session/{id}/message/{user}")).await, (200, json!(7)));
+    assert!(get(&fake, &format!("/session/{id}")).await.1.is_string());
+    assert!(get(&fake, &format!("/session/{id}/message?limit=1")).await.1.is_array());
+    assert!(get(&fake, "/session").await.1.is_array());
+    assert_eq!(fake.log().iter().filter(|request| request.method == "GET").count(), 2);
+}
+
+#[tokio::test]
 async fn a_session_goes_with_its_children() {
     let fake = FakeOpenCode::start();
     let id = post(&fake, "/session", json!({})).await.1["id"].as_str().expect("an id").to_owned();

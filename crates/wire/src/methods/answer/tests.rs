@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::methods::{all, find};
 
-mod sample;
+pub(crate) mod sample;
 
-pub(crate) use sample::{full, sparse};
+use sample::{full, sparse};
 
 fn answer(name: &str, told: &Told, line: Line) -> Value {
     serde_json::from_slice(&find(name).unwrap().answer(told, line).unwrap()).unwrap()

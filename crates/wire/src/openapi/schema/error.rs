@@ -66,7 +66,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
         }),
     );
     let mut words: Vec<&str> = ErrorKind::ALL.iter().map(|kind| v03::error::row(*kind).word).collect();
-    words.extend(["MISSING_FIELD", "INVALID_FIELD"]);
+    words.extend(["MISSING_FIELD", "INVALID_FIELD", "INVALID_PAGINATION_MODE"]);
     words.sort_unstable();
     words.dedup();
     let facts = json!({

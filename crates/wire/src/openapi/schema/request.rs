@@ -4,7 +4,7 @@ use longshore_model::Role;
 use serde_json::{Map, Value, json};
 
 use super::content::Dialect;
-use super::{list_of, object, reference};
+use super::{object, reference};
 
 pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
     let user = json!({
@@ -92,26 +92,4 @@ pub(in crate::openapi) fn list_fields(dialect: Dialect) -> Value {
         "historyLength": history_length(Dialect::V1),
         "includeArtifacts": {"type": "boolean", "default": false},
     })
-}
-
-/// The parameters of a method of an extension, by its name.
-pub(super) fn extension_field(name: &str) -> Value {
-    match name {
-        "request_id" => reference("Id"),
-        "reply" => {
-            json!({"enum": longshore_model::PermissionReply::ALL.map(longshore_model::PermissionReply::as_str)})
-        }
-        "answers" => list_of(&list_of(&json!({"type": "string"}))),
-        "message" => json!({"type": "string"}),
-        // What stands in these objects is not looked at.
-        "metadata" => json!({
-            "type": "object",
-            "properties": {
-                "opencode": {"type": "object", "additionalProperties": true},
-                "shared": {"type": "object", "additionalProperties": true},
-            },
-            "additionalProperties": false,
-        }),
-        _ => json!({}),
-    }
 }

@@ -3,13 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use super::content::Dialect;
-use super::request::extension_field;
-use super::{list_of, object, reference};
-use crate::methods;
+use super::{object, reference};
+use crate::contract::Deployment;
+use crate::methods::{self, Item};
 use crate::surface::{Line, OPERATIONS};
 use crate::v1::method::Method;
 
-pub(super) fn add(schemas: &mut Map<String, Value>, lines: &[Line]) {
+pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment, lines: &[Line]) {
     schemas.insert(
         "JsonRpcId".to_owned(),
         json!({
@@ -26,18 +26,21 @@ pub(super) fn add(schemas: &mut Map<String, Value>, lines: &[Line]) {
             calls.push(reference(&call));
         }
     }
-    for method in methods::served() {
-        let fields: Map<String, Value> =
-            method.params.iter().map(|param| (param.name.to_owned(), extension_field(param.name))).collect();
-        let required: Vec<&str> =
-            method.params.iter().filter(|param| param.required).map(|param| param.name).collect();
-        let mut params = json!({"type": "object", "properties": fields, "additionalProperties": false});
-        if !required.is_empty() {
-            params["required"] = json!(required);
-        }
-        let call = format!("{}Call", pascal_case(method.key));
-        schemas.insert(call.clone(), envelope(method.name, &params, !required.is_empty()));
+    for method in methods::on(deployment) {
+        let call = format!("{}Call", methods::pascal_case(method.key));
+        schemas.insert(call.clone(), extension(method, deployment, lines));
         calls.push(reference(&call));
+    }
+    for line in lines {
+        for item in Item::ALL {
+            if let Some(schema) = methods::schema::item(item, *line) {
+                schemas.insert(methods::schema::item_name(item, *line), schema);
+            }
+        }
+        for method in methods::on(deployment) {
+            let schema = methods::schema::result(method.result, *line);
+            schemas.insert(methods::schema::result_name(method.result, *line), schema);
+        }
     }
     schemas.insert(
         "JsonRpcRequest".to_owned(),
@@ -48,7 +51,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>, lines: &[Line]) {
         "JsonRpcResult",
         "What a call gave.",
         &["jsonrpc", "id", "result"],
-        json!({"jsonrpc": {"const": "2.0"}, "id": reference("JsonRpcId"), "result": {"anyOf": results(lines)}}),
+        json!({"jsonrpc": {"const": "2.0"}, "id": reference("JsonRpcId"), "result": {"anyOf": results(deployment, lines)}}),
     );
     object(
         schemas,
@@ -82,45 +85,6 @@ pub(super) fn add(schemas: &mut Map<String, Value>, lines: &[Line]) {
         "JsonRpcResponse".to_owned(),
         json!({"oneOf": [reference("JsonRpcResult"), reference("JsonRpcError")]}),
     );
-    object(
-        schemas,
-        "InterruptAnswered",
-        "The agent has the answer.",
-        &["ok", "request_id"],
-        json!({"ok": {"const": true}, "request_id": reference("Id")}),
-    );
-    object(
-        schemas,
-        "InterruptList",
-        "What the caller's tasks wait for.",
-        &["items"],
-        json!({"items": list_of(&reference("InterruptRequest"))}),
-    );
-    let fields =
-        ["request_id", "session_id", "interrupt_type", "task_id", "context_id", "details", "expires_at"];
-    object(
-        schemas,
-        "InterruptRequest",
-        "What a task waits for.",
-        &fields,
-        json!({
-            "request_id": reference("Id"),
-            "session_id": reference("Id"),
-            "interrupt_type": {"enum": ["permission", "question"]},
-            "task_id": reference("Id"),
-            "context_id": reference("Id"),
-            "details": {"type": "object", "additionalProperties": true},
-            "expires_at": {
-                "type": ["number", "null"],
-                "description": "Unix time in seconds. Null: there is no deadline.",
-            },
-        }),
-    );
-}
-
-fn pascal_case(key: &str) -> String {
-    let capital = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
-    key.split('_').map(capital).collect()
 }
 
 fn dialect(line: Line) -> Dialect {
@@ -166,7 +130,20 @@ fn envelope(method: &str, params: &Value, needs_params: bool) -> Value {
     })
 }
 
-fn results(lines: &[Line]) -> Vec<Value> {
+/// A call of a method of an extension, with what it gives on each line.
+fn extension(method: &methods::Method, deployment: &Deployment, lines: &[Line]) -> Value {
+    let params = methods::schema::params(method, deployment);
+    let mut call = envelope(method.name, &params, method.params.iter().any(|param| param.required));
+    call["description"] = json!(method.summary);
+    let results = lines.iter().map(|line| {
+        let result = methods::schema::result_name(method.result, *line);
+        (line.version().to_owned(), reference(&result))
+    });
+    call["x-a2a-result"] = Value::Object(results.collect());
+    call
+}
+
+fn results(deployment: &Deployment, lines: &[Line]) -> Vec<Value> {
     let mut results = Vec::new();
     for dialect in lines.iter().map(|line| dialect(*line)) {
         for name in ["SendMessageResponse", "Task", "TaskPage", "AgentCard"] {
@@ -177,6 +154,13 @@ fn results(lines: &[Line]) -> Vec<Value> {
             }
         }
     }
-    results.extend(["InterruptAnswered", "InterruptList"].map(reference));
+    for method in methods::on(deployment) {
+        for line in lines {
+            let result = reference(&methods::schema::result_name(method.result, *line));
+            if !results.contains(&result) {
+                results.push(result);
+            }
+        }
+    }
     results
 }

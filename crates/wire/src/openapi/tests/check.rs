@@ -31,7 +31,7 @@ fn fits(document: &Value, schema: &Value, value: &Value) -> Result<BTreeSet<Stri
         let items = value.as_array().map(Vec::len);
         let limit = rule.as_i64();
         let is_good = match keyword.as_str() {
-            "title" | "description" | "default" => true,
+            "title" | "description" | "default" | "x-a2a-result" => true,
             "$ref" => {
                 let pointer = rule.as_str().expect("a text").trim_start_matches('#');
                 let target = document.pointer(pointer).expect("a reference leads somewhere");
@@ -62,6 +62,20 @@ fn fits(document: &Value, schema: &Value, value: &Value) -> Result<BTreeSet<Stri
                     .expect("a list")
                     .iter()
                     .all(|name| fields.contains_key(name.as_str().expect("a text")))
+            }),
+            "propertyNames" => {
+                for key in value.as_object().into_iter().flat_map(Map::keys) {
+                    check(document, rule, &Value::from(key.as_str()))?;
+                }
+                true
+            }
+            "maxProperties" => length(value.as_object().map(Map::len)).is_none_or(|has| Some(has) <= limit),
+            "dependentRequired" => value.as_object().is_none_or(|fields| {
+                let rules = rule.as_object().expect("an object").iter();
+                let mut others = rules
+                    .filter(|(name, _)| fields.contains_key(*name))
+                    .flat_map(|(_, others)| others.as_array().expect("a list"));
+                others.all(|name| fields.contains_key(name.as_str().expect("a text")))
             }),
             "items" => {
                 for item in value.as_array().into_iter().flatten() {
@@ -154,6 +168,10 @@ fn matches(text: &str, pattern: &str) -> bool {
     match pattern {
         "^[A-Za-z0-9_.:-]+$" => longshore_model::id::check_id(text).is_ok(),
         "^wrk" => text.starts_with("wrk"),
-        _ => panic!("{pattern} is not known"),
+        _ => {
+            let prefix = pattern.strip_prefix('^').and_then(|rest| rest.strip_suffix("[A-Za-z0-9_.:-]*$"));
+            let prefix = prefix.unwrap_or_else(|| panic!("{pattern} is not known"));
+            text.starts_with(prefix) && longshore_model::id::check_id(text).is_ok()
+        }
     }
 }

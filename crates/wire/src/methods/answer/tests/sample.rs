@@ -129,7 +129,7 @@ fn bare_session() -> SessionInfo {
         version: None,
         share_url: None,
         revert: None,
-        created: None,
+        created: Some(AT),
         updated: None,
     }
 }

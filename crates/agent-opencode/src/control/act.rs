@@ -1,0 +1,150 @@
+//! Acts upon sessions.
+
+use longshore_engine::port::Session;
+use longshore_model::{
+    Act, Error, MessageRef, ModelName, PartRef, PromptOptions, Result, SessionInfo, ShellOrder, Told,
+};
+
+use super::look::no_message;
+use super::{Doing, failure, given, told};
+use crate::OpenCode;
+use crate::api::control as api;
+use crate::catalog::Fields;
+use crate::client::CallError;
+
+/// Where a message is named that something is done to.
+const MESSAGE: &str = "request.messageID";
+
+impl OpenCode {
+    pub(super) async fn acted(&self, session: Option<&Session>, act: &Act) -> Result<Told> {
+        match act {
+            Act::Fork { before, .. } => self.forked(given(session)?, before.as_ref()).await,
+            Act::Share(_) => self.shared(given(session)?).await,
+            Act::Unshare(_) => {
+                let session = given(session)?;
+                let found = self.for_callers.unshare(&session.directory, session.id.as_str()).await;
+                as_it_is("unshare the session", session, found).map(Told::Session)
+            }
+            Act::Summarize { model, auto, .. } => {
+                self.summarized(given(session)?, model.as_ref(), *auto).await
+            }
+            Act::Revert { message, part, .. } => self.reverted(given(session)?, message, part.as_ref()).await,
+            Act::Unrevert(_) => {
+                let session = given(session)?;
+                let found = self.for_callers.unrevert(&session.directory, session.id.as_str()).await;
+                as_it_is("take the session forward again", session, found).map(Told::Session)
+            }
+            Act::Shell { order, .. } => self.ran(given(session)?, order).await,
+            Act::CreateWorkspace(new) => self.created_workspace(new).await,
+            Act::RemoveWorkspace(id) => self.removed_workspace(id).await,
+            Act::CreateWorktree(new) => self.created_worktree(new).await,
+            Act::RemoveWorktree(worktree) => self.removed_worktree(worktree).await,
+            Act::ResetWorktree(worktree) => self.reset_worktree(worktree).await,
+        }
+    }
+
+    /// OpenCode would copy everything for a message that it does not have there.
+    async fn forked(&self, session: &Session, before: Option<&MessageRef>) -> Result<Told> {
+        if let Some(before) = before {
+            self.message_of(session, before).await?;
+        }
+        let before = before.map(MessageRef::as_str);
+        let made = self.for_callers.fork(&session.directory, session.id.as_str(), before).await;
+        as_it_is("fork the session", session, made).map(Told::Session)
+    }
+
+    async fn shared(&self, session: &Session) -> Result<Told> {
+        let found = self.for_callers.share(&session.directory, session.id.as_str()).await;
+        let shared = as_it_is("share the session", session, found)?;
+        if shared.share_url.is_none() {
+            return Err(failure::unexpected(
+                "OpenCode gave the session no address to share it by: it shares nothing here. Its operator must allow it.",
+            ));
+        }
+        Ok(Told::Session(shared))
+    }
+
+    /// OpenCode always wants to be told the model, and leaves a message behind when it does not have it.
+    async fn summarized(&self, session: &Session, model: Option<&ModelName>, auto: bool) -> Result<Told> {
+        let (at, id) = (session.directory.as_str(), session.id.as_str());
+        let model = if let Some(model) = model {
+            let fields = Fields { model: "request.modelID", ..Fields::OF_ORDER };
+            let wished = PromptOptions { model: Some(model.clone()), ..PromptOptions::default() };
+            self.gate.catalog.check_surely(at, &wished, &PromptOptions::default(), fields).await?;
+            model.clone()
+        } else {
+            self.own_model(session).await?
+        };
+        let done = self.for_callers.summarize(at, id, &model, auto, self.long_timeout).await;
+        let doing = Doing::changing("summarize the session").of(&session.id);
+        let ok = done.map_err(|cause| cause.told(&doing))?;
+        Ok(Told::Done { session: session.id.clone(), ok, begun: None })
+    }
+
+    async fn own_model(&self, session: &Session) -> Result<ModelName> {
+        let found = self.for_callers.whole_session(&session.directory, session.id.as_str()).await;
+        let doing = Doing::looking("look up the session").of(&session.id);
+        let found = found.map_err(|cause| cause.told(&doing))?;
+        let model = self.gate.catalog.model_of(session, found.model.as_ref()).await?;
+        model.ok_or_else(|| {
+            Error::invalid(
+                "request",
+                "The session has no model yet, and OpenCode no default; name providerID and modelID.",
+            )
+        })
+    }
+
+    /// OpenCode says yes, and does nothing, for names that it does not have there.
+    async fn reverted(
+        &self,
+        session: &Session,
+        message: &MessageRef,
+        part: Option<&PartRef>,
+    ) -> Result<Told> {
+        let found = self.message_of(session, message).await?;
+        let has = |part: &PartRef| found.parts.iter().any(|found| found.id == part.as_str());
+        if part.is_some_and(|part| !has(part)) {
+            return Err(Error::invalid("request.partID", "The message has no part of this name."));
+        }
+        let (at, id) = (session.directory.as_str(), session.id.as_str());
+        let part = part.map(PartRef::as_str);
+        let found = self.for_callers.revert(at, id, message.as_str(), part).await;
+        as_it_is("take the session back", session, found).map(Told::Session)
+    }
+
+    async fn ran(&self, session: &Session, order: &ShellOrder) -> Result<Told> {
+        let (at, id) = (session.directory.as_str(), session.id.as_str());
+        let named = PromptOptions {
+            agent: Some(order.agent.clone()),
+            model: order.model.clone(),
+            ..PromptOptions::default()
+        };
+        let none = PromptOptions::default();
+        self.gate.catalog.check_surely(at, &named, &none, Fields::OF_ORDER).await?;
+        let limit = self.long_timeout;
+        let (agent, model) = (&order.agent, order.model.as_ref());
+        let ran = self.for_callers.shell(at, id, agent, &order.command, model, limit).await;
+        let ran = ran.and_then(|found| told::printed(&session.id, &found));
+        let doing = Doing::changing("run the command").of(&session.id);
+        Ok(Told::Message(ran.map_err(|cause| cause.told(&doing))?))
+    }
+
+    /// A message that something is to be done to.
+    async fn message_of(&self, session: &Session, message: &MessageRef) -> Result<api::Message> {
+        let found = self.for_callers.message(&session.directory, session.id.as_str(), message.as_str()).await;
+        found.map_err(|cause| match cause {
+            CallError::NoMessage => no_message(MESSAGE),
+            cause => cause.told(&Doing::looking("look up the message").of(&session.id)),
+        })
+    }
+}
+
+/// The session as it is after a change.
+fn as_it_is(
+    what: &'static str,
+    session: &Session,
+    found: Result<api::Session, CallError>,
+) -> Result<SessionInfo> {
+    let doing = Doing::changing(what).of(&session.id);
+    found.and_then(told::session).map_err(|cause| cause.told(&doing))
+}

@@ -1,0 +1,156 @@
+//! When a worktree that OpenCode makes can be used.
+//!
+//! OpenCode answers at once, and puts the files there afterwards. It tells of the end only on its stream of all directories, and
+//! that stream loses what happens in its first moments. So it is listened to before OpenCode is told to begin.
+
+use std::time::Duration;
+
+use reqwest::Response;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::api::control::GlobalEvent;
+use crate::client::{CallError, Client};
+use crate::redact;
+use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
+
+/// How long the stream has to begin.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a stream that has begun yet loses what happens.
+const SETTLES: Duration = Duration::from_millis(500);
+
+/// How long a worktree has to become usable.
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// How often the disk is looked at when something may not have been heard.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// What became of it.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Readiness {
+    Ready,
+    /// Why, fit for a caller.
+    Failed(String),
+    /// Nothing was heard in time.
+    Unknown,
+}
+
+/// Listens to OpenCode.
+#[derive(Debug)]
+pub(super) struct Listening {
+    stream: Response,
+    decoder: Decoder,
+    heard: std::vec::IntoIter<Item>,
+    /// Something may have been said that was not heard.
+    has_gap: bool,
+    is_over: bool,
+    /// Of what is waited for, from when it is waited for.
+    deadline: Option<Instant>,
+}
+
+impl Listening {
+    /// Returns when nothing is lost any more.
+    pub(super) async fn begin(client: &Client) -> Result<Self, CallError> {
+        let stream = client.global_events(PATIENCE).await?;
+        let mut listening = Self {
+            stream,
+            decoder: Decoder::new(MAX_EVENT_BYTES),
+            heard: Vec::new().into_iter(),
+            has_gap: false,
+            is_over: false,
+            deadline: None,
+        };
+        let connected = async {
+            while let Some(event) = listening.next().await {
+                if event.payload.kind == "server.connected" {
+                    return Ok(());
+                }
+            }
+            Err(CallError::NoAnswer)
+        };
+        timeout(PATIENCE, connected).await.unwrap_or(Err(CallError::NoAnswer))?;
+        sleep(SETTLES).await;
+        Ok(listening)
+    }
+
+    /// What is said about the worktree in this directory. `None`: nothing yet, and something may not have been heard, so that it is
+    /// time to look at the disk.
+    pub(super) async fn hear(&mut self, directory: &str) -> Option<Readiness> {
+        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + LIMIT);
+        let until = if self.has_gap { deadline.min(Instant::now() + LOOK_AGAIN) } else { deadline };
+        let knew_of_gap = self.has_gap;
+        let said = async {
+            while let Some(event) = self.next().await {
+                let said = readiness(event, directory);
+                if said.is_some() || self.has_gap != knew_of_gap {
+                    return said;
+                }
+            }
+            if knew_of_gap { std::future::pending().await } else { None }
+        };
+        match timeout_at(until, said).await {
+            Ok(said) => said,
+            Err(_) => (until == deadline).then_some(Readiness::Unknown),
+        }
+    }
+
+    /// The next event that can be read. `None`: there is none any more.
+    async fn next(&mut self) -> Option<GlobalEvent> {
+        while !self.is_over {
+            for item in self.heard.by_ref() {
+                let event = match item {
+                    Item::Event(data) => serde_json::from_slice(&data).ok(),
+                    Item::TooLong | Item::Unreadable => None,
+                };
+                match event {
+                    Some(event) => return Some(event),
+                    None => self.has_gap = true,
+                }
+            }
+            let Ok(Some(chunk)) = self.stream.chunk().await else {
+                (self.has_gap, self.is_over) = (true, true);
+                break;
+            };
+            let mut items = Vec::new();
+            self.decoder.push(&chunk, &mut items);
+            self.heard = items.into_iter();
+        }
+        None
+    }
+}
+
+/// What an event says about the worktree in this directory, if anything.
+fn readiness(event: GlobalEvent, directory: &str) -> Option<Readiness> {
+    if event.directory.as_deref() != Some(directory) {
+        return None;
+    }
+    match event.payload.kind.as_str() {
+        "worktree.ready" => Some(Readiness::Ready),
+        "worktree.failed" => {
+            let why = event.payload.properties.and_then(|properties| properties.message);
+            Some(Readiness::Failed(redact::public(&why.unwrap_or_default())))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_a_worktree() {
+        // From the recordings, with the directory shortened.
+        let ready = r#"{"directory": "/data/feature-one", "project": "7bb4", "payload": {"type": "worktree.ready",
+            "properties": {"name": "feature-one", "branch": "opencode/feature-one"}, "id": "evt_1"}}"#;
+        let failed = r#"{"directory": "/data/feature-one", "payload": {"type": "worktree.failed",
+            "properties": {"message": "cannot write /data/feature-one/a"}}}"#;
+        let other = r#"{"payload": {"type": "server.connected", "properties": {}}}"#;
+        let read = |text, directory| readiness(serde_json::from_str(text).unwrap(), directory);
+        assert_eq!(read(ready, "/data/feature-one"), Some(Readiness::Ready));
+        assert_eq!(read(ready, "/data/feature"), None);
+        let why = Readiness::Failed("cannot write <redacted-path>".to_owned());
+        assert_eq!(read(failed, "/data/feature-one"), Some(why));
+        assert_eq!(read(other, "/data/feature-one"), None);
+    }
+}

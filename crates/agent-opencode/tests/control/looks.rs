@@ -1,0 +1,241 @@
+//! Sessions and their messages.
+
+use longshore_model::{FileDiff, Page, Role, SessionQuery, StoredMessage, Timestamp};
+
+use super::*;
+
+fn query(limit: u32) -> SessionQuery {
+    SessionQuery { limit, roots: None, start: None, search: None }
+}
+
+fn names(told: Told) -> Vec<String> {
+    let Told::Sessions(sessions) = told else { panic!("sessions: {told:?}") };
+    sessions.into_iter().map(|session| session.id.as_str().to_owned()).collect()
+}
+
+/// O2: OpenCode takes `true` and `false` only.
+#[tokio::test]
+async fn sessions_are_listed_by_what_opencode_takes() {
+    let bench = Bench::new();
+    bench.session_like("ses_a", &json!({"title": "Harbour 100%", "time": {"created": 1, "updated": 10}}));
+    bench.session_like("ses_b", &json!({"parentID": "ses_a", "time": {"created": 1, "updated": 20}}));
+    bench.session_like("ses_c", &json!({"time": {"created": 1, "updated": 30}}));
+    bench.session_like("ses_else", &json!({"directory": format!("{}/sub", bench.root())}));
+    let mut seen = 0;
+    let cases = [
+        (query(100), "GET /session limit=100", &["ses_c", "ses_b", "ses_a"][..]),
+        (query(1), "GET /session limit=1", &["ses_c"]),
+        (
+            SessionQuery { roots: Some(true), ..query(9) },
+            "GET /session limit=9&roots=true",
+            &["ses_c", "ses_a"],
+        ),
+        (
+            SessionQuery { roots: Some(false), ..query(9) },
+            "GET /session limit=9&roots=false",
+            &["ses_c", "ses_b", "ses_a"],
+        ),
+        (
+            SessionQuery { start: Some(Timestamp(20)), ..query(9) },
+            "GET /session limit=9&start=20",
+            &["ses_c", "ses_b"],
+        ),
+        (
+            SessionQuery { search: Some("our 100%&limit=0#?".to_owned()), ..query(9) },
+            "GET /session limit=9&search=our%20100%25%26limit%3D0%23%3F",
+            &[],
+        ),
+        (
+            SessionQuery { search: Some("harbour".to_owned()), ..query(9) },
+            "GET /session limit=9&search=harbour",
+            &["ses_a"],
+        ),
+    ];
+    for (query, asked, expected) in cases {
+        let told = bench.look(None, &Look::Sessions(query)).await.unwrap();
+        assert_eq!(names(told), expected, "{asked}");
+        assert_eq!(bench.asked(&mut seen), [asked]);
+    }
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_is_told_with_what_callers_may_know_of_it() {
+    let bench = Bench::new();
+    let session = bench.session_like(
+        "ses_a",
+        &json!({
+            "parentID": "ses_up", "workspaceID": "wrk_1", "share": {"url": "https://opncd.ai/s/1"}, "model": 7,
+            "revert": {"messageID": "msg_1", "partID": "prt_1", "snapshot": "abc", "diff": "-a"},
+            "permission": [{"permission": "bash", "pattern": "*", "action": "ask"}],
+        }),
+    );
+    let told = bench.look(Some(&session), &Look::Session(session.id.clone())).await.unwrap();
+    insta::assert_snapshot!(format!("{told:#?}").replace(bench.root(), "ROOT"));
+    bench.session_like("ses_b", &json!({"parentID": "ses_a"}));
+    let children = bench.look(Some(&session), &Look::Children(session.id.clone())).await.unwrap();
+    assert_eq!(names(children), ["ses_b"]);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn statuses_are_told_by_name() {
+    let bench = Bench::new();
+    for id in ["ses_c", "ses_a", "ses_b"] {
+        bench.session(id);
+    }
+    let retry = json!({"type": "retry", "attempt": 2, "message": "cannot read /home/me/key", "next": 1_700_000_000_000_i64});
+    for (id, status) in [("ses_c", json!({"type": "busy"})), ("ses_a", retry)] {
+        bench.fake.emit("session.status", json!({"sessionID": id, "status": status})).await;
+    }
+    let told = bench.look(None, &Look::Statuses).await.unwrap();
+    insta::assert_debug_snapshot!(told);
+    bench.stop().await;
+}
+
+/// O4: OpenCode's todos have no id of their own.
+#[tokio::test]
+async fn todos_are_told_without_an_id() {
+    let bench = Bench::new();
+    let session = bench.session("ses_a");
+    let todos = json!([{"content": "paint", "status": "pending", "priority": "low"}, 7, {"content": "sail"}]);
+    bench.fake.emit("todo.updated", json!({"sessionID": "ses_a", "todos": todos})).await;
+    let told = bench.look(Some(&session), &Look::Todos(session.id.clone())).await.unwrap();
+    let Told::Todos(todos) = told else { panic!("todos: {told:?}") };
+    let told: Vec<_> = todos.iter().map(|todo| (todo.content.as_str(), todo.priority.as_str())).collect();
+    assert_eq!(told, [("paint", "low"), ("sail", "")]);
+    bench.stop().await;
+}
+
+/// O5: and without a message OpenCode tells of no change at all.
+#[tokio::test]
+async fn what_turns_changed_is_told_of_one_and_of_all() {
+    let bench = Bench::new();
+    let session = bench.session("ses_a");
+    let diff = |file: &str| json!({"file": file, "patch": "+a", "additions": 1.0, "deletions": 0, "status": "added"});
+    let nameless = json!({"additions": 1, "deletions": 1});
+    bench.message(&session, "msg_1", json!({"summary": {"diffs": [diff("a"), diff("b")]}}), &[]).await;
+    bench.message(&session, "msg_2", json!({"role": "assistant", "summary": true}), &[]).await;
+    bench.message(&session, "msg_3", json!({"summary": {"diffs": [diff("c")]}}), &[]).await;
+    bench.message(&session, "msg_4", json!({"summary": {"diffs": [nameless]}}), &[]).await;
+    bench.message(&session, "msg_5", json!({"role": "assistant"}), &[]).await;
+    let look = |message: Option<&str>| Look::Diffs {
+        session: session.id.clone(),
+        message: message.map(message_ref),
+    };
+    let told = async |message: Option<&str>| match bench.look(Some(&session), &look(message)).await.unwrap() {
+        Told::Diffs(diffs) => diffs,
+        told => panic!("diffs: {told:?}"),
+    };
+    let short = |diffs: &[FileDiff]| -> Vec<String> {
+        let message =
+            |diff: &FileDiff| diff.message.as_ref().map_or("-", |message| message.as_str()).to_owned();
+        diffs.iter().map(|diff| format!("{} {}", diff.file, message(diff))).collect()
+    };
+    assert_eq!(short(&told(None).await), ["a msg_1", "b msg_1", "c msg_3"]);
+    let one = told(Some("msg_1")).await;
+    assert_eq!(short(&one), ["a -", "b -"]);
+    let FileDiff { patch, status, additions, deletions, .. } = &one[0];
+    assert_eq!(
+        (patch.as_deref(), status.as_deref(), *additions, *deletions),
+        (Some("+a"), Some("added"), 1, 0)
+    );
+    assert_eq!(short(&told(Some("msg_5")).await), [""; 0]);
+    assert_eq!(short(&told(Some("msg_none")).await), [""; 0]);
+    bench.fake.forget_session("ses_a");
+    for message in [None, Some("msg_1")] {
+        let gone = bench.look(Some(&session), &look(message)).await.unwrap_err();
+        assert_eq!((gone.kind(), fact(&gone, "sessionId")), (ErrorKind::SessionNotFound, Some("ses_a")));
+    }
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn messages_are_told_page_by_page_from_the_newest() {
+    let bench = Bench::new();
+    let session = bench.session("ses_a");
+    for number in 1..=5 {
+        let parts = [json!({"type": "text", "text": format!(" {number} ")})];
+        bench.message(&session, &format!("msg_{number}"), json!({"time": {"created": number}}), &parts).await;
+    }
+    let page = async |limit, before: Option<String>| {
+        let look = Look::Messages { session: session.id.clone(), page: Page { limit, before } };
+        match bench.look(Some(&session), &look).await.unwrap() {
+            Told::Messages { items, next } => {
+                (items.into_iter().map(|message| message.text).collect::<Vec<_>>(), next)
+            }
+            told => panic!("messages: {told:?}"),
+        }
+    };
+    let (newest, next) = page(2, None).await;
+    assert_eq!(newest, [" 4 ", " 5 "], "oldest first, and as it is");
+    let (older, next) = page(2, next).await;
+    assert_eq!(older, [" 2 ", " 3 "]);
+    assert_eq!(page(2, next).await, (vec![" 1 ".to_owned()], None));
+    assert_eq!(page(100, None).await.1, None);
+    for before in ["zzz", "eyJ9", "a/../b?c#d&limit=1"] {
+        let page = Page { limit: 2, before: Some(before.to_owned()) };
+        let look = Look::Messages { session: session.id.clone(), page };
+        assert_eq!(refused_field(bench.look(Some(&session), &look).await), "before", "{before}");
+    }
+    let last = bench.fake.log().last().unwrap().target.clone();
+    assert!(last.ends_with("&limit=2&before=a%2F..%2Fb%3Fc%23d%26limit%3D1"), "{last}");
+    bench.stop().await;
+}
+
+/// O8: it is looked for where the session is, whatever directory a caller names.
+#[tokio::test]
+async fn a_message_is_what_was_said_in_it() {
+    let bench = Bench::new();
+    let sub = format!("{}/sub", bench.root());
+    std::fs::create_dir_all(&sub).unwrap();
+    let session = bench.session_like("ses_a", &json!({"directory": sub}));
+    let parts = [
+        json!({"type": "text", "text": "One, "}),
+        json!({"type": "text", "text": "read this file", "synthetic": true}),
+        json!({"type": "text", "text": "a note", "ignored": true}),
+        json!({"type": "file", "mime": "text/plain", "url": "file:///a"}),
+        json!({"type": "text", "text": "two. "}),
+    ];
+    bench.message(&session, "msg_1", json!({}), &parts).await;
+    let error = json!({"name": "APIError", "data": {"message": "No key sk-0123456789abcdef in /etc/keys"}});
+    let answer = json!({"role": "assistant", "error": error, "time": {"created": 7}});
+    bench
+        .message(
+            &session,
+            "msg_2",
+            answer,
+            &[json!({"type": "tool", "tool": "bash", "state": {"output": "x"}})],
+        )
+        .await;
+    let look = |id: &str| Look::Message { session: session.id.clone(), message: message_ref(id) };
+    let said = StoredMessage {
+        id: message_ref("msg_1"),
+        session: session.id.clone(),
+        role: Role::User,
+        text: "One, two. ".to_owned(),
+        created: Some(Timestamp(5)),
+        error: None,
+    };
+    assert_eq!(bench.look(Some(&session), &look("msg_1")).await.unwrap(), Told::Message(said.clone()));
+    let failed = StoredMessage {
+        id: message_ref("msg_2"),
+        role: Role::Agent,
+        text: String::new(),
+        created: Some(Timestamp(7)),
+        error: Some("No key <redacted-key> in <redacted-path>".to_owned()),
+        ..said
+    };
+    assert_eq!(bench.look(Some(&session), &look("msg_2")).await.unwrap(), Told::Message(failed));
+    assert!(bench.fake.log().iter().all(|request| request.directory == session.directory));
+
+    let other = bench.session("ses_b");
+    bench.message(&other, "msg_b", json!({}), &[]).await;
+    for id in ["msg_none", "msg_b"] {
+        assert_eq!(refused_field(bench.look(Some(&session), &look(id)).await), "message_id", "{id}");
+    }
+    bench.fake.forget_session("ses_a");
+    let gone = bench.look(Some(&session), &look("msg_1")).await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::SessionNotFound, "{gone:?}");
+    bench.stop().await;
+}

@@ -1,0 +1,152 @@
+//! What callers look at and change beside turns, over HTTP, against a fake OpenCode with the real one's weaknesses.
+
+mod acts;
+mod catalog;
+mod failures;
+mod finding;
+mod looks;
+mod places;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
+use longshore_engine::Tasks;
+use longshore_engine::port::{Control, Session, SystemClock};
+use longshore_model::{
+    Act, Error, ErrorKind, Look, MessageRef, PromptOptions, Result, SessionId, Told, WorkspaceId,
+};
+use longshore_testkit::fake_opencode::{FakeOpenCode, PRIVATE_PROMPT, PROVIDER_KEY};
+use serde_json::{Value, json};
+
+/// A fake and a driver on it.
+struct Bench {
+    fake: FakeOpenCode,
+    agent: OpenCode,
+    tasks: Tasks,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut OpenCodeConfig)) -> Self {
+        let (fake, tasks) = (FakeOpenCode::start(), Tasks::new());
+        let mut config = OpenCodeConfig {
+            endpoint: Endpoint {
+                base_url: fake.url().parse().expect("the fake has an address"),
+                username: "opencode".to_owned(),
+                password: None,
+            },
+            directory: PathBuf::from(fake.directory()),
+            control_timeout: Duration::from_secs(5),
+            long_timeout: None,
+            stream_silence: Duration::from_secs(30),
+            defaults: PromptOptions::default(),
+            allow_directory_override: true,
+            watchdog: Watchdog::default(),
+            written_files: false,
+            upstream_calls: UPSTREAM_CALLS,
+            metrics: Arc::default(),
+        };
+        change(&mut config);
+        let agent =
+            OpenCode::new(config, Arc::new(SystemClock), tasks.clone()).expect("a good configuration");
+        Self { fake, agent, tasks }
+    }
+
+    fn root(&self) -> &str {
+        self.fake.directory()
+    }
+
+    /// A session that was made by somebody, in the root.
+    fn session(&self, id: &str) -> Session {
+        self.session_like(id, &json!({}))
+    }
+
+    /// The same with more to it.
+    fn session_like(&self, id: &str, more: &Value) -> Session {
+        let mut info = json!({
+            "id": id, "slug": "calm-bay", "projectID": "9b4c0d", "directory": self.root(), "path": "", "title": id,
+            "version": "1.18.33", "time": {"created": 1000, "updated": 2000},
+        });
+        for (key, value) in more.as_object().expect("an object") {
+            info[key] = value.clone();
+        }
+        let directory = info["directory"].as_str().expect("a text").to_owned();
+        self.fake.add_session_like(info);
+        Session { id: SessionId::parse(id).expect("an id"), directory }
+    }
+
+    /// A message that is there already.
+    async fn message(&self, session: &Session, id: &str, info: Value, parts: &[Value]) {
+        let mut whole =
+            json!({"id": id, "sessionID": session.id.as_str(), "role": "user", "time": {"created": 5}});
+        for (key, value) in info.as_object().expect("an object") {
+            whole[key] = value.clone();
+        }
+        let sid = session.id.as_str();
+        self.fake.emit("message.updated", json!({"sessionID": sid, "info": whole})).await;
+        for (place, part) in parts.iter().enumerate() {
+            let mut part = part.clone();
+            part["id"] = format!("prt_{id}_{place}").into();
+            part["messageID"] = id.into();
+            part["sessionID"] = sid.into();
+            self.fake.emit("message.part.updated", json!({"sessionID": sid, "part": part})).await;
+        }
+    }
+
+    async fn look(&self, session: Option<&Session>, look: &Look) -> Result<Told> {
+        let told = self.agent.look(self.root(), session, look).await;
+        check_shown(&format!("{told:?}"));
+        told
+    }
+
+    async fn act(&self, session: Option<&Session>, act: &Act) -> Result<Told> {
+        let told = self.agent.act(self.root(), session, act).await;
+        check_shown(&format!("{told:?}"));
+        told
+    }
+
+    /// Method, path and query of what was asked since the last time, without the directory.
+    fn asked(&self, seen: &mut usize) -> Vec<String> {
+        let log = self.fake.log();
+        let line = |request: &longshore_testkit::fake_opencode::LoggedRequest| {
+            let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
+            let rest: Vec<&str> = query.split('&').filter(|one| !one.starts_with("directory=")).collect();
+            format!("{} {path} {}", request.method, rest.join("&")).trim_end().to_owned()
+        };
+        let new = log[*seen..].iter().map(line).collect();
+        *seen = log.len();
+        new
+    }
+
+    async fn stop(self) {
+        tokio::time::timeout(Duration::from_mins(1), self.tasks.stop()).await.expect("all tasks stop");
+    }
+}
+
+/// Keys of providers and the prompts of agents and commands are told nobody.
+fn check_shown(shown: &str) {
+    for secret in [PROVIDER_KEY, PRIVATE_PROMPT] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+}
+
+/// The one field that a refusal names.
+fn refused_field<T: std::fmt::Debug>(refused: Result<T>) -> String {
+    let error = refused.expect_err("this is refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidParams, "{error:?}");
+    let [violation] = error.violations() else { panic!("one field: {error:?}") };
+    violation.field.clone()
+}
+
+fn fact<'a>(error: &'a Error, name: &str) -> Option<&'a str> {
+    error.details().iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
+fn message_ref(id: &str) -> MessageRef {
+    MessageRef::parse(id).expect("an id")
+}

@@ -1,0 +1,52 @@
+//! What OpenCode has by name, as the extended card tells it: agents and commands. Never what they are told to do.
+
+use longshore_model::card::Skill;
+use longshore_model::{OfferedAgent, OfferedCommand, Offers};
+
+/// The longest description that is told whole.
+const MAX_DESCRIPTION: usize = 1024;
+
+/// A description fit for the card. `None`: there is nothing to say.
+pub(super) fn description(text: Option<&str>) -> Option<String> {
+    let text = text.map(str::trim).filter(|text| !text.is_empty())?;
+    if text.len() <= MAX_DESCRIPTION {
+        return Some(text.to_owned());
+    }
+    let mut cut = text[..text.floor_char_boundary(MAX_DESCRIPTION)].trim_end().to_owned();
+    cut.push('…');
+    Some(cut)
+}
+
+/// The agents and commands as skills, so that clients which know nothing of OpenCode see them too.
+pub(super) fn skills(offers: &Offers) -> Vec<Skill> {
+    offers.agents.iter().map(agent).chain(offers.commands.iter().map(command)).collect()
+}
+
+fn agent(agent: &OfferedAgent) -> Skill {
+    let OfferedAgent { name, mode, description: text } = agent;
+    let mut tags = vec!["opencode", "agent", "provider-private"];
+    tags.extend(mode.as_deref());
+    Skill {
+        id: format!("opencode.agent.{name}"),
+        name: name.clone(),
+        description: description(text.as_deref()).unwrap_or_else(|| format!("The agent {name} of OpenCode.")),
+        tags: tags.into_iter().map(str::to_owned).collect(),
+        examples: vec![format!("Have {name} answer (metadata.opencode.agent of a message).")],
+        input_modes: Vec::new(),
+        output_modes: Vec::new(),
+    }
+}
+
+fn command(command: &OfferedCommand) -> Skill {
+    let name = &command.name;
+    let text = description(command.description.as_deref());
+    Skill {
+        id: format!("opencode.command.{name}"),
+        name: format!("/{name}"),
+        description: text.unwrap_or_else(|| format!("The command /{name} of OpenCode.")),
+        tags: ["opencode", "command", "provider-private"].map(str::to_owned).to_vec(),
+        examples: vec![format!("Carry out /{name} in a session (method opencode.sessions.command).")],
+        input_modes: vec!["application/json".to_owned()],
+        output_modes: vec!["application/json".to_owned()],
+    }
+}

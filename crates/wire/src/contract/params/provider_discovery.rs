@@ -1,0 +1,33 @@
+//! Providers and models.
+
+use serde_json::{Value, json};
+
+use super::super::deployment::Deployment;
+use super::super::method;
+use super::{errors_of, item_fields, merge, routing, routing_fields};
+use crate::extension::Extension;
+use crate::methods::Item;
+use crate::surface::Line;
+
+const EXTENSION: Extension = Extension::ProviderDiscovery;
+
+pub(super) fn params(deployment: &Deployment, line: Line) -> Value {
+    let mut params = json!({
+        "methods": method::names(deployment, EXTENSION),
+        "method_contracts": method::contracts(deployment, line, EXTENSION),
+    });
+    routing(&mut params);
+    let rest = json!({
+        "context_fields": routing_fields(),
+        "provider_item_fields": item_fields(Item::Provider, line),
+        "model_item_fields": item_fields(Item::Model, line),
+        "errors": errors_of(deployment, line, EXTENSION),
+        "notes": [
+            "The lists are OpenCode's own, for the place that the metadata names or the root of the workspace.",
+            "Of a provider nothing is told that lets anybody use it: no key, no option, no header.",
+            "A provider_id that OpenCode does not know gives no models.",
+        ],
+    });
+    merge(&mut params, rest);
+    params
+}

@@ -1,0 +1,114 @@
+//! Sessions: the methods for them, and the agents and commands of OpenCode that they can name.
+
+use longshore_model::{OfferedAgent, OfferedCommand, Offers};
+use serde_json::{Value, json};
+
+use super::super::deployment::Deployment;
+use super::super::{method, offer};
+use super::{errors_of, item_fields, merge, placed_fields, routing, routing_fields};
+use crate::extension::Extension;
+use crate::methods::answer::CONTEXT_PREFIX;
+use crate::methods::{Effect, Item, Kind, Method, Param};
+use crate::surface::Line;
+
+const EXTENSION: Extension = Extension::SessionManagement;
+
+pub(super) fn params(deployment: &Deployment, line: Line, offers: Option<&Offers>) -> Value {
+    let by_effect = |effect| method::names_by_effect(deployment, EXTENSION, effect);
+    let mut params = json!({
+        "methods": method::names(deployment, EXTENSION),
+        "read_methods": by_effect(Effect::Read),
+        "mutation_methods": by_effect(Effect::Mutate),
+        "control_methods": by_effect(Effect::Control),
+        "control_method_flags": method::flags(EXTENSION),
+        "method_capabilities": method::capabilities(EXTENSION),
+        "pagination": pagination(deployment),
+        "method_contracts": method::contracts(deployment, line, EXTENSION),
+        "errors": errors_of(deployment, line, EXTENSION),
+        "context_semantics": {
+            "a2a_context_id_field": "contextId",
+            "a2a_context_id_prefix": CONTEXT_PREFIX,
+            "upstream_session_id_field": "metadata.shared.session.id",
+        },
+    });
+    routing(&mut params);
+    let fields = |item| item_fields(item, line);
+    let rest = json!({
+        "context_fields": routing_fields(),
+        "session_status_fields": fields(Item::SessionStatus),
+        "todo_fields": fields(Item::Todo),
+        "file_diff_fields": fields(Item::FileDiff),
+        "session_summary_fields": placed_fields("item", Item::SessionSummary, line),
+        "notes": [
+            "A session belongs to the caller that it was made for. Those of others are refused unless the operator shares \
+             them; those of nobody are for callers with the capability session_claim.",
+            "prompt_async and command begin tasks, which can be streamed and canceled as any other; with noReply there is none.",
+            "What a method of one session does is done where the session works.",
+            "A messageID names the message of the task, and makes sending it again safe. OpenCode is not told.",
+            "request.tools can only withhold tools.",
+        ],
+    });
+    merge(&mut params, rest);
+    if let Some(offers) = offers {
+        params["agents"] = offers.agents.iter().map(agent).collect();
+        params["commands"] = offers.commands.iter().map(command).collect();
+    }
+    params
+}
+
+/// The same for all methods that page.
+fn pagination(deployment: &Deployment) -> Value {
+    let paged = || method::of(deployment, EXTENSION).filter(|method| method.paged);
+    let names = |methods: &mut dyn Iterator<Item = &'static Method>| -> Vec<&'static str> {
+        methods.map(|method| method.name).collect()
+    };
+    let limit = paged().flat_map(|method| method.params).find(|param| param.name == LIMIT);
+    let (default, max) = match limit.map(|limit| limit.kind) {
+        Some(Kind::Int { default, max, .. }) => (default, Some(max)),
+        _ => (None, None),
+    };
+    let mut with_cursor = paged().filter(|method| cursor(method).is_some());
+    let cursor = paged().find_map(cursor).map(|param| param.name);
+    json!({
+        "mode": "limit_and_optional_cursor",
+        "default_limit": default,
+        "max_limit": max,
+        "behavior": "passthrough",
+        "params": std::iter::once(LIMIT).chain(cursor).collect::<Vec<_>>(),
+        "cursor_param": cursor,
+        "result_cursor_field": "next_cursor",
+        "applies_to": names(&mut paged()),
+        "cursor_applies_to": names(&mut with_cursor),
+    })
+}
+
+const LIMIT: &str = "limit";
+
+fn cursor(method: &Method) -> Option<&'static Param> {
+    method.params.iter().find(|param| matches!(param.kind, Kind::Cursor))
+}
+
+fn agent(agent: &OfferedAgent) -> Value {
+    let mut entry = json!({"name": agent.name});
+    if let Some(mode) = &agent.mode {
+        entry["mode"] = json!(mode);
+    }
+    if let Some(description) = offer::description(agent.description.as_deref()) {
+        entry["description"] = json!(description);
+    }
+    entry
+}
+
+fn command(command: &OfferedCommand) -> Value {
+    let mut entry = json!({"name": command.name});
+    if let Some(description) = offer::description(command.description.as_deref()) {
+        entry["description"] = json!(description);
+    }
+    if let Some(agent) = &command.agent {
+        entry["agent"] = json!(agent);
+    }
+    if command.is_subtask {
+        entry["subtask"] = json!(true);
+    }
+    entry
+}

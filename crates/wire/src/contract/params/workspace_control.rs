@@ -1,0 +1,55 @@
+//! Projects, workspaces and worktrees.
+
+use serde_json::{Map, Value, json};
+
+use super::super::deployment::Deployment;
+use super::super::method;
+use super::{errors_of, item_fields, merge, routing, routing_fields};
+use crate::extension::Extension;
+use crate::methods::{self, Item, Stability};
+use crate::surface::Line;
+
+const EXTENSION: Extension = Extension::WorkspaceControl;
+
+pub(super) fn params(deployment: &Deployment, line: Line) -> Value {
+    let mut params = json!({
+        "methods": method::names(deployment, EXTENSION),
+        "control_method_flags": method::flags(EXTENSION),
+        "method_capabilities": method::capabilities(EXTENSION),
+        "method_contracts": method::contracts(deployment, line, EXTENSION),
+        "upstream_stability": stability(),
+    });
+    routing(&mut params);
+    let paths = match line {
+        Line::V1 => "Places are told by name, without their directories.",
+        Line::V03 => "Directories are told of what callers may work in.",
+    };
+    let rest = json!({
+        "routing_fields": routing_fields(),
+        "project_item_fields": item_fields(Item::Project, line),
+        "workspace_item_fields": item_fields(Item::Workspace, line),
+        "worktree_item_fields": item_fields(Item::Worktree, line),
+        "errors": errors_of(deployment, line, EXTENSION),
+        "notes": [
+            "These methods are about the project that the gateway works in; the metadata is checked and not needed.",
+            "A worktree is removed or reset only if OpenCode lists it for that project, and never the root of the workspace.",
+            "What was made can be used when the answer comes.",
+            paths,
+        ],
+    });
+    merge(&mut params, rest);
+    params
+}
+
+/// Of all methods, also of those that are not served.
+fn stability() -> Map<String, Value> {
+    let methods = methods::all().filter(|method| method.extension == EXTENSION);
+    let words = methods.map(|method| {
+        let word = match method.stability {
+            Stability::Stable => "stable",
+            Stability::Experimental => "experimental",
+        };
+        (method.name.to_owned(), json!(word))
+    });
+    words.collect()
+}

@@ -1,0 +1,258 @@
+//! What methods take and give as JSON Schema, made from the rows.
+//!
+//! A value that fits is taken, but for what a schema cannot say: bounds of texts count bytes, and names have more rules than
+//! their length. What is taken beside (numbers and flags written as texts, `null` for nothing) is not told.
+
+use longshore_model::PermissionReply;
+use longshore_model::id::MAX_ID_LENGTH;
+use serde_json::{Map, Value, json};
+
+use super::item::{Field, Shape};
+use super::param::{IdKind, Kind, MAX_BRANCH, MAX_CURSOR, MAX_LINE, MAX_NAME, MODEL, Param};
+use super::row::{Answer, Item, Method};
+use crate::contract::Deployment;
+use crate::openapi::reference;
+use crate::surface::Line;
+
+/// The parameters of a method, as far as they are switched on.
+pub(crate) fn params(method: &Method, deployment: &Deployment) -> Value {
+    let is_on = |param: &&Param| param.switch.is_none_or(|switch| switch.is_on(deployment));
+    object(method.params, &is_on)
+}
+
+fn object(fields: &[Param], is_on: &dyn Fn(&&Param) -> bool) -> Value {
+    let on = || fields.iter().filter(is_on);
+    let mut schema = json!({"type": "object"});
+    let required: Vec<&str> = on().filter(|param| param.required).map(|param| param.name).collect();
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    let together: Map<String, Value> =
+        on().filter_map(|param| Some((param.name.to_owned(), json!([param.with?])))).collect();
+    if !together.is_empty() {
+        schema["dependentRequired"] = Value::Object(together);
+    }
+    let described = |param: &Param| {
+        let mut schema = of_kind(&param.kind, is_on);
+        schema["description"] = json!(param.help);
+        (param.name.to_owned(), schema)
+    };
+    schema["properties"] = Value::Object(on().map(described).collect());
+    schema["additionalProperties"] = json!(false);
+    schema
+}
+
+fn of_kind(kind: &Kind, is_on: &dyn Fn(&&Param) -> bool) -> Value {
+    match kind {
+        Kind::Id(IdKind::Request) => reference("Id"),
+        Kind::Id(kind) => json!({
+            "type": "string",
+            "maxLength": MAX_ID_LENGTH,
+            "pattern": format!("^{}[A-Za-z0-9_.:-]*$", kind.prefix()),
+        }),
+        Kind::Line { max, may_be_blank } | Kind::Lines { max, may_be_blank } => text(*max, !may_be_blank),
+        Kind::Text { max } => text(*max, false),
+        Kind::Word(words) => json!({"enum": words}),
+        Kind::FileName { max } => text(*max, true),
+        Kind::Branch => text(MAX_BRANCH, true),
+        Kind::Command => text(MAX_NAME, true),
+        Kind::Int { min, max, default } => {
+            let mut schema = json!({"type": "integer", "minimum": min, "maximum": max});
+            if let Some(default) = default {
+                schema["default"] = json!(default);
+            }
+            schema
+        }
+        Kind::Flag => json!({"type": "boolean"}),
+        Kind::Off => json!({"const": false}),
+        Kind::Cursor => text(MAX_CURSOR, true),
+        Kind::Directory => text(MAX_LINE, true),
+        Kind::Metadata { routed } => metadata(*routed),
+        Kind::Object(fields) => object(fields, is_on),
+        Kind::OneOf(fields) => {
+            let mut schema = object(fields, is_on);
+            let either: Vec<Value> = fields.iter().map(|field| json!({"required": [field.name]})).collect();
+            schema["oneOf"] = Value::from(either);
+            schema
+        }
+        Kind::Tagged(variants) => {
+            let variant = |variant: &super::Variant| {
+                let mut schema = object(variant.fields, is_on);
+                schema["properties"]["type"] = json!({"const": variant.tag});
+                let required = variant.fields.iter().filter(|field| field.required).map(|field| field.name);
+                schema["required"] = std::iter::once("type").chain(required).collect();
+                schema
+            };
+            json!({"oneOf": variants.iter().map(variant).collect::<Vec<_>>()})
+        }
+        Kind::List { of, max, may_be_empty } => {
+            let mut schema = json!({"type": "array", "items": of_kind(of, is_on), "maxItems": max});
+            if !may_be_empty {
+                schema["minItems"] = json!(1);
+            }
+            schema
+        }
+        Kind::Map { of, max } => {
+            json!({
+                "type": "object",
+                "propertyNames": text(MAX_NAME, true),
+                "additionalProperties": of_kind(of, is_on),
+                "maxProperties": max,
+            })
+        }
+        Kind::ModelRef => {
+            json!({"anyOf": [object(MODEL, is_on), {"type": "string", "minLength": 3, "maxLength": MAX_LINE}]})
+        }
+        Kind::Json { .. } => json!({"type": "object", "additionalProperties": true}),
+        Kind::Reply => json!({"enum": PermissionReply::ALL.map(PermissionReply::as_str)}),
+        Kind::Answers => {
+            json!({"type": "array", "items": {"type": "array", "items": {"type": "string"}}})
+        }
+    }
+}
+
+fn text(max: usize, is_filled: bool) -> Value {
+    let mut schema = json!({"type": "string", "maxLength": max});
+    if is_filled {
+        schema["minLength"] = json!(1);
+    }
+    schema
+}
+
+/// What stands in there beside the place is carried, and not looked at.
+fn metadata(routed: bool) -> Value {
+    let open = json!({"type": "object", "additionalProperties": true});
+    let mut opencode = open.clone();
+    if routed {
+        let workspace = of_kind(&Kind::Id(IdKind::Workspace), &|_| true);
+        opencode["properties"] = json!({
+            "directory": text(MAX_LINE, true),
+            "workspace": {"type": "object", "properties": {"id": workspace}, "additionalProperties": true},
+        });
+    }
+    json!({"type": "object", "properties": {"opencode": opencode, "shared": open}, "additionalProperties": false})
+}
+
+/// The name of the schema of a result: methods whose results have the same shape share it.
+pub(crate) fn result_name(answer: Answer, line: Line) -> String {
+    let name = match answer {
+        Answer::Items(Item::Interrupt) => "InterruptList".to_owned(),
+        Answer::Items(item) => format!("{}List", item.name()),
+        Answer::Page(item) => format!("{}Page", item.name()),
+        Answer::Catalog(item) => format!("{}Catalog", item.name()),
+        Answer::Item(item) => format!("{}Result", item.name()),
+        Answer::ItemOrNull(item) => format!("{}OrNull", item.name()),
+        Answer::ItemOfTask(item) => format!("{}OfTask", item.name()),
+        Answer::Flag => "FlagResult".to_owned(),
+        Answer::Done => "SessionDone".to_owned(),
+        Answer::Begun => "SessionBegun".to_owned(),
+        Answer::Answered => "InterruptAnswered".to_owned(),
+    };
+    let differs = result(answer, Line::V1) != result(answer, Line::V03);
+    if line == Line::V03 && differs { older(&name) } else { name }
+}
+
+fn older(name: &str) -> String {
+    format!("V03{name}")
+}
+
+/// The result of a method.
+pub(crate) fn result(answer: Answer, line: Line) -> Value {
+    let items = |item| {
+        let is_bare = item == Item::Worktree && line == Line::V03;
+        let items = if is_bare { json!({"type": "string"}) } else { reference(&item_name(item, line)) };
+        json!({"type": "array", "items": items})
+    };
+    let (description, fields) = match answer {
+        Answer::Items(item) => (item.help(), json!({"items": items(item)})),
+        Answer::Page(item) => {
+            let cursor = json!({"type": ["string", "null"], "description": "Where older ones begin. Null: there are none."});
+            (item.help(), json!({"items": items(item), "next_cursor": cursor}))
+        }
+        Answer::Catalog(item) => {
+            let texts = json!({"type": "array", "items": {"type": "string"}});
+            let defaults = json!({"type": "object", "additionalProperties": {"type": "string"}});
+            let fields = json!({"items": items(item), "default_by_provider": defaults, "connected": texts});
+            (item.help(), fields)
+        }
+        Answer::Item(item) => (item.help(), json!({"item": reference(&item_name(item, line))})),
+        Answer::ItemOrNull(item) => {
+            let item_or_null = json!({"anyOf": [reference(&item_name(item, line)), {"type": "null"}]});
+            (item.help(), json!({"item": item_or_null}))
+        }
+        Answer::ItemOfTask(item) => (
+            "The last answer of a turn, and the task that it was.",
+            json!({"item": reference(&item_name(item, line)), "task_id": reference("Id"), "context_id": reference("Id")}),
+        ),
+        Answer::Flag => ("Whether it was done.", json!({"ok": {"type": "boolean"}})),
+        Answer::Done => (
+            "Whether it was done, and in which session.",
+            json!({"ok": {"type": "boolean"}, "session_id": reference("Id")}),
+        ),
+        Answer::Begun => (
+            "Whether it was done, in which session, and the task that began.",
+            json!({
+                "ok": {"type": "boolean"},
+                "session_id": reference("Id"),
+                "task_id": reference("Id"),
+                "context_id": reference("Id"),
+            }),
+        ),
+        Answer::Answered => {
+            ("The agent has the answer.", json!({"ok": {"const": true}, "request_id": reference("Id")}))
+        }
+    };
+    let required: Vec<&str> = match answer {
+        Answer::Begun => vec!["ok", "session_id"],
+        _ => answer.fields().to_vec(),
+    };
+    json!({"type": "object", "description": description, "required": required, "properties": fields})
+}
+
+/// The name of the schema of an item.
+pub(crate) fn item_name(item: Item, line: Line) -> String {
+    let differs =
+        matches!(item, Item::Task | Item::Message) || item.fields().iter().any(|field| field.line.is_some());
+    if line == Line::V03 && differs { older(item.name()) } else { item.name().to_owned() }
+}
+
+/// An item. `None`: it is one of A2A's own.
+pub(crate) fn item(item: Item, line: Line) -> Option<Value> {
+    if item.fields().is_empty() {
+        return None;
+    }
+    let mut schema = of_fields(item.fields(), line);
+    schema["description"] = json!(item.help());
+    Some(schema)
+}
+
+fn of_fields(fields: &[Field], line: Line) -> Value {
+    let seen = || fields.iter().filter(|field| field.line.is_none_or(|only| only == line));
+    let required: Vec<&str> = seen().filter(|field| field.always).map(|field| field.name).collect();
+    let described = |field: &Field| {
+        let mut schema = of_shape(&field.shape, line);
+        schema["description"] = json!(field.help);
+        (field.name.to_owned(), schema)
+    };
+    let mut schema = json!({"type": "object"});
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema["properties"] = Value::Object(seen().map(described).collect());
+    schema
+}
+
+fn of_shape(shape: &Shape, line: Line) -> Value {
+    match shape {
+        Shape::Id => reference("Id"),
+        Shape::Text => json!({"type": "string"}),
+        Shape::Flag => json!({"type": "boolean"}),
+        Shape::Count => json!({"type": "integer", "minimum": 0}),
+        Shape::Millis => json!({"type": "integer"}),
+        Shape::Texts => json!({"type": "array", "items": {"type": "string"}}),
+        Shape::Words(words) => json!({"enum": words}),
+        Shape::Deadline => json!({"type": ["number", "null"]}),
+        Shape::Facts => json!({"type": "object", "additionalProperties": true}),
+        Shape::Object(fields) => of_fields(fields, line),
+    }
+}

@@ -1,0 +1,62 @@
+//! What the table says, tried on each row: good parameters are read, and each wrong one is told by its path.
+
+use std::cell::Cell;
+
+use longshore_model::ErrorKind;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use super::all;
+use crate::extension::Activated;
+use crate::methods::arbitrary;
+use crate::surface::Line;
+
+/// The same values in each run: every row is tried with as many.
+fn runner(cases: u32) -> TestRunner {
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
+}
+
+#[test]
+fn good_parameters_are_read_on_both_lines() {
+    for method in all() {
+        let tried = runner(128).run(&arbitrary::some(method.params), |params| {
+            let params = params.to_string();
+            let [one, other] = Line::ALL.map(|line| method.read(line, &params, Activated::ALL));
+            prop_assert_eq!(one.unwrap(), other.unwrap(), "{} {}", method.name, params);
+            Ok(())
+        });
+        tried.unwrap_or_else(|error| panic!("{}: {error}", method.name));
+    }
+}
+
+#[test]
+fn each_wrong_parameter_is_told_by_its_path_on_both_lines() {
+    for method in all() {
+        let (broken, kept) = (Cell::new(0), Cell::new(0));
+        let tried = runner(3).run(&arbitrary::full(method.params), |params| {
+            for change in arbitrary::changes(method.params, &params) {
+                let changed = change.apply(&params).to_string();
+                for line in Line::ALL {
+                    let read = method.read(line, &changed, Activated::ALL);
+                    // Long texts say nothing in a message.
+                    let about = || format!("{} {line:?} {:.300}", method.name, changed);
+                    let Some(path) = &change.breaks else {
+                        kept.set(kept.get() + 1);
+                        prop_assert!(read.is_ok(), "{} {:?}", about(), read);
+                        continue;
+                    };
+                    broken.set(broken.get() + 1);
+                    prop_assert!(read.is_err(), "{} should break {path}", about());
+                    let error = read.unwrap_err();
+                    prop_assert_eq!(error.kind(), ErrorKind::InvalidParams, "{}", about());
+                    let first = error.violations().first().map(|violation| violation.field.as_str());
+                    prop_assert_eq!(first, Some(path.as_str()), "{} {}", about(), error);
+                }
+            }
+            Ok(())
+        });
+        tried.unwrap_or_else(|error| panic!("{}: {error}", method.name));
+        assert!(broken.get() > 0 && (kept.get() > 0 || method.params.is_empty()), "{}", method.name);
+    }
+}
