@@ -37,7 +37,7 @@ impl Stage {
             },
             directory: PathBuf::from(fake.directory()),
             control_timeout: Duration::from_secs(5),
-            long_timeout: Duration::from_mins(1),
+            long_timeout: None,
             stream_silence: Duration::from_secs(30),
             defaults: PromptOptions::default(),
             allow_directory_override: true,

@@ -34,9 +34,9 @@ fn of_directory(directory: &str) -> WorktreeRef {
 #[tokio::test]
 async fn a_worktree_is_told_when_it_can_be_used_and_is_reset_and_removed_by_either_name() {
     let bench = in_a_repository().await;
-    for news in [News::Ready, News::Early] {
+    for (name, news) in [("feat one", News::Ready), ("feat two", News::Early)] {
         bench.fake.project(|project| project.news = news);
-        let worktree = made(&bench, "feat one").await;
+        let worktree = made(&bench, name).await;
         let file = |name: &str| std::path::Path::new(&worktree.directory).join(name);
         assert!(file("README.md").exists(), "its files are there");
         assert_eq!(worktree.branch, Some(format!("opencode/{}", worktree.name)));

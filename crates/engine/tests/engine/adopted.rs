@@ -110,7 +110,7 @@ impl Control for Stranger {
 
 async fn start_on(store: Arc<dyn Store>, config: EngineConfig) -> (Harness, Arc<Stranger>) {
     let stranger = Stranger::new();
-    let h = start_controlled(store, config, Arc::clone(&stranger) as Arc<dyn Control>);
+    let h = start_controlled(store, config, Duration::ZERO, Some(Arc::clone(&stranger) as Arc<dyn Control>));
     h.engine.recover().await.unwrap();
     (h, stranger)
 }

@@ -33,19 +33,11 @@ pub(crate) fn start_with(store: Arc<dyn Store>, config: EngineConfig) -> Harness
 
 /// Starts so much later than it is.
 pub(crate) fn start_later(store: Arc<dyn Store>, config: EngineConfig, later: Duration) -> Harness {
-    start_as(store, config, later, None)
+    start_controlled(store, config, later, None)
 }
 
-/// Starts with an agent that can be looked at and watched.
+/// Starts with an agent that can be looked at and changed.
 pub(crate) fn start_controlled(
-    store: Arc<dyn Store>,
-    config: EngineConfig,
-    control: Arc<dyn Control>,
-) -> Harness {
-    start_as(store, config, Duration::ZERO, Some(control))
-}
-
-fn start_as(
     store: Arc<dyn Store>,
     config: EngineConfig,
     later: Duration,

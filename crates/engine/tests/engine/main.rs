@@ -2,6 +2,11 @@
 
 mod adopted;
 mod asks;
+mod control_claims;
+mod control_guard;
+mod control_lists;
+mod control_orders;
+mod control_stage;
 mod credentials;
 mod files;
 mod gate;
