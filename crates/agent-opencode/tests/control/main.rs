@@ -1,19 +1,23 @@
 //! What callers look at and change beside turns, over HTTP, against a fake OpenCode with the real one's weaknesses.
 
+mod acts;
 mod catalog;
 mod failures;
 mod finding;
 mod looks;
+mod places;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
+use longshore_agent_opencode::{
+    Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, WATCH_DIRECTORIES, Watchdog,
+};
 use longshore_engine::Tasks;
 use longshore_engine::port::{Control, Session, SystemClock};
 use longshore_model::{
-    Error, ErrorKind, Look, MessageRef, PromptOptions, Result, SessionId, Told, WorkspaceId,
+    Act, Error, ErrorKind, Look, MessageRef, PromptOptions, Result, SessionId, Told, WorkspaceId,
 };
 use longshore_testkit::fake_opencode::{FakeOpenCode, PRIVATE_PROMPT, PROVIDER_KEY};
 use serde_json::{Value, json};
@@ -47,6 +51,7 @@ impl Bench {
             watchdog: Watchdog::default(),
             written_files: false,
             upstream_calls: UPSTREAM_CALLS,
+            watch_directories: WATCH_DIRECTORIES,
             metrics: Arc::default(),
         };
         change(&mut config);
@@ -98,6 +103,12 @@ impl Bench {
 
     async fn look(&self, session: Option<&Session>, look: &Look) -> Result<Told> {
         let told = self.agent.look(self.root(), session, look).await;
+        check_shown(&format!("{told:?}"));
+        told
+    }
+
+    async fn act(&self, session: Option<&Session>, act: &Act) -> Result<Told> {
+        let told = self.agent.act(self.root(), session, act).await;
         check_shown(&format!("{told:?}"));
         told
     }
