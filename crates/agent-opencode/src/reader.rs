@@ -271,13 +271,12 @@ impl Readers {
         if !skimmed.is_whole() && !target.as_ref().is_some_and(Target::reads_everything) {
             return Some(body);
         }
-        let fate = match (target, skimmed.session(&body)) {
-            (Some(target), _) => target.send(skimmed.event(body)),
-            (None, Some(session)) => match routes.watched_for(session) {
+        let fate = match target {
+            Some(target) => target.send(skimmed.event(body)),
+            None => match skimmed.session(&body).and_then(|session| routes.watched_for(session)) {
                 Some((session, is_below)) => routes.notice(session, is_below, skimmed.event(body)),
                 None => Fate::Foreign,
             },
-            (None, None) => Fate::Foreign,
         };
         self.count(fate);
         None
