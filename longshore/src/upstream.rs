@@ -13,7 +13,7 @@ use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
 use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::{demo_home, last_model_address};
 use longshore_engine::Tasks;
-use longshore_engine::port::{Agent, Clock};
+use longshore_engine::port::{Agent, Clock, Control};
 use longshore_meter::Metrics;
 use longshore_model::{ModelName, PromptOptions};
 use tokio::sync::watch;
@@ -30,7 +30,7 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// An OpenCode that the engine can drive, and what must end with it.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    agent: Arc<dyn Agent>,
+    agent: Arc<OpenCode>,
     description: String,
     ending: Ending,
     /// Answers until the end.
@@ -97,7 +97,12 @@ impl Upstream {
     }
 
     pub(crate) fn agent(&self) -> Arc<dyn Agent> {
-        Arc::clone(&self.agent)
+        Arc::<OpenCode>::clone(&self.agent)
+    }
+
+    /// What callers may look at and change beside turns.
+    pub(crate) fn control(&self) -> Arc<dyn Control> {
+        Arc::<OpenCode>::clone(&self.agent)
     }
 
     /// Which OpenCode answers, for people.

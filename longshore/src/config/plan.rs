@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use longshore_edge::contract::{Environment, MissingVersion};
 use longshore_edge::{Exposure, Extension};
+use longshore_engine::SessionGuard;
 use secrecy::SecretString;
 use url::Url;
 
@@ -30,6 +31,7 @@ pub struct Plan {
     pub prompt: PromptDefaults,
     pub allow_directory_override: bool,
     pub turns: Turns,
+    pub control: ControlPlan,
     pub limits: Limits,
     pub input: Input,
     pub output: Output,
@@ -134,6 +136,17 @@ pub struct Asks {
     pub grants_at_deadline: bool,
 }
 
+/// What callers may look at and change in OpenCode beside turns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ControlPlan {
+    pub session_shell: bool,
+    pub workspace_mutations: bool,
+    pub session_guard: SessionGuard,
+    pub claim_ttl: Duration,
+    /// 0: what is typed elsewhere is nobody's task.
+    pub watch_directories: usize,
+}
+
 /// How long what is over is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retention {
@@ -200,6 +213,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
     };
     let allow_directory_override = reader.switch(&table::DIRECTORY_OVERRIDE);
     let turns = turns(reader);
+    let control = control(reader);
     let limits = limits::read(reader);
     let input = input(reader);
     let output = output(reader);
@@ -227,6 +241,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
         prompt,
         allow_directory_override,
         turns: turns?,
+        control: control?,
         limits: limits?,
         input: input?,
         output: output?,
@@ -381,6 +396,21 @@ fn turns(reader: &mut Reader<'_>) -> Option<Turns> {
         cancel_abort_timeout: cancel_abort_timeout?,
         idempotency_window: idempotency_window?,
         asks: asks?,
+    })
+}
+
+fn control(reader: &mut Reader<'_>) -> Option<ControlPlan> {
+    let session_shell = reader.switch(&table::SESSION_SHELL);
+    let workspace_mutations = reader.switch(&table::WORKSPACE_MUTATIONS);
+    let session_guard = reader.choice(&table::SESSION_GUARD);
+    let claim_ttl = reader.seconds(&table::CLAIM_TTL);
+    let watch_directories = reader.count_or_none(&table::WATCH_DIRECTORIES);
+    Some(ControlPlan {
+        session_shell,
+        workspace_mutations,
+        session_guard: SessionGuard::parse(session_guard?)?,
+        claim_ttl: claim_ttl?,
+        watch_directories: watch_directories?,
     })
 }
 

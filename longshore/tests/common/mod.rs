@@ -91,6 +91,7 @@ impl TestGateway {
             metrics: Arc::default(),
         };
         let agent = OpenCode::new(config, clock.clone(), tasks.clone()).expect("the configuration is valid");
+        let agent = Arc::new(agent);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let url = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
         let mut engine = options.engine;
@@ -98,8 +99,8 @@ impl TestGateway {
         engine.files.base_url = format!("{url}/artifacts/");
         let engine = Engine::new(EngineParts {
             store: options.store,
-            agent: Arc::new(agent),
-            control: None,
+            agent: Arc::<OpenCode>::clone(&agent),
+            control: Some(agent),
             clock,
             tasks: tasks.clone(),
             metrics: Arc::default(),
