@@ -58,6 +58,6 @@ pub fn find(name: &str) -> Option<&'static Method> {
 }
 
 #[cfg(test)]
-mod arbitrary;
+pub(crate) mod arbitrary;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,11 @@
 //! What callers look at and change beside turns, over HTTP, against a fake OpenCode with the real one's weaknesses.
 
+mod acts;
 mod catalog;
 mod failures;
 mod finding;
 mod looks;
+mod places;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALL
 use longshore_engine::Tasks;
 use longshore_engine::port::{Control, Session, SystemClock};
 use longshore_model::{
-    Error, ErrorKind, Look, MessageRef, PromptOptions, Result, SessionId, Told, WorkspaceId,
+    Act, Error, ErrorKind, Look, MessageRef, PromptOptions, Result, SessionId, Told, WorkspaceId,
 };
 use longshore_testkit::fake_opencode::{FakeOpenCode, PRIVATE_PROMPT, PROVIDER_KEY};
 use serde_json::{Value, json};
@@ -98,6 +100,12 @@ impl Bench {
 
     async fn look(&self, session: Option<&Session>, look: &Look) -> Result<Told> {
         let told = self.agent.look(self.root(), session, look).await;
+        check_shown(&format!("{told:?}"));
+        told
+    }
+
+    async fn act(&self, session: Option<&Session>, act: &Act) -> Result<Told> {
+        let told = self.agent.act(self.root(), session, act).await;
         check_shown(&format!("{told:?}"));
         told
     }

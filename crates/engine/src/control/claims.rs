@@ -134,7 +134,7 @@ mod tests {
     async fn others_are_refused_within_the_lease_and_taken_after_it() {
         let (claims, alice, bob) = (claims(), Principal::new("alice"), Principal::new("bob"));
         let first = claims.begin(&alice, &session("s")).unwrap();
-        tokio::time::advance(LEASE - Duration::from_millis(1)).await;
+        tokio::time::advance(LEASE.saturating_sub(Duration::from_millis(1))).await;
         assert_eq!(kind(claims.begin(&bob, &session("s"))), Some(ErrorKind::SessionForbidden));
         assert_eq!(kind(claims.begin(&bob, &session("t"))), None, "another session is another matter");
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -153,7 +153,7 @@ mod tests {
         tokio::time::advance(LEASE / 2).await;
         let second = claims.begin(&alice, &session("s")).unwrap();
         drop(first);
-        tokio::time::advance(LEASE - Duration::from_millis(1)).await;
+        tokio::time::advance(LEASE.saturating_sub(Duration::from_millis(1))).await;
         assert_eq!(kind(claims.begin(&bob, &session("s"))), Some(ErrorKind::SessionForbidden));
         drop(second);
         assert_eq!(kind(claims.begin(&bob, &session("s"))), None);

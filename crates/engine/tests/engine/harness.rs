@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_engine::port::{Clock, Input, Store, SystemClock};
+use longshore_engine::port::{Clock, Control, Input, Store, SystemClock};
 use longshore_engine::{Engine, EngineConfig, EngineParts, Sent, TaskReader, Tasks};
 use longshore_meter::Metrics;
 use longshore_meter::label::TurnState;
@@ -33,12 +33,22 @@ pub(crate) fn start_with(store: Arc<dyn Store>, config: EngineConfig) -> Harness
 
 /// Starts so much later than it is.
 pub(crate) fn start_later(store: Arc<dyn Store>, config: EngineConfig, later: Duration) -> Harness {
+    start_controlled(store, config, later, None)
+}
+
+/// Starts with an agent that can be looked at and changed.
+pub(crate) fn start_controlled(
+    store: Arc<dyn Store>,
+    config: EngineConfig,
+    later: Duration,
+    control: Option<Arc<dyn Control>>,
+) -> Harness {
     let (agent, turns) = ScriptedAgent::manual();
     let (tasks, metrics) = (Tasks::new(), Arc::new(Metrics::new("test")));
     let engine = Engine::new(EngineParts {
         store: Arc::clone(&store),
         agent: agent.clone(),
-        control: None,
+        control,
         clock: Arc::new(TokioClock::later(later)),
         tasks: tasks.clone(),
         metrics: Arc::clone(&metrics),

@@ -1,6 +1,11 @@
 //! The engine with a memory store and a scripted agent: every race and rule of a task's life.
 
 mod asks;
+mod control_claims;
+mod control_guard;
+mod control_lists;
+mod control_orders;
+mod control_stage;
 mod credentials;
 mod files;
 mod gate;

@@ -18,16 +18,16 @@ enum Step {
 
 /// One change to good parameters.
 #[derive(Clone, Debug)]
-pub(super) struct Change {
+pub(crate) struct Change {
     at: Vec<Step>,
     /// `None`: what stands there is taken away.
-    put: Option<Value>,
+    pub(crate) put: Option<Value>,
     /// The field that is wrong then. `None`: they are still good.
-    pub(super) breaks: Option<String>,
+    pub(crate) breaks: Option<String>,
 }
 
 impl Change {
-    pub(super) fn apply(&self, params: &Value) -> Value {
+    pub(crate) fn apply(&self, params: &Value) -> Value {
         let mut changed = params.clone();
         let (last, way) = self.at.split_last().expect("a change is somewhere");
         let mut here = &mut changed;
@@ -54,7 +54,7 @@ pub(super) fn some(fields: &'static [Param]) -> BoxedStrategy<Value> {
 }
 
 /// Good parameters with everything that can be there.
-pub(super) fn full(fields: &'static [Param]) -> BoxedStrategy<Value> {
+pub(crate) fn full(fields: &'static [Param]) -> BoxedStrategy<Value> {
     object(fields, true)
 }
 
@@ -162,7 +162,7 @@ fn tagged(variant: &'static Variant, is_full: bool) -> BoxedStrategy<Value> {
 }
 
 /// Every change to these full parameters that says something about the table.
-pub(super) fn changes(fields: &'static [Param], params: &Value) -> Vec<Change> {
+pub(crate) fn changes(fields: &'static [Param], params: &Value) -> Vec<Change> {
     let mut changes = Changes { all: Vec::new(), at: Vec::new() };
     changes.of_object(fields, params);
     changes.all

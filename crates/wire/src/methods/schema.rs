@@ -93,7 +93,12 @@ fn of_kind(kind: &Kind, is_on: &dyn Fn(&&Param) -> bool) -> Value {
             schema
         }
         Kind::Map { of, max } => {
-            json!({"type": "object", "additionalProperties": of_kind(of, is_on), "maxProperties": max})
+            json!({
+                "type": "object",
+                "propertyNames": text(MAX_NAME, true),
+                "additionalProperties": of_kind(of, is_on),
+                "maxProperties": max,
+            })
         }
         Kind::ModelRef => {
             json!({"anyOf": [object(MODEL, is_on), {"type": "string", "minLength": 3, "maxLength": MAX_LINE}]})

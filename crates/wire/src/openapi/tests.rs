@@ -1,5 +1,6 @@
 //! The document is whole, says what there is, and what is written is as it says.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
@@ -8,6 +9,7 @@ use longshore_model::{
     RequestId, Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
 };
 use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use super::schema::Dialect;
 use super::*;
@@ -18,6 +20,7 @@ use crate::extension::Activated;
 use crate::jsonrpc::{self, Id};
 use crate::methods;
 use crate::methods::answer::samples as told;
+use crate::methods::arbitrary::{changes, full as full_params};
 use crate::surface::{Endpoint, Line, OPERATIONS, ROUTES};
 use crate::v1::encode::View;
 use crate::{arbitrary, v1, v03};
@@ -260,6 +263,60 @@ fn every_field_of_an_item_is_written() {
                 assert!(written.contains_key(field.name), "{} {} {line:?}", method.name, field.name);
             }
         }
+    }
+}
+
+/// What a schema cannot say: which short texts are no names, paths or cursors, and how large an object is in bytes.
+fn is_beyond_schemas(put: &Value) -> bool {
+    match put {
+        Value::String(text) => text.len() < 64,
+        Value::Object(fields) => {
+            fields.values().any(|value| value.as_str().is_some_and(|text| text.len() > 1024))
+        }
+        _ => false,
+    }
+}
+
+#[test]
+fn what_the_document_says_of_parameters_is_what_is_read() {
+    let document = whole();
+    for method in methods::all() {
+        let call = &document["components"]["schemas"][format!("{}Call", methods::pascal_case(method.key))];
+        let fits = |params: &Value| check::check(document, &call["properties"]["params"], params);
+        let config = ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() };
+        let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+        let held = Cell::new(0_usize);
+        let tried = TestRunner::new_with_rng(config, rng).run(&full_params(method.params), |params| {
+            // What is taken beside is not told, and a few cases are enough.
+            if held.get() >= 3 || fits(&params).is_err() {
+                return Ok(());
+            }
+            held.set(held.get() + 1);
+            for change in changes(method.params, &params) {
+                let changed = change.apply(&params);
+                let is_told = !change.put.as_ref().is_some_and(|put| put.is_null() || is_beyond_schemas(put));
+                // Nor can it say which short names are none.
+                let is_name = change.put == Some(json!(false))
+                    && change
+                        .breaks
+                        .as_ref()
+                        .is_some_and(|path| path.starts_with("request.tools.") && path.len() < 64);
+                let fits = fits(&changed);
+                if is_told && !is_name {
+                    prop_assert_eq!(
+                        fits.is_ok(),
+                        change.breaks.is_none(),
+                        "{:?} {:.300} {:?}",
+                        change.breaks,
+                        format!("{:?}", change.put),
+                        fits
+                    );
+                }
+            }
+            Ok(())
+        });
+        tried.unwrap_or_else(|error| panic!("{}: {error}", method.name));
+        assert!(held.get() > 0, "{}", method.name);
     }
 }
 

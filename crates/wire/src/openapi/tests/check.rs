@@ -63,6 +63,12 @@ fn fits(document: &Value, schema: &Value, value: &Value) -> Result<BTreeSet<Stri
                     .iter()
                     .all(|name| fields.contains_key(name.as_str().expect("a text")))
             }),
+            "propertyNames" => {
+                for key in value.as_object().into_iter().flat_map(Map::keys) {
+                    check(document, rule, &Value::from(key.as_str()))?;
+                }
+                true
+            }
             "maxProperties" => length(value.as_object().map(Map::len)).is_none_or(|has| Some(has) <= limit),
             "dependentRequired" => value.as_object().is_none_or(|fields| {
                 let rules = rule.as_object().expect("an object").iter();

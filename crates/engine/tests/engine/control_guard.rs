@@ -1,0 +1,255 @@
+//! Who may look at a session and change it.
+
+use longshore_engine::{Outcome, SessionGuard};
+use longshore_model::{Control, ErrorKind, Look, PlaceWish, Told, WishedDirectory};
+use longshore_testkit::scripted_control::Call;
+
+use crate::control_stage::{
+    acts, ada, bob, command, fork, looks, make_worktree, note, prompt, remove_worktree, ses, share, shell,
+    stage, without_claim,
+};
+use crate::harness::message;
+
+/// Every control that is about a session.
+fn all(id: &str) -> Vec<Control> {
+    let mut all = looks(id);
+    all.extend(acts(id));
+    all.extend([prompt(id, "go"), note(id, "go"), command(id, "go")]);
+    all
+}
+
+#[tokio::test]
+async fn nothing_is_asked_of_the_agent_about_anothers_session() {
+    let s = stage(SessionGuard::Owner);
+    s.owned("alice", "ses_a").await;
+    for caller in [bob(), without_claim(bob())] {
+        for control in all("ses_a") {
+            let told = s.refusal(&caller, control.clone()).await;
+            assert_eq!(told, Some(ErrorKind::SessionForbidden), "{control:?}");
+        }
+    }
+    assert_eq!(s.control.take_calls(), []);
+    assert!(s.outcomes().iter().all(|outcome| *outcome == Outcome::Forbidden));
+    assert!(s.h.agent.log().prompted.is_empty());
+}
+
+#[tokio::test]
+async fn an_owner_may_look_and_act_without_the_right_to_claim() {
+    let s = stage(SessionGuard::Owner);
+    s.owned("alice", "ses_a").await;
+    let controls: Vec<_> =
+        looks("ses_a").into_iter().chain(acts("ses_a")).chain([note("ses_a", "go")]).collect();
+    let count = controls.len();
+    for control in controls {
+        assert_eq!(s.refusal(&without_claim(ada()), control.clone()).await, None, "{control:?}");
+    }
+    assert_eq!(s.outcomes(), vec![Outcome::Success; count]);
+}
+
+#[tokio::test]
+async fn what_is_nobodys_is_for_those_who_may_claim_and_only_a_change_takes_it() {
+    let s = stage(SessionGuard::Owner);
+    s.control.add("ses_n");
+    for control in all("ses_n") {
+        let told = s.refusal(&without_claim(ada()), control.clone()).await;
+        assert_eq!(told, Some(ErrorKind::SessionForbidden), "{control:?}");
+    }
+    for look in looks("ses_n") {
+        assert_eq!(s.refusal(&bob(), look).await, None);
+    }
+    assert_eq!(s.owner_of("ses_n").await, None, "who only looks takes nothing");
+    for (number, act) in acts("x").into_iter().enumerate() {
+        let id = format!("ses_{number}");
+        s.control.add(&id);
+        let act = acts(&id).into_iter().nth(number).unwrap_or(act);
+        assert_eq!(s.refusal(&ada(), act.clone()).await, None, "{act:?}");
+        assert_eq!(s.owner_of(&id).await.as_deref(), Some("alice"), "{act:?}");
+        assert!(s.control.watched().contains(&longshore_testkit::scripted_control::session(&id)));
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_there_and_one_out_of_bounds_are_refused() {
+    let s = stage(SessionGuard::Shared);
+    s.control.add_out_of_bounds("ses_out");
+    for (id, kind) in [("ses_none", ErrorKind::SessionNotFound), ("ses_out", ErrorKind::SessionForbidden)] {
+        for control in all(id) {
+            assert_eq!(s.refusal(&ada(), control.clone()).await, Some(kind), "{control:?}");
+        }
+    }
+    // One that the gateway knows and the agent does not.
+    let gone = s.owned("alice", "ses_gone").await;
+    s.control.forget(&gone.id);
+    assert_eq!(s.refusal(&ada(), looks("ses_gone").remove(0)).await, Some(ErrorKind::SessionNotFound));
+    assert_eq!(s.refusal(&ada(), prompt("ses_gone", "go")).await, Some(ErrorKind::SessionNotFound));
+}
+
+#[tokio::test]
+async fn a_sub_agents_session_is_its_roots() {
+    let s = stage(SessionGuard::Owner);
+    s.owned("alice", "ses_a").await;
+    s.control.add_child("ses_b", "ses_a");
+    s.control.add_child("ses_c", "ses_b");
+    for control in looks("ses_c").into_iter().chain([share("ses_c")]) {
+        assert_eq!(s.refusal(&without_claim(ada()), control.clone()).await, None);
+        assert_eq!(s.refusal(&bob(), control).await, Some(ErrorKind::SessionForbidden));
+    }
+    // Of a family that is nobody's the root is taken.
+    s.control.add("ses_r");
+    s.control.add_child("ses_s", "ses_r");
+    assert_eq!(s.refusal(&bob(), share("ses_s")).await, None);
+    assert_eq!(s.owner_of("ses_r").await.as_deref(), Some("bob"));
+    assert_eq!(s.refusal(&ada(), share("ses_s")).await, Some(ErrorKind::SessionForbidden));
+    // It is prompted by the one that it works for.
+    assert_eq!(s.refusal(&bob(), prompt("ses_s", "go")).await, Some(ErrorKind::InvalidParams));
+}
+
+#[tokio::test]
+async fn the_owner_is_looked_for_so_far_and_no_further() {
+    let s = stage(SessionGuard::Owner);
+    s.owned("alice", "ses_0").await;
+    for level in 1..=10 {
+        s.control.add_child(&format!("ses_{level}"), &format!("ses_{}", level - 1));
+    }
+    assert_eq!(s.refusal(&ada(), share("ses_8")).await, None);
+    assert_eq!(s.refusal(&ada(), share("ses_10")).await, Some(ErrorKind::SessionForbidden));
+    // A circle ends as well.
+    s.control.add_child("ses_x", "ses_y");
+    s.control.add_child("ses_y", "ses_x");
+    assert_eq!(s.refusal(&ada(), share("ses_x")).await, Some(ErrorKind::SessionForbidden));
+}
+
+#[tokio::test]
+async fn what_is_shared_is_as_the_setting_says() {
+    for (guard, may_look, may_act) in [
+        (SessionGuard::Owner, false, false),
+        (SessionGuard::SharedReads, true, false),
+        (SessionGuard::Shared, true, true),
+    ] {
+        let s = stage(guard);
+        s.owned("alice", "ses_a").await;
+        s.control.add("ses_n");
+        let stranger = without_claim(bob());
+        for id in ["ses_a", "ses_n"] {
+            for look in looks(id) {
+                assert_eq!(s.refusal(&stranger, look).await.is_none(), may_look, "{guard:?} {id}");
+            }
+            for act in acts(id) {
+                assert_eq!(s.refusal(&stranger, act.clone()).await.is_none(), may_act, "{guard:?} {act:?}");
+            }
+        }
+        // The first who changes it has it all the same, and turns are their owner's.
+        assert_eq!(s.owner_of("ses_n").await.is_some(), may_act);
+        assert_eq!(s.refusal(&stranger, prompt("ses_a", "go")).await, Some(ErrorKind::SessionForbidden));
+    }
+    for guard in SessionGuard::ALL {
+        assert_eq!(SessionGuard::parse(guard.as_str()), Some(guard));
+    }
+}
+
+#[tokio::test]
+async fn a_place_is_looked_at_and_the_session_keeps_its_own() {
+    let s = stage(SessionGuard::Owner);
+    s.owned("alice", "ses_a").await;
+    let wish = |path: &str| PlaceWish {
+        directory: Some(WishedDirectory { path: path.to_owned(), field: "directory" }),
+        workspace: None,
+    };
+    let error = s.call_at(&ada(), share("ses_a"), wish("/etc")).await.unwrap_err();
+    assert_eq!(error.violations()[0].field, "directory");
+    s.control.take_calls();
+    s.call_at(&ada(), share("ses_a"), wish("sub")).await.unwrap();
+    let calls = s.control.take_calls();
+    let Some(Call::Act(at, Some(session), _)) = calls.last() else { panic!("{calls:?}") };
+    assert_eq!((at.as_str(), session.directory.as_str()), ("sub", "workspace"));
+}
+
+#[tokio::test]
+async fn a_fork_is_its_makers_before_it_is_told() {
+    let s = stage(SessionGuard::Owner);
+    s.owned("alice", "ses_a").await;
+    let Told::Session(made) = s.call(&ada(), fork("ses_a")).await.unwrap() else { panic!("no session") };
+    assert_eq!(s.owner_of(made.id.as_str()).await.as_deref(), Some("alice"));
+    assert_eq!(s.refusal(&bob(), share(made.id.as_str())).await, Some(ErrorKind::SessionForbidden));
+    assert!(s.control.watched().iter().any(|watched| watched.id == made.id));
+}
+
+#[tokio::test]
+async fn what_needs_a_session_for_itself_is_refused_while_something_runs_there() {
+    let mut s = stage(SessionGuard::Owner);
+    s.h.send("c", "m1").await;
+    let turn = s.h.turn().await;
+    let id = turn.request.session.id.as_str().to_owned();
+    s.control.add(&id);
+    let is_exclusive = |index: usize| index >= 3;
+    for (index, act) in acts(&id).into_iter().enumerate() {
+        let expected = is_exclusive(index).then_some(ErrorKind::SessionBusy);
+        assert_eq!(s.refusal(&ada(), act.clone()).await, expected, "{act:?}");
+    }
+    let error = s.call(&ada(), note(&id, "go")).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry_after_seconds()), (ErrorKind::SessionBusy, Some(1)));
+    turn.complete().await;
+    // What somebody else runs there counts as well.
+    s.owned("alice", "ses_tui").await;
+    s.h.agent.make_busy(&ses("ses_tui"));
+    assert_eq!(s.refusal(&ada(), shell("ses_tui")).await, Some(ErrorKind::SessionBusy));
+    assert_eq!(s.refusal(&ada(), share("ses_tui")).await, None);
+}
+
+#[tokio::test]
+async fn a_turn_waits_for_a_call_that_has_the_session_for_itself() {
+    let mut s = stage(SessionGuard::Owner);
+    s.owned("alice", "ses_a").await;
+    s.control.acts.hold();
+    let shelling = s.call(&ada(), shell("ses_a"));
+    tokio::pin!(shelling);
+    // The lane is taken before the agent is asked.
+    while !s.control.take_calls().iter().any(|call| matches!(call, Call::Act(..))) {
+        tokio::select! {
+            told = &mut shelling => panic!("{told:?}"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    assert_eq!(s.refusal(&ada(), shell("ses_a")).await, Some(ErrorKind::SessionBusy));
+    let mut send = message("c", "m1");
+    send.wishes.session = Some(ses("ses_a"));
+    s.h.engine.send(&ada().principal, send).await.unwrap();
+    tokio::task::yield_now().await;
+    assert!(s.h.agent.log().prompted.is_empty());
+    s.control.acts.release(1);
+    shelling.await.unwrap();
+    assert_eq!(s.h.turns.recv().await.unwrap().request.session.id, ses("ses_a"));
+}
+
+#[tokio::test]
+async fn a_worktree_in_which_a_session_works_stays() {
+    let mut s = stage(SessionGuard::Owner);
+    s.control.add_worktree("busy", "trees/busy");
+    s.control.add_worktree("idle", "trees/bus");
+    let mut send = message("c", "m1");
+    send.wishes.directory = Some("trees/busy/below".to_owned());
+    s.h.engine.send(&ada().principal, send).await.unwrap();
+    let turn = s.h.turn().await;
+    assert_eq!(s.refusal(&bob(), remove_worktree("busy")).await, Some(ErrorKind::SessionBusy));
+    assert_eq!(s.refusal(&bob(), remove_worktree("idle")).await, None);
+    assert_eq!(s.refusal(&bob(), remove_worktree("none")).await, Some(ErrorKind::InvalidParams));
+    assert_eq!(s.refusal(&bob(), make_worktree()).await, None);
+    let task = turn.request.task.clone();
+    turn.complete().await;
+    s.h.reaches(&task, longshore_model::TaskState::Completed).await;
+    while s.refusal(&bob(), remove_worktree("busy")).await.is_some() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn an_agent_without_a_control_surface_says_so() {
+    let h = crate::harness::start();
+    let request = longshore_model::ControlRequest {
+        control: Control::Look(Look::Projects),
+        place: PlaceWish::default(),
+    };
+    let error = h.engine.control(&ada(), request, |_| {}).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedOperation);
+    assert_eq!(*h.engine.offers().await, longshore_model::Offers::default());
+}

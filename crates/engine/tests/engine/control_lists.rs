@@ -1,0 +1,106 @@
+//! Lists and statuses: a caller finds all of its own, and nothing of others.
+
+use longshore_engine::SessionGuard;
+use longshore_model::{Control, ErrorKind, Look, SessionQuery, Told};
+use longshore_testkit::scripted_control::Call;
+
+use crate::control_stage::{Stage, ada, bob, ses, stage, without_claim};
+use longshore_engine::ControlCaller;
+
+fn list(limit: u32) -> Control {
+    Control::Look(Look::Sessions(SessionQuery { limit, roots: None, start: None, search: None }))
+}
+
+async fn listed(s: &Stage, caller: &ControlCaller, limit: u32) -> Vec<String> {
+    let Told::Sessions(found) = s.call(caller, list(limit)).await.expect("a look") else { panic!("no list") };
+    found.into_iter().map(|session| session.id.as_str().to_owned()).collect()
+}
+
+async fn busy(s: &Stage, caller: &ControlCaller) -> Vec<String> {
+    let Told::Statuses(found) = s.call(caller, Control::Look(Look::Statuses)).await.expect("a look") else {
+        panic!("no statuses")
+    };
+    found.into_iter().map(|status| status.session.as_str().to_owned()).collect()
+}
+
+async fn family() -> Stage {
+    family_under(SessionGuard::Owner).await
+}
+
+async fn family_under(guard: SessionGuard) -> Stage {
+    let s = stage(guard);
+    s.owned("alice", "ses_1a").await;
+    s.owned("bob", "ses_2b").await;
+    s.control.add("ses_3n");
+    s.control.add_child("ses_4a", "ses_1a");
+    s.control.add_child("ses_5a", "ses_4a");
+    s.control.add_child("ses_6b", "ses_2b");
+    s.control.add_child("ses_7n", "ses_3n");
+    for id in ["ses_7n", "ses_6b", "ses_5a", "ses_4a", "ses_3n", "ses_2b", "ses_1a"] {
+        s.control.make_busy(&ses(id));
+    }
+    s
+}
+
+#[tokio::test]
+async fn each_sees_its_own_families_and_those_of_nobody_if_it_may_take_them() {
+    let s = family().await;
+    assert_eq!(listed(&s, &without_claim(ada()), 20).await, ["ses_5a", "ses_4a", "ses_1a"]);
+    assert_eq!(listed(&s, &ada(), 20).await, ["ses_7n", "ses_5a", "ses_4a", "ses_3n", "ses_1a"]);
+    assert_eq!(listed(&s, &without_claim(bob()), 20).await, ["ses_6b", "ses_2b"]);
+    assert_eq!(busy(&s, &without_claim(ada())).await, ["ses_1a", "ses_4a", "ses_5a"]);
+    assert_eq!(busy(&s, &ada()).await, ["ses_1a", "ses_3n", "ses_4a", "ses_5a", "ses_7n"]);
+    assert_eq!(busy(&s, &without_claim(bob())).await, ["ses_2b", "ses_6b"]);
+}
+
+#[tokio::test]
+async fn where_reads_are_shared_everybody_sees_all() {
+    for guard in [SessionGuard::SharedReads, SessionGuard::Shared] {
+        let s = family_under(guard).await;
+        assert_eq!(listed(&s, &without_claim(bob()), 20).await.len(), 7);
+        assert_eq!(busy(&s, &without_claim(bob())).await.len(), 7);
+        assert_eq!(listed(&s, &without_claim(bob()), 2).await, ["ses_7n", "ses_6b"]);
+    }
+}
+
+#[tokio::test]
+async fn children_that_somebody_else_took_are_left_out() {
+    let s = family().await;
+    let children = Control::Look(Look::Children(ses("ses_1a")));
+    s.control.add_child("ses_8", "ses_1a");
+    let told = |told: Told| match told {
+        Told::Sessions(found) => found.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(told(s.call(&ada(), children.clone()).await.unwrap()), 2);
+    let at = s.h.engine.now();
+    let session = longshore_testkit::scripted_control::session("ses_8");
+    let claim = longshore_engine::port::Claim { owner: bob().principal, session, at };
+    s.h.store.claim(claim).await.unwrap();
+    assert_eq!(told(s.call(&ada(), children.clone()).await.unwrap()), 1);
+    assert_eq!(s.refusal(&bob(), children).await, Some(ErrorKind::SessionForbidden));
+}
+
+#[tokio::test]
+async fn what_is_others_is_left_out_before_the_list_is_cut() {
+    let s = stage(SessionGuard::Owner);
+    // The caller's are the oldest.
+    for number in 0..3 {
+        s.owned("alice", &format!("ses_0{number}")).await;
+    }
+    for number in 1000..1300 {
+        s.owned("bob", &format!("ses_{number}")).await;
+    }
+    assert_eq!(listed(&s, &ada(), 2).await, ["ses_02", "ses_01"]);
+    let asked: Vec<_> = s
+        .control
+        .take_calls()
+        .into_iter()
+        .filter_map(|call| match call {
+            Call::Look(_, _, Look::Sessions(query)) => Some(query.limit),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(asked, [200, 1000]);
+    assert_eq!(listed(&s, &ada(), 20).await.len(), 3, "the list ends");
+}

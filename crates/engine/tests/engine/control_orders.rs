@@ -1,0 +1,211 @@
+//! Orders: tasks like others, made where the caller may give them, and told to whoever gave them.
+
+use longshore_engine::port::Input;
+use longshore_engine::{Outcome, SessionGuard};
+use longshore_model::{
+    AgentEvent, Begun, Error, ErrorKind, Failure, Json, Order, OrderPart, Outcome as AgentOutcome, Part,
+    Role, TaskState, Told,
+};
+use longshore_testkit::scripted_control::Call;
+
+use crate::control_stage::{
+    Stage, ada, bob, command, named_prompt, note, prompt, ses, share, stage, without_claim,
+};
+use crate::harness::message;
+
+fn begun(told: Told) -> Begun {
+    match told {
+        Told::Done { ok: true, begun: Some(begun), .. } | Told::Answered { begun, .. } => begun,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn owned() -> Stage {
+    let s = stage(SessionGuard::Owner);
+    s.owned("alice", "ses_a").await;
+    s
+}
+
+#[tokio::test]
+async fn a_prompt_becomes_a_task_and_is_answered_when_the_agent_has_it() {
+    let mut s = owned().await;
+    let begun = begun(s.call(&ada(), prompt("ses_a", "go")).await.unwrap());
+    assert_eq!(begun.context.as_str(), "ctx:opencode-session:ses_a");
+    let turn = s.h.turn().await;
+    assert_eq!((&turn.request.task, &turn.request.session.id), (&begun.task, &ses("ses_a")));
+    assert_eq!(turn.request.input, [Input::Text("go".to_owned())]);
+    let Some(Order::Prompt { parts, withheld }) = &turn.request.order else { panic!("no order") };
+    assert_eq!(parts, &[OrderPart::Content, OrderPart::Agent("plan".to_owned())]);
+    assert!(withheld.contains("bash"));
+    let task = s.h.task(&begun.task).await;
+    let agent = Part::data(Json::parse(r#"{"type":"agent","name":"plan"}"#).unwrap());
+    assert_eq!(task.history[0].parts, [Part::text("go"), agent]);
+    turn.complete().await;
+    s.h.reaches(&begun.task, TaskState::Completed).await;
+    assert_eq!(s.outcomes(), [Outcome::Success]);
+}
+
+#[tokio::test]
+async fn an_order_goes_to_the_context_that_was_bound_last() {
+    let mut s = stage(SessionGuard::Owner);
+    s.h.send("c", "m1").await;
+    let turn = s.h.turn().await;
+    let id = turn.request.session.id.as_str().to_owned();
+    s.control.add(&id);
+    // It waits behind the turn, and the caller does not.
+    let begun = begun(s.call(&ada(), prompt(&id, "go")).await.unwrap());
+    assert_eq!(begun.context.as_str(), "c");
+    assert_eq!(s.h.task(&begun.task).await.status.state, TaskState::Submitted);
+    turn.complete().await;
+    assert_eq!(s.h.turn().await.request.task, begun.task);
+}
+
+#[tokio::test]
+async fn the_same_order_again_is_the_same_task_and_one_prompt() {
+    let mut s = owned().await;
+    let first = begun(s.call(&ada(), named_prompt("ses_a", "go", "m1")).await.unwrap());
+    s.h.turn().await.complete().await;
+    s.h.reaches(&first.task, TaskState::Completed).await;
+    s.control.forget(&ses("ses_a"));
+    let again = begun(s.call(&ada(), named_prompt("ses_a", "go", "m1")).await.unwrap());
+    assert_eq!(again, first);
+    assert_eq!(s.h.agent.log().prompted.len(), 1);
+    assert_eq!(s.h.task(&first.task).await.history[0].id.as_str(), "m1");
+    // Without a name, or with other words, it is another.
+    s.control.add("ses_a");
+    for other in [named_prompt("ses_a", "stop", "m1"), prompt("ses_a", "go"), prompt("ses_a", "go")] {
+        assert_ne!(begun(s.call(&ada(), other).await.unwrap()).task, first.task);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_ordered_leaves_nothing_behind() {
+    let s = owned().await;
+    s.control.refuse_next_order(Error::invalid("request.model", "is not there"));
+    assert_eq!(s.refusal(&ada(), prompt("ses_a", "go")).await, Some(ErrorKind::InvalidParams));
+    s.control.add_in_workspace("ses_w");
+    for order in [prompt("ses_w", "go"), command("ses_w", ""), note("ses_w", "go")] {
+        let error = s.call(&ada(), order).await.unwrap_err();
+        assert_eq!(error.violations()[0].field, "session_id");
+    }
+    let mut file = prompt("ses_a", "go");
+    let longshore_model::Control::Order(request) = &mut file else { panic!("an order") };
+    request.content.push(Part::of(longshore_model::PartContent::Url("ftp://far/away".to_owned())));
+    let Order::Prompt { parts, .. } = &mut request.order else { panic!("a prompt") };
+    parts.push(OrderPart::Content);
+    let error = s.call(&ada(), file).await.unwrap_err();
+    assert_eq!(error.violations()[0].field, "request.parts[2]");
+    let unfinished = s.h.store.unfinished().await.unwrap();
+    assert!(unfinished.is_empty());
+    assert_eq!(s.owner_of("ses_w").await, None);
+}
+
+#[tokio::test]
+async fn an_order_takes_a_session_of_nobodys_with_its_task() {
+    let mut s = stage(SessionGuard::Owner);
+    s.control.add("ses_n");
+    s.call(&ada(), prompt("ses_n", "go")).await.unwrap();
+    assert_eq!(s.h.turn().await.request.session.id, ses("ses_n"));
+    assert_eq!(s.owner_of("ses_n").await.as_deref(), Some("alice"));
+    assert_eq!(s.refusal(&bob(), prompt("ses_n", "go")).await, Some(ErrorKind::SessionForbidden));
+    assert!(s.control.watched().iter().any(|watched| watched.id == ses("ses_n")));
+}
+
+#[tokio::test]
+async fn why_the_agent_did_not_take_it_is_told_to_the_orderer_and_by_the_task() {
+    let s = owned().await;
+    s.h.agent.refuse_next(Error::new(ErrorKind::SessionGone, "Gone."));
+    let error = s.call(&ada(), prompt("ses_a", "go")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::SessionNotFound);
+    let (_, task) = error.details().iter().find(|(name, _)| name == "taskId").unwrap();
+    let task = longshore_model::TaskId::parse(task).unwrap();
+    assert_eq!(s.h.task(&task).await.status.state, TaskState::Failed);
+    assert_eq!(s.h.agent.log().opened, [], "no other session is made for an order");
+    assert_eq!(s.outcomes(), [Outcome::NotFound]);
+}
+
+#[tokio::test]
+async fn a_command_is_answered_with_its_last_word_when_it_is_over() {
+    let mut s = owned().await;
+    let (told, ()) = tokio::join!(s.call(&ada(), command("ses_a", "all of it")), async {
+        let turn = s.h.turns.recv().await.unwrap();
+        assert!(matches!(&turn.request.order, Some(Order::Command { name, .. }) if name == "review"));
+        assert_eq!(turn.request.input, []);
+        s.control.add_message("msg_before", Role::Agent, "before");
+        s.control.add_message(turn.request.prompt.as_str(), Role::User, "the template");
+        s.control.add_message("msg_step", Role::Agent, "a step");
+        s.control.add_message("msg_last", Role::Agent, "the answer");
+        s.control.add_message("msg_next", Role::User, "thanks");
+        s.control.add_message("msg_else", Role::Agent, "something else");
+        turn.complete().await;
+    });
+    let Told::Answered { message, begun } = told.unwrap() else { panic!("no answer") };
+    assert_eq!((message.text.as_str(), message.error), ("the answer", None));
+    let task = s.h.task(&begun.task).await;
+    assert_eq!(task.history[0].parts, [Part::text("/review all of it")]);
+}
+
+#[tokio::test]
+async fn a_command_whose_answer_cannot_be_read_is_answered_by_its_task() {
+    let mut s = owned().await;
+    let (told, ()) = tokio::join!(s.call(&ada(), command("ses_a", "")), async {
+        let turn = s.h.turns.recv().await.unwrap();
+        turn.say("prt_1", "half an").await;
+        s.control.refuse_next_look(Error::new(ErrorKind::UpstreamUnreachable, "Away."));
+        let failure = Failure::new("The model broke.");
+        turn.report(AgentEvent::Ended(AgentOutcome::Failed(failure))).await;
+    });
+    let Told::Answered { message, .. } = told.unwrap() else { panic!("no answer") };
+    assert_eq!(message.text, "half an");
+    assert_eq!(message.error.as_deref(), Some("The model broke."));
+}
+
+#[tokio::test]
+async fn who_waits_for_a_command_is_told_that_the_gateway_ends() {
+    let mut s = owned().await;
+    let (told, ()) = tokio::join!(s.call(&ada(), command("ses_a", "")), async {
+        let _turn = s.h.turns.recv().await.unwrap();
+        s.h.tasks.stop().await;
+    });
+    let error = told.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.details().iter().any(|(name, _)| name == "taskId"));
+}
+
+#[tokio::test]
+async fn a_note_is_said_and_makes_no_task() {
+    let s = owned().await;
+    let told = s.call(&ada(), note("ses_a", "by the way")).await.unwrap();
+    assert_eq!(told, Told::Done { session: ses("ses_a"), ok: true, begun: None });
+    let said = vec![Input::Text("by the way".to_owned())];
+    assert!(s.control.take_calls().contains(&Call::Note(ses("ses_a"), said)));
+    assert!(s.h.store.unfinished().await.unwrap().is_empty());
+    assert!(s.h.agent.log().prompted.is_empty());
+}
+
+#[tokio::test]
+async fn a_context_that_is_named_for_a_session_stands_for_it() {
+    let mut s = owned().await;
+    let into = |session: &str, text: &str| message(&format!("ctx:opencode-session:{session}"), text);
+    s.h.engine.send(&ada().principal, into("ses_a", "m1")).await.unwrap();
+    assert_eq!(s.h.turn().await.request.session.id, ses("ses_a"));
+    let error = s.h.engine.send(&bob().principal, into("ses_a", "m2")).await.unwrap_err();
+    assert_eq!(error.violations()[0].field, "message.contextId");
+    let error = s.h.engine.send(&ada().principal, into("ses_none", "m3")).await.unwrap_err();
+    assert_eq!(error.violations()[0].field, "message.contextId");
+    let mut other = into("ses_b", "m4");
+    other.wishes.session = Some(ses("ses_a"));
+    let error = s.h.engine.send(&ada().principal, other).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidParams);
+}
+
+#[tokio::test]
+async fn one_who_may_not_claim_orders_nothing_in_what_is_nobodys() {
+    let s = stage(SessionGuard::Owner);
+    s.control.add("ses_n");
+    for control in [prompt("ses_n", "go"), command("ses_n", ""), note("ses_n", "go"), share("ses_n")] {
+        let told = s.refusal(&without_claim(ada()), control).await;
+        assert_eq!(told, Some(ErrorKind::SessionForbidden));
+    }
+    assert!(s.control.take_calls().iter().all(|call| matches!(call, Call::Find(_))));
+}

@@ -1,0 +1,187 @@
+//! An engine whose agent can be controlled, two who do so, and short words for it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longshore_engine::port::{Claim, Session};
+use longshore_engine::{ControlCaller, ControlRules, EngineConfig, Outcome, SessionGuard};
+use longshore_model::{
+    Act, Control, ControlRequest, ErrorKind, Look, MessageId, MessageRef, ModelName, NewWorktree, Order,
+    OrderPart, OrderRequest, Page, Part, PlaceWish, Principal, PromptOptions, Result, SessionId, ShellOrder,
+    Told, WorktreeRef,
+};
+use longshore_testkit::scripted_control::{self, ScriptedControl};
+
+use crate::harness::{Harness, start_controlled};
+
+pub(crate) struct Stage {
+    pub(crate) h: Harness,
+    pub(crate) control: Arc<ScriptedControl>,
+    /// What was told of what became of each call.
+    pub(crate) outcomes: Arc<Mutex<Vec<Outcome>>>,
+}
+
+pub(crate) fn stage(session_guard: SessionGuard) -> Stage {
+    let control_rules = ControlRules { session_guard, ..ControlRules::default() };
+    let config = EngineConfig { control: control_rules, ..EngineConfig::default() };
+    let control = ScriptedControl::new();
+    let store = Arc::new(longshore_store::memory());
+    let h = start_controlled(store, config, Duration::ZERO, Some(control.clone()));
+    Stage { h, control, outcomes: Arc::default() }
+}
+
+impl Stage {
+    /// The call borrows nothing, so that the test can go on meanwhile.
+    pub(crate) fn call(
+        &self,
+        caller: &ControlCaller,
+        control: Control,
+    ) -> impl Future<Output = Result<Told>> + use<> {
+        self.call_at(caller, control, PlaceWish::default())
+    }
+
+    pub(crate) fn call_at(
+        &self,
+        caller: &ControlCaller,
+        control: Control,
+        place: PlaceWish,
+    ) -> impl Future<Output = Result<Told>> + use<> {
+        let (engine, caller, outcomes) = (self.h.engine.clone(), caller.clone(), Arc::clone(&self.outcomes));
+        let note = move |told: &Result<Told>| {
+            outcomes.lock().expect("no test panics with it").push(Outcome::of(told));
+        };
+        async move { engine.control(&caller, ControlRequest { control, place }, note).await }
+    }
+
+    /// Why this is refused. `None`: it is not.
+    pub(crate) async fn refusal(&self, caller: &ControlCaller, control: Control) -> Option<ErrorKind> {
+        self.call(caller, control).await.err().map(|error| error.kind())
+    }
+
+    /// A session that the agent has and that is somebody's.
+    pub(crate) async fn owned(&self, owner: &str, id: &str) -> Session {
+        let session = self.control.add(id);
+        let (owner, at) = (Principal::new(owner), self.h.engine.now());
+        self.h.store.claim(Claim { owner, session: session.clone(), at }).await.expect("the store is there");
+        session
+    }
+
+    pub(crate) async fn owner_of(&self, id: &str) -> Option<String> {
+        let owned = self.h.store.owner_of(None, &ses(id)).await.expect("the store is there");
+        owned.map(|owned| owned.owner.as_str().to_owned())
+    }
+
+    pub(crate) fn outcomes(&self) -> Vec<Outcome> {
+        std::mem::take(&mut *self.outcomes.lock().expect("no test panics with it"))
+    }
+}
+
+/// Alice, who may take sessions.
+pub(crate) fn ada() -> ControlCaller {
+    ControlCaller { principal: Principal::new("alice"), may_claim: true }
+}
+
+/// Bob, who may as well.
+pub(crate) fn bob() -> ControlCaller {
+    ControlCaller { principal: Principal::new("bob"), may_claim: true }
+}
+
+pub(crate) fn without_claim(caller: ControlCaller) -> ControlCaller {
+    ControlCaller { may_claim: false, ..caller }
+}
+
+pub(crate) fn ses(id: &str) -> SessionId {
+    scripted_control::session(id).id
+}
+
+/// Every look that is about a session.
+pub(crate) fn looks(id: &str) -> Vec<Control> {
+    let (session, message) = (ses(id), MessageRef::parse("msg_1").expect("an id"));
+    let page = Page { limit: 20, before: None };
+    let looks = vec![
+        Look::Session(session.clone()),
+        Look::Children(session.clone()),
+        Look::Todos(session.clone()),
+        Look::Diffs { session: session.clone(), message: None },
+        Look::Messages { session: session.clone(), page },
+        Look::Message { session, message },
+    ];
+    looks.into_iter().map(Control::Look).collect()
+}
+
+/// Every act upon a session.
+pub(crate) fn acts(id: &str) -> Vec<Control> {
+    let (session, message) = (ses(id), MessageRef::parse("msg_1").expect("an id"));
+    let acts = vec![
+        Act::Fork { session: session.clone(), before: None },
+        Act::Share(session.clone()),
+        Act::Unshare(session.clone()),
+        Act::Summarize { session: session.clone(), model: ModelName::parse("p/m"), auto: false },
+        Act::Revert { session: session.clone(), message, part: None },
+        Act::Unrevert(session),
+        shell_act(id),
+    ];
+    acts.into_iter().map(Control::Act).collect()
+}
+
+pub(crate) fn shell(id: &str) -> Control {
+    Control::Act(shell_act(id))
+}
+
+fn shell_act(id: &str) -> Act {
+    let order = ShellOrder { agent: "build".to_owned(), command: "ls".to_owned(), model: None };
+    Act::Shell { session: ses(id), order }
+}
+
+pub(crate) fn fork(id: &str) -> Control {
+    Control::Act(Act::Fork { session: ses(id), before: None })
+}
+
+pub(crate) fn share(id: &str) -> Control {
+    Control::Act(Act::Share(ses(id)))
+}
+
+pub(crate) fn remove_worktree(name: &str) -> Control {
+    Control::Act(Act::RemoveWorktree(WorktreeRef::Name(name.to_owned())))
+}
+
+pub(crate) fn make_worktree() -> Control {
+    Control::Act(Act::CreateWorktree(NewWorktree::default()))
+}
+
+fn prompt_request(id: &str, text: &str, message: Option<&str>) -> Box<OrderRequest> {
+    let withheld = ["bash".to_owned()].into();
+    Box::new(OrderRequest {
+        session: ses(id),
+        order: Order::Prompt {
+            parts: vec![OrderPart::Content, OrderPart::Agent("plan".to_owned())],
+            withheld,
+        },
+        content: vec![Part::text(text)],
+        options: PromptOptions::default(),
+        message: message.map(|name| MessageId::parse(name).expect("an id")),
+    })
+}
+
+pub(crate) fn prompt(id: &str, text: &str) -> Control {
+    Control::Order(prompt_request(id, text, None))
+}
+
+/// The caller has a name for it.
+pub(crate) fn named_prompt(id: &str, text: &str, message: &str) -> Control {
+    Control::Order(prompt_request(id, text, Some(message)))
+}
+
+pub(crate) fn note(id: &str, text: &str) -> Control {
+    Control::Note(prompt_request(id, text, None))
+}
+
+pub(crate) fn command(id: &str, arguments: &str) -> Control {
+    Control::Order(Box::new(OrderRequest {
+        session: ses(id),
+        order: Order::Command { name: "review".to_owned(), arguments: arguments.to_owned() },
+        content: Vec::new(),
+        options: PromptOptions::default(),
+        message: None,
+    }))
+}

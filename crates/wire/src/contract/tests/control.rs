@@ -1,0 +1,160 @@
+//! The methods that control the agent, and what it has to offer, in the documents.
+
+use super::*;
+
+const SWITCHED: [&str; 6] = [
+    "opencode.sessions.shell",
+    "opencode.workspaces.create",
+    "opencode.workspaces.remove",
+    "opencode.worktrees.create",
+    "opencode.worktrees.remove",
+    "opencode.worktrees.reset",
+];
+
+/// All that a document says about methods, as a deployment serves them.
+fn documents(deployment: &Deployment, line: Line) -> [Value; 4] {
+    let entries = extensions(deployment, line, Audience::Authenticated, Base::Root);
+    let params = |extension: Extension| {
+        let mut found = entries.iter().filter(|entry| Extension::parse(&entry.uri) == Some(extension));
+        found.next().and_then(|entry| Some(entry.params.as_ref()?.to_value())).unwrap_or_default()
+    };
+    [
+        wire_contract(deployment, line, Base::Root),
+        compatibility_profile(deployment, line, Base::Root),
+        params(Extension::SessionManagement),
+        params(Extension::WorkspaceControl),
+    ]
+}
+
+fn holds(names: &Value, name: &str) -> bool {
+    match names {
+        Value::Array(names) => names.contains(&json!(name)),
+        Value::Object(fields) => fields.values().any(|value| value == name) || fields.contains_key(name),
+        _ => false,
+    }
+}
+
+#[test]
+fn a_switch_changes_every_document_at_once() {
+    for line in Line::ALL {
+        for is_on in [false, true] {
+            let deployment = Deployment { session_shell: is_on, workspace_mutations: is_on, ..plain() };
+            let [contract, profile, sessions, workspace] = documents(&deployment, line);
+            for name in SWITCHED {
+                let of_extension = if name.contains("sessions") { &sessions } else { &workspace };
+                for served in [
+                    &contract["all_jsonrpc_methods"],
+                    &contract["extensions"]["jsonrpc_methods"],
+                    &of_extension["methods"],
+                    &of_extension["method_contracts"],
+                ] {
+                    assert_eq!(holds(served, name), is_on, "{name} {served}");
+                }
+                let conditional = &contract["extensions"]["conditionally_available_methods"];
+                assert_eq!(conditional.get(name).is_some(), !is_on, "{name}");
+                let retention = &profile["method_retention"][name];
+                assert_eq!(retention["availability"], if is_on { "enabled" } else { "disabled" }, "{name}");
+                assert_eq!(retention["retention"], "deployment-conditional");
+                // What there is to switch on is always told.
+                let flag = &of_extension["control_method_flags"][name];
+                assert_eq!(flag["config_key"], retention["toggle"], "{name}");
+            }
+            let skills = card(&deployment, line, Audience::Authenticated, Base::Root).skills;
+            let examples: String = skills.into_iter().flat_map(|skill| skill.examples).collect();
+            assert!(SWITCHED.iter().all(|name| examples.contains(name) == is_on), "{examples}");
+        }
+        // A shell in a new worktree takes both.
+        let without_shell = Deployment { workspace_mutations: true, ..plain() };
+        for (deployment, is_told) in [(without_shell, false), (full(), true)] {
+            let [_, _, _, workspace] = documents(&deployment, line);
+            let optional = &workspace["method_contracts"]["opencode.worktrees.create"]["params"]["optional"];
+            assert_eq!(holds(optional, "request.startCommand"), is_told);
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_cannot_be_controlled_has_no_methods_for_that() {
+    let deployment = Deployment { control: false, ..full() };
+    for line in Line::ALL {
+        let card = extended_card(&deployment, line, Base::Root, &offers());
+        let text = format!("{card:?} {:?}", documents(&deployment, line));
+        for word in [
+            "opencode.sessions.",
+            "opencode.providers",
+            "opencode.worktrees",
+            "session-management",
+            "opencode.agent.build",
+        ] {
+            assert!(!text.contains(word), "{word}");
+        }
+        let features = &profile(&deployment, line)["runtime_features"];
+        for feature in [&features["session_shell"], &features["workspace_mutations"]] {
+            assert_eq!(*feature, json!({"enabled": false, "availability": "not_available"}));
+        }
+    }
+}
+
+#[test]
+fn every_row_is_in_the_documents_once_and_as_it_is() {
+    for line in Line::ALL {
+        let entries = extensions(&full(), line, Audience::Authenticated, Base::Root);
+        let mut told = HashSet::new();
+        for entry in entries {
+            let extension = Extension::parse(&entry.uri).unwrap();
+            let params = entry.params.as_ref().unwrap().to_value();
+            for (name, contract) in params["method_contracts"].as_object().into_iter().flatten() {
+                let method = crate::methods::find(name).unwrap();
+                assert_eq!(method.extension, extension);
+                assert!(told.insert(method.name), "{name}");
+                assert_eq!(params["methods"][method.key], *name);
+                assert_eq!(contract["result"]["fields"], json!(method.result.fields()));
+                let codes = &params["errors"]["business_codes"];
+                for kind in method.errors {
+                    let (code, word) = crate::contract::method::code(line, *kind);
+                    assert_eq!(codes[word], code, "{name} {word}");
+                }
+            }
+        }
+        assert_eq!(told.len(), crate::methods::all().count());
+    }
+}
+
+#[test]
+fn what_is_offered_is_told_to_callers_only_and_cut_when_it_is_long() {
+    let mut offers = offers();
+    offers.agents[0].description = Some("é".repeat(2000));
+    let extended = extended_card(&plain(), Line::V1, Base::Root, &offers);
+    let skill = extended.skills.iter().find(|skill| skill.id == "opencode.agent.build").unwrap();
+    assert_eq!(skill.description, "é".repeat(512) + "…");
+    let entry =
+        extended.extensions.iter().find(|entry| entry.uri == Extension::SessionManagement.uri()).unwrap();
+    let params = entry.params.as_ref().unwrap().to_value();
+    assert_eq!(params["agents"][0]["description"], skill.description);
+    // Other ones, another document; and who has nothing to offer says so.
+    assert_ne!(extended, extended_card(&plain(), Line::V1, Base::Root, &super::offers()));
+    let none = extended_card(&plain(), Line::V1, Base::Root, &Offers::default());
+    let entry = none.extensions.iter().find(|entry| entry.uri == Extension::SessionManagement.uri()).unwrap();
+    assert_eq!(entry.params.as_ref().unwrap().to_value()["commands"], json!([]));
+    assert!(none.skills.iter().all(|skill| !skill.id.starts_with("opencode.command")));
+    let public = card(&plain(), Line::V1, Audience::Anonymous, Base::Root);
+    assert!(!format!("{public:?}").contains("opencode.agent.build"));
+}
+
+#[test]
+fn a_method_that_is_off_says_what_would_switch_it_on() {
+    for line in Line::ALL {
+        let deployment = plain();
+        let method = crate::methods::find("opencode.sessions.shell").unwrap();
+        let error = disabled_method(line, method, &deployment);
+        assert_eq!(error.kind(), ErrorKind::MethodDisabled);
+        let id = Id::Number("7".to_owned());
+        let bytes = match line {
+            Line::V1 => jsonrpc::error(&id, &error),
+            Line::V03 => v03::error::jsonrpc(&id, &error),
+        };
+        let value: Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(value["error"]["code"], -32601);
+        insta::assert_snapshot!(format!("{}_disabled_method", line.version()), pretty(&value));
+    }
+}
