@@ -7,7 +7,8 @@ use anyhow::Context as _;
 use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog};
 use longshore_engine::port::{Clock, NoSpans, Spans, Store, SystemClock};
 use longshore_engine::{
-    AskConfig, AtDeadline, ControlRules, Engine, EngineConfig, EngineParts, FileRules, IntakeRules, RetentionRules, Tasks,
+    AskConfig, AtDeadline, ControlRules, Engine, EngineConfig, EngineParts, FileRules, IntakeRules,
+    RetentionRules, Tasks,
 };
 use longshore_meter::Metrics;
 use longshore_otlp::{Otlp, OtlpConfig};

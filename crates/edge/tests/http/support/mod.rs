@@ -176,10 +176,10 @@ fn credentials() -> Credentials {
             capabilities: [Capability::SessionClaim].into_iter().collect(),
             ..Rights::default()
         }))
-        .with(Credential::bearer("tok-ada-able".into(), "ada").with_rights(Rights {
-            credential_id: Some("laptop".to_owned()),
-            ..Rights::of_owner()
-        }))
+        .with(
+            Credential::bearer("tok-ada-able".into(), "ada")
+                .with_rights(Rights { credential_id: Some("laptop".to_owned()), ..Rights::of_owner() }),
+        )
         .with(Credential::bearer("tok-bob-able".into(), "bob").with_rights(Rights::of_owner()))
         .basic("carl", "pw".into())
         .api_key("key-dora".into(), "dora")
