@@ -232,9 +232,27 @@ pub(crate) struct Part {
     /// Of the user's text: OpenCode wrote it, not the user.
     #[serde(default)]
     pub(crate) synthetic: bool,
+    /// Of the user's text: it is not for the model.
+    #[serde(default)]
+    pub(crate) ignored: bool,
     /// Of a compaction: OpenCode itself found it necessary.
     #[serde(default)]
     pub(crate) auto: bool,
+    /// Of a file.
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) mime: Option<String>,
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) filename: Option<String>,
+    /// Of an agent that is called in.
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) name: Option<String>,
+    /// Of a subtask.
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) agent: Option<String>,
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) description: Option<String>,
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    pub(crate) prompt: Option<String>,
     /// Of a subtask: the command that it is for.
     #[serde(default, deserialize_with = "string_or_nothing")]
     pub(crate) command: Option<String>,

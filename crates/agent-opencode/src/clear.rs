@@ -19,11 +19,9 @@ pub(crate) async fn asks(client: &Client, session: &Session, known: Vec<String>)
     }
 }
 
-async fn try_asks(client: &Client, session: &Session, mut known: Vec<String>) -> Result<(), CallError> {
+async fn try_asks(client: &Client, session: &Session, known: Vec<String>) -> Result<(), CallError> {
     let directory = session.directory.as_str();
-    known.push(session.id.as_str().to_owned());
-    let mut below =
-        Below { client, directory, known: known.into_iter().map(|session| (session, true)).collect() };
+    let mut below = Below::of(client, session, known);
     let reject = Answer::Permission { reply: PermissionReply::Reject, message: None };
     for ask in client.permissions(directory).await? {
         if below.contains(&ask.session).await? {
@@ -39,14 +37,21 @@ async fn try_asks(client: &Client, session: &Session, mut known: Vec<String>) ->
 }
 
 /// The session and those below it.
-struct Below<'a> {
+pub(crate) struct Below<'a> {
     client: &'a Client,
     directory: &'a str,
     known: HashMap<String, bool>,
 }
 
-impl Below<'_> {
-    async fn contains(&mut self, session: &str) -> Result<bool, CallError> {
+impl<'a> Below<'a> {
+    /// `known` are some of those below it.
+    pub(crate) fn of(client: &'a Client, session: &'a Session, known: Vec<String>) -> Self {
+        let all = known.into_iter().chain([session.id.as_str().to_owned()]);
+        let known = all.map(|session| (session, true)).collect();
+        Self { client, directory: &session.directory, known }
+    }
+
+    pub(crate) async fn contains(&mut self, session: &str) -> Result<bool, CallError> {
         let mut way = vec![session.to_owned()];
         let mut found = false;
         while let Some(at) = way.last() {

@@ -6,6 +6,7 @@ mod error;
 mod family;
 mod places;
 mod statuses;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;

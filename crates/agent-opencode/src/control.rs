@@ -102,16 +102,16 @@ impl Control for OpenCode {
         })
     }
 
-    // What somebody else prompts is not heard yet.
-
-    fn watch(&self, _sessions: Vec<Session>) {}
-
-    fn stirrings(&self) -> mpsc::Receiver<Stirring> {
-        mpsc::channel(1).1
+    fn watch(&self, sessions: Vec<Session>) {
+        self.watch.watch(sessions);
     }
 
-    fn stirring<'a>(&'a self, _session: &'a Session) -> BoxFuture<'a, Result<Option<Stirring>>> {
-        Box::pin(std::future::ready(Ok(None)))
+    fn stirrings(&self) -> mpsc::Receiver<Stirring> {
+        self.watch.stirrings()
+    }
+
+    fn stirring<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<Option<Stirring>>> {
+        Box::pin(self.watch.stirring(session))
     }
 }
 

@@ -28,6 +28,7 @@ mod sse;
 mod stop;
 mod translate;
 mod turn;
+mod watch;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -52,6 +53,7 @@ use crate::prompt::Prompts;
 use crate::reader::Readers;
 pub use crate::turn::Watchdog;
 use crate::turn::{Starter, Unused};
+use crate::watch::Watch;
 
 /// The pause after a session could not be opened because OpenCode just went away.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -78,11 +80,17 @@ pub struct OpenCodeConfig {
     pub written_files: bool,
     /// How many short calls may be under way at OpenCode at once; 0 is no limit. See [`UPSTREAM_CALLS`].
     pub upstream_calls: usize,
+    /// In how many directories it is watched what somebody else prompts, the root among them; 0 is nowhere. Each costs
+    /// OpenCode the memory of one that is in use. See [`WATCH_DIRECTORIES`].
+    pub watch_directories: usize,
     pub metrics: Arc<Metrics>,
 }
 
 /// The usual number of short calls at once.
 pub const UPSTREAM_CALLS: usize = 32;
+
+/// The usual number of directories that are watched.
+pub const WATCH_DIRECTORIES: usize = 16;
 
 /// The address of an OpenCode server and the credentials for it.
 #[derive(Clone)]
@@ -109,6 +117,7 @@ pub struct OpenCode {
     prompt_ids: PromptIds,
     readers: Arc<Readers>,
     starter: Starter,
+    pub(crate) watch: Arc<Watch>,
 }
 
 impl OpenCode {
@@ -133,6 +142,14 @@ impl OpenCode {
             config.stream_silence,
             Arc::clone(&config.metrics),
         );
+        let watch = Watch::new(
+            client.clone(),
+            Arc::clone(&readers),
+            tasks.clone(),
+            root.clone(),
+            config.watch_directories,
+        );
+        let watch = Arc::new(watch);
         let catalog = Arc::new(Catalog::new(&client, root.clone()));
         let prompts = Prompts { catalog: Arc::clone(&catalog), defaults: config.defaults.clone() };
         Ok(Self {
@@ -158,7 +175,9 @@ impl OpenCode {
                 watchdog: config.watchdog,
                 written_files: config.written_files,
                 unused: Unused::default(),
+                watch: Arc::clone(&watch),
             },
+            watch,
             for_callers: client.for_callers(),
             client,
         })
@@ -246,7 +265,9 @@ impl Agent for OpenCode {
                 ));
             }
             self.starter.unused.note(&id);
-            Ok(Session { id, directory })
+            let session = Session { id, directory };
+            self.watch.made(&session);
+            Ok(session)
         })
     }
 

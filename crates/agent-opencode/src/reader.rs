@@ -6,6 +6,7 @@
 mod pace;
 mod routes;
 mod strangers;
+mod watched;
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -26,6 +27,8 @@ pub(crate) use self::pace::jittered;
 pub(crate) use self::routes::{Kin, Lease, MAX_CHILDREN, Routed};
 use self::routes::{Routes, Target, Visit};
 pub(crate) use self::strangers::Strangers;
+use self::watched::Watched;
+pub(crate) use self::watched::{Noticed, Noticing};
 use crate::api::{EventKind, Head};
 use crate::client::{CallError, Client};
 use crate::id::ServerClock;
@@ -120,6 +123,22 @@ impl Readers {
             reader
         });
         Arc::clone(reader)
+    }
+
+    /// Watches the sessions of a directory that are named from now on. Call it once for each.
+    pub(crate) fn watch(self: &Arc<Self>, directory: &str) -> Noticing {
+        let mut readers = lock(&self.by_directory);
+        let reader = self.reader(&mut readers, directory);
+        let (watched, noticing) = Watched::new(Arc::clone(&reader));
+        reader.routes().watch(watched);
+        noticing
+    }
+
+    /// Watches one more session of a directory that is watched. One that is new was never busy.
+    pub(crate) fn watch_session(&self, directory: &str, session: &str, is_new: bool) {
+        if let Some(reader) = lock(&self.by_directory).get(directory) {
+            reader.routes().watch_session(session, is_new);
+        }
     }
 
     /// Notes that the gateway itself stops what runs in a session.
@@ -252,7 +271,15 @@ impl Readers {
         if !skimmed.is_whole() && !target.as_ref().is_some_and(Target::reads_everything) {
             return Some(body);
         }
-        self.count(target.map_or(Fate::Foreign, |target| target.send(skimmed.event(body))));
+        let fate = match (target, skimmed.session(&body)) {
+            (Some(target), _) => target.send(skimmed.event(body)),
+            (None, Some(session)) => match routes.watched_for(session) {
+                Some((session, is_below)) => routes.notice(session, is_below, skimmed.event(body)),
+                None => Fate::Foreign,
+            },
+            (None, None) => Fate::Foreign,
+        };
+        self.count(fate);
         None
     }
 
@@ -302,8 +329,14 @@ impl Readers {
                 let routes = reader.routes();
                 // The head borrows the body, so the session is looked up first.
                 let target = routes.find(&session.0);
+                let watched = if target.is_none() { routes.watched_for(&session.0) } else { None };
                 drop(head);
-                target.map_or(Fate::Foreign, |target| target.send(Event::parsed(kind, body)))
+                let event = Event::parsed(kind, body);
+                match (target, watched) {
+                    (Some(target), _) => target.send(event),
+                    (None, Some((session, is_below))) => routes.notice(session, is_below, event),
+                    (None, None) => Fate::Foreign,
+                }
             }
             // Errors can be of no session. Everything else that a turn looks at is of one.
             (None | Some(EventKind::Error), None) | (None, Some(_)) => Fate::Foreign,

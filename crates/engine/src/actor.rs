@@ -243,6 +243,8 @@ impl Actor {
         };
         self.end_span();
         let state = self.writer.task().status.state;
+        // What somebody else began is stopped only for somebody who wants it canceled.
+        let may_stop = state == TaskState::Canceled || !self.writer.task().terms.adopted;
         let ended_at = self.writer.now();
         // From here on the store answers for this task, and whoever asks its owner for something is told so. Its places
         // in the lanes and its pass are kept until the agent is quiet.
@@ -261,7 +263,7 @@ impl Actor {
         };
         let abort = async {
             match &prompted {
-                Some(Prompted { record, running, .. }) if running.has_begun() => {
+                Some(Prompted { record, running, .. }) if running.has_begun() && may_stop => {
                     // Of one that failed, or that was not found again yet, it is not known whether it runs: somebody else
                     // may have the session.
                     let is_known_to_run = state == TaskState::Canceled && has_caught_up;

@@ -23,11 +23,13 @@ pub(crate) struct Lanes {
 #[derive(Debug, Default)]
 struct Queues {
     by_key: HashMap<LaneKey, Lane>,
-    next_id: u64,
+    next_id: i64,
+    /// Counts down, for those that go before all others.
+    front_id: i64,
 }
 
 /// The tickets of a lane by number, which is the order in which they were taken.
-type Lane = BTreeMap<u64, Place>;
+type Lane = BTreeMap<i64, Place>;
 
 #[derive(Debug)]
 struct Place {
@@ -41,7 +43,7 @@ struct Place {
 pub(crate) struct Ticket {
     lanes: Arc<Lanes>,
     key: LaneKey,
-    id: u64,
+    id: i64,
     go: Option<oneshot::Receiver<()>>,
 }
 
@@ -57,6 +59,16 @@ impl Lanes {
         let mut queues = self.lock();
         let is_free = queues.by_key.get(&key).is_none_or(BTreeMap::is_empty);
         is_free.then(|| self.enter_locked(&mut queues, key, task))
+    }
+
+    /// Takes the first place, for somebody who is at work there already, and waits for nobody. Whoever was let through before
+    /// stays so; those who wait, wait for this one too.
+    pub(crate) fn enter_front(self: &Arc<Self>, key: LaneKey, task: TaskId) -> Ticket {
+        let mut queues = self.lock();
+        queues.front_id -= 1;
+        let id = queues.front_id;
+        queues.by_key.entry(key.clone()).or_default().insert(id, Place { task, go: None });
+        Ticket { lanes: Arc::clone(self), key, id, go: None }
     }
 
     fn enter_locked(self: &Arc<Self>, queues: &mut Queues, key: LaneKey, task: TaskId) -> Ticket {
@@ -173,6 +185,24 @@ mod tests {
         assert!(third.ready().now_or_never().is_none(), "the first still holds the lane");
         drop(first);
         assert!(third.ready().now_or_never().is_some());
+    }
+
+    #[test]
+    fn one_at_the_front_waits_for_nobody_and_is_waited_for() {
+        let lanes = Arc::new(Lanes::default());
+        let (mut first, mut second) = (lanes.enter(key("s"), task()), lanes.enter(key("s"), task()));
+        let mut front = lanes.enter_front(key("s"), TaskId::parse("front").unwrap());
+        assert!(front.ready().now_or_never().is_some());
+        assert_eq!(lanes.holder(&key("s")), TaskId::parse("front").ok());
+        assert!(first.ready().now_or_never().is_some(), "it was let through before");
+        drop(first);
+        assert!(second.ready().now_or_never().is_none());
+        let mut later = lanes.enter_front(key("s"), task());
+        assert!(later.ready().now_or_never().is_some());
+        drop(front);
+        assert!(second.ready().now_or_never().is_none());
+        drop(later);
+        assert!(second.ready().now_or_never().is_some());
     }
 
     #[test]

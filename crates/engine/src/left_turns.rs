@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use longshore_model::{Result, Retry, SessionId, Timestamp};
+use longshore_model::{Result, Retry, SessionId, TaskState, Timestamp};
 use tokio::time::Instant;
 
 use crate::actor::{RETRY_FIRST, RETRY_LONGEST, Surroundings};
 use crate::lanes::{LaneKey, Ticket};
-use crate::port::{EndedTurn, TurnRecord};
+use crate::names;
+use crate::port::{EndedTurn, Owned, TurnRecord};
 
 /// A turn that ended longer ago than this is not looked for when the gateway starts.
 const RECENT: Duration = Duration::from_hours(24);
@@ -32,7 +33,13 @@ impl LeftTurns {
     pub(crate) async fn find(around: &Surroundings) -> Result<Self> {
         let recent = i64::try_from(RECENT.as_millis()).unwrap_or(i64::MAX);
         let since = Timestamp(around.clock.now().0.saturating_sub(recent));
-        Ok(Self { ended: around.store.ended_turns(since).await? })
+        let mut ended = Vec::new();
+        for turn in around.store.ended_turns(since).await? {
+            if may_stop(around, &turn).await? {
+                ended.push(turn);
+            }
+        }
+        Ok(Self { ended })
     }
 
     /// Takes a place in the lane of each session, so that no other turn begins there before. Call it when the turns that run
@@ -48,6 +55,19 @@ impl LeftTurns {
         }
         HeldTurns { by_directory }
     }
+}
+
+/// What somebody else began is stopped only if its task was canceled.
+async fn may_stop(around: &Surroundings, ended: &EndedTurn) -> Result<bool> {
+    let EndedTurn { task, turn } = ended;
+    if *task != names::of_adopted(&turn.session.id, &turn.prompt) {
+        return Ok(true);
+    }
+    let Some(Owned { owner, .. }) = around.store.owner_of(None, &turn.session.id).await? else {
+        return Ok(false);
+    };
+    let head = around.store.head(&owner, task).await?;
+    Ok(head.is_some_and(|head| head.state == TaskState::Canceled))
 }
 
 #[derive(Debug)]

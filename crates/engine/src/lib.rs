@@ -7,6 +7,7 @@
 //! No protocol spelling, no SQL, no sockets.
 
 mod actor;
+mod adopt;
 mod answer;
 mod asks;
 mod child;

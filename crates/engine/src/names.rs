@@ -3,13 +3,27 @@
 //! They follow from what they are about, so that the same thing has the same name after a restart: a sub-agent's task
 //! can be named before it is made, and a file that is kept twice is kept once.
 
-use longshore_model::{ArtifactId, FileId, SessionId, TaskId};
+use longshore_model::{ArtifactId, ContextId, FileId, PromptId, SessionId, TaskId};
 use sha2::{Digest, Sha256};
 
 /// The task of a sub-agent below `root`.
 pub(crate) fn of_child(root: &TaskId, session: &SessionId, call: Option<&str>) -> TaskId {
     let name = name("sub-agent", &[root.as_str(), session.as_str(), call.unwrap_or_default()]);
     TaskId::parse(&name).expect("a UUID is an id")
+}
+
+/// The task of a turn that somebody else began.
+pub(crate) fn of_adopted(session: &SessionId, prompt: &PromptId) -> TaskId {
+    let name = name("adopted", &[session.as_str(), prompt.as_str()]);
+    TaskId::parse(&name).expect("a UUID is an id")
+}
+
+/// The context of a session that has none of a caller's making.
+pub(crate) fn of_session(session: &SessionId) -> ContextId {
+    ContextId::parse(&format!("ctx:opencode-session:{session}")).unwrap_or_else(|_| {
+        let name = name("context", &[session.as_str()]);
+        ContextId::parse(&name).expect("a UUID is an id")
+    })
 }
 
 /// The file behind an artifact. With another content it is another file.

@@ -53,6 +53,8 @@ impl Engine {
                 self.end_orphan(child).await?;
             }
         }
+        // Every turn of ours is known by now.
+        self.watch_sessions().await?;
         fail_point::hit("recover.done");
         Ok(count)
     }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
+use longshore_agent_opencode::{
+    Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, WATCH_DIRECTORIES, Watchdog,
+};
 use longshore_edge::contract::Deployment;
 use longshore_edge::{Credential, Credentials, Edge, EdgeConfig, Exposure, Extension};
 use longshore_engine::port::{Store, SystemClock};
@@ -88,6 +90,7 @@ impl TestGateway {
             watchdog: options.watchdog,
             written_files: options.written_files,
             upstream_calls: UPSTREAM_CALLS,
+            watch_directories: WATCH_DIRECTORIES,
             metrics: Arc::default(),
         };
         let agent = OpenCode::new(config, clock.clone(), tasks.clone()).expect("the configuration is valid");

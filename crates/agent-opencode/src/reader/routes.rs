@@ -14,7 +14,9 @@ use longshore_meter::Metrics;
 use longshore_meter::label::Fate;
 use longshore_model::SessionId;
 
+use super::watched::Watched;
 use super::{Reader, Since};
+use crate::api::EventKind;
 use crate::skim::Event;
 
 /// Events that may wait for one turn: a few seconds of the fastest stream that OpenCode makes.
@@ -32,11 +34,13 @@ pub(crate) const MAX_CHILDREN: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Routes {
-    by_session: HashMap<String, Route>,
+    pub(super) by_session: HashMap<String, Route>,
     /// Sub-agents' sessions, each with the root session whose turn hears of it.
     below: HashMap<String, Below>,
     /// How many wait for the connection without a turn.
     visits: usize,
+    /// For as long as there is somebody who watches, the reader stays.
+    pub(super) watched: Option<Watched>,
     unused_since: Option<Since>,
     metrics: Arc<Metrics>,
 }
@@ -69,7 +73,7 @@ impl Kin {
 }
 
 #[derive(Debug)]
-struct Route {
+pub(super) struct Route {
     queue: queue::Sender<Routed>,
     shared: Arc<Shared>,
 }
@@ -105,6 +109,8 @@ struct Shared {
     is_missed_last: AtomicBool,
     queued_bytes: AtomicUsize,
     aborted: AtomicBool,
+    /// The last thing that came of the session itself was that it is idle.
+    is_at_rest: AtomicBool,
 }
 
 impl Routes {
@@ -113,6 +119,7 @@ impl Routes {
             by_session: HashMap::new(),
             below: HashMap::new(),
             visits: 0,
+            watched: None,
             unused_since: Some(Since::now()),
             metrics,
         }
@@ -131,6 +138,9 @@ impl Routes {
 
     /// Remembers a sub-agent's session, if a turn runs at the root of its tree. Gives it if it was not known.
     pub(super) fn add_child(&mut self, child: &str, parent: &str) -> Option<Arc<Kin>> {
+        if let Some(watched) = &mut self.watched {
+            watched.add_child(child, parent);
+        }
         if self.below.contains_key(child) {
             return None;
         }
@@ -146,7 +156,37 @@ impl Routes {
         Some(kin)
     }
 
+    pub(super) fn watch(&mut self, watched: Watched) {
+        self.watched = Some(watched);
+        self.unused_since = None;
+    }
+
+    /// Unless it is new, or a turn of ours has it, nobody knows what it is at.
+    pub(super) fn watch_session(&mut self, session: &str, is_new: bool) {
+        let Some(watched) = &mut self.watched else { return };
+        if watched.add(session) && !is_new && !self.by_session.contains_key(session) {
+            watched.look();
+        }
+    }
+
+    /// The session that is watched for this one, and whether it is above it.
+    pub(super) fn watched_for(&self, session: &str) -> Option<(String, bool)> {
+        let (session, is_below) = self.watched.as_ref()?.find(session)?;
+        Some((session.to_owned(), is_below))
+    }
+
+    pub(super) fn notice(&self, session: String, is_below: bool, event: Event) -> Fate {
+        self.watched.as_ref().map_or(Fate::Foreign, |watched| watched.notice(session, is_below, event))
+    }
+
+    fn gap(&self) {
+        if let Some(watched) = &self.watched {
+            watched.gap();
+        }
+    }
+
     pub(super) fn reconnected(&self) {
+        self.gap();
         for route in self.by_session.values() {
             route.look_again();
         }
@@ -154,6 +194,7 @@ impl Routes {
 
     /// Something could not be read, so nobody knows whose it was.
     pub(super) fn missed(&self) {
+        self.gap();
         for route in self.by_session.values() {
             let shared = &route.shared;
             if shared.lagging.load(Ordering::Acquire) || shared.is_missed_last.swap(true, Ordering::AcqRel) {
@@ -166,6 +207,7 @@ impl Routes {
     }
 
     pub(super) fn lag_all(&self) {
+        self.gap();
         for route in self.by_session.values() {
             route.lag();
         }
@@ -196,7 +238,7 @@ impl Routes {
     }
 
     fn note_leaving(&mut self) {
-        if self.by_session.is_empty() && self.visits == 0 {
+        if self.by_session.is_empty() && self.visits == 0 && self.watched.is_none() {
             self.unused_since = Some(Since::now());
         }
     }
@@ -214,6 +256,9 @@ impl Target<'_> {
             return Fate::Dropped;
         }
         shared.is_missed_last.store(false, Ordering::Release);
+        if self.child.is_none() {
+            shared.is_at_rest.store(event.kind == EventKind::Idle, Ordering::Release);
+        }
         let size = event.len();
         let queued = shared.queued_bytes.fetch_add(size, Ordering::Relaxed) + size;
         // An event that is over the bound alone still passes an empty queue.
@@ -424,6 +469,10 @@ impl Drop for Lease {
         // A newer turn of the session may have taken the place.
         if routes.by_session.get(&self.session).is_some_and(is_mine) {
             routes.by_session.remove(&self.session);
+            let is_at_rest = self.shared.is_at_rest.load(Ordering::Acquire);
+            if let Some(watched) = routes.watched.as_ref().filter(|_| !is_at_rest) {
+                watched.left(&self.session);
+            }
             routes.below.retain(|_, below| below.root != self.session);
             routes.note_leaving();
         }

@@ -27,6 +27,7 @@ use crate::prompt::{Prompts, Saying};
 use crate::reader::{Lease, Readers, Routed};
 use crate::reconcile::Depth;
 use crate::translate::Translator;
+use crate::watch::Watch;
 
 /// Events that wait for the engine. At the bound the driver of this turn waits, and its own queue fills.
 const MAX_WAITING: usize = 256;
@@ -36,6 +37,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A busy session is asked again at least this often, in case its idle event was missed.
 const BUSY_POLL: Duration = Duration::from_millis(500);
+
+/// How long a turn waits for a session that is watched. Then whoever is at work there is told of, which is only done where no
+/// turn of ours is, and the engine waits for that.
+const BUSY_WHERE_WATCHED: Duration = Duration::from_secs(3);
 
 /// What starting a turn needs.
 #[derive(Debug)]
@@ -51,6 +56,7 @@ pub(crate) struct Starter {
     /// Hand over the files that a turn wrote.
     pub(crate) written_files: bool,
     pub(crate) unused: Unused,
+    pub(crate) watch: Arc<Watch>,
 }
 
 /// What is known of the prompt when the driver starts.
@@ -63,7 +69,9 @@ pub(super) enum Sent {
 }
 
 pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> {
-    let TurnRequest { session, prompt, input, options, order, resume, prompting, trace, .. } = request;
+    let TurnRequest { session, prompt, input, options, order, is_adopted, resume, prompting, trace, .. } =
+        request;
+    let watchdog = if is_adopted { with.watchdog.of_somebody_else() } else { with.watchdog };
     let for_start = with.for_starts.within(trace.clone());
     let client = with.client.within(trace);
     let mut lease = with.readers.lease(&session.directory, session.id.as_str());
@@ -78,7 +86,9 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         let (order, is_note) = (order.as_ref(), false);
         let saying = Saying { prompt: name, input: &input, options: &options, order, is_note };
         let body = with.prompts.body(&for_start, &session, saying).await?;
-        let place = place_while_idle(&for_start, with.timeout, &session, idle_until, &mut lease).await?;
+        let is_watched = with.watch.watches(&session.directory);
+        let patience = if is_watched { BUSY_WHERE_WATCHED.min(with.timeout) } else { with.timeout };
+        let place = place_while_idle(&for_start, patience, &session, idle_until, &mut lease).await?;
         // Whatever came until now belongs to an earlier turn.
         lease.forget_the_past();
         prompting.mark();
@@ -126,8 +136,8 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         joins_seen: 0,
         must_read: (!accepted).then_some(Depth::Everything),
         missed: Missed::default(),
-        watchdog: with.watchdog,
-        silence: Silence::new(with.watchdog.silence),
+        watchdog,
+        silence: Silence::new(watchdog.silence),
         given_up: None,
         strange: Strange::default(),
         ending: None,

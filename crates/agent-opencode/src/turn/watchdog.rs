@@ -28,6 +28,11 @@ impl Default for Watchdog {
 }
 
 impl Watchdog {
+    /// For a turn that is not ours to stop: it is only followed for as long as it can be heard.
+    pub(super) fn of_somebody_else(self) -> Self {
+        Self { silence: None, max_steps: None, strange: self.strange }
+    }
+
     /// The end of a turn that is not over and whose model answers without end.
     pub(super) fn limits(&self, member: &Member) -> Option<Outcome> {
         if member.is_at_rest() {

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
+use longshore_agent_opencode::{
+    Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, WATCH_DIRECTORIES, Watchdog,
+};
 use longshore_engine::Tasks;
 use longshore_engine::port::{Admission, Agent, Session, SystemClock};
 use longshore_model::{Error, ErrorKind, ModelName, PromptOptions, SessionId};
@@ -45,6 +47,7 @@ impl Bench {
             watchdog: Watchdog::default(),
             written_files: false,
             upstream_calls: UPSTREAM_CALLS,
+            watch_directories: WATCH_DIRECTORIES,
             metrics: Arc::default(),
         };
         let agent =

@@ -157,6 +157,7 @@ impl Bench {
             input,
             options,
             order: None,
+            is_adopted: false,
             resume: None,
             prompting: Prompting::default(),
             trace: None,

@@ -11,7 +11,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
+use longshore_agent_opencode::{
+    Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, WATCH_DIRECTORIES, Watchdog,
+};
 use longshore_engine::Tasks;
 use longshore_engine::port::{Control, Session, SystemClock};
 use longshore_model::{
@@ -49,6 +51,7 @@ impl Bench {
             watchdog: Watchdog::default(),
             written_files: false,
             upstream_calls: UPSTREAM_CALLS,
+            watch_directories: WATCH_DIRECTORIES,
             metrics: Arc::default(),
         };
         change(&mut config);

@@ -26,7 +26,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
+use longshore_agent_opencode::{
+    Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, WATCH_DIRECTORIES, Watchdog,
+};
 use longshore_engine::Tasks;
 use longshore_engine::port::{
     Agent, Input, NewSession, Prompting, Resume, Session, SystemClock, Turn, TurnRequest,
@@ -75,6 +77,7 @@ impl Bench {
             watchdog: Watchdog::default(),
             written_files: false,
             upstream_calls: UPSTREAM_CALLS,
+            watch_directories: WATCH_DIRECTORIES,
             metrics: Arc::default(),
         };
         change(&mut config);
@@ -128,6 +131,7 @@ fn request(session: &Session, prompt: &PromptId, text: &str, resume: Option<Resu
         input: vec![Input::Text(text.to_owned())],
         options: PromptOptions::default(),
         order: None,
+        is_adopted: false,
         resume,
         prompting: Prompting::default(),
         trace: None,

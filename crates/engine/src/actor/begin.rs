@@ -33,6 +33,12 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 const LOOK_INTO_SESSION: [Duration; 3] =
     [Duration::from_secs(2), Duration::from_secs(8), Duration::from_secs(20)];
 
+/// How long a task waits for work of somebody else that is no turn, and so does not become a task that goes first.
+const OTHERS: Duration = Duration::from_mins(2);
+
+/// How often it is looked whether that is over.
+const LOOK_AT_OTHERS: Duration = Duration::from_millis(500);
+
 impl Actor {
     /// Takes up a turn that an earlier run began. An agent that is away is waited for: its turn may still run.
     pub(super) async fn resume(
@@ -104,9 +110,13 @@ impl Actor {
         };
         self.writer.begin_turn();
         let mut may_replace = true;
+        let mut others: Option<Instant> = None;
         loop {
             let session = bound.session.clone();
+            let entered = Instant::now();
             let (place, admitted) = self.wait_for_session(&session, pass.take()).await?;
+            // Others had their turn meanwhile: whoever is in the way now is somebody else.
+            others = others.filter(|_| entered.elapsed() < LOOK_AT_OTHERS);
             let input = match self.input(&session).await? {
                 Ok(input) => input,
                 Err(error) => return Err(self.fail(&error).await),
@@ -144,9 +154,46 @@ impl Actor {
                         .await?;
                     bound = self.open_session(directory.clone(), Some(forgotten), &mut patience).await?;
                 }
+                Err(error)
+                    if error.kind() == ErrorKind::SessionBusy
+                        && self.around.control.is_some()
+                        && !running.has_begun() =>
+                {
+                    self.is_running = false;
+                    // Others may go first, and what keeps the session most of all.
+                    *prompted = None;
+                    let until = *others.get_or_insert_with(|| Instant::now() + OTHERS);
+                    if !self.wait_for_others(&session, until).await? {
+                        return Err(self.fail(&error).await);
+                    }
+                }
                 Err(error) => return Err(self.fail(&error).await),
             }
         }
+    }
+
+    /// Somebody else works in the session, at the agent itself. Waits until that is over, or has become a task that goes first.
+    /// Says whether it did in time.
+    async fn wait_for_others(&mut self, session: &Session, until: Instant) -> Result<bool, Stop> {
+        self.tell_unsent(
+            "Somebody else works in the session of this task, at the agent itself. Nothing was sent for the task yet; it begins \
+             when that is over.",
+        )
+        .await?;
+        let key = LaneKey::Session(session.id.clone());
+        while Instant::now() < until {
+            self.unless_stopped(tokio::time::sleep(LOOK_AT_OTHERS)).await?;
+            if self.around.lanes.holder(&key).is_some() {
+                return Ok(true);
+            }
+            let (agent, session) = (Arc::clone(&self.around.agent), session.clone());
+            let is_busy = self.unless_stopped(async move { agent.is_busy(&session).await }).await?;
+            // One that cannot say so is asked for the turn.
+            if !matches!(is_busy, Ok(true)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// From here on the agent is at it.
@@ -382,6 +429,7 @@ impl Actor {
             input,
             options: self.writer.task().terms.prompt.clone(),
             order: self.order().cloned(),
+            is_adopted: self.writer.task().terms.adopted,
             trace: self.trace_of_turn(),
             resume,
             prompting,

@@ -106,6 +106,8 @@ pub struct TurnRequest {
     pub options: PromptOptions,
     /// How the input is to be given to the agent. `None`: as a plain prompt.
     pub order: Option<Order>,
+    /// Somebody else began it: it is not ours to stop because it takes long.
+    pub is_adopted: bool,
     /// Set after a restart of the gateway: the prompt may have been sent already, and must not be sent again.
     pub resume: Option<Resume>,
     /// To be marked when the prompt goes out.

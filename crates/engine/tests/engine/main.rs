@@ -1,5 +1,6 @@
 //! The engine with a memory store and a scripted agent: every race and rule of a task's life.
 
+mod adopted;
 mod asks;
 mod control_claims;
 mod control_guard;

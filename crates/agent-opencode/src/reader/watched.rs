@@ -1,0 +1,340 @@
+//! Sessions that are watched while no turn of ours has them.
+//!
+//! One queue for all of a directory, with two bounds. At either bound the reader does not wait: it leaves a mark and drops
+//! everything until that is taken. Whoever takes it asks OpenCode about all sessions there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use longshore_engine::queue;
+use longshore_meter::label::Fate;
+
+use super::Reader;
+use crate::api::EventKind;
+use crate::skim::Event;
+
+/// Events that may wait for whoever watches.
+const MAX_NOTICED: usize = 1024;
+
+/// Bytes of them.
+const MAX_NOTICED_BYTES: usize = 4 * 1024 * 1024;
+
+/// Sessions that are watched in one directory. The one that was named longest ago is forgotten for one more.
+const MAX_WATCHED: usize = 10_000;
+
+/// Sub-agents' sessions that are remembered below those. At the bound all are forgotten, and OpenCode is asked.
+const MAX_BELOW: usize = 4096;
+
+/// What happened where no turn of ours is.
+#[derive(Debug)]
+pub(crate) enum Noticed {
+    Event {
+        /// The session that is watched.
+        session: String,
+        /// It is of a sub-agent below it.
+        is_below: bool,
+        event: Event,
+    },
+    /// A turn of ours is over that had this session, and something may have come after it.
+    Left(String),
+    /// Something was not heard.
+    Gap,
+    /// One that is watched from now on may be at work.
+    Look,
+}
+
+#[derive(Debug)]
+pub(super) struct Watched {
+    /// With a number that grows each time one is named.
+    sessions: HashMap<String, u64>,
+    named: u64,
+    /// Sub-agents' sessions, each with the session that is watched.
+    below: HashMap<String, String>,
+    queue: queue::Sender<Noticed>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Everything is dropped until [`Noticed::Gap`] is taken.
+    is_lagging: AtomicBool,
+    /// One of these waits: another would say nothing new.
+    has_gap: AtomicBool,
+    has_look: AtomicBool,
+    queued_bytes: AtomicUsize,
+}
+
+/// Takes what happens in the sessions of a directory.
+#[derive(Debug)]
+pub(crate) struct Noticing {
+    reader: Arc<Reader>,
+    queue: queue::Receiver<Noticed>,
+    shared: Arc<Shared>,
+}
+
+impl Watched {
+    pub(super) fn new(reader: Arc<Reader>) -> (Self, Noticing) {
+        let (sender, queue) = queue::channel(MAX_NOTICED + 1);
+        let shared = Arc::new(Shared::default());
+        let watched = Self {
+            sessions: HashMap::new(),
+            named: 0,
+            below: HashMap::new(),
+            queue: sender,
+            shared: Arc::clone(&shared),
+        };
+        (watched, Noticing { reader, queue, shared })
+    }
+
+    /// Says whether it was not watched before.
+    pub(super) fn add(&mut self, session: &str) -> bool {
+        self.named += 1;
+        let is_new = self.sessions.insert(session.to_owned(), self.named).is_none();
+        if self.sessions.len() > MAX_WATCHED {
+            let oldest = self.sessions.iter().min_by_key(|(_, named)| **named);
+            if let Some(oldest) = oldest.map(|(session, _)| session.clone()) {
+                self.sessions.remove(&oldest);
+                self.below.retain(|_, root| *root != oldest);
+            }
+        }
+        is_new
+    }
+
+    pub(super) fn contains(&self, session: &str) -> bool {
+        self.sessions.contains_key(session)
+    }
+
+    /// A session was made for another one.
+    pub(super) fn add_child(&mut self, child: &str, parent: &str) {
+        let root = self.below.get(parent).map_or(parent, String::as_str);
+        if !self.sessions.contains_key(root) || self.below.contains_key(child) {
+            return;
+        }
+        let root = root.to_owned();
+        if self.below.len() >= MAX_BELOW {
+            self.below.clear();
+            self.look();
+        }
+        self.below.insert(child.to_owned(), root);
+    }
+
+    /// The session that is watched for this one, and whether it is above it.
+    pub(super) fn find(&self, session: &str) -> Option<(&str, bool)> {
+        if let Some((session, _)) = self.sessions.get_key_value(session) {
+            return Some((session, false));
+        }
+        self.below.get(session).map(|root| (root.as_str(), true))
+    }
+
+    /// Takes what may tell of a turn, or of an ask.
+    pub(super) fn notice(&self, session: String, is_below: bool, event: Event) -> Fate {
+        let wanted = match event.kind {
+            EventKind::PermissionAsked | EventKind::QuestionAsked => true,
+            EventKind::Status
+            | EventKind::Idle
+            | EventKind::Error
+            | EventKind::MessageUpdated
+            | EventKind::PartUpdated => !is_below,
+            EventKind::PartDelta
+            | EventKind::PartRemoved
+            | EventKind::SessionUpdated
+            | EventKind::Todos
+            | EventKind::AskReplied
+            | EventKind::AskRejected => false,
+        };
+        if !wanted {
+            return Fate::Foreign;
+        }
+        if self.shared.is_lagging.load(Ordering::Acquire) {
+            return Fate::Dropped;
+        }
+        let size = event.len();
+        let queued = self.shared.queued_bytes.fetch_add(size, Ordering::Relaxed) + size;
+        let is_taken = queued <= MAX_NOTICED_BYTES && self.push(Noticed::Event { session, is_below, event });
+        if !is_taken {
+            self.shared.queued_bytes.fetch_sub(size, Ordering::Relaxed);
+            self.lag();
+            return Fate::Dropped;
+        }
+        Fate::Routed
+    }
+
+    /// A turn of ours is over.
+    pub(super) fn left(&self, session: &str) {
+        if self.contains(session) {
+            self.push_or_lag(Noticed::Left(session.to_owned()));
+        }
+    }
+
+    /// Something was not heard.
+    pub(super) fn gap(&self) {
+        if !self.shared.has_gap.swap(true, Ordering::AcqRel) {
+            self.push_or_lag(Noticed::Gap);
+        }
+    }
+
+    /// Somebody may be at work in a session that was not watched.
+    pub(super) fn look(&self) {
+        if !self.shared.has_look.swap(true, Ordering::AcqRel) {
+            self.push_or_lag(Noticed::Look);
+        }
+    }
+
+    fn push_or_lag(&self, noticed: Noticed) {
+        if !self.shared.is_lagging.load(Ordering::Acquire) && !self.push(noticed) {
+            self.lag();
+        }
+    }
+
+    /// Says whether there was a place: the last one is for the mark of a lag.
+    fn push(&self, noticed: Noticed) -> bool {
+        self.queue.capacity() > 1 && self.queue.try_send(noticed).is_ok()
+    }
+
+    fn lag(&self) {
+        if !self.shared.is_lagging.swap(true, Ordering::AcqRel) {
+            // Without a place nobody listens any more.
+            let _ = self.queue.try_send(Noticed::Gap);
+        }
+    }
+}
+
+impl Noticing {
+    /// The next thing to look at. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Noticed {
+        let Some(noticed) = self.queue.recv().await else { return std::future::pending().await };
+        match &noticed {
+            Noticed::Event { event, .. } => {
+                self.shared.queued_bytes.fetch_sub(event.len(), Ordering::Relaxed);
+            }
+            // What comes from now on comes after the look.
+            Noticed::Gap => {
+                for mark in [&self.shared.is_lagging, &self.shared.has_gap, &self.shared.has_look] {
+                    mark.store(false, Ordering::Release);
+                }
+            }
+            Noticed::Look => self.shared.has_look.store(false, Ordering::Release),
+            Noticed::Left(_) => {}
+        }
+        noticed
+    }
+
+    /// Whether it is watched, and no turn of ours has it.
+    pub(crate) fn is_ours_to_watch(&self, session: &str) -> bool {
+        let routes = self.reader.routes();
+        let is_watched = routes.watched.as_ref().is_some_and(|watched| watched.contains(session));
+        is_watched && !routes.by_session.contains_key(session)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_meter::Metrics;
+    use tokio::sync::watch;
+
+    use super::super::{Link, Reader, Routes};
+    use super::*;
+
+    fn reader() -> Arc<Reader> {
+        let metrics: Arc<Metrics> = Arc::default();
+        Arc::new(Reader {
+            directory: "/w".to_owned(),
+            routes: std::sync::Mutex::new(Routes::new(Arc::clone(&metrics))),
+            link: watch::Sender::<Link>::default(),
+            metrics,
+        })
+    }
+
+    fn watched(reader: &Arc<Reader>) -> Noticing {
+        let (watched, noticing) = Watched::new(Arc::clone(reader));
+        reader.routes().watch(watched);
+        reader.routes().watch_session("ses_1", true);
+        noticing
+    }
+
+    fn notice(reader: &Reader, session: &str, kind: EventKind, body: &str) -> Fate {
+        let routes = reader.routes();
+        let event = Event::parsed(kind, body.to_owned().into());
+        match routes.watched_for(session) {
+            Some((session, is_below)) => routes.notice(session, is_below, event),
+            None => Fate::Foreign,
+        }
+    }
+
+    #[tokio::test]
+    async fn at_its_bound_the_queue_loses_events_and_says_so_after_what_was_queued() {
+        for (body, most) in [("{}".to_owned(), MAX_NOTICED), ("x".repeat(MAX_NOTICED_BYTES / 4), 4)] {
+            let reader = reader();
+            let mut noticing = watched(&reader);
+            for _ in 0..most {
+                assert_eq!(notice(&reader, "ses_1", EventKind::Status, &body), Fate::Routed);
+            }
+            for _ in 0..3 {
+                assert_eq!(notice(&reader, "ses_1", EventKind::Status, &body), Fate::Dropped);
+                reader.routes().watched.as_ref().unwrap().left("ses_1");
+                reader.routes().reconnected();
+            }
+            for _ in 0..most {
+                assert!(matches!(noticing.next().await, Noticed::Event { .. }));
+                assert_eq!(notice(&reader, "ses_1", EventKind::Status, &body), Fate::Dropped);
+            }
+            assert!(matches!(noticing.next().await, Noticed::Gap));
+            assert_eq!(notice(&reader, "ses_1", EventKind::Status, &body), Fate::Routed);
+            assert!(matches!(noticing.next().await, Noticed::Event { .. }));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_watched_is_foreign_and_of_sub_agents_only_asks_are_noticed() {
+        let reader = reader();
+        let mut noticing = watched(&reader);
+        reader.routes().add_child("ses_2", "ses_1");
+        reader.routes().add_child("ses_3", "ses_2");
+        reader.routes().add_child("ses_5", "ses_4");
+        for session in ["ses_4", "ses_5"] {
+            assert_eq!(notice(&reader, session, EventKind::PermissionAsked, "{}"), Fate::Foreign);
+        }
+        assert_eq!(notice(&reader, "ses_3", EventKind::Status, "{}"), Fate::Foreign);
+        assert_eq!(notice(&reader, "ses_1", EventKind::PartDelta, "{}"), Fate::Foreign);
+        assert_eq!(notice(&reader, "ses_3", EventKind::QuestionAsked, "{}"), Fate::Routed);
+        match noticing.next().await {
+            Noticed::Event { session, is_below: true, .. } => assert_eq!(session, "ses_1"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_turn_of_ours_is_not_watched_and_is_looked_behind_unless_it_ended_at_rest() {
+        for is_at_rest in [false, true] {
+            let reader = reader();
+            let mut noticing = watched(&reader);
+            let lease = super::super::Lease::open(Arc::clone(&reader), "ses_1");
+            assert!(!noticing.is_ours_to_watch("ses_1"));
+            let kind = if is_at_rest { EventKind::Idle } else { EventKind::MessageUpdated };
+            reader.routes().find("ses_1").unwrap().send(Event::parsed(kind, "{}".into()));
+            drop(lease);
+            assert!(noticing.is_ours_to_watch("ses_1") && !noticing.is_ours_to_watch("ses_2"));
+            // A reader is kept for as long as somebody watches.
+            assert!(reader.routes().unused_since().is_none());
+            reader.routes().watched.as_ref().unwrap().look();
+            match noticing.next().await {
+                Noticed::Left(session) if !is_at_rest => assert_eq!(session, "ses_1"),
+                Noticed::Look if is_at_rest => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn one_session_too_many_makes_the_oldest_forgotten() {
+        let (mut watched, _noticing) = Watched::new(reader());
+        for number in 0..=MAX_WATCHED {
+            assert!(watched.add(&format!("ses_{number}")));
+        }
+        assert!(!watched.contains("ses_0") && watched.contains("ses_1"));
+        assert!(!watched.add("ses_1"));
+        assert!(watched.add("ses_new"));
+        assert!(watched.contains("ses_1") && !watched.contains("ses_2"));
+    }
+}

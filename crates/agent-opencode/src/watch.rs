@@ -1,0 +1,337 @@
+//! Turns that somebody else begins in our sessions, such as in OpenCode's own interface.
+//!
+//! The readers hand over what happens where no turn of ours is; [`decide`] says what that is. Where events were missed OpenCode
+//! is asked: at the beginning, after a gap, and when a turn of ours is over. What began and ended in a gap is not told.
+
+mod content;
+mod decide;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longshore_engine::Tasks;
+use longshore_engine::port::{Session, Stirring};
+use longshore_model::{PromptId, Result, SessionId, Timestamp};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use self::decide::{Decision, Heard, Scene};
+use crate::api::{Envelope, EventKind, MessageUpdated, PartUpdated, StatusChanged, StoredMessage};
+use crate::clear::Below;
+use crate::client::{CallError, Client};
+use crate::reader::{Noticed, Noticing, Readers};
+use crate::skim::Event;
+
+/// Stirrings that wait for the engine. At the bound whoever watches a directory waits, and its own queue fills.
+const MAX_STIRRINGS: usize = 64;
+
+/// Sessions of which something is remembered. At the bound those are forgotten that are idle.
+const MAX_SCENES: usize = 1024;
+
+/// Pause before OpenCode is asked again after it did not answer: doubled up to the last.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+
+/// Watches sessions.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    client: Client,
+    readers: Arc<Readers>,
+    tasks: Tasks,
+    root: String,
+    most: usize,
+    directories: Mutex<HashSet<String>>,
+    stirrings: mpsc::Sender<Stirring>,
+    /// Until somebody asks for it.
+    taken_by: Mutex<Option<mpsc::Receiver<Stirring>>>,
+}
+
+impl Watch {
+    /// `most`: in how many directories sessions are watched, the root among them. 0: nowhere.
+    pub(crate) fn new(
+        client: Client,
+        readers: Arc<Readers>,
+        tasks: Tasks,
+        root: String,
+        most: usize,
+    ) -> Self {
+        let (stirrings, taken_by) = mpsc::channel(MAX_STIRRINGS);
+        let (directories, taken_by) = (Mutex::default(), Mutex::new(Some(taken_by)));
+        Self { client, readers, tasks, root, most, directories, stirrings, taken_by }
+    }
+
+    /// See [`longshore_engine::port::Control::watch`]. Sessions in one directory too many are not watched.
+    pub(crate) fn watch(&self, sessions: Vec<Session>) {
+        for session in sessions {
+            self.add(&session, false);
+        }
+    }
+
+    /// Watches a session that was just made here, if somebody wants to hear of it. Nobody can be at work there, so OpenCode need
+    /// not be asked.
+    pub(crate) fn made(&self, session: &Session) {
+        if lock(&self.taken_by).is_none() {
+            self.add(session, true);
+        }
+    }
+
+    fn add(&self, session: &Session, is_new: bool) {
+        if let Some(noticing) = self.noticing(&session.directory) {
+            let watcher = Watcher {
+                client: self.client.clone(),
+                directory: session.directory.clone(),
+                stirrings: self.stirrings.clone(),
+                scenes: HashMap::new(),
+                look_again: None,
+                pause: FIRST_RETRY,
+            };
+            let stop = self.tasks.stopping().clone();
+            self.tasks.spawn("opencode-watch", async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = watcher.run(noticing) => {}
+                }
+            });
+        }
+        if self.watches(&session.directory) {
+            self.readers.watch_session(&session.directory, session.id.as_str(), is_new);
+        }
+    }
+
+    /// See [`longshore_engine::port::Control::stirrings`].
+    pub(crate) fn stirrings(&self) -> mpsc::Receiver<Stirring> {
+        lock(&self.taken_by).take().unwrap_or_else(|| mpsc::channel(1).1)
+    }
+
+    /// See [`longshore_engine::port::Control::stirring`].
+    pub(crate) async fn stirring(&self, session: &Session) -> Result<Option<Stirring>> {
+        let found = find(&self.client, session).await;
+        found.map_err(|cause| cause.into_error("see what the session is at work on"))
+    }
+
+    /// Whether turns that somebody else begins there are told.
+    pub(crate) fn watches(&self, directory: &str) -> bool {
+        lock(&self.directories).contains(directory)
+    }
+
+    /// For a directory that was not watched, if there may be one more.
+    fn noticing(&self, directory: &str) -> Option<Noticing> {
+        let mut directories = lock(&self.directories);
+        let others = directories.iter().filter(|known| **known != self.root).count();
+        let has_room = if directory == self.root { self.most > 0 } else { others + 1 < self.most };
+        if directories.contains(directory) || !has_room {
+            return None;
+        }
+        directories.insert(directory.to_owned());
+        Some(self.readers.watch(directory))
+    }
+}
+
+/// Watches the sessions of one directory.
+struct Watcher {
+    client: Client,
+    directory: String,
+    stirrings: mpsc::Sender<Stirring>,
+    scenes: HashMap<String, Scene>,
+    /// OpenCode did not answer: then it is asked about everything once more.
+    look_again: Option<Instant>,
+    pause: Duration,
+}
+
+/// Nobody takes what stirs.
+struct Unheard;
+
+impl Watcher {
+    async fn run(mut self, mut noticing: Noticing) {
+        loop {
+            let due = self.look_again.unwrap_or_else(Instant::now);
+            let noticed = tokio::select! {
+                biased;
+                () = sleep_until(due), if self.look_again.is_some() => {
+                    self.look_again = None;
+                    Noticed::Look
+                }
+                noticed = noticing.next() => noticed,
+            };
+            let taken = match noticed {
+                Noticed::Gap => {
+                    for scene in self.scenes.values_mut() {
+                        scene.forget();
+                    }
+                    self.look_at_all(&noticing).await
+                }
+                Noticed::Look => self.look_at_all(&noticing).await,
+                Noticed::Left(session) => {
+                    self.scene(&session).forget();
+                    self.look_at(&session).await
+                }
+                Noticed::Event { session, is_below, event } => {
+                    let decision = decide(self.scene(&session), is_below, &event);
+                    match decision {
+                        Ok(Decision::Nothing) => Ok(Ok(())),
+                        Ok(Decision::Stirs(prompt)) => self.tell_of(&session, &prompt).await,
+                        // What cannot be read may have been anything.
+                        Ok(Decision::Look) | Err(_) => self.look_at(&session).await,
+                    }
+                }
+            };
+            match taken {
+                Ok(Ok(())) => {}
+                Ok(Err(Unheard)) => return,
+                Err(cause) if !cause.is_transient() => {
+                    tracing::warn!(%cause, "OpenCode does not show what somebody else does in a session");
+                }
+                Err(cause) => {
+                    tracing::debug!(%cause, "OpenCode did not say what somebody else does in a session");
+                    self.look_again.get_or_insert(Instant::now() + self.pause);
+                    self.pause = (self.pause * 2).min(LAST_RETRY);
+                }
+            }
+        }
+    }
+
+    fn scene(&mut self, session: &str) -> &mut Scene {
+        if self.scenes.len() > MAX_SCENES {
+            self.scenes.retain(|_, scene| scene.is_busy());
+        }
+        self.scenes.entry(session.to_owned()).or_default()
+    }
+
+    /// Looks at every session that is busy without us.
+    async fn look_at_all(&mut self, noticing: &Noticing) -> Result<Result<(), Unheard>, CallError> {
+        let busy = self.client.statuses(&self.directory).await?;
+        let mut trouble = None;
+        for session in busy.keys().filter(|session| noticing.is_ours_to_watch(session)) {
+            match self.look_at(session).await {
+                Ok(Ok(())) => {}
+                Ok(Err(unheard)) => return Ok(Err(unheard)),
+                // What goes wrong with one keeps nobody from looking at the others.
+                Err(cause) => trouble = Some(cause),
+            }
+        }
+        if let Some(cause) = trouble {
+            return Err(cause);
+        }
+        (self.look_again, self.pause) = (None, FIRST_RETRY);
+        Ok(Ok(()))
+    }
+
+    async fn look_at(&mut self, session: &str) -> Result<Result<(), Unheard>, CallError> {
+        let Some(session) = self.named(session) else { return Ok(Ok(())) };
+        match gone_is_nothing(find(&self.client, &session).await)? {
+            Some(stirring) => Ok(self.tell(stirring).await),
+            None => Ok(Ok(())),
+        }
+    }
+
+    /// Tells of a turn that the events told of.
+    async fn tell_of(&mut self, session: &str, prompt: &str) -> Result<Result<(), Unheard>, CallError> {
+        let Some(session) = self.named(session) else { return Ok(Ok(())) };
+        let said = self.client.stored_message(&self.directory, session.id.as_str(), prompt).await;
+        match gone_is_nothing(said.map(|said| stirring(&session, &said)))? {
+            Some(stirring) => Ok(self.tell(stirring).await),
+            None => Ok(Ok(())),
+        }
+    }
+
+    async fn tell(&mut self, stirring: Stirring) -> Result<(), Unheard> {
+        if !self.scene(stirring.session.id.as_str()).tell(stirring.prompt.as_str()) {
+            return Ok(());
+        }
+        tracing::info!(session = %stirring.session.id, "somebody else prompts a session");
+        self.stirrings.send(stirring).await.map_err(|_| Unheard)
+    }
+
+    fn named(&self, session: &str) -> Option<Session> {
+        let id = SessionId::parse(session).ok()?;
+        Some(Session { id, directory: self.directory.clone() })
+    }
+}
+
+fn decide(scene: &mut Scene, is_below: bool, event: &Event) -> serde_json::Result<Decision> {
+    fn properties<'a, T: Deserialize<'a>>(event: &'a Event) -> serde_json::Result<T> {
+        serde_json::from_slice::<Envelope<T>>(event.body()).map(|envelope| envelope.properties)
+    }
+    Ok(match event.kind {
+        EventKind::PermissionAsked | EventKind::QuestionAsked => scene.hear(Heard::Asked),
+        _ if is_below => Decision::Nothing,
+        EventKind::Status => {
+            let StatusChanged { status } = properties(event)?;
+            scene.hear(if status.kind == "idle" { Heard::Idle } else { Heard::Busy })
+        }
+        EventKind::Idle => scene.hear(Heard::Idle),
+        EventKind::Error => scene.hear(Heard::Failed),
+        EventKind::MessageUpdated => {
+            let MessageUpdated { info, .. } = properties(event)?;
+            scene.hear(Heard::Message(&info))
+        }
+        EventKind::PartUpdated => {
+            let PartUpdated { part } = properties(event)?;
+            scene.hear(Heard::Part(&part))
+        }
+        _ => Decision::Nothing,
+    })
+}
+
+/// What a session is at work on without us, if it is a turn.
+async fn find(client: &Client, session: &Session) -> Result<Option<Stirring>, CallError> {
+    let (directory, id) = (session.directory.as_str(), session.id.as_str());
+    // The activity first: what is busy may be over when its messages are read, and then it is told all the same.
+    if !client.statuses(directory).await?.contains_key(id) {
+        return Ok(None);
+    }
+    let messages = client.newest_messages(directory, id).await?;
+    let Some(work) = decide::at_work(&messages) else { return Ok(None) };
+    if !work.is_genuine && !asks(client, session).await? {
+        return Ok(None);
+    }
+    match messages.iter().find(|message| message.info.id == work.prompt) {
+        Some(said) => Ok(stirring(session, said)),
+        None => Ok(stirring(session, &client.stored_message(directory, id, work.prompt).await?)),
+    }
+}
+
+/// Whether the session, or a sub-agent below it, asks something.
+async fn asks(client: &Client, session: &Session) -> Result<bool, CallError> {
+    let mut below = Below::of(client, session, Vec::new());
+    for ask in client.permissions(&session.directory).await? {
+        if below.contains(&ask.session).await? {
+            return Ok(true);
+        }
+    }
+    for ask in client.questions(&session.directory).await? {
+        if below.contains(&ask.session).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that holds these locks can panic half-way through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `None`: it has a name that is none.
+fn stirring(session: &Session, said: &StoredMessage) -> Option<Stirring> {
+    let prompt = PromptId::parse(&said.info.id).ok()?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "milliseconds of the epoch, and any other moment is as good"
+    )]
+    let at = Timestamp(said.info.time.created as i64);
+    Some(Stirring { session: session.clone(), prompt, content: content::of(&said.parts), at })
+}
+
+/// A session or a message that somebody deleted is no turn.
+fn gone_is_nothing<T>(found: Result<Option<T>, CallError>) -> Result<Option<T>, CallError> {
+    match found {
+        Err(CallError::NotFound | CallError::Invalid(_)) => Ok(None),
+        found => found,
+    }
+}
+
+#[cfg(test)]
+mod tests;

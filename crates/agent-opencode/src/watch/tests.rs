@@ -1,0 +1,343 @@
+//! Sessions that are watched, on a fake OpenCode.
+
+use std::path::PathBuf;
+
+use longshore_engine::port::{Agent as _, Prompting, Resume, SystemClock, TurnRequest};
+use longshore_engine::queue;
+use longshore_model::{AgentEvent, Outcome, PromptOptions, TaskId};
+use longshore_testkit::fake_opencode::{Delivery, FakeOpenCode, Gate, Turn as Script};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::*;
+use crate::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
+
+/// Long enough for a loaded machine; no test waits for it unless it fails.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+struct Stage {
+    fake: FakeOpenCode,
+    agent: OpenCode,
+    tasks: Tasks,
+    stirrings: mpsc::Receiver<Stirring>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self::with(3)
+    }
+
+    fn with(watch_directories: usize) -> Self {
+        let (fake, tasks) = (FakeOpenCode::start(), Tasks::new());
+        let config = OpenCodeConfig {
+            endpoint: Endpoint {
+                base_url: fake.url().parse().unwrap(),
+                username: "opencode".to_owned(),
+                password: None,
+            },
+            directory: PathBuf::from(fake.directory()),
+            control_timeout: Duration::from_secs(5),
+            long_timeout: None,
+            stream_silence: Duration::from_secs(30),
+            defaults: PromptOptions::default(),
+            allow_directory_override: true,
+            watchdog: Watchdog::default(),
+            written_files: false,
+            upstream_calls: UPSTREAM_CALLS,
+            watch_directories,
+            metrics: Arc::default(),
+        };
+        let agent = OpenCode::new(config, Arc::new(SystemClock), tasks.clone()).unwrap();
+        let stirrings = agent.watch.stirrings();
+        Self { fake, agent, tasks, stirrings }
+    }
+
+    /// A session that was not made here.
+    fn session(&self, id: &str) -> Session {
+        let directory = self.fake.directory().to_owned();
+        self.fake.add_session(id, &directory);
+        Session { id: SessionId::parse(id).unwrap(), directory }
+    }
+
+    /// Watches a session, and waits until everything in it is heard.
+    async fn watched(&self, id: &str) -> Session {
+        let session = self.session(id);
+        self.agent.watch.watch(vec![session.clone()]);
+        self.agent.readers.attached(&session.directory, PATIENCE).await.unwrap();
+        session
+    }
+
+    /// Somebody else prompts it.
+    async fn types(&self, session: &Session, text: &str) -> u16 {
+        let directory = crate::id::directory_value(&session.directory);
+        let url = format!("{}/session/{}/prompt_async?directory={directory}", self.fake.url(), session.id);
+        let body = json!({"parts": [{"type": "text", "text": text}]}).to_string();
+        let request = reqwest::Client::new().post(url);
+        let request = request.header("content-type", "application/json").body(body);
+        request.send().await.unwrap().status().as_u16()
+    }
+
+    async fn emit(&self, kind: &str, session: &Session, mut properties: serde_json::Value) {
+        properties["sessionID"] = session.id.as_str().into();
+        self.fake.emit(kind, properties).await;
+    }
+
+    async fn message(&self, session: &Session, id: &str, more: serde_json::Value) {
+        let mut info = json!({"id": id, "role": "user", "sessionID": session.id.as_str(),
+            "time": {"created": 4_000_000_000_000_u64}});
+        for (name, value) in more.as_object().unwrap() {
+            info[name] = value.clone();
+        }
+        self.emit("message.updated", session, json!({"info": info})).await;
+    }
+
+    async fn part(&self, session: &Session, message: &str, mut part: serde_json::Value) {
+        (part["id"], part["messageID"]) = (format!("prt_{message}").into(), message.into());
+        self.emit("message.part.updated", session, json!({"part": part})).await;
+    }
+
+    async fn status(&self, session: &Session, status: &str) {
+        self.emit("session.status", session, json!({"status": {"type": status}})).await;
+    }
+
+    async fn next(&mut self) -> Stirring {
+        timeout(PATIENCE, self.stirrings.recv()).await.expect("something stirs").expect("it is watched")
+    }
+
+    /// Takes up a turn as the engine does that found it.
+    async fn adopt(&self, stirring: &Stirring) -> queue::Receiver<AgentEvent> {
+        let request = TurnRequest {
+            task: TaskId::parse("task-1").unwrap(),
+            session: stirring.session.clone(),
+            prompt: stirring.prompt.clone(),
+            input: Vec::new(),
+            options: PromptOptions::default(),
+            order: None,
+            is_adopted: true,
+            resume: Some(Resume::default()),
+            prompting: Prompting::default(),
+            trace: None,
+        };
+        self.agent.start_turn(request).await.unwrap().events
+    }
+
+    async fn stop(self) {
+        timeout(PATIENCE, self.tasks.stop()).await.expect("all tasks stop");
+    }
+}
+
+async fn end(mut events: queue::Receiver<AgentEvent>) -> (String, Outcome) {
+    let mut text = String::new();
+    loop {
+        match timeout(PATIENCE, events.recv()).await.expect("the turn goes on").expect("it ends") {
+            AgentEvent::Text { text: more, .. } => text.push_str(&more),
+            AgentEvent::TextReplaced { text: all, .. } => text = all,
+            AgentEvent::Ended(outcome) => return (text, outcome),
+            _ => {}
+        }
+    }
+}
+
+const COMPLETED: Outcome = Outcome::Completed { remark: None };
+
+#[tokio::test]
+async fn what_somebody_else_prompts_is_told_once_and_can_be_followed() {
+    let mut stage = Stage::new();
+    let gate = Gate::new();
+    stage.fake.queue(Script::new().text("one ", 1).hold(&gate).text("two", 1));
+    let session = stage.watched("ses_tui").await;
+    assert_eq!(stage.types(&session, "typed elsewhere").await, 204);
+    let stirring = stage.next().await;
+    assert_eq!(stirring.session, session);
+    assert_eq!(stirring.content, [longshore_model::Part::text("typed elsewhere")]);
+    let events = stage.adopt(&stirring).await;
+    gate.reached().await;
+    gate.open();
+    assert_eq!(end(events).await, ("one two".to_owned(), COMPLETED));
+    assert_eq!(stage.fake.prompts().len(), 1, "it is never prompted again");
+    // The next one is another turn, and what was told before is not told again.
+    stage.fake.queue(Script::new().text("three", 1));
+    stage.types(&session, "more").await;
+    let next = stage.next().await;
+    assert_eq!(next.content, [longshore_model::Part::text("more")]);
+    assert_ne!(next.prompt, stirring.prompt);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn what_began_while_nobody_heard_is_found_by_asking() {
+    let mut stage = Stage::new();
+    let (first, second) = (Gate::new(), Gate::new());
+    stage.fake.queue(Script::new().text("one", 1).hold(&first));
+    stage.fake.queue(Script::new().text("two", 1).hold(&second));
+    // Before it is watched, and while no events come.
+    let session = stage.session("ses_before");
+    stage.types(&session, "early").await;
+    first.reached().await;
+    stage.watched("ses_before").await;
+    let early = stage.next().await;
+    assert_eq!(early.content, [longshore_model::Part::text("early")]);
+    assert_eq!(stage.agent.watch.stirring(&session).await.unwrap(), Some(early));
+    let idle = stage.session("ses_idle");
+    assert_eq!(stage.agent.watch.stirring(&idle).await.unwrap(), None);
+
+    let other = stage.watched("ses_after").await;
+    stage.fake.deliver(Delivery::HeartbeatsOnly);
+    stage.types(&other, "unheard").await;
+    second.reached().await;
+    stage.fake.deliver(Delivery::Live);
+    stage.fake.end_streams();
+    let found = stage.next().await;
+    assert_eq!(
+        (&found.session.id, &found.content),
+        (&other.id, &vec![longshore_model::Part::text("unheard")])
+    );
+    for gate in [first, second] {
+        gate.open();
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn what_comes_in_the_middle_of_our_turn_is_told_when_that_is_over() {
+    let mut stage = Stage::new();
+    let (ours, theirs) = (Gate::new(), Gate::new());
+    stage.fake.queue(Script::new().text("ours", 1).hold(&ours));
+    stage.fake.queue(Script::new().text("theirs", 1).hold(&theirs));
+    let session = stage.watched("ses_shared").await;
+    let prompt = stage.agent.new_prompt();
+    let request = TurnRequest {
+        task: TaskId::parse("task-1").unwrap(),
+        session: session.clone(),
+        prompt: prompt.clone(),
+        input: vec![longshore_engine::port::Input::Text("go".to_owned())],
+        options: PromptOptions::default(),
+        order: None,
+        is_adopted: false,
+        resume: None,
+        prompting: Prompting::default(),
+        trace: None,
+    };
+    let turn = stage.agent.start_turn(request).await.unwrap();
+    ours.reached().await;
+    stage.types(&session, "me too").await;
+    ours.open();
+    theirs.reached().await;
+    let (_, outcome) = end(turn.events).await;
+    assert!(matches!(outcome, Outcome::Completed { .. } | Outcome::Failed(_)), "{outcome:?}");
+    let found = stage.next().await;
+    assert_eq!(found.content, [longshore_model::Part::text("me too")]);
+    assert_ne!(found.prompt, prompt);
+    theirs.open();
+    stage.stop().await;
+}
+
+/// A turn of ours that waits for its session hears what would be told otherwise, so it does not wait for long.
+#[tokio::test]
+async fn what_runs_when_a_turn_of_ours_wants_the_session_is_told() {
+    let mut stage = Stage::new();
+    let (first, second) = (Gate::new(), Gate::new());
+    stage.fake.queue(Script::new().text("one", 1).hold(&first).text("two", 1).hold(&second));
+    let session = stage.session("ses_taken");
+    stage.types(&session, "theirs").await;
+    first.reached().await;
+    let prompt = stage.agent.new_prompt();
+    let request = TurnRequest {
+        task: TaskId::parse("task-1").unwrap(),
+        session: session.clone(),
+        prompt,
+        input: vec![longshore_engine::port::Input::Text("go".to_owned())],
+        options: PromptOptions::default(),
+        order: None,
+        is_adopted: false,
+        resume: None,
+        prompting: Prompting::default(),
+        trace: None,
+    };
+    // Its place is taken before the session is watched.
+    let starting = stage.agent.start_turn(request);
+    let watching = async {
+        stage.agent.readers.attached(&session.directory, PATIENCE).await.unwrap();
+        stage.agent.watch.watch(vec![session.clone()]);
+    };
+    let ((), started) = tokio::join!(watching, starting);
+    assert_eq!(started.unwrap_err().kind(), longshore_model::ErrorKind::SessionBusy);
+    assert_eq!(stage.next().await.content, [longshore_model::Part::text("theirs")]);
+    for gate in [first, second] {
+        gate.open();
+    }
+    stage.stop().await;
+}
+
+/// Each is played in a session of its own, and the last is a prompt, so that it is known when all have been heard.
+#[tokio::test]
+async fn shells_summaries_and_notes_are_no_turns_unless_they_ask() {
+    let mut stage = Stage::new();
+    let quiet = stage.watched("ses_quiet").await;
+    let asking = stage.watched("ses_asking").await;
+    for (session, id) in [(&quiet, "msg_quiet"), (&asking, "msg_asking")] {
+        stage.status(session, "busy").await;
+        stage.message(session, id, json!({})).await;
+        stage.part(session, id, json!({"type": "text", "synthetic": true, "text": "a shell"})).await;
+        let answer = json!({"role": "assistant", "parentID": id});
+        stage.message(session, &format!("{id}_answer"), answer).await;
+    }
+    stage.message(&quiet, "msg_note", json!({})).await;
+    stage.part(&quiet, "msg_note", json!({"type": "text", "text": "nobody is to answer"})).await;
+    let ask = json!({"id": "per_1", "permission": "bash", "patterns": ["make"], "always": []});
+    stage.emit("permission.asked", &asking, ask).await;
+    let found = stage.next().await;
+    assert_eq!((found.session.id.as_str(), found.prompt.as_str()), ("ses_asking", "msg_asking"));
+    assert_eq!(found.content, []);
+    let last = stage.watched("ses_last").await;
+    stage.fake.queue(Script::new().text("done", 1));
+    stage.types(&last, "go").await;
+    assert_eq!(stage.next().await.session, last);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn an_ask_of_a_sub_agent_is_that_of_the_session_above_it() {
+    let mut stage = Stage::new();
+    let root = stage.watched("ses_root").await;
+    let child = Session { id: SessionId::parse("ses_child").unwrap(), ..root.clone() };
+    stage.status(&root, "busy").await;
+    stage.message(&root, "msg_own", json!({})).await;
+    stage.part(&root, "msg_own", json!({"type": "compaction"})).await;
+    stage.message(&root, "msg_answer", json!({"role": "assistant", "parentID": "msg_own"})).await;
+    let info = json!({"id": "ses_child", "parentID": "ses_root", "directory": root.directory, "title": "child",
+        "time": {"created": 1, "updated": 1}});
+    stage.emit("session.created", &child, json!({"info": info})).await;
+    let ask = json!({"id": "per_1", "permission": "bash", "patterns": ["make"], "always": []});
+    stage.emit("permission.asked", &child, ask).await;
+    let found = stage.next().await;
+    assert_eq!((found.session, found.prompt.as_str()), (root, "msg_own"));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn only_so_many_directories_are_watched_and_the_root_always_is() {
+    for (most, expected) in [(0, [false, false, false]), (1, [true, false, false]), (2, [true, true, false])]
+    {
+        let stage = Stage::with(most);
+        let root = stage.fake.directory().to_owned();
+        let directories = [root.clone(), format!("{root}/a"), format!("{root}/b")];
+        let sessions = directories.iter().rev().map(|directory| {
+            let directory = directory.clone();
+            // The root comes last, and has its place all the same.
+            Session { id: SessionId::parse("ses_1").unwrap(), directory }
+        });
+        let mut sessions: Vec<Session> = sessions.collect();
+        sessions[..2].reverse();
+        stage.agent.watch.watch(sessions);
+        assert_eq!(directories.map(|directory| stage.agent.watch.watches(&directory)), expected, "{most}");
+        stage.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_stirs_is_given_to_one_only() {
+    let stage = Stage::new();
+    assert!(stage.agent.watch.stirrings().recv().await.is_none());
+    stage.stop().await;
+}

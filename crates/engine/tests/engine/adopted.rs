@@ -1,0 +1,359 @@
+//! Turns that somebody else began in a session of ours.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longshore_engine::EngineConfig;
+use longshore_engine::port::{BoxFuture, Control, Input, Known, Session, Stirring, Store};
+use longshore_model::{
+    Act, AgentEvent, ContextId, Error, ErrorKind, Failure, ListTasks, Look, Offers, Order, Outcome, Part,
+    PlaceWish, PromptId, PromptOptions, Result, Seq, SessionId, Task, TaskEvent, TaskId, TaskState,
+    Timestamp, Told, WorktreeRef,
+};
+use longshore_testkit::faulty_store::FaultyStore;
+use tokio::sync::mpsc;
+
+use crate::asks::{once, request};
+use crate::harness::{Harness, alice, message, read_all, reason_of, start_controlled, text_of};
+
+/// Tells the engine what stirs, and nothing else.
+#[derive(Debug)]
+struct Stranger {
+    stirrings: mpsc::Sender<Stirring>,
+    taken_by: Mutex<Option<mpsc::Receiver<Stirring>>>,
+    watched: Mutex<Vec<Session>>,
+}
+
+impl Stranger {
+    fn new() -> Arc<Self> {
+        let (stirrings, taken_by) = mpsc::channel(16);
+        let (taken_by, watched) = (Mutex::new(Some(taken_by)), Mutex::default());
+        Arc::new(Self { stirrings, taken_by, watched })
+    }
+
+    fn watched(&self) -> Vec<Session> {
+        self.watched.lock().unwrap().clone()
+    }
+
+    /// Somebody types into a session.
+    async fn types(&self, session: &Session, prompt: &str, text: &str) {
+        let stirring = Stirring {
+            session: session.clone(),
+            prompt: PromptId::parse(prompt).unwrap(),
+            content: vec![Part::text(text)],
+            at: Timestamp(1),
+        };
+        self.stirrings.send(stirring).await.unwrap();
+    }
+}
+
+fn nothing<T>() -> BoxFuture<'static, Result<T>> {
+    Box::pin(async { Err(Error::internal("nobody asks this here")) })
+}
+
+impl Control for Stranger {
+    fn place<'a>(&'a self, _: &'a PlaceWish) -> BoxFuture<'a, Result<String>> {
+        nothing()
+    }
+
+    fn find<'a>(&'a self, _: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>> {
+        nothing()
+    }
+
+    fn look<'a>(&'a self, _: &'a str, _: Option<&'a Session>, _: &'a Look) -> BoxFuture<'a, Result<Told>> {
+        nothing()
+    }
+
+    fn act<'a>(&'a self, _: &'a str, _: Option<&'a Session>, _: &'a Act) -> BoxFuture<'a, Result<Told>> {
+        nothing()
+    }
+
+    fn check_order<'a>(
+        &'a self,
+        _: &'a Session,
+        _: &'a Order,
+        _: &'a PromptOptions,
+    ) -> BoxFuture<'a, Result<()>> {
+        nothing()
+    }
+
+    fn note<'a>(
+        &'a self,
+        _: &'a Session,
+        _: &'a Order,
+        _: &'a [Input],
+        _: &'a PromptOptions,
+    ) -> BoxFuture<'a, Result<()>> {
+        nothing()
+    }
+
+    fn worktree<'a>(&'a self, _: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
+        nothing()
+    }
+
+    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
+        nothing()
+    }
+
+    fn watch(&self, sessions: Vec<Session>) {
+        self.watched.lock().unwrap().extend(sessions);
+    }
+
+    fn stirrings(&self) -> mpsc::Receiver<Stirring> {
+        self.taken_by.lock().unwrap().take().unwrap_or_else(|| mpsc::channel(1).1)
+    }
+
+    fn stirring<'a>(&'a self, _: &'a Session) -> BoxFuture<'a, Result<Option<Stirring>>> {
+        nothing()
+    }
+}
+
+async fn start_on(store: Arc<dyn Store>, config: EngineConfig) -> (Harness, Arc<Stranger>) {
+    let stranger = Stranger::new();
+    let h = start_controlled(store, config, Duration::ZERO, Some(Arc::clone(&stranger) as Arc<dyn Control>));
+    h.engine.recover().await.unwrap();
+    (h, stranger)
+}
+
+async fn start() -> (Harness, Arc<Stranger>) {
+    start_on(Arc::new(longshore_store::memory()), EngineConfig::default()).await
+}
+
+/// A context of alice's, and its session, in which nothing runs.
+async fn session(h: &mut Harness) -> Session {
+    let sent = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    let session = turn.request.session.clone();
+    turn.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+    session
+}
+
+async fn log(h: &Harness, task: &TaskId) -> Vec<TaskEvent> {
+    let reader = h.engine.subscribe(&alice(), task, Some(Seq::START.into())).await.unwrap().reader;
+    read_all(reader).await.into_iter().map(|entry| entry.event).collect()
+}
+
+async fn tasks(h: &Harness) -> Vec<Task> {
+    let query = ListTasks {
+        context_id: None,
+        state: None,
+        status_after: None,
+        page_size: 100,
+        page_token: None,
+        history_length: None,
+        include_artifacts: false,
+    };
+    h.engine.list(&alice(), query).await.unwrap().tasks
+}
+
+#[tokio::test]
+async fn what_somebody_else_types_is_a_task_with_its_stream_and_its_ask() {
+    let (mut h, stranger) = start().await;
+    let session = session(&mut h).await;
+    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    let turn = h.turn().await;
+    assert_eq!(turn.request.prompt.as_str(), "msg_theirs");
+    assert_eq!(turn.request.session, session);
+    assert!(turn.request.resume.is_some() && turn.request.input.is_empty(), "it is never prompted");
+    assert!(turn.request.is_adopted);
+    let task = turn.request.task.clone();
+    turn.catch_up().await;
+    turn.say("a", "for them").await;
+    turn.ask("per_1").await;
+    let asking = h.reaches(&task, TaskState::InputRequired).await;
+    assert_eq!(asking.context_id, ContextId::parse("c").unwrap());
+    assert_eq!(asking.history[0].parts, [Part::text("typed elsewhere")]);
+    assert!(asking.terms.adopted);
+    h.engine.answer(&alice(), &request("per_1"), once()).await.unwrap();
+    assert_eq!(h.agent.log().replied.len(), 1);
+    turn.complete().await;
+    let done = h.reaches(&task, TaskState::Completed).await;
+    assert_eq!(text_of(&done), "for them");
+    let log = log(&h, &task).await;
+    assert!(matches!(log[0], TaskEvent::Submitted { .. }));
+    assert_eq!(log[1].status().unwrap().state, TaskState::Working);
+    assert_eq!(tasks(&h).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_turn_is_a_task_once_and_neither_ours_nor_nobodys_is_one() {
+    let (mut h, stranger) = start().await;
+    let session = session(&mut h).await;
+    let sent = h.send("c", "m2").await;
+    let ours = h.turn().await;
+    stranger.types(&session, ours.request.prompt.as_str(), "it is ours").await;
+    let nobodys = Session { id: SessionId::parse("ses_nobodys").unwrap(), ..session.clone() };
+    stranger.types(&nobodys, "msg_nobodys", "in nobody's session").await;
+    for _ in 0..2 {
+        stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    }
+    stranger.types(&session, "msg_last", "and more").await;
+    let first = h.turn().await;
+    let second = h.turn().await;
+    assert_eq!([first.request.prompt.as_str(), second.request.prompt.as_str()], ["msg_theirs", "msg_last"]);
+    for turn in [ours, first, second] {
+        let task = turn.request.task.clone();
+        turn.complete().await;
+        h.reaches(&task, TaskState::Completed).await;
+    }
+    // Also when it is over.
+    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    stranger.types(&session, "msg_fence", "fence").await;
+    assert_eq!(h.turn().await.request.prompt.as_str(), "msg_fence");
+    h.reaches(&sent.task, TaskState::Completed).await;
+    assert_eq!(tasks(&h).await.len(), 5);
+}
+
+#[tokio::test]
+async fn a_cancel_stops_it_and_nothing_else_does() {
+    let (mut h, stranger) = start().await;
+    let session = session(&mut h).await;
+    stranger.types(&session, "msg_theirs_1", "one").await;
+    let turn = h.turn().await;
+    let failed = Failure::new("the model melted");
+    turn.report(AgentEvent::Ended(Outcome::Failed(failed))).await;
+    h.reaches(&turn.request.task, TaskState::Failed).await;
+    stranger.types(&session, "msg_theirs_2", "two").await;
+    let turn = h.turn().await;
+    turn.catch_up().await;
+    turn.say("a", "x").await;
+    h.reaches(&turn.request.task, TaskState::Working).await;
+    let canceled = h.engine.cancel(&alice(), &turn.request.task).await.unwrap();
+    assert_eq!(canceled.task.status.state, TaskState::Canceled);
+    h.tasks.stop().await;
+    let seen = h.agent.log();
+    assert_eq!(seen.aborted.iter().chain(seen.stopped.iter().flatten().map(|turn| &turn.session)).count(), 1);
+
+    // What was canceled is seen to after a restart, and what failed is left alone.
+    let (h, _stranger) = start_on(h.store, EngineConfig::default()).await;
+    while h.agent.log().stopped.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    h.tasks.stop().await;
+    let stopped: Vec<_> = h.agent.log().stopped.into_iter().flatten().collect();
+    let prompts: Vec<&str> = stopped.iter().map(|turn| turn.prompt.as_str()).collect();
+    assert_eq!(prompts, ["msg_theirs_2"]);
+}
+
+#[tokio::test]
+async fn a_restart_takes_it_up_and_never_prompts_it() {
+    let (mut h, stranger) = start().await;
+    let session = session(&mut h).await;
+    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    let task = h.turn().await.request.task;
+    let store = h.stop().await;
+
+    let (mut h, stranger) = start_on(store, EngineConfig::default()).await;
+    assert_eq!(stranger.watched(), [session.clone()]);
+    let turn = h.turn().await;
+    assert_eq!((&turn.request.task, turn.request.prompt.as_str()), (&task, "msg_theirs"));
+    assert!(turn.request.resume.is_some() && turn.request.is_adopted);
+    // The agent tells of it once more.
+    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    stranger.types(&session, "msg_fence", "fence").await;
+    assert_eq!(h.turn().await.request.prompt.as_str(), "msg_fence");
+    turn.complete().await;
+    h.reaches(&task, TaskState::Completed).await;
+}
+
+#[tokio::test]
+async fn messages_of_ours_wait_until_it_is_over() {
+    let (mut h, stranger) = start().await;
+    let session = session(&mut h).await;
+    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    let theirs = h.turn().await;
+    let sent = h.send("c", "m2").await;
+    let named = {
+        let mut command = message("d", "m3");
+        command.wishes.session = Some(session.id.clone());
+        h.engine.send(&alice(), command).await.unwrap()
+    };
+    stranger.types(&session, "msg_next", "typed in mid-turn").await;
+    let next = h.turn().await;
+    assert_eq!(next.request.prompt.as_str(), "msg_next", "nobody else was prompted before");
+    for task in [&sent.task, &named.task] {
+        assert_eq!(h.task(task).await.status.state, TaskState::Submitted);
+    }
+    theirs.complete().await;
+    next.complete().await;
+    for _ in 0..2 {
+        let turn = h.turn().await;
+        assert!([&sent.task, &named.task].contains(&&turn.request.task) && turn.request.resume.is_none());
+        turn.complete().await;
+    }
+    h.reaches(&sent.task, TaskState::Completed).await;
+    h.reaches(&named.task, TaskState::Completed).await;
+}
+
+fn busy() -> Error {
+    Error::new(ErrorKind::SessionBusy, "The session is busy.")
+}
+
+/// The agent was at it before anybody had told.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_finds_it_running_waits_behind_it() {
+    let (mut h, stranger) = start().await;
+    let session = session(&mut h).await;
+    h.agent.make_busy(&session.id);
+    h.agent.refuse_next(busy());
+    let sent = h.send("c", "m2").await;
+    h.reaches(&sent.task, TaskState::Working).await;
+    let waiting = h.reaches(&sent.task, TaskState::Submitted).await;
+    assert!(reason_of(&waiting).starts_with("Somebody else works"), "{}", reason_of(&waiting));
+    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    let theirs = h.turn().await;
+    assert_eq!(theirs.request.prompt.as_str(), "msg_theirs");
+    theirs.catch_up().await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(h.task(&sent.task).await.status.state, TaskState::Submitted);
+    theirs.complete().await;
+    let ours = h.turn().await;
+    assert_eq!((&ours.request.task, ours.request.resume.is_none()), (&sent.task, true));
+    ours.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+    assert_eq!(log(&h, &sent.task).await.len(), 5, "it began once more, and waited once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_never_becomes_a_task_is_waited_for_within_a_bound() {
+    let (mut h, _stranger) = start().await;
+    let session = session(&mut h).await;
+    h.agent.make_busy(&session.id);
+    h.agent.refuse_next(busy());
+    let sent = h.send("c", "m2").await;
+    let began = tokio::time::Instant::now();
+    let failed = h.reaches(&sent.task, TaskState::Failed).await;
+    assert_eq!(began.elapsed().as_secs(), 120);
+    assert_eq!(reason_of(&failed), "The session is busy.");
+    assert_eq!(h.agent.log().prompted.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_may_take_as_long_as_it_likes() {
+    let config = EngineConfig { turn_timeout: Some(Duration::from_secs(10)), ..EngineConfig::default() };
+    let (mut h, stranger) = start_on(Arc::new(longshore_store::memory()), config).await;
+    let session = session(&mut h).await;
+    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    let turn = h.turn().await;
+    turn.catch_up().await;
+    tokio::time::sleep(Duration::from_hours(2)).await;
+    let task = turn.request.task.clone();
+    assert_eq!(h.task(&task).await.status.state, TaskState::Working);
+    turn.complete().await;
+    h.reaches(&task, TaskState::Completed).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_was_said_not_to_be_made_has_an_owner_all_the_same() {
+    let store = FaultyStore::over(longshore_store::memory());
+    let (mut h, stranger) = start_on(Arc::clone(&store) as Arc<dyn Store>, EngineConfig::default()).await;
+    let session = session(&mut h).await;
+    store.deny_next_creates(1);
+    stranger.types(&session, "msg_theirs", "typed elsewhere").await;
+    let turn = h.turn().await;
+    let task = turn.request.task.clone();
+    turn.complete().await;
+    h.reaches(&task, TaskState::Completed).await;
+    assert_eq!(log(&h, &task).await.len(), 3);
+}
