@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use longshore_agent_opencode::managed::{self, Managed, ManagedConfig, State};
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, WATCH_DIRECTORIES, Watchdog};
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
 use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::{demo_home, last_model_address};
 use longshore_engine::Tasks;
@@ -90,7 +90,7 @@ impl Upstream {
             },
             written_files: plan.output.written_files,
             upstream_calls: plan.limits.upstream_calls.unwrap_or(0),
-            watch_directories: WATCH_DIRECTORIES,
+            watch_directories: plan.control.watch_directories,
             metrics: Arc::clone(metrics),
         };
         let agent = Arc::new(OpenCode::new(config, Arc::clone(clock), tasks.clone())?);

@@ -165,12 +165,10 @@ impl ExtendedCards {
         let card = |line, base| contract::extended_card(deployment, line, base, &offers);
         let prepared = |bytes| preparing.document(bytes, Readers::Callers);
         let old = |dialect, base| prepared(v03::card::encode(&card(Line::V03, base), dialect));
-        Self {
-            v1: PerBase::new(|base| prepared(v1::card::encode(&card(Line::V1, base)))),
-            v03: PerBase::new(|base| old(Dialect::Rpc, base)),
-            v03_rest: PerBase::new(|base| old(Dialect::Rest, base)),
-            offers: Arc::clone(&offers),
-        }
+        let v1 = PerBase::new(|base| prepared(v1::card::encode(&card(Line::V1, base))));
+        let v03 = PerBase::new(|base| old(Dialect::Rpc, base));
+        let v03_rest = PerBase::new(|base| old(Dialect::Rest, base));
+        Self { offers, v1, v03, v03_rest }
     }
 
     fn of(&self, asked: &Asked<'_>) -> &Prepared {

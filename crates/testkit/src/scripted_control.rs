@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longshore_engine::port::{BoxFuture, Control, Input, Known, Session, Stirring};
 use longshore_model::{
     Act, Catalog, Error, Look, MessageRef, Offers, Order, PlaceWish, Project, PromptOptions, Result, Role,
-    SessionId, SessionInfo, SessionStatus, StoredMessage, Told, WorkspaceId, Worktree, WorktreeRef,
+    SessionId, SessionInfo, SessionStatus, StoredMessage, Told, Workspace, WorkspaceId, Worktree,
+    WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -258,7 +259,19 @@ impl State {
             }
             Act::Summarize { session, .. } => Told::Done { session: session.clone(), ok: true, begun: None },
             Act::Shell { session, .. } => Told::Message(stored("msg_shell", session, Role::Agent, "done")),
-            Act::CreateWorkspace(_) | Act::RemoveWorkspace(_) => Told::Workspace(None),
+            Act::CreateWorkspace(new) => {
+                let id = new.id.clone().map_or_else(|| WorkspaceId::parse("wrk_made"), Ok);
+                Told::Workspace(Some(Workspace {
+                    id: id.map_err(Error::internal)?,
+                    kind: Some(new.kind.clone()),
+                    name: None,
+                    branch: new.branch.clone(),
+                    directory: None,
+                    project: None,
+                    used: None,
+                }))
+            }
+            Act::RemoveWorkspace(_) => Told::Workspace(None),
             Act::CreateWorktree(new) => {
                 let name = new.name.clone().unwrap_or_else(|| "made".to_owned());
                 let directory = format!("worktrees/{name}");

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use longshore_agent_opencode::WATCH_DIRECTORIES;
 use longshore_edge::{Capability, Exposure, Rights};
 use longshore_engine::SessionGuard;
 use secrecy::ExposeSecret;
@@ -78,7 +79,7 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
     let ControlPlan { session_shell, workspace_mutations, session_guard, claim_ttl, watch_directories } =
         plan.control;
     assert_eq!((session_shell, workspace_mutations, session_guard), (false, false, SessionGuard::Owner));
-    assert_eq!((claim_ttl, watch_directories), (Duration::from_secs(30), 16));
+    assert_eq!((claim_ttl, watch_directories), (Duration::from_secs(30), WATCH_DIRECTORIES));
     let path = plan.data_dir.join("longshore.db");
     assert_eq!(plan.store, StorePlan::Sqlite { path, survives_power_loss: false });
     let kept = (plan.retention.fold_after, plan.retention.keep_tasks);
