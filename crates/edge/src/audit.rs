@@ -33,14 +33,20 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) fn begin(method: &'static Method, caller: &Caller, metrics: &Arc<Metrics>) -> Self {
+    /// `request`: the span of its request.
+    pub(crate) fn begin(
+        method: &'static Method,
+        caller: &Caller,
+        metrics: &Arc<Metrics>,
+        request: &Span,
+    ) -> Self {
         Self {
             method,
             principal: caller.principal.clone(),
             credential: caller.rights.credential_id.clone(),
             target: None,
             metrics: Arc::clone(metrics),
-            request: Span::current(),
+            request: request.clone(),
         }
     }
 

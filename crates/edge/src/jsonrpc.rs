@@ -128,7 +128,7 @@ impl Dispatcher {
         let activated = shape.rules().activated(headers);
         let of_table = methods::find(&call.method).filter(|method| method.is_there(&self.deployment));
         if let Some(method) = of_table {
-            let asked = Asked { method, line: shape.line, params, activated };
+            let asked = Asked { method, line: shape.line, params, activated, span: &incoming.span };
             return self.called_extension(caller, incoming, call.id.as_ref(), asked, shape).await;
         }
         // The extended card is where callers learn what they must know.

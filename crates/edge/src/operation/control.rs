@@ -13,6 +13,7 @@ use longshore_wire::extension::{self as extensions, Activated};
 use longshore_wire::methods::{Call, Effect, Method, Switch};
 use longshore_wire::surface::Line;
 use longshore_wire::v1::extension;
+use tracing::Span;
 
 use super::Operations;
 use crate::audit::Record;
@@ -26,6 +27,8 @@ pub(crate) struct Asked<'a> {
     /// A JSON object, unless the caller is mistaken.
     pub(crate) params: &'a str,
     pub(crate) activated: Activated,
+    /// In which every line of the log about it is.
+    pub(crate) span: &'a Span,
 }
 
 impl Operations {
@@ -46,7 +49,7 @@ impl Operations {
 
     /// What is asked for, if the caller may. Nothing has happened yet.
     fn admitted_call(&self, caller: &Caller, asked: Asked<'_>) -> Result<(Call, Record)> {
-        let mut record = Record::begin(asked.method, caller, &self.metrics);
+        let mut record = Record::begin(asked.method, caller, &self.metrics, asked.span);
         match self.check_call(caller, asked) {
             Ok(call) => {
                 record.of(&call);
@@ -60,7 +63,7 @@ impl Operations {
     }
 
     fn check_call(&self, caller: &Caller, asked: Asked<'_>) -> Result<Call> {
-        let Asked { method, line, params, activated } = asked;
+        let Asked { method, line, params, activated, .. } = asked;
         extensions::check_required(activated, &self.deployment.required_extensions)?;
         method.check_activated(activated)?;
         if !method.is_on(&self.deployment) {

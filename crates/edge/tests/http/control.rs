@@ -206,7 +206,7 @@ async fn a_mistake_in_the_parameters_is_named_before_anything_is_asked() {
     let long = "a".repeat(129);
     let cases: Vec<(&str, Value, &str)> = vec![
         ("opencode.sessions.get", json!({}), "session_id"),
-        ("opencode.sessions.get", json!([]), ""),
+        ("opencode.sessions.get", json!([]), "params"),
         ("opencode.sessions.get", json!({"session_id": 7}), "session_id"),
         ("opencode.sessions.get", json!({"session_id": "abc"}), "session_id"),
         ("opencode.sessions.get", json!({"session_id": "ses_x/../../config"}), "session_id"),
@@ -243,8 +243,8 @@ async fn a_mistake_in_the_parameters_is_named_before_anything_is_asked() {
                 "tools": {"bash": true}}}),
             "request.tools.bash",
         ),
-        ("opencode.worktrees.remove", json!({"request": {}}), "request"),
-        ("opencode.worktrees.remove", json!({"request": {"directory": "a", "name": "b"}}), "request"),
+        ("opencode.worktrees.remove", json!({"request": {}}), "request.directory"),
+        ("opencode.worktrees.remove", json!({"request": {"directory": "a", "name": "b"}}), "request.name"),
         ("opencode.worktrees.create", json!({"request": {"name": "-f"}}), "request.name"),
     ];
     for (name, params, field) in cases {
