@@ -1,7 +1,7 @@
 //! The methods for those who know OpenCode, from the command line to OpenCode and back.
 
 use longshore_edge::{Extension, methods_reference};
-use longshore_testkit::fake_opencode::FakeOpenCode;
+use longshore_testkit::fake_opencode::{FakeOpenCode, PROVIDER_KEY};
 use longshore_testkit::gateway::TOKEN;
 use longshore_testkit::raw::{Answer, RawClient};
 use rustix::process::Signal;
@@ -44,6 +44,23 @@ async fn opencode_is_looked_at_and_changed_on_both_lines() {
         let gone = client.rpc("opencode.sessions.get", json!({"session_id": "ses_gone"})).await;
         assert_eq!(code(&gone), -32001, "{gone:?}");
     }
+}
+
+/// OpenCode tells the keys of its providers to whoever asks; the gateway does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_key_of_a_provider_passes() {
+    let fake = FakeOpenCode::start();
+    let (_here, gateway, clients) = before(&fake, &["--log-payloads", "--log-level", "debug"]);
+    for client in &clients {
+        for method in ["opencode.providers.list", "opencode.models.list"] {
+            let told = client.rpc(method, json!({})).await;
+            assert!(told.result()["items"].as_array().is_some_and(|items| !items.is_empty()), "{told:?}");
+            let told = told.body.to_string();
+            assert!(!told.contains(PROVIDER_KEY) && !told.contains("apiKey"), "{told}");
+        }
+    }
+    let log = gateway.end(Signal::TERM).stderr;
+    assert!(!log.contains(PROVIDER_KEY), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

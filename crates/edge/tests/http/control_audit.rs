@@ -103,6 +103,35 @@ async fn a_call_that_is_refused_or_fails_is_noted_with_the_reason() {
 }
 
 #[tokio::test]
+async fn answers_to_asks_are_noted_too() {
+    let mut gateway = Gateway::manual().await;
+    let (_task, turn) = gateway.working_task("m1").await;
+    turn.ask("per_1").await;
+    let lines = Lines::begin();
+    let reply = methods::find("a2a.interrupt.permission.reply").unwrap();
+    let list = methods::find("opencode.permissions.list").unwrap();
+    let is_open = async || {
+        let open = call(&gateway, Line::V1, ADA, list, &json!({})).send().await.json();
+        open["result"]["items"].as_array().is_some_and(|items| !items.is_empty())
+    };
+    while !is_open().await {}
+    assert_eq!(audit(&lines).0, [""; 0], "a look");
+    let params = json!({"request_id": "per_1", "reply": "once", "message": WORDS});
+    for (by, outcome) in [(BOB, "invalid_params"), (ADA, "success"), (ADA, "invalid_params")] {
+        call(&gateway, Line::V1, by, reply, &params).send().await;
+        let (audited, others) = audit(&lines);
+        let [line] = audited.as_slice() else { panic!("{audited:#?}") };
+        let principal = if by == ADA { "ada" } else { "bob" };
+        let expected = format!(" principal={principal} target=per_1 outcome={outcome}");
+        assert!(line.contains(&expected), "{line}");
+        assert!(!audited.iter().chain(&others).any(|line| line.contains(WORDS)), "{others:#?}");
+    }
+    assert_eq!(gateway.agent.log().replied.len(), 1);
+    drop(turn);
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn a_caller_who_hangs_up_leaves_what_it_asked_for_and_its_line() {
     let lines = Lines::begin();
     let control = agent();
