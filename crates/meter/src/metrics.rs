@@ -122,6 +122,8 @@ metrics! {
         "How long OpenCode took to answer, failures included.";
     control_calls: PerLabel<Method, PerLabel<CallOutcome, WhenUsed<Counter>>> = "longshore_control_calls_total",
         "Calls of the methods that extensions add, by method and by what became of them.";
+    adopted_turns: Counter = "longshore_adopted_turns_total",
+        "Turns that somebody else began in a session of ours, and that became tasks.";
     session_claims: PerLabel<ClaimOutcome, Counter> = "longshore_session_claims_total",
         "Sessions of nobody's that a caller's control call took, or could not take.";
     opencode_events: PerLabel<Fate, Counter> = "opencode_events_total",
