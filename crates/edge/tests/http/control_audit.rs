@@ -1,5 +1,7 @@
 //! What is noted of calls: counts of all, and one line for each that could change something.
 
+use std::time::Duration;
+
 use longshore_model::{Error, ErrorKind};
 use longshore_testkit::scripted_control::Call as Asked;
 use longshore_wire::methods::{self, Effect};
@@ -128,6 +130,37 @@ async fn answers_to_asks_are_noted_too() {
     }
     assert_eq!(gateway.agent.log().replied.len(), 1);
     drop(turn);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_ends_does_not_wait_for_what_takes_long() {
+    let lines = Lines::begin();
+    let control = agent();
+    let gateway = Gateway::controlled(&control, |config| {
+        config.shutdown_grace = Duration::from_millis(200);
+    })
+    .await;
+    control.acts.hold();
+    let share = methods::find("opencode.sessions.share").unwrap();
+    let ending = async {
+        while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Act(..))) {
+            tokio::task::yield_now().await;
+        }
+        gateway.shutdown.cancel();
+    };
+    let called = call(&gateway, Line::V1, ADA_ABLE, share, &good(share)).send();
+    let (answer, ()) = tokio::join!(called, ending);
+    let error = answer.json()["error"].to_string();
+    assert!(error.contains("UNAVAILABLE") && error.contains("shutting down"), "{error}");
+    assert_eq!(audit(&lines).0, [""; 0], "it is not over yet");
+    control.acts.release(1);
+    let mut written = Vec::new();
+    while written.is_empty() {
+        tokio::task::yield_now().await;
+        written = audit(&lines).0;
+    }
+    assert!(written[0].contains(" target=ses_a outcome=success"), "{written:?}");
     gateway.stop().await;
 }
 
