@@ -15,19 +15,24 @@ use crate::servers::{Kind, Server};
 pub(super) async fn run(bench: &Bench, kind: Kind, found: &mut Vec<Unary>) -> Result<()> {
     for (clients, seconds) in bench.scaled(vec![(1, 10), (32, 20)], vec![(32, 20)]) {
         let server = bench.server(kind).await?;
-        let measured = measure(bench, &server, clients, bench.seconds(seconds, 3)).await;
+        let measured = measure(bench, &server, (clients, 1), bench.seconds(seconds, 3)).await;
         server.stop().await;
         found.push(measured?);
     }
     Ok(())
 }
 
-/// Turns of some clients, after a moment to get warm.
-pub(super) async fn measure(bench: &Bench, server: &Server, clients: u64, window: Duration) -> Result<Unary> {
+/// Turns of some clients, of some deltas each, after a moment to get warm.
+pub(super) async fn measure(
+    bench: &Bench,
+    server: &Server,
+    (clients, deltas): (u64, u64),
+    window: Duration,
+) -> Result<Unary> {
     let warm = bench.seconds(3, 1);
     let from_ns = clock::monotonic_ns() + nanoseconds(warm);
     let window = Window { from_ns, to_ns: from_ns + nanoseconds(window) };
-    let load = TurnLoad { clients, deltas: 1, pause: Duration::ZERO, window };
+    let load = TurnLoad { clients, deltas, pause: Duration::ZERO, window };
     let target = server.target(Line::V1);
     let costs = async {
         until_ns(window.from_ns).await;

@@ -420,7 +420,7 @@ fn how(text: &mut String) {
          - Stalled readers have the smallest buffer that the kernel gives, and take nothing. Their minute begins when the kernel holds no\n  \
            more for them.\n\
          - Overload: as many turns are offered a second as five times what 32 clients got done, on 2048 connections, without making up\n  \
-           for what could not be offered. Each turn that was taken is looked up, and its text compared with that of the source.\n\
+           for what could not be offered. All have 100 deltas. Each turn that was taken is looked up, and its text compared with that of the source.\n\
          - Who floods is a process of low priority with 64 connections, each of which sends as soon as it is answered.\n\
          - The soak has 500 streams of 10 deltas/s, half of the thousand, ten seconds each; tasks are folded after 60 s and removed\n  \
            after 120 s.\n",

@@ -1,8 +1,10 @@
 //! Accepts connections and serves HTTP/1.1 and HTTP/2 (with prior knowledge) on each.
 
 mod protocol;
+mod stream;
 
 use std::convert::Infallible;
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
@@ -20,6 +22,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
 use hyper_util::server::graceful::GracefulConnection;
 use longshore_engine::Tasks;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -28,7 +31,8 @@ use tokio_util::sync::CancellationToken;
 use crate::Edge;
 use crate::dispatch::Dispatcher;
 use crate::reply;
-use protocol::{Protocol, begin};
+use protocol::{Begun, Protocol, begin};
+use stream::{Asked, Handed, Handover};
 
 /// What hyper may hold for one connection before it stops pulling: the memory of a stalled reader, and the longest
 /// request head. Rounded up by one batch of events. Other servers, the peer among them, take heads of 16 KB and no longer.
@@ -134,27 +138,97 @@ impl Connections {
                 return;
             }
         };
-        let counted = Arc::clone(&requests);
-        // In a box, because hyper keeps room for the future of a request as long as the connection is open.
-        let service = service_fn(move |request| {
-            let open = OpenRequest::begin(&counted);
-            let dispatcher = Arc::clone(&dispatcher);
-            Box::pin(async move {
-                let answer = dispatcher.answer(peer, request).await;
-                Ok::<_, Infallible>(answer.map(|body| AnswerBody { body, _open: open }))
-            })
-        });
         let watch = Watch { requests, idle_for: self.idle_for, shutdown, cut };
         match protocol {
-            Protocol::Http1 => {
-                watch.over(pin!(self.protocols.http1.serve_connection(stream, service))).await;
-            }
+            Protocol::Http1 => self.serve_http1(stream, peer, &dispatcher, watch).await,
             // In a box, because it is the larger one, and rare.
             Protocol::Http2 => {
+                let counted = Arc::clone(&watch.requests);
+                let service = service_fn(move |request| {
+                    let open = OpenRequest::begin(&counted);
+                    let dispatcher = Arc::clone(&dispatcher);
+                    async move {
+                        let answer = dispatcher.answer(peer, request).await;
+                        Ok::<_, Infallible>(answer.map(|body| AnswerBody { body, _open: open }))
+                    }
+                });
                 let connection = Box::pin(self.protocols.http2.serve_connection(stream, service));
                 Box::pin(watch.over(connection)).await;
             }
         }
+    }
+
+    async fn serve_http1(
+        &self,
+        mut stream: Begun<TcpStream>,
+        peer: IpAddr,
+        dispatcher: &Arc<Dispatcher>,
+        watch: Watch,
+    ) {
+        loop {
+            // In a box, so that nothing of hyper is there while a stream is written.
+            let handed = Box::pin(self.until_stream(stream, peer, dispatcher, &watch)).await;
+            let Some((handed, mut socket, read)) = handed else { return };
+            let ended = tokio::select! {
+                ended = handed.write(&mut socket, &read) => ended,
+                () = watch.cut.cancelled() => return,
+            };
+            match ended {
+                Ok(Some(next)) if !watch.shutdown.is_cancelled() => stream = Begun::again(socket, next),
+                Ok(_) => {
+                    // The client may have gone by itself.
+                    let _ = socket.shutdown().await;
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "connection ended");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Serves requests up to one that is answered with a stream, for which the connection is given back.
+    async fn until_stream(
+        &self,
+        mut stream: Begun<TcpStream>,
+        peer: IpAddr,
+        dispatcher: &Arc<Dispatcher>,
+        watch: &Watch,
+    ) -> Option<(Handed, TcpStream, Bytes)> {
+        let handover = Arc::new(Handover::default());
+        stream.tell(&handover);
+        // In a box, because hyper keeps room for the future of a request as long as the connection is open.
+        let service = service_fn(|request| {
+            let open = OpenRequest::begin(&watch.requests);
+            let (dispatcher, handover) = (Arc::clone(dispatcher), Arc::clone(&handover));
+            Box::pin(async move {
+                let (asked, request) = Asked::of(request);
+                let answer = dispatcher.answer(peer, request).await;
+                match handover.offer(&asked, answer, open) {
+                    // hyper writes nothing when a service fails, and leaves the connection as it is.
+                    None => Err(HandedOver),
+                    Some((answer, open)) => Ok(answer.map(|body| AnswerBody { body, _open: open })),
+                }
+            })
+        });
+        let mut connection = self.protocols.http1.serve_connection(stream, service);
+        watch.over(Pin::new(&mut connection)).await;
+        let handed = handover.take()?;
+        let hyper::server::conn::http1::Parts { io, read_buf, .. } = connection.into_parts();
+        Some((handed, io.into_inner(), Bytes::copy_from_slice(&read_buf)))
+    }
+}
+
+/// Why hyper stops: somebody else writes the answer.
+#[derive(Debug)]
+struct HandedOver;
+
+impl std::error::Error for HandedOver {}
+
+impl fmt::Display for HandedOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the connection was handed over to a stream")
     }
 }
 
@@ -167,7 +241,7 @@ struct Watch {
 }
 
 impl Watch {
-    async fn over<C>(self, mut connection: Pin<impl DerefMut<Target = C>>)
+    async fn over<C>(&self, mut connection: Pin<impl DerefMut<Target = C>>)
     where
         C: GracefulConnection<Error = hyper::Error>,
     {

@@ -1,8 +1,10 @@
 //! The newest events of a task that is not over, kept in memory for the readers that keep up.
 //!
-//! A reader that falls behind the tail reads the store instead: it is late, never broken, and costs no memory.
+//! What all readers have taken is dropped. A reader that falls behind the tail reads the store instead: it is late, never
+//! broken, and costs no memory.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_model::{Epoch, Part, Principal, Seq, Task, TaskEvent, TaskId};
@@ -11,9 +13,16 @@ use tokio::sync::Notify;
 use crate::log_entry::{Entries, Events};
 use crate::service::Snapshot;
 
-/// How many bytes of events the tail holds, beside its newest append, which it holds whole: so a reader at the head finds
-/// what it needs here, and one that is further behind reads the store. Small, because there is one tail for each live task.
+/// How many bytes of events the tail holds for readers that have not taken them, beside its newest append, which it holds
+/// whole: so a reader at the head finds what it needs here, and one that is further behind reads the store. Small, because
+/// there is one tail for each live task.
 const TAIL_BYTES: usize = 8 * 1024;
+
+/// How many of them stay when every reader has them, for one that comes just now.
+const SPARE_BYTES: usize = 1024;
+
+/// Where a reader stands that is gone.
+const NOBODY: Seq = Seq(u64::MAX);
 
 /// About what an entry costs beside its content and one encoded form of that.
 const ENTRY_BYTES: usize = 600;
@@ -30,11 +39,20 @@ pub(crate) struct LiveLog {
     changed: Notify,
 }
 
+/// A reader's hold on a log. While there is one, what it has not taken stays in the tail, as far as that reaches.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    log: Arc<LiveLog>,
+    place: usize,
+}
+
 #[derive(Debug)]
 struct State {
     /// What the newest appends brought, oldest first.
     tail: VecDeque<Events>,
     tail_bytes: usize,
+    /// What each reader has taken, by its place.
+    cursors: Vec<Seq>,
     progress: Progress,
     snapshot: Option<Kept>,
 }
@@ -72,8 +90,25 @@ pub(crate) enum Found {
 impl LiveLog {
     pub(crate) fn new(task: TaskId, head: Seq) -> Self {
         let progress = Progress { head, is_closed: false, is_excused: true };
-        let state = State { tail: VecDeque::new(), tail_bytes: 0, progress, snapshot: None };
+        let (tail, cursors) = (VecDeque::new(), Vec::new());
+        let state = State { tail, tail_bytes: 0, cursors, progress, snapshot: None };
         Self { task, state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    /// For a reader that has taken everything up to here.
+    pub(crate) fn follow(self: Arc<Self>, cursor: Seq) -> Follower {
+        let mut state = self.state();
+        let free = state.cursors.iter().position(|cursor| *cursor == NOBODY);
+        let place = free.unwrap_or(state.cursors.len());
+        if free.is_some() {
+            state.cursors[place] = cursor;
+        } else {
+            // Most logs have one reader.
+            state.cursors.reserve_exact(1);
+            state.cursors.push(cursor);
+        }
+        drop(state);
+        Follower { log: self, place }
     }
 
     pub(crate) fn task(&self) -> &TaskId {
@@ -146,35 +181,62 @@ impl LiveLog {
         self.changed.notify_waiters();
     }
 
-    pub(crate) fn after(&self, cursor: Seq) -> Found {
-        let state = self.state();
-        let Progress { head, is_closed, .. } = state.progress;
-        if cursor >= head {
-            return if is_closed { Found::Closed } else { Found::Nothing };
-        }
-        // Nearly always in the newest append.
-        let place = state.tail.iter().rposition(|events| first_of(events) <= cursor.next());
-        let Some(place) = place else { return Found::InStore };
-        let mut behind = state.tail.iter().skip(place).cloned();
-        let Some(first) = behind.next() else { return Found::InStore };
-        let taken = usize::try_from(cursor.next().0 - first_of(&first).0).unwrap_or(usize::MAX);
-        Found::Entries(Entries::new(first, taken, behind.collect()))
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl Follower {
+    /// What comes after the cursor; the reader has taken everything up to it.
+    pub(crate) fn after(&self, cursor: Seq) -> Found {
+        let mut state = self.log.state();
+        state.cursors[self.place] = cursor;
+        state.after(cursor)
+    }
+}
+
+impl Deref for Follower {
+    type Target = LiveLog;
+
+    fn deref(&self) -> &LiveLog {
+        &self.log
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.log.state().cursors[self.place] = NOBODY;
+    }
+}
+
 impl State {
+    fn after(&self, cursor: Seq) -> Found {
+        let Progress { head, is_closed, .. } = self.progress;
+        if cursor >= head {
+            return if is_closed { Found::Closed } else { Found::Nothing };
+        }
+        // Nearly always in the newest append.
+        let place = self.tail.iter().rposition(|events| first_of(events) <= cursor.next());
+        let Some(place) = place else { return Found::InStore };
+        let mut behind = self.tail.iter().skip(place).cloned();
+        let Some(first) = behind.next() else { return Found::InStore };
+        let taken = usize::try_from(cursor.next().0 - first_of(&first).0).unwrap_or(usize::MAX);
+        Found::Entries(Entries::new(first, taken, behind.collect()))
+    }
+
     fn push(&mut self, events: Events) {
         self.tail_bytes += bytes_of(&events);
         self.tail.push_back(events);
-        while self.tail_bytes > TAIL_BYTES
-            && self.tail.len() > 1
-            && let Some(oldest) = self.tail.pop_front()
+        let taken_by_all = self.cursors.iter().copied().min().unwrap_or(NOBODY);
+        while self.tail.len() > 1
+            && let Some(oldest) = self.tail.front()
         {
-            self.tail_bytes -= bytes_of(&oldest);
+            let most = if last_of(oldest) <= taken_by_all { SPARE_BYTES } else { TAIL_BYTES };
+            if self.tail_bytes <= most {
+                break;
+            }
+            self.tail_bytes -= bytes_of(oldest);
+            self.tail.pop_front();
         }
     }
 }
@@ -188,6 +250,10 @@ fn weight_of(task: &Task) -> usize {
 
 fn first_of(events: &Events) -> Seq {
     events.entries().first().map_or(Seq::START, |first| first.entry.seq)
+}
+
+fn last_of(events: &Events) -> Seq {
+    events.entries().last().map_or(Seq::START, |last| last.entry.seq)
 }
 
 fn bytes_of(events: &Events) -> usize {

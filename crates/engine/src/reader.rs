@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longshore_model::{ContextId, Error, ErrorKind, OutputModes, Principal, Result, Seq, TaskId};
 
-use crate::live::{Found, LiveLog};
+use crate::live::{Follower, Found};
 use crate::log_entry::{Entries, Events};
 use crate::port::Store;
 use crate::registry::Registry;
@@ -25,7 +25,7 @@ pub struct TaskReader {
     context: ContextId,
     output: OutputModes,
     cursor: Seq,
-    live: Option<Arc<LiveLog>>,
+    live: Option<Follower>,
     finished: bool,
 }
 
@@ -39,7 +39,7 @@ impl TaskReader {
         output: OutputModes,
         cursor: Seq,
     ) -> Self {
-        let live = registry.log(&task);
+        let live = registry.log(&task).map(|live| live.follow(cursor));
         Self { store, registry, caller, task, context, output, cursor, live, finished: false }
     }
 
@@ -128,7 +128,7 @@ impl TaskReader {
 
     /// The store has nothing after the cursor and no live log was known: look again before giving up.
     async fn reattach(&mut self) -> Result<()> {
-        self.live = self.registry.log(&self.task);
+        self.live = self.registry.log(&self.task).map(|live| live.follow(self.cursor));
         if self.live.is_some() {
             return Ok(());
         }

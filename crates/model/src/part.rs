@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::{Json, Metadata};
 
+/// The least room that is made for text that is joined.
+const ROOM: usize = 64;
+
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Part {
     pub content: PartContent,
@@ -71,6 +74,10 @@ impl Part {
         }
         match (&mut self.content, &next.content) {
             (PartContent::Text(text), PartContent::Text(more)) => {
+                // Room for some more, and not for as much again: thousands of tasks may hold a text that grows.
+                if text.capacity() - text.len() < more.len() {
+                    text.reserve_exact(more.len().max(text.len() / 8).max(ROOM));
+                }
                 text.push_str(more);
                 true
             }

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use longshore_engine::Tasks;
 use longshore_engine::port::{Prompting, Session};
-use longshore_engine::{Tasks, fail_point};
 use longshore_model::Result;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -36,7 +36,6 @@ impl Command<'_> {
             () = lease.look_for(is_stored) => Ok(()),
             () = sleep(AT_ONCE) => Ok(()),
         };
-        fail_point::hit("prompt.after");
         match answered {
             Ok(()) => Ok(Sent::Accepted),
             Err(CallError::Refused { status, message }) => Ok(if status < 500 || self.is_unknown().await {
@@ -53,7 +52,6 @@ impl Command<'_> {
         let (answer, answered) = oneshot::channel();
         let (client, session, doubt) = (self.client.clone(), self.session.clone(), lease.doubt());
         let stop = self.tasks.stopping().clone();
-        fail_point::hit("prompt.before");
         self.tasks.spawn("opencode-command", async move {
             let over = async {
                 match &doubt {

@@ -2,11 +2,15 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+
+use super::stream::Handover;
 
 /// What a client of HTTP/2 begins with. No request of HTTP/1 does.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -21,12 +25,11 @@ pub(super) enum Protocol {
 /// in two parts they would not fit into hyper's first buffer, and it would take one of twice the size for good.
 #[derive(Debug)]
 pub(super) struct Begun<S> {
-    start: [u8; PREFACE.len()],
-    /// How many of them there are.
-    read: usize,
-    /// How many were read on.
-    given: usize,
+    /// What is left of them.
+    start: Bytes,
     rest: TokioIo<S>,
+    /// Is told whether all that was written is with the kernel.
+    handover: Arc<Handover>,
 }
 
 /// Reads until it is clear what is spoken. `None`: the client went away.
@@ -44,7 +47,23 @@ pub(super) async fn begin<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<Opt
             break Protocol::Http2;
         }
     };
-    Ok(Some((protocol, Begun { start, read, given: 0, rest: TokioIo::new(stream) })))
+    Ok(Some((protocol, Begun::again(stream, Bytes::copy_from_slice(&start[..read])))))
+}
+
+impl<S> Begun<S> {
+    /// A connection of which this was read, and not looked at.
+    pub(super) fn again(stream: S, start: Bytes) -> Self {
+        Self { start, rest: TokioIo::new(stream), handover: Arc::default() }
+    }
+
+    /// Who is told whether all that was written is with the kernel.
+    pub(super) fn tell(&mut self, handover: &Arc<Handover>) {
+        self.handover = Arc::clone(handover);
+    }
+
+    pub(super) fn into_inner(self) -> S {
+        self.rest.into_inner()
+    }
 }
 
 impl<S: AsyncRead + Unpin> Read for Begun<S> {
@@ -53,13 +72,11 @@ impl<S: AsyncRead + Unpin> Read for Begun<S> {
         cx: &mut Context<'_>,
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let left = self.read - self.given;
-        if left == 0 {
+        if self.start.is_empty() {
             return Pin::new(&mut self.rest).poll_read(cx, buffer);
         }
-        let given = left.min(buffer.remaining());
-        buffer.put_slice(&self.start[self.given..self.given + given]);
-        self.given += given;
+        let given = self.start.len().min(buffer.remaining());
+        buffer.put_slice(&self.start.split_to(given));
         match Pin::new(&mut self.rest).poll_read(cx, buffer) {
             Poll::Pending => Poll::Ready(Ok(())),
             read @ Poll::Ready(_) => read,
@@ -69,10 +86,13 @@ impl<S: AsyncRead + Unpin> Read for Begun<S> {
 
 impl<S: AsyncWrite + Unpin> Write for Begun<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.handover.note_behind(true);
         Pin::new(&mut self.rest).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper calls this when it has written all that it had.
+        self.handover.note_behind(false);
         Pin::new(&mut self.rest).poll_flush(cx)
     }
 
@@ -89,6 +109,7 @@ impl<S: AsyncWrite + Unpin> Write for Begun<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.handover.note_behind(true);
         Pin::new(&mut self.rest).poll_write_vectored(cx, slices)
     }
 }

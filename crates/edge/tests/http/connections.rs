@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Events, Gateway, Http2, PATIENCE, message};
+use crate::support::{ADA, Events, Gateway, Http2, PATIENCE, message};
 
 async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
@@ -48,6 +48,70 @@ async fn an_http1_connection_is_closed_when_it_is_idle() {
     stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     let answer = read_to_end(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    gateway.stop().await;
+}
+
+/// Reads until the answers so far hold as many of these words.
+async fn read_until(stream: &mut TcpStream, word: &str, times: usize) -> String {
+    let (mut bytes, mut text) = (Vec::new(), String::new());
+    while text.matches(word).count() < times {
+        let read =
+            tokio::time::timeout(PATIENCE, stream.read_buf(&mut bytes)).await.expect("more comes").unwrap();
+        assert!(read > 0, "{text}");
+        text = String::from_utf8_lossy(&bytes).into_owned();
+    }
+    text
+}
+
+/// Requests before a stream, behind it, and sent while it runs are answered in order on one connection.
+#[tokio::test]
+async fn a_connection_goes_on_behind_a_stream() {
+    let mut gateway = Gateway::manual().await;
+    let (id, turn) = gateway.working_task("m1").await;
+    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+    let authority = gateway.address;
+    let livez = format!("GET /livez HTTP/1.1\r\nhost: {authority}\r\n\r\n");
+    let subscribe = |more: &str| {
+        format!(
+            "GET /tasks/{id}:subscribe HTTP/1.1\r\nhost: {authority}\r\nauthorization: {ADA}\r\n{more}\r\n"
+        )
+    };
+    stream.write_all(format!("{livez}{}", subscribe("")).as_bytes()).await.unwrap();
+    read_until(&mut stream, "data: ", 1).await;
+    // Longer than what is read of it while the stream runs.
+    let long = format!("x-long: {}\r\n\r\n", "x".repeat(1000));
+    stream.write_all(livez.replace("\r\n\r\n", &format!("\r\n{long}")).as_bytes()).await.unwrap();
+    turn.say("b1", "Hello.").await;
+    read_until(&mut stream, "Hello.", 1).await;
+    turn.complete().await;
+    let behind = read_until(&mut stream, "HTTP/1.1 200 OK", 1).await;
+    assert!(behind.split("HTTP/1.1 ").next().unwrap().ends_with("\r\n0\r\n\r\n"), "{behind}");
+    stream.write_all(subscribe("connection: close\r\n").as_bytes()).await.unwrap();
+    let last = read_to_end(&mut stream).await;
+    assert!(last.contains("connection: close\r\n"), "{last}");
+    gateway.stop().await;
+}
+
+/// What a client sends as the body of a request that has none is no request.
+#[tokio::test]
+async fn a_body_that_is_not_read_is_not_taken_for_a_request() {
+    let mut gateway = Gateway::manual().await;
+    let (id, turn) = gateway.working_task("m1").await;
+    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+    let (authority, hidden) = (gateway.address, "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n");
+    let head = format!(
+        "GET /tasks/{id}:subscribe HTTP/1.1\r\nhost: {authority}\r\nauthorization: {ADA}\r\ncontent-length: {}\r\n\r\n",
+        hidden.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let begun = read_until(&mut stream, "data: ", 1).await;
+    stream.write_all(hidden.as_bytes()).await.unwrap();
+    turn.complete().await;
+    read_until(&mut stream, "\r\n0\r\n\r\n", 1).await;
+    // It may be closed by now.
+    let _ = stream.write_all(b"GET /nowhere HTTP/1.1\r\nconnection: close\r\nhost: x\r\n\r\n").await;
+    let rest = read_to_end(&mut stream).await;
+    assert!(begun.starts_with("HTTP/1.1 200 ") && !rest.contains("HTTP/1.1 200 "), "{rest}");
     gateway.stop().await;
 }
 

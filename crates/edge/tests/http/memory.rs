@@ -12,7 +12,7 @@ const WARM: usize = 100;
 const MORE: usize = 400;
 
 /// With the client's end of the connection, which lives in this process too, and in a build that does not optimise.
-const BOUND_BYTES: usize = 24 * 1024;
+const BOUND_BYTES: usize = 12 * 1024;
 
 #[tokio::test]
 async fn a_stream_that_waits_costs_little() {

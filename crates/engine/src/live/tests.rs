@@ -5,8 +5,15 @@ use longshore_model::{
 
 use super::*;
 
-fn log() -> LiveLog {
-    LiveLog::new(TaskId::parse("t").unwrap(), Seq::START)
+fn log() -> Arc<LiveLog> {
+    Arc::new(LiveLog::new(TaskId::parse("t").unwrap(), Seq::START))
+}
+
+/// A log and one who reads it from the start.
+fn followed() -> (Arc<LiveLog>, Follower) {
+    let log = log();
+    let reader = Arc::clone(&log).follow(Seq::START);
+    (log, reader)
 }
 
 fn event() -> TaskEvent {
@@ -27,35 +34,65 @@ fn seqs(found: Found) -> Vec<u64> {
 
 #[test]
 fn a_reader_at_the_head_finds_the_whole_of_the_next_append_however_large() {
-    let log = log();
+    let (log, reader) = followed();
     log.publish(events(1, 1), false);
     for (head, count) in [(1, 1), (2, 500), (502, 3)] {
         log.publish(events(head + 1, count), false);
-        let found = seqs(log.after(Seq(head)));
+        let found = seqs(reader.after(Seq(head)));
         assert_eq!(found, (head + 1..=head + count as u64).collect::<Vec<_>>());
     }
 }
 
 #[test]
 fn the_tail_is_bounded_and_gives_all_that_it_has_at_once() {
-    let log = log();
+    let (log, reader) = followed();
     let last = 1_000;
     for seq in 1..=last {
         log.publish(events(seq, 1), false);
     }
     let kept = last - u64::try_from(TAIL_BYTES / ENTRY_BYTES).unwrap();
-    assert!(matches!(log.after(Seq(kept - 1)), Found::InStore));
-    assert_eq!(seqs(log.after(Seq(kept))), (kept + 1..=last).collect::<Vec<_>>());
-    assert!(matches!(log.after(Seq(last)), Found::Nothing));
+    assert!(matches!(reader.after(Seq(kept - 1)), Found::InStore));
+    assert_eq!(seqs(reader.after(Seq(kept))), (kept + 1..=last).collect::<Vec<_>>());
+    assert!(matches!(reader.after(Seq(last)), Found::Nothing));
     assert!(log.state().tail_bytes <= TAIL_BYTES);
 }
 
 #[test]
 fn a_cursor_in_the_middle_of_an_append_gets_the_rest_of_it() {
-    let log = log();
+    let (log, reader) = followed();
     log.publish(events(1, 3), false);
     log.publish(events(4, 1), false);
-    assert_eq!(seqs(log.after(Seq(2))), [3, 4]);
+    assert_eq!(seqs(reader.after(Seq(2))), [3, 4]);
+}
+
+#[test]
+fn what_every_reader_has_taken_is_dropped_and_the_newest_append_stays() {
+    let (log, first) = followed();
+    let held = || log.state().tail.len();
+    let second = Arc::clone(&log).follow(Seq::START);
+    for seq in 1..=5 {
+        log.publish(events(seq, 1), false);
+        assert_eq!(seqs(first.after(Seq(seq - 1))), [seq]);
+    }
+    assert_eq!(held(), 5, "the second has taken none");
+    assert_eq!(seqs(second.after(Seq::START)), [1, 2, 3, 4, 5]);
+    for reader in [&first, &second] {
+        assert!(matches!(reader.after(Seq(5)), Found::Nothing));
+    }
+    log.publish(events(6, 1), false);
+    assert_eq!(held(), 1);
+    assert_eq!(seqs(second.after(Seq(5))), [6]);
+    // One that has gone holds nothing, and its place is taken by the next.
+    drop(first);
+    log.publish(events(7, 1), false);
+    assert_eq!(held(), 2);
+    assert!(matches!(second.after(Seq(7)), Found::Nothing));
+    log.publish(events(8, 1), false);
+    assert_eq!((held(), Arc::clone(&log).follow(Seq(7)).place), (1, 0));
+    drop(second);
+    log.publish(events(9, 1), false);
+    log.publish(events(10, 1), false);
+    assert_eq!((held(), seqs(Arc::clone(&log).follow(Seq(9)).after(Seq(9)))), (1, vec![10]));
 }
 
 #[test]
@@ -70,7 +107,7 @@ fn whoever_waits_hears_of_more_and_of_the_end() {
     assert!(grows.as_mut().now_or_never().is_none());
     log.close();
     assert!(grows.now_or_never().is_some());
-    assert!(matches!(log.after(Seq(1)), Found::Closed));
+    assert!(matches!(Arc::clone(&log).follow(Seq(1)).after(Seq(1)), Found::Closed));
 }
 
 /// A reader that stopped reading keeps the log, and what is kept of the task with it.

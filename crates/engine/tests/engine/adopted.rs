@@ -32,18 +32,18 @@ impl Stranger {
     }
 
     fn watched(&self) -> Vec<Session> {
-        self.watched.lock().unwrap().clone()
+        self.watched.lock().expect("the lock").clone()
     }
 
     /// Somebody types into a session.
     async fn types(&self, session: &Session, prompt: &str, text: &str) {
         let stirring = Stirring {
             session: session.clone(),
-            prompt: PromptId::parse(prompt).unwrap(),
+            prompt: PromptId::parse(prompt).expect("a prompt"),
             content: vec![Part::text(text)],
             at: Timestamp(1),
         };
-        self.stirrings.send(stirring).await.unwrap();
+        self.stirrings.send(stirring).await.expect("somebody listens");
     }
 }
 
@@ -96,11 +96,11 @@ impl Control for Stranger {
     }
 
     fn watch(&self, sessions: Vec<Session>) {
-        self.watched.lock().unwrap().extend(sessions);
+        self.watched.lock().expect("the lock").extend(sessions);
     }
 
     fn stirrings(&self) -> mpsc::Receiver<Stirring> {
-        self.taken_by.lock().unwrap().take().unwrap_or_else(|| mpsc::channel(1).1)
+        self.taken_by.lock().expect("the lock").take().unwrap_or_else(|| mpsc::channel(1).1)
     }
 
     fn stirring<'a>(&'a self, _: &'a Session) -> BoxFuture<'a, Result<Option<Stirring>>> {
@@ -111,7 +111,7 @@ impl Control for Stranger {
 async fn start_on(store: Arc<dyn Store>, config: EngineConfig) -> (Harness, Arc<Stranger>) {
     let stranger = Stranger::new();
     let h = start_controlled(store, config, Duration::ZERO, Some(Arc::clone(&stranger) as Arc<dyn Control>));
-    h.engine.recover().await.unwrap();
+    h.engine.recover().await.expect("a start");
     (h, stranger)
 }
 
@@ -130,7 +130,7 @@ async fn session(h: &mut Harness) -> Session {
 }
 
 async fn log(h: &Harness, task: &TaskId) -> Vec<TaskEvent> {
-    let reader = h.engine.subscribe(&alice(), task, Some(Seq::START.into())).await.unwrap().reader;
+    let reader = h.engine.subscribe(&alice(), task, Some(Seq::START.into())).await.expect("a stream").reader;
     read_all(reader).await.into_iter().map(|entry| entry.event).collect()
 }
 
@@ -144,7 +144,7 @@ async fn tasks(h: &Harness) -> Vec<Task> {
         history_length: None,
         include_artifacts: false,
     };
-    h.engine.list(&alice(), query).await.unwrap().tasks
+    h.engine.list(&alice(), query).await.expect("a list").tasks
 }
 
 #[tokio::test]
@@ -246,7 +246,7 @@ async fn a_restart_takes_it_up_and_never_prompts_it() {
     let store = h.stop().await;
 
     let (mut h, stranger) = start_on(store, EngineConfig::default()).await;
-    assert_eq!(stranger.watched(), [session.clone()]);
+    assert_eq!(stranger.watched(), std::slice::from_ref(&session));
     let turn = h.turn().await;
     assert_eq!((&turn.request.task, turn.request.prompt.as_str()), (&task, "msg_theirs"));
     assert!(turn.request.resume.is_some() && turn.request.is_adopted);

@@ -104,7 +104,7 @@ impl Item {
         match self {
             Self::Task | Self::Message => &[],
             Self::SessionStatus => SESSION_STATUS,
-            Self::Todo => TODO,
+            Self::Todo => PLANNED,
             Self::FileDiff => FILE_DIFF,
             Self::SessionSummary => SESSION_SUMMARY,
             Self::Provider => PROVIDER,
@@ -171,7 +171,7 @@ const SESSION_STATUS: &[Field] = &[
     sometimes("next", Shape::Millis, "When it tries again."),
 ];
 
-const TODO: &[Field] = &[
+const PLANNED: &[Field] = &[
     always("id", Shape::Text, "Its place in the list."),
     always("content", Shape::Text, "What is to be done."),
     always("status", Shape::Text, "How far that is."),

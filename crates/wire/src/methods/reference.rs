@@ -21,6 +21,8 @@ What can be called by JSON-RPC beside the operations of A2A. Both lines have the
 `{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": …, \"params\": {…}}`. Without an `id` a call is a notification: what changes
 something is done, what only reads is not, and the answer is 204 without a body.
 
+A gateway serves those that its card names; any other is answered as a method that is not there.
+
 On 1.0 the extension of the method must be activated. On 0.3 everything is.
 
 Parameters that are not named here are refused, at any depth, but for what stands inside of `metadata.opencode` and
