@@ -56,15 +56,11 @@ impl Ledger {
             return None;
         }
         self.since = since;
-        let counts = |entry: &&Box<Entry>| {
+        let counts = |entry: &&Entry| {
             entry.created_below.is_none_or(|created| since.is_some_and(|since| created >= since))
         };
-        let sum = self
-            .by_message
-            .values()
-            .filter(counts)
-            .map(|entry| entry.usage())
-            .fold(Usage::default(), Usage::plus);
+        let entries = self.by_message.values().map(Box::as_ref);
+        let sum = entries.filter(counts).map(Entry::usage).fold(Usage::default(), Usage::plus);
         (sum != self.told).then(|| {
             self.told = sum;
             sum
