@@ -348,11 +348,6 @@ impl Translator {
         self.blocks.take()
     }
 
-    /// Gives back what [`Self::take`] gave, once it is empty: most events are told one by one.
-    pub(crate) fn put_back(&mut self, empty: Vec<AgentEvent>) {
-        self.blocks.put_back(empty);
-    }
-
     /// Something had to be dropped; only the message list can tell what it was.
     pub(crate) fn must_reread(&self) -> bool {
         self.heard == Heard::Dropped

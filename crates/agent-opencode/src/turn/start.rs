@@ -118,13 +118,13 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         take_up(&mut family, resume, &lease);
     }
     let joins = Joins::new();
-    let joiner = Joiner {
+    let joiner = Box::new(Joiner {
         client: client.clone(),
         prompts: Arc::clone(&with.prompts),
         session: session.clone(),
         steering: joining,
         joins: Arc::clone(&joins),
-    };
+    });
     let strangers = lease.strangers();
     let driver = Box::new(Driver {
         client,
