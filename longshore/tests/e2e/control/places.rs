@@ -1,0 +1,1 @@
+//! Providers, projects, workspaces and worktrees of the real OpenCode.

@@ -1,0 +1,1 @@
+//! Sessions of the real OpenCode: read, steered and guarded.
