@@ -388,3 +388,8 @@ fn string_or_nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
         Loose::Other(_) => None,
     })
 }
+
+/// OpenCode writes `null` for a flag that is not set in its configuration.
+fn is_set<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(Option::<bool>::deserialize(deserializer)?.unwrap_or_default())
+}

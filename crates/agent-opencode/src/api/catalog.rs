@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use super::string_or_nothing;
+use super::{is_set, string_or_nothing};
 
 /// `GET /config/providers`.
 #[derive(Deserialize, Debug)]
@@ -61,7 +61,7 @@ pub(crate) struct Agent {
     #[serde(default, deserialize_with = "string_or_nothing")]
     pub(crate) description: Option<String>,
     /// For OpenCode's own use.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "is_set")]
     pub(crate) hidden: bool,
     /// It has a model of its own.
     #[serde(default, deserialize_with = "if_understood")]

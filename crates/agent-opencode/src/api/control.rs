@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Number;
 
 use super::catalog::{SessionModel, if_understood};
-use super::{Fault, string_or_nothing};
+use super::{Fault, is_set, string_or_nothing};
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct Session {
@@ -248,7 +248,7 @@ pub(crate) struct Command {
     pub(crate) description: Option<String>,
     #[serde(default)]
     pub(crate) agent: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "is_set")]
     pub(crate) subtask: bool,
 }
 
