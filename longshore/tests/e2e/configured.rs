@@ -14,12 +14,22 @@ use crate::harness::{Harness, LONGSHORE};
 impl Harness {
     /// `longshore serve` with these flags. `change` changes OpenCode's configuration before it is read.
     pub(crate) async fn configured(flags: &[&str], change: impl FnOnce(&mut Value)) -> (Self, DemoModel) {
+        Self::configured_with(&[], flags, change).await
+    }
+
+    /// The same, with these variables in the environment, which OpenCode sees too.
+    pub(crate) async fn configured_with(
+        variables: &[(&str, &str)],
+        flags: &[&str],
+        change: impl FnOnce(&mut Value),
+    ) -> (Self, DemoModel) {
         let model = DemoModel::start(SocketAddr::from(([127, 0, 0, 1], 0)), &Tasks::new()).await;
         let model = model.expect("a free port on loopback");
         let root = tempfile::tempdir().expect("a test can make a temporary directory");
         let home = root.path().join("opencode-home");
-        let environment =
+        let mut environment =
             demo_home(&home, &model.base_url(), &path_with_tools()).expect("a home can be made");
+        environment.extend(variables.iter().map(|(name, value)| (name.into(), value.into())));
         let file = home.join("config").join("opencode").join("opencode.json");
         let text = std::fs::read(&file).expect("the home has a configuration");
         let mut configuration = serde_json::from_slice(&text).expect("the configuration is JSON");
