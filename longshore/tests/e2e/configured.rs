@@ -14,29 +14,26 @@ use crate::harness::{Harness, LONGSHORE};
 impl Harness {
     /// `longshore serve` with these flags. `change` changes OpenCode's configuration before it is read.
     pub(crate) async fn configured(flags: &[&str], change: impl FnOnce(&mut Value)) -> (Self, DemoModel) {
-        Self::configured_with(&[], flags, change).await
+        Self::configured_with(|setup| flags.iter().fold(setup, Setup::flag), change).await
     }
 
-    /// The same, with these variables in the environment, which OpenCode sees too.
+    /// The same, set up by `prepare`.
     pub(crate) async fn configured_with(
-        variables: &[(&str, &str)],
-        flags: &[&str],
+        prepare: impl FnOnce(Setup) -> Setup,
         change: impl FnOnce(&mut Value),
     ) -> (Self, DemoModel) {
         let model = DemoModel::start(SocketAddr::from(([127, 0, 0, 1], 0)), &Tasks::new()).await;
         let model = model.expect("a free port on loopback");
         let root = tempfile::tempdir().expect("a test can make a temporary directory");
         let home = root.path().join("opencode-home");
-        let mut environment =
+        let environment =
             demo_home(&home, &model.base_url(), &path_with_tools()).expect("a home can be made");
-        environment.extend(variables.iter().map(|(name, value)| (name.into(), value.into())));
         let file = home.join("config").join("opencode").join("opencode.json");
         let text = std::fs::read(&file).expect("the home has a configuration");
         let mut configuration = serde_json::from_slice(&text).expect("the configuration is JSON");
         change(&mut configuration);
         std::fs::write(&file, configuration.to_string()).expect("a configuration can be written");
-        let setup = flags.iter().fold(Setup::managed(LONGSHORE, environment), Setup::flag);
-        let gateway = Gateway::start_in(root, setup).await;
+        let gateway = Gateway::start_in(root, prepare(Setup::managed(LONGSHORE, environment))).await;
         let opencode = gateway.opencode().await;
         (Self { client: Client::of(&gateway), gateway, opencode }, model)
     }

@@ -11,6 +11,7 @@ mod reference;
 mod stage;
 mod start;
 
+use longshore_testkit::gateway::Setup;
 use serde_json::{Value, json};
 
 use self::document::{Example, Seed, examples};
@@ -308,7 +309,8 @@ async fn the_examples_give_what_the_seeds_say() {
     let found: Vec<Example> = examples(&guide).into_iter().chain(examples(&reference)).collect();
     assert_eq!(found.len(), TABLE.len(), "an example has no row");
     let own_file = found.iter().find(|example| example.calls == "$schema").expect("OpenCode's own file");
-    let (harness, model) = Harness::configured_with(SWITCHES, &[], |configuration| {
+    let switch_on = |setup: Setup| SWITCHES.iter().fold(setup, |setup, (name, value)| setup.env(name, value));
+    let (harness, model) = Harness::configured_with(switch_on, |configuration| {
         use_models_of_the_guide(configuration, &own_file.body());
         use_names_of_the_guide(configuration);
     })
