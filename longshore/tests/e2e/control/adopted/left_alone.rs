@@ -1,11 +1,13 @@
 //! What somebody else does in OpenCode and makes no task, and what is ordered over A2A and makes one, not two.
 
 use futures_util::future::LocalBoxFuture;
+use longshore_testkit::chaos::Speaker;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
-use super::typing::{Desk, eventually, play_all};
+use super::typing::{Desk, eventually, play_all, speaks};
 use crate::asking::Answer;
-use crate::client::{Client, message_in};
+use crate::client::{Client, PATIENCE, message_in};
 use crate::frames::{check_log, state, state_of};
 use crate::harness::Harness;
 use crate::upstream::{self, Agreement};
@@ -114,7 +116,11 @@ async fn ordered(harness: &Harness, way: Way) {
         Way::Command | Way::CommandOfSubAgent => {
             let command = if way == Way::Command { "say" } else { "send-out" };
             let request = json!({"command": command, "arguments": words});
-            client.call("opencode.sessions.command", json!({"session_id": session, "request": request})).await
+            // It is answered when its turn is over, which takes as long as several answers together.
+            let client = speaks(harness, Speaker::ALL[0]).activating(&[MANAGEMENT]);
+            let params = json!({"session_id": session, "request": request});
+            let answered = timeout(4 * PATIENCE, client.rpc("opencode.sessions.command", params)).await;
+            answered.unwrap_or_else(|_| panic!("{name}: the command does not end")).result().clone()
         }
     };
     let task = ordered["task_id"].as_str().unwrap_or_else(|| panic!("{name}: no task in {ordered:#}"));
