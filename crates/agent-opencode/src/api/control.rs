@@ -248,8 +248,9 @@ pub(crate) struct Command {
     pub(crate) description: Option<String>,
     #[serde(default)]
     pub(crate) agent: Option<String>,
+    /// What its author did not say is `null`.
     #[serde(default)]
-    pub(crate) subtask: bool,
+    pub(crate) subtask: Option<bool>,
 }
 
 /// `GET /global/event`, one of them.
