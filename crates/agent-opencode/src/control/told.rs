@@ -208,7 +208,7 @@ pub(super) fn offers(agents: &[Agent], commands: &[api::Command]) -> Offers {
                 name: command.name.clone(),
                 description: short(&command.description),
                 agent: command.agent.clone(),
-                is_subtask: command.subtask.unwrap_or_default(),
+                is_subtask: command.subtask,
             })
             .collect(),
     }
