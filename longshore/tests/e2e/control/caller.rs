@@ -11,7 +11,7 @@ use longshore_testkit::gateway::Gateway;
 use longshore_testkit::raw::{Answer, RawClient};
 use serde_json::{Value, json};
 
-use crate::client::within;
+use crate::client::{PATIENCE, within};
 
 /// What no answer may tell: the key of the demo model's provider, and what a test hides elsewhere in OpenCode's surroundings.
 const SECRETS: [&str; 2] = ["none-needed", CANARY];
@@ -91,13 +91,17 @@ impl Caller {
         Line::ALL.map(|line| Self { line, raw: raw.speaking(line.version()), seen: Arc::clone(seen) })
     }
 
-    /// Calls a method that must work, and gives its result.
+    /// Calls a method that must work, and gives its result. A session that is busy for a moment, as one is whose turn has
+    /// just ended, is come back to, as its refusal asks.
     pub(crate) async fn result(&self, method: &str, params: Value) -> Value {
-        match self.call(method, params.clone()).await {
-            Ok(result) => result,
-            Err(refusal) => {
-                panic!("{method} {params} on {} was refused: {:#}", self.line.version(), refusal.body)
-            }
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let refusal = match self.call(method, params.clone()).await {
+                Ok(result) => return result,
+                Err(refusal) => refusal,
+            };
+            let may_wait = refusal.word == Kind::BUSY.word && tokio::time::Instant::now() < deadline;
+            assert!(may_wait, "{} was refused: {:#}", refusal.call, refusal.body);
         }
     }
 
