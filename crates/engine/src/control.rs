@@ -12,6 +12,7 @@ pub(crate) mod offers;
 mod outcome;
 mod places;
 pub(crate) mod refusal;
+pub(crate) mod removals;
 
 use std::sync::Arc;
 
@@ -108,9 +109,12 @@ impl Engine {
             Some(session) => Some(self.hold(session).await?),
             None => None,
         };
-        if let Act::RemoveWorktree(worktree) | Act::ResetWorktree(worktree) = act {
-            self.check_nobody_works_in(&*control, worktree).await?;
-        }
+        let _closed = match act {
+            Act::RemoveWorktree(worktree) | Act::ResetWorktree(worktree) => {
+                Some(self.close_worktree(&*control, worktree).await?)
+            }
+            _ => None,
+        };
         let told = control.act(&at, session, act).await?;
         if let (Act::Fork { .. }, Some(session), Told::Session(fork)) = (act, session, &told) {
             let directory = fork.directory.clone().unwrap_or_else(|| session.directory.clone());
