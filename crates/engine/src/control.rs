@@ -14,11 +14,11 @@ mod places;
 pub(crate) mod refusal;
 pub(crate) mod removals;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use longshore_model::{
     Act, Control as Asked, ControlRequest, Error, Look, Offers, OrderRequest, PlaceWish, Principal, Result,
-    SessionId, Told,
+    SessionId, TaskId, Told,
 };
 
 pub(crate) use self::guard::{Entry, Taking};
@@ -45,6 +45,17 @@ impl Engine {
         request: ControlRequest,
         done: impl FnOnce(&Result<Told>) + Send + 'static,
     ) -> Result<Told> {
+        self.control_noting(caller, request, Arc::default(), done).await
+    }
+
+    /// The same. `begun` names the task of an order as soon as there is one, for whoever does not wait for its end.
+    pub async fn control_noting(
+        &self,
+        caller: &ControlCaller,
+        request: ControlRequest,
+        begun: Arc<OnceLock<TaskId>>,
+        done: impl FnOnce(&Result<Told>) + Send + 'static,
+    ) -> Result<Told> {
         let mut done = Done(Some(done));
         let ControlRequest { control: asked, place } = request;
         if let Asked::Look(look) = asked {
@@ -57,7 +68,7 @@ impl Engine {
             let told = match asked {
                 Asked::Look(look) => engine.look(&caller, &look, &place).await,
                 Asked::Act(act) => Box::pin(engine.act(&caller, &act, &place)).await,
-                Asked::Order(order) => Box::pin(engine.order(&caller, *order, &place)).await,
+                Asked::Order(order) => Box::pin(engine.order(&caller, *order, &place, &begun)).await,
                 Asked::Note(note) => Box::pin(engine.say(&caller, *note, &place)).await,
             };
             done.tell(&told);
