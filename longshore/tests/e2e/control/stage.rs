@@ -13,7 +13,7 @@ use crate::harness::Harness;
 
 const BOB: &str = "the-token-of-bob-for-tests-0123456789";
 const EVE: &str = "the-token-of-eve-for-tests-0123456789";
-const SESSION_BINDING: &str = "urn:opencode-a2a:extension:session-binding:v1";
+pub(crate) const SESSION_BINDING: &str = "urn:opencode-a2a:extension:session-binding:v1";
 
 /// The commands of OpenCode beside its own: the words behind one are what the model is told.
 const COMMANDS: &str = r#"{
@@ -48,15 +48,20 @@ impl Stage {
     }
 
     async fn configured(flags: &[&str], change: impl FnOnce(&mut Value)) -> Self {
+        Self::prepared(|setup| flags.iter().fold(setup, Setup::flag), change).await
+    }
+
+    /// Set up by `prepare`. `change` changes OpenCode's configuration before it is read.
+    pub(crate) async fn prepared(
+        prepare: impl FnOnce(Setup) -> Setup,
+        change: impl FnOnce(&mut Value),
+    ) -> Self {
         let capabilities = json!(["session_shell", "workspace_mutation", "session_claim"]);
         let others = json!([
             {"scheme": "bearer", "token": BOB, "principal": "bob", "capabilities": capabilities},
             {"scheme": "bearer", "token": EVE, "principal": "eve"},
         ]);
-        let prepare = |setup: Setup| {
-            let setup = setup.env("A2A_STATIC_AUTH_CREDENTIALS", others.to_string());
-            flags.iter().fold(setup, Setup::flag)
-        };
+        let prepare = |setup: Setup| prepare(setup.env("A2A_STATIC_AUTH_CREDENTIALS", others.to_string()));
         let (harness, model) = Harness::configured_with(prepare, |configuration| {
             configuration["command"] = serde_json::from_str(COMMANDS).expect("the commands are JSON");
             change(configuration);
