@@ -8,7 +8,7 @@ use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALL
 use longshore_edge::contract::Deployment;
 use longshore_edge::{Capability, Credential, Credentials, Edge, EdgeConfig, PayloadLog, Rights};
 use longshore_engine::port::SystemClock;
-use longshore_engine::{ControlRules, Engine, EngineConfig, EngineParts, Tasks};
+use longshore_engine::{AskConfig, ControlRules, Engine, EngineConfig, EngineParts, Tasks};
 use longshore_model::PromptOptions;
 use longshore_testkit::fake_opencode::{FakeOpenCode, Turn};
 use longshore_testkit::raw::{Answer, RawClient, message};
@@ -43,6 +43,7 @@ pub(crate) struct Rules {
     /// In how many directories it is watched what others prompt. Without this OpenCode is asked nothing but what is asked for callers.
     pub(crate) watch_directories: usize,
     pub(crate) control: ControlRules,
+    pub(crate) asks: AskConfig,
     /// Bodies are written to the log.
     pub(crate) payload_log: bool,
 }
@@ -57,6 +58,7 @@ impl Default for Rules {
             control_timeout: Duration::from_secs(20),
             watch_directories: 0,
             control: ControlRules::default(),
+            asks: AskConfig::default(),
             payload_log: false,
         }
     }
@@ -107,7 +109,7 @@ impl Stage {
         let agent = Arc::new(agent);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let url = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
-        let mut engine = EngineConfig { control: rules.control, ..EngineConfig::default() };
+        let mut engine = EngineConfig { control: rules.control, asks: rules.asks, ..EngineConfig::default() };
         engine.intake.root = PathBuf::from(fake.directory());
         engine.files.base_url = format!("{url}/artifacts/");
         let engine = Engine::new(EngineParts {
@@ -128,14 +130,17 @@ impl Stage {
             ..Deployment::default()
         };
         let mut config = EdgeConfig::new(deployment, credentials());
+        // Packing the documents is most of what a start costs, and most tests read none.
+        config.gzip_minimum = usize::MAX;
         config.payload_log = PayloadLog { enabled: rules.payload_log, body_limit: 0 };
         let edge = Edge::new(engine, config, tasks.clone());
         let shutdown = CancellationToken::new();
         tasks.spawn("edge", edge.serve(listener, shutdown.clone()));
+        let ada = RawClient::new(url.clone(), ADA_TOKEN);
         Self {
-            ada: RawClient::new(url.clone(), ADA_TOKEN),
-            bob: RawClient::new(url.clone(), BOB_TOKEN),
-            eve: RawClient::new(url.clone(), EVE_TOKEN),
+            bob: ada.with_token(BOB_TOKEN),
+            eve: ada.with_token(EVE_TOKEN),
+            ada,
             fake,
             url,
             tasks,
@@ -183,12 +188,12 @@ impl Stage {
 
     /// Makes a session of nobody's ada's, by a call that changes nothing else.
     pub(crate) async fn claim(&self, session: &str) {
-        let unshare = methods::find("opencode.sessions.unshare").expect("a row of the table");
-        let answer = call(&self.ada, Line::V1, unshare, &json!({"session_id": session})).await;
+        let unrevert = methods::find("opencode.sessions.unrevert").expect("a row of the table");
+        let answer = call(&self.ada, Line::V1, unrevert, &json!({"session_id": session})).await;
         answer.result();
     }
 
-    /// A session that a message of this caller made, and that has one answered turn.
+    /// A session that a message of this caller made, with one turn that is over.
     pub(crate) async fn session_of(&self, client: &RawClient, text: &str) -> String {
         let before = self.fake.sessions();
         self.fake.queue(Turn::new().text(&format!("Answer to {text}"), 1).finish("stop"));
