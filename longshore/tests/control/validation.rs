@@ -28,8 +28,7 @@ fn only_field(answer: &Answer, line: Line, about: &str) -> String {
             }
         }
         Line::V03 => match (data.get("field"), data["fields"].as_array().map_or(&[][..], Vec::as_slice)) {
-            (Some(field), []) => field.as_str(),
-            (None, [field]) => field.as_str(),
+            (Some(field), []) | (None, [field]) => field.as_str(),
             _ => panic!("{about}: one field is expected: {data}"),
         },
     };

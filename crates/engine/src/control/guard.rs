@@ -110,13 +110,13 @@ impl Guard<'_> {
         }
         let pending = self.around.claims.begin(&owner, &root.id);
         // To find out that it is nobody's took a while. Whoever took it in between told the store before it let others at it.
-        let taken = match (self.owner_of(&root.id).await?, pending) {
-            (Some(owned), _) if owned.owner == owner => return Ok(None),
+        let pending = match (self.owner_of(&root.id).await?, pending) {
+            (Some(taken), _) if taken.owner == owner => return Ok(None),
             (Some(_), Ok(_)) => Err(refusal::lost_before(id)),
             (_, pending) => pending,
         };
         let refused = &self.around.metrics.session_claims;
-        let pending = taken.inspect_err(|_| refused.of(ClaimOutcome::Refused).increment())?;
+        let pending = pending.inspect_err(|_| refused.of(ClaimOutcome::Refused).increment())?;
         Ok(Some(Taking { session: root, owner, is_shared, _pending: Some(pending) }))
     }
 

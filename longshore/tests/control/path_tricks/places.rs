@@ -103,7 +103,7 @@ fn spellings(directory: &Path, root: &Path) -> Vec<String> {
         format!("file://{path}"),
         path.replace('/', "%2f"),
         path.replace('/', "%2F"),
-        path.replace("/", "\\"),
+        path.replace('/', "\\"),
         path.replacen('/', "/%2e%2e/", 1),
     ]
 }
