@@ -7,7 +7,7 @@ use longshore_engine::{Outcome, SessionGuard};
 use longshore_model::{Error, ErrorKind, OfferedAgent, Offers};
 use longshore_testkit::scripted_control::Call;
 
-use crate::control_stage::{Stage, ada, bob, looks, prompt, ses, share, stage};
+use crate::control_stage::{Stage, ada, bob, looks, note, prompt, ses, share, stage};
 use crate::harness::message;
 
 /// Waits until the agent is asked to act, and has not answered.
@@ -37,6 +37,31 @@ async fn a_session_is_kept_from_others_until_it_is_known_whose_it_becomes() {
     });
     first.unwrap();
     assert_eq!(s.owner_of("ses_n").await.as_deref(), Some("alice"));
+}
+
+/// What somebody types there later is to become a task.
+#[tokio::test]
+async fn what_becomes_somebodys_is_watched_however_it_does() {
+    let mut s = stage(SessionGuard::Owner);
+    for id in ["ses_acted", "ses_ordered", "ses_noted", "ses_messaged"] {
+        s.control.add(id);
+    }
+    s.call(&ada(), share("ses_acted")).await.unwrap();
+    let ordering = s.call(&ada(), prompt("ses_ordered", "go"));
+    let (ordered, turn) = tokio::join!(ordering, s.h.turn());
+    ordered.unwrap();
+    turn.complete().await;
+    s.call(&ada(), note("ses_noted", "go")).await.unwrap();
+    s.h.agent.add_stranger(longshore_testkit::scripted_control::session("ses_messaged"));
+    let mut send = message("c", "m1");
+    (send.wishes.session, send.may_claim) = (Some(ses("ses_messaged")), true);
+    s.h.engine.send(&ada().principal, send).await.unwrap();
+    s.h.turn().await.complete().await;
+    let watched = s.control.watched();
+    for id in ["ses_acted", "ses_ordered", "ses_noted", "ses_messaged"] {
+        assert!(watched.iter().any(|session| session.id == ses(id)), "{id} is not among {watched:?}");
+        assert_eq!(s.owner_of(id).await.as_deref(), Some("alice"), "{id}");
+    }
 }
 
 #[tokio::test]
