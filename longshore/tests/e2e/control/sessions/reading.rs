@@ -64,8 +64,7 @@ async fn pages_lead_from_the_end_to_the_beginning(stage: &Stage) -> Own {
     let upstream = stage.harness.opencode.messages(&talk.session).await;
     assert_eq!(upstream.len(), 7, "three prompts, one of them with two answers: {upstream:#?}");
     for ada in stage.ada() {
-        for limit in [json!(1), json!(2), json!("3"), json!(7), json!(100)] {
-            let size = limit.as_u64().unwrap_or(3).min(7);
+        for (limit, size) in [(json!(1), 1), (json!(2), 2), (json!("3"), 3), (json!(7), 7), (json!(100), 7)] {
             let (mut found, mut cursor, mut pages) = (Vec::new(), Value::Null, 0);
             loop {
                 let mut params = json!({"session_id": talk.session, "limit": limit});
@@ -73,7 +72,7 @@ async fn pages_lead_from_the_end_to_the_beginning(stage: &Stage) -> Own {
                     params["before"] = cursor;
                 }
                 let page = ada.result(MESSAGES, params).await;
-                assert!(items(&page).len() as u64 <= size, "a page of {limit}: {page:#}");
+                assert!(items(&page).len() <= size, "a page of {limit}: {page:#}");
                 found.splice(0..0, items(&page).iter().cloned());
                 cursor = page["next_cursor"].clone();
                 pages += 1;
@@ -82,7 +81,7 @@ async fn pages_lead_from_the_end_to_the_beginning(stage: &Stage) -> Own {
                     break;
                 }
             }
-            assert!(pages >= 7_u64.div_ceil(size) as usize, "pages of {limit}");
+            assert!(pages >= 7_usize.div_ceil(size), "pages of {limit}");
             assert_eq!(found.len(), upstream.len(), "pages of {limit}: {found:#?}");
             for (told, upstream) in found.iter().zip(&upstream) {
                 ada.is_message(told, upstream);
@@ -349,8 +348,8 @@ async fn what_runs_is_told_to_its_owner(stage: &Stage, talk: &Own) {
 
     // A provider that is to be asked again.
     let prompt = message("scn:http status=503 times=1 retry_after_ms=4000 (status)");
-    let task = stage.harness.client.submit(&prompt).await;
-    let task = task["id"].as_str().expect("a task has an id");
+    let submitted = stage.harness.client.submit(&prompt).await;
+    let waiting = submitted["id"].as_str().expect("a task has an id");
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let [ada, old] = stage.ada();
     let waits = loop {
@@ -366,7 +365,7 @@ async fn what_runs_is_told_to_its_owner(stage: &Stage, talk: &Own) {
     expected["session_id"] = id.as_str().into();
     assert_eq!(waits, json!({"items": [expected]}), "a provider is to be asked again");
     assert_eq!(old.result(STATUS, json!({})).await, waits, "the same on the other line");
-    stage.harness.client.resume(task, 0).await.rest().await;
+    stage.harness.client.resume(waiting, 0).await.rest().await;
     stage.idle().await;
     assert_eq!(ada.result(STATUS, json!({})).await, json!({"items": []}));
 }
