@@ -130,6 +130,44 @@ async fn one_who_takes_too_long_loses_it_to_the_next() {
     assert_eq!(s.owner_of("ses_n").await.as_deref(), Some("bob"));
 }
 
+/// Waits until so many have asked the agent for the session, and have not been told.
+async fn finding(s: &Stage, count: usize) {
+    let mut found = 0;
+    while found < count {
+        tokio::task::yield_now().await;
+        found += s.control.take_calls().iter().filter(|call| matches!(call, Call::Find(_))).count();
+    }
+}
+
+#[tokio::test]
+async fn who_found_it_nobodys_a_moment_before_it_was_taken_does_nothing_there() {
+    let s = stage(SessionGuard::Owner);
+    s.control.add("ses_n");
+    s.control.finds.hold();
+    s.control.acts.hold();
+    let (ada_1, ada_2, bob) = (ada(), ada(), bob());
+    // All three see a session of nobody's. Ada's first takes it; the others learn only afterwards that it is there.
+    let first = s.call(&ada_1, share("ses_n"));
+    let late = async { tokio::join!(s.call(&bob, share("ses_n")), s.call(&ada_2, share("ses_n"))) };
+    let (first, (bobs, second), ()) = tokio::join!(first, late, async {
+        finding(&s, 3).await;
+        s.control.finds.release(1);
+        acting(&s).await;
+        s.control.acts.release(1);
+        while s.owner_of("ses_n").await.is_none() {
+            tokio::task::yield_now().await;
+        }
+        s.control.finds.release(2);
+        s.control.acts.release(2);
+    });
+    first.unwrap();
+    assert_eq!(bobs.unwrap_err().kind(), ErrorKind::SessionForbidden);
+    second.expect("it is hers");
+    let acts = s.control.take_calls().into_iter().filter(|call| matches!(call, Call::Act(..))).count();
+    assert_eq!(acts, 1, "her second, and nothing of bob's");
+    assert_eq!(s.owner_of("ses_n").await.as_deref(), Some("alice"));
+}
+
 fn offers(name: &str) -> Offers {
     let agent = OfferedAgent { name: name.to_owned(), mode: None, description: None };
     Offers { agents: vec![agent], commands: Vec::new() }

@@ -34,7 +34,9 @@ async fn sessions_are_changed_as_opencode_does_it() {
 }
 
 fn with(session: &str, request: Value) -> Value {
-    json!({"session_id": session, "request": request})
+    let mut params = json!({ "session_id": session });
+    params["request"] = request;
+    params
 }
 
 /// A session as a summary tells it.

@@ -2,18 +2,19 @@
 
 use serde_json::{Value, json};
 
+use super::elsewhere;
 use crate::client::{PATIENCE, message};
 use crate::control::caller::Kind;
 use crate::control::stage::{Own, Stage};
 
-const CHILDREN: &str = "opencode.sessions.children";
+pub(super) const CHILDREN: &str = "opencode.sessions.children";
 const DIFF: &str = "opencode.sessions.diff";
-const GET: &str = "opencode.sessions.get";
-const LIST: &str = "opencode.sessions.list";
+pub(super) const GET: &str = "opencode.sessions.get";
+pub(super) const LIST: &str = "opencode.sessions.list";
 const MESSAGE: &str = "opencode.sessions.messages.get";
-const MESSAGES: &str = "opencode.sessions.messages.list";
-const STATUS: &str = "opencode.sessions.status";
-const TODO: &str = "opencode.sessions.todo";
+pub(super) const MESSAGES: &str = "opencode.sessions.messages.list";
+pub(super) const STATUS: &str = "opencode.sessions.status";
+pub(super) const TODO: &str = "opencode.sessions.todo";
 
 /// More pages than this no session of these tests has.
 const MAX_PAGES: usize = 10;
@@ -26,17 +27,17 @@ async fn sessions_are_told_as_opencode_has_them() {
     o04_things_to_do_have_an_id(&stage, &talk).await;
     o05_a_diff_has_its_patch_and_status(&stage, &talk).await;
     let child = sessions_below_are_told_and_are_their_roots(&stage).await;
-    let below = o08_a_session_is_looked_at_in_its_own_directory(&stage).await;
+    let below = elsewhere::o08_a_session_is_looked_at_in_its_own_directory(&stage).await;
     o02_lists_are_cut_and_filtered_as_opencode_does(&stage, &[&talk.session, &child], &below).await;
     what_runs_is_told_to_its_owner(&stage, &talk).await;
     s11_only_a_change_takes_a_session_that_is_nobodys(&stage).await;
 }
 
-fn of(session: &str) -> Value {
+pub(super) fn of(session: &str) -> Value {
     json!({ "session_id": session })
 }
 
-fn items(result: &Value) -> &[Value] {
+pub(super) fn items(result: &Value) -> &[Value] {
     result["items"].as_array().unwrap_or_else(|| panic!("no list: {result:#}"))
 }
 
@@ -64,8 +65,7 @@ async fn pages_lead_from_the_end_to_the_beginning(stage: &Stage) -> Own {
     let upstream = stage.harness.opencode.messages(&talk.session).await;
     assert_eq!(upstream.len(), 7, "three prompts, one of them with two answers: {upstream:#?}");
     for ada in stage.ada() {
-        for limit in [json!(1), json!(2), json!("3"), json!(7), json!(100)] {
-            let size = limit.as_u64().unwrap_or(3).min(7);
+        for (limit, size) in [(json!(1), 1), (json!(2), 2), (json!("3"), 3), (json!(7), 7), (json!(100), 7)] {
             let (mut found, mut cursor, mut pages) = (Vec::new(), Value::Null, 0);
             loop {
                 let mut params = json!({"session_id": talk.session, "limit": limit});
@@ -73,7 +73,7 @@ async fn pages_lead_from_the_end_to_the_beginning(stage: &Stage) -> Own {
                     params["before"] = cursor;
                 }
                 let page = ada.result(MESSAGES, params).await;
-                assert!(items(&page).len() as u64 <= size, "a page of {limit}: {page:#}");
+                assert!(items(&page).len() <= size, "a page of {limit}: {page:#}");
                 found.splice(0..0, items(&page).iter().cloned());
                 cursor = page["next_cursor"].clone();
                 pages += 1;
@@ -82,7 +82,7 @@ async fn pages_lead_from_the_end_to_the_beginning(stage: &Stage) -> Own {
                     break;
                 }
             }
-            assert!(pages >= 7_u64.div_ceil(size) as usize, "pages of {limit}");
+            assert!(pages >= 7_usize.div_ceil(size), "pages of {limit}");
             assert_eq!(found.len(), upstream.len(), "pages of {limit}: {found:#?}");
             for (told, upstream) in found.iter().zip(&upstream) {
                 ada.is_message(told, upstream);
@@ -203,56 +203,6 @@ async fn sessions_below_are_told_and_are_their_roots(stage: &Stage) -> String {
     id.to_owned()
 }
 
-/// OpenCode has an instance for each directory; the peer asks the wrong one.
-async fn o08_a_session_is_looked_at_in_its_own_directory(stage: &Stage) -> Own {
-    let root = stage.harness.gateway.workspace().canonicalize().expect("the workspace exists");
-    let (root, ships) = (root.display().to_string(), root.join("ships").display().to_string());
-    let script = "scn:todo items=\"Count the crew\" scn:bash cmd=pwd scn:text text=\"Counted.\" (o08)";
-    let own = stage.session_in(&ships, script).await;
-    let upstream = stage.upstream(&own.session).await;
-    assert_eq!(upstream["directory"], ships.as_str(), "{upstream:#}");
-    for ada in stage.ada() {
-        let messages = stage.harness.opencode.messages(&own.session).await;
-        for place in [
-            json!({}),
-            json!({"metadata": {"opencode": {"directory": root}}}),
-            json!({"metadata": {"opencode": {"directory": ships}, "shared": {}}}),
-        ] {
-            let with = |mut params: Value| {
-                params["metadata"] = place["metadata"].clone();
-                params
-            };
-            let name = format!("o08 {} {place}", ada.line.version());
-            ada.is_session(&ada.result(GET, with(of(&own.session))).await["item"], &upstream);
-            let told = ada.result(MESSAGES, with(of(&own.session))).await;
-            assert_eq!(items(&told).len(), messages.len(), "{name}: {told:#}");
-            for (told, upstream) in items(&told).iter().zip(&messages) {
-                ada.is_message(told, upstream);
-            }
-            let todo = ada.result(TODO, with(of(&own.session))).await;
-            assert_eq!(items(&todo)[0]["content"], "Count the crew", "{name}: {todo:#}");
-            assert_eq!(ada.result(CHILDREN, with(of(&own.session))).await, json!({"items": []}), "{name}");
-        }
-        // What is prompted here is carried out here.
-        let text = format!("scn:bash cmd=pwd scn:text n=1 (o08 on {})", ada.line.version());
-        let request = json!({"parts": [{"type": "text", "text": text}]});
-        let params = json!({"session_id": own.session, "request": request});
-        let begun = ada.result("opencode.sessions.prompt_async", params).await;
-        let task = begun["task_id"].as_str().unwrap_or_else(|| panic!("no task: {begun:#}"));
-        stage.harness.client.resume(task, 0).await.rest().await;
-        let told = stage.harness.client.get(task).await.to_string();
-        assert!(told.contains(&format!("{ships}\\n")), "o08: the command ran elsewhere: {told}");
-        for (params, field) in [
-            (json!({"directory": "/etc"}), "directory"),
-            (json!({"metadata": {"opencode": {"directory": "/etc"}}}), "metadata.opencode.directory"),
-        ] {
-            ada.invalid(STATUS, params.clone(), field).await;
-            ada.invalid(LIST, params, field).await;
-        }
-    }
-    own
-}
-
 /// The peer says `True` where OpenCode knows `true` only.
 async fn o02_lists_are_cut_and_filtered_as_opencode_does(stage: &Stage, known: &[&str], below: &Own) {
     let bobs = stage.session_of_bob("scn:text n=1 (of bob)").await;
@@ -349,8 +299,8 @@ async fn what_runs_is_told_to_its_owner(stage: &Stage, talk: &Own) {
 
     // A provider that is to be asked again.
     let prompt = message("scn:http status=503 times=1 retry_after_ms=4000 (status)");
-    let task = stage.harness.client.submit(&prompt).await;
-    let task = task["id"].as_str().expect("a task has an id");
+    let submitted = stage.harness.client.submit(&prompt).await;
+    let waiting = submitted["id"].as_str().expect("a task has an id");
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let [ada, old] = stage.ada();
     let waits = loop {
@@ -366,7 +316,7 @@ async fn what_runs_is_told_to_its_owner(stage: &Stage, talk: &Own) {
     expected["session_id"] = id.as_str().into();
     assert_eq!(waits, json!({"items": [expected]}), "a provider is to be asked again");
     assert_eq!(old.result(STATUS, json!({})).await, waits, "the same on the other line");
-    stage.harness.client.resume(task, 0).await.rest().await;
+    stage.harness.client.resume(waiting, 0).await.rest().await;
     stage.idle().await;
     assert_eq!(ada.result(STATUS, json!({})).await, json!({"items": []}));
 }
