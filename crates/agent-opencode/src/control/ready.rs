@@ -155,21 +155,36 @@ fn readiness(event: GlobalEvent, directory: &str) -> Option<Readiness> {
 mod tests {
     use std::sync::Arc;
 
+    use longshore_testkit::fake_opencode::FakeOpenCode;
+
     use super::*;
     use crate::Endpoint;
+
+    fn listening_to(base_url: &str) -> Listening {
+        let (base_url, username) = (base_url.parse().unwrap(), "opencode".to_owned());
+        let endpoint = Endpoint { base_url, username, password: None };
+        let client = Client::new(endpoint, LIMIT, 1, Arc::default()).unwrap();
+        // It has ended already.
+        Listening::to(client, Response::from(http::Response::new("")))
+    }
+
+    /// What fails from then on is heard.
+    #[tokio::test]
+    async fn a_stream_that_ended_is_opened_again() {
+        let fake = FakeOpenCode::start();
+        let mut listening = listening_to(&fake.url());
+        assert_eq!(listening.hear("/data/new").await, None);
+        while listening.is_over {
+            assert_eq!(listening.hear("/data/new").await, None);
+        }
+        fake.global_streams_opened(1).await;
+    }
 
     /// The stream has ended, OpenCode is away, and the disk never shows it.
     #[tokio::test(start_paused = true)]
     async fn what_is_never_said_is_not_waited_for_longer_than_its_time() {
-        let endpoint = Endpoint {
-            // A port that nobody has.
-            base_url: "http://127.0.0.1:1".parse().unwrap(),
-            username: "opencode".to_owned(),
-            password: None,
-        };
-        let client = Client::new(endpoint, LIMIT, 1, Arc::default()).unwrap();
-        let ended = Response::from(http::Response::new(""));
-        let mut listening = Listening::to(client, ended);
+        // A port that nobody has.
+        let mut listening = listening_to("http://127.0.0.1:1");
         let (began, mut looks) = (Instant::now(), 0);
         let said = loop {
             match listening.hear("/data/lost").await {
