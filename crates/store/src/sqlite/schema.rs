@@ -35,7 +35,7 @@ const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// What the writer may keep of the file in memory, in KiB. What it has written is in the system's cache of the
 /// write-ahead log anyway, so that a page which is not here costs one read without a disk.
-const WRITER_CACHE: i64 = 2 * 1024;
+const WRITER_CACHE: i64 = 1024;
 
 /// The write-ahead log is cut back to this after a checkpoint, in bytes, so that one busy hour does not hold the disk.
 const WAL_LIMIT: i64 = 32 * 1024 * 1024;
