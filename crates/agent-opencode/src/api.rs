@@ -375,6 +375,15 @@ pub(crate) struct ErrorBody {
     pub(crate) data: FaultData,
 }
 
+/// What was not set, for `null`: OpenCode writes that for what its operator left out.
+fn default_for_null<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
 /// Some fields are texts for one tool or provider and something else for another.
 fn string_or_nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     #[derive(Deserialize)]

@@ -19,7 +19,7 @@ use longshore_model::{
 };
 use tokio::sync::mpsc;
 
-pub(crate) use self::failure::Doing;
+pub(crate) use self::failure::{Doing, come_again};
 use crate::client::CallError;
 use crate::{OpenCode, id};
 

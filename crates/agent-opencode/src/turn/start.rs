@@ -22,6 +22,7 @@ use super::unused::Unused;
 use super::watchdog::{Silence, Watchdog};
 use crate::api::EventKind;
 use crate::client::{CallError, Client, Place};
+use crate::control::come_again;
 use crate::outcome;
 use crate::prompt::{Prompts, Saying};
 use crate::reader::{Lease, Readers, Routed};
@@ -289,6 +290,5 @@ pub(super) fn refused(status: u16, message: &str) -> Sent {
         format!("OpenCode refused the order (status {status}): {message}"),
     )
     .detail("upstreamStatus", status.to_string());
-    let refusal = if status == 429 || status >= 500 { refusal.retryable() } else { refusal };
-    Sent::Refused(outcome::refused(status, message), refusal)
+    Sent::Refused(outcome::refused(status, message), come_again(refusal, status))
 }

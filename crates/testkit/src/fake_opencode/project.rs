@@ -34,6 +34,8 @@ pub struct Project {
     pub news: News,
     /// `OPENCODE_EXPERIMENTAL_WORKSPACES` is set.
     pub has_workspaces: bool,
+    /// What types of workspace it can make. The real one has others only where a plugin brings them.
+    pub adapters: Vec<&'static str>,
     pub sharing: Sharing,
     /// Where projects of other people lie that this OpenCode has seen too.
     pub elsewhere: Vec<String>,
@@ -129,6 +131,7 @@ impl Default for Project {
             workspaces: Vec::new(),
             news: News::default(),
             has_workspaces: true,
+            adapters: vec!["worktree"],
             sharing: Sharing::Works,
             elsewhere: Vec::new(),
             made: Vec::new(),
