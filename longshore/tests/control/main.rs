@@ -5,6 +5,7 @@ mod asks;
 mod errors;
 mod every_method;
 mod notifications;
+mod orders;
 mod scene;
 mod secrets;
 mod seeds_on_the_fake;
