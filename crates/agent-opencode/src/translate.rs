@@ -369,7 +369,8 @@ impl Translator {
         self.say(news);
     }
 
-    fn failed(&mut self, fault: Fault) {
+    /// OpenCode told that something went wrong.
+    pub(crate) fn failed(&mut self, fault: Fault) {
         if outcome::is_abort(&fault) {
             // Heard before the prompt, it is the end of the turn before.
             if self.prompts.began().is_some() {

@@ -22,6 +22,7 @@ pub const ROOT: &str = "workspace";
 pub struct ScriptedControl {
     state: Mutex<State>,
     /// Where calls wait while the test holds them.
+    pub finds: Gate,
     pub acts: Gate,
     pub notes: Gate,
     pub asked_offers: Gate,
@@ -299,6 +300,7 @@ impl Control for ScriptedControl {
     fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>> {
         Box::pin(async move {
             self.note_call(Call::Find(id.clone()));
+            self.finds.pass().await;
             Ok(self.lock().known.get(id).cloned())
         })
     }

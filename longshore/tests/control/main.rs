@@ -2,12 +2,18 @@
 //! and keeps a log of what it was asked.
 
 mod asks;
+mod callers;
 mod errors;
 mod every_method;
+mod hang_ups;
 mod notifications;
 mod orders;
+mod params;
+mod path_tricks;
 mod scene;
 mod secrets;
 mod seeds_on_the_fake;
 mod stage;
 mod switches;
+mod two_principals;
+mod validation;

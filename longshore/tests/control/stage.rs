@@ -24,6 +24,10 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const ADA_TOKEN: &str = "ada-token-0123456789abcdef";
 pub(crate) const BOB_TOKEN: &str = "bob-token-0123456789abcdef";
 pub(crate) const EVE_TOKEN: &str = "eve-token-0123456789abcdef";
+/// Cal may do everything as ada does. Fay may only change places, and gil only run shells.
+pub(crate) const CAL_TOKEN: &str = "cal-token-0123456789abcdef";
+pub(crate) const FAY_TOKEN: &str = "fay-token-0123456789abcdef";
+pub(crate) const GIL_TOKEN: &str = "gil-token-0123456789abcdef";
 
 /// What may differ from one gateway to the next.
 #[derive(Clone, Debug)]
@@ -234,8 +238,11 @@ fn credentials() -> Credentials {
         .with(bearer(ADA_TOKEN, "ada", all.into_iter().collect()))
         .with(bearer(BOB_TOKEN, "bob", but_claims.collect()))
         .with(bearer(EVE_TOKEN, "eve", [].into_iter().collect()))
+        .with(bearer(CAL_TOKEN, "cal", all.into_iter().collect()))
+        .with(bearer(FAY_TOKEN, "fay", [Capability::WorkspaceMutation].into_iter().collect()))
+        .with(bearer(GIL_TOKEN, "gil", [Capability::SessionShell].into_iter().collect()))
         .build()
-        .expect("three tokens are a valid set")
+        .expect("tokens of their own are a valid set")
 }
 
 /// The methods that are about OpenCode, not about an ask.

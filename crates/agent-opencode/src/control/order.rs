@@ -10,8 +10,12 @@ use crate::prompt::Saying;
 
 impl Fields<'static> {
     /// Of an order.
-    pub(super) const OF_ORDER: Self =
-        Self { model: "request.model", agent: "request.agent", variant: "request.variant" };
+    pub(super) const OF_ORDER: Self = Self {
+        model: "request.model",
+        provider: "request.model",
+        agent: "request.agent",
+        variant: "request.variant",
+    };
 }
 
 impl OpenCode {
@@ -49,7 +53,7 @@ impl OpenCode {
             agent: Some(subtask.agent.clone()),
             ..PromptOptions::default()
         };
-        let fields = Fields { model: &model, agent: &agent, variant: &model };
+        let fields = Fields { model: &model, provider: &model, agent: &agent, variant: &model };
         self.gate.catalog.check_surely(at, &named, &PromptOptions::default(), fields).await
     }
 

@@ -81,7 +81,11 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     lease.connected(PATIENCE.min(with.timeout)).await?;
     let (id, name) = (session.id.as_str(), prompt.as_str());
     let (sent, translator) = if let Some(resume) = &resume {
-        (Sent::Perhaps, Translator::resume(id, name, resume))
+        let mut translator = Translator::resume(id, name, resume);
+        if let Some(fault) = with.watch.why_failed(name).filter(|_| is_adopted) {
+            translator.failed(fault);
+        }
+        (Sent::Perhaps, translator)
     } else {
         // This can take a while. An idle session is not to be left to others meanwhile.
         let (order, is_note) = (order.as_ref(), false);

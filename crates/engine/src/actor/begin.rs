@@ -103,6 +103,10 @@ impl Actor {
         // flood of sessions.
         let mut pass = None;
         let mut bound = if let Some(bound) = place.bound {
+            // It may have become ours by this message alone, or may not have been used for long.
+            if let Some(control) = &self.around.control {
+                control.watch(vec![bound.session.clone()]);
+            }
             bound
         } else {
             pass = Some(self.wait_at_gate().await?);

@@ -291,17 +291,12 @@ impl Agent {
 
 impl Command {
     fn listed(&self) -> Value {
-        let mut listed = json!({
-            "name": self.name, "description": self.description, "source": "command", "template": self.template,
+        // What its author did not say is there all the same.
+        json!({
+            "name": self.name, "description": self.description, "agent": self.agent, "model": null,
+            "source": "command", "template": self.template, "subtask": self.subtask.then_some(true),
             "hints": ["$ARGUMENTS"],
-        });
-        if let Some(agent) = &self.agent {
-            listed["agent"] = agent.as_str().into();
-        }
-        if self.subtask {
-            listed["subtask"] = true.into();
-        }
-        listed
+        })
     }
 }
 

@@ -50,6 +50,9 @@ const FILE: Variant = Variant {
     ],
 };
 
+/// OpenCode makes letters of line breaks and tabs on the way to its shell, which would run something else then.
+const SHELL_LINE: Kind = Kind::Line { max: MAX_LINES, may_be_blank: false };
+
 const PROMPT_PARTS: Kind = Kind::Tagged(&[
     Variant {
         tag: "text",
@@ -388,7 +391,7 @@ pub(super) static METHODS: [Method; 17] = [
                 "request",
                 Kind::Object(&[
                     Param::required("agent", NAME, "The agent that finds it in its session."),
-                    Param::required("command", LINES, "What the shell runs."),
+                    Param::required("command", SHELL_LINE, "What the shell runs."),
                     MODEL_OBJECT,
                 ]),
                 "What to run.",

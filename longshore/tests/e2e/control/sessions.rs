@@ -1,5 +1,9 @@
 //! Sessions of the real OpenCode: read, steered and guarded.
 //!
-//! What the gateway tells is held against what OpenCode itself says over its own API, on both lines.
+//! What the gateway tells is held against what OpenCode itself says over its own API, on both lines. What the peer breaks on
+//! has its number in the name of a scenario.
 
+mod changing;
 mod everything;
+mod prompting;
+mod reading;

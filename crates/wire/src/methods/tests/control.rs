@@ -93,7 +93,7 @@ const GOOD: &[(&str, &[&str])] = &[
     (
         "shell",
         &[
-            r#"{"session_id":"ses_1","request":{"agent":"build","command":"git status\n\tls"}}"#,
+            r#"{"session_id":"ses_1","request":{"agent":"build","command":"git status && ls | wc -l"}}"#,
             r#"{"session_id":"ses_1","request":{"agent":"build","command":"ls","model":{"providerID":"p","modelID":"m"}}}"#,
         ],
     ),
@@ -260,6 +260,8 @@ fn bad_parameters_are_named() {
         ("summarize", &prompt(r#"{"modelID":"m"}"#), "request.providerID"),
         ("revert", &prompt(r#"{"messageID":"msg_1","partID":"msg_1"}"#), "request.partID"),
         ("shell", &prompt(r#"{"agent":"a","command":" "}"#), "request.command"),
+        ("shell", &prompt(r#"{"agent":"a","command":"a\nb"}"#), "request.command"),
+        ("shell", &prompt(r#"{"agent":"a","command":"a\tb"}"#), "request.command"),
         ("opencode.models.list", r#"{"provider_id":" "}"#, "provider_id"),
         ("opencode.workspaces.create", r#"{"request":{"type":"git","branch":"-x"}}"#, "request.branch"),
         ("opencode.workspaces.create", r#"{"request":{"type":"git","branch":"a..b"}}"#, "request.branch"),
