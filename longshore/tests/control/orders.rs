@@ -53,7 +53,7 @@ fn wordy() -> Vec<(&'static str, Value)> {
         ),
         (
             "opencode.sessions.shell",
-            json!({"request": {"agent": "build", "command": "ls | wc\n", "model": model("vision")}}),
+            json!({"request": {"agent": "build", "command": "ls | wc", "model": model("vision")}}),
         ),
     ]
 }
