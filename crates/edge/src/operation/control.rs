@@ -4,10 +4,12 @@
 //! credential may call it, the names of the parameters, their values. What follows is the engine's: the place, whose the session
 //! is, whether it is free, and whether the agent has room for one more call.
 
+use std::sync::{Arc, OnceLock};
+
 use bytes::Bytes;
 use longshore_engine::ControlCaller;
 use longshore_engine::port::{on_behalf_of, trace_of_caller};
-use longshore_model::{Error, ErrorKind, Result, Told};
+use longshore_model::{Error, ErrorKind, Result, TaskId, Told};
 use longshore_wire::contract;
 use longshore_wire::extension::{self as extensions, Activated};
 use longshore_wire::methods::{Call, Effect, Method, Switch};
@@ -114,7 +116,9 @@ impl Operations {
                     told
                 } else {
                     let done = move |told: &Result<Told>| record.told(told);
-                    self.unless_closing(Box::pin(engine.control(&who, request, done)), goes_on).await
+                    let begun = Arc::new(OnceLock::new());
+                    let told = engine.control_noting(&who, request, Arc::clone(&begun), done);
+                    self.unless_closing(Box::pin(told), || goes_on(begun.get())).await
                 };
                 asked.method.answer(&told?, asked.line)
             }
@@ -139,7 +143,12 @@ fn switched_off(field: &str, switch: Switch) -> Error {
     Error::invalid(field, format!("is taken only where {} is on", switch.toggle()))
 }
 
-fn goes_on() -> Error {
+/// `task`: the one that was made of it.
+fn goes_on(task: Option<&TaskId>) -> Error {
     let text = "The gateway is shutting down. What you asked for may be done all the same; look again later.";
-    Error::new(ErrorKind::Unavailable, text)
+    let error = Error::new(ErrorKind::Unavailable, text);
+    match task {
+        Some(task) => error.detail("taskId", task.as_str()),
+        None => error,
+    }
 }

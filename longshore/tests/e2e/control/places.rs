@@ -14,12 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use futures_util::future::join_all;
-use longshore_testkit::gateway::{Setup, is_alive, kill, until};
+use longshore_testkit::gateway::{Setup, TOKEN, is_alive, kill, until};
+use longshore_testkit::raw::{Answer, RawClient};
 use serde_json::{Value, json};
 
 use super::caller::{CANARY, Caller, Kind, Line};
 use super::stage::Stage;
-use crate::client::PATIENCE;
+use crate::client::{PATIENCE, within};
 
 /// So often OpenCode is killed until everybody has found it dead.
 const KILLS: usize = 5;
@@ -66,6 +67,7 @@ async fn every_method_works_and_has_its_errors_on_both_lines() {
             }
         }
     }
+    make_checkouts_slow(&root(&stage));
     models::are_listed(&stage).await;
     projects_are_told(&stage).await;
     worktrees::are_made_reset_and_removed(&stage).await;
@@ -116,6 +118,30 @@ fn git(directory: &Path, arguments: &[&str]) {
     }
     let output = command.output().expect("git is installed");
     assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A file that takes git a second to write, so that it shows when somebody does not wait for it.
+const SLOW: &str = "tide.txt";
+
+fn make_checkouts_slow(root: &Path) {
+    std::fs::write(root.join(SLOW), "high\n").expect("a file can be written");
+    std::fs::write(root.join(".gitattributes"), format!("{SLOW} filter=tide\n"))
+        .expect("a file can be written");
+    git(root, &["config", "filter.tide.smudge", "sleep 1; cat"]);
+    git(root, &["add", "."]);
+    git(root, &["commit", "--quiet", "--message=Wait for the tide"]);
+}
+
+/// The extended card of a line.
+async fn card(stage: &Stage, line: Line) -> Answer {
+    let path = match line {
+        Line::V1 => "/extendedAgentCard",
+        Line::V03 => "/agent/authenticatedExtendedCard",
+    };
+    let client = RawClient::new(stage.harness.gateway.url(), TOKEN).speaking(line.version());
+    let card = within("the card", client.rest("GET", path, None)).await;
+    assert_eq!(card.status, 200, "{card:#?}");
+    card
 }
 
 /// One that has seen another project tells where its own is, and of the other only that it is there.

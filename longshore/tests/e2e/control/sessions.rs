@@ -4,6 +4,7 @@
 //! has its number in the name of a scenario.
 
 mod changing;
+mod elsewhere;
 mod everything;
 mod prompting;
 mod reading;

@@ -1,10 +1,9 @@
 //! The agents and commands of OpenCode, in the extended card.
 
-use longshore_testkit::gateway::TOKEN;
-use longshore_testkit::raw::{Answer, RawClient};
+use longshore_testkit::raw::Answer;
 use serde_json::{Value, json};
 
-use super::root;
+use super::{card, root};
 use crate::control::caller::{CANARY, Line};
 use crate::control::stage::Stage;
 
@@ -62,19 +61,8 @@ pub(super) async fn are_in_the_extended_card(stage: &mut Stage) {
     }
 }
 
-async fn cards(stage: &Stage) -> Vec<(Line, Answer)> {
-    let mut cards = Vec::new();
-    for line in Line::ALL {
-        let path = match line {
-            Line::V1 => "/extendedAgentCard",
-            Line::V03 => "/agent/authenticatedExtendedCard",
-        };
-        let client = RawClient::new(stage.harness.gateway.url(), TOKEN).speaking(line.version());
-        let card = client.rest("GET", path, None).await;
-        assert_eq!(card.status, 200, "{card:#?}");
-        cards.push((line, card));
-    }
-    cards
+async fn cards(stage: &Stage) -> [(Line, Answer); 2] {
+    [(Line::V1, card(stage, Line::V1).await), (Line::V03, card(stage, Line::V03).await)]
 }
 
 /// What the extension for sessions offers under this name.

@@ -1,11 +1,9 @@
 //! What changes places is off until the operator switches it on, and then everywhere at once.
 
-use longshore_testkit::gateway::TOKEN;
-use longshore_testkit::raw::RawClient;
 use serde_json::{Value, json};
 
-use super::{is_change, rows};
-use crate::control::caller::{Caller, Kind, Line};
+use super::{card, is_change, rows};
+use crate::control::caller::{Caller, Kind};
 use crate::control::stage::Stage;
 
 const TOGGLE: &str = "A2A_ENABLE_WORKSPACE_MUTATIONS";
@@ -31,7 +29,7 @@ async fn worktrees(stage: &Stage) -> Value {
 /// The documents say what is so, and what is called follows them.
 async fn follows(stage: &Stage, is_on: bool) {
     for ada in stage.ada() {
-        let card = card(stage, ada.line).await;
+        let card = card(stage, ada.line).await.body;
         let all = member(&card, "all_jsonrpc_methods").expect("the card has a contract");
         let conditional = member(&card, "conditionally_available_methods").expect("the card has them");
         for (method, params) in rows().into_iter().filter(|(method, _)| is_change(method)) {
@@ -66,18 +64,6 @@ async fn an_opencode_without_workspaces_makes_none(stage: &Stage) {
     let refusal = ada.refused("opencode.workspaces.create", request, Kind::HTTP).await;
     let status = refusal.detail("upstream_status").to_string();
     assert_eq!(status.trim_matches('"'), "400", "{:#}", refusal.body);
-}
-
-/// The extended card of a line.
-async fn card(stage: &Stage, line: Line) -> Value {
-    let path = match line {
-        Line::V1 => "/extendedAgentCard",
-        Line::V03 => "/agent/authenticatedExtendedCard",
-    };
-    let client = RawClient::new(stage.harness.gateway.url(), TOKEN).speaking(line.version());
-    let answer = client.rest("GET", path, None).await;
-    assert_eq!(answer.status, 200, "{answer:#?}");
-    answer.body
 }
 
 /// The first member of this name, however deep.

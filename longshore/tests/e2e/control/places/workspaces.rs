@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::SLOW;
 use crate::client::message;
 use crate::control::caller::{Caller, Kind, Line};
 use crate::control::stage::{SESSION_BINDING, Stage};
@@ -25,10 +26,12 @@ pub(super) async fn are_made_and_removed(stage: &Stage) {
 
         let made = ada.result(CREATE, json!({"request": {"type": "worktree", "id": id}})).await;
         let [upstream] = &listed(stage).await[..] else { panic!("OpenCode has one workspace") };
+        let directory = upstream["directory"].as_str().expect("one of worktrees has a directory");
+        assert!(Path::new(directory).join(SLOW).exists(), "the answer came before the files");
         let expected = expected(&ada, upstream);
         assert_eq!(without_time(made), json!({"item": expected}));
         assert_eq!(without_time(ada.result(LIST, json!({})).await), json!({"items": [expected]}));
-        is_usable_at_once(stage, id, upstream).await;
+        is_usable_at_once(stage, id, directory).await;
         let again = json!({"request": {"type": "worktree", "id": id}});
         ada.invalid(CREATE, again, "request.id").await.says("choose another");
         ada.invalid(CREATE, json!({"request": {"type": "worktree", "id": "mine"}}), "request.id").await;
@@ -77,12 +80,11 @@ async fn is_refused_by_opencode(ada: &Caller, request: Value, why: &str) {
     assert!(refusal.detail("detail").to_string().contains(why), "{:#}", refusal.body);
 }
 
-async fn is_usable_at_once(stage: &Stage, id: &str, upstream: &Value) {
+async fn is_usable_at_once(stage: &Stage, id: &str, directory: &str) {
     let mut message = message(&format!("scn:write path=tried.txt content=ahoy scn:text n=1 ({id})"));
     message["metadata"] = json!({"opencode": {"workspace": {"id": id}}});
     let task = stage.harness.client.activating(&[SESSION_BINDING]).send(&message).await;
     assert_eq!(state_of(&task), "COMPLETED", "{task:#}");
-    let directory = upstream["directory"].as_str().expect("a workspace of worktrees has a directory");
     assert!(Path::new(directory).join("tried.txt").exists(), "the agent did not write into {directory}");
 }
 

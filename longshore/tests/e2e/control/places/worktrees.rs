@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use longshore_testkit::gateway::until;
 use serde_json::{Value, json};
 
-use super::{git, path, root};
+use super::{SLOW, git, path, root};
 use crate::client::{PATIENCE, message, message_in};
 use crate::control::caller::{Caller, Kind, Line};
 use crate::control::stage::{Own, SESSION_BINDING, Stage};
@@ -55,6 +55,8 @@ async fn made(stage: &Stage, ada: &Caller, name: &str) -> String {
     let listed = listed(stage).await;
     let directory = listed.into_iter().find(|directory| directory.ends_with(&format!("/{name}")));
     let directory = directory.unwrap_or_else(|| panic!("OpenCode does not list {told:#}"));
+    let is_there = Path::new(&directory).join(SLOW).exists();
+    assert!(is_there, "the answer came before the files of {told:#}");
     let mut expected = json!({"name": name, "branch": format!("opencode/{name}")});
     if ada.line == Line::V03 {
         expected["directory"] = json!(directory);

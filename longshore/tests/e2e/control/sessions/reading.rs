@@ -2,18 +2,19 @@
 
 use serde_json::{Value, json};
 
+use super::elsewhere;
 use crate::client::{PATIENCE, message};
 use crate::control::caller::Kind;
 use crate::control::stage::{Own, Stage};
 
-const CHILDREN: &str = "opencode.sessions.children";
+pub(super) const CHILDREN: &str = "opencode.sessions.children";
 const DIFF: &str = "opencode.sessions.diff";
-const GET: &str = "opencode.sessions.get";
-const LIST: &str = "opencode.sessions.list";
+pub(super) const GET: &str = "opencode.sessions.get";
+pub(super) const LIST: &str = "opencode.sessions.list";
 const MESSAGE: &str = "opencode.sessions.messages.get";
-const MESSAGES: &str = "opencode.sessions.messages.list";
-const STATUS: &str = "opencode.sessions.status";
-const TODO: &str = "opencode.sessions.todo";
+pub(super) const MESSAGES: &str = "opencode.sessions.messages.list";
+pub(super) const STATUS: &str = "opencode.sessions.status";
+pub(super) const TODO: &str = "opencode.sessions.todo";
 
 /// More pages than this no session of these tests has.
 const MAX_PAGES: usize = 10;
@@ -26,17 +27,17 @@ async fn sessions_are_told_as_opencode_has_them() {
     o04_things_to_do_have_an_id(&stage, &talk).await;
     o05_a_diff_has_its_patch_and_status(&stage, &talk).await;
     let child = sessions_below_are_told_and_are_their_roots(&stage).await;
-    let below = o08_a_session_is_looked_at_in_its_own_directory(&stage).await;
+    let below = elsewhere::o08_a_session_is_looked_at_in_its_own_directory(&stage).await;
     o02_lists_are_cut_and_filtered_as_opencode_does(&stage, &[&talk.session, &child], &below).await;
     what_runs_is_told_to_its_owner(&stage, &talk).await;
     s11_only_a_change_takes_a_session_that_is_nobodys(&stage).await;
 }
 
-fn of(session: &str) -> Value {
+pub(super) fn of(session: &str) -> Value {
     json!({ "session_id": session })
 }
 
-fn items(result: &Value) -> &[Value] {
+pub(super) fn items(result: &Value) -> &[Value] {
     result["items"].as_array().unwrap_or_else(|| panic!("no list: {result:#}"))
 }
 
@@ -200,56 +201,6 @@ async fn sessions_below_are_told_and_are_their_roots(stage: &Stage) -> String {
         }
     }
     id.to_owned()
-}
-
-/// OpenCode has an instance for each directory; the peer asks the wrong one.
-async fn o08_a_session_is_looked_at_in_its_own_directory(stage: &Stage) -> Own {
-    let root = stage.harness.gateway.workspace().canonicalize().expect("the workspace exists");
-    let (root, ships) = (root.display().to_string(), root.join("ships").display().to_string());
-    let script = "scn:todo items=\"Count the crew\" scn:bash cmd=pwd scn:text text=\"Counted.\" (o08)";
-    let own = stage.session_in(&ships, script).await;
-    let upstream = stage.upstream(&own.session).await;
-    assert_eq!(upstream["directory"], ships.as_str(), "{upstream:#}");
-    for ada in stage.ada() {
-        let messages = stage.harness.opencode.messages(&own.session).await;
-        for place in [
-            json!({}),
-            json!({"metadata": {"opencode": {"directory": root}}}),
-            json!({"metadata": {"opencode": {"directory": ships}, "shared": {}}}),
-        ] {
-            let with = |mut params: Value| {
-                params["metadata"] = place["metadata"].clone();
-                params
-            };
-            let name = format!("o08 {} {place}", ada.line.version());
-            ada.is_session(&ada.result(GET, with(of(&own.session))).await["item"], &upstream);
-            let told = ada.result(MESSAGES, with(of(&own.session))).await;
-            assert_eq!(items(&told).len(), messages.len(), "{name}: {told:#}");
-            for (told, upstream) in items(&told).iter().zip(&messages) {
-                ada.is_message(told, upstream);
-            }
-            let todo = ada.result(TODO, with(of(&own.session))).await;
-            assert_eq!(items(&todo)[0]["content"], "Count the crew", "{name}: {todo:#}");
-            assert_eq!(ada.result(CHILDREN, with(of(&own.session))).await, json!({"items": []}), "{name}");
-        }
-        // What is prompted here is carried out here.
-        let text = format!("scn:bash cmd=pwd scn:text n=1 (o08 on {})", ada.line.version());
-        let request = json!({"parts": [{"type": "text", "text": text}]});
-        let params = json!({"session_id": own.session, "request": request});
-        let begun = ada.result("opencode.sessions.prompt_async", params).await;
-        let task = begun["task_id"].as_str().unwrap_or_else(|| panic!("no task: {begun:#}"));
-        stage.harness.client.resume(task, 0).await.rest().await;
-        let told = stage.harness.client.get(task).await.to_string();
-        assert!(told.contains(&format!("{ships}\\n")), "o08: the command ran elsewhere: {told}");
-        for (params, field) in [
-            (json!({"directory": "/etc"}), "directory"),
-            (json!({"metadata": {"opencode": {"directory": "/etc"}}}), "metadata.opencode.directory"),
-        ] {
-            ada.invalid(STATUS, params.clone(), field).await;
-            ada.invalid(LIST, params, field).await;
-        }
-    }
-    own
 }
 
 /// The peer says `True` where OpenCode knows `true` only.
