@@ -33,6 +33,7 @@ use crate::children::Children;
 use crate::config::EngineConfig;
 use crate::control::claims::Claims;
 use crate::control::offers::KnownOffers;
+use crate::control::removals::Removals;
 use crate::gate::{Gate, Pass};
 use crate::joins::{Joining, Joins};
 use crate::lanes::{LaneKey, Lanes, Ticket};
@@ -84,6 +85,7 @@ pub(crate) struct Surroundings {
     pub(crate) asks: Arc<OpenAsks>,
     pub(crate) unfinished: Arc<Unfinished>,
     pub(crate) claims: Arc<Claims>,
+    pub(crate) removals: Arc<Removals>,
     pub(crate) offers: Arc<KnownOffers>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) spans: Arc<dyn Spans>,

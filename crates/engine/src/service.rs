@@ -142,6 +142,7 @@ impl Engine {
                 asks,
                 unfinished,
                 claims,
+                removals: Arc::default(),
                 offers: Arc::default(),
                 metrics,
                 spans: Arc::new(NoSpans),

@@ -468,7 +468,10 @@ fn required_extensions(reader: &mut Reader<'_>) -> Vec<Extension> {
         && let Some(written) = reader.written(&table::REQUIRED_EXTENSIONS)
     {
         let known: Vec<&str> = Extension::PUBLIC.iter().map(|extension| extension.uri()).collect();
-        let reason = format!("{unknown:?} is none that callers can activate; those are {}", known.join(", "));
+        let reason = format!(
+            "{unknown:?} cannot be required of every caller; those that can are {}",
+            known.join(", ")
+        );
         reader.problem(Problem::rule(&written.source, &table::REQUIRED_EXTENSIONS, reason));
     }
     uris.iter().filter_map(offered).collect()

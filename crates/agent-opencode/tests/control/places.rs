@@ -147,6 +147,8 @@ async fn a_worktree_whose_news_are_late_or_lost_is_waited_for_and_one_that_faile
     let (lost, ()) = tokio::join!(made(&bench, "lost"), async {
         bench.fake.requested("POST", "/experimental/worktree", 2).await;
         bench.fake.end_global_streams();
+        // It is listened to once more: what fails from now on is heard.
+        bench.fake.global_streams_opened(3).await;
     });
     assert!(std::path::Path::new(&lost.directory).join("README.md").exists());
     bench.fake.project(|project| project.news = News::Failed("cannot write /home/me/x"));

@@ -164,6 +164,31 @@ async fn a_gateway_that_ends_does_not_wait_for_what_takes_long() {
     gateway.stop().await;
 }
 
+/// Whoever waits for a command is told which task goes on.
+#[tokio::test]
+async fn a_command_that_a_gateway_leaves_when_it_ends_is_named_by_its_task() {
+    for line in [Line::V1, Line::V03] {
+        let control = agent();
+        let mut gateway = Gateway::controlled_by_hand(&control, |config| {
+            config.shutdown_grace = Duration::from_millis(200);
+        })
+        .await;
+        let command = methods::find("opencode.sessions.command").unwrap();
+        let called = call(&gateway, line, ADA_ABLE, command, &good(command)).send();
+        let ending = async {
+            let turn = gateway.turns.recv().await.expect("the command is given");
+            gateway.shutdown.cancel();
+            turn
+        };
+        let (answer, turn) = tokio::join!(called, ending);
+        let error = answer.json()["error"].to_string();
+        assert!(error.contains("shutting down"), "{error}");
+        assert!(error.contains(turn.request.task.as_str()), "{error}");
+        drop(turn);
+        gateway.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn a_caller_who_hangs_up_leaves_what_it_asked_for_and_its_line() {
     let lines = Lines::begin();

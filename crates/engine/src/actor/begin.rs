@@ -222,6 +222,12 @@ impl Actor {
             drop(pass.take());
             self.unless_stopped(place.ready()).await?;
         }
+        if self.around.removals.are_at(&session.directory) {
+            self.tell_orderer(Ok(()));
+            drop(pass.take());
+            let (removals, directory) = (Arc::clone(&self.around.removals), session.directory.clone());
+            self.unless_stopped(async move { removals.over(&directory).await }).await?;
+        }
         let pass = match pass {
             Some(pass) => pass,
             None => self.wait_at_gate().await?,

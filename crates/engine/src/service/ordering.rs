@@ -1,5 +1,7 @@
 //! Orders in the agent's own words. Each becomes a task, as a message does: durable first, and prompted once.
 
+use std::sync::OnceLock;
+
 use longshore_model::{
     Begun, ContextId, Error, ErrorKind, Message, MessageId, MessageRef, OrderRequest, Page, PlaceWish,
     Principal, Result, Role, SendConfig, SendMessage, SessionId, StoredMessage, TaskId, TaskState, Told,
@@ -26,6 +28,7 @@ impl Engine {
         caller: &ControlCaller,
         request: OrderRequest,
         place: &PlaceWish,
+        known: &OnceLock<TaskId>,
     ) -> Result<Told> {
         let control = self.controlled()?;
         let OrderRequest { session, order, content, options, message } = request;
@@ -45,7 +48,7 @@ impl Engine {
         if !is_command {
             return Ok(Told::Done { session, ok: true, begun: Some(begun) });
         }
-        let task = begun.task.clone();
+        let task = known.get_or_init(|| begun.task.clone());
         let answered = self.answered(&*control, &caller.principal, begun).await;
         answered.map_err(|error| error.detail("taskId", task.as_str()))
     }

@@ -82,6 +82,17 @@ impl Gateway {
         Self::start(ScriptedAgent::echo(), control, turns, store, EngineConfig::default(), configure).await
     }
 
+    /// An agent that can be looked at and changed, and whose turns the test plays.
+    pub(crate) async fn controlled_by_hand(
+        control: &Arc<ScriptedControl>,
+        configure: impl FnOnce(&mut EdgeConfig),
+    ) -> Self {
+        let (agent, turns) = ScriptedAgent::manual();
+        let store = Arc::new(longshore_store::memory());
+        let control = Some(Arc::clone(control));
+        Self::start(agent, control, turns, store, EngineConfig::default(), configure).await
+    }
+
     /// An agent whose turns the test plays.
     pub(crate) async fn manual() -> Self {
         Self::manual_with(|_| {}).await
