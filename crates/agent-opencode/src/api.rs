@@ -3,6 +3,7 @@
 mod asks;
 mod catalog;
 pub(crate) mod control;
+pub(crate) mod template;
 mod tool;
 mod usage;
 

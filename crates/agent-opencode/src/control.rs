@@ -10,6 +10,7 @@ mod look;
 mod order;
 mod places;
 mod ready;
+mod references;
 mod told;
 
 use longshore_engine::port::{BoxFuture, Control, Input, Known, Session, Stirring};

@@ -11,11 +11,11 @@ use crate::scene::{SESSION, Scene, good, play, template};
 use crate::stage::{Rules, of_agent};
 
 /// The parameters with which a method is played: the good ones, and where it asks OpenCode for something else with others, those.
-fn plays(method: &Method) -> Vec<(Value, &'static [Upstream])> {
-    let params = good(method, SESSION);
+fn plays(method: &Method, session: &str) -> Vec<(Value, &'static [Upstream])> {
+    let params = good(method, session);
     match method.key {
         "get_session_diff" => {
-            let whole = json!({"session_id": SESSION});
+            let whole = json!({"session_id": session});
             vec![(params, &method.upstream[..1]), (whole, &method.upstream[1..])]
         }
         "prompt_async" => {
@@ -35,7 +35,7 @@ fn plays(method: &Method) -> Vec<(Value, &'static [Upstream])> {
         "get_session_messages" => {
             // The cursor of the first page.
             let older =
-                json!({"session_id": SESSION, "limit": 1, "before": "eyJpZCI6Im1zZ19hMiIsInRpbWUiOjZ9"});
+                json!({"session_id": session, "limit": 1, "before": "eyJpZCI6Im1zZ19hMiIsInRpbWUiOjZ9"});
             vec![(params, method.upstream), (older, method.upstream)]
         }
         "remove_workspace" => {
@@ -155,17 +155,18 @@ fn check_query(method: &Method, asked: &[LoggedRequest]) {
 async fn every_method_gives_its_result_on_both_lines() {
     let (looks, mut shown) = (Scene::with_places(Rules::default()).await, Vec::new());
     for method in of_agent() {
-        let count = plays(method).len();
+        let count = plays(method, SESSION).len();
         for variant in 0..count {
             let mut results = BTreeMap::new();
             let mut params = String::new();
             for line in Line::ALL {
                 let own = Scene::for_change(method, Rules::default()).await;
                 let scene = own.as_ref().unwrap_or(&looks);
-                let (given, _) = plays(method).swap_remove(variant);
+                let session = scene.session_for(method).await;
+                let (given, _) = plays(method, &session).swap_remove(variant);
                 let played = play(scene, line, method, given).await;
-                params = played.params.to_string();
-                results.insert(line.version(), scene.redacted(&played.result.to_string()));
+                params = scene.redacted(&session, &played.params.to_string());
+                results.insert(line.version(), scene.redacted(&session, &played.result.to_string()));
                 if let Some(own) = own {
                     own.stage.stop().await;
                 }
@@ -192,9 +193,12 @@ async fn upstream_column_is_what_is_called() {
     let looks = Scene::with_places(Rules::default()).await;
     for method in of_agent() {
         for line in Line::ALL {
-            for (params, upstream) in plays(method) {
+            for variant in 0..plays(method, SESSION).len() {
                 let own = Scene::for_change(method, Rules::default()).await;
-                let played = play(own.as_ref().unwrap_or(&looks), line, method, params).await;
+                let scene = own.as_ref().unwrap_or(&looks);
+                let session = scene.session_for(method).await;
+                let (params, upstream) = plays(method, &session).swap_remove(variant);
+                let played = play(scene, line, method, params).await;
                 let asked = templates(&played.asked);
                 let what = format!("{} {line:?} {}: {asked:?}", method.name, played.params);
                 for upstream in upstream {

@@ -7,6 +7,7 @@ mod errors;
 mod every_method;
 mod hang_ups;
 mod notifications;
+mod orders;
 mod params;
 mod path_tricks;
 mod scene;

@@ -26,19 +26,20 @@ async fn a_notification_changes_what_it_says_and_asks_for_nothing_else() {
     for method in of_agent() {
         for line in Line::ALL {
             let own = Scene::for_change(method, Rules::default()).await;
-            let stage = &own.as_ref().unwrap_or(&looks).stage;
+            let scene = own.as_ref().unwrap_or(&looks);
+            let (stage, session) = (&scene.stage, scene.session_for(method).await);
             let mut seen = stage.fake.arrived().len();
             let what = format!("{} {line:?}", method.name);
             // What is wrong with one is told nobody, and nothing comes of it.
             notify(&stage.ada, line, method, &json!({"nonsense": 1})).await;
             if of_session(method) {
-                notify(&stage.bob, line, method, &good(method, SESSION)).await;
+                notify(&stage.bob, line, method, &good(method, &session)).await;
             }
             if method.needs().is_some() {
-                notify(&stage.eve, line, method, &good(method, SESSION)).await;
+                notify(&stage.eve, line, method, &good(method, &session)).await;
             }
             assert_eq!(asked(stage, &mut seen), [""; 0], "{what}");
-            notify(&stage.ada, line, method, &good(method, SESSION)).await;
+            notify(&stage.ada, line, method, &good(method, &session)).await;
             let asked = asked(stage, &mut seen);
             let times = asked.iter().filter(|one| **one == main_request(method)).count();
             match method.effect {

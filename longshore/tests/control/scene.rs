@@ -79,14 +79,34 @@ impl Scene {
         }
     }
 
-    /// One of its own for a method that changes something. All others share a scene.
+    /// One of its own for a method that changes places, since there is one of each, and for an order, since OpenCode may be asked
+    /// something when its turn is over. All others share a scene.
     pub(crate) async fn for_change(method: &Method, rules: Rules) -> Option<Self> {
-        if changes(method) { Some(Self::for_method(method, rules).await) } else { None }
+        let is_order = ["prompt_async", "command"].contains(&method.key);
+        if changes(method) && (is_order || !of_session(method)) {
+            Some(Self::for_method(method, rules).await)
+        } else {
+            None
+        }
     }
 
-    /// The text with what differs from run to run replaced by what it is.
-    pub(crate) fn redacted(&self, text: &str) -> String {
+    /// The session that a method is tried in: one of its own, if it changes that.
+    pub(crate) async fn session_for(&self, method: &Method) -> String {
+        if !changes(method) || !of_session(method) {
+            return SESSION.to_owned();
+        }
+        let session = format!("ses_o{:03}", self.stage.fake.sessions().len());
+        furnish(&self.stage, &session).await;
+        session
+    }
+
+    /// The text of a call in this session, with what differs from call to call and from run to run replaced by what it is.
+    pub(crate) fn redacted(&self, session: &str, text: &str) -> String {
         let text = text.replace(self.stage.root(), "<root>");
+        let (own, known) = (session.trim_start_matches("ses_"), SESSION.trim_start_matches("ses_"));
+        let backwards = |text: &str| text.chars().rev().collect::<String>();
+        // The address of a share has it backwards.
+        let text = text.replace(own, known).replace(&backwards(own), &backwards(known));
         let text = match &self.data {
             Some(data) => text.replace(data, "<data>"),
             None => text,

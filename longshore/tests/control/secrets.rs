@@ -1,6 +1,7 @@
 //! What nobody may see: OpenCode's keys and prompts in answers, and callers' words in the log. And what must be in the log: one line
 //! for each call that could change something.
 
+#[expect(clippy::unwrap_used, reason = "where the log cannot be kept there is nothing better to say")]
 #[path = "../../../crates/edge/tests/http/support/lines.rs"]
 mod lines;
 

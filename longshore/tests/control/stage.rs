@@ -31,6 +31,7 @@ pub(crate) const GIL_TOKEN: &str = "gil-token-0123456789abcdef";
 
 /// What may differ from one gateway to the next.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
 pub(crate) struct Rules {
     pub(crate) session_shell: bool,
     pub(crate) workspace_mutations: bool,

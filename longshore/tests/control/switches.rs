@@ -38,7 +38,7 @@ fn keys(object: &Value) -> BTreeSet<&str> {
     object.as_object().into_iter().flat_map(|object| object.keys().map(String::as_str)).collect()
 }
 
-/// The methods that the OpenAPI lets a JSON-RPC request name.
+/// The methods that the `OpenAPI` lets a JSON-RPC request name.
 fn described(openapi: &Value, found: &mut BTreeSet<String>) {
     match openapi {
         Value::Object(members) => {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Number;
 
 use super::catalog::{SessionModel, if_understood};
+use super::template::Template;
 use super::{Fault, default_for_null, string_or_nothing};
 
 #[derive(Deserialize, Debug)]
@@ -240,10 +241,12 @@ pub(crate) struct Worktree {
     pub(crate) directory: String,
 }
 
-/// `GET /command`, one of them. Its template is a whole prompt, and nobody's business.
+/// `GET /command`, one of them.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Command {
     pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) template: Template,
     #[serde(default, deserialize_with = "string_or_nothing")]
     pub(crate) description: Option<String>,
     #[serde(default)]

@@ -79,11 +79,13 @@ impl CallError {
                     "OpenCode's answer cannot be read ({sort}), so the gateway could not {what}.{perhaps} The operator of \
                      the gateway must check the address and OpenCode's version."
                 ),
-            ),
+            )
+            .detail("detail", sort),
             Self::TooLong => Error::new(
                 ErrorKind::UpstreamPayloadError,
                 format!("OpenCode's answer is too long, so the gateway could not {what}.{perhaps}"),
-            ),
+            )
+            .detail("detail", "too long"),
             cause @ (Self::Invalid(_) | Self::Crowded { .. }) => cause.into_error(what),
         }
     }

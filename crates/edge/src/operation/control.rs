@@ -1,15 +1,15 @@
 //! Calls of the methods that extensions add: who may make them, and what is done.
 //!
 //! In order: the extensions that every caller must know, that of the method, whether the method is switched on, whether the
-//! credential may call it, the names of the parameters, their values. What follows is the engine's: the place, whose the session
-//! is, whether it is free, and whether the agent has room for one more call.
+//! credential may call it, the names of the parameters, their values. What follows is the engine's: whose the session is, the
+//! place, whether the session is free, and whether the agent has room for one more call.
 
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use longshore_engine::ControlCaller;
 use longshore_engine::port::{on_behalf_of, trace_of_caller};
-use longshore_model::{Error, ErrorKind, Result, TaskId, Told};
+use longshore_model::{Error, ErrorKind, Result, SessionId, TaskId, Told};
 use longshore_wire::contract;
 use longshore_wire::extension::{self as extensions, Activated};
 use longshore_wire::methods::{Call, Effect, Method, Switch};
@@ -58,6 +58,10 @@ impl Operations {
                 Ok((call, record))
             }
             Err(error) => {
+                // Who tried something is worth little without where.
+                if let Ok(call) = asked.method.read(asked.line, asked.params, Activated::ALL) {
+                    record.of(&call);
+                }
                 record.failed(&error);
                 Err(error)
             }
@@ -108,6 +112,7 @@ impl Operations {
                 Ok(extension::answered(&request))
             }
             Call::Control(request) => {
+                let session = request.control.session().cloned();
                 let may_claim = caller.may(Capability::SessionClaim);
                 let who = ControlCaller { principal: principal.clone(), may_claim };
                 let told = if asked.method.effect == Effect::Read {
@@ -120,7 +125,8 @@ impl Operations {
                     let told = engine.control_noting(&who, request, Arc::clone(&begun), done);
                     self.unless_closing(Box::pin(told), || goes_on(begun.get())).await
                 };
-                asked.method.answer(&told?, asked.line)
+                let told = told.map_err(|error| about(error, asked.method, session.as_ref()))?;
+                asked.method.answer(&told, asked.line)
             }
         }
     }
@@ -136,6 +142,25 @@ fn check_capability(caller: &Caller, method: &Method, needed: Option<Capability>
     Err(match &caller.rights.credential_id {
         Some(id) => error.detail("credentialId", id),
         None => error,
+    })
+}
+
+/// Whoever has many calls under way can tell by the error which one it is of.
+fn about(error: Error, method: &Method, session: Option<&SessionId>) -> Error {
+    use ErrorKind::{UpstreamBackpressure, UpstreamHttpError, UpstreamPayloadError, UpstreamUnreachable};
+    let kinds = [UpstreamUnreachable, UpstreamHttpError, UpstreamPayloadError, UpstreamBackpressure];
+    if !kinds.contains(&error.kind()) {
+        return error;
+    }
+    let detail = (error.kind() == UpstreamPayloadError).then_some("not what was asked for");
+    let facts = [
+        ("method", Some(method.name)),
+        ("sessionId", session.map(SessionId::as_str)),
+        ("detail", detail),
+    ];
+    facts.into_iter().fold(error, |error, (name, value)| match value {
+        Some(value) if !error.details().iter().any(|(known, _)| known == name) => error.detail(name, value),
+        _ => error,
     })
 }
 

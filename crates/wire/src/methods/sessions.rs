@@ -63,7 +63,11 @@ const PROMPT_PARTS: Kind = Kind::Tagged(&[
     Variant {
         tag: "subtask",
         fields: &[
-            Param::required("prompt", LINES, "What the sub-agent is told."),
+            Param::required(
+                "prompt",
+                LINES,
+                "What the sub-agent is told. Files that it names with `@` must be in the workspace.",
+            ),
             Param::required("description", LINE, "What it is for, in a few words."),
             Param::required("agent", NAME, "The sub-agent."),
             MODEL_OBJECT,
@@ -87,7 +91,7 @@ const PROMPT: &[Param] = &[
     Param::optional(
         "tools",
         Kind::Map { of: &Kind::Off, max: MAX_TOOLS },
-        "Tools that the agent may not use, each `false`. None can be allowed so.",
+        "Tools that the agent may not use, each `false`, from now on in this session. None can be allowed so.",
     ),
     Param::optional(
         "format",
@@ -103,7 +107,8 @@ const COMMAND: &[Param] = &[
     Param::required(
         "arguments",
         Kind::Lines { max: MAX_LINES, may_be_blank: true },
-        "What stands behind it. It may be empty.",
+        "What stands behind it. It may be empty. What OpenCode would run of it (a `!` and backticks) needs what \
+         `opencode.sessions.shell` needs; files that it names with `@` must be in the workspace.",
     ),
     OWN_MESSAGE_ID,
     AGENT,

@@ -146,6 +146,34 @@ fn good_calls() {
 }
 
 #[test]
+fn arguments_that_would_be_run_need_what_a_shell_needs() {
+    let command = method("opencode.sessions.command");
+    for (arguments, is_run) in [
+        ("!`id`", true),
+        ("two `pieces` and!", true),
+        ("look at `main.rs`", false),
+        ("now! and @src/main.rs", false),
+        ("", false),
+    ] {
+        let params = serde_json::json!({"session_id": "ses_1", "request": {"command": "review", "arguments": arguments}});
+        for line in [Line::V1, Line::V03] {
+            let call = command.read(line, &params.to_string(), Activated::ALL).unwrap();
+            let expected = is_run.then_some(("request.arguments", Switch::SessionShell));
+            assert_eq!(call.also_needs(), expected, "{arguments}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_names_some_of_many_names_that_are_not_known() {
+    let params: serde_json::Map<_, _> = (0..100_000).map(|at| (format!("n{at}"), 0.into())).collect();
+    for params in [serde_json::json!(params), serde_json::json!({"metadata": params})] {
+        let error = method("opencode.sessions.status").read(Line::V1, &params.to_string(), Activated::ALL);
+        assert_eq!(error.unwrap_err().violations().len(), 16);
+    }
+}
+
+#[test]
 fn what_else_must_be_switched_on_is_as_the_table_says() {
     let with = r#"{"request":{"startCommand":"make"}}"#;
     let create = method("opencode.worktrees.create");

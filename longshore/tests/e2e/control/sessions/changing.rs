@@ -166,7 +166,7 @@ async fn o06_a_summary_needs_no_request(stage: &Stage, ada: &Caller) {
     let known = stage.content(&own.session).await;
     for (request, field) in [
         (json!({"providerID": "demo", "modelID": "no-such-model"}), "request.modelID"),
-        (json!({"providerID": "no-such-provider", "modelID": "demo"}), "request.modelID"),
+        (json!({"providerID": "no-such-provider", "modelID": "demo"}), "request.providerID"),
         (json!({"providerID": "demo"}), "request.modelID"),
         (json!({"modelID": "demo"}), "request.providerID"),
     ] {
