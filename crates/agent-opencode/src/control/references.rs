@@ -151,8 +151,8 @@ mod tests {
             let error = bounds.check(text, "f").await.expect_err(text);
             assert_eq!(error.violations()[0].field, "f");
         }
-        let many: String = (0..=MAX_REFERENCES).map(|at| format!("@f{at} ")).collect();
-        bounds.check(&many, "f").await.expect_err("too many");
+        let many: Vec<String> = (0..=MAX_REFERENCES).map(|at| format!("@f{at}")).collect();
+        bounds.check(&many.join(" "), "f").await.expect_err("too many");
     }
 
     #[tokio::test]

@@ -153,11 +153,8 @@ fn about(error: Error, method: &Method, session: Option<&SessionId>) -> Error {
         return error;
     }
     let detail = (error.kind() == UpstreamPayloadError).then_some("not what was asked for");
-    let facts = [
-        ("method", Some(method.name)),
-        ("sessionId", session.map(SessionId::as_str)),
-        ("detail", detail),
-    ];
+    let facts =
+        [("method", Some(method.name)), ("sessionId", session.map(SessionId::as_str)), ("detail", detail)];
     facts.into_iter().fold(error, |error, (name, value)| match value {
         Some(value) if !error.details().iter().any(|(known, _)| known == name) => error.detail(name, value),
         _ => error,

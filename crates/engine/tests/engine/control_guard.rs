@@ -252,9 +252,9 @@ async fn no_turn_begins_in_a_worktree_while_that_is_removed() {
         while !s.control.take_calls().iter().any(|call| matches!(call, Call::Act(..))) {
             tokio::task::yield_now().await;
         }
-        let mut send = message("c", "m1");
-        send.wishes.directory = Some("trees/going/below".to_owned());
-        let sent = s.h.engine.send(&ada().principal, send).await.unwrap();
+        let mut wish = message("c", "m1");
+        wish.wishes.directory = Some("trees/going/below".to_owned());
+        let sent = s.h.engine.send(&ada().principal, wish).await.unwrap();
         while s.h.agent.log().opened.is_empty() {
             tokio::task::yield_now().await;
         }
