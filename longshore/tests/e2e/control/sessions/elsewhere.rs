@@ -5,7 +5,7 @@ use std::path::Path;
 use longshore_testkit::gateway::until;
 use serde_json::{Value, json};
 
-use super::reading::{CHILDREN, GET, LIST, MESSAGES, STATUS, TODO, items, of};
+use super::reading::{CHILDREN, GET, LIST, MESSAGES, PLANNED, STATUS, items, of};
 use crate::client::PATIENCE;
 use crate::control::stage::{Own, Stage};
 
@@ -62,7 +62,7 @@ async fn is_looked_at_there(stage: &Stage, there: &str) -> Own {
             for (told, upstream) in items(&told).iter().zip(&messages) {
                 ada.is_message(told, upstream);
             }
-            let todo = ada.result(TODO, with(of(&own.session))).await;
+            let todo = ada.result(PLANNED, with(of(&own.session))).await;
             assert_eq!(items(&todo)[0]["content"], "Count the crew", "{name}: {todo:#}");
             assert_eq!(ada.result(CHILDREN, with(of(&own.session))).await, json!({"items": []}), "{name}");
         }

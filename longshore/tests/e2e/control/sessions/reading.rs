@@ -14,7 +14,7 @@ pub(super) const LIST: &str = "opencode.sessions.list";
 const MESSAGE: &str = "opencode.sessions.messages.get";
 pub(super) const MESSAGES: &str = "opencode.sessions.messages.list";
 pub(super) const STATUS: &str = "opencode.sessions.status";
-pub(super) const TODO: &str = "opencode.sessions.todo";
+pub(super) const PLANNED: &str = "opencode.sessions.todo";
 
 /// More pages than this no session of these tests has.
 const MAX_PAGES: usize = 10;
@@ -119,10 +119,10 @@ async fn o04_things_to_do_have_an_id(stage: &Stage, talk: &Own) {
         todo["id"] = place.to_string().into();
     }
     for ada in stage.ada() {
-        let told = ada.result(TODO, of(&own.session)).await;
+        let told = ada.result(PLANNED, of(&own.session)).await;
         assert_eq!(told, json!({ "items": expected }), "o04 {}", ada.line.version());
         assert_eq!(items(&told)[1]["status"], "in_progress", "{told:#}");
-        assert_eq!(ada.result(TODO, of(&talk.session)).await, json!({"items": []}));
+        assert_eq!(ada.result(PLANNED, of(&talk.session)).await, json!({"items": []}));
     }
 }
 
@@ -196,7 +196,7 @@ async fn sessions_below_are_told_and_are_their_roots(stage: &Stage) -> String {
         ada.invalid("opencode.sessions.prompt_async", params, "session_id").await;
     }
     for bob in stage.bob() {
-        for method in [GET, CHILDREN, MESSAGES, TODO, DIFF] {
+        for method in [GET, CHILDREN, MESSAGES, PLANNED, DIFF] {
             bob.refused(method, of(id), Kind::FORBIDDEN).await;
         }
     }
@@ -288,7 +288,7 @@ async fn what_runs_is_told_to_its_owner(stage: &Stage, talk: &Own) {
         // S1: a name that is a path leads nowhere.
         for trick in ["/abort?", "/abort#", "/../../session", "%2fabort", "?x="] {
             let session = format!("{}{trick}", talk.session);
-            for method in [GET, MESSAGES, CHILDREN, TODO, DIFF, "opencode.sessions.unshare"] {
+            for method in [GET, MESSAGES, CHILDREN, PLANNED, DIFF, "opencode.sessions.unshare"] {
                 ada.invalid(method, of(&session), "session_id").await;
             }
         }
