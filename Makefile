@@ -175,9 +175,11 @@ conformance: ## Run the public A2A conformance kits in KIT=folder (docs/conforma
 	$(TOOLS)/venv-conformance/bin/python tools/conformance/run.py '$(KIT)'
 
 .PHONY: docs
-docs: ## Write docs/configuration.md anew from the table of settings.
+docs: ## Write docs/configuration.md and docs/methods.md anew from the tables of settings and methods.
 	cargo run --quiet --locked --package longshore -- settings > docs/configuration.md.new
 	mv docs/configuration.md.new docs/configuration.md
+	cargo run --quiet --locked --package longshore -- methods > docs/methods.md.new
+	mv docs/methods.md.new docs/methods.md
 
 .PHONY: opencode
 opencode: ## Install the pinned OpenCode and its rg under .tools/.

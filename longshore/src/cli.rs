@@ -68,6 +68,8 @@ pub enum Subcommands {
     Backup(Backup),
     /// Print the reference of all settings, as Markdown.
     Settings,
+    /// Print the reference of the methods that can be called beside those of A2A, as Markdown.
+    Methods,
 }
 
 #[derive(Debug, Args)]

@@ -68,6 +68,10 @@ fn run(command: Subcommands) -> anyhow::Result<()> {
             output::say(config::reference::markdown().trim_end());
             Ok(())
         }
+        Subcommands::Methods => {
+            output::say(longshore_edge::methods_reference().trim_end());
+            Ok(())
+        }
     }
 }
 

@@ -62,7 +62,7 @@ async fn run(
 ) -> anyhow::Result<Ended> {
     let (tasks, telling) = (ground.tasks.clone(), ground.telling.clone());
     let gateway = tokio::select! {
-        gateway = ground.finish(plan, upstream.agent()) => gateway?,
+        gateway = ground.finish(plan, upstream) => gateway?,
         // As after a crash: what was taken up is taken up again by the next start.
         ended = signals.next() => {
             stop_tasks(&tasks).await;

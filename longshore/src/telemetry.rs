@@ -1,4 +1,4 @@
-//! The log: to standard error, as much as the configuration asks for.
+//! The log: to standard error, as much as the configuration asks for. Who changed what is always in it.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -7,6 +7,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt};
 
 use crate::config::plan::{Log, LogLevel};
+
+/// The lines of the edge about calls that change something.
+const AUDIT: &str = "longshore::audit";
 
 /// Sets up the log of this process. A second call changes nothing.
 pub(crate) fn start(log: &Log) {
@@ -17,9 +20,34 @@ pub(crate) fn start(log: &Log) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    // Libraries never say more than a warning: at lower levels some of them print headers and bodies.
-    let filter = Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("longshore", level);
+    let filter = filter(level);
     let layer = fmt::layer().with_writer(std::io::stderr);
     let layer = if log.json { layer.json().boxed() } else { layer.with_ansi(false).boxed() };
     let _ = tracing_subscriber::registry().with(layer.with_filter(filter)).try_init();
+}
+
+/// Libraries never say more than a warning: at lower levels some of them print headers and bodies.
+fn filter(level: LevelFilter) -> Targets {
+    Targets::new()
+        .with_default(level.min(LevelFilter::WARN))
+        .with_target("longshore", level)
+        .with_target(AUDIT, LevelFilter::INFO)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn who_changed_what_is_written_at_every_level() {
+        for level in [LevelFilter::ERROR, LevelFilter::WARN, LevelFilter::INFO, LevelFilter::TRACE] {
+            let filter = filter(level);
+            assert!(filter.would_enable(AUDIT, &Level::INFO), "{level}");
+            assert!(!filter.would_enable(AUDIT, &Level::DEBUG), "{level}");
+            assert_eq!(filter.would_enable("longshore_edge::reply", &Level::INFO), level >= Level::INFO);
+            assert!(!filter.would_enable("hyper", &Level::INFO), "{level}");
+        }
+    }
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use longshore_agent_opencode::managed::{self, Managed, ManagedConfig, State};
-use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, WATCH_DIRECTORIES, Watchdog};
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, Watchdog};
 use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::{demo_home, last_model_address};
 use longshore_engine::Tasks;
-use longshore_engine::port::{Agent, Clock};
+use longshore_engine::port::{Agent, Clock, Control};
 use longshore_meter::Metrics;
 use longshore_model::{ModelName, PromptOptions};
 use tokio::sync::watch;
@@ -30,7 +30,7 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// An OpenCode that the engine can drive, and what must end with it.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    agent: Arc<dyn Agent>,
+    agent: Arc<OpenCode>,
     description: String,
     ending: Ending,
     /// Answers until the end.
@@ -90,7 +90,7 @@ impl Upstream {
             },
             written_files: plan.output.written_files,
             upstream_calls: plan.limits.upstream_calls.unwrap_or(0),
-            watch_directories: WATCH_DIRECTORIES,
+            watch_directories: plan.control.watch_directories,
             metrics: Arc::clone(metrics),
         };
         let agent = Arc::new(OpenCode::new(config, Arc::clone(clock), tasks.clone())?);
@@ -98,7 +98,12 @@ impl Upstream {
     }
 
     pub(crate) fn agent(&self) -> Arc<dyn Agent> {
-        Arc::clone(&self.agent)
+        Arc::<OpenCode>::clone(&self.agent)
+    }
+
+    /// What callers may look at and change beside turns.
+    pub(crate) fn control(&self) -> Arc<dyn Control> {
+        Arc::<OpenCode>::clone(&self.agent)
     }
 
     /// Which OpenCode answers, for people.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog};
-use longshore_engine::port::{Agent, Clock, NoSpans, Spans, Store, SystemClock};
+use longshore_engine::port::{Clock, NoSpans, Spans, Store, SystemClock};
 use longshore_engine::{
-    AskConfig, AtDeadline, Engine, EngineConfig, EngineParts, FileRules, IntakeRules, RetentionRules, Tasks,
+    AskConfig, AtDeadline, ControlRules, Engine, EngineConfig, EngineParts, FileRules, IntakeRules,
+    RetentionRules, Tasks,
 };
 use longshore_meter::Metrics;
 use longshore_otlp::{Otlp, OtlpConfig};
@@ -103,11 +104,11 @@ impl Ground {
     }
 
     /// Puts the engine and the edge on top, and takes up the tasks that the last run left unfinished.
-    pub(crate) async fn finish(self, plan: &Plan, agent: Arc<dyn Agent>) -> anyhow::Result<Gateway> {
+    pub(crate) async fn finish(self, plan: &Plan, upstream: &Upstream) -> anyhow::Result<Gateway> {
         let engine = Engine::new(EngineParts {
             store: self.store,
-            agent,
-            control: None,
+            agent: upstream.agent(),
+            control: Some(upstream.control()),
             clock: self.clock,
             tasks: self.tasks.clone(),
             metrics: Arc::clone(&self.metrics),
@@ -126,6 +127,10 @@ impl Ground {
                 retention: RetentionRules {
                     fold_after: plan.retention.fold_after,
                     keep_tasks: plan.retention.keep_tasks,
+                },
+                control: ControlRules {
+                    session_guard: plan.control.session_guard,
+                    claim_ttl: plan.control.claim_ttl,
                 },
                 ..EngineConfig::default()
             },

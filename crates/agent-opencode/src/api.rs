@@ -3,6 +3,7 @@
 mod asks;
 mod catalog;
 pub(crate) mod control;
+pub(crate) mod template;
 mod tool;
 mod usage;
 
@@ -373,6 +374,15 @@ pub(crate) struct ErrorBody {
     pub(crate) message: Option<String>,
     #[serde(default)]
     pub(crate) data: FaultData,
+}
+
+/// What was not set, for `null`: OpenCode writes that for what its operator left out.
+fn default_for_null<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// Some fields are texts for one tool or provider and something else for another.

@@ -34,6 +34,8 @@ const NAMES: usize = 5;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a> {
     pub(crate) model: &'a str,
+    /// The same as the model where one field holds both.
+    pub(crate) provider: &'a str,
     pub(crate) agent: &'a str,
     pub(crate) variant: &'a str,
 }
@@ -42,6 +44,7 @@ impl Fields<'static> {
     /// Of a message.
     pub(crate) const OF_MESSAGE: Self = Self {
         model: "metadata.shared.model",
+        provider: "metadata.shared.model",
         agent: "metadata.opencode.agent",
         variant: "metadata.opencode.variant",
     };
@@ -256,7 +259,7 @@ impl Models {
         let Some(models) = self.providers.get(&name.provider) else {
             let names = choices(self.providers.keys().map(String::as_str));
             let refusal = format!("OpenCode has no provider of this name{names}");
-            return if wished { Err(Error::invalid(fields.model, refusal)) } else { Ok(()) };
+            return if wished { Err(Error::invalid(fields.provider, refusal)) } else { Ok(()) };
         };
         let Some(model) = models.get(&name.model) else {
             let names = choices(models.keys().map(String::as_str));

@@ -10,6 +10,7 @@ mod look;
 mod order;
 mod places;
 mod ready;
+mod references;
 mod told;
 
 use longshore_engine::port::{BoxFuture, Control, Input, Known, Session, Stirring};
@@ -19,7 +20,7 @@ use longshore_model::{
 };
 use tokio::sync::mpsc;
 
-pub(crate) use self::failure::Doing;
+pub(crate) use self::failure::{Doing, come_again};
 use crate::client::CallError;
 use crate::{OpenCode, id};
 

@@ -34,10 +34,7 @@ impl Reading {
             let Item::Event(body) = item else { continue };
             let Some(event) = event(body) else { continue };
             if self.translator.take_in(&event).is_ok() {
-                let mut told = self.translator.take();
-                reports += told.len();
-                told.clear();
-                self.translator.put_back(told);
+                reports += self.translator.take().len();
             }
         }
         reports

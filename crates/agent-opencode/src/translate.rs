@@ -348,11 +348,6 @@ impl Translator {
         self.blocks.take()
     }
 
-    /// Gives back what [`Self::take`] gave, once it is empty: most events are told one by one.
-    pub(crate) fn put_back(&mut self, empty: Vec<AgentEvent>) {
-        self.blocks.put_back(empty);
-    }
-
     /// Something had to be dropped; only the message list can tell what it was.
     pub(crate) fn must_reread(&self) -> bool {
         self.heard == Heard::Dropped
@@ -374,7 +369,8 @@ impl Translator {
         self.say(news);
     }
 
-    fn failed(&mut self, fault: Fault) {
+    /// OpenCode told that something went wrong.
+    pub(crate) fn failed(&mut self, fault: Fault) {
         if outcome::is_abort(&fault) {
             // Heard before the prompt, it is the end of the turn before.
             if self.prompts.began().is_some() {

@@ -105,7 +105,7 @@ enum Taken {
 
 impl Driver {
     /// Runs until the turn ends, nobody listens, or the gateway stops. OpenCode goes on in the latter cases.
-    async fn run(mut self: Box<Self>, joiner: Joiner, strangers: Strangers, stop: CancellationToken) {
+    async fn run(mut self: Box<Self>, joiner: Box<Joiner>, strangers: Strangers, stop: CancellationToken) {
         let events = self.events.clone();
         // These have something to say rarely, and are asked only then: there are turns with a thousand events a second.
         let rare = async move {
@@ -442,11 +442,14 @@ impl Driver {
 
     /// Tells all that is new.
     async fn flush(&mut self) -> Result<(), Unheard> {
-        let mut news = self.family.root.translator.take();
-        for event in news.drain(..) {
-            self.tell(None, event).await?;
+        // A turn that always finds room lets others have their turn too.
+        tokio::task::coop::consume_budget().await;
+        for event in self.family.root.translator.take() {
+            // Mostly text, and there is room for it.
+            if let Some(event) = self.tell_now(event)? {
+                Box::pin(self.tell(None, event)).await?;
+            }
         }
-        self.family.root.translator.put_back(news);
         if self.family.children.is_empty() {
             return Ok(());
         }

@@ -5,6 +5,7 @@
 
 mod content;
 mod decide;
+mod failed;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use self::decide::{Decision, Heard, Scene};
-use crate::api::{Envelope, EventKind, MessageUpdated, PartUpdated, StatusChanged, StoredMessage};
+use self::failed::Failed;
+use crate::api::{
+    Envelope, EventKind, Fault, MessageUpdated, PartUpdated, SessionFailed, StatusChanged, StoredMessage,
+};
 use crate::clear::Below;
 use crate::client::{CallError, Client};
 use crate::reader::{Noticed, Noticing, Readers};
@@ -43,6 +47,7 @@ pub(crate) struct Watch {
     root: String,
     most: usize,
     directories: Mutex<HashSet<String>>,
+    failed: Arc<Failed>,
     stirrings: mpsc::Sender<Stirring>,
     /// Until somebody asks for it.
     taken_by: Mutex<Option<mpsc::Receiver<Stirring>>>,
@@ -59,7 +64,8 @@ impl Watch {
     ) -> Self {
         let (stirrings, taken_by) = mpsc::channel(MAX_STIRRINGS);
         let (directories, taken_by) = (Mutex::default(), Mutex::new(Some(taken_by)));
-        Self { client, readers, tasks, root, most, directories, stirrings, taken_by }
+        let failed = Arc::default();
+        Self { client, readers, tasks, root, most, directories, failed, stirrings, taken_by }
     }
 
     /// See [`longshore_engine::port::Control::watch`]. Sessions in one directory too many are not watched.
@@ -82,6 +88,7 @@ impl Watch {
             let watcher = Watcher {
                 client: self.client.clone(),
                 directory: session.directory.clone(),
+                failed: Arc::clone(&self.failed),
                 stirrings: self.stirrings.clone(),
                 scenes: HashMap::new(),
                 look_again: None,
@@ -111,6 +118,11 @@ impl Watch {
         found.map_err(|cause| cause.into_error("see what the session is at work on"))
     }
 
+    /// Why a prompt that was told could not be answered, if that is known.
+    pub(crate) fn why_failed(&self, prompt: &str) -> Option<Fault> {
+        self.failed.why(prompt)
+    }
+
     /// Whether turns that somebody else begins there are told.
     pub(crate) fn watches(&self, directory: &str) -> bool {
         lock(&self.directories).contains(directory)
@@ -133,6 +145,7 @@ impl Watch {
 struct Watcher {
     client: Client,
     directory: String,
+    failed: Arc<Failed>,
     stirrings: mpsc::Sender<Stirring>,
     scenes: HashMap<String, Scene>,
     /// OpenCode did not answer: then it is asked about everything once more.
@@ -171,7 +184,12 @@ impl Watcher {
                     let decision = decide(self.scene(&session), is_below, &event);
                     match decision {
                         Ok(Decision::Nothing) => Ok(Ok(())),
-                        Ok(Decision::Stirs(prompt)) => self.tell_of(&session, &prompt).await,
+                        Ok(Decision::Stirs(prompt)) => {
+                            if let Some(fault) = fault_in(&event) {
+                                self.failed.note(&prompt, fault);
+                            }
+                            self.tell_of(&session, &prompt).await
+                        }
                         // What cannot be read may have been anything.
                         Ok(Decision::Look) | Err(_) => self.look_at(&session).await,
                     }
@@ -250,10 +268,17 @@ impl Watcher {
     }
 }
 
+fn properties<'a, T: Deserialize<'a>>(event: &'a Event) -> serde_json::Result<T> {
+    serde_json::from_slice::<Envelope<T>>(event.body()).map(|envelope| envelope.properties)
+}
+
+/// What went wrong, if that is what the event tells.
+fn fault_in(event: &Event) -> Option<Fault> {
+    let failed = (event.kind == EventKind::Error).then(|| properties::<SessionFailed>(event))?;
+    failed.ok()?.error
+}
+
 fn decide(scene: &mut Scene, is_below: bool, event: &Event) -> serde_json::Result<Decision> {
-    fn properties<'a, T: Deserialize<'a>>(event: &'a Event) -> serde_json::Result<T> {
-        serde_json::from_slice::<Envelope<T>>(event.body()).map(|envelope| envelope.properties)
-    }
     Ok(match event.kind {
         EventKind::PermissionAsked | EventKind::QuestionAsked => scene.hear(Heard::Asked),
         _ if is_below => Decision::Nothing,

@@ -13,11 +13,11 @@ use futures_util::FutureExt;
 use http::header::{ALLOW, AUTHORIZATION, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode};
-use longshore_engine::Engine;
+use longshore_engine::{Engine, Tasks};
 use longshore_meter::Metrics;
 use longshore_model::{Error, ErrorKind, Result, TraceContext};
 use longshore_wire::contract::{Deployment, MissingVersion};
-use longshore_wire::extension::{self, Activated, Extension};
+use longshore_wire::extension::{self, Activated};
 use longshore_wire::jsonrpc::Id;
 use longshore_wire::surface::Access;
 use longshore_wire::v1::card::API_KEY_HEADER;
@@ -52,7 +52,6 @@ pub(crate) struct Dispatcher {
     pace: Pace,
     credentials: Credentials,
     challenge: HeaderValue,
-    required: Vec<Extension>,
     missing_version: MissingVersion,
     gzip_minimum: usize,
     metrics: Arc<Metrics>,
@@ -60,7 +59,7 @@ pub(crate) struct Dispatcher {
     pub(crate) payload_log: PayloadLog,
     pub(crate) documents: Documents,
     /// What is served, as the documents say.
-    pub(crate) deployment: Deployment,
+    pub(crate) deployment: Arc<Deployment>,
     pub(crate) limits: BodyLimits,
     pub(crate) streams: Arc<StreamSettings>,
     pub(crate) operations: Operations,
@@ -82,10 +81,14 @@ impl Dispatcher {
     /// `bound`: the address that is listened on.
     pub(crate) fn new(
         engine: Engine,
-        config: EdgeConfig,
+        mut config: EdgeConfig,
         bound: SocketAddr,
         closing: CancellationToken,
+        tasks: Tasks,
     ) -> Self {
+        // Methods for what the agent cannot do are neither named nor served.
+        config.deployment.control = engine.has_control();
+        let deployment = Arc::new(config.deployment.clone());
         let challenge = HeaderValue::try_from(config.credentials.challenge())
             .expect("the challenges are made of fixed words");
         Self {
@@ -101,7 +104,6 @@ impl Dispatcher {
             page: MetricsPage::new(&config, engine.clone()),
             credentials: config.credentials,
             challenge,
-            required: config.deployment.required_extensions.clone(),
             gzip_minimum: config.gzip_minimum,
             metrics: Arc::clone(&config.metrics),
             payload_log: config.payload_log,
@@ -118,10 +120,12 @@ impl Dispatcher {
                 engine,
                 closing,
                 patience: config.shutdown_grace / 2,
-                exposure: config.deployment.exposure,
+                deployment: Arc::clone(&deployment),
                 slots: Slots::new(&config.limits, Arc::clone(&config.metrics)),
+                metrics: Arc::clone(&config.metrics),
+                tasks,
             },
-            deployment: config.deployment,
+            deployment,
         }
     }
 
@@ -272,7 +276,7 @@ impl Dispatcher {
         // The card is where callers learn what they must know.
         if let Route::ExtendedCard(dialect) = route {
             let asked = incoming.asked(Some(caller), Some(line), *dialect);
-            return Ok(self.documents.extended_card(&asked));
+            return Ok(self.documents.extended_card(&asked).await);
         }
         self.check_required(Shape::rest(line).rules().activated(&incoming.parts.headers))?;
         self.rest(caller, route, incoming, line, body).await
@@ -280,7 +284,7 @@ impl Dispatcher {
 
     /// Refuses an operation whose caller does not know what every caller must know.
     pub(crate) fn check_required(&self, activated: Activated) -> Result<()> {
-        extension::check_required(activated, &self.required)
+        extension::check_required(activated, &self.deployment.required_extensions)
     }
 }
 

@@ -1,4 +1,5 @@
-//! The documents of the deployment: cards and the `OpenAPI` document, made once at the start, and health, made when asked.
+//! The documents of the deployment: cards and the `OpenAPI` document, made once at the start, and health, made when asked. The
+//! extended cards are made anew when the agent offers something else than before.
 //!
 //! The form of a card follows from what names a line: the path, or `A2A-Version`. Where nothing does, one card serves the
 //! clients of both. All forms have validators, so that a client that comes again gets 304.
@@ -7,9 +8,12 @@ mod prepared;
 #[cfg(test)]
 mod tests;
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use bytes::Bytes;
 use http::request::Parts;
 use longshore_engine::Engine;
+use longshore_model::Offers;
 use longshore_wire::contract::{self, Audience, Base, Deployment};
 use longshore_wire::surface::Line;
 use longshore_wire::v03::Dialect;
@@ -38,7 +42,7 @@ pub(crate) struct Asked<'a> {
 #[derive(Debug)]
 pub(crate) struct Documents {
     public: PublicCards,
-    extended: ExtendedCards,
+    extended: Extended,
     openapi: OpenApi,
     health: Health,
 }
@@ -51,9 +55,20 @@ struct PublicCards {
     v03: PerBase,
 }
 
+/// The extended cards as of what the agent offers.
+#[derive(Debug)]
+struct Extended {
+    deployment: Deployment,
+    engine: Engine,
+    gzip_minimum: usize,
+    last: Mutex<Arc<ExtendedCards>>,
+}
+
 /// Each form of the extended card. There is no merged one: the paths and methods that give it belong to one line each.
 #[derive(Debug)]
 struct ExtendedCards {
+    /// With which they were made.
+    offers: Arc<Offers>,
     v1: PerBase,
     v03: PerBase,
     /// What `/v1/card` gives.
@@ -78,7 +93,12 @@ impl Documents {
         let preparing = Preparing { started: engine.now(), gzip_minimum: config.gzip_minimum };
         Self {
             public: PublicCards::new(deployment, &preparing),
-            extended: ExtendedCards::new(deployment, &preparing),
+            extended: Extended {
+                deployment: deployment.clone(),
+                engine: engine.clone(),
+                gzip_minimum: config.gzip_minimum,
+                last: Mutex::new(Arc::new(ExtendedCards::new(deployment, Arc::default(), &preparing))),
+            },
             openapi: OpenApi::new(deployment, &preparing),
             health: Health::new(deployment.clone(), engine, closing),
         }
@@ -94,13 +114,13 @@ impl Documents {
         card.answer(asked.parts)
     }
 
-    pub(crate) fn extended_card(&self, asked: &Asked<'_>) -> Response {
-        self.extended.of(asked).answer(asked.parts)
+    pub(crate) async fn extended_card(&self, asked: &Asked<'_>) -> Response {
+        self.extended.now().await.of(asked).answer(asked.parts)
     }
 
     /// The same as the result of a JSON-RPC call.
-    pub(crate) fn extended_card_json(&self, asked: &Asked<'_>) -> Bytes {
-        self.extended.of(asked).plain()
+    pub(crate) async fn extended_card_json(&self, asked: &Asked<'_>) -> Bytes {
+        self.extended.now().await.of(asked).plain()
     }
 
     pub(crate) fn openapi(&self, asked: &Asked<'_>) -> Response {
@@ -128,16 +148,27 @@ impl PublicCards {
     }
 }
 
+impl Extended {
+    async fn now(&self) -> Arc<ExtendedCards> {
+        let offers = self.engine.offers().await;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.offers != offers {
+            let preparing = Preparing { started: self.engine.now(), gzip_minimum: self.gzip_minimum };
+            *last = Arc::new(ExtendedCards::new(&self.deployment, offers, &preparing));
+        }
+        Arc::clone(&last)
+    }
+}
+
 impl ExtendedCards {
-    fn new(deployment: &Deployment, preparing: &Preparing) -> Self {
-        let card = |line, base| contract::card(deployment, line, Audience::Authenticated, base);
+    fn new(deployment: &Deployment, offers: Arc<Offers>, preparing: &Preparing) -> Self {
+        let card = |line, base| contract::extended_card(deployment, line, base, &offers);
         let prepared = |bytes| preparing.document(bytes, Readers::Callers);
         let old = |dialect, base| prepared(v03::card::encode(&card(Line::V03, base), dialect));
-        Self {
-            v1: PerBase::new(|base| prepared(v1::card::encode(&card(Line::V1, base)))),
-            v03: PerBase::new(|base| old(Dialect::Rpc, base)),
-            v03_rest: PerBase::new(|base| old(Dialect::Rest, base)),
-        }
+        let v1 = PerBase::new(|base| prepared(v1::card::encode(&card(Line::V1, base))));
+        let v03 = PerBase::new(|base| old(Dialect::Rpc, base));
+        let v03_rest = PerBase::new(|base| old(Dialect::Rest, base));
+        Self { offers, v1, v03, v03_rest }
     }
 
     fn of(&self, asked: &Asked<'_>) -> &Prepared {

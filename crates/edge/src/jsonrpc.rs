@@ -1,8 +1,8 @@
 //! The JSON-RPC binding: `POST /`.
 //!
 //! In order: media type, body, envelope, protocol line, required extensions, method, parameters. A request without an id is
-//! a notification: sends and cancels are done, reads are not, and the answer is 204 whatever came of it. On the line whose
-//! operations want an id, nothing is done for one without.
+//! a notification: what changes something is done, what only asks is not, and the answer is 204 whatever came of it. On the
+//! line whose operations want an id, nothing is done for an operation without one.
 
 use http::StatusCode;
 use longshore_engine::port::on_behalf_of;
@@ -20,7 +20,7 @@ use crate::auth::Caller;
 use crate::dispatch::{Dispatcher, Incoming};
 use crate::line::{self, Line};
 use crate::media::{self, Media};
-use crate::operation::{self, Operation, Outcome};
+use crate::operation::{self, Asked, Operation, Outcome};
 use crate::payload::{self, Called};
 use crate::reply::{self, Response};
 use crate::shape::Shape;
@@ -126,13 +126,17 @@ impl Dispatcher {
         }
         let params = call.params.map_or("{}", |params| params.get());
         let activated = shape.rules().activated(headers);
+        let of_table = methods::find(&call.method).filter(|method| method.is_there(&self.deployment));
+        if let Some(method) = of_table {
+            let asked = Asked { method, line: shape.line, params, activated, span: &incoming.span };
+            return self.called_extension(caller, incoming, call.id.as_ref(), asked, shape).await;
+        }
         // The extended card is where callers learn what they must know.
         let required = match known(shape.line, &call.method) {
             Some(Method::GetExtendedAgentCard) => Ok(()),
             _ => self.check_required(activated),
         };
-        let wanted =
-            required.and_then(|()| wanted(&self.deployment, shape.line, &call.method, params, activated));
+        let wanted = required.and_then(|()| wanted(&self.deployment, shape.line, &call.method, params));
         let Some(id) = call.id else {
             return match wanted {
                 Ok(Wanted::ExtendedCard) => reply::empty(StatusCode::NO_CONTENT),
@@ -155,7 +159,7 @@ impl Dispatcher {
             }
             Ok(Wanted::ExtendedCard) => {
                 let asked = incoming.asked(Some(caller), Some(shape.line), Dialect::Rpc);
-                Ok(Outcome::Json(self.documents.extended_card_json(&asked)))
+                Ok(Outcome::Json(self.documents.extended_card_json(&asked).await))
             }
             Err(error) => Err(error),
         };
@@ -180,27 +184,35 @@ impl Dispatcher {
             Err(error) => shape.refuse(&id, headers, &error),
         }
     }
+
+    /// A method of the table, which is not of the protocol itself.
+    async fn called_extension(
+        &self,
+        caller: &Caller,
+        incoming: &Incoming<'_>,
+        id: Option<&Id>,
+        asked: Asked<'_>,
+        shape: Shape,
+    ) -> Response {
+        let trace = Some(incoming.trace.clone());
+        let Some(id) = id else {
+            return match on_behalf_of(trace, self.operations.notify_call(caller, asked)).await {
+                Ok(()) => reply::empty(StatusCode::NO_CONTENT),
+                Err(error) => silent(&error),
+            };
+        };
+        match on_behalf_of(trace, self.operations.call(caller, asked)).await {
+            Ok(result) => reply::json(StatusCode::OK, Media::Json, envelope::result(id, &result)),
+            Err(error) => shape.refuse(id, &incoming.parts.headers, &error),
+        }
+    }
 }
 
 fn streams(line: Line, method: &str) -> bool {
     matches!(known(line, method), Some(Method::SendStreamingMessage | Method::SubscribeToTask))
 }
 
-fn wanted(
-    deployment: &Deployment,
-    line: Line,
-    method: &str,
-    params: &str,
-    activated: Activated,
-) -> Result<Wanted> {
-    if let Some(method) = methods::find(method).filter(|method| method.is_there(deployment)) {
-        method.check_activated(activated)?;
-        if !method.is_on(deployment) {
-            return Err(contract::disabled_method(line, method, deployment));
-        }
-        let call = method.read(line, params, activated)?;
-        return Ok(Wanted::Operation(Operation::Extension(call).into()));
-    }
+fn wanted(deployment: &Deployment, line: Line, method: &str, params: &str) -> Result<Wanted> {
     let Some(known) = known(line, method) else {
         return Err(contract::unsupported_method(line, method, deployment));
     };

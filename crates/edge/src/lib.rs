@@ -4,10 +4,11 @@
 //! `dispatch` (the `guard` of origins and hosts, the path, [`auth`], the `limits`, the verb, the line), a binding
 //! (`jsonrpc` or `rest`: media type, body, the wire's decoder), and `operation`, which asks the engine. What comes back is
 //! one JSON body or a stream of events (`log`, `sse`). Beside the bindings, `documents` tells what is served and how it is,
-//! and `file` serves what tasks keep.
+//! `file` serves what tasks keep, and `audit` notes who called for a change beside tasks.
 //!
 //! Errors are told in the shape of the binding and logged once, in `reply`.
 
+mod audit;
 pub mod auth;
 mod body;
 mod compress;
@@ -56,6 +57,7 @@ pub use auth::{
 pub use limits::{Limits, Rate};
 pub use longshore_wire::contract;
 pub use longshore_wire::extension::{Exposure, Extension};
+pub use longshore_wire::methods::reference::page as methods_reference;
 
 /// What the edge is told by the configuration.
 #[derive(Clone, Debug)]

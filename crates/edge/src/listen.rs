@@ -61,7 +61,8 @@ pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: Cancellatio
     let connections = Arc::new(connections);
     let grace = config.shutdown_grace;
     let metrics = Arc::clone(&config.metrics);
-    let dispatcher = Arc::new(Dispatcher::new(engine, config, listener.local_addr()?, shutdown.clone()));
+    let dispatcher = Dispatcher::new(engine, config, listener.local_addr()?, shutdown.clone(), tasks.clone());
+    let dispatcher = Arc::new(dispatcher);
 
     loop {
         let slot = tokio::select! {
@@ -501,7 +502,7 @@ mod tests {
         let config = EdgeConfig::new(Deployment::default(), credentials);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let dispatcher = Arc::new(Dispatcher::new(engine, config, address, cut.clone()));
+        let dispatcher = Arc::new(Dispatcher::new(engine, config, address, cut.clone(), tasks.clone()));
         let stream = TcpStream::connect(address).await.unwrap();
         let connections = Connections {
             protocols: Protocols::new(&tasks, &cut, Duration::from_secs(30)),

@@ -1,23 +1,27 @@
 //! The operations, the same for every line and binding: a decoded command goes to the engine, encoded JSON or events come back.
 
+mod control;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use longshore_engine::{Engine, Opening, Snapshot, Subscription};
+use longshore_engine::{Engine, Opening, Snapshot, Subscription, Tasks};
+use longshore_meter::Metrics;
 use longshore_model::{
     CancelTask, Error, ErrorKind, EventId, GetTask, ListTasks, Principal, Result, SendConfig, SendMessage,
     SubscribeToTask, TaskId, TaskState, TraceContext,
 };
-use longshore_wire::extension::{Activated, Exposure, Extension};
-use longshore_wire::methods::Call;
+use longshore_wire::contract::Deployment;
+use longshore_wire::extension::{Activated, Extension};
 use longshore_wire::v1::encode::{Gap, View};
 use longshore_wire::v1::extension;
 use longshore_wire::v1::output;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::control::Asked;
 use crate::auth::{Caller, Capability};
 use crate::limits::{OpenedFor, Slot, Slots};
 use crate::log::Log;
@@ -35,7 +39,6 @@ pub(crate) enum Operation {
     List(ListTasks),
     Cancel(CancelTask),
     Subscribe(SubscribeToTask),
-    Extension(Call),
 }
 
 impl Operation {
@@ -60,10 +63,13 @@ pub(crate) struct Operations {
     pub(crate) closing: CancellationToken,
     /// How long a blocking send is still waited for once the gateway stops.
     pub(crate) patience: Duration,
-    /// What callers see of the agent's thinking whose credential does not say.
-    pub(crate) exposure: Exposure,
+    /// What is served, as the documents say.
+    pub(crate) deployment: Arc<Deployment>,
     /// The places for streams.
     pub(crate) slots: Arc<Slots>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Where that is done which goes on without its caller.
+    pub(crate) tasks: Tasks,
 }
 
 impl Operations {
@@ -76,7 +82,7 @@ impl Operations {
     ) -> Result<Outcome> {
         let engine = &self.engine;
         let activated = shape.rules().activated(headers);
-        let exposure = caller.rights.exposure.unwrap_or(self.exposure);
+        let exposure = caller.rights.exposure.unwrap_or(self.deployment.exposure);
         let view = View { activated, exposure, ..View::default() };
         let operation = admitted(caller, operation, activated)?;
         let caller = &caller.principal;
@@ -105,16 +111,6 @@ impl Operations {
                 let opened = self.opened(caller, subscription, shape, view, Until::Terminal, slot);
                 Outcome::Events(opened.await?.into())
             }
-            Operation::Extension(Call::Answer { request, answer }) => {
-                engine.answer(caller, &request, answer).await?;
-                Outcome::Json(extension::answered(&request))
-            }
-            Operation::Extension(Call::OpenAsks(kind)) => {
-                Outcome::Json(extension::asks(&engine.open_asks(caller, kind).await?))
-            }
-            Operation::Extension(Call::Control(_)) => {
-                return Err(Error::internal("a method that is not served"));
-            }
         })
     }
 
@@ -132,13 +128,7 @@ impl Operations {
                 self.engine.send(caller, command).await.map(drop)
             }
             Operation::Cancel(CancelTask { id }) => self.engine.cancel(caller, &id).await.map(drop),
-            Operation::Extension(Call::Answer { request, answer }) => {
-                self.engine.answer(caller, &request, answer).await
-            }
-            Operation::Get(_)
-            | Operation::List(_)
-            | Operation::Subscribe(_)
-            | Operation::Extension(Call::OpenAsks(_) | Call::Control(_)) => Ok(()),
+            Operation::Get(_) | Operation::List(_) | Operation::Subscribe(_) => Ok(()),
         }
     }
 
@@ -154,7 +144,8 @@ impl Operations {
         let snapshot = if return_immediately {
             self.engine.get(caller, &sent.task).await?
         } else {
-            self.unless_closing(&sent.task, self.engine.settled(caller, sent.reader)).await?
+            let settled = self.engine.settled(caller, sent.reader);
+            self.unless_closing(settled, || task_goes_on(&sent.task)).await?
         };
         Ok(shape.sent(&snapshot.task, View { history_length, ..view }))
     }
@@ -236,8 +227,12 @@ impl Operations {
         Ok(Opened { task, first, source, until, slot: Some(slot) })
     }
 
-    /// The task outlives the gateway's stop; a caller that waits for it does not have to.
-    async fn unless_closing<T>(&self, task: &TaskId, wait: impl Future<Output = Result<T>>) -> Result<T> {
+    /// What runs outlives the gateway's stop; a caller that waits for it does not have to.
+    async fn unless_closing<T>(
+        &self,
+        wait: impl Future<Output = Result<T>>,
+        goes_on: impl FnOnce() -> Error,
+    ) -> Result<T> {
         let patience_ends = async {
             self.closing.cancelled().await;
             tokio::time::sleep(self.patience).await;
@@ -245,13 +240,14 @@ impl Operations {
         tokio::select! {
             biased;
             settled = wait => settled,
-            () = patience_ends => Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("The gateway is shutting down. Task {task} goes on; get it or subscribe to it later."),
-            )
-            .detail("taskId", task.as_str())),
+            () = patience_ends => Err(goes_on()),
         }
     }
+}
+
+fn task_goes_on(task: &TaskId) -> Error {
+    let text = format!("The gateway is shutting down. Task {task} goes on; get it or subscribe to it later.");
+    Error::new(ErrorKind::Unavailable, text).detail("taskId", task.as_str())
 }
 
 /// Where the client's last stream ended, from its header.

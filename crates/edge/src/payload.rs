@@ -1,8 +1,8 @@
 //! The bodies of requests and answers in the log, for whoever looks for a mistake. Off unless the operator wants it.
 //!
 //! What is written is what was sent, less what looks like a secret. Some bodies are never written, whatever is configured:
-//! those of streams, those that are no JSON, and those of methods that carry the work of others (sessions, workspaces) or
-//! decisions about it (asks).
+//! those of streams, those that are no JSON, and those of methods that extensions add: these carry the work of others
+//! (sessions, workspaces), decisions about it (asks), or what the agent is configured with (providers).
 
 mod redact;
 
@@ -13,9 +13,6 @@ use crate::PayloadLog;
 use crate::media;
 use crate::reply::{Body, Response};
 
-/// Methods of extensions whose bodies are written. Those of all others are not, also of those that nobody knows.
-const OPEN_METHODS: [&str; 2] = ["opencode.providers.", "opencode.models."];
-
 /// Nobody needs more of a path or of a method's name to know which one it is.
 const MAX_NAME_CHARS: usize = 200;
 
@@ -24,7 +21,7 @@ const MAX_NAME_CHARS: usize = 200;
 pub(crate) enum Called<'a> {
     /// A method of the protocol.
     Operation(&'a str),
-    /// Any other method.
+    /// Any other method, also one that nobody knows.
     Extension(&'a str),
     /// A path, without the query.
     Path(&'a str),
@@ -34,7 +31,7 @@ impl Called<'_> {
     fn is_open(self) -> bool {
         match self {
             Self::Operation(_) | Self::Path(_) => true,
-            Self::Extension(method) => OPEN_METHODS.iter().any(|open| method.starts_with(open)),
+            Self::Extension(_) => false,
         }
     }
 

@@ -215,6 +215,9 @@ impl<S: Source> Streaming<S> {
             // by. A client that does not take it is cut at the end of the grace.
             if let Some(bytes) = self.pieces.pop_front() {
                 let is_last = self.taken.standing == Standing::Over && self.pieces.is_empty();
+                if self.pieces.is_empty() {
+                    self.pieces = VecDeque::new();
+                }
                 return Some((bytes, !is_last));
             }
             let now = Instant::now();

@@ -33,6 +33,7 @@ use crate::children::Children;
 use crate::config::EngineConfig;
 use crate::control::claims::Claims;
 use crate::control::offers::KnownOffers;
+use crate::control::removals::Removals;
 use crate::gate::{Gate, Pass};
 use crate::joins::{Joining, Joins};
 use crate::lanes::{LaneKey, Lanes, Ticket};
@@ -84,6 +85,7 @@ pub(crate) struct Surroundings {
     pub(crate) asks: Arc<OpenAsks>,
     pub(crate) unfinished: Arc<Unfinished>,
     pub(crate) claims: Arc<Claims>,
+    pub(crate) removals: Arc<Removals>,
     pub(crate) offers: Arc<KnownOffers>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) spans: Arc<dyn Spans>,
@@ -139,7 +141,8 @@ pub(crate) struct Actor {
     inbox: queue::Receiver<Inbox>,
     writer: Writer,
     place: Option<Ticket>,
-    begun: Option<Begun>,
+    /// In a box: most have none.
+    begun: Option<Box<Begun>>,
     asks: Asks,
     joins: Joins,
     children: Children,
@@ -196,7 +199,7 @@ impl Actor {
             started,
             ..
         } = ownership;
-        let mut begun = ownership.begun;
+        let mut begun = ownership.begun.map(Box::new);
         let children = begun.as_mut().map(|begun| std::mem::take(&mut begun.children)).unwrap_or_default();
         let asks = Asks::new(around.config.asks, open_asks, &around.asks);
         let writer = Writer::new(
@@ -238,7 +241,8 @@ impl Actor {
             Ok(Err(stop)) => stop,
             Err(_) => {
                 tracing::error!(task = %self.writer.task().id, "the owner of a task panicked");
-                self.fail_with(Failure::new("The gateway failed, and how the turn ended is not known.")).await
+                let failure = Failure::new("The gateway failed, and how the turn ended is not known.");
+                Box::pin(self.fail_with(failure)).await
             }
         };
         self.end_span();
@@ -274,7 +278,7 @@ impl Actor {
             }
         };
         // Neither waits for the other: both may have to wait for somebody who is away.
-        tokio::join!(children.end(state), abort);
+        tokio::join!(Box::pin(children.end(state)), Box::pin(abort));
         drop((prompted, place));
     }
 
@@ -284,13 +288,14 @@ impl Actor {
             if self.writer.task().status.state == TaskState::AuthRequired {
                 Box::pin(self.wait_for_credentials()).await?;
             }
-            self.wait_for_place().await?;
+            // Boxed, as all that is over when the turn begins, which may last for long.
+            Box::pin(self.wait_for_place()).await?;
             self.has_caught_up = self.begun.is_none();
             let now = self.writer.now();
             self.span = TurnSpan::begin(&self.around.spans, self.trace.as_ref(), now).map(Box::new);
             let (mut turn, is_new) = match self.begun.take() {
                 // Boxed, for it is over when the turn begins, which may last for long.
-                Some(begun) => (Box::pin(self.resume(begun, prompted)).await?, false),
+                Some(begun) => (Box::pin(self.resume(*begun, prompted)).await?, false),
                 None => (Box::pin(self.begin(prompted)).await?, true),
             };
             tracing::debug!(task = %self.writer.task().id, "turn started");

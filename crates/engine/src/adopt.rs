@@ -130,6 +130,7 @@ impl Engine {
         if !self.is_made(create).await? {
             return Ok(None);
         }
+        around.metrics.adopted_turns.increment();
         states::count(&around.metrics, new.task.status.state);
         new.live.publish(Events::number(Seq::START.next(), new.epoch, [first, working]), false);
         self.own(new);

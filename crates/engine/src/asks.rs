@@ -79,7 +79,7 @@ pub(crate) struct Asks {
     counted: HashMap<RequestId, OpenAsk>,
     news: Vec<AskNews>,
     answering: HashMap<RequestId, OnItsWay>,
-    deliveries: FuturesUnordered<BoxFuture<'static, Delivered>>,
+    deliveries: FuturesUnordered<BoxFuture<'static, Box<Delivered>>>,
 }
 
 impl Asks {
@@ -204,12 +204,12 @@ impl Asks {
             let reply = agent.reply(&session, &ask, &given.answer);
             let outcome = on_behalf_of(given.trace.clone(), reply).await;
             fail_point::hit("reply.after");
-            Delivered { given, outcome }
+            Box::new(Delivered { given, outcome })
         }));
     }
 
     /// Waits until the agent has taken an answer. Cancel safe; waits for ever while none is on its way.
-    pub(crate) async fn delivered(&mut self) -> Delivered {
+    pub(crate) async fn delivered(&mut self) -> Box<Delivered> {
         match self.deliveries.next().await {
             Some(delivered) => delivered,
             None => std::future::pending().await,

@@ -12,12 +12,13 @@ pub(crate) mod offers;
 mod outcome;
 mod places;
 pub(crate) mod refusal;
+pub(crate) mod removals;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use longshore_model::{
     Act, Control as Asked, ControlRequest, Error, Look, Offers, OrderRequest, PlaceWish, Principal, Result,
-    SessionId, Told,
+    SessionId, TaskId, Told,
 };
 
 pub(crate) use self::guard::{Entry, Taking};
@@ -44,6 +45,17 @@ impl Engine {
         request: ControlRequest,
         done: impl FnOnce(&Result<Told>) + Send + 'static,
     ) -> Result<Told> {
+        self.control_noting(caller, request, Arc::default(), done).await
+    }
+
+    /// The same. `begun` names the task of an order as soon as there is one, for whoever does not wait for its end.
+    pub async fn control_noting(
+        &self,
+        caller: &ControlCaller,
+        request: ControlRequest,
+        begun: Arc<OnceLock<TaskId>>,
+        done: impl FnOnce(&Result<Told>) + Send + 'static,
+    ) -> Result<Told> {
         let mut done = Done(Some(done));
         let ControlRequest { control: asked, place } = request;
         if let Asked::Look(look) = asked {
@@ -56,7 +68,7 @@ impl Engine {
             let told = match asked {
                 Asked::Look(look) => engine.look(&caller, &look, &place).await,
                 Asked::Act(act) => Box::pin(engine.act(&caller, &act, &place)).await,
-                Asked::Order(order) => Box::pin(engine.order(&caller, *order, &place)).await,
+                Asked::Order(order) => Box::pin(engine.order(&caller, *order, &place, &begun)).await,
                 Asked::Note(note) => Box::pin(engine.say(&caller, *note, &place)).await,
             };
             done.tell(&told);
@@ -108,9 +120,12 @@ impl Engine {
             Some(session) => Some(self.hold(session).await?),
             None => None,
         };
-        if let Act::RemoveWorktree(worktree) | Act::ResetWorktree(worktree) = act {
-            self.check_nobody_works_in(&*control, worktree).await?;
-        }
+        let _closed = match act {
+            Act::RemoveWorktree(worktree) | Act::ResetWorktree(worktree) => {
+                Some(self.close_worktree(&*control, worktree).await?)
+            }
+            _ => None,
+        };
         let told = control.act(&at, session, act).await?;
         if let (Act::Fork { .. }, Some(session), Told::Session(fork)) = (act, session, &told) {
             let directory = fork.directory.clone().unwrap_or_else(|| session.directory.clone());

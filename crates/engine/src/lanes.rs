@@ -3,7 +3,7 @@
 //! A task holds two tickets: one of its context, which keeps the order of its messages while there is no
 //! session yet, and one of the agent session, which keeps two contexts from prompting it at once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_model::{ContextId, Principal, SessionId, TaskId};
@@ -28,11 +28,13 @@ struct Queues {
     front_id: i64,
 }
 
-/// The tickets of a lane by number, which is the order in which they were taken.
-type Lane = BTreeMap<i64, Place>;
+/// The tickets of a lane in the order in which they were taken.
+type Lane = VecDeque<Place>;
 
 #[derive(Debug)]
 struct Place {
+    /// Those further back have greater ones.
+    id: i64,
     task: TaskId,
     /// Gone once the ticket was let through.
     go: Option<oneshot::Sender<()>>,
@@ -57,7 +59,7 @@ impl Lanes {
     /// Takes the place only if nobody else has one.
     pub(crate) fn enter_if_free(self: &Arc<Self>, key: LaneKey, task: TaskId) -> Option<Ticket> {
         let mut queues = self.lock();
-        let is_free = queues.by_key.get(&key).is_none_or(BTreeMap::is_empty);
+        let is_free = queues.by_key.get(&key).is_none_or(VecDeque::is_empty);
         is_free.then(|| self.enter_locked(&mut queues, key, task))
     }
 
@@ -67,7 +69,7 @@ impl Lanes {
         let mut queues = self.lock();
         queues.front_id -= 1;
         let id = queues.front_id;
-        queues.by_key.entry(key.clone()).or_default().insert(id, Place { task, go: None });
+        queues.by_key.entry(key.clone()).or_default().push_front(Place { id, task, go: None });
         Ticket { lanes: Arc::clone(self), key, id, go: None }
     }
 
@@ -75,8 +77,9 @@ impl Lanes {
         let (sender, receiver) = oneshot::channel();
         let id = queues.next_id;
         queues.next_id += 1;
-        let lane = queues.by_key.entry(key.clone()).or_default();
-        lane.insert(id, Place { task, go: Some(sender) });
+        // In most lanes there is one, for as long as its turn takes.
+        let lane = queues.by_key.entry(key.clone()).or_insert_with(|| VecDeque::with_capacity(1));
+        lane.push_back(Place { id, task, go: Some(sender) });
         let_front_through(lane);
         Ticket { lanes: Arc::clone(self), key, id, go: Some(receiver) }
     }
@@ -84,7 +87,7 @@ impl Lanes {
     /// Whose turn it is.
     pub(crate) fn holder(&self, key: &LaneKey) -> Option<TaskId> {
         let queues = self.lock();
-        queues.by_key.get(key)?.first_key_value().map(|(_, place)| place.task.clone())
+        queues.by_key.get(key)?.front().map(|place| place.task.clone())
     }
 
     /// The sessions that somebody has, or waits for.
@@ -103,7 +106,7 @@ impl Lanes {
 }
 
 fn let_front_through(lane: &mut Lane) {
-    if let Some(go) = lane.first_entry().and_then(|mut front| front.get_mut().go.take()) {
+    if let Some(go) = lane.front_mut().and_then(|front| front.go.take()) {
         // The ticket may have been dropped a moment ago; its drop then lets the next one through.
         let _ = go.send(());
     }
@@ -124,7 +127,10 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let mut queues = self.lanes.lock();
         let Some(lane) = queues.by_key.get_mut(&self.key) else { return };
-        lane.remove(&self.id);
+        // Numbers grow towards the end.
+        if let Ok(at) = lane.binary_search_by_key(&self.id, |place| place.id) {
+            lane.remove(at);
+        }
         if lane.is_empty() {
             queues.by_key.remove(&self.key);
         } else {

@@ -14,7 +14,7 @@ use crate::log_entry::{Entries, Events};
 use crate::service::Snapshot;
 
 /// How many bytes of events the tail holds for readers that have not taken them, beside its newest append, which it holds
-/// whole: so a reader at the head finds what it needs here, and one that is further behind reads the store. Small, because
+/// whole until a reader that is alone has it: so a reader at the head finds what it needs here, and one that is further behind reads the store. Small, because
 /// there is one tail for each live task.
 const TAIL_BYTES: usize = 8 * 1024;
 
@@ -191,6 +191,7 @@ impl Follower {
     pub(crate) fn after(&self, cursor: Seq) -> Found {
         let mut state = self.log.state();
         state.cursors[self.place] = cursor;
+        state.drop_what_the_only_reader_has();
         state.after(cursor)
     }
 }
@@ -222,6 +223,17 @@ impl State {
         let Some(first) = behind.next() else { return Found::InStore };
         let taken = usize::try_from(cursor.next().0 - first_of(&first).0).unwrap_or(usize::MAX);
         Found::Entries(Entries::new(first, taken, behind.collect()))
+    }
+
+    /// Most logs have one reader, which is at the head most of the time. Where there are more, it would cost each of them
+    /// a look at all the others, and the next append drops what all have taken anyway.
+    fn drop_what_the_only_reader_has(&mut self) {
+        if let [only] = self.cursors[..]
+            && only >= self.progress.head
+        {
+            self.tail.clear();
+            self.tail_bytes = 0;
+        }
     }
 
     fn push(&mut self, events: Events) {

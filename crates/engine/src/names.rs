@@ -3,6 +3,7 @@
 //! They follow from what they are about, so that the same thing has the same name after a restart: a sub-agent's task
 //! can be named before it is made, and a file that is kept twice is kept once.
 
+use longshore_model::spelled::CONTEXT_OF_SESSION;
 use longshore_model::{ArtifactId, ContextId, FileId, PromptId, SessionId, TaskId};
 use sha2::{Digest, Sha256};
 
@@ -20,10 +21,15 @@ pub(crate) fn of_adopted(session: &SessionId, prompt: &PromptId) -> TaskId {
 
 /// The context of a session that has none of a caller's making.
 pub(crate) fn of_session(session: &SessionId) -> ContextId {
-    ContextId::parse(&format!("ctx:opencode-session:{session}")).unwrap_or_else(|_| {
+    ContextId::parse(&format!("{CONTEXT_OF_SESSION}{session}")).unwrap_or_else(|_| {
         let name = name("context", &[session.as_str()]);
         ContextId::parse(&name).expect("a UUID is an id")
     })
+}
+
+/// The session that the name of a context stands for, if it is such a name.
+pub(crate) fn session_of(context: &ContextId) -> Option<SessionId> {
+    SessionId::parse(context.as_str().strip_prefix(CONTEXT_OF_SESSION)?).ok()
 }
 
 /// The file behind an artifact. With another content it is another file.

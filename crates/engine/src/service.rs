@@ -2,6 +2,7 @@
 
 mod answering;
 mod following;
+mod listing;
 mod ordering;
 mod sending;
 
@@ -11,8 +12,8 @@ use std::time::Duration;
 use longshore_meter::Metrics;
 use longshore_meter::label::AbortOutcome;
 use longshore_model::{
-    Answer, AskKind, Closed, Epoch, Error, ErrorKind, EventId, FileId, Interrupt, ListTasks, Principal,
-    RequestId, Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp, TraceContext,
+    Answer, AskKind, Closed, Epoch, Error, ErrorKind, EventId, FileId, Interrupt, Principal, RequestId,
+    Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp, TraceContext,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -24,10 +25,7 @@ use crate::control::claims::Claims;
 use crate::gate::{Bounds, Gate};
 use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
-use crate::page_token;
-use crate::port::{
-    Agent, Clock, Control, FileFacts, Head, ListQuery, NoSpans, Spans, Store, trace_of_caller,
-};
+use crate::port::{Agent, Clock, Control, FileFacts, Head, NoSpans, Spans, Store, trace_of_caller};
 use crate::queue;
 use crate::reader::TaskReader;
 use crate::registry::{Registration, Registry};
@@ -144,6 +142,7 @@ impl Engine {
                 asks,
                 unfinished,
                 claims,
+                removals: Arc::default(),
                 offers: Arc::default(),
                 metrics,
                 spans: Arc::new(NoSpans),
@@ -194,35 +193,6 @@ impl Engine {
         let stored = self.around.store.get(caller, task).await?;
         let stored = stored.ok_or_else(|| Error::task_not_found(task))?;
         Ok(Snapshot { task: stored.task, seq: stored.seq, epoch: stored.epoch })
-    }
-
-    pub async fn list(&self, caller: &Principal, query: ListTasks) -> Result<Listing> {
-        let after = match query.page_token.as_deref() {
-            None | Some("") => None,
-            Some(token) => Some(page_token::decode(token)?),
-        };
-        let roots_only = query.context_id.is_none();
-        let page = self
-            .around
-            .store
-            .list(ListQuery {
-                owner: caller.clone(),
-                context: query.context_id,
-                state: query.state,
-                status_after: query.status_after,
-                limit: query.page_size as usize,
-                after,
-                // The work of sub-agents belongs to a conversation; elsewhere it would only be noise.
-                roots_only,
-                with_artifacts: query.include_artifacts,
-            })
-            .await?;
-        Ok(Listing {
-            tasks: page.tasks,
-            total: page.total,
-            page_size: query.page_size,
-            next_page_token: page.next.as_ref().map(page_token::encode).unwrap_or_default(),
-        })
     }
 
     /// Ends the task, then tells the agent. The conversation stays bound to its session.

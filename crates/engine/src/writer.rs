@@ -244,9 +244,10 @@ impl Writer {
             return Ok(());
         }
         let epoch = self.store.epoch();
-        // What waits is moved, and its room is used again.
-        let events = Events::number(self.head.next(), epoch, self.pending.drain(..))
-            .waiting_since(self.pending_since.take());
+        // With its room: nothing waits for most of a turn's time.
+        let pending = std::mem::take(&mut self.pending);
+        let events =
+            Events::number(self.head.next(), epoch, pending).waiting_since(self.pending_since.take());
         self.pending_bytes = 0;
         let states = std::mem::take(&mut self.pending_states);
         let head = self.head.plus(events.len());

@@ -84,6 +84,13 @@ macro_rules! labels {
                 }
             }
 
+            impl $label {
+                /// The value of this word.
+                pub fn named(word: &str) -> Option<Self> {
+                    [$(Self::$value),*].into_iter().find(|value| Self::VALUES[value.index()] == word)
+                }
+            }
+
             #[cfg(test)]
             impl tests::AllValues for $label {
                 const ALL: &'static [Self] = &[$(Self::$value),*];
@@ -177,6 +184,104 @@ labels! {
         Refused = "refused",
         /// Somebody else took it meanwhile.
         Lost = "lost",
+    }
+
+    /// A method of an extension, by its name on the wire.
+    Method = "method" {
+        /// Gives or refuses a permission.
+        PermissionReply = "a2a.interrupt.permission.reply",
+        /// Answers a question.
+        QuestionReply = "a2a.interrupt.question.reply",
+        /// Refuses to answer a question.
+        QuestionReject = "a2a.interrupt.question.reject",
+        /// Which sessions are busy.
+        SessionsStatus = "opencode.sessions.status",
+        /// Lists sessions.
+        SessionsList = "opencode.sessions.list",
+        /// Lists the messages of a session.
+        SessionsMessagesList = "opencode.sessions.messages.list",
+        /// Gets a session.
+        SessionsGet = "opencode.sessions.get",
+        /// Lists the sessions below one.
+        SessionsChildren = "opencode.sessions.children",
+        /// What is to be done in a session.
+        SessionsTodo = "opencode.sessions.todo",
+        /// What a session changed.
+        SessionsDiff = "opencode.sessions.diff",
+        /// Gets a message.
+        SessionsMessagesGet = "opencode.sessions.messages.get",
+        /// Prompts a session.
+        SessionsPromptAsync = "opencode.sessions.prompt_async",
+        /// Has a session carry out a command.
+        SessionsCommand = "opencode.sessions.command",
+        /// Copies a session.
+        SessionsFork = "opencode.sessions.fork",
+        /// Shares a session.
+        SessionsShare = "opencode.sessions.share",
+        /// Shares a session no more.
+        SessionsUnshare = "opencode.sessions.unshare",
+        /// Summarizes a session.
+        SessionsSummarize = "opencode.sessions.summarize",
+        /// Takes a session back.
+        SessionsRevert = "opencode.sessions.revert",
+        /// Takes that back.
+        SessionsUnrevert = "opencode.sessions.unrevert",
+        /// Runs a shell command in a session.
+        SessionsShell = "opencode.sessions.shell",
+        /// Lists providers.
+        ProvidersList = "opencode.providers.list",
+        /// Lists models.
+        ModelsList = "opencode.models.list",
+        /// Lists projects.
+        ProjectsList = "opencode.projects.list",
+        /// Gets the project.
+        ProjectsCurrent = "opencode.projects.current",
+        /// Lists workspaces.
+        WorkspacesList = "opencode.workspaces.list",
+        /// Makes a workspace.
+        WorkspacesCreate = "opencode.workspaces.create",
+        /// Removes a workspace.
+        WorkspacesRemove = "opencode.workspaces.remove",
+        /// Lists worktrees.
+        WorktreesList = "opencode.worktrees.list",
+        /// Makes a worktree.
+        WorktreesCreate = "opencode.worktrees.create",
+        /// Removes a worktree.
+        WorktreesRemove = "opencode.worktrees.remove",
+        /// Resets a worktree.
+        WorktreesReset = "opencode.worktrees.reset",
+        /// Lists the permissions that are asked for.
+        PermissionsList = "opencode.permissions.list",
+        /// Lists the questions that are asked.
+        QuestionsList = "opencode.questions.list",
+    }
+
+    /// What became of a call of a method of an extension.
+    CallOutcome = "outcome" {
+        /// It was done.
+        Success = "success",
+        /// The parameters break a rule, or the extension was not activated.
+        InvalidParams = "invalid_params",
+        /// The method is switched off.
+        Disabled = "disabled",
+        /// The credential lacks a capability.
+        AuthorizationForbidden = "authorization_forbidden",
+        /// The session is not the caller's.
+        Forbidden = "forbidden",
+        /// The session is busy, or a limit was reached.
+        Busy = "busy",
+        /// The agent has no such session.
+        NotFound = "upstream_404",
+        /// The agent refused it.
+        UpstreamHttpError = "upstream_http_error",
+        /// The agent was not reached.
+        UpstreamUnreachable = "upstream_unreachable",
+        /// Too many calls of the agent are under way.
+        UpstreamBackpressure = "upstream_backpressure",
+        /// The agent's answer cannot be read.
+        UpstreamPayloadError = "upstream_payload_error",
+        /// The gateway broke, or was about to end.
+        InternalError = "internal_error",
     }
 
     /// Where a turn is that has not ended.
@@ -370,12 +475,22 @@ mod tests {
         check::<StoreThread>();
         check::<Call>();
         check::<Fate>();
+        check::<ClaimOutcome>();
+        check::<Method>();
+        check::<CallOutcome>();
         check::<TurnState>();
         check::<TaskState>();
         check::<Line>();
         check::<Binding>();
         check::<Answered>();
         check::<Limit>();
+    }
+
+    #[test]
+    fn a_value_is_found_by_its_word() {
+        assert_eq!(Method::named("opencode.sessions.fork"), Some(Method::SessionsFork));
+        assert_eq!(CallOutcome::named("upstream_404"), Some(CallOutcome::NotFound));
+        assert_eq!(Method::named("opencode.sessions"), None);
     }
 
     #[test]

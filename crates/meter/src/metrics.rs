@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::cell::{Counter, Gauge, Info, Peak, Reading, Total, WhenUsed};
 use crate::histogram::Histogram;
 use crate::label::{
-    AbortOutcome, Answered, Binding, Call, ClaimOutcome, Fate, Limit, Line, PerLabel, StoreThread, TaskState,
-    TurnState,
+    AbortOutcome, Answered, Binding, Call, CallOutcome, ClaimOutcome, Fate, Limit, Line, Method, PerLabel,
+    StoreThread, TaskState, TurnState,
 };
 use crate::page::{Family, Metric, Page};
 use crate::process::Process;
@@ -120,6 +120,10 @@ metrics! {
         "Jobs that waited already when another was queued for a thread of the store.";
     opencode_request: PerLabel<Call, WhenUsed<Histogram<Answering>>> = "opencode_request_seconds",
         "How long OpenCode took to answer, failures included.";
+    control_calls: PerLabel<Method, PerLabel<CallOutcome, WhenUsed<Counter>>> = "longshore_control_calls_total",
+        "Calls of the methods that extensions add, by method and by what became of them.";
+    adopted_turns: Counter = "longshore_adopted_turns_total",
+        "Turns that somebody else began in a session of ours, and that became tasks.";
     session_claims: PerLabel<ClaimOutcome, Counter> = "longshore_session_claims_total",
         "Sessions of nobody's that a caller's control call took, or could not take.";
     opencode_events: PerLabel<Fate, Counter> = "opencode_events_total",

@@ -20,6 +20,7 @@ pub mod message;
 pub mod notes;
 pub mod part;
 pub mod rights;
+pub mod spelled;
 pub mod task;
 pub mod terms;
 pub mod time;

@@ -194,7 +194,13 @@ impl Task {
     fn apply_artifact(&mut self, update: &ArtifactUpdate) {
         let known = self.artifacts.iter_mut().rev().find(|artifact| artifact.id == update.artifact.id);
         match known {
-            None => self.artifacts.push(update.artifact.clone()),
+            None => {
+                if self.artifacts.is_empty() {
+                    // Many tasks have one, and thousands may be live.
+                    self.artifacts.reserve_exact(1);
+                }
+                self.artifacts.push(update.artifact.clone());
+            }
             Some(artifact) if update.append => {
                 for part in &update.artifact.parts {
                     let joined = artifact.parts.last_mut().is_some_and(|last| last.try_join(part));

@@ -72,6 +72,12 @@ impl RawClient {
         Self { token: None, ..self.clone() }
     }
 
+    /// The same, with somebody else's token.
+    #[must_use]
+    pub fn with_token(&self, token: impl Into<String>) -> Self {
+        Self { token: Some(token.into()), ..self.clone() }
+    }
+
     /// The same, naming another version of A2A. Methods, paths and bodies are the caller's to spell.
     #[must_use]
     pub fn speaking(&self, version: &'static str) -> Self {

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longshore_engine::port::{BoxFuture, Control, Input, Known, Session, Stirring};
 use longshore_model::{
     Act, Catalog, Error, Look, MessageRef, Offers, Order, PlaceWish, Project, PromptOptions, Result, Role,
-    SessionId, SessionInfo, SessionStatus, StoredMessage, Told, WorkspaceId, Worktree, WorktreeRef,
+    SessionId, SessionInfo, SessionStatus, StoredMessage, Told, Workspace, WorkspaceId, Worktree,
+    WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -21,6 +22,7 @@ pub const ROOT: &str = "workspace";
 pub struct ScriptedControl {
     state: Mutex<State>,
     /// Where calls wait while the test holds them.
+    pub finds: Gate,
     pub acts: Gate,
     pub notes: Gate,
     pub asked_offers: Gate,
@@ -258,7 +260,19 @@ impl State {
             }
             Act::Summarize { session, .. } => Told::Done { session: session.clone(), ok: true, begun: None },
             Act::Shell { session, .. } => Told::Message(stored("msg_shell", session, Role::Agent, "done")),
-            Act::CreateWorkspace(_) | Act::RemoveWorkspace(_) => Told::Workspace(None),
+            Act::CreateWorkspace(new) => {
+                let id = new.id.clone().map_or_else(|| WorkspaceId::parse("wrk_made"), Ok);
+                Told::Workspace(Some(Workspace {
+                    id: id.map_err(Error::internal)?,
+                    kind: Some(new.kind.clone()),
+                    name: None,
+                    branch: new.branch.clone(),
+                    directory: None,
+                    project: None,
+                    used: None,
+                }))
+            }
+            Act::RemoveWorkspace(_) => Told::Workspace(None),
             Act::CreateWorktree(new) => {
                 let name = new.name.clone().unwrap_or_else(|| "made".to_owned());
                 let directory = format!("worktrees/{name}");
@@ -286,6 +300,7 @@ impl Control for ScriptedControl {
     fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>> {
         Box::pin(async move {
             self.note_call(Call::Find(id.clone()));
+            self.finds.pass().await;
             Ok(self.lock().known.get(id).cloned())
         })
     }

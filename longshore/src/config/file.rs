@@ -118,6 +118,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
             | Kind::Threshold
             | Kind::Size
             | Kind::Count
+            | Kind::CountOrNone
             | Kind::Ratio
             | Kind::Seconds
             | Kind::SecondsOrNone

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use longshore_edge::contract::{Environment, MissingVersion};
 use longshore_edge::{Exposure, Extension};
+use longshore_engine::SessionGuard;
 use secrecy::SecretString;
 use url::Url;
 
@@ -30,6 +31,7 @@ pub struct Plan {
     pub prompt: PromptDefaults,
     pub allow_directory_override: bool,
     pub turns: Turns,
+    pub control: ControlPlan,
     pub limits: Limits,
     pub input: Input,
     pub output: Output,
@@ -134,6 +136,17 @@ pub struct Asks {
     pub grants_at_deadline: bool,
 }
 
+/// What callers may look at and change in OpenCode beside turns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ControlPlan {
+    pub session_shell: bool,
+    pub workspace_mutations: bool,
+    pub session_guard: SessionGuard,
+    pub claim_ttl: Duration,
+    /// 0: what is typed elsewhere is nobody's task.
+    pub watch_directories: usize,
+}
+
 /// How long what is over is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retention {
@@ -200,6 +213,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
     };
     let allow_directory_override = reader.switch(&table::DIRECTORY_OVERRIDE);
     let turns = turns(reader);
+    let control = control(reader);
     let limits = limits::read(reader);
     let input = input(reader);
     let output = output(reader);
@@ -227,6 +241,7 @@ pub(super) fn build(reader: &mut Reader<'_>, surroundings: &Surroundings) -> Opt
         prompt,
         allow_directory_override,
         turns: turns?,
+        control: control?,
         limits: limits?,
         input: input?,
         output: output?,
@@ -384,6 +399,21 @@ fn turns(reader: &mut Reader<'_>) -> Option<Turns> {
     })
 }
 
+fn control(reader: &mut Reader<'_>) -> Option<ControlPlan> {
+    let session_shell = reader.switch(&table::SESSION_SHELL);
+    let workspace_mutations = reader.switch(&table::WORKSPACE_MUTATIONS);
+    let session_guard = reader.choice(&table::SESSION_GUARD);
+    let claim_ttl = reader.seconds(&table::CLAIM_TTL);
+    let watch_directories = reader.count_or_none(&table::WATCH_DIRECTORIES);
+    Some(ControlPlan {
+        session_shell,
+        workspace_mutations,
+        session_guard: SessionGuard::parse(session_guard?)?,
+        claim_ttl: claim_ttl?,
+        watch_directories: watch_directories?,
+    })
+}
+
 fn input(reader: &mut Reader<'_>) -> Option<Input> {
     let data_parts = reader.choice(&table::DATA_PARTS);
     let text_types = media_types(reader, &table::TEXT_TYPES);
@@ -438,7 +468,10 @@ fn required_extensions(reader: &mut Reader<'_>) -> Vec<Extension> {
         && let Some(written) = reader.written(&table::REQUIRED_EXTENSIONS)
     {
         let known: Vec<&str> = Extension::PUBLIC.iter().map(|extension| extension.uri()).collect();
-        let reason = format!("{unknown:?} is none that callers can activate; those are {}", known.join(", "));
+        let reason = format!(
+            "{unknown:?} cannot be required of every caller; those that can are {}",
+            known.join(", ")
+        );
         reader.problem(Problem::rule(&written.source, &table::REQUIRED_EXTENSIONS, reason));
     }
     uris.iter().filter_map(offered).collect()

@@ -135,6 +135,11 @@ impl<'a> Reader<'a> {
         self.parsed(setting, |text| text.trim().parse().ok()).filter(|count| *count > 0)
     }
 
+    /// 0 is 0 here.
+    pub fn count_or_none(&mut self, setting: &Setting) -> Option<usize> {
+        self.parsed(setting, |text| text.trim().parse().ok())
+    }
+
     /// 0 is 0 here too.
     pub fn threads(&mut self, setting: &Setting) -> Option<usize> {
         self.parsed(setting, |text| text.trim().parse().ok().filter(|count| *count <= MOST_THREADS))

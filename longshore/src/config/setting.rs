@@ -42,6 +42,7 @@ pub enum Group {
     Auth,
     OpenCode,
     Turns,
+    Control,
     Limits,
     Input,
     Output,
@@ -52,11 +53,12 @@ pub enum Group {
 }
 
 impl Group {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Listener,
         Self::Auth,
         Self::OpenCode,
         Self::Turns,
+        Self::Control,
         Self::Limits,
         Self::Input,
         Self::Output,
@@ -72,6 +74,7 @@ impl Group {
             Self::Auth => "Credentials",
             Self::OpenCode => "OpenCode",
             Self::Turns => "Turns and timeouts",
+            Self::Control => "Sessions, worktrees and workspaces of OpenCode",
             Self::Limits => "Limits",
             Self::Input => "What messages may hold",
             Self::Output => "What callers see",
@@ -108,6 +111,8 @@ pub enum Kind {
     Size,
     /// A whole number; 0 takes the limit away.
     Count,
+    /// A whole number; 0 is none at all.
+    CountOrNone,
     /// A whole number up to [`MOST_THREADS`]; 0: as many as suit the machine.
     Threads,
     /// A number from 0 to 1.
@@ -146,6 +151,7 @@ impl Kind {
             Self::Threshold => "a whole number of bytes (0: always)".into(),
             Self::Size => "a whole number of bytes above 0".into(),
             Self::Count => "a whole number (0: no limit)".into(),
+            Self::CountOrNone => "a whole number (0: none)".into(),
             Self::Threads => {
                 format!("a whole number up to {MOST_THREADS} (0: as many as suit the machine)").into()
             }
@@ -174,7 +180,7 @@ impl Kind {
             Self::Database => "FILE",
             Self::Model => "MODEL",
             Self::Bytes | Self::Threshold | Self::Size => "BYTES",
-            Self::Count | Self::Threads | Self::Ratio => "NUMBER",
+            Self::Count | Self::CountOrNone | Self::Threads | Self::Ratio => "NUMBER",
             Self::Seconds | Self::SecondsOrNone | Self::SecondsOrOff => "SECONDS",
             Self::Choice(_) => "CHOICE",
             Self::Switch => "true|false",

@@ -1,6 +1,7 @@
 //! Every setting. Flags, help, checks and `docs/configuration.md` all come from these rows.
 
 mod content;
+mod control;
 mod environment;
 mod limits;
 mod listener;
@@ -9,6 +10,7 @@ mod rest;
 mod turns;
 
 pub use content::*;
+pub use control::*;
 pub use environment::*;
 pub use limits::*;
 pub use listener::*;
@@ -54,6 +56,11 @@ pub const ALL: &[&Setting] = &[
     &ASK_TTL,
     &ASK_TOMBSTONE,
     &ASK_DEADLINE,
+    &SESSION_SHELL,
+    &WORKSPACE_MUTATIONS,
+    &SESSION_GUARD,
+    &CLAIM_TTL,
+    &WATCH_DIRECTORIES,
     &RATE_LIMIT,
     &RATE_REQUESTS,
     &RATE_WINDOW,

@@ -6,11 +6,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use longshore_agent_opencode::WATCH_DIRECTORIES;
 use longshore_edge::{Capability, Exposure, Rights};
+use longshore_engine::SessionGuard;
 use secrecy::ExposeSecret;
 
 use super::credentials::Login;
-use super::plan::{AgentPlan, LogLevel, StorePlan};
+use super::plan::{AgentPlan, ControlPlan, LogLevel, StorePlan};
 use super::setting::{Kind, LONGEST};
 use super::unsupported::NOT_SUPPORTED;
 use super::*;
@@ -74,6 +76,10 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
     assert_eq!(plan.turns.timeout, Some(Duration::from_mins(15)));
     assert_eq!(plan.turns.cancel_abort_timeout, Duration::from_secs(2));
     assert_eq!(plan.turns.idempotency_window, Duration::from_mins(10));
+    let ControlPlan { session_shell, workspace_mutations, session_guard, claim_ttl, watch_directories } =
+        plan.control;
+    assert_eq!((session_shell, workspace_mutations, session_guard), (false, false, SessionGuard::Owner));
+    assert_eq!((claim_ttl, watch_directories), (Duration::from_secs(30), WATCH_DIRECTORIES));
     let path = plan.data_dir.join("longshore.db");
     assert_eq!(plan.store, StorePlan::Sqlite { path, survives_power_loss: false });
     let kept = (plan.retention.fold_after, plan.retention.keep_tasks);
@@ -82,6 +88,31 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
     assert_eq!((plan.log.payloads, plan.log.body_limit, plan.metrics), (false, 0, true));
     assert!(plan.listen.allowed_origins.is_empty() && plan.listen.allowed_hosts.is_empty());
     assert_eq!(plan.card.version, env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn what_callers_may_do_beside_turns_is_read() {
+    let variables: &[_] = &[
+        ("A2A_ENABLE_SESSION_SHELL", "true"),
+        ("A2A_ENABLE_WORKSPACE_MUTATIONS", "1"),
+        ("A2A_PENDING_SESSION_CLAIM_TTL_SECONDS", "2.5"),
+        ("LONGSHORE_SESSION_GUARD", "shared-reads"),
+        ("LONGSHORE_WATCH_DIRECTORIES", "0"),
+    ];
+    let expected = ControlPlan {
+        session_shell: true,
+        workspace_mutations: true,
+        session_guard: SessionGuard::SharedReads,
+        claim_ttl: Duration::from_millis(2500),
+        watch_directories: 0,
+    };
+    assert_eq!(Given { variables, ..Given::default() }.plan().control, expected);
+    for guard in SessionGuard::ALL {
+        let variables: &[_] = &[("LONGSHORE_SESSION_GUARD", guard.as_str())];
+        assert_eq!(Given { variables, ..Given::default() }.plan().control.session_guard, guard);
+    }
+    let file = "[control]\nclaim_ttl = 0\nwatch_directories = -1\nsession_guard = \"all\"\n";
+    assert_eq!(Given { file, ..Given::default() }.problems().len(), 3);
 }
 
 #[test]
@@ -255,7 +286,7 @@ fn variables_that_have_no_effect_are_said() {
     let given = &[
         ("A2A_PROT", "1"),
         ("A2A_CLIENT_CACHE_MAXSIZE", "9"),
-        ("A2A_ENABLE_SESSION_SHELL", "true"),
+        ("A2A_CLIENT_TIMEOUT_SECONDS", "1"),
         ("OPENCODE_DISABLE_SHARE", "1"),
         ("LONGSHORE_ZZZ_TOP_SECRET", "1"),
         ("LONGSHORE_MANAGED", "as a tool of a managed OpenCode has it"),
@@ -267,7 +298,7 @@ fn variables_that_have_no_effect_are_said() {
         checked.warnings,
         [
             "A2A_CLIENT_CACHE_MAXSIZE is not supported by this version and has no effect",
-            "A2A_ENABLE_SESSION_SHELL is not supported by this version and has no effect",
+            "A2A_CLIENT_TIMEOUT_SECONDS is not supported by this version and has no effect",
             "A2A_PROT is not known and has no effect; did you mean A2A_PORT?",
             "LONGSHORE_ZZZ_TOP_SECRET is not known and has no effect",
         ]

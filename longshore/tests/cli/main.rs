@@ -1,6 +1,7 @@
 //! The program as a user meets it: help, version, refusals, the token, the data directory, a start and an end.
 
 mod backup;
+mod control;
 mod limits;
 mod support;
 mod traces;

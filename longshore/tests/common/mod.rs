@@ -4,9 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_opencode::{
-    Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, WATCH_DIRECTORIES, Watchdog,
-};
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
 use longshore_edge::contract::Deployment;
 use longshore_edge::{Credential, Credentials, Edge, EdgeConfig, Exposure, Extension};
 use longshore_engine::port::{Store, SystemClock};
@@ -34,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) password: Option<String>,
     pub(crate) watchdog: Watchdog,
     pub(crate) written_files: bool,
+    /// In how many directories it is watched what somebody else prompts.
+    pub(crate) watch_directories: usize,
     pub(crate) exposure: Exposure,
     pub(crate) required_extensions: Vec<Extension>,
     /// How long a stream may be silent before it says that it is there.
@@ -50,6 +50,7 @@ impl Default for Options {
             password: None,
             watchdog: Watchdog::default(),
             written_files: false,
+            watch_directories: 0,
             exposure: Exposure::default(),
             required_extensions: Vec::new(),
             keep_alive: Duration::from_secs(15),
@@ -90,10 +91,11 @@ impl TestGateway {
             watchdog: options.watchdog,
             written_files: options.written_files,
             upstream_calls: UPSTREAM_CALLS,
-            watch_directories: WATCH_DIRECTORIES,
+            watch_directories: options.watch_directories,
             metrics: Arc::default(),
         };
         let agent = OpenCode::new(config, clock.clone(), tasks.clone()).expect("the configuration is valid");
+        let agent = Arc::new(agent);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let url = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
         let mut engine = options.engine;
@@ -101,8 +103,8 @@ impl TestGateway {
         engine.files.base_url = format!("{url}/artifacts/");
         let engine = Engine::new(EngineParts {
             store: options.store,
-            agent: Arc::new(agent),
-            control: None,
+            agent: Arc::<OpenCode>::clone(&agent),
+            control: Some(agent),
             clock,
             tasks: tasks.clone(),
             metrics: Arc::default(),

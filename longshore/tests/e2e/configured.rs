@@ -14,6 +14,14 @@ use crate::harness::{Harness, LONGSHORE};
 impl Harness {
     /// `longshore serve` with these flags. `change` changes OpenCode's configuration before it is read.
     pub(crate) async fn configured(flags: &[&str], change: impl FnOnce(&mut Value)) -> (Self, DemoModel) {
+        Self::configured_with(|setup| flags.iter().fold(setup, Setup::flag), change).await
+    }
+
+    /// The same, set up by `prepare`.
+    pub(crate) async fn configured_with(
+        prepare: impl FnOnce(Setup) -> Setup,
+        change: impl FnOnce(&mut Value),
+    ) -> (Self, DemoModel) {
         let model = DemoModel::start(SocketAddr::from(([127, 0, 0, 1], 0)), &Tasks::new()).await;
         let model = model.expect("a free port on loopback");
         let root = tempfile::tempdir().expect("a test can make a temporary directory");
@@ -25,8 +33,7 @@ impl Harness {
         let mut configuration = serde_json::from_slice(&text).expect("the configuration is JSON");
         change(&mut configuration);
         std::fs::write(&file, configuration.to_string()).expect("a configuration can be written");
-        let setup = flags.iter().fold(Setup::managed(LONGSHORE, environment), Setup::flag);
-        let gateway = Gateway::start_in(root, setup).await;
+        let gateway = Gateway::start_in(root, prepare(Setup::managed(LONGSHORE, environment))).await;
         let opencode = gateway.opencode().await;
         (Self { client: Client::of(&gateway), gateway, opencode }, model)
     }

@@ -12,6 +12,7 @@ mod asks;
 mod broken_streams;
 mod client;
 mod configured;
+mod control;
 mod conversations;
 mod crashes;
 mod credentials;

@@ -4,12 +4,14 @@
 //! An example without a row, and a row without its example, is a failure. What the seeds say in sentences only, and is
 //! of the same kind, is in a second table, by the heading that it stands under.
 
+mod control;
 mod document;
 mod guide;
 mod reference;
 mod stage;
 mod start;
 
+use longshore_testkit::gateway::Setup;
 use serde_json::{Value, json};
 
 use self::document::{Example, Seed, examples};
@@ -21,8 +23,6 @@ use crate::harness::Harness;
 enum Verdict {
     /// It is played, and this holds then.
     Played(fn(&mut Stage, &Example)),
-    /// Its method is not there yet: it is played, and refused as the guide has it for every such method.
-    Later,
     /// It is about how to start, which `start` plays.
     Start,
     /// Nothing is played, and why.
@@ -30,7 +30,7 @@ enum Verdict {
 }
 
 use Seed::{Guide, Reference};
-use Verdict::{Later, Not, Played, Start};
+use Verdict::{Not, Played, Start};
 
 /// Seed, heading, what the example calls, what becomes of it.
 const TABLE: &[(Seed, &str, &str, Verdict)] = &[
@@ -48,28 +48,98 @@ const TABLE: &[(Seed, &str, &str, Verdict)] = &[
     (Guide, "Multipart Input Example", "message/send", Played(guide::a_file_is_sent)),
     (Guide, "Shared Session Binding Contract", "/v1/message:send", Played(guide::a_session_goes_on)),
     (Guide, "Shared Model Selection Contract", "/v1/message:send", Played(guide::a_model_is_chosen)),
-    (Guide, "Session Status (opencode.sessions.status)", "opencode.sessions.status", Later),
-    (Guide, "Session List (opencode.sessions.list)", "opencode.sessions.list", Later),
-    (Guide, "Session Messages (opencode.sessions.messages.list)", "opencode.sessions.messages.list", Later),
-    (Guide, "Session Get / Children / Todo / Diff / Message Get", "opencode.sessions.messages.get", Later),
-    (Guide, "Session Prompt Async (opencode.sessions.prompt_async)", "opencode.sessions.prompt_async", Later),
-    (Guide, "Session Prompt Async (opencode.sessions.prompt_async)", "opencode.sessions.prompt_async", Later),
-    (Guide, "Session Command (opencode.sessions.command)", "opencode.sessions.command", Later),
-    (Guide, "Session Fork / Share / Unshare", "opencode.sessions.fork", Later),
-    (Guide, "Session Summarize / Revert / Unrevert", "opencode.sessions.summarize", Later),
-    (Guide, "Session Summarize / Revert / Unrevert", "opencode.sessions.revert", Later),
-    (Guide, "Session Summarize / Revert / Unrevert", "opencode.sessions.share", Later),
-    (Guide, "Session Shell (opencode.sessions.shell)", "opencode.sessions.shell", Later),
-    (Guide, "Provider List (opencode.providers.list)", "opencode.providers.list", Later),
-    (Guide, "Model List (opencode.models.list)", "opencode.models.list", Later),
+    (
+        Guide,
+        "Session Status (opencode.sessions.status)",
+        "opencode.sessions.status",
+        Played(control::the_busy_are_told),
+    ),
+    (
+        Guide,
+        "Session List (opencode.sessions.list)",
+        "opencode.sessions.list",
+        Played(control::sessions_are_listed),
+    ),
+    (
+        Guide,
+        "Session Messages (opencode.sessions.messages.list)",
+        "opencode.sessions.messages.list",
+        Played(control::messages_are_listed),
+    ),
+    (
+        Guide,
+        "Session Get / Children / Todo / Diff / Message Get",
+        "opencode.sessions.messages.get",
+        Played(control::a_message_is_read),
+    ),
+    (
+        Guide,
+        "Session Prompt Async (opencode.sessions.prompt_async)",
+        "opencode.sessions.prompt_async",
+        Played(control::a_prompt_is_taken),
+    ),
+    (
+        Guide,
+        "Session Prompt Async (opencode.sessions.prompt_async)",
+        "opencode.sessions.prompt_async",
+        Played(control::a_prompt_is_taken),
+    ),
+    (
+        Guide,
+        "Session Command (opencode.sessions.command)",
+        "opencode.sessions.command",
+        Played(control::a_command_is_run),
+    ),
+    (Guide, "Session Fork / Share / Unshare", "opencode.sessions.fork", Played(control::a_session_is_forked)),
+    (
+        Guide,
+        "Session Summarize / Revert / Unrevert",
+        "opencode.sessions.summarize",
+        Played(control::a_session_is_summarized),
+    ),
+    (
+        Guide,
+        "Session Summarize / Revert / Unrevert",
+        "opencode.sessions.revert",
+        Played(control::a_session_is_reverted),
+    ),
+    (
+        Guide,
+        "Session Summarize / Revert / Unrevert",
+        "opencode.sessions.share",
+        Played(control::sharing_is_refused_offline),
+    ),
+    (
+        Guide,
+        "Session Shell (opencode.sessions.shell)",
+        "opencode.sessions.shell",
+        Played(control::a_shell_is_used),
+    ),
+    (
+        Guide,
+        "Provider List (opencode.providers.list)",
+        "opencode.providers.list",
+        Played(control::providers_are_listed),
+    ),
+    (Guide, "Model List (opencode.models.list)", "opencode.models.list", Played(control::models_are_listed)),
     (
         Guide,
         "Project Discovery (opencode.projects.list, opencode.projects.current)",
         "opencode.projects.current",
-        Later,
+        Played(control::the_project_is_told),
     ),
-    (Guide, "Workspace Discovery and Mutation", "opencode.workspaces.create", Later),
-    (Guide, "Worktree Discovery and Mutation", "opencode.worktrees.reset", Later),
+    (
+        Guide,
+        "Workspace Discovery and Mutation",
+        "opencode.workspaces.create",
+        Played(control::a_workspace_of_git_is_refused),
+    ),
+    (
+        Guide,
+        "Worktree Discovery and Mutation",
+        "opencode.worktrees.reset",
+        Played(control::a_worktree_is_reset),
+    ),
     (
         Guide,
         "Shared Interrupt Callback (A2A Extension)",
@@ -144,6 +214,7 @@ const SAID: &[(Seed, &str, Check)] = &[
     (Guide, "Transport Contracts", guide::cards_are_where_they_should_be),
     (Guide, "Streaming Contract", guide::a_stream_has_chunks_and_an_end),
     (Guide, "Auth, Limits, and Failure Contract", guide::only_cards_are_public),
+    (Guide, "OpenCode Session Query A2A Extension", control::notifications_and_limits),
     (Guide, "Protocol Version Negotiation", guide::versions_are_negotiated),
     (Guide, "Compatibility Profile", guide::health_has_the_profile),
     (Guide, "Cancellation Semantics (tasks/cancel)", guide::canceling_again_gives_the_task),
@@ -156,9 +227,15 @@ const SAID: &[(Seed, &str, Check)] = &[
 const OTHERWISE: &[(Seed, &str, &str, &str)] = &[
     (
         Guide,
-        "Compatibility Profile",
-        "the availability of the session shell has a third value",
-        "the shell is neither on nor off while its method is not there",
+        "Session Summarize / Revert / Unrevert",
+        "sharing is refused",
+        "the OpenCode of the tests is kept from calling out",
+    ),
+    (
+        Guide,
+        "Workspace Discovery and Mutation",
+        "a workspace of the type git is refused",
+        "the OpenCode of today has no such type",
     ),
     (
         Reference,
@@ -193,6 +270,13 @@ const OTHERWISE: &[(Seed, &str, &str, &str)] = &[
     ),
 ];
 
+/// What the guide has its operator switch on for some of the examples, at the gateway and at OpenCode.
+const SWITCHES: &[(&str, &str)] = &[
+    ("A2A_ENABLE_SESSION_SHELL", "true"),
+    ("A2A_ENABLE_WORKSPACE_MUTATIONS", "true"),
+    ("OPENCODE_EXPERIMENTAL_WORKSPACES", "1"),
+];
+
 #[test]
 fn every_example_has_its_row() {
     for seed in [Guide, Reference] {
@@ -225,17 +309,18 @@ async fn the_examples_give_what_the_seeds_say() {
     let found: Vec<Example> = examples(&guide).into_iter().chain(examples(&reference)).collect();
     assert_eq!(found.len(), TABLE.len(), "an example has no row");
     let own_file = found.iter().find(|example| example.calls == "$schema").expect("OpenCode's own file");
-    let (harness, model) = Harness::configured(&[], |configuration| {
+    let switch_on = |setup: Setup| SWITCHES.iter().fold(setup, |setup, (name, value)| setup.env(name, value));
+    let (harness, model) = Harness::configured_with(switch_on, |configuration| {
         use_models_of_the_guide(configuration, &own_file.body());
+        use_names_of_the_guide(configuration);
     })
     .await;
     let workspace = harness.gateway.workspace().canonicalize().expect("the workspace exists");
     std::fs::write(workspace.join("report.pdf"), "%PDF-1.4\n%%EOF\n").expect("a file can be written");
-    let mut stage = Stage::new(harness.gateway.url(), workspace, model);
+    let mut stage = Stage::new(harness.gateway.url(), workspace, model, harness.opencode.clone());
     for ((_, _, _, verdict), example) in TABLE.iter().zip(&found) {
         match verdict {
             Played(check) => check(&mut stage, example),
-            Later => guide::is_refused_as_unsupported(&stage, example),
             Start | Not(_) => {}
         }
     }
@@ -250,8 +335,18 @@ fn use_models_of_the_guide(configuration: &mut Value, own_file: &Value) {
     let mut model = provider["models"]["demo"].clone();
     model["modalities"] = json!({"input": ["text", "pdf"], "output": ["text"]});
     provider["models"] = json!({"gemini-3-pro": model, "gemini-2.5-flash": model});
+    let mut other = provider.clone();
+    other["models"] = json!({"gpt-5": model});
     configuration["provider"]["google"] = provider;
-    configuration["enabled_providers"] = json!(["demo", "google"]);
+    configuration["provider"]["openai"] = other;
+    configuration["enabled_providers"] = json!(["demo", "google", "openai"]);
     let own_file = own_file.as_object().expect("a configuration is an object");
     configuration.as_object_mut().expect("a configuration is an object").extend(own_file.clone());
+}
+
+/// The command and the agent that the guide names.
+fn use_names_of_the_guide(configuration: &mut Value) {
+    configuration["command"] = json!({"review": {"template": "Review this harbour: $ARGUMENTS"}});
+    configuration["agent"] =
+        json!({"code-reviewer": {"description": "Reads what others wrote.", "mode": "all"}});
 }

@@ -7,27 +7,27 @@ use std::collections::BTreeMap;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use super::string_or_nothing;
+use super::{default_for_null, string_or_nothing};
 
 /// `GET /config/providers`.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Providers {
     pub(crate) providers: Vec<Provider>,
     /// Each provider's own choice among its models.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) default: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct Provider {
     pub(crate) id: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) models: BTreeMap<String, Model>,
 }
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct Model {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) capabilities: Capabilities,
     #[serde(default)]
     #[expect(clippy::zero_sized_map_values, reason = "only the names in the object are read")]
@@ -36,18 +36,18 @@ pub(crate) struct Model {
 
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct Capabilities {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) input: Takes,
 }
 
 /// The kinds of file that a model takes. Films are not among them: no provider's package can send one.
 #[derive(Deserialize, Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Takes {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) image: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) audio: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) pdf: bool,
 }
 
@@ -56,12 +56,12 @@ pub(crate) struct Takes {
 pub(crate) struct Agent {
     pub(crate) name: String,
     /// `subagent`: meant to be called by another one.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) mode: String,
     #[serde(default, deserialize_with = "string_or_nothing")]
     pub(crate) description: Option<String>,
     /// For OpenCode's own use.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) hidden: bool,
     /// It has a model of its own.
     #[serde(default, deserialize_with = "if_understood")]
@@ -124,6 +124,26 @@ pub(crate) struct Workspace {
 #[derive(Deserialize, Debug)]
 pub(crate) struct Project {
     /// Other checkouts of the same repository.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) sandboxes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::control::Command;
+    use super::*;
+
+    /// From OpenCode's answers, shortened.
+    #[test]
+    fn what_an_operator_left_out_is_null_and_not_set() {
+        let agents = r#"[{"name": "build", "description": "The default agent.", "mode": "primary", "native": true, "options": {}},
+            {"name": "code-reviewer", "description": "R", "mode": "all", "native": false, "hidden": null, "topP": null,
+                "temperature": null, "color": null, "variant": null, "options": {}, "steps": null}]"#;
+        let agents: Vec<Agent> = serde_json::from_str(agents).unwrap();
+        let read: Vec<_> = agents.iter().map(|agent| (agent.name.as_str(), agent.hidden)).collect();
+        assert_eq!(read, [("build", false), ("code-reviewer", false)]);
+        let command = r#"{"name": "review", "agent": null, "model": null, "subtask": null, "template": "Review", "hints": []}"#;
+        let command: Command = serde_json::from_str(command).unwrap();
+        assert!(!command.subtask && command.agent.is_none());
+    }
 }

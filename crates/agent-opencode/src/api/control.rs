@@ -9,12 +9,13 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Number;
 
 use super::catalog::{SessionModel, if_understood};
-use super::{Fault, string_or_nothing};
+use super::template::Template;
+use super::{Fault, default_for_null, string_or_nothing};
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct Session {
     pub(crate) id: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) title: String,
     #[serde(default, rename = "projectID")]
     pub(crate) project: Option<String>,
@@ -33,7 +34,7 @@ pub(crate) struct Session {
     /// That of its last prompt.
     #[serde(default, deserialize_with = "if_understood")]
     pub(crate) model: Option<SessionModel>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) time: Times,
 }
 
@@ -68,9 +69,9 @@ pub(crate) struct Times {
 #[derive(Deserialize, Debug)]
 pub(crate) struct Todo {
     pub(crate) content: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) status: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) priority: String,
 }
 
@@ -90,7 +91,7 @@ pub(crate) struct FileDiff {
 #[derive(Deserialize, Debug)]
 pub(crate) struct Message {
     pub(crate) info: MessageInfo,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) parts: Vec<Part>,
 }
 
@@ -98,7 +99,7 @@ pub(crate) struct Message {
 pub(crate) struct MessageInfo {
     pub(crate) id: String,
     pub(crate) role: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) time: Times,
     #[serde(default, deserialize_with = "if_understood")]
     pub(crate) error: Option<Fault>,
@@ -112,10 +113,10 @@ pub(crate) struct Part {
     #[serde(default, deserialize_with = "string_or_nothing")]
     pub(crate) text: Option<String>,
     /// OpenCode wrote it, not the user.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) synthetic: bool,
     /// The model is not shown it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) ignored: bool,
     #[serde(default, deserialize_with = "if_understood")]
     pub(crate) state: Option<ToolState>,
@@ -145,7 +146,7 @@ pub(crate) struct ChangedInfo {
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct Summary {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) diffs: Vec<FileDiff>,
 }
 
@@ -164,7 +165,7 @@ pub(crate) struct Provider {
     pub(crate) name: Option<String>,
     #[serde(default)]
     pub(crate) source: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) models: BTreeMap<String, Model>,
 }
 
@@ -174,9 +175,9 @@ pub(crate) struct Model {
     pub(crate) name: Option<String>,
     #[serde(default)]
     pub(crate) status: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) limit: Limits,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) capabilities: Abilities,
 }
 
@@ -207,9 +208,9 @@ pub(crate) struct Project {
     pub(crate) vcs: Option<String>,
     #[serde(default)]
     pub(crate) worktree: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) sandboxes: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) time: Times,
 }
 
@@ -240,15 +241,17 @@ pub(crate) struct Worktree {
     pub(crate) directory: String,
 }
 
-/// `GET /command`, one of them. Its template is a whole prompt, and nobody's business.
+/// `GET /command`, one of them.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Command {
     pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) template: Template,
     #[serde(default, deserialize_with = "string_or_nothing")]
     pub(crate) description: Option<String>,
     #[serde(default)]
     pub(crate) agent: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) subtask: bool,
 }
 

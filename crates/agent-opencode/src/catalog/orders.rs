@@ -12,6 +12,7 @@ use longshore_model::{Error, ModelName, PromptOptions, Result};
 use super::{Catalog, Fields, MAX_AGE, Models, PAUSE, choices, has_agent, named};
 use crate::api;
 use crate::api::control::Command;
+use crate::api::template::Template;
 use crate::client::{CallError, Client};
 use crate::control::Doing;
 
@@ -58,18 +59,18 @@ impl Catalog {
         refused
     }
 
-    pub(crate) async fn check_command(&self, directory: &str, wished: &str, field: &str) -> Result<()> {
-        let mut refused = Ok(());
+    /// Refuses a command that OpenCode does not have. Gives what it does with its arguments.
+    pub(crate) async fn check_command(&self, directory: &str, wished: &str, field: &str) -> Result<Template> {
+        let mut names = String::new();
         for max_age in [MAX_AGE, PAUSE] {
             let commands = self.commands_or_why(directory, max_age).await;
             let commands = commands.map_err(|cause| cause.told(&LOOKING))?;
-            if commands.iter().any(|command| command.name == wished) {
-                return Ok(());
+            if let Some(command) = commands.iter().find(|command| command.name == wished) {
+                return Ok(command.template);
             }
-            let names = choices(commands.iter().map(|command| command.name.as_str()));
-            refused = Err(Error::invalid(field, format!("OpenCode has no command of this name{names}")));
+            names = choices(commands.iter().map(|command| command.name.as_str()));
         }
-        refused
+        Err(Error::invalid(field, format!("OpenCode has no command of this name{names}")))
     }
 
     /// The model that a session goes on with when nobody names one: that of its last prompt, if it is still there, else the

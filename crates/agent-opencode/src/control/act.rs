@@ -68,7 +68,8 @@ impl OpenCode {
     async fn summarized(&self, session: &Session, model: Option<&ModelName>, auto: bool) -> Result<Told> {
         let (at, id) = (session.directory.as_str(), session.id.as_str());
         let model = if let Some(model) = model {
-            let fields = Fields { model: "request.modelID", ..Fields::OF_ORDER };
+            let fields =
+                Fields { model: "request.modelID", provider: "request.providerID", ..Fields::OF_ORDER };
             let wished = PromptOptions { model: Some(model.clone()), ..PromptOptions::default() };
             self.gate.catalog.check_surely(at, &wished, &PromptOptions::default(), fields).await?;
             model.clone()

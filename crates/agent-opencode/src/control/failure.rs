@@ -71,11 +71,7 @@ impl CallError {
                 let perhaps = if (502..=504).contains(&status) { perhaps } else { "" };
                 let text = format!("OpenCode would not {what} (status {status}): {message}");
                 let text = if perhaps.is_empty() { text } else { format!("{}.{perhaps}", text.trim_end_matches('.')) };
-                let error = refused(status, text).detail("detail", message);
-                match status {
-                    409 | 429 | 500.. => error.retryable().after(AGAIN),
-                    _ => error,
-                }
+                come_again(refused(status, text).detail("detail", message), status)
             }
             Self::Garbled(sort) => Error::new(
                 ErrorKind::UpstreamPayloadError,
@@ -83,11 +79,13 @@ impl CallError {
                     "OpenCode's answer cannot be read ({sort}), so the gateway could not {what}.{perhaps} The operator of \
                      the gateway must check the address and OpenCode's version."
                 ),
-            ),
+            )
+            .detail("detail", sort),
             Self::TooLong => Error::new(
                 ErrorKind::UpstreamPayloadError,
                 format!("OpenCode's answer is too long, so the gateway could not {what}.{perhaps}"),
-            ),
+            )
+            .detail("detail", "too long"),
             cause @ (Self::Invalid(_) | Self::Crowded { .. }) => cause.into_error(what),
         }
     }
@@ -104,6 +102,14 @@ pub(crate) fn of_upstream(error: Error) -> Error {
     let told = Error::new(kind, error.message());
     let told = if kind == ErrorKind::UpstreamUnreachable { told.after(AGAIN) } else { told };
     told.caused_by(error)
+}
+
+/// With the hint to come again, if OpenCode's status says that another time may do.
+pub(crate) fn come_again(error: Error, status: u16) -> Error {
+    match status {
+        409 | 429 | 500.. => error.retryable().after(AGAIN),
+        _ => error,
+    }
 }
 
 /// OpenCode's answer says that it did something else than it was asked for.

@@ -3,6 +3,7 @@
 use longshore_engine::port::{Agent as _, Input, Session};
 use longshore_model::{Error, Order, OrderPart, PromptOptions, Result, Subtask};
 
+use super::references::Bounds;
 use super::{Doing, failure};
 use crate::OpenCode;
 use crate::catalog::Fields;
@@ -10,8 +11,12 @@ use crate::prompt::Saying;
 
 impl Fields<'static> {
     /// Of an order.
-    pub(super) const OF_ORDER: Self =
-        Self { model: "request.model", agent: "request.agent", variant: "request.variant" };
+    pub(super) const OF_ORDER: Self = Self {
+        model: "request.model",
+        provider: "request.model",
+        agent: "request.agent",
+        variant: "request.variant",
+    };
 }
 
 impl OpenCode {
@@ -22,9 +27,13 @@ impl OpenCode {
         options: &PromptOptions,
     ) -> Result<()> {
         let (catalog, at) = (&self.gate.catalog, session.directory.as_str());
+        let bounds = Bounds { root: &self.gate.root, directory: at };
         catalog.check_surely(at, options, &self.gate.defaults, Fields::OF_ORDER).await?;
         match order {
-            Order::Command { name, .. } => catalog.check_command(at, name, "request.command").await,
+            Order::Command { name, arguments } => {
+                let template = catalog.check_command(at, name, "request.command").await?;
+                bounds.check_arguments(template, arguments, "request.arguments").await
+            }
             Order::Prompt { parts, .. } => {
                 for (place, part) in parts.iter().enumerate() {
                     match part {
@@ -33,7 +42,10 @@ impl OpenCode {
                             let field = format!("request.parts[{place}].name");
                             catalog.check_agent_surely(at, name, &field).await?;
                         }
-                        OrderPart::Subtask(subtask) => self.check_subtask(at, place, subtask).await?,
+                        OrderPart::Subtask(subtask) => {
+                            self.check_subtask(at, place, subtask).await?;
+                            bounds.check(&subtask.prompt, &format!("request.parts[{place}].prompt")).await?;
+                        }
                     }
                 }
                 Ok(())
@@ -49,7 +61,7 @@ impl OpenCode {
             agent: Some(subtask.agent.clone()),
             ..PromptOptions::default()
         };
-        let fields = Fields { model: &model, agent: &agent, variant: &model };
+        let fields = Fields { model: &model, provider: &model, agent: &agent, variant: &model };
         self.gate.catalog.check_surely(at, &named, &PromptOptions::default(), fields).await
     }
 

@@ -38,6 +38,7 @@ pub(super) enum Readiness {
 /// Listens to OpenCode.
 #[derive(Debug)]
 pub(super) struct Listening {
+    client: Client,
     stream: Response,
     decoder: Decoder,
     heard: std::vec::IntoIter<Item>,
@@ -52,14 +53,7 @@ impl Listening {
     /// Returns when nothing is lost any more.
     pub(super) async fn begin(client: &Client) -> Result<Self, CallError> {
         let stream = client.global_events(PATIENCE).await?;
-        let mut listening = Self {
-            stream,
-            decoder: Decoder::new(MAX_EVENT_BYTES),
-            heard: Vec::new().into_iter(),
-            has_gap: false,
-            is_over: false,
-            deadline: None,
-        };
+        let mut listening = Self::to(client.clone(), stream);
         let connected = async {
             while let Some(event) = listening.next().await {
                 if event.payload.kind == "server.connected" {
@@ -73,10 +67,33 @@ impl Listening {
         Ok(listening)
     }
 
+    fn to(client: Client, stream: Response) -> Self {
+        Self {
+            client,
+            stream,
+            decoder: Decoder::new(MAX_EVENT_BYTES),
+            heard: Vec::new().into_iter(),
+            has_gap: false,
+            is_over: false,
+            deadline: None,
+        }
+    }
+
+    /// Listens once more to an OpenCode whose stream has ended. What was said meanwhile is lost, and the disk has to tell.
+    async fn listen_again(&mut self) {
+        if let Ok(stream) = self.client.global_events(LOOK_AGAIN).await {
+            (self.stream, self.decoder) = (stream, Decoder::new(MAX_EVENT_BYTES));
+            (self.heard, self.is_over) = (Vec::new().into_iter(), false);
+        }
+    }
+
     /// What is said about the worktree in this directory. `None`: nothing yet, and something may not have been heard, so that it is
     /// time to look at the disk.
     pub(super) async fn hear(&mut self, directory: &str) -> Option<Readiness> {
         let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + LIMIT);
+        if self.is_over {
+            self.listen_again().await;
+        }
         let until = if self.has_gap { deadline.min(Instant::now() + LOOK_AGAIN) } else { deadline };
         let knew_of_gap = self.has_gap;
         let said = async {
@@ -90,7 +107,7 @@ impl Listening {
         };
         match timeout_at(until, said).await {
             Ok(said) => said,
-            Err(_) => (until == deadline).then_some(Readiness::Unknown),
+            Err(_) => (Instant::now() >= deadline).then_some(Readiness::Unknown),
         }
     }
 
@@ -136,7 +153,50 @@ fn readiness(event: GlobalEvent, directory: &str) -> Option<Readiness> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use longshore_testkit::fake_opencode::FakeOpenCode;
+
     use super::*;
+    use crate::Endpoint;
+
+    fn listening_to(base_url: &str) -> Listening {
+        let (base_url, username) = (base_url.parse().unwrap(), "opencode".to_owned());
+        let endpoint = Endpoint { base_url, username, password: None };
+        let client = Client::new(endpoint, LIMIT, 1, Arc::default()).unwrap();
+        // It has ended already.
+        Listening::to(client, Response::from(http::Response::new("")))
+    }
+
+    /// What fails from then on is heard.
+    #[tokio::test]
+    async fn a_stream_that_ended_is_opened_again() {
+        let fake = FakeOpenCode::start();
+        let mut listening = listening_to(&fake.url());
+        assert_eq!(listening.hear("/data/new").await, None);
+        while listening.is_over {
+            assert_eq!(listening.hear("/data/new").await, None);
+        }
+        fake.global_streams_opened(1).await;
+    }
+
+    /// The stream has ended, OpenCode is away, and the disk never shows it.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_never_said_is_not_waited_for_longer_than_its_time() {
+        // A port that nobody has.
+        let mut listening = listening_to("http://127.0.0.1:1");
+        let (began, mut looks) = (Instant::now(), 0);
+        let said = loop {
+            match listening.hear("/data/lost").await {
+                Some(said) => break said,
+                None => looks += 1,
+            }
+        };
+        assert_eq!(said, Readiness::Unknown);
+        let took = began.elapsed();
+        assert!((LIMIT..LIMIT + PATIENCE).contains(&took), "{took:?}");
+        assert!(looks > 60, "the disk was looked at {looks} times");
+    }
 
     #[test]
     fn what_is_said_of_a_worktree() {

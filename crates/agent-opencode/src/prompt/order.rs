@@ -61,7 +61,8 @@ pub(super) fn command(
                 if !arguments.is_empty() {
                     arguments.push('\n');
                 }
-                arguments.push_str(&text);
+                // A name of a file is no file to be read, and nothing to be run.
+                arguments.push_str(&text.replace(['`', '@'], "_"));
             }
             file => parts.push(file),
         }

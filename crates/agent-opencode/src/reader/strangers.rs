@@ -24,7 +24,9 @@ impl Strangers {
             let strange = self.link.wait_for(|link| link.strange_since.is_some()).await;
             let Ok(since) = strange.map(|link| link.strange_since) else { break };
             let due = since.max(self.told).unwrap_or_else(Instant::now) + long;
-            match timeout_at(due, self.link.wait_for(|link| link.strange_since.is_none())).await {
+            // In a box: every turn waits here, and few for this.
+            let gone = Box::pin(timeout_at(due, self.link.wait_for(|link| link.strange_since.is_none())));
+            match gone.await {
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) => break,
                 Err(_) => {

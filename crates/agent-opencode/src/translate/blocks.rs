@@ -14,9 +14,6 @@ use crate::api::{Part, PartDelta};
 /// comes with the part's final snapshot.
 const MAX_HELD_BYTES: usize = 256 * 1024;
 
-/// Room for so many reports is kept between two events, and no more.
-const MAX_KEPT: usize = 8;
-
 /// Where a snapshot of a part comes from. The message list does not hold text that is still being written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
@@ -100,18 +97,16 @@ impl Blocks {
         std::mem::take(&mut self.out)
     }
 
-    pub(super) fn put_back(&mut self, empty: Vec<AgentEvent>) {
-        if self.out.capacity() == 0 && empty.is_empty() && empty.capacity() <= MAX_KEPT {
-            self.out = empty;
-        }
-    }
-
     fn add(&mut self, part: &str, block: Block) {
         // A part of the log comes once. Should it come again, the later one counts.
         if let Some(at) = self.by_part.get(part) {
             self.all[*at].1 = block;
         } else {
             self.by_part.insert(part.into(), self.all.len());
+            if self.all.is_empty() {
+                // Many turns have one.
+                self.all.reserve_exact(1);
+            }
             self.all.push((part.into(), block));
         }
     }

@@ -8,7 +8,8 @@ use crate::api::{Message, Part};
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    by_message: HashMap<String, Entry>,
+    /// In boxes: a map has room for three from its start, and most turns have one.
+    by_message: HashMap<String, Box<Entry>>,
     told: Usage,
     /// What was told does not count everything that was entered.
     is_stale: bool,
@@ -58,8 +59,8 @@ impl Ledger {
         let counts = |entry: &&Entry| {
             entry.created_below.is_none_or(|created| since.is_some_and(|since| created >= since))
         };
-        let sum =
-            self.by_message.values().filter(counts).map(Entry::usage).fold(Usage::default(), Usage::plus);
+        let entries = self.by_message.values().map(Box::as_ref);
+        let sum = entries.filter(counts).map(Entry::usage).fold(Usage::default(), Usage::plus);
         (sum != self.told).then(|| {
             self.told = sum;
             sum

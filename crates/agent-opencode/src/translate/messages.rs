@@ -27,6 +27,10 @@ impl Translator {
             }
         } else if let Some(answers) = self.answered_by(info) {
             self.prompts.answered(info.parent.as_deref().unwrap_or_default());
+            if self.steps.is_empty() {
+                // Many turns have one.
+                self.steps.reserve_exact(1);
+            }
             self.steps.push(Step {
                 id: info.id.clone(),
                 created: info.time.created,

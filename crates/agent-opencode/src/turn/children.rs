@@ -6,6 +6,7 @@
 use longshore_model::{
     AgentEvent, ChildEvent, ChildStart, Outcome, PromptId, SessionId, ToolCall, ToolStatus,
 };
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
 use super::family::{Live, State};
@@ -24,6 +25,18 @@ impl Driver {
         };
         // A box, because a sub-agent's end may have to be told here, with tool calls of its own.
         Box::pin(self.tell_of_a_call(of, event)).await
+    }
+
+    /// Tells an event of the root at once, if it takes nothing but room. Otherwise gives it back.
+    pub(super) fn tell_now(&self, event: AgentEvent) -> Result<Option<AgentEvent>, Unheard> {
+        if !matches!(event, AgentEvent::Text { .. }) {
+            return Ok(Some(event));
+        }
+        match self.events.try_send(event) {
+            Ok(()) => Ok(None),
+            Err(TrySendError::Full(event)) => Ok(Some(event)),
+            Err(TrySendError::Closed(_)) => Err(Unheard),
+        }
     }
 
     /// Tells what is new of a sub-agent. Nothing is told before its prompt is known.

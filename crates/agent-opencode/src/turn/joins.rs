@@ -27,11 +27,17 @@ pub(super) struct Joins {
     prompts: Mutex<Vec<(PromptId, Fate)>>,
     /// Counts the changes, so that the driver need not look at every event.
     version: AtomicU64,
-    /// The same, for those who wait for one.
-    changed: watch::Sender<u64>,
-    is_closed: watch::Sender<bool>,
+    /// The same, for those who wait for one. One for all that is waited for: each costs more than all else here.
+    standing: watch::Sender<Standing>,
+}
+
+/// How it stands with a turn, for those who join it.
+#[derive(Clone, Copy, Default, Debug)]
+struct Standing {
+    version: u64,
+    is_closed: bool,
     /// OpenCode shows the prompt that began the turn.
-    is_begun: watch::Sender<bool>,
+    is_begun: bool,
 }
 
 impl Joins {
@@ -39,9 +45,7 @@ impl Joins {
         Arc::new(Self {
             prompts: Mutex::default(),
             version: AtomicU64::new(0),
-            changed: watch::Sender::new(0),
-            is_closed: watch::Sender::new(false),
-            is_begun: watch::Sender::new(false),
+            standing: watch::Sender::default(),
         })
     }
 
@@ -58,12 +62,14 @@ impl Joins {
     /// Lets messages join once OpenCode shows what began the turn.
     pub(super) fn look_at(&self, translator: &Translator) {
         let is_begun = translator.prompt_created().is_some();
-        self.is_begun.send_if_modified(|known| is_begun && !std::mem::replace(known, true));
+        self.standing.send_if_modified(|known| is_begun && !std::mem::replace(&mut known.is_begun, true));
     }
 
     /// The changes from now on.
     pub(super) fn news(&self) -> News {
-        News(self.changed.subscribe())
+        let standing = self.standing.subscribe();
+        let seen = standing.borrow().version;
+        News { standing, seen }
     }
 
     /// Nobody can join any more, unless somebody did since the version that was seen last.
@@ -71,7 +77,7 @@ impl Joins {
         let prompts = self.lock();
         let is_news = self.version.load(Ordering::Acquire) != seen;
         if !is_news {
-            self.is_closed.send_replace(true);
+            self.standing.send_modify(|standing| standing.is_closed = true);
         }
         drop(prompts);
         !is_news
@@ -79,7 +85,7 @@ impl Joins {
 
     /// Nobody can join any more. Waits for a prompt that is being sent, so that nothing is sent after this.
     pub(super) async fn shut(&self) {
-        self.is_closed.send_replace(true);
+        self.standing.send_modify(|standing| standing.is_closed = true);
         let mut news = self.news();
         while self.lock().iter().any(|(_, fate)| *fate == Fate::Undecided) {
             news.next().await;
@@ -94,7 +100,7 @@ impl Joins {
     /// Promises that the turn does not end without this prompt. Not once it is about to end.
     fn expect(&self, prompt: &PromptId) -> bool {
         let mut prompts = self.lock();
-        if *self.is_closed.borrow() {
+        if self.standing.borrow().is_closed {
             return false;
         }
         prompts.push((prompt.clone(), Fate::Undecided));
@@ -118,20 +124,25 @@ impl Joins {
 
     fn note(&self) {
         let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
-        self.changed.send_replace(version);
+        self.standing.send_modify(|standing| standing.version = version);
     }
 }
 
 /// Changes of the prompts that join.
 #[derive(Debug)]
-pub(super) struct News(watch::Receiver<u64>);
+pub(super) struct News {
+    standing: watch::Receiver<Standing>,
+    seen: u64,
+}
 
 impl News {
     /// Waits for the next one. Cancel safe.
     pub(super) async fn next(&mut self) {
-        if self.0.changed().await.is_err() {
+        let news = self.standing.wait_for(|standing| standing.version != self.seen).await;
+        match news.map(|standing| standing.version) {
+            Ok(version) => self.seen = version,
             // Nobody is there who could join.
-            std::future::pending::<()>().await;
+            Err(_) => std::future::pending().await,
         }
     }
 }
@@ -148,7 +159,7 @@ pub(super) struct Joiner {
 
 impl Joiner {
     /// Runs for as long as the turn does.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(mut self: Box<Self>) {
         while let Some(steering) = self.steering.recv().await {
             // In a box, because few turns are joined, and every one has room for what is not.
             Box::pin(self.join(steering)).await;
@@ -162,17 +173,17 @@ impl Joiner {
         if !self.joins.expect(&prompt) {
             return;
         }
-        let (mut closed, mut begun) = (self.joins.is_closed.subscribe(), self.joins.is_begun.subscribe());
+        let (mut closed, mut begun) = (self.joins.standing.subscribe(), self.joins.standing.subscribe());
         let word = async {
             let word = go.await;
             // One that never shows is found missing by the driver.
-            let _ = timeout(SHOWN, begun.wait_for(|is_begun| *is_begun)).await;
+            let _ = timeout(SHOWN, begun.wait_for(|standing| standing.is_begun)).await;
             word
         };
         let may_go = expected.send(()).is_ok()
             && tokio::select! {
                 biased;
-                _ = closed.wait_for(|is_closed| *is_closed) => false,
+                _ = closed.wait_for(|standing| standing.is_closed) => false,
                 word = word => word.is_ok(),
             };
         if !may_go {
@@ -191,7 +202,7 @@ impl Joiner {
         // It was not sent yet, and whoever has the places may have them for long.
         let ready = tokio::select! {
             biased;
-            _ = closed.wait_for(|is_closed| *is_closed) => Err(too_late()),
+            _ = closed.wait_for(|standing| standing.is_closed) => Err(too_late()),
             ready = ready => ready,
         };
         let outcome = match ready {

@@ -22,6 +22,7 @@ use super::unused::Unused;
 use super::watchdog::{Silence, Watchdog};
 use crate::api::EventKind;
 use crate::client::{CallError, Client, Place};
+use crate::control::come_again;
 use crate::outcome;
 use crate::prompt::{Prompts, Saying};
 use crate::reader::{Lease, Readers, Routed};
@@ -80,7 +81,11 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
     lease.connected(PATIENCE.min(with.timeout)).await?;
     let (id, name) = (session.id.as_str(), prompt.as_str());
     let (sent, translator) = if let Some(resume) = &resume {
-        (Sent::Perhaps, Translator::resume(id, name, resume))
+        let mut translator = Translator::resume(id, name, resume);
+        if let Some(fault) = with.watch.why_failed(name).filter(|_| is_adopted) {
+            translator.failed(fault);
+        }
+        (Sent::Perhaps, translator)
     } else {
         // This can take a while. An idle session is not to be left to others meanwhile.
         let (order, is_note) = (order.as_ref(), false);
@@ -118,13 +123,13 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         take_up(&mut family, resume, &lease);
     }
     let joins = Joins::new();
-    let joiner = Joiner {
+    let joiner = Box::new(Joiner {
         client: client.clone(),
         prompts: Arc::clone(&with.prompts),
         session: session.clone(),
         steering: joining,
         joins: Arc::clone(&joins),
-    };
+    });
     let strangers = lease.strangers();
     let driver = Box::new(Driver {
         client,
@@ -289,6 +294,5 @@ pub(super) fn refused(status: u16, message: &str) -> Sent {
         format!("OpenCode refused the order (status {status}): {message}"),
     )
     .detail("upstreamStatus", status.to_string());
-    let refusal = if status == 429 || status >= 500 { refusal.retryable() } else { refusal };
-    Sent::Refused(outcome::refused(status, message), refusal)
+    Sent::Refused(outcome::refused(status, message), come_again(refusal, status))
 }

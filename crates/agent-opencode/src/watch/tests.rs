@@ -164,6 +164,24 @@ async fn what_somebody_else_prompts_is_told_once_and_can_be_followed() {
     stage.stop().await;
 }
 
+/// OpenCode tells the reason once, before anybody can follow the turn.
+#[tokio::test]
+async fn why_somebody_elses_prompt_could_not_be_answered_is_told() {
+    let mut stage = Stage::new();
+    let (session, other) = (stage.watched("ses_tui").await, stage.watched("ses_other").await);
+    let model = json!({"providerID": "scripted", "modelID": "no-such-model"});
+    let body = json!({"parts": [{"type": "text", "text": "go"}], "model": model});
+    stage.fake.typist(session.id.as_str()).prompts(body).await;
+    let stirring = stage.next().await;
+    // All of it was heard by then.
+    stage.types(&other, "something else").await;
+    assert_eq!(stage.next().await.session, other);
+    let (_, outcome) = end(stage.adopt(&stirring).await).await;
+    let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+    assert!(failure.message.contains("Model not found: scripted/no-such-model."), "{}", failure.message);
+    stage.stop().await;
+}
+
 #[tokio::test]
 async fn what_began_while_nobody_heard_is_found_by_asking() {
     let mut stage = Stage::new();

@@ -103,9 +103,11 @@ async fn a_summary_is_made_by_the_model_that_is_named_else_by_the_sessions_own()
         assert_eq!(body, json!({"providerID": "scripted", "modelID": expected, "auto": false}), "{id}");
     }
     let session = bench.session("ses_e");
-    let model = ModelName::parse("scripted/none");
-    let act = Act::Summarize { session: session.id.clone(), model, auto: false };
-    assert_eq!(refused_field(bench.act(Some(&session), &act).await), "request.modelID");
+    for (model, field) in [("scripted/none", "request.modelID"), ("none/scripted", "request.providerID")] {
+        let model = ModelName::parse(model);
+        let act = Act::Summarize { session: session.id.clone(), model, auto: false };
+        assert_eq!(refused_field(bench.act(Some(&session), &act).await), field);
+    }
     assert_eq!(bench.fake.messages("ses_e"), [] as [Value; 0]);
     bench.stop().await;
 }

@@ -52,7 +52,7 @@ fn dispatcher(limits: Limits) -> Dispatcher {
     let deployment = Deployment { public_url: "https://agent.example".to_owned(), ..Deployment::default() };
     let config = EdgeConfig { limits, ..EdgeConfig::new(deployment, credentials) };
     let bound = SocketAddr::from(([0, 0, 0, 0], 8000));
-    Dispatcher::new(engine, config, bound, CancellationToken::new())
+    Dispatcher::new(engine, config, bound, CancellationToken::new(), Tasks::new())
 }
 
 fn in_a_minute(requests: u32) -> Rate {

@@ -1,4 +1,4 @@
-//! A document that is the same for the whole life of the process, with its validators.
+//! A document that is the same for long, mostly for the whole life of the process, with its validators.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, ETAG, LAST_MODIFIED, VARY};
@@ -12,7 +12,7 @@ use crate::conditional;
 use crate::media::Media;
 use crate::reply::{self, Response};
 
-/// Who may see a document, and so who may keep it: for five minutes, since it changes only when the gateway is started anew.
+/// Who may see a document, and so who may keep it: for five minutes, since it rarely changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Readers {
     Anybody,
@@ -41,7 +41,7 @@ impl Readers {
     }
 }
 
-/// What all documents of a start have in common.
+/// What all documents of a moment have in common.
 #[derive(Debug)]
 pub(super) struct Preparing {
     /// Since when the documents are what they are.

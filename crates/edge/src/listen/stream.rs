@@ -40,7 +40,9 @@ pub(super) struct Handover {
 
 /// A stream that its connection is handed over for.
 pub(super) struct Handed {
-    answer: Response,
+    /// Its head, as it is written. It may last for hours, and the head is of no other use any more.
+    head: Vec<u8>,
+    events: BoxStream<'static, Bytes>,
     is_last: bool,
     /// Until the stream has ended.
     open: OpenRequest,
@@ -88,12 +90,14 @@ impl Handover {
     ) -> Option<(Response, OpenRequest)> {
         let may_be_handed = asked.may_be_handed
             && asked.is_read.load(Ordering::Relaxed)
-            && !self.is_behind.load(Ordering::Relaxed)
-            && matches!(answer.body(), Body::Events(_));
-        if !may_be_handed {
-            return Some((answer, open));
-        }
-        let handed = Handed { answer, is_last: asked.is_last, open };
+            && !self.is_behind.load(Ordering::Relaxed);
+        let (head, body) = answer.into_parts();
+        let events = match body {
+            Body::Events(events) if may_be_handed => events,
+            body => return Some((Response::from_parts(head, body), open)),
+        };
+        let (head, is_last) = (written_head(&head, asked.is_last), asked.is_last);
+        let handed = Handed { head, events, is_last, open };
         *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(handed);
         None
     }
@@ -158,21 +162,24 @@ impl<B: http_body::Body + Unpin> http_body::Body for NotedBody<B> {
 
 impl Handed {
     /// Writes the stream to its end. Gives what was read of the next request, unless there is to be none.
-    pub(super) async fn write<S>(self, socket: &mut S, next: &[u8]) -> io::Result<Option<Bytes>>
+    ///
+    /// No async function, which would hold what it is given twice.
+    pub(super) fn write<S>(
+        self,
+        socket: &mut S,
+        next: &[u8],
+    ) -> impl Future<Output = io::Result<Option<Bytes>>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let Self { answer, is_last, open } = self;
-        let (head, body) = answer.into_parts();
-        let Body::Events(events) = body else { return Ok(None) };
-        let bytes = written_head(&head, is_last);
-        // A stream may last for hours, and its head is of no use any more.
-        drop(head);
+        let Self { head, events, is_last, open } = self;
         let (events, next) = (Some(events), next.to_vec());
-        let mut writing = Writing { socket, events, bytes, written: 0, long: Bytes::new(), next };
-        std::future::poll_fn(|cx| writing.poll(cx)).await?;
-        drop(open);
-        Ok((!is_last).then(|| writing.next.into()))
+        let mut writing = Writing { socket, events, bytes: head, written: 0, long: Bytes::new(), next };
+        async move {
+            std::future::poll_fn(|cx| writing.poll(cx)).await?;
+            drop(open);
+            Ok((!is_last).then(|| writing.next.into()))
+        }
     }
 }
 

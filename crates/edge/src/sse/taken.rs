@@ -12,9 +12,6 @@ use super::{BATCH_BYTES, Envelope, Event, Source, Standing};
 /// less than this costs less than to handle one more piece.
 const SHARED_BYTES: usize = 2 * 1024;
 
-/// How many events a stream keeps room for while it has none.
-const KEPT_ROOM: usize = 8;
-
 /// One batch of events.
 #[derive(Debug)]
 pub(super) struct Taken {
@@ -83,7 +80,8 @@ impl Taken {
     pub(super) fn write(&mut self, envelope: &Envelope, pieces: &mut VecDeque<Bytes>) {
         let shared: usize = self.shown.iter().map(|(_, json)| json.len()).filter(|n| is_shared(*n)).sum();
         let mut buffer = BytesMut::with_capacity(self.bytes - shared);
-        for (id, json) in self.shown.drain(..) {
+        // With its room: a stream has nothing to write for most of its time.
+        for (id, json) in std::mem::take(&mut self.shown) {
             debug_assert!(is_one_line(&json), "{:?}", String::from_utf8_lossy(&json));
             envelope.begin(&mut buffer, id);
             if is_shared(json.len()) {
@@ -96,9 +94,6 @@ impl Taken {
         }
         pieces.push_back(buffer.freeze());
         self.bytes = 0;
-        if self.shown.capacity() > KEPT_ROOM {
-            self.shown = Vec::new();
-        }
     }
 }
 

@@ -4,6 +4,10 @@
 mod asks;
 mod caching;
 mod connections;
+mod control;
+mod control_audit;
+mod control_offers;
+mod control_switches;
 mod crossing;
 mod documents;
 mod error_table;

@@ -103,6 +103,10 @@ impl Actor {
         // flood of sessions.
         let mut pass = None;
         let mut bound = if let Some(bound) = place.bound {
+            // It may have become ours by this message alone, or may not have been used for long.
+            if let Some(control) = &self.around.control {
+                control.watch(vec![bound.session.clone()]);
+            }
             bound
         } else {
             pass = Some(self.wait_at_gate().await?);
@@ -217,6 +221,12 @@ impl Actor {
             // Whoever has the session may themselves wait at the gate.
             drop(pass.take());
             self.unless_stopped(place.ready()).await?;
+        }
+        if self.around.removals.are_at(&session.directory) {
+            self.tell_orderer(Ok(()));
+            drop(pass.take());
+            let (removals, directory) = (Arc::clone(&self.around.removals), session.directory.clone());
+            self.unless_stopped(async move { removals.over(&directory).await }).await?;
         }
         let pass = match pass {
             Some(pass) => pass,

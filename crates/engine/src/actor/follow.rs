@@ -1,16 +1,20 @@
 //! A turn that runs: what the agent reports goes to the log, what callers say goes to the agent.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use longshore_model::{
     AgentEvent, AgentFile, Answer, Ask, BlockRef, ChildEvent, Closed, Failure, Outcome, Resolution, Result,
     Retry, SessionId, TaskId,
 };
 use tokio::time::Instant;
+use tokio_util::sync::WaitForCancellationFuture;
 
 use super::limit::{self, Limit, Overtime};
 use super::{Actor, Inbox, Prompted, RETRY_FIRST, RETRY_LONGEST, Stop, Surroundings, on_inbox};
+use crate::asks::Delivered;
 use crate::children::Root;
 use crate::files::Keeper;
 use crate::joins::Step;
@@ -46,9 +50,23 @@ enum Aside {
 #[derive(Default)]
 struct Taken {
     end: Option<End>,
-    aside: Option<Aside>,
+    aside: Option<Box<Aside>>,
     /// The end of the turn, for later.
-    held: Option<AgentEvent>,
+    held: Option<Box<AgentEvent>>,
+}
+
+/// What a turn that runs waits for.
+enum Next {
+    Stopped,
+    Said(Option<Inbox>),
+    /// The agent has taken an answer, or not.
+    Delivered(Box<Delivered>),
+    Joining(Step),
+    AskExpired,
+    Limit,
+    /// The turn's end is known, and nothing stands in its way any more.
+    MayEnd,
+    Report(Option<AgentEvent>),
 }
 
 impl Actor {
@@ -63,7 +81,7 @@ impl Actor {
         let mut limit = Limit::new(deadline);
         let asks_wait_until = Instant::now() + limit::PATIENCE;
         let session = record.session.clone();
-        let mut held = None;
+        let mut held: Option<Box<AgentEvent>> = None;
         // Waited for with each event, so it is made once.
         let stopping = self.around.tasks.stopping().clone();
         let mut stopped = std::pin::pin!(stopping.cancelled());
@@ -76,19 +94,14 @@ impl Actor {
             limit.pause_while(is_asking);
             pass.pause_while(is_asking);
             let until_ask_expires = self.until_ask_expires(asks_wait_until);
-            // The end waits for answers and messages that are on their way, so that the record says what became of them.
-            let (is_answering, is_joining) = (self.asks.is_answering(), !self.joins.is_empty());
-            let may_end = !is_answering && !is_joining;
-            // The reports come last: a flood of them must not keep a cancel, an answer or the limit from being seen.
-            let taken = tokio::select! {
-                biased;
-                () = &mut stopped => return Err(Stop::Left),
-                message = self.inbox.recv() => {
-                    Box::pin(self.hear(message, &turn, &session)).await?;
-                    Taken::default()
-                }
-                delivered = self.asks.delivered(), if is_answering => {
-                    let verdict = self.asks.settle(&mut self.writer, delivered);
+            let next = self.next(&mut turn, stopped.as_mut(), &mut limit, until_ask_expires, held.is_some());
+            let mut taken = Taken::default();
+            // Boxed is what is soon over: all the time a turn has room only for what it waits for.
+            match next.await {
+                Next::Stopped => return Err(Stop::Left),
+                Next::Said(message) => Box::pin(self.hear(message, &turn, &session)).await?,
+                Next::Delivered(delivered) => {
+                    let verdict = self.asks.settle(&mut self.writer, *delivered);
                     Box::pin(async {
                         self.flush(None).await?;
                         self.tell_children().await;
@@ -96,41 +109,59 @@ impl Actor {
                     })
                     .await?;
                     verdict.tell(&self.writer);
-                    Taken::default()
                 }
-                step = self.joins.next(), if is_joining => {
-                    Box::pin(self.on_join(step, record)).await?;
-                    Taken::default()
-                }
-                () = limit::passed(until_ask_expires), if until_ask_expires.is_some() => {
-                    Box::pin(self.expire_asks(&session)).await?;
-                    Taken::default()
-                }
-                // An end that is known is not overtaken by the limit.
-                () = limit.reached(), if held.is_none() => {
+                Next::Joining(step) => Box::pin(self.on_join(step, record)).await?,
+                Next::AskExpired => Box::pin(self.expire_asks(&session)).await?,
+                Next::Limit => {
                     Box::pin(self.on_limit(&mut limit, !turn.events.is_empty(), &session)).await?;
-                    Taken::default()
                 }
-                // The turn's end is known, and nothing stands in its way any more.
-                () = std::future::ready(()), if held.is_some() && may_end => {
-                    self.take_reports(held.take(), &mut turn.events)
-                }
-                report = turn.events.recv(), if held.is_none() => {
+                Next::MayEnd => taken = self.take_reports(held.take().map(|held| *held), &mut turn.events),
+                Next::Report(report) => {
                     limit.heard();
-                    self.take_reports(report, &mut turn.events)
+                    taken = self.take_reports(report, &mut turn.events);
                 }
-            };
-            held = taken.held.or(held);
-            self.flush(None).await?;
+            }
+            let Taken { end, aside, held: to_hold } = taken;
+            held = to_hold.or(held);
+            Box::pin(self.flush(None)).await?;
             if self.asks.has_news() {
                 Box::pin(self.tell_children()).await;
             }
-            if let Some(aside) = taken.aside {
-                Box::pin(self.take_aside(aside, &session)).await?;
+            if let Some(aside) = aside {
+                Box::pin(self.take_aside(*aside, &session)).await?;
             }
-            if let Some(end) = taken.end {
+            if let Some(end) = end {
                 return Ok(end);
             }
+        }
+    }
+
+    /// Waits for the next thing that a turn is about. Cancel safe. The reports come last: a flood of them must not keep a
+    /// cancel, an answer or the limit from being seen.
+    async fn next(
+        &mut self,
+        turn: &mut Turn,
+        stopped: Pin<&mut WaitForCancellationFuture<'_>>,
+        limit: &mut Limit,
+        until_ask_expires: Option<Duration>,
+        has_end: bool,
+    ) -> Next {
+        // The end waits for answers and messages that are on their way, so that the record says what became of them.
+        let (is_answering, is_joining) = (self.asks.is_answering(), !self.joins.is_empty());
+        let may_end = !is_answering && !is_joining;
+        // In a box, because most of the time nothing is asked.
+        let ask_expires = until_ask_expires.map(|left| Box::pin(tokio::time::sleep(left)));
+        tokio::select! {
+            biased;
+            () = stopped => Next::Stopped,
+            message = self.inbox.recv() => Next::Said(message),
+            delivered = self.asks.delivered(), if is_answering => Next::Delivered(delivered),
+            step = self.joins.next(), if is_joining => Next::Joining(step),
+            Some(()) = OptionFuture::from(ask_expires) => Next::AskExpired,
+            // An end that is known is not overtaken by the limit.
+            () = limit.reached(), if !has_end => Next::Limit,
+            () = std::future::ready(()), if has_end && may_end => Next::MayEnd,
+            report = turn.events.recv(), if !has_end => Next::Report(report),
         }
     }
 
@@ -188,32 +219,38 @@ impl Actor {
                 }
                 AgentEvent::CaughtUp => self.has_caught_up = true,
                 AgentEvent::Asked(ask) if !self.has_caught_up => {
-                    return Taken { aside: Some(Aside::AskedBefore(ask)), ..Taken::default() };
+                    return Taken { aside: Some(Box::new(Aside::AskedBefore(ask))), ..Taken::default() };
                 }
                 AgentEvent::Asked(ask) => {
                     if let Some((ask, answer)) = self.asks.opened(&mut self.writer, &self.owner, ask) {
-                        return Taken { aside: Some(Aside::TooMany(ask, answer)), ..Taken::default() };
+                        return Taken {
+                            aside: Some(Box::new(Aside::TooMany(ask, answer))),
+                            ..Taken::default()
+                        };
                     }
                 }
                 AgentEvent::AskClosed { request_id, resolution } => {
                     self.asks.closed(&mut self.writer, &request_id, resolution);
                 }
                 AgentEvent::File { block, file } => {
-                    return Taken { aside: Some(Aside::File(block, file)), ..Taken::default() };
+                    return Taken { aside: Some(Box::new(Aside::File(block, file))), ..Taken::default() };
                 }
                 AgentEvent::Child { session, event } => {
                     if let Some(span) = &mut self.span {
                         let (task, now) = (self.writer.task(), self.writer.now());
                         span.sub_agent(task, &session, &event, now, self.has_caught_up);
                     }
-                    return Taken { aside: Some(Aside::Child(session, *event)), ..Taken::default() };
+                    return Taken {
+                        aside: Some(Box::new(Aside::Child(session, *event))),
+                        ..Taken::default()
+                    };
                 }
                 AgentEvent::Ended(outcome) if self.asks.is_answering() || !self.joins.is_empty() => {
-                    return Taken { held: Some(AgentEvent::Ended(outcome)), ..Taken::default() };
+                    return Taken { held: Some(Box::new(AgentEvent::Ended(outcome))), ..Taken::default() };
                 }
                 AgentEvent::Ended(outcome) if self.children.are_behind() => {
-                    let held = Some(AgentEvent::Ended(outcome));
-                    return Taken { held, aside: Some(Aside::LastOfChildren), ..Taken::default() };
+                    let held = Some(Box::new(AgentEvent::Ended(outcome)));
+                    return Taken { held, aside: Some(Box::new(Aside::LastOfChildren)), ..Taken::default() };
                 }
                 AgentEvent::Ended(outcome) => {
                     let needs_credentials = matches!(outcome, Outcome::AuthRequired(_));

@@ -124,8 +124,3 @@ pub(super) async fn reached(deadline: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
-
-/// Waits for so long; for ever when there is no limit.
-pub(super) async fn passed(time: Option<Duration>) {
-    reached(time.map(|time| Instant::now() + time)).await;
-}

@@ -82,7 +82,7 @@ impl Guard<'_> {
                 }
                 None
             }
-            None => Some(self.take(id, root)?),
+            None => self.take(id, root).await?,
         };
         Ok(Entry { session, taking, known })
     }
@@ -97,17 +97,27 @@ impl Guard<'_> {
         self.around.config.control.session_guard != SessionGuard::Owner
     }
 
-    fn take(&self, id: &SessionId, root: Session) -> Result<Taking> {
+    /// `None`: it has become the caller's meanwhile.
+    async fn take(&self, id: &SessionId, root: Session) -> Result<Option<Taking>> {
         let is_shared = self.around.config.control.session_guard == SessionGuard::Shared;
         if !self.caller.may_claim && !is_shared {
             return Err(refusal::nobodys(id));
         }
         let owner = self.caller.principal.clone();
         // Where everybody may change it, nobody is kept from it.
-        let pending = (!is_shared).then(|| self.around.claims.begin(&owner, &root.id)).transpose();
+        if is_shared {
+            return Ok(Some(Taking { session: root, owner, is_shared, _pending: None }));
+        }
+        let pending = self.around.claims.begin(&owner, &root.id);
+        // To find out that it is nobody's took a while. Whoever took it in between told the store before it let others at it.
+        let pending = match (self.owner_of(&root.id).await?, pending) {
+            (Some(taken), _) if taken.owner == owner => return Ok(None),
+            (Some(_), Ok(_)) => Err(refusal::lost_before(id)),
+            (_, pending) => pending,
+        };
         let refused = &self.around.metrics.session_claims;
         let pending = pending.inspect_err(|_| refused.of(ClaimOutcome::Refused).increment())?;
-        Ok(Taking { session: root, owner, is_shared, _pending: pending })
+        Ok(Some(Taking { session: root, owner, is_shared, _pending: Some(pending) }))
     }
 
     async fn belonging(&self, id: &SessionId) -> Result<Belonging> {

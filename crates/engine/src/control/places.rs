@@ -5,17 +5,21 @@ use std::path::Path;
 use longshore_model::{Result, WorktreeRef};
 
 use super::refusal;
+use super::removals::Removal;
 use crate::port::Control;
 use crate::service::Engine;
 
 impl Engine {
-    /// Refuses while a turn, or a call that has its session for itself, is in the worktree or is about to be.
-    pub(super) async fn check_nobody_works_in(
+    /// Refuses while a turn, or a call that has its session for itself, is in the worktree or is about to be. None begins there
+    /// until what this gives is dropped.
+    pub(super) async fn close_worktree(
         &self,
         control: &dyn Control,
         worktree: &WorktreeRef,
-    ) -> Result<()> {
+    ) -> Result<Removal> {
         let worktree = control.worktree(worktree).await?;
+        // Before anybody is looked for: whoever comes after the look finds it.
+        let removal = self.around().removals.begin(&worktree);
         for id in self.around().lanes.sessions() {
             let directory = match self.around().store.owner_of(None, &id).await? {
                 Some(owned) => Some(owned.session.directory),
@@ -25,6 +29,6 @@ impl Engine {
                 return Err(refusal::works_there());
             }
         }
-        Ok(())
+        Ok(removal)
     }
 }

@@ -66,6 +66,22 @@ fn a_cursor_in_the_middle_of_an_append_gets_the_rest_of_it() {
 }
 
 #[test]
+fn what_a_reader_that_is_alone_has_taken_is_dropped_at_once_and_one_that_comes_then_reads_the_store() {
+    let (log, reader) = followed();
+    log.publish(events(1, 3), false);
+    assert_eq!(seqs(reader.after(Seq::START)), [1, 2, 3]);
+    assert_eq!(log.state().tail.len(), 1, "it has not said that it is done with them");
+    assert!(matches!(reader.after(Seq(3)), Found::Nothing));
+    assert_eq!((log.state().tail.len(), log.state().tail_bytes), (0, 0));
+    let late = Arc::clone(&log).follow(Seq(1));
+    assert!(matches!(late.after(Seq(1)), Found::InStore));
+    log.publish(events(4, 1), false);
+    for reader in [reader, late] {
+        assert_eq!(seqs(reader.after(Seq(3))), [4]);
+    }
+}
+
+#[test]
 fn what_every_reader_has_taken_is_dropped_and_the_newest_append_stays() {
     let (log, first) = followed();
     let held = || log.state().tail.len();

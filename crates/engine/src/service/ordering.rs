@@ -1,5 +1,7 @@
 //! Orders in the agent's own words. Each becomes a task, as a message does: durable first, and prompted once.
 
+use std::sync::OnceLock;
+
 use longshore_model::{
     Begun, ContextId, Error, ErrorKind, Message, MessageId, MessageRef, OrderRequest, Page, PlaceWish,
     Principal, Result, Role, SendConfig, SendMessage, SessionId, StoredMessage, TaskId, TaskState, Told,
@@ -12,12 +14,9 @@ use super::Engine;
 use super::sending::{Admitted, Ready};
 use crate::control::content::Said;
 use crate::control::{ControlCaller, Entry, refusal};
-use crate::idempotency;
 use crate::lanes::LaneKey;
 use crate::port::{Control, Created, IdempotencyKey, StoredTask};
-
-/// What stands before the name of a session in that of the context which is always bound to it.
-const CONTEXT_OF_SESSION: &str = "ctx:opencode-session:";
+use crate::{idempotency, names};
 
 /// In so many messages of a session the answer to an order is looked for: those of one turn are rarely more.
 const LATEST: u32 = 100;
@@ -29,6 +28,7 @@ impl Engine {
         caller: &ControlCaller,
         request: OrderRequest,
         place: &PlaceWish,
+        known: &OnceLock<TaskId>,
     ) -> Result<Told> {
         let control = self.controlled()?;
         let OrderRequest { session, order, content, options, message } = request;
@@ -48,7 +48,7 @@ impl Engine {
         if !is_command {
             return Ok(Told::Done { session, ok: true, begun: Some(begun) });
         }
-        let task = begun.task.clone();
+        let task = known.get_or_init(|| begun.task.clone());
         let answered = self.answered(&*control, &caller.principal, begun).await;
         answered.map_err(|error| error.detail("taskId", task.as_str()))
     }
@@ -111,7 +111,7 @@ impl Engine {
     /// The context that an order belongs to: the one that was last bound to the session, else one of its own.
     async fn context_of(&self, owner: &Principal, session: &SessionId) -> Result<ContextId> {
         let newest = self.around.store.contexts_of(owner, session).await?.into_iter().next();
-        Ok(newest.or_else(|| context_of_session(session)).unwrap_or_else(|| self.new_context_id()))
+        Ok(newest.unwrap_or_else(|| names::of_session(session)))
     }
 
     /// The last answer of a command's turn, once that is over.
@@ -167,16 +167,6 @@ impl Engine {
     fn new_message_id(&self) -> MessageId {
         MessageId::parse(&self.around.tasks.hooks().new_id()).expect("a UUID is an id")
     }
-}
-
-/// The session that the name of a context stands for, if it is such a name.
-pub(super) fn session_of_context(context: &ContextId) -> Option<SessionId> {
-    SessionId::parse(context.as_str().strip_prefix(CONTEXT_OF_SESSION)?).ok()
-}
-
-/// `None`: the name of the session is too long for it.
-fn context_of_session(session: &SessionId) -> Option<ContextId> {
-    ContextId::parse(&format!("{CONTEXT_OF_SESSION}{session}")).ok()
 }
 
 struct NewOrder<'a> {

@@ -8,14 +8,13 @@ use longshore_model::{
 };
 
 use super::following::JoinRequest;
-use super::ordering::session_of_context;
 use super::{Engine, Opening, Sent, Snapshot, Subscription};
 use crate::actor::{Ownership, RETRY_FIRST, RETRY_LONGEST, Started};
 use crate::lanes::{LaneKey, Ticket};
 use crate::log_entry::Events;
 use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session, on_behalf_of};
 use crate::unfinished::{Full, Reserved};
-use crate::{fail_point, idempotency, intake, states};
+use crate::{fail_point, idempotency, intake, names, states};
 
 /// Where a caller names a session, and a directory.
 const SESSION_FIELD: &str = "metadata.shared.session.id";
@@ -132,7 +131,7 @@ impl Engine {
     /// such names where they are told of sessions.
     fn session_named_by(&self, context: Option<&ContextId>, place: &ContextPlace) -> Option<SessionId> {
         let is_free = place.bound.is_none() && self.has_control();
-        context.filter(|_| is_free).and_then(session_of_context)
+        context.filter(|_| is_free).and_then(names::session_of)
     }
 
     pub(super) async fn make(&self, ready: Ready) -> Result<Made> {

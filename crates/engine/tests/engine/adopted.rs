@@ -174,6 +174,7 @@ async fn what_somebody_else_types_is_a_task_with_its_stream_and_its_ask() {
     assert!(matches!(log[0], TaskEvent::Submitted { .. }));
     assert_eq!(log[1].status().unwrap().state, TaskState::Working);
     assert_eq!(tasks(&h).await.len(), 2);
+    assert_eq!(h.metrics.adopted_turns.get(), 1);
 }
 
 #[tokio::test]

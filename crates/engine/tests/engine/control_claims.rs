@@ -7,7 +7,7 @@ use longshore_engine::{Outcome, SessionGuard};
 use longshore_model::{Error, ErrorKind, OfferedAgent, Offers};
 use longshore_testkit::scripted_control::Call;
 
-use crate::control_stage::{Stage, ada, bob, looks, prompt, ses, share, stage};
+use crate::control_stage::{Stage, ada, bob, looks, note, prompt, ses, share, stage};
 use crate::harness::message;
 
 /// Waits until the agent is asked to act, and has not answered.
@@ -37,6 +37,31 @@ async fn a_session_is_kept_from_others_until_it_is_known_whose_it_becomes() {
     });
     first.unwrap();
     assert_eq!(s.owner_of("ses_n").await.as_deref(), Some("alice"));
+}
+
+/// What somebody types there later is to become a task.
+#[tokio::test]
+async fn what_becomes_somebodys_is_watched_however_it_does() {
+    let mut s = stage(SessionGuard::Owner);
+    for id in ["ses_acted", "ses_ordered", "ses_noted", "ses_messaged"] {
+        s.control.add(id);
+    }
+    s.call(&ada(), share("ses_acted")).await.unwrap();
+    let ordering = s.call(&ada(), prompt("ses_ordered", "go"));
+    let (ordered, turn) = tokio::join!(ordering, s.h.turn());
+    ordered.unwrap();
+    turn.complete().await;
+    s.call(&ada(), note("ses_noted", "go")).await.unwrap();
+    s.h.agent.add_stranger(longshore_testkit::scripted_control::session("ses_messaged"));
+    let mut send = message("c", "m1");
+    (send.wishes.session, send.may_claim) = (Some(ses("ses_messaged")), true);
+    s.h.engine.send(&ada().principal, send).await.unwrap();
+    s.h.turn().await.complete().await;
+    let watched = s.control.watched();
+    for id in ["ses_acted", "ses_ordered", "ses_noted", "ses_messaged"] {
+        assert!(watched.iter().any(|session| session.id == ses(id)), "{id} is not among {watched:?}");
+        assert_eq!(s.owner_of(id).await.as_deref(), Some("alice"), "{id}");
+    }
 }
 
 #[tokio::test]
@@ -103,6 +128,44 @@ async fn one_who_takes_too_long_loses_it_to_the_next() {
     assert_eq!(error.kind(), ErrorKind::SessionForbidden);
     assert!(error.message().contains("may have been done"), "{error}");
     assert_eq!(s.owner_of("ses_n").await.as_deref(), Some("bob"));
+}
+
+/// Waits until so many have asked the agent for the session, and have not been told.
+async fn finding(s: &Stage, count: usize) {
+    let mut found = 0;
+    while found < count {
+        tokio::task::yield_now().await;
+        found += s.control.take_calls().iter().filter(|call| matches!(call, Call::Find(_))).count();
+    }
+}
+
+#[tokio::test]
+async fn who_found_it_nobodys_a_moment_before_it_was_taken_does_nothing_there() {
+    let s = stage(SessionGuard::Owner);
+    s.control.add("ses_n");
+    s.control.finds.hold();
+    s.control.acts.hold();
+    let (ada_1, ada_2, bob) = (ada(), ada(), bob());
+    // All three see a session of nobody's. Ada's first takes it; the others learn only afterwards that it is there.
+    let first = s.call(&ada_1, share("ses_n"));
+    let late = async { tokio::join!(s.call(&bob, share("ses_n")), s.call(&ada_2, share("ses_n"))) };
+    let (first, (bobs, second), ()) = tokio::join!(first, late, async {
+        finding(&s, 3).await;
+        s.control.finds.release(1);
+        acting(&s).await;
+        s.control.acts.release(1);
+        while s.owner_of("ses_n").await.is_none() {
+            tokio::task::yield_now().await;
+        }
+        s.control.finds.release(2);
+        s.control.acts.release(2);
+    });
+    first.unwrap();
+    assert_eq!(bobs.unwrap_err().kind(), ErrorKind::SessionForbidden);
+    second.expect("it is hers");
+    let acts = s.control.take_calls().into_iter().filter(|call| matches!(call, Call::Act(..))).count();
+    assert_eq!(acts, 1, "her second, and nothing of bob's");
+    assert_eq!(s.owner_of("ses_n").await.as_deref(), Some("alice"));
 }
 
 fn offers(name: &str) -> Offers {

@@ -243,6 +243,36 @@ async fn a_worktree_in_which_a_session_works_stays() {
 }
 
 #[tokio::test]
+async fn no_turn_begins_in_a_worktree_while_that_is_removed() {
+    let mut s = stage(SessionGuard::Owner);
+    s.control.add_worktree("going", "trees/going");
+    s.control.acts.hold();
+    let removing = s.call(&bob(), remove_worktree("going"));
+    let coming = async {
+        while !s.control.take_calls().iter().any(|call| matches!(call, Call::Act(..))) {
+            tokio::task::yield_now().await;
+        }
+        let mut wish = message("c", "m1");
+        wish.wishes.directory = Some("trees/going/below".to_owned());
+        let sent = s.h.engine.send(&ada().principal, wish).await.unwrap();
+        while s.h.agent.log().opened.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        let state = s.h.task(&sent.task).await.status.state;
+        let prompted = s.h.agent.log().prompted.len();
+        s.control.acts.release(1);
+        (sent.task, state, prompted)
+    };
+    let (removed, (task, state, prompted)) = tokio::join!(removing, coming);
+    removed.unwrap();
+    assert_eq!((state, prompted), (longshore_model::TaskState::Submitted, 0), "it began meanwhile");
+    assert_eq!(s.h.turn().await.request.task, task);
+}
+
+#[tokio::test]
 async fn an_agent_without_a_control_surface_says_so() {
     let h = crate::harness::start();
     let request = longshore_model::ControlRequest {

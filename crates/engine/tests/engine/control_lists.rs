@@ -1,10 +1,13 @@
 //! Lists and statuses: a caller finds all of its own, and nothing of others.
 
 use longshore_engine::SessionGuard;
-use longshore_model::{Control, ErrorKind, Look, SessionQuery, Told};
+use longshore_model::{
+    ContextId, Control, ErrorKind, ListTasks, Look, SessionQuery, Task, TaskId, TaskState, Timestamp, Told,
+};
 use longshore_testkit::scripted_control::Call;
 
 use crate::control_stage::{Stage, ada, bob, ses, stage, without_claim};
+use crate::harness::message;
 use longshore_engine::ControlCaller;
 
 fn list(limit: u32) -> Control {
@@ -103,4 +106,70 @@ async fn what_is_others_is_left_out_before_the_list_is_cut() {
         .collect();
     assert_eq!(asked, [200, 1000]);
     assert_eq!(listed(&s, &ada(), 20).await.len(), 3, "the list ends");
+}
+
+const OF_SESSION: &str = "ctx:opencode-session:ses_a";
+
+/// Every page of the caller's tasks under the name of the session, and what is said to be the number of them.
+async fn pages(
+    s: &Stage,
+    caller: &ControlCaller,
+    page_size: u32,
+    state: Option<TaskState>,
+) -> (Vec<Task>, u64) {
+    let (mut found, mut page_token) = (Vec::new(), None);
+    loop {
+        let query = ListTasks {
+            context_id: Some(ContextId::parse(OF_SESSION).expect("a context")),
+            state,
+            status_after: None,
+            page_size,
+            page_token,
+            history_length: None,
+            include_artifacts: false,
+        };
+        let listing = s.h.engine.list(&caller.principal, query).await.expect("a list");
+        assert!(listing.tasks.len() <= page_size as usize);
+        found.extend(listing.tasks);
+        if listing.next_page_token.is_empty() {
+            return (found, listing.total);
+        }
+        page_token = Some(listing.next_page_token);
+    }
+}
+
+#[tokio::test]
+async fn the_name_of_a_session_lists_the_tasks_of_all_its_contexts() {
+    let mut s = stage(SessionGuard::Owner);
+    s.owned("alice", "ses_a").await;
+    s.owned("alice", "ses_b").await;
+    let mut expected: Vec<(Timestamp, TaskId)> = Vec::new();
+    let sends = [
+        ("c", "ses_a"),
+        ("d", "ses_a"),
+        ("c", "ses_a"),
+        (OF_SESSION, "ses_a"),
+        ("e", "ses_b"),
+        ("d", "ses_a"),
+    ];
+    for (number, (context, session)) in sends.into_iter().enumerate() {
+        let mut command = message(context, &format!("m{number}"));
+        command.wishes.session = Some(ses(session));
+        let sent = s.h.engine.send(&ada().principal, command).await.unwrap();
+        s.h.turn().await.complete().await;
+        let task = s.h.reaches(&sent.task, TaskState::Completed).await;
+        if session == "ses_a" {
+            expected.push((task.status.at, task.id));
+        }
+    }
+    expected.sort_unstable();
+    expected.reverse();
+    for page_size in 1..=6 {
+        let (found, total) = pages(&s, &ada(), page_size, None).await;
+        let found: Vec<(Timestamp, TaskId)> =
+            found.into_iter().map(|task| (task.status.at, task.id)).collect();
+        assert_eq!((found, total), (expected.clone(), 5), "in pages of {page_size}");
+    }
+    assert_eq!(pages(&s, &ada(), 2, Some(TaskState::Working)).await, (Vec::new(), 0));
+    assert_eq!(pages(&s, &bob(), 2, None).await, (Vec::new(), 0), "another's are nobody else's business");
 }

@@ -33,11 +33,13 @@ const STATEMENTS: usize = 64;
 /// How long a checkpoint waits for those who read in the log, while nobody can write, before it leaves the log as it is.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// What the writer may keep of the file in memory, in KiB: the last pages of the logs of a thousand tasks.
-const WRITER_CACHE: i64 = 5 * 1024;
+/// What the writer may keep of the file in memory, in KiB. What it has written is in the system's cache of the
+/// write-ahead log anyway, so that a page which is not here costs one read without a disk.
+const WRITER_CACHE: i64 = 1024;
 
-/// The write-ahead log is cut back to this after a checkpoint, in bytes, so that one busy hour does not hold the disk.
-const WAL_LIMIT: i64 = 32 * 1024 * 1024;
+/// The write-ahead log is cut back to this after a checkpoint, in bytes, so that one busy hour does not hold the disk. More
+/// than it has when it is begun anew in a busy hour: to cut it takes the writer some 40 ms, and to let it grow again more.
+const WAL_LIMIT: i64 = 192 * 1024 * 1024;
 
 /// Opens the file for writing; makes it and brings it up to date when need be.
 pub(super) fn open_writer(path: &Path, durability: Durability) -> Result<Connection> {

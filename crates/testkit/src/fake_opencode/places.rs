@@ -99,8 +99,9 @@ pub(super) async fn create_workspace(shared: &Arc<Shared>, directory: &str, body
         return refused;
     }
     let refused = |message: &str| named(400, "WorkspaceCreateError", message);
-    if body["type"] != "worktree" {
-        return refused(&format!("Unknown workspace adapter: {}", text(body, "type")));
+    let kind = text(body, "type");
+    if !shared.lock().project.adapters.contains(&kind) {
+        return refused(&format!("Unknown workspace adapter: {kind}"));
     }
     let id = body["id"].as_str().map_or_else(|| fresh("wrk"), str::to_owned);
     let (is_known, is_on) = {
@@ -121,7 +122,7 @@ pub(super) async fn create_workspace(shared: &Arc<Shared>, directory: &str, body
         return refused("Timed out waiting for global event");
     }
     let details = json!({
-        "id": id, "type": "worktree", "name": made.name, "branch": body["branch"], "directory": made.directory,
+        "id": id, "type": kind, "name": made.name, "branch": body["branch"], "directory": made.directory,
         "extra": body["extra"], "projectID": PROJECT_ID, "timeUsed": now_ms(),
     });
     shared.change(|state| state.project.keep_workspace(&id, &made.directory, details.clone()));

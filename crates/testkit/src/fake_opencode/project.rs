@@ -34,6 +34,8 @@ pub struct Project {
     pub news: News,
     /// `OPENCODE_EXPERIMENTAL_WORKSPACES` is set.
     pub has_workspaces: bool,
+    /// What types of workspace it can make. The real one has others only where a plugin brings them.
+    pub adapters: Vec<&'static str>,
     pub sharing: Sharing,
     /// Where projects of other people lie that this OpenCode has seen too.
     pub elsewhere: Vec<String>,
@@ -129,6 +131,7 @@ impl Default for Project {
             workspaces: Vec::new(),
             news: News::default(),
             has_workspaces: true,
+            adapters: vec!["worktree"],
             sharing: Sharing::Works,
             elsewhere: Vec::new(),
             made: Vec::new(),
@@ -288,17 +291,12 @@ impl Agent {
 
 impl Command {
     fn listed(&self) -> Value {
-        let mut listed = json!({
-            "name": self.name, "description": self.description, "source": "command", "template": self.template,
+        // What its author did not say is there all the same.
+        json!({
+            "name": self.name, "description": self.description, "agent": self.agent, "model": null,
+            "source": "command", "template": self.template, "subtask": self.subtask.then_some(true),
             "hints": ["$ARGUMENTS"],
-        });
-        if let Some(agent) = &self.agent {
-            listed["agent"] = agent.as_str().into();
-        }
-        if self.subtask {
-            listed["subtask"] = true.into();
-        }
-        listed
+        })
     }
 }
 

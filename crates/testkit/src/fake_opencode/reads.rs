@@ -97,8 +97,9 @@ pub(super) fn diff(shared: &Shared, session: &str, request: &LoggedRequest) -> A
     }
     let Some(messages) = shared.lock().world.messages(session) else { return failure(500) };
     let found = messages.into_iter().find(|listed| listed["info"]["id"] == message);
-    let diffs = found.map(|mut found| found["info"]["summary"]["diffs"].take());
-    ok(diffs.filter(Value::is_array).unwrap_or_else(|| json!([])))
+    // The summary of an answer is a mere yes.
+    let diffs = found.as_ref().and_then(|found| found.pointer("/info/summary/diffs"));
+    ok(diffs.filter(|diffs| diffs.is_array()).cloned().unwrap_or_else(|| json!([])))
 }
 
 pub(super) fn todo(shared: &Shared, session: &str) -> Answer {

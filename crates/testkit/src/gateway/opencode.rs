@@ -107,6 +107,10 @@ impl OpenCodeApi {
         let status = response.status();
         let body = response.text().await.unwrap_or_else(|error| panic!("{method} {path} broke off: {error}"));
         assert!(status.is_success(), "OpenCode answered {status} to {method} {path}: {body}");
+        // What is only taken, such as a prompt that nobody waits for, is answered with nothing.
+        if body.is_empty() {
+            return Value::Null;
+        }
         serde_json::from_str(&body).unwrap_or_else(|_| panic!("{method} {path} gave no JSON: {body}"))
     }
 }

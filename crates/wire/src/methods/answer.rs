@@ -13,7 +13,7 @@ mod tests;
 pub(crate) use tests::sample as samples;
 
 use bytes::Bytes;
-use longshore_model::{Begun, Error, Result, Told};
+use longshore_model::{Begun, Error, Result, Told, spelled};
 
 use super::row::{Answer, Item, Method};
 use crate::json::ObjectWriter;
@@ -23,7 +23,7 @@ use crate::v1;
 use crate::v03::Dialect;
 
 /// What the context of a session is called that was not begun by a message.
-pub const CONTEXT_PREFIX: &str = "ctx:opencode-session:";
+pub const CONTEXT_PREFIX: &str = spelled::CONTEXT_OF_SESSION;
 
 impl Method {
     /// The result of a call. Fails only for what this method never tells.

@@ -10,6 +10,9 @@ use super::form::{bounded, branch, cursor, file_name, flag, id, int, line, lines
 use super::param::{IdKind, Kind, MAX_LINE, MAX_NAME, MODEL, Param, Variant};
 use crate::json::{Fault, Read, carried_json, is_null, list, members, text};
 
+/// How many names that are not known are told.
+const MAX_UNKNOWN: usize = 16;
+
 /// The values of an object, by the names of the table. What was not given is not there.
 #[derive(Debug, Default)]
 pub(super) struct Args(Vec<(&'static str, Arg)>);
@@ -121,13 +124,14 @@ fn check_values(
     Ok(())
 }
 
+/// The first of them: an answer is not to be many times as long as what was asked.
 fn check_names(fields: &[Param], members: &Members<'_>) -> Read<()> {
     let is_known = |name: &str| fields.iter().any(|field| field.name == name);
     let unknown = members.iter().filter(|(name, _)| !is_known(name)).map(|(name, member)| {
         let name = shown(name);
         member.within.map_or_else(|| name.clone(), |within| format!("{within}.{name}"))
     });
-    let unknown: Vec<String> = unknown.collect();
+    let unknown: Vec<String> = unknown.take(MAX_UNKNOWN).collect();
     if unknown.is_empty() {
         return Ok(());
     }
@@ -207,8 +211,8 @@ fn metadata(raw: &RawValue, is_routed: bool) -> Read<Place> {
             plain(member.raw).map_err(|fault| fault.under(name))?;
         }
     }
-    let unknown: Vec<String> =
-        members.keys().filter(|name| !KNOWN.contains(&name.as_str())).map(|name| shown(name)).collect();
+    let unknown = members.keys().filter(|name| !KNOWN.contains(&name.as_str()));
+    let unknown: Vec<String> = unknown.take(MAX_UNKNOWN).map(|name| shown(name)).collect();
     if !unknown.is_empty() {
         return Err(Fault::unknown(unknown, "is not known here; opencode and shared are"));
     }

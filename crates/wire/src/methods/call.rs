@@ -2,7 +2,9 @@
 
 use std::collections::btree_map::Entry;
 
-use longshore_model::{Act, Answer, AskKind, Control, ControlRequest, Error, ErrorKind, RequestId, Result};
+use longshore_model::{
+    Act, Answer, AskKind, Control, ControlRequest, Error, ErrorKind, Order, RequestId, Result,
+};
 use serde_json::value::RawValue;
 
 use super::args::{self, Member, Members};
@@ -25,15 +27,26 @@ pub enum Call {
 impl Call {
     /// What must be switched on for it beside the method, and the parameter that is why.
     pub fn also_needs(&self) -> Option<(&'static str, Switch)> {
-        match self {
-            Self::Control(ControlRequest { control: Control::Act(Act::CreateWorktree(new)), .. })
-                if new.start_command.is_some() =>
-            {
+        let Self::Control(ControlRequest { control, .. }) = self else { return None };
+        match control {
+            Control::Act(Act::CreateWorktree(new)) if new.start_command.is_some() => {
                 Some(("request.startCommand", Switch::SessionShell))
             }
+            Control::Order(order) => match &order.order {
+                Order::Command { arguments, .. } if is_run(arguments) => {
+                    Some(("request.arguments", Switch::SessionShell))
+                }
+                _ => None,
+            },
             _ => None,
         }
     }
+}
+
+/// OpenCode runs what stands as !`...` in the text of a command in a shell, the arguments included, and asks nobody. Not only the
+/// whole of it is looked for: templates can put pieces of the arguments together.
+fn is_run(arguments: &str) -> bool {
+    arguments.contains('!') && arguments.contains('`')
 }
 
 /// Where the parameters of a list may stand, too, on 0.3.

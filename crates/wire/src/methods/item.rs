@@ -232,8 +232,12 @@ const PROJECT: &[Field] = &[
     always("id", Shape::Text, "The project."),
     sometimes("name", Shape::Text, "Its name for people."),
     sometimes("vcs", Shape::Text, "What keeps its history."),
-    older(sometimes("worktree", Shape::Text, "Where it is, if that is where callers may work.")),
-    older(always("sandboxes", Shape::Texts, "Its other directories, if callers may work there.")),
+    older(sometimes("worktree", Shape::Text, "Where it is, if it is the gateway's own.")),
+    older(always(
+        "sandboxes",
+        Shape::Texts,
+        "Its other directories that OpenCode knows, if it is the gateway's own.",
+    )),
     older(always("time", Shape::Object(PROJECT_TIME), "When it was made, changed and set up.")),
 ];
 

@@ -2,6 +2,8 @@
 //!
 //! All bounds of texts are in bytes.
 
+use longshore_model::spelled;
+
 use super::row::Switch;
 
 /// A parameter, or a field of one that is an object.
@@ -134,10 +136,10 @@ impl IdKind {
     /// What OpenCode's ids of the kind begin with.
     pub fn prefix(self) -> &'static str {
         match self {
-            Self::Session => "ses",
-            Self::Message => "msg",
-            Self::Part => "prt",
-            Self::Workspace => "wrk",
+            Self::Session => spelled::SESSION_ID,
+            Self::Message => spelled::MESSAGE_ID,
+            Self::Part => spelled::PART_ID,
+            Self::Workspace => spelled::WORKSPACE_ID,
             Self::Request => "",
         }
     }

@@ -21,7 +21,8 @@ What can be called by JSON-RPC beside the operations of A2A. Both lines have the
 `{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": …, \"params\": {…}}`. Without an `id` a call is a notification: what changes
 something is done, what only reads is not, and the answer is 204 without a body.
 
-A gateway serves those that its card names; any other is answered as a method that is not there.
+A gateway serves those that its card names. One that is switched off is answered with `METHOD_DISABLED`, any other as a method
+that is not there.
 
 On 1.0 the extension of the method must be activated. On 0.3 everything is.
 
@@ -30,8 +31,8 @@ Parameters that are not named here are refused, at any depth, but for what stand
 `on`, `false`, `0`, `no` or `off`. Bounds of texts count bytes.
 
 A call is looked at in this order: is the extension activated, is the method switched on, has the credential the capability,
-are the names of the parameters known, are their values good, may the caller work in that place, is the session the
-caller's, is the session free. The first that fails is told, and nothing was asked of OpenCode that could change anything.
+are the names of the parameters known, are their values good, is the session the caller's, may the caller work in that
+place, is the session free. The first that fails is told, and nothing was asked of OpenCode that could change anything.
 
 A session belongs to the caller that it was made for; a session of a sub-agent belongs to whom its root belongs. Sessions of
 nobody, made in OpenCode itself, are listed to callers with the capability `session_claim`, and become theirs with the first

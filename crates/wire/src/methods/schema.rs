@@ -101,7 +101,7 @@ fn of_kind(kind: &Kind, is_on: &dyn Fn(&&Param) -> bool) -> Value {
             })
         }
         Kind::ModelRef => {
-            json!({"anyOf": [object(MODEL, is_on), {"type": "string", "minLength": 3, "maxLength": MAX_LINE}]})
+            json!({"anyOf": [object(MODEL, is_on), {"type": "string", "minLength": 3, "maxLength": MAX_NAME + 1 + MAX_LINE}]})
         }
         Kind::Json { .. } => json!({"type": "object", "additionalProperties": true}),
         Kind::Reply => json!({"enum": PermissionReply::ALL.map(PermissionReply::as_str)}),

@@ -50,6 +50,9 @@ const FILE: Variant = Variant {
     ],
 };
 
+/// OpenCode makes letters of line breaks and tabs on the way to its shell, which would run something else then.
+const SHELL_LINE: Kind = Kind::Line { max: MAX_LINES, may_be_blank: false };
+
 const PROMPT_PARTS: Kind = Kind::Tagged(&[
     Variant {
         tag: "text",
@@ -60,7 +63,11 @@ const PROMPT_PARTS: Kind = Kind::Tagged(&[
     Variant {
         tag: "subtask",
         fields: &[
-            Param::required("prompt", LINES, "What the sub-agent is told."),
+            Param::required(
+                "prompt",
+                LINES,
+                "What the sub-agent is told. Files that it names with `@` must be in the workspace.",
+            ),
             Param::required("description", LINE, "What it is for, in a few words."),
             Param::required("agent", NAME, "The sub-agent."),
             MODEL_OBJECT,
@@ -84,7 +91,7 @@ const PROMPT: &[Param] = &[
     Param::optional(
         "tools",
         Kind::Map { of: &Kind::Off, max: MAX_TOOLS },
-        "Tools that the agent may not use, each `false`. None can be allowed so.",
+        "Tools that the agent may not use, each `false`, from now on in this session. None can be allowed so.",
     ),
     Param::optional(
         "format",
@@ -100,7 +107,8 @@ const COMMAND: &[Param] = &[
     Param::required(
         "arguments",
         Kind::Lines { max: MAX_LINES, may_be_blank: true },
-        "What stands behind it. It may be empty.",
+        "What stands behind it. It may be empty. What OpenCode would run of it (a `!` and backticks) needs what \
+         `opencode.sessions.shell` needs; files that it names with `@` must be in the workspace.",
     ),
     OWN_MESSAGE_ID,
     AGENT,
@@ -388,7 +396,7 @@ pub(super) static METHODS: [Method; 17] = [
                 "request",
                 Kind::Object(&[
                     Param::required("agent", NAME, "The agent that finds it in its session."),
-                    Param::required("command", LINES, "What the shell runs."),
+                    Param::required("command", SHELL_LINE, "What the shell runs."),
                     MODEL_OBJECT,
                 ]),
                 "What to run.",

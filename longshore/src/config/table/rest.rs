@@ -151,7 +151,8 @@ pub const LOG_LEVEL: Setting = Setting {
     kind: Kind::Choice(&["critical", "error", "warning", "info", "debug", "trace"]),
     fallback: Value("warning"),
     help: "How much is written to standard error. No level writes secrets, and none the text of messages unless \
-           log.payloads is on.",
+           log.payloads is on. Every level has one line (target longshore::audit) for each call of a method of docs/methods.md that \
+           changes something: who called what, about what, and what became of it.",
 };
 
 pub const LOG_FORMAT: Setting = Setting {
@@ -172,8 +173,8 @@ pub const LOG_PAYLOADS: Setting = Setting {
     kind: Kind::Switch,
     fallback: Value("false"),
     help: "Write the JSON of requests and answers to the log, at level debug. What is under a name that looks like a secret's, and \
-           what looks like a key, is left out; the text of messages is not. Streams are never written, nor are calls about \
-           sessions, asks and workspaces.",
+           what looks like a key, is left out; the text of messages is not. Streams are never written, nor are calls of the \
+           methods that docs/methods.md describes.",
 };
 
 pub const LOG_BODY_LIMIT: Setting = Setting {

@@ -1,5 +1,7 @@
 //! The limits, who may call, and what an operator sees: each from every layer.
 
+use longshore_edge::Extension;
+
 use super::*;
 use crate::config::limits::Counts;
 use crate::config::setting::{Fallback, Kind, Setting};
@@ -219,5 +221,24 @@ fn the_example_file_shows_every_limit() {
         let name = setting.key.trim_start_matches("limits.");
         let shown = [format!("# {name} = {value}"), format!("# {name} = {value:?}")];
         assert!(section.lines().any(|line| shown.contains(&line.to_owned())), "{shown:?}");
+    }
+}
+
+/// A client that knows nothing but A2A would be locked out by what only those activate who know OpenCode.
+#[test]
+fn only_what_the_public_card_has_can_be_required() {
+    for known in Extension::PUBLIC {
+        let given = [("LONGSHORE_REQUIRED_EXTENSIONS", known.uri())];
+        assert_eq!(Given { variables: &given, ..Given::default() }.plan().required_extensions, [known]);
+    }
+    for special in [
+        Extension::SessionManagement,
+        Extension::ProviderDiscovery,
+        Extension::WorkspaceControl,
+        Extension::InterruptRecovery,
+    ] {
+        let refused = variables(&[("LONGSHORE_REQUIRED_EXTENSIONS", special.uri())]);
+        let [refused] = refused.as_slice() else { panic!("{refused:?}") };
+        assert!(refused.contains("cannot be required of every caller"), "{refused}");
     }
 }

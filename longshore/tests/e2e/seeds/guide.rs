@@ -39,23 +39,6 @@ fn asked_model(stage: &Stage, text: &str) -> String {
     turn.expect("the model was asked").model.clone()
 }
 
-/// The contract for a method that is not served.
-pub(super) fn is_refused_as_unsupported(stage: &Stage, example: &Example) {
-    let method = example.calls.as_str();
-    let reply = stage.run(&example.text, &[]);
-    assert_eq!(reply.json()["id"], example.body()["id"]);
-    let error = reply.error();
-    assert_eq!(error["code"], -32601, "{error:#}");
-    assert_eq!(error["message"], format!("Unsupported method: {method}"), "{error:#}");
-    let data = &error["data"];
-    assert_eq!(
-        (&data["type"], &data["method"], &data["protocol_version"]),
-        (&json!("METHOD_NOT_SUPPORTED"), &json!(method), &json!("0.3"))
-    );
-    let supported = data["supported_methods"].as_array().expect("the methods that are served");
-    assert!(supported.contains(&json!("message/send")) && !supported.contains(&json!(method)), "{error:#}");
-}
-
 pub(super) fn tasks_are_listed(stage: &mut Stage, example: &Example) {
     let path = example.calls.strip_prefix("GET ").expect("a request");
     let reply = stage.ask(path, "-X GET");
@@ -302,8 +285,8 @@ pub(super) fn health_has_the_profile(stage: &mut Stage) {
     for (place, value) in [
         ("/directory_binding/allow_override", json!(true)),
         ("/directory_binding/scope", json!("workspace_root_or_descendant")),
-        ("/session_shell/enabled", json!(false)),
-        ("/session_shell/availability", json!("not_available")),
+        ("/session_shell/enabled", json!(true)),
+        ("/session_shell/availability", json!("enabled")),
         ("/execution_environment/sandbox/mode", json!("unknown")),
         ("/execution_environment/network/access", json!("unknown")),
         ("/execution_environment/approval/policy", json!("unknown")),

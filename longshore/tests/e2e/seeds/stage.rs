@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use longshore_demo_model::DemoModel;
-use longshore_testkit::gateway::TOKEN;
+use longshore_testkit::gateway::{OpenCodeApi, TOKEN};
 use serde_json::Value;
 
 /// A gateway, and what the examples before this one led to.
@@ -16,6 +16,8 @@ pub(super) struct Stage {
     pub(super) model: DemoModel,
     /// The first example's session, for those that go on with one.
     pub(super) session: String,
+    /// A session below the workspace, for the examples that look there.
+    pub(super) planner: String,
     /// The task that the example of the same message made over REST.
     pub(super) rest_task: String,
     /// A task that is over, of the line 1.0.
@@ -24,6 +26,7 @@ pub(super) struct Stage {
     pub(super) streamed: Vec<Value>,
     /// A task that goes on until it is canceled, with its context.
     pub(super) running: (String, String),
+    opencode: OpenCodeApi,
     shell: Shell,
 }
 
@@ -36,18 +39,26 @@ pub(super) struct Reply {
 }
 
 impl Stage {
-    pub(super) fn new(url: &str, workspace: PathBuf, model: DemoModel) -> Self {
+    pub(super) fn new(url: &str, workspace: PathBuf, model: DemoModel, opencode: OpenCodeApi) -> Self {
         Self {
             url: url.to_owned(),
             workspace,
             model,
             session: String::new(),
+            planner: String::new(),
             rest_task: String::new(),
             ended: Value::Null,
             streamed: Vec::new(),
             running: (String::new(), String::new()),
+            opencode,
             shell: Shell::new(),
         }
+    }
+
+    /// What OpenCode itself has there.
+    pub(super) fn upstream(&self, path: &str) -> Value {
+        let asked = async { self.opencode.get(path).await };
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(asked))
     }
 
     /// Runs the text as it is, but for what stands for something of the reader's own: the address, the token, the

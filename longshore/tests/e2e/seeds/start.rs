@@ -13,6 +13,7 @@ use longshore_demo_model::home::demo_home;
 use longshore_engine::Tasks;
 use longshore_testkit::gateway::path_with_tools;
 use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -33,6 +34,9 @@ async fn the_gateway_starts_as_the_guide_says() {
     let [upstream, plain, database, memory] = starts.as_slice() else { panic!("four examples: {starts:#?}") };
     let send = found.iter().rfind(|example| example.calls == "message/send").expect("an example that sends");
 
+    let shell_use = found.iter().find(|example| example.calls == "opencode.sessions.shell");
+    let shell_use = shell_use.expect("an example that uses a shell");
+
     let place = Place::new().await;
     let opencode = place.start(&upstream.text.replace("--port 4096", "--port 0"), "listening on ").await;
     let fill = |text: &str| {
@@ -44,11 +48,18 @@ async fn the_gateway_starts_as_the_guide_says() {
     // The id of the task that the example of a send makes, or finds, there.
     let task_of = async |script: &str| -> String {
         let gateway = place.start(script, "url ").await;
-        let fill = |token: &str| {
-            send.text.replace("http://127.0.0.1:8000", &gateway.url).replace("<your-token>", token)
+        let fill = |example: &Example, token: &str| {
+            example.text.replace("http://127.0.0.1:8000", &gateway.url).replace("<your-token>", token)
         };
-        assert_eq!(shell.run(&fill("another")).status, 401);
-        let task = shell.run(&fill("dev-token")).result();
+        assert_eq!(shell.run(&fill(send, "another")).status, 401);
+        let task = shell.run(&fill(send, "dev-token")).result();
+        // None of the examples switches it on.
+        let disabled = shell.run(&fill(shell_use, "dev-token")).error();
+        assert_eq!(
+            (&disabled["code"], &disabled["data"]["type"]),
+            (&json!(-32601), &json!("METHOD_DISABLED")),
+            "{disabled:#}"
+        );
         assert_eq!(task["status"]["state"], "completed", "{task:#}");
         let card = shell.run(&format!("curl -sS {}/.well-known/agent-card.json", gateway.url)).json();
         assert_eq!(card["url"], gateway.url, "{card:#}");

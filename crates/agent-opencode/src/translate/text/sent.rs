@@ -7,7 +7,7 @@ use std::hash::{BuildHasher as _, DefaultHasher, Hasher as _, RandomState};
 use std::sync::LazyLock;
 
 /// So much of a text is kept.
-const HEAD: usize = 1024;
+const HEAD: usize = 256;
 
 /// One for the process, with a key that nobody knows who writes texts.
 static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);

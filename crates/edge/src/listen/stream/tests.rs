@@ -22,7 +22,10 @@ fn events(pieces: &[&'static [u8]]) -> Response {
 }
 
 fn handed(answer: Response, is_last: bool) -> Handed {
-    Handed { answer, is_last, open: open() }
+    let asked = Asked { may_be_handed: true, is_last, is_read: Arc::new(AtomicBool::new(true)) };
+    let handover = Handover::default();
+    assert!(handover.offer(&asked, answer, open()).is_none());
+    handover.take().unwrap()
 }
 
 /// All that comes until the other side closes or has nothing more to say.

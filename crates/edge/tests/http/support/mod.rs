@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use longshore_edge::contract::Deployment;
 use longshore_edge::{Capability, Credential, Credentials, Edge, EdgeConfig, Exposure, Rights};
-use longshore_engine::port::{Store, SystemClock};
+use longshore_engine::port::{Control, Store, SystemClock};
 use longshore_engine::{AskConfig, Engine, EngineConfig, EngineParts, Tasks};
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
+use longshore_testkit::scripted_control::ScriptedControl;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -35,6 +36,10 @@ pub(crate) const ADA_BLIND: &str = "Bearer tok-ada-blind";
 pub(crate) const ADA_CURIOUS: &str = "Bearer tok-ada-curious";
 /// One that may take sessions that are nobody's.
 pub(crate) const ADA_CLAIMING: &str = "Bearer tok-ada-claiming";
+/// One that may do everything, by the name `laptop`.
+pub(crate) const ADA_ABLE: &str = "Bearer tok-ada-able";
+/// The same of bob's, without a name.
+pub(crate) const BOB_ABLE: &str = "Bearer tok-bob-able";
 
 pub(crate) const SESSION: &str = "urn:opencode-a2a:extension:session-binding:v1";
 pub(crate) const MODEL: &str = "urn:opencode-a2a:extension:model-selection:v1";
@@ -63,7 +68,29 @@ impl Gateway {
     pub(crate) async fn echoing_with(configure: impl FnOnce(&mut EdgeConfig)) -> Self {
         let (_, turns) = mpsc::channel(1);
         let store = Arc::new(longshore_store::memory());
-        Self::start(ScriptedAgent::echo(), turns, store, EngineConfig::default(), configure).await
+        Self::start(ScriptedAgent::echo(), None, turns, store, EngineConfig::default(), configure).await
+    }
+
+    /// An agent that says every prompt back, and that callers can look at and change.
+    pub(crate) async fn controlled(
+        control: &Arc<ScriptedControl>,
+        configure: impl FnOnce(&mut EdgeConfig),
+    ) -> Self {
+        let (_, turns) = mpsc::channel(1);
+        let store = Arc::new(longshore_store::memory());
+        let control = Some(Arc::clone(control));
+        Self::start(ScriptedAgent::echo(), control, turns, store, EngineConfig::default(), configure).await
+    }
+
+    /// An agent that can be looked at and changed, and whose turns the test plays.
+    pub(crate) async fn controlled_by_hand(
+        control: &Arc<ScriptedControl>,
+        configure: impl FnOnce(&mut EdgeConfig),
+    ) -> Self {
+        let (agent, turns) = ScriptedAgent::manual();
+        let store = Arc::new(longshore_store::memory());
+        let control = Some(Arc::clone(control));
+        Self::start(agent, control, turns, store, EngineConfig::default(), configure).await
     }
 
     /// An agent whose turns the test plays.
@@ -74,12 +101,12 @@ impl Gateway {
     pub(crate) async fn manual_with(configure: impl FnOnce(&mut EdgeConfig)) -> Self {
         let (agent, turns) = ScriptedAgent::manual();
         let store = Arc::new(longshore_store::memory());
-        Self::start(agent, turns, store, EngineConfig::default(), configure).await
+        Self::start(agent, None, turns, store, EngineConfig::default(), configure).await
     }
 
     pub(crate) async fn manual_on(store: Arc<dyn Store>) -> Self {
         let (agent, turns) = ScriptedAgent::manual();
-        Self::start(agent, turns, store, EngineConfig::default(), |_| {}).await
+        Self::start(agent, None, turns, store, EngineConfig::default(), |_| {}).await
     }
 
     /// A manual agent whose asks nobody answers in time.
@@ -87,11 +114,12 @@ impl Gateway {
         let (agent, turns) = ScriptedAgent::manual();
         let asks = AskConfig { time_to_live: Some(Duration::ZERO), ..AskConfig::default() };
         let config = EngineConfig { asks, ..EngineConfig::default() };
-        Self::start(agent, turns, Arc::new(longshore_store::memory()), config, |_| {}).await
+        Self::start(agent, None, turns, Arc::new(longshore_store::memory()), config, |_| {}).await
     }
 
     async fn start(
         agent: Arc<ScriptedAgent>,
+        control: Option<Arc<ScriptedControl>>,
         turns: mpsc::Receiver<StartedTurn>,
         store: Arc<dyn Store>,
         engine_config: EngineConfig,
@@ -103,7 +131,7 @@ impl Gateway {
         let engine = Engine::new(EngineParts {
             store,
             agent: agent.clone(),
-            control: None,
+            control: control.map(|control| -> Arc<dyn Control> { control }),
             clock: Arc::new(SystemClock),
             tasks: tasks.clone(),
             metrics: Arc::clone(&config.metrics),
@@ -159,6 +187,11 @@ fn credentials() -> Credentials {
             capabilities: [Capability::SessionClaim].into_iter().collect(),
             ..Rights::default()
         }))
+        .with(
+            Credential::bearer("tok-ada-able".into(), "ada")
+                .with_rights(Rights { credential_id: Some("laptop".to_owned()), ..Rights::of_owner() }),
+        )
+        .with(Credential::bearer("tok-bob-able".into(), "bob").with_rights(Rights::of_owner()))
         .basic("carl", "pw".into())
         .api_key("key-dora".into(), "dora")
         .build()

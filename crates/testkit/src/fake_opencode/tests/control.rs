@@ -213,6 +213,11 @@ async fn a_summary_blocks_and_with_auto_the_model_goes_on() {
     let events = bench.heard().await;
     check_keys("summarize", &events);
     assert!(outline(&events).contains(&"session.compacted".to_owned()));
+    let messages = bench.fake.messages(&bench.session);
+    let summary = messages.iter().find(|message| message["info"]["summary"] == true).expect("a summary");
+    let id = summary["info"]["id"].as_str().expect("an id");
+    let path = format!("/session/{}/diff?messageID={id}", bench.session);
+    assert_eq!(get(&bench.fake, &path).await, (200, json!([])), "an answer changed nothing");
     let mut auto = model;
     auto["auto"] = true.into();
     bench.fake.queue(Turn::new().question("Go on?").text("gone on", 1));

@@ -22,7 +22,7 @@ pub(super) fn params(deployment: &Deployment, line: Line) -> Value {
     routing(&mut params);
     let paths = match line {
         Line::V1 => "Places are told by name, without their directories.",
-        Line::V03 => "Directories are told of what callers may work in.",
+        Line::V03 => "Directories are told of the gateway's own project.",
     };
     let rest = json!({
         "routing_fields": routing_fields(),

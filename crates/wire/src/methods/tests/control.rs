@@ -93,7 +93,7 @@ const GOOD: &[(&str, &[&str])] = &[
     (
         "shell",
         &[
-            r#"{"session_id":"ses_1","request":{"agent":"build","command":"git status\n\tls"}}"#,
+            r#"{"session_id":"ses_1","request":{"agent":"build","command":"git status && ls | wc -l"}}"#,
             r#"{"session_id":"ses_1","request":{"agent":"build","command":"ls","model":{"providerID":"p","modelID":"m"}}}"#,
         ],
     ),
@@ -143,6 +143,34 @@ fn good_calls() {
     let named: Vec<String> = GOOD.iter().map(|(name, _)| whole(name)).collect();
     let controls = all().filter(|method| !method.upstream.is_empty()).map(|method| method.name);
     assert_eq!(controls.collect::<Vec<_>>(), named);
+}
+
+#[test]
+fn arguments_that_would_be_run_need_what_a_shell_needs() {
+    let command = method("opencode.sessions.command");
+    for (arguments, is_run) in [
+        ("!`id`", true),
+        ("two `pieces` and!", true),
+        ("look at `main.rs`", false),
+        ("now! and @src/main.rs", false),
+        ("", false),
+    ] {
+        let params = serde_json::json!({"session_id": "ses_1", "request": {"command": "review", "arguments": arguments}});
+        for line in [Line::V1, Line::V03] {
+            let call = command.read(line, &params.to_string(), Activated::ALL).unwrap();
+            let expected = is_run.then_some(("request.arguments", Switch::SessionShell));
+            assert_eq!(call.also_needs(), expected, "{arguments}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_names_some_of_many_names_that_are_not_known() {
+    let params: serde_json::Map<_, _> = (0..100_000).map(|at| (format!("n{at}"), 0.into())).collect();
+    for params in [serde_json::json!(params), serde_json::json!({"metadata": params})] {
+        let error = method("opencode.sessions.status").read(Line::V1, &params.to_string(), Activated::ALL);
+        assert_eq!(error.unwrap_err().violations().len(), 16);
+    }
 }
 
 #[test]
@@ -260,6 +288,8 @@ fn bad_parameters_are_named() {
         ("summarize", &prompt(r#"{"modelID":"m"}"#), "request.providerID"),
         ("revert", &prompt(r#"{"messageID":"msg_1","partID":"msg_1"}"#), "request.partID"),
         ("shell", &prompt(r#"{"agent":"a","command":" "}"#), "request.command"),
+        ("shell", &prompt(r#"{"agent":"a","command":"a\nb"}"#), "request.command"),
+        ("shell", &prompt(r#"{"agent":"a","command":"a\tb"}"#), "request.command"),
         ("opencode.models.list", r#"{"provider_id":" "}"#, "provider_id"),
         ("opencode.workspaces.create", r#"{"request":{"type":"git","branch":"-x"}}"#, "request.branch"),
         ("opencode.workspaces.create", r#"{"request":{"type":"git","branch":"a..b"}}"#, "request.branch"),

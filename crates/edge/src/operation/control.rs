@@ -1,0 +1,176 @@
+//! Calls of the methods that extensions add: who may make them, and what is done.
+//!
+//! In order: the extensions that every caller must know, that of the method, whether the method is switched on, whether the
+//! credential may call it, the names of the parameters, their values. What follows is the engine's: whose the session is, the
+//! place, whether the session is free, and whether the agent has room for one more call.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use longshore_engine::ControlCaller;
+use longshore_engine::port::{on_behalf_of, trace_of_caller};
+use longshore_model::{Error, ErrorKind, Result, SessionId, TaskId, Told};
+use longshore_wire::contract;
+use longshore_wire::extension::{self as extensions, Activated};
+use longshore_wire::methods::{Call, Effect, Method, Switch};
+use longshore_wire::surface::Line;
+use longshore_wire::v1::extension;
+use tracing::Span;
+
+use super::Operations;
+use crate::audit::Record;
+use crate::auth::{Caller, Capability};
+
+/// A call as it came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) method: &'static Method,
+    pub(crate) line: Line,
+    /// A JSON object, unless the caller is mistaken.
+    pub(crate) params: &'a str,
+    pub(crate) activated: Activated,
+    /// In which every line of the log about it is.
+    pub(crate) span: &'a Span,
+}
+
+impl Operations {
+    /// The result of a call.
+    pub(crate) async fn call(&self, caller: &Caller, asked: Asked<'_>) -> Result<Bytes> {
+        let (call, record) = self.admitted_call(caller, asked)?;
+        self.carry_out(caller, asked, call, record).await
+    }
+
+    /// For a caller that wants no answer: what changes something is done, and what only asks is not.
+    pub(crate) async fn notify_call(&self, caller: &Caller, asked: Asked<'_>) -> Result<()> {
+        let (call, record) = self.admitted_call(caller, asked)?;
+        if asked.method.effect == Effect::Read {
+            return Ok(());
+        }
+        self.carry_out(caller, asked, call, record).await.map(drop)
+    }
+
+    /// What is asked for, if the caller may. Nothing has happened yet.
+    fn admitted_call(&self, caller: &Caller, asked: Asked<'_>) -> Result<(Call, Record)> {
+        let mut record = Record::begin(asked.method, caller, &self.metrics, asked.span);
+        match self.check_call(caller, asked) {
+            Ok(call) => {
+                record.of(&call);
+                Ok((call, record))
+            }
+            Err(error) => {
+                // Who tried something is worth little without where.
+                if let Ok(call) = asked.method.read(asked.line, asked.params, Activated::ALL) {
+                    record.of(&call);
+                }
+                record.failed(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn check_call(&self, caller: &Caller, asked: Asked<'_>) -> Result<Call> {
+        let Asked { method, line, params, activated, .. } = asked;
+        extensions::check_required(activated, &self.deployment.required_extensions)?;
+        method.check_activated(activated)?;
+        if !method.is_on(&self.deployment) {
+            return Err(contract::disabled_method(line, method, &self.deployment));
+        }
+        check_capability(caller, method, method.needs())?;
+        let call = method.read(line, params, activated)?;
+        if let Some((field, switch)) = call.also_needs() {
+            if !switch.is_on(&self.deployment) {
+                return Err(switched_off(field, switch));
+            }
+            check_capability(caller, method, Some(switch.capability()))?;
+        }
+        Ok(call)
+    }
+
+    /// Whatever changes something is done also when the caller hangs up.
+    async fn carry_out(
+        &self,
+        caller: &Caller,
+        asked: Asked<'_>,
+        call: Call,
+        record: Record,
+    ) -> Result<Bytes> {
+        let (engine, principal) = (&self.engine, &caller.principal);
+        match call {
+            Call::OpenAsks(kind) => {
+                let open = engine.open_asks(principal, kind).await;
+                record.ended(&open);
+                Ok(extension::asks(&open?))
+            }
+            Call::Answer { request, answer } => {
+                let (engine, principal, id) = (engine.clone(), principal.clone(), request.clone());
+                let work = on_behalf_of(trace_of_caller(), async move {
+                    let answered = engine.answer(&principal, &id, answer).await;
+                    record.ended(&answered);
+                    answered
+                });
+                self.tasks.spawn("answer", work).await.map_err(Error::internal)??;
+                Ok(extension::answered(&request))
+            }
+            Call::Control(request) => {
+                let session = request.control.session().cloned();
+                let may_claim = caller.may(Capability::SessionClaim);
+                let who = ControlCaller { principal: principal.clone(), may_claim };
+                let told = if asked.method.effect == Effect::Read {
+                    let told = Box::pin(engine.control(&who, request, |_| ())).await;
+                    record.told(&told);
+                    told
+                } else {
+                    let done = move |told: &Result<Told>| record.told(told);
+                    let begun = Arc::new(OnceLock::new());
+                    let told = engine.control_noting(&who, request, Arc::clone(&begun), done);
+                    self.unless_closing(Box::pin(told), || goes_on(begun.get())).await
+                };
+                let told = told.map_err(|error| about(error, asked.method, session.as_ref()))?;
+                asked.method.answer(&told, asked.line)
+            }
+        }
+    }
+}
+
+fn check_capability(caller: &Caller, method: &Method, needed: Option<Capability>) -> Result<()> {
+    let Some(needed) = needed.filter(|needed| !caller.may(*needed)) else { return Ok(()) };
+    let word = needed.as_str();
+    let text = format!("This needs the capability {word}, which your credential does not have.");
+    let error = Error::new(ErrorKind::AuthorizationForbidden, text)
+        .detail("method", method.name)
+        .detail("capability", word);
+    Err(match &caller.rights.credential_id {
+        Some(id) => error.detail("credentialId", id),
+        None => error,
+    })
+}
+
+/// Whoever has many calls under way can tell by the error which one it is of.
+fn about(error: Error, method: &Method, session: Option<&SessionId>) -> Error {
+    use ErrorKind::{UpstreamBackpressure, UpstreamHttpError, UpstreamPayloadError, UpstreamUnreachable};
+    let kinds = [UpstreamUnreachable, UpstreamHttpError, UpstreamPayloadError, UpstreamBackpressure];
+    if !kinds.contains(&error.kind()) {
+        return error;
+    }
+    let detail = (error.kind() == UpstreamPayloadError).then_some("not what was asked for");
+    let facts =
+        [("method", Some(method.name)), ("sessionId", session.map(SessionId::as_str)), ("detail", detail)];
+    facts.into_iter().fold(error, |error, (name, value)| match value {
+        Some(value) if !error.details().iter().any(|(known, _)| known == name) => error.detail(name, value),
+        _ => error,
+    })
+}
+
+fn switched_off(field: &str, switch: Switch) -> Error {
+    Error::invalid(field, format!("is taken only where {} is on", switch.toggle()))
+}
+
+/// `task`: the one that was made of it.
+fn goes_on(task: Option<&TaskId>) -> Error {
+    let text = "The gateway is shutting down. What you asked for may be done all the same; look again later.";
+    let error = Error::new(ErrorKind::Unavailable, text);
+    match task {
+        Some(task) => error.detail("taskId", task.as_str()),
+        None => error,
+    }
+}

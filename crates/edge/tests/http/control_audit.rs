@@ -1,0 +1,225 @@
+//! What is noted of calls: counts of all, and one line for each that could change something.
+
+use std::time::Duration;
+
+use longshore_model::{Error, ErrorKind};
+use longshore_testkit::scripted_control::Call as Asked;
+use longshore_wire::methods::{self, Effect};
+use longshore_wire::surface::Line;
+use serde_json::{Value, json};
+
+use crate::control::{WORDS, agent, all_on, call, claim, good, notification, of_agent};
+use crate::metrics::value;
+use crate::support::lines::Lines;
+use crate::support::{ADA, ADA_ABLE, BOB, BOB_ABLE, Gateway, redacted};
+
+const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// The lines of the audit since the last time, and all others.
+fn audit(lines: &Lines) -> (Vec<String>, Vec<String>) {
+    lines.take().into_iter().partition(|line| line.contains("longshore::audit"))
+}
+
+async fn counted(gateway: &Gateway, method: &str, outcome: &str) -> f64 {
+    let page = gateway.call("GET", "/metrics").send().await.body;
+    let series = format!("longshore_control_calls_total{{method=\"{method}\",outcome=\"{outcome}\"}}");
+    value(str::from_utf8(&page).unwrap(), &series)
+}
+
+#[tokio::test]
+async fn one_line_for_each_call_that_changes_something_and_none_for_a_look() {
+    let lines = Lines::begin();
+    let control = agent();
+    let gateway = Gateway::controlled(&control, all_on).await;
+    let mut found = Vec::new();
+    for method in of_agent() {
+        lines.take();
+        let called = call(&gateway, Line::V1, ADA_ABLE, method, &good(method));
+        called.header("traceparent", PARENT).send().await;
+        let (audited, others) = audit(&lines);
+        assert_eq!(audited.len(), usize::from(method.effect != Effect::Read), "{audited:#?}");
+        for line in audited.iter().chain(&others) {
+            assert!(!line.contains(WORDS), "{line}");
+        }
+        for line in audited {
+            assert!(line.starts_with("INFO longshore::audit "), "{line}");
+            assert!(line.contains("[longshore_edge::dispatch request trace_id=4bf92f3577b34da6"), "{line}");
+            let fields = line.split(" in [").next().unwrap_or_default();
+            let fields = fields.split_once(" method=").unwrap_or_default().1.to_owned();
+            found.push(redacted(Value::String(format!("method={fields}"))).as_str().unwrap().to_owned());
+        }
+        assert!((counted(&gateway, method.name, "success").await - 1.0).abs() < f64::EPSILON);
+    }
+    insta::assert_snapshot!(found.join("\n"));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_refused_or_fails_is_noted_with_the_reason() {
+    let lines = Lines::begin();
+    let control = agent();
+    let gateway = Gateway::controlled(&control, |config| config.deployment.session_shell = true).await;
+    claim(&gateway).await;
+    let find = |name: &str| methods::find(name).unwrap();
+    let (share, shell) = (find("opencode.sessions.share"), find("opencode.sessions.shell"));
+    let remove = find("opencode.worktrees.remove");
+    let upstream = |kind| Error::new(kind, WORDS).detail("upstreamStatus", "418").detail("detail", WORDS);
+    let unknown = json!({"session_id": "ses_gone"});
+    let secret = json!({"session_id": "ses_a", WORDS: WORDS});
+    for (method, by, params, refusal, outcome) in [
+        (share, ADA, secret, None, "invalid_params"),
+        (remove, ADA_ABLE, good(remove), None, "disabled"),
+        (shell, ADA, good(shell), None, "authorization_forbidden"),
+        (share, BOB_ABLE, good(share), None, "forbidden"),
+        (share, ADA_ABLE, unknown, None, "upstream_404"),
+        (share, ADA, good(share), Some(ErrorKind::SessionBusy), "busy"),
+        (share, ADA, good(share), Some(ErrorKind::UpstreamHttpError), "upstream_http_error"),
+        (share, ADA, good(share), Some(ErrorKind::UpstreamUnreachable), "upstream_unreachable"),
+        (share, ADA, good(share), Some(ErrorKind::UpstreamBackpressure), "upstream_backpressure"),
+        (share, ADA, good(share), Some(ErrorKind::UpstreamPayloadError), "upstream_payload_error"),
+        (share, ADA, good(share), Some(ErrorKind::Internal), "internal_error"),
+    ] {
+        for is_notification in [false, true] {
+            if let Some(kind) = refusal {
+                control.refuse_next_act(upstream(kind));
+            }
+            lines.take();
+            let called = if is_notification {
+                notification(&gateway, Line::V1, by, method, &params)
+            } else {
+                call(&gateway, Line::V1, by, method, &params)
+            };
+            called.send().await;
+            let (audited, _) = audit(&lines);
+            let [line] = audited.as_slice() else { panic!("{outcome}: {audited:#?}") };
+            assert!(line.contains(&format!(" outcome={outcome}")), "{line}");
+            assert!(line.contains(&format!(" method={} ", method.name)), "{line}");
+            assert_eq!(line.contains(" status=418"), refusal.is_some(), "{line}");
+            assert!(!line.contains(WORDS), "{line}");
+            // Both of them are counted.
+            let times = counted(&gateway, method.name, outcome).await;
+            assert!((times - if is_notification { 2.0 } else { 1.0 }).abs() < f64::EPSILON, "{outcome}");
+        }
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn answers_to_asks_are_noted_too() {
+    let mut gateway = Gateway::manual().await;
+    let (_task, turn) = gateway.working_task("m1").await;
+    turn.ask("per_1").await;
+    let lines = Lines::begin();
+    let reply = methods::find("a2a.interrupt.permission.reply").unwrap();
+    let list = methods::find("opencode.permissions.list").unwrap();
+    let is_open = async || {
+        let open = call(&gateway, Line::V1, ADA, list, &json!({})).send().await.json();
+        open["result"]["items"].as_array().is_some_and(|items| !items.is_empty())
+    };
+    while !is_open().await {}
+    assert_eq!(audit(&lines).0, [""; 0], "a look");
+    let params = json!({"request_id": "per_1", "reply": "once", "message": WORDS});
+    for (by, outcome) in [(BOB, "invalid_params"), (ADA, "success"), (ADA, "invalid_params")] {
+        call(&gateway, Line::V1, by, reply, &params).send().await;
+        let (audited, others) = audit(&lines);
+        let [line] = audited.as_slice() else { panic!("{audited:#?}") };
+        let principal = if by == ADA { "ada" } else { "bob" };
+        let expected = format!(" principal={principal} target=per_1 outcome={outcome}");
+        assert!(line.contains(&expected), "{line}");
+        assert!(!audited.iter().chain(&others).any(|line| line.contains(WORDS)), "{others:#?}");
+    }
+    assert_eq!(gateway.agent.log().replied.len(), 1);
+    drop(turn);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_ends_does_not_wait_for_what_takes_long() {
+    let lines = Lines::begin();
+    let control = agent();
+    let gateway = Gateway::controlled(&control, |config| {
+        config.shutdown_grace = Duration::from_millis(200);
+    })
+    .await;
+    control.acts.hold();
+    let share = methods::find("opencode.sessions.share").unwrap();
+    let ending = async {
+        while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Act(..))) {
+            tokio::task::yield_now().await;
+        }
+        gateway.shutdown.cancel();
+    };
+    let called = call(&gateway, Line::V1, ADA_ABLE, share, &good(share)).send();
+    let (answer, ()) = tokio::join!(called, ending);
+    let error = answer.json()["error"].to_string();
+    assert!(error.contains("UNAVAILABLE") && error.contains("shutting down"), "{error}");
+    assert_eq!(audit(&lines).0, [""; 0], "it is not over yet");
+    control.acts.release(1);
+    let mut written = Vec::new();
+    while written.is_empty() {
+        tokio::task::yield_now().await;
+        written = audit(&lines).0;
+    }
+    assert!(written[0].contains(" target=ses_a outcome=success"), "{written:?}");
+    gateway.stop().await;
+}
+
+/// Whoever waits for a command is told which task goes on.
+#[tokio::test]
+async fn a_command_that_a_gateway_leaves_when_it_ends_is_named_by_its_task() {
+    for line in [Line::V1, Line::V03] {
+        let control = agent();
+        let mut gateway = Gateway::controlled_by_hand(&control, |config| {
+            config.shutdown_grace = Duration::from_millis(200);
+        })
+        .await;
+        let command = methods::find("opencode.sessions.command").unwrap();
+        let called = call(&gateway, line, ADA_ABLE, command, &good(command)).send();
+        let ending = async {
+            let turn = gateway.turns.recv().await.expect("the command is given");
+            gateway.shutdown.cancel();
+            turn
+        };
+        let (answer, turn) = tokio::join!(called, ending);
+        let error = answer.json()["error"].to_string();
+        assert!(error.contains("shutting down"), "{error}");
+        assert!(error.contains(turn.request.task.as_str()), "{error}");
+        drop(turn);
+        gateway.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_caller_who_hangs_up_leaves_what_it_asked_for_and_its_line() {
+    let lines = Lines::begin();
+    let control = agent();
+    let gateway = Gateway::controlled(&control, all_on).await;
+    control.acts.hold();
+    let share = methods::find("opencode.sessions.share").unwrap();
+    {
+        let asked = async {
+            while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Act(..))) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = call(&gateway, Line::V1, ADA_ABLE, share, &good(share)).send() => panic!("it is held"),
+            () = asked => {}
+        }
+    }
+    assert_eq!(audit(&lines).0, [""; 0]);
+    control.acts.release(1);
+    let mut written = Vec::new();
+    while written.is_empty() {
+        tokio::task::yield_now().await;
+        written = audit(&lines).0;
+    }
+    assert!(written[0].contains(" target=ses_a outcome=success"), "{written:?}");
+    // And the session is ada's.
+    let get = methods::find("opencode.sessions.get").unwrap();
+    let got = call(&gateway, Line::V1, ADA, get, &good(get)).send().await.json();
+    assert_eq!(got["result"]["item"]["id"], "ses_a", "{got}");
+    let refused = call(&gateway, Line::V1, BOB, get, &good(get)).send().await.json();
+    assert_eq!(refused["error"]["code"], -32006, "{refused}");
+    gateway.stop().await;
+}

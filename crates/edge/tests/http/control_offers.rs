@@ -1,0 +1,73 @@
+//! The extended card tells which agents and commands there are, and changes when they do.
+
+use std::time::Duration;
+
+use longshore_model::{Error, OfferedAgent, OfferedCommand, Offers};
+use serde_json::json;
+
+use crate::control::agent;
+use crate::documents::{EXTENDED, get};
+use crate::support::{ADA, Answer, Gateway};
+
+fn offers(name: &str) -> Offers {
+    let agent = OfferedAgent {
+        name: format!("{name}-agent"),
+        mode: Some("primary".to_owned()),
+        description: Some("Looks closely.".to_owned()),
+    };
+    let command =
+        OfferedCommand { name: format!("{name}-command"), description: None, agent: None, is_subtask: false };
+    Offers { agents: vec![agent], commands: vec![command] }
+}
+
+fn names(card: &Answer) -> Vec<&'static str> {
+    let text = card.json().to_string();
+    ["first-agent", "first-command", "second-agent", "second-command"]
+        .into_iter()
+        .filter(|name| text.contains(name))
+        .collect()
+}
+
+/// Lets so much time pass for the gateway.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn the_extended_card_follows_what_the_agent_offers() {
+    let control = agent();
+    control.offer_next(Ok(offers("first")));
+    let gateway = Gateway::controlled(&control, |_| {}).await;
+    let paths = [EXTENDED, "/agent/authenticatedExtendedCard", "/v1/card", "/a2a/1.0/extendedAgentCard"];
+    let mut tags = Vec::new();
+    for path in paths {
+        let card = get(&gateway, path, ADA, &[]).await;
+        assert_eq!(names(&card), ["first-agent", "first-command"], "{path}");
+        tags.push(card.header("etag").to_owned());
+    }
+    // What is known is told again, and nobody is asked.
+    let same = get(&gateway, EXTENDED, ADA, &[("if-none-match", &tags[0])]).await;
+    assert_eq!(same.status.as_u16(), 304);
+
+    control.offer_next(Ok(offers("second")));
+    pass(Duration::from_mins(2)).await;
+    for (path, tag) in paths.into_iter().zip(&tags) {
+        let card = get(&gateway, path, ADA, &[("if-none-match", tag)]).await;
+        assert_eq!(card.status.as_u16(), 200, "{path}");
+        assert_eq!(names(&card), ["second-agent", "second-command"], "{path}");
+        assert_ne!(card.header("etag"), tag, "{path}");
+    }
+    let by_method = gateway.rpc("GetExtendedAgentCard", &json!({})).send().await;
+    assert_eq!(names(&by_method), ["second-agent", "second-command"]);
+
+    // An agent that does not say offers what it offered.
+    control.offer_next(Err(Error::internal("away")));
+    pass(Duration::from_mins(2)).await;
+    assert_eq!(names(&get(&gateway, EXTENDED, ADA, &[]).await), ["second-agent", "second-command"]);
+    // The public card never tells.
+    let public = get(&gateway, crate::documents::CARD, "", &[]).await;
+    assert_eq!(names(&public), [""; 0]);
+    gateway.stop().await;
+}

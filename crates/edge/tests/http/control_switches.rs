@@ -1,0 +1,119 @@
+//! What is switched off is in no document but by the name of its switch, and is not served.
+
+use longshore_edge::contract::SandboxMode;
+use longshore_wire::methods::{self, Method};
+use longshore_wire::surface::Line;
+use serde_json::{Value, json};
+
+use crate::control::{agent, all_on, call, good, of_agent};
+use crate::documents::{EXTENDED, get};
+use crate::support::{ADA, ADA_ABLE, Gateway};
+
+/// The extended card of a line.
+async fn card(gateway: &Gateway, line: Line) -> Value {
+    let path = if line == Line::V1 { EXTENDED } else { "/agent/authenticatedExtendedCard" };
+    get(gateway, path, ADA, &[]).await.json()
+}
+
+/// The first member of this name, however deep.
+fn member<'a>(document: &'a Value, name: &str) -> Option<&'a Value> {
+    match document {
+        Value::Object(members) => {
+            members.get(name).or_else(|| members.values().find_map(|inner| member(inner, name)))
+        }
+        Value::Array(items) => items.iter().find_map(|item| member(item, name)),
+        _ => None,
+    }
+}
+
+/// What the documents say of a method, and what its callers are told: always the same.
+async fn is_served(gateway: &Gateway, line: Line, method: &'static Method) -> bool {
+    let answer = call(gateway, line, ADA_ABLE, method, &good(method)).send().await.json();
+    let is_served = answer.get("result").is_some();
+    let card = card(gateway, line).await;
+    let all = member(&card, "all_jsonrpc_methods").and_then(Value::as_array).unwrap();
+    assert_eq!(all.contains(&json!(method.name)), is_served, "{} {answer}", method.name);
+    let conditional = member(&card, "conditionally_available_methods").unwrap();
+    assert_eq!(conditional.to_string().contains(method.name), !is_served, "{}", method.name);
+    let openapi = gateway.call("GET", "/openapi.json").send().await.json().to_string();
+    let called = format!("\"const\":\"{}\"", method.name);
+    assert_eq!(openapi.contains(&called), is_served, "{} {answer}", method.name);
+    if !is_served {
+        let error = &answer["error"];
+        assert_eq!(error["code"], -32601, "{error}");
+        assert!(error.to_string().contains("METHOD_DISABLED"), "{error}");
+        assert!(error.to_string().contains(method.switch.unwrap().toggle()), "{error}");
+    }
+    is_served
+}
+
+#[tokio::test]
+async fn documents_and_routing_follow_the_switches_together() {
+    for (name, configure, shell, mutations) in [
+        ("off", (|_| {}) as fn(&mut longshore_edge::EdgeConfig), false, false),
+        ("shell", |config| config.deployment.session_shell = true, true, false),
+        ("mutations", |config| config.deployment.workspace_mutations = true, false, true),
+        ("on", all_on, true, true),
+        (
+            "on, but read-only",
+            |config| {
+                all_on(config);
+                config.deployment.environment.sandbox_mode = SandboxMode::ReadOnly;
+            },
+            false,
+            false,
+        ),
+    ] {
+        let gateway = Gateway::controlled(&agent(), configure).await;
+        let conditional: Vec<_> = of_agent().filter(|method| method.switch.is_some()).collect();
+        assert_eq!(conditional.len(), 6);
+        for method in conditional {
+            let expected = if method.key == "shell" { shell } else { mutations };
+            for line in Line::ALL {
+                assert_eq!(is_served(&gateway, line, method).await, expected, "{name} {}", method.name);
+            }
+        }
+        gateway.stop().await;
+    }
+}
+
+/// A command that runs when a worktree is made is a shell.
+#[tokio::test]
+async fn a_start_command_needs_what_a_shell_needs() {
+    let create = methods::find("opencode.worktrees.create").unwrap();
+    let params = json!({"request": {"name": "new", "startCommand": "make"}});
+    let only_mutations = |config: &mut longshore_edge::EdgeConfig| {
+        config.deployment.workspace_mutations = true;
+    };
+    let gateway = Gateway::controlled(&agent(), only_mutations).await;
+    for line in Line::ALL {
+        let refused = call(&gateway, line, ADA_ABLE, create, &params).send().await.json();
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        assert!(refused.to_string().contains("request.startCommand"), "{refused}");
+        assert!(refused.to_string().contains("A2A_ENABLE_SESSION_SHELL"), "{refused}");
+    }
+    gateway.stop().await;
+    let gateway = Gateway::controlled(&agent(), all_on).await;
+    let made = call(&gateway, Line::V1, ADA_ABLE, create, &params).send().await.json();
+    assert!(made.get("result").is_some(), "{made}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_cannot_be_looked_at_has_no_such_methods() {
+    let gateway = Gateway::echoing_with(|config| {
+        all_on(config);
+        config.deployment.control = true;
+    })
+    .await;
+    for method in of_agent() {
+        for line in Line::ALL {
+            let answer = call(&gateway, line, ADA_ABLE, method, &good(method)).send().await.json();
+            assert_eq!(answer["error"]["code"], -32601, "{answer}");
+            assert!(!answer.to_string().contains("METHOD_DISABLED"), "{answer}");
+            let card = card(&gateway, line).await.to_string();
+            assert!(!card.contains(&format!("\"{}\"", method.name)), "{}", method.name);
+        }
+    }
+    gateway.stop().await;
+}

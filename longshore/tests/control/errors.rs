@@ -1,0 +1,378 @@
+//! Every way to fail that the table names, on both lines: its number, its word, what else it says, and whether to come again.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use longshore_model::ErrorKind;
+use longshore_testkit::fake_opencode::{Fault, Gate, Turn};
+use longshore_testkit::raw::Answer;
+use longshore_wire::methods::{self, Method, Upstream};
+use longshore_wire::surface::Line;
+use longshore_wire::{v1, v03};
+use serde_json::{Value, json};
+
+use crate::scene::{SESSION, Scene, changes, furnish, good};
+use crate::stage::{Rules, Stage, call, of_agent, of_session, word};
+
+/// What was seen to fail, and how.
+type Seen = BTreeSet<(&'static str, Line, &'static str)>;
+
+/// What an error says beside what it is.
+#[derive(Clone, Copy, Default)]
+struct Facts {
+    /// The status of OpenCode's answer.
+    status: Option<u16>,
+    /// It says when to come again.
+    again: bool,
+}
+
+/// Holds an error against everything that its line says about its kind, and notes that it was seen.
+fn check(
+    seen: &mut Seen,
+    answer: &Answer,
+    line: Line,
+    method: &'static Method,
+    kind: ErrorKind,
+    facts: Facts,
+) {
+    let what = format!("{} {line:?} {kind:?}: {}", method.name, answer.body);
+    let error = &answer.body["error"];
+    let (code, data) = match line {
+        Line::V1 => (v1::error::row(kind).code, &error["data"][0]["metadata"]),
+        Line::V03 => (v03::error::row(kind).code, &error["data"]),
+    };
+    assert_eq!((answer.status, error["code"].as_i64()), (200, Some(code.into())), "{what}");
+    assert_eq!(word(answer, line), kind.label(), "{what}");
+    let (status, again) = match line {
+        Line::V1 => (data.get("upstreamStatus").cloned(), data.get("retryAfterSeconds").cloned()),
+        Line::V03 => (data.get("upstream_status").cloned(), data.get("retry_after_seconds").cloned()),
+    };
+    // All facts of 1.0 are texts.
+    let number = |number: u16| if line == Line::V1 { json!(number.to_string()) } else { json!(number) };
+    assert_eq!(status, facts.status.map(number), "{what}");
+    assert_eq!(again, facts.again.then(|| number(1)), "{what}");
+    assert_eq!(answer.header("retry-after"), facts.again.then_some("1"), "{what}");
+    assert!(method.errors.contains(&kind), "the table does not say so: {what}");
+    seen.insert((method.name, line, kind.label()));
+}
+
+fn about_sessions() -> impl Iterator<Item = &'static Method> {
+    of_agent().filter(|method| of_session(method))
+}
+
+/// A name for the session of one method and line.
+fn own_session(method: &Method, line: Line) -> String {
+    format!("ses_{}{}", method.key.replace('_', ""), line.version().replace('.', ""))
+}
+
+/// A session that OpenCode never had, and one that the gateway knows and OpenCode has no more.
+async fn sessions_that_are_not_there(seen: &mut Seen) {
+    let stage = Stage::start().await;
+    for method in about_sessions() {
+        for line in Line::ALL {
+            let gone = own_session(method, line);
+            furnish(&stage, &gone).await;
+            stage.fake.forget_session(&gone);
+            for session in ["ses_never", &gone] {
+                let answer = call(&stage.ada, line, method, &good(method, session)).await;
+                check(seen, &answer, line, method, ErrorKind::SessionNotFound, Facts::default());
+                assert!(answer.body["error"].to_string().contains(session), "{}", answer.body);
+            }
+        }
+    }
+    stage.stop().await;
+}
+
+/// Of what is another's OpenCode is asked nothing.
+async fn sessions_of_others(seen: &mut Seen) {
+    let stage = Stage::start().await;
+    furnish(&stage, SESSION).await;
+    stage.session("ses_nobodys");
+    let mut before = 0;
+    stage.arrived(&mut before);
+    for method in about_sessions() {
+        for line in Line::ALL {
+            let answer = call(&stage.bob, line, method, &good(method, SESSION)).await;
+            check(seen, &answer, line, method, ErrorKind::SessionForbidden, Facts::default());
+            assert_eq!(stage.arrived(&mut before), [""; 0], "{}", method.name);
+            let answer = call(&stage.bob, line, method, &good(method, "ses_nobodys")).await;
+            check(seen, &answer, line, method, ErrorKind::SessionForbidden, Facts::default());
+            assert_eq!(stage.asked(&mut before), ["GET /session/ses_nobodys"], "{}", method.name);
+        }
+    }
+    stage.stop().await;
+}
+
+/// What needs a capability is refused to whoever lacks it, before anything else is looked at.
+async fn callers_without_capabilities(seen: &mut Seen) {
+    let stage = Stage::start().await;
+    let mut before = 0;
+    for method in of_agent().filter(|method| method.needs().is_some()) {
+        for line in Line::ALL {
+            let answer = call(&stage.eve, line, method, &json!({"nonsense": 1})).await;
+            check(seen, &answer, line, method, ErrorKind::AuthorizationForbidden, Facts::default());
+            for fact in [method.needs().map_or("", longshore_edge::Capability::as_str), "eve-credential"] {
+                assert!(answer.body["error"].to_string().contains(fact), "{fact}: {}", answer.body);
+            }
+        }
+    }
+    assert_eq!(stage.arrived(&mut before), [""; 0]);
+    stage.stop().await;
+}
+
+/// What goes wrong at the one request that a method is about, and what that is to its caller.
+fn faults(method: &Method) -> Vec<(Fault, ErrorKind, Facts)> {
+    let status = |status, again| Facts { status: Some(status), again };
+    // Whoever changed something is to look first, and is not told to come again.
+    let cut = Facts { status: None, again: !changes(method) };
+    let strange = |fault| (fault, ErrorKind::UpstreamPayloadError, Facts::default());
+    vec![
+        (Fault::CutBefore, ErrorKind::UpstreamUnreachable, cut),
+        (Fault::Status(418), ErrorKind::UpstreamHttpError, status(418, false)),
+        (Fault::Status(409), ErrorKind::UpstreamHttpError, status(409, true)),
+        (Fault::Status(429), ErrorKind::UpstreamHttpError, status(429, true)),
+        (Fault::Status(503), ErrorKind::UpstreamHttpError, status(503, true)),
+        strange(Fault::Html),
+        strange(Fault::Body("null")),
+        strange(Fault::Body("7")),
+        strange(Fault::Body("{}")),
+    ]
+}
+
+/// What is strange for all others and has a meaning here.
+fn is_meant(method: &Method, fault: &Fault) -> Option<Value> {
+    match (method.key, fault) {
+        // Nothing is at work.
+        ("status", Fault::Body("{}")) => Some(json!({"items": []})),
+        // There was none.
+        ("remove_workspace", Fault::Body("null")) => Some(json!({"item": null})),
+        _ => None,
+    }
+}
+
+/// The parameters with which a method makes this request.
+fn asking(method: &Method, upstream: &Upstream, session: &str) -> Value {
+    match (method.key, upstream.path) {
+        ("get_session_diff", "/session/{id}/message") => json!({"session_id": session}),
+        _ => good(method, session),
+    }
+}
+
+/// The end of the path, in the words of the fake.
+fn path_end(upstream: &Upstream) -> &'static str {
+    upstream.path.replace("{id}", "*").replace("{message}", "*").leak()
+}
+
+/// The request that the method is about goes wrong, in every way. The calls of both lines are made at once.
+async fn requests_that_go_wrong(method: &'static Method) -> Seen {
+    let mut seen = Seen::new();
+    let scene = Scene::for_method(method, Rules::default()).await;
+    let stage = &scene.stage;
+    for line in Line::ALL.into_iter().filter(|_| of_session(method)) {
+        furnish(stage, &own_session(method, line)).await;
+    }
+    for upstream in method.upstream {
+        for (fault, kind, facts) in faults(method) {
+            stage.fake.fault_always(upstream.verb.as_str(), path_end(upstream), fault.clone());
+            let calls = Line::ALL.map(|line| async move {
+                let params = asking(method, upstream, &own_session(method, line));
+                (line, call(&stage.ada, line, method, &params).await)
+            });
+            for (line, answer) in join_all(calls).await {
+                if let Some(result) = is_meant(method, &fault) {
+                    assert_eq!(*answer.result(), result, "{} {line:?}", method.name);
+                    continue;
+                }
+                check(&mut seen, &answer, line, method, kind, facts);
+                let says_perhaps =
+                    answer.body["error"]["message"].as_str().is_some_and(|text| text.contains("may have"));
+                let may_have = match fault {
+                    Fault::Status(status) => status >= 502,
+                    _ => true,
+                };
+                assert_eq!(says_perhaps, changes(method) && may_have, "{fault:?} {}", answer.body);
+            }
+            stage.fake.clear_faults();
+        }
+    }
+    scene.stage.stop().await;
+    seen
+}
+
+/// An order is a task as soon as OpenCode may have it. What went wrong before that, and what OpenCode refused, is told at once.
+async fn orders_that_go_wrong(method: &'static Method) -> Seen {
+    let mut seen = Seen::new();
+    let scene = Scene::for_method(method, Rules::default()).await;
+    let stage = &scene.stage;
+    let own = |line| own_session(method, line);
+    for line in Line::ALL {
+        furnish(stage, &own(line)).await;
+    }
+    let order = path_end(&method.upstream[0]);
+    let http = |status, again| (ErrorKind::UpstreamHttpError, Facts { status: Some(status), again });
+    let payload = (ErrorKind::UpstreamPayloadError, Facts::default());
+    let away = (ErrorKind::UpstreamUnreachable, Facts { status: None, again: true });
+    let mut cases = vec![
+        // Looked up before.
+        ("GET", "/session/*", Fault::CutBefore, away),
+        ("GET", "/session/*", Fault::Status(418), http(418, false)),
+        ("GET", "/session/*", Fault::Status(503), http(503, true)),
+        ("GET", "/session/*", Fault::Html, payload),
+        ("GET", "/session/*", Fault::Body("null"), payload),
+        ("GET", "/session/*", Fault::Body("7"), payload),
+        ("GET", "/session/*", Fault::Body("{}"), payload),
+        // The order itself.
+        ("POST", order, Fault::Status(418), http(418, false)),
+        ("POST", order, Fault::Status(409), http(409, true)),
+        ("POST", order, Fault::Status(429), http(429, true)),
+        ("POST", order, Fault::Html, payload),
+    ];
+    if method.key == "command" {
+        // OpenCode's messages say that it has none of it.
+        cases.push(("POST", order, Fault::Status(503), http(503, true)));
+    }
+    for (verb, path, fault, (kind, facts)) in cases {
+        stage.fake.fault_always(verb, path, fault.clone());
+        for line in Line::ALL {
+            let answer = call(&stage.ada, line, method, &good(method, &own(line))).await;
+            check(&mut seen, &answer, line, method, kind, facts);
+            // A task that was made says the same.
+            let data = answer.body["error"]["data"].to_string();
+            assert_eq!(
+                data.contains("askId") || data.contains("task_id"),
+                verb == "POST",
+                "{fault:?} {data}"
+            );
+        }
+        stage.fake.clear_faults();
+    }
+    scene.stage.stop().await;
+    seen
+}
+
+/// What is said without an answer is no task: it fails as all else does.
+async fn notes_that_go_wrong(method: &'static Method) -> Seen {
+    let mut seen = Seen::new();
+    let scene = Scene::for_method(method, Rules::default()).await;
+    let mut params = good(method, SESSION);
+    params["request"]["noReply"] = true.into();
+    for (fault, kind, facts) in faults(method) {
+        scene.stage.fake.fault_always("POST", "/prompt_async", fault);
+        for line in Line::ALL {
+            let answer = call(&scene.stage.ada, line, method, &params).await;
+            check(&mut seen, &answer, line, method, kind, facts);
+        }
+        scene.stage.fake.clear_faults();
+    }
+    scene.stage.stop().await;
+    seen
+}
+
+/// One call at a time is allowed, and one is under way: all others are refused, and OpenCode hears of none of them.
+async fn calls_beyond_the_limit(seen: &mut Seen) {
+    let stage = Stage::start_with(Rules { upstream_calls: 1, ..Rules::default() }).await;
+    let all: Vec<(&Method, Line)> =
+        of_agent().flat_map(|method| Line::ALL.map(|line| (method, line))).collect();
+    for (method, line) in &all {
+        if of_session(method) {
+            furnish(&stage, &own_session(method, *line)).await;
+        }
+    }
+    let (gate, ada) = (Gate::new(), &stage.ada);
+    stage.fake.fault_once("GET", "/provider", Fault::Hold(gate.clone()));
+    let (providers, nothing) =
+        (methods::find("opencode.providers.list").expect("a row of the table"), json!({}));
+    let (held, answers) = tokio::join!(call(ada, Line::V1, providers, &nothing), async {
+        gate.reached().await;
+        let mut before = 0;
+        stage.arrived(&mut before);
+        let calls = all.iter().map(|(method, line)| async move {
+            let params = good(method, &own_session(method, *line));
+            call(ada, *line, method, &params).await
+        });
+        let answers = join_all(calls).await;
+        assert_eq!(stage.arrived(&mut before), [""; 0], "it was refused before OpenCode was asked");
+        gate.open();
+        answers
+    });
+    held.result();
+    for ((method, line), answer) in all.into_iter().zip(answers) {
+        let facts = Facts { status: None, again: true };
+        check(seen, &answer, line, method, ErrorKind::UpstreamBackpressure, facts);
+    }
+    stage.stop().await;
+}
+
+/// What needs a session for itself, or takes its directory away, waits until nobody works there.
+async fn sessions_that_are_busy(seen: &mut Seen) {
+    let scene = Scene::with_places(Rules::default()).await;
+    let stage = &scene.stage;
+    let data = scene.data.as_deref().expect("there is a repository");
+    let directory = format!("{data}/worktree/9b4c0d/old");
+    stage.session_like("ses_old", &json!({"directory": directory}));
+    stage.claim("ses_old").await;
+    let prompt = methods::find("opencode.sessions.prompt_async").expect("a row of the table");
+    let gate = Gate::new();
+    for session in [SESSION, "ses_old"] {
+        stage.fake.queue(Turn::new().hold(&gate).text("done", 1).finish("stop"));
+        call(&stage.ada, Line::V1, prompt, &good(prompt, session)).await.result();
+        stage.fake.requested("POST", &format!("/session/{session}/prompt_async"), 1).await;
+    }
+    for method in of_agent().filter(|method| method.errors.contains(&ErrorKind::SessionBusy)) {
+        let mut params = good(method, SESSION);
+        if method.key == "prompt_async" {
+            params["request"]["noReply"] = true.into();
+        }
+        for line in Line::ALL {
+            let answer = call(&stage.ada, line, method, &params).await;
+            let facts = Facts { status: None, again: true };
+            check(seen, &answer, line, method, ErrorKind::SessionBusy, facts);
+        }
+    }
+    assert_eq!(stage.fake.removed(), [""; 0]);
+    gate.open();
+    stage.fake.quiet().await;
+    scene.stage.stop().await;
+}
+
+#[tokio::test]
+async fn every_error_of_the_table_is_told_as_its_line_tells_it() {
+    let mut seen = Seen::new();
+    sessions_that_are_not_there(&mut seen).await;
+    sessions_of_others(&mut seen).await;
+    callers_without_capabilities(&mut seen).await;
+    let is_order = |method: &Method| ["prompt_async", "command"].contains(&method.key);
+    let (orders, others): (Vec<_>, Vec<_>) = of_agent().partition(|method| is_order(method));
+    seen.extend(join_all(others.into_iter().map(requests_that_go_wrong)).await.into_iter().flatten());
+    seen.extend(join_all(orders.into_iter().map(orders_that_go_wrong)).await.into_iter().flatten());
+    let prompt = methods::find("opencode.sessions.prompt_async").expect("a row of the table");
+    seen.extend(notes_that_go_wrong(prompt).await);
+    calls_beyond_the_limit(&mut seen).await;
+    sessions_that_are_busy(&mut seen).await;
+    let of_line = |line| {
+        let of_method = move |method: &'static Method| {
+            method.errors.iter().map(move |kind| (method.name, line, kind.label()))
+        };
+        of_agent().flat_map(of_method)
+    };
+    let table: Seen = Line::ALL.into_iter().flat_map(of_line).collect();
+    let missing: Vec<_> = table.difference(&seen).collect();
+    assert!(missing.is_empty(), "the table has errors that were not seen: {missing:#?}");
+}
+
+/// Nobody is there: whatever is asked can be asked again, since nothing was done.
+#[tokio::test]
+async fn an_opencode_that_is_away_is_told_with_the_hint_to_come_again() {
+    let scene = Scene::with_places(Rules::default()).await;
+    scene.stage.fake.kill().await;
+    let mut seen = Seen::new();
+    for method in of_agent() {
+        for line in Line::ALL {
+            let answer = call(&scene.stage.ada, line, method, &good(method, SESSION)).await;
+            let facts = Facts { status: None, again: true };
+            check(&mut seen, &answer, line, method, ErrorKind::UpstreamUnreachable, facts);
+            assert!(!answer.body.to_string().contains("may have"), "{}", answer.body);
+        }
+    }
+    scene.stage.stop().await;
+}

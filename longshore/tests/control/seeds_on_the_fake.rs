@@ -1,0 +1,113 @@
+//! The two examples of seed 000 that the real OpenCode refuses where it has no network and no such adapter: sent as they are
+//! written, to an OpenCode that can do it.
+
+use longshore_testkit::raw::RawClient;
+use longshore_wire::methods::{self, Method};
+use longshore_wire::surface::Line;
+use serde_json::{Value, json};
+
+use crate::stage::{ADA_TOKEN, Stage, call, notify};
+
+/// The bodies of the examples.
+const SHARE: &str = r#"{
+    "jsonrpc": "2.0",
+    "id": 222,
+    "method": "opencode.sessions.share",
+    "params": {
+      "session_id": "<session_id>"
+    }
+  }"#;
+const CREATE: &str = r#"{
+    "jsonrpc": "2.0",
+    "id": 32,
+    "method": "opencode.workspaces.create",
+    "params": {
+      "request": {
+        "id": "wrk-api",
+        "type": "git",
+        "branch": "main"
+      }
+    }
+  }"#;
+
+/// What the `curl` of an example does: it names no version and no extension.
+async fn curl(stage: &Stage, body: &str) -> Value {
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client without options");
+    let request = http.post(format!("{}/", stage.url)).header("content-type", "application/json");
+    let request = request.header("Authorization", format!("Bearer {ADA_TOKEN}")).body(body.to_owned());
+    let answer = request.send().await.expect("the gateway answers");
+    assert_eq!(answer.status().as_u16(), 200);
+    serde_json::from_str(&answer.text().await.expect("an answer arrives whole")).expect("an answer is JSON")
+}
+
+fn parts(body: &str) -> (&'static Method, Value) {
+    let body: Value = serde_json::from_str(body).expect("the example is JSON");
+    let method = methods::find(body["method"].as_str().unwrap_or_default()).expect("a row of the table");
+    (method, body["params"].clone())
+}
+
+#[tokio::test]
+async fn a_session_is_shared_as_the_guide_has_it() {
+    let stage = Stage::start().await;
+    stage.session("ses_a");
+    let body = SHARE.replace("<session_id>", "ses_a");
+    let item = json!({
+        "id": "ses_a", "title": "About ses_a", "project_id": "9b4c0d", "directory": stage.root(), "version": "1.18.33",
+        "share_url": "https://opncd.ai/share/a_ses",
+    });
+    let answer = curl(&stage, &body).await;
+    assert_eq!(answer, json!({"jsonrpc": "2.0", "id": 222, "result": {"item": item}}));
+    let (method, params) = parts(&body);
+    for line in Line::ALL {
+        assert_eq!(
+            *call(&stage.ada, line, method, &params).await.result(),
+            json!({"item": item}),
+            "{line:?}"
+        );
+        notify(&stage.ada, line, method, &params).await;
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_workspace_of_git_is_made_as_the_guide_has_it() {
+    let opencode = |stage: &Stage| RawClient::new(stage.fake.url(), "nobody asks for it");
+    for (is_curl, line) in [(true, Line::V03), (false, Line::V1), (false, Line::V03)] {
+        let stage = Stage::start().await;
+        stage.fake.make_repository().await;
+        let (method, params) = parts(CREATE);
+        // As the real one has it.
+        let refused = call(&stage.ada, line, method, &params).await;
+        assert_eq!(refused.body["error"]["code"], -32003, "{}", refused.body);
+        assert!(
+            refused.body["error"].to_string().contains("Unknown workspace adapter: git"),
+            "{}",
+            refused.body
+        );
+        stage.fake.project(|project| project.adapters.push("git"));
+        let result = if is_curl {
+            let answer = curl(&stage, CREATE).await;
+            assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &json!(32)), "{answer}");
+            answer["result"].clone()
+        } else {
+            call(&stage.ada, line, method, &params).await.result().clone()
+        };
+        let listed = opencode(&stage).rest("GET", "/experimental/workspace", None).await.body;
+        let made = &listed[0];
+        assert_eq!(
+            (&made["id"], &made["type"], &made["branch"]),
+            (&json!("wrk-api"), &json!("git"), &json!("main"))
+        );
+        let mut item = json!({"id": "wrk-api", "type": "git", "name": made["name"], "branch": "main"});
+        if line == Line::V03 {
+            item["directory"] = made["directory"].clone();
+            item["projectID"] = "9b4c0d".into();
+            item["timeUsed"] = made["timeUsed"].clone();
+        }
+        assert_eq!(result, json!({"item": item}), "{line:?}");
+        let posted = stage.fake.log().into_iter().rfind(|request| request.method == "POST");
+        let body = posted.expect("it was told to make one").body;
+        assert_eq!(body, json!({"type": "git", "id": "wrk-api", "branch": "main", "extra": null}));
+        stage.stop().await;
+    }
+}

@@ -1,0 +1,294 @@
+//! A whole gateway in front of a fake OpenCode, with everything switched on unless a test says otherwise, and two callers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_agent_opencode::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
+use longshore_edge::contract::Deployment;
+use longshore_edge::{Capability, Credential, Credentials, Edge, EdgeConfig, PayloadLog, Rights};
+use longshore_engine::port::SystemClock;
+use longshore_engine::{AskConfig, ControlRules, Engine, EngineConfig, EngineParts, Tasks};
+use longshore_model::PromptOptions;
+use longshore_testkit::fake_opencode::{FakeOpenCode, Turn};
+use longshore_testkit::raw::{Answer, RawClient, message};
+use longshore_wire::extension::Extension;
+use longshore_wire::methods::{self, Method};
+use longshore_wire::surface::Line;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Ada may do everything. Bob may do everything but take what belongs to nobody. Eve may do nothing special.
+pub(crate) const ADA_TOKEN: &str = "ada-token-0123456789abcdef";
+pub(crate) const BOB_TOKEN: &str = "bob-token-0123456789abcdef";
+pub(crate) const EVE_TOKEN: &str = "eve-token-0123456789abcdef";
+/// Cal may do everything as ada does. Fay may only change places, and gil only run shells.
+pub(crate) const CAL_TOKEN: &str = "cal-token-0123456789abcdef";
+pub(crate) const FAY_TOKEN: &str = "fay-token-0123456789abcdef";
+pub(crate) const GIL_TOKEN: &str = "gil-token-0123456789abcdef";
+
+/// What may differ from one gateway to the next.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
+pub(crate) struct Rules {
+    pub(crate) session_shell: bool,
+    pub(crate) workspace_mutations: bool,
+    /// Callers may name directories.
+    pub(crate) directory_override: bool,
+    /// How many calls to OpenCode may be under way.
+    pub(crate) upstream_calls: usize,
+    /// How long one of them may take.
+    pub(crate) control_timeout: Duration,
+    /// In how many directories it is watched what others prompt. Without this OpenCode is asked nothing but what is asked for callers.
+    pub(crate) watch_directories: usize,
+    pub(crate) control: ControlRules,
+    pub(crate) asks: AskConfig,
+    /// Bodies are written to the log.
+    pub(crate) payload_log: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            session_shell: true,
+            workspace_mutations: true,
+            directory_override: true,
+            upstream_calls: UPSTREAM_CALLS,
+            control_timeout: Duration::from_secs(20),
+            watch_directories: 0,
+            control: ControlRules::default(),
+            asks: AskConfig::default(),
+            payload_log: false,
+        }
+    }
+}
+
+/// A running gateway, its OpenCode, and who calls it.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) fake: FakeOpenCode,
+    pub(crate) url: String,
+    pub(crate) ada: RawClient,
+    pub(crate) bob: RawClient,
+    pub(crate) eve: RawClient,
+    pub(crate) tasks: Tasks,
+    shutdown: CancellationToken,
+}
+
+impl Stage {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(Rules::default()).await
+    }
+
+    pub(crate) async fn start_with(rules: Rules) -> Self {
+        Self::start_on(FakeOpenCode::start(), rules).await
+    }
+
+    pub(crate) async fn start_on(fake: FakeOpenCode, rules: Rules) -> Self {
+        let (tasks, clock) = (Tasks::new(), Arc::new(SystemClock));
+        let config = OpenCodeConfig {
+            endpoint: Endpoint {
+                base_url: fake.url().parse().expect("the fake has an address"),
+                username: "opencode".to_owned(),
+                password: None,
+            },
+            directory: PathBuf::from(fake.directory()),
+            control_timeout: rules.control_timeout,
+            long_timeout: None,
+            stream_silence: Duration::from_secs(30),
+            defaults: PromptOptions::default(),
+            allow_directory_override: rules.directory_override,
+            watchdog: Watchdog::default(),
+            written_files: false,
+            upstream_calls: rules.upstream_calls,
+            watch_directories: rules.watch_directories,
+            metrics: Arc::default(),
+        };
+        let agent = OpenCode::new(config, clock.clone(), tasks.clone()).expect("the configuration is valid");
+        let agent = Arc::new(agent);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+        let url = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
+        let mut engine = EngineConfig { control: rules.control, asks: rules.asks, ..EngineConfig::default() };
+        engine.intake.root = PathBuf::from(fake.directory());
+        engine.files.base_url = format!("{url}/artifacts/");
+        let engine = Engine::new(EngineParts {
+            store: Arc::new(longshore_store::memory()),
+            agent: Arc::<OpenCode>::clone(&agent),
+            control: Some(agent),
+            clock,
+            tasks: tasks.clone(),
+            metrics: Arc::default(),
+            config: engine,
+        });
+        engine.recover().await.expect("an empty store can be read");
+        let deployment = Deployment {
+            public_url: url.clone(),
+            directory_override: rules.directory_override,
+            session_shell: rules.session_shell,
+            workspace_mutations: rules.workspace_mutations,
+            ..Deployment::default()
+        };
+        let mut config = EdgeConfig::new(deployment, credentials());
+        // Packing the documents is most of what a start costs, and most tests read none.
+        config.gzip_minimum = usize::MAX;
+        config.payload_log = PayloadLog { enabled: rules.payload_log, body_limit: 0 };
+        let edge = Edge::new(engine, config, tasks.clone());
+        let shutdown = CancellationToken::new();
+        tasks.spawn("edge", edge.serve(listener, shutdown.clone()));
+        let ada = RawClient::new(url.clone(), ADA_TOKEN);
+        Self {
+            bob: ada.with_token(BOB_TOKEN),
+            eve: ada.with_token(EVE_TOKEN),
+            ada,
+            fake,
+            url,
+            tasks,
+            shutdown,
+        }
+    }
+
+    /// Where OpenCode and the gateway work.
+    pub(crate) fn root(&self) -> &str {
+        self.fake.directory()
+    }
+
+    /// A session of nobody's, in the root.
+    pub(crate) fn session(&self, id: &str) {
+        self.session_like(id, &json!({}));
+    }
+
+    /// The same with more to it, in OpenCode's words.
+    pub(crate) fn session_like(&self, id: &str, more: &Value) {
+        let mut info = json!({
+            "id": id, "slug": "calm-bay", "projectID": "9b4c0d", "directory": self.root(), "path": "",
+            "title": format!("About {id}"), "version": "1.18.33", "time": {"created": 1000, "updated": 2000},
+        });
+        for (key, value) in more.as_object().expect("an object") {
+            info[key] = value.clone();
+        }
+        self.fake.add_session_like(info);
+    }
+
+    /// A message of a user that is there already; `info` is what else OpenCode knows of it.
+    pub(crate) async fn message(&self, session: &str, id: &str, info: Value, parts: &[Value]) {
+        let mut whole = json!({"id": id, "sessionID": session, "role": "user", "time": {"created": 5}});
+        for (key, value) in info.as_object().expect("an object") {
+            whole[key] = value.clone();
+        }
+        self.fake.emit("message.updated", json!({"sessionID": session, "info": whole})).await;
+        for (place, part) in parts.iter().enumerate() {
+            let mut part = part.clone();
+            part["id"] = format!("prt_{}_{place}", id.trim_start_matches("msg_")).into();
+            part["messageID"] = id.into();
+            part["sessionID"] = session.into();
+            self.fake.emit("message.part.updated", json!({"sessionID": session, "part": part})).await;
+        }
+    }
+
+    /// Makes a session of nobody's ada's, by a call that changes nothing else.
+    pub(crate) async fn claim(&self, session: &str) {
+        let unrevert = methods::find("opencode.sessions.unrevert").expect("a row of the table");
+        let answer = call(&self.ada, Line::V1, unrevert, &json!({"session_id": session})).await;
+        answer.result();
+    }
+
+    /// A session that a message of this caller made, with one turn that is over.
+    pub(crate) async fn session_of(&self, client: &RawClient, text: &str) -> String {
+        let before = self.fake.sessions();
+        self.fake.queue(Turn::new().text(&format!("Answer to {text}"), 1).finish("stop"));
+        client.rpc("SendMessage", message(&format!("m-{text}"), text)).await.result();
+        let mut made = self.fake.sessions();
+        made.retain(|id| !before.contains(id));
+        let [made] = made.as_slice() else { panic!("one session was made: {made:?}") };
+        made.clone()
+    }
+
+    /// Method and target, byte for byte, of whatever reached OpenCode since the last time, whether it was answered or not.
+    pub(crate) fn arrived(&self, seen: &mut usize) -> Vec<String> {
+        let all = self.fake.arrived();
+        let new = all[*seen..].to_vec();
+        *seen = all.len();
+        new
+    }
+
+    /// The same without the directory.
+    pub(crate) fn asked(&self, seen: &mut usize) -> Vec<String> {
+        self.arrived(seen).iter().map(|line| without_directory(line)).collect()
+    }
+
+    /// Stops as a shutdown does; whatever does not stop fails the test.
+    pub(crate) async fn stop(self) {
+        self.shutdown.cancel();
+        let stopped = tokio::time::timeout(Duration::from_secs(30), self.tasks.stop()).await;
+        assert!(stopped.is_ok(), "{} tasks of {} do not stop", self.tasks.running(), self.url);
+    }
+}
+
+fn credentials() -> Credentials {
+    let all = Capability::ALL;
+    let but_claims = all.into_iter().filter(|capability| *capability != Capability::SessionClaim);
+    let bearer = |token, principal: &str, capabilities| {
+        let id = Some(format!("{principal}-credential"));
+        let rights = Rights { capabilities, exposure: None, credential_id: id };
+        Credential::bearer(SecretString::from(token), principal).with_rights(rights)
+    };
+    Credentials::builder()
+        .with(bearer(ADA_TOKEN, "ada", all.into_iter().collect()))
+        .with(bearer(BOB_TOKEN, "bob", but_claims.collect()))
+        .with(bearer(EVE_TOKEN, "eve", [].into_iter().collect()))
+        .with(bearer(CAL_TOKEN, "cal", all.into_iter().collect()))
+        .with(bearer(FAY_TOKEN, "fay", [Capability::WorkspaceMutation].into_iter().collect()))
+        .with(bearer(GIL_TOKEN, "gil", [Capability::SessionShell].into_iter().collect()))
+        .build()
+        .expect("tokens of their own are a valid set")
+}
+
+/// The methods that are about OpenCode, not about an ask.
+pub(crate) fn of_agent() -> impl Iterator<Item = &'static Method> {
+    let of_asks = [Extension::InteractiveInterrupt, Extension::InterruptRecovery];
+    methods::all().filter(move |method| !of_asks.contains(&method.extension))
+}
+
+/// Whether a method is about one session.
+pub(crate) fn of_session(method: &Method) -> bool {
+    method.params.iter().any(|param| param.name == "session_id")
+}
+
+/// The caller as one who speaks this line and knows the extension of the method.
+pub(crate) fn speaker(client: &RawClient, line: Line, method: &Method) -> RawClient {
+    let client = client.speaking(line.version());
+    if line == Line::V1 { client.activating(&[method.extension.uri()]) } else { client }
+}
+
+/// One call.
+pub(crate) async fn call(client: &RawClient, line: Line, method: &Method, params: &Value) -> Answer {
+    speaker(client, line, method).rpc(method.name, params.clone()).await
+}
+
+/// The same without an id, which must be answered with 204 and nothing else.
+pub(crate) async fn notify(client: &RawClient, line: Line, method: &Method, params: &Value) {
+    let body = json!({"jsonrpc": "2.0", "method": method.name, "params": params});
+    let client = speaker(client, line, method);
+    let answer = client.bytes("POST", "/", "application/json", body.to_string()).await;
+    let shown = format!("{} {line:?}: {}", method.name, answer.body);
+    assert_eq!((answer.status, answer.body), (204, Value::String(String::new())), "{shown}");
+}
+
+/// The word of an error, such as `SESSION_FORBIDDEN`, wherever its line has it.
+pub(crate) fn word(answer: &Answer, line: Line) -> String {
+    let data = &answer.body["error"]["data"];
+    let found = match line {
+        Line::V1 => data.as_array().and_then(|details| details.iter().find_map(|one| one.get("reason"))),
+        Line::V03 => data.get("type"),
+    };
+    found.and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// A line of the log of requests, without the directory that is in every query.
+pub(crate) fn without_directory(line: &str) -> String {
+    let (path, query) = line.split_once('?').unwrap_or((line, ""));
+    let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("directory=")).collect();
+    if rest.concat().is_empty() { path.to_owned() } else { format!("{path}?{}", rest.join("&")) }
+}

@@ -1,0 +1,7 @@
+//! The methods of OpenCode's own surface, on both lines, against the real OpenCode.
+
+mod adopted;
+mod caller;
+mod places;
+mod sessions;
+mod stage;

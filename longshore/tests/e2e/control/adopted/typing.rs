@@ -1,0 +1,192 @@
+//! A session of ours that somebody else types in, and what the gateway shows of it.
+
+use std::time::Duration;
+
+use futures_util::future::LocalBoxFuture;
+use futures_util::{StreamExt as _, stream};
+use longshore_testkit::chaos::Speaker;
+use longshore_testkit::gateway::TOKEN;
+use longshore_testkit::raw::RawClient;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::client::{PATIENCE, within};
+use crate::harness::{Harness, Played, context};
+use crate::upstream::{self, Agreement};
+
+/// Nothing tells a client that it has one task more, so it looks this often: OpenCode has enough to do besides.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// So many scenarios run side by side.
+const AT_ONCE: usize = 4;
+
+pub(super) async fn play_all(scenarios: Vec<LocalBoxFuture<'_, ()>>) {
+    stream::iter(scenarios).buffer_unordered(AT_ONCE).collect::<()>().await;
+}
+
+/// What is wanted, once it is there.
+pub(super) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "expected within {PATIENCE:?}: {what}");
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// One session, its conversation, and somebody else who types there.
+pub(super) struct Desk<'a> {
+    harness: &'a Harness,
+    pub(super) name: String,
+    pub(super) session: String,
+    pub(super) context: String,
+}
+
+impl<'a> Desk<'a> {
+    /// In a session that a send made.
+    pub(super) async fn open(harness: &'a Harness, name: &str) -> Self {
+        let played = harness.play(&format!("scn:text n=1 (the first of: {name})")).await;
+        played.ended("COMPLETED", "");
+        let desk = Self::at(harness, name, &played.turn.session, &context(&played));
+        desk.is_idle().await;
+        desk
+    }
+
+    pub(super) fn at(harness: &'a Harness, name: &str, session: &str, context: &str) -> Self {
+        let (name, session, context) = (name.to_owned(), session.to_owned(), context.to_owned());
+        Self { harness, name, session, context }
+    }
+
+    /// Somebody types this. Gives OpenCode's name for it.
+    pub(super) async fn types(&self, prompt: &str) -> String {
+        self.posts("prompt_async", &json!({"parts": [{"type": "text", "text": prompt}]})).await;
+        eventually(&format!("{}: OpenCode has {prompt:?}", self.name), async || {
+            let messages = self.harness.opencode.messages(&self.session).await;
+            let is_it =
+                |message: &&Value| message["info"]["role"] == "user" && upstream::said(message) == prompt;
+            Some(messages.iter().find(is_it)?["info"]["id"].as_str().expect("a message has an id").to_owned())
+        })
+        .await
+    }
+
+    /// Somebody else's call of OpenCode about the session.
+    pub(super) async fn posts(&self, what: &str, body: &Value) -> Value {
+        self.harness.opencode.post_json(&format!("/session/{}/{what}", self.session), body).await
+    }
+
+    /// The newest task, once the conversation has that many. Those of sub-agents are not counted.
+    pub(super) async fn newest_of(&self, count: usize) -> Value {
+        let name = &self.name;
+        eventually(&format!("{name}: {count} tasks"), async || {
+            let mut tasks = self.tasks().await;
+            assert!(tasks.len() <= count, "{name}: more tasks than there should be: {tasks:#?}");
+            (tasks.len() == count).then(|| tasks.swap_remove(0))
+        })
+        .await
+    }
+
+    /// What the task asks, once it does.
+    pub(super) async fn ask_of(&self, task: &str) -> String {
+        eventually(&format!("{}: {task} asks", self.name), async || {
+            let listed = self.harness.listed().await;
+            let ask = listed.iter().find(|ask| ask["task_id"] == task)?;
+            Some(ask["request_id"].as_str().expect("an ask has an id").to_owned())
+        })
+        .await
+    }
+
+    /// Waits until OpenCode is done with whatever it did there: its task is over some time before.
+    pub(super) async fn is_idle(&self) {
+        eventually(&format!("{}: {} is idle", self.name, self.session), async || {
+            (!self.harness.opencode.busy().await.contains(&self.session)).then_some(())
+        })
+        .await;
+    }
+
+    /// Fails unless the conversation has that many tasks.
+    pub(super) async fn has(&self, count: usize) {
+        let tasks = self.tasks().await;
+        assert_eq!(tasks.len(), count, "{}: {tasks:#?}", self.name);
+    }
+
+    /// Types something and waits for its task: what was done before it would have its own by then. The conversation has that
+    /// many with it.
+    pub(super) async fn fence(&self, count: usize) {
+        let prompt = format!("scn:text n=1 (the fence behind: {})", self.name);
+        self.types(&prompt).await;
+        let task = self.newest_of(count).await;
+        let id = task["id"].as_str().expect("a task has an id");
+        let played = self.finished(&prompt, id, Agreement::Whole).await;
+        played.ended("COMPLETED", "");
+        self.has(count).await;
+    }
+
+    /// The whole log of a task that ends by itself, held against every rule.
+    pub(super) async fn finished(&self, prompt: &str, task: &str, agreement: Agreement) -> Played {
+        let frames = self.harness.client.resume(task, 0).await.rest().await;
+        let played = self.harness.check(prompt, frames, agreement).await;
+        assert_eq!(played.turn.session, self.session, "{}: in another session", self.name);
+        assert_eq!(context(&played), self.context, "{}: in another conversation", self.name);
+        played
+    }
+
+    /// Fails unless the turn was stopped at OpenCode too, and asks nothing any more.
+    pub(super) async fn stopped(&self, prompt: &str, task: &str) {
+        self.is_idle().await;
+        let played = self.finished(prompt, task, Agreement::Stopped).await;
+        played.ended("CANCELED", "");
+        let newest = played.turn.answers.last().expect("a turn that was stopped has an answer");
+        let error = newest.pointer("/info/error/name").and_then(Value::as_str);
+        assert_eq!(error, Some("MessageAbortedError"), "{}: {newest:#}", self.name);
+        // What is left of an ask is taken back after the stop.
+        eventually(&format!("{}: nothing is asked any more", self.name), async || {
+            let asks = self.harness.opencode.get("/permission").await;
+            let mut asks = asks.as_array().expect("a list of asks").iter();
+            asks.all(|ask| ask["sessionID"] != self.session.as_str()).then_some(())
+        })
+        .await;
+    }
+
+    /// The tasks of the conversation, the newest first, as they are in the list of all.
+    async fn tasks(&self) -> Vec<Value> {
+        self.listed_by(Speaker::ALL[0]).await
+    }
+
+    pub(super) async fn listed_by(&self, speaker: Speaker) -> Vec<Value> {
+        let mut listed = self.list(speaker, json!({})).await;
+        listed.retain(|task| task["contextId"] == self.context.as_str());
+        listed
+    }
+
+    /// The tasks of the context of this name.
+    pub(super) async fn listed_for(&self, speaker: Speaker, context: &str) -> Vec<Value> {
+        self.list(speaker, json!({"contextId": context})).await
+    }
+
+    async fn list(&self, speaker: Speaker, mut params: Value) -> Vec<Value> {
+        let version = speaker.line.version();
+        let method = if version == "1.0" { "ListTasks" } else { "tasks/list" };
+        (params["pageSize"], params["historyLength"]) = (100.into(), 10.into());
+        let answer = within(&self.name, speaks(self.harness, speaker).rpc(method, params)).await;
+        let listed = answer.result()["tasks"].as_array().cloned();
+        listed.unwrap_or_else(|| panic!("{}: no list: {answer:#?}", self.name))
+    }
+}
+
+/// A client that knows no extension.
+pub(super) fn speaks(harness: &Harness, speaker: Speaker) -> RawClient {
+    RawClient::new(harness.gateway.url(), TOKEN).speaking(speaker.line.version())
+}
+
+/// The state that a task or a frame tells, in one spelling for all: `COMPLETED`, `INPUT_REQUIRED`. Empty when it tells none.
+pub(super) fn state_in(json: &Value) -> String {
+    let places = ["/status/state", "/task/status/state", "/statusUpdate/status/state"];
+    let state = places.iter().find_map(|place| json.pointer(place)?.as_str()).unwrap_or_default();
+    state.trim_start_matches("TASK_STATE_").to_uppercase().replace('-', "_")
+}
+
+pub(super) fn is_asking(json: &Value) -> bool {
+    state_in(json) == "INPUT_REQUIRED"
+}

@@ -1,0 +1,289 @@
+//! Raw JSON-RPC calls of the methods that extensions add, on either line, and what they must come to.
+//!
+//! A [`Caller`] speaks one line, activates exactly the extension that a method belongs to, holds every answer against what is
+//! true of all of them, and remembers what came of it, so that a test can say which methods it has not called.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use longshore_edge::Extension;
+use longshore_testkit::gateway::Gateway;
+use longshore_testkit::raw::{Answer, RawClient};
+use serde_json::{Value, json};
+
+use crate::client::{PATIENCE, within};
+
+/// What no answer may tell: the key of the demo model's provider, and what a test hides elsewhere in OpenCode's surroundings.
+const SECRETS: [&str; 2] = ["none-needed", CANARY];
+
+/// For tests that hide it.
+pub(crate) const CANARY: &str = "a-word-that-nobody-is-told-4711";
+
+/// A line of the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Line {
+    V1,
+    V03,
+}
+
+impl Line {
+    pub(crate) const ALL: [Self; 2] = [Self::V1, Self::V03];
+
+    pub(crate) fn version(self) -> &'static str {
+        match self {
+            Self::V1 => "1.0",
+            Self::V03 => "0.3",
+        }
+    }
+}
+
+/// A kind of error: its number and the word that programs look at, which are the same on both lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Kind {
+    code: i64,
+    word: &'static str,
+}
+
+impl Kind {
+    pub(crate) const NOT_FOUND: Self = Self::new(-32001, "SESSION_NOT_FOUND");
+    pub(crate) const UNREACHABLE: Self = Self::new(-32002, "UPSTREAM_UNREACHABLE");
+    pub(crate) const HTTP: Self = Self::new(-32003, "UPSTREAM_HTTP_ERROR");
+    pub(crate) const PAYLOAD: Self = Self::new(-32005, "UPSTREAM_PAYLOAD_ERROR");
+    pub(crate) const FORBIDDEN: Self = Self::new(-32006, "SESSION_FORBIDDEN");
+    pub(crate) const UNAUTHORIZED: Self = Self::new(-32007, "AUTHORIZATION_FORBIDDEN");
+    pub(crate) const BUSY: Self = Self::new(-32060, "SESSION_BUSY");
+    pub(crate) const DISABLED: Self = Self::new(-32601, "METHOD_DISABLED");
+
+    const fn new(code: i64, word: &'static str) -> Self {
+        Self { code, word }
+    }
+}
+
+/// What came of the calls: the method, the line, and `ok` or the word of the error.
+pub(crate) type Seen = Arc<Mutex<BTreeSet<(String, Line, String)>>>;
+
+/// One principal on one line.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) line: Line,
+    raw: RawClient,
+    seen: Seen,
+}
+
+/// An error, whichever line it came on.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// Whose call of what it answers, for those who read that a test failed.
+    call: String,
+    line: Line,
+    pub(crate) code: i64,
+    pub(crate) word: String,
+    pub(crate) message: String,
+    /// The parameters that are wrong.
+    pub(crate) fields: Vec<String>,
+    pub(crate) body: Value,
+}
+
+impl Caller {
+    /// Whoever has this token, on both lines. What their calls come to is remembered together.
+    pub(crate) fn on_both_lines(gateway: &Gateway, token: &str, seen: &Seen) -> [Self; 2] {
+        let raw = RawClient::new(gateway.url(), token);
+        Line::ALL.map(|line| Self { line, raw: raw.speaking(line.version()), seen: Arc::clone(seen) })
+    }
+
+    /// Calls a method that must work, and gives its result. A session that is busy for a moment, as one is whose turn has
+    /// just ended, is come back to, as its refusal asks.
+    pub(crate) async fn result(&self, method: &str, params: Value) -> Value {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let refusal = match self.call(method, params.clone()).await {
+                Ok(result) => return result,
+                Err(refusal) => refusal,
+            };
+            let may_wait = refusal.word == Kind::BUSY.word && tokio::time::Instant::now() < deadline;
+            assert!(may_wait, "{} was refused: {:#}", refusal.call, refusal.body);
+        }
+    }
+
+    /// Calls a method that must be refused, and gives the error.
+    pub(crate) async fn refused(&self, method: &str, params: Value, kind: Kind) -> Refusal {
+        let refusal = self.error(method, params).await;
+        refusal.is(kind);
+        refusal
+    }
+
+    /// Calls a method with a parameter that is wrong: it is refused for this one alone.
+    pub(crate) async fn invalid(&self, method: &str, params: Value, field: &str) -> Refusal {
+        let refusal = self.error(method, params).await;
+        assert_eq!(refusal.code, -32602, "{}: {:#}", refusal.call, refusal.body);
+        assert_eq!(refusal.fields, [field], "{}: {:#}", refusal.call, refusal.body);
+        refusal
+    }
+
+    async fn error(&self, method: &str, params: Value) -> Refusal {
+        match self.call(method, params.clone()).await {
+            Err(refusal) => refusal,
+            Ok(result) => {
+                panic!("{method} {params} on {} was not refused: {result:#}", self.line.version())
+            }
+        }
+    }
+
+    pub(crate) async fn call(&self, method: &str, params: Value) -> Result<Value, Refusal> {
+        let call = format!("{method} {params} on {}", self.line.version());
+        let raw = self.raw.activating(&self.activated(method));
+        let mut answer = within(&call, raw.rpc(method, params)).await;
+        self.check(method, &call, &answer);
+        let (outcome, result) = match answer.body.get("error") {
+            Some(error) => {
+                let refusal = Refusal::read(call, self.line, error);
+                (refusal.word.clone(), Err(refusal))
+            }
+            None => ("ok".to_owned(), Ok(answer.body["result"].take())),
+        };
+        let mut seen = self.seen.lock().expect("nobody panics while it is locked");
+        seen.insert((method.to_owned(), self.line, outcome));
+        result
+    }
+
+    /// What is true of every answer.
+    fn check(&self, method: &str, call: &str, answer: &Answer) {
+        assert_eq!(answer.status, 200, "{call} answered {answer:#?}");
+        assert_eq!(answer.header("a2a-version"), Some(self.line.version()), "{call}: {answer:#?}");
+        assert_eq!(answer.body["jsonrpc"], "2.0", "{call}: {answer:#?}");
+        let is_one = answer.body.get("result").is_some() != answer.body.get("error").is_some();
+        assert!(is_one, "{call}: {answer:#?}");
+        // Nothing of the address that OpenCode has behind the gateway, and none of its credentials.
+        let text = answer.body.to_string();
+        for secret in SECRETS {
+            assert!(!text.contains(secret), "{call} tells a secret: {text}");
+        }
+        if let (Line::V1, Some(extension)) = (self.line, extension(method)) {
+            assert_eq!(answer.header("a2a-extensions"), Some(extension.uri()), "{call}: {answer:#?}");
+        }
+    }
+
+    fn activated(&self, method: &str) -> Vec<&'static str> {
+        match self.line {
+            Line::V1 => extension(method).map(Extension::uri).into_iter().collect(),
+            Line::V03 => Vec::new(),
+        }
+    }
+
+    /// The methods that the gateway says it serves, of those whose name begins so.
+    pub(crate) async fn served(&self, prefix: &str) -> Vec<String> {
+        let raw = within("what is served", self.raw.rpc("no.such.method", json!({}))).await;
+        let refusal = Refusal::read("what is served".to_owned(), self.line, &raw.body["error"]);
+        assert_eq!(refusal.code, -32601, "{:#}", refusal.body);
+        let listed = refusal.detail("supported_methods");
+        // In 1.0 every fact is a text.
+        let listed = match &listed {
+            Value::String(text) => serde_json::from_str(text).expect("a list in JSON"),
+            listed => listed.clone(),
+        };
+        let names = listed.as_array().into_iter().flatten().filter_map(Value::as_str);
+        names.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect()
+    }
+
+    /// `kind` and the state, as a session has them that is told as a task.
+    pub(crate) fn is_session(&self, told: &Value, upstream: &Value) {
+        let line = self.line.version();
+        let id = upstream["id"].as_str().expect("a session has an id");
+        let state = if self.line == Line::V1 { "TASK_STATE_COMPLETED" } else { "completed" };
+        assert_eq!(told["id"], id, "{line}: {told:#}");
+        assert_eq!(told["contextId"], format!("ctx:opencode-session:{id}"), "{line}: {told:#}");
+        assert_eq!(told["status"]["state"], state, "{line}: {told:#}");
+        assert_eq!(told.get("kind").is_some(), self.line == Line::V03, "{line}: {told:#}");
+        let session = json!({"id": id, "title": upstream["title"]});
+        assert_eq!(told["metadata"]["shared"]["session"], session, "{line}: {told:#}");
+    }
+
+    /// Fails unless this is what OpenCode says of a message, as this line spells it.
+    pub(crate) fn is_message(&self, told: &Value, upstream: &Value) {
+        let line = self.line.version();
+        let (id, session) = (&upstream["info"]["id"], upstream["info"]["sessionID"].as_str());
+        let session = session.expect("a message is in a session");
+        assert_eq!(told["messageId"], *id, "{line}: {told:#}");
+        assert_eq!(told["contextId"], format!("ctx:opencode-session:{session}"), "{line}: {told:#}");
+        let role = match (self.line, upstream["info"]["role"] == "user") {
+            (Line::V1, true) => "ROLE_USER",
+            (Line::V1, false) => "ROLE_AGENT",
+            (Line::V03, true) => "user",
+            (Line::V03, false) => "agent",
+        };
+        assert_eq!(told["role"], role, "{line}: {told:#}");
+        let parts = match self.line {
+            Line::V1 => json!([{"text": said(upstream)}]),
+            Line::V03 => json!([{"kind": "text", "text": said(upstream)}]),
+        };
+        assert_eq!(told["parts"], parts, "{line}: {told:#}\nof\n{upstream:#}");
+        assert_eq!(told["metadata"]["shared"]["session"]["id"], session, "{line}: {told:#}");
+    }
+}
+
+/// What somebody said in a message: not what OpenCode put beside it for the model.
+pub(crate) fn said(message: &Value) -> String {
+    let parts = message["parts"].as_array().into_iter().flatten();
+    let said =
+        parts.filter(|part| part["type"] == "text" && part["synthetic"] != true && part["ignored"] != true);
+    said.filter_map(|part| part["text"].as_str()).collect()
+}
+
+/// The extension that a method belongs to.
+fn extension(method: &str) -> Option<Extension> {
+    let under = |prefixes: &[&str]| prefixes.iter().any(|prefix| method.starts_with(prefix));
+    Some(match method {
+        _ if under(&["opencode.sessions."]) => Extension::SessionManagement,
+        _ if under(&["opencode.providers.", "opencode.models."]) => Extension::ProviderDiscovery,
+        _ if under(&["opencode.projects.", "opencode.workspaces.", "opencode.worktrees."]) => {
+            Extension::WorkspaceControl
+        }
+        _ if under(&["opencode.permissions.", "opencode.questions."]) => Extension::InterruptRecovery,
+        _ if under(&["a2a.interrupt."]) => Extension::InteractiveInterrupt,
+        _ => return None,
+    })
+}
+
+impl Refusal {
+    fn read(call: String, line: Line, error: &Value) -> Self {
+        let data = &error["data"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (word, fields) = match line {
+            Line::V1 => {
+                let violations = data[1]["fieldViolations"].as_array().into_iter().flatten();
+                (text(&data[0]["reason"]), violations.map(|violation| text(&violation["field"])).collect())
+            }
+            Line::V03 => {
+                let many = data["fields"].as_array().into_iter().flatten();
+                (text(&data["type"]), data.get("field").into_iter().chain(many).map(text).collect())
+            }
+        };
+        let code = error["code"].as_i64().unwrap_or_default();
+        Self { call, line, code, word, message: text(&error["message"]), fields, body: error.clone() }
+    }
+
+    pub(crate) fn is(&self, kind: Kind) {
+        let found = (self.code, self.word.as_str());
+        assert_eq!(found, (kind.code, kind.word), "{}: {:#}", self.call, self.body);
+    }
+
+    /// A fact for programs, by the name that it has on the 0.3 line.
+    pub(crate) fn detail(&self, name: &str) -> Value {
+        match self.line {
+            Line::V1 => self.body["data"][0]["metadata"][camel_case(name)].clone(),
+            Line::V03 => self.body["data"][name].clone(),
+        }
+    }
+
+    /// Fails unless the text for people has these words.
+    pub(crate) fn says(&self, words: &str) -> &Self {
+        assert!(self.message.contains(words), "{}: expected {words:?} in {:#}", self.call, self.body);
+        self
+    }
+}
+
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |name, word| name + &word[..1].to_ascii_uppercase() + &word[1..])
+}

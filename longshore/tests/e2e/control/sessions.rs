@@ -1,0 +1,10 @@
+//! Sessions of the real OpenCode: read, steered and guarded.
+//!
+//! What the gateway tells is held against what OpenCode itself says over its own API, on both lines. What the peer breaks on
+//! has its number in the name of a scenario.
+
+mod changing;
+mod elsewhere;
+mod everything;
+mod prompting;
+mod reading;
