@@ -14,8 +14,8 @@ use crate::log_entry::{Entries, Events};
 use crate::service::Snapshot;
 
 /// How many bytes of events the tail holds for readers that have not taken them, beside its newest append, which it holds
-/// whole until a reader that is alone has it: so a reader at the head finds what it needs here, and one that is further behind reads the store. Small, because
-/// there is one tail for each live task.
+/// whole until a reader that is alone has it: so a reader at the head finds what it needs here, and one that is further
+/// behind reads the store. Small, because there is one tail for each live task.
 const TAIL_BYTES: usize = 8 * 1024;
 
 /// How many of them stay when every reader has them, for one that comes just now.

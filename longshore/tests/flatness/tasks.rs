@@ -12,8 +12,8 @@ const SEED: u64 = 6;
 const ROUNDS: u64 = 2;
 const CYCLES_PER_ROUND: u64 = 400;
 const CUT_EVERY: u64 = 100;
-/// A gateway without clients runs one task, which waits for them.
-const AT_REST: usize = 1;
+/// A gateway without clients runs two tasks: one waits for them, and one for what others prompt in OpenCode.
+const AT_REST: usize = 2;
 /// The HTTP client to OpenCode may run one more, which closes the connections that it keeps.
 const OF_LIBRARIES: usize = 1;
 
