@@ -50,12 +50,15 @@ async fn a_damaged_task_ends_with_a_reason_and_the_others_go_on() {
         }
         ended.push(spoiled);
     }
-    // Nobody finds them at work, and they are not hidden.
+    // Nobody finds them at work, and they are not hidden. That their turns were ours is lost with them: what OpenCode still
+    // does there becomes tasks, as what anybody else has it do.
     let working = json!({"status": "TASK_STATE_WORKING"});
     let working = gateway.client.rpc("ListTasks", working).await.result()["tasks"].clone();
-    assert_eq!(working[0]["id"], tasks[2].as_str(), "{working:#}");
-    assert_eq!(working.as_array().map(Vec::len), Some(1));
-    assert_eq!(gateway.listed().await, tasks.iter().cloned().collect());
+    let is_at_work = |id: &str| working.as_array().is_some_and(|all| all.iter().any(|task| task["id"] == id));
+    let at_work: Vec<bool> = tasks.iter().map(|id| is_at_work(id)).collect();
+    assert_eq!(at_work, [false, false, true], "{working:#}");
+    let listed = gateway.listed().await;
+    assert!(tasks.iter().all(|id| listed.contains(id)), "{listed:?}");
 
     gates[2].open();
     let log = gateway.log_of(&tasks[2]).await;
