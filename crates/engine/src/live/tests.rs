@@ -72,7 +72,11 @@ fn what_a_reader_that_is_alone_has_taken_is_dropped_at_once_and_one_that_comes_t
     assert_eq!(seqs(reader.after(Seq::START)), [1, 2, 3]);
     assert_eq!(log.state().tail.len(), 1, "it has not said that it is done with them");
     assert!(matches!(reader.after(Seq(3)), Found::Nothing));
-    assert_eq!((log.state().tail.len(), log.state().tail_bytes), (0, 0));
+    let held = |log: &LiveLog| {
+        let state = log.state();
+        (state.tail.len(), state.tail_bytes)
+    };
+    assert_eq!(held(&log), (0, 0));
     let late = Arc::clone(&log).follow(Seq(1));
     assert!(matches!(late.after(Seq(1)), Found::InStore));
     log.publish(events(4, 1), false);

@@ -13,8 +13,19 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
 pub(super) fn check(call: &str, answer: &Value) {
     let schema = &DOCUMENT["answers"][call];
     assert!(!schema.is_null(), "{call} is not documented");
-    if let Err(fault) = fits(schema, answer, "answer") {
+    let mut answer = answer.clone();
+    if call == "GET /command" {
+        leave_out_what_is_not_set(&mut answer);
+    }
+    if let Err(fault) = fits(schema, &answer, "answer") {
         panic!("{call}: {fault}\n{answer:#}");
+    }
+}
+
+/// Against its own document, OpenCode tells of a command also what its author left out, as null.
+fn leave_out_what_is_not_set(commands: &mut Value) {
+    for command in commands.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        command.retain(|_, value| !value.is_null());
     }
 }
 
