@@ -99,6 +99,28 @@ async fn a_start_command_needs_what_a_shell_needs() {
     gateway.stop().await;
 }
 
+/// OpenCode runs what stands so in the arguments of a command.
+#[tokio::test]
+async fn arguments_of_a_command_that_would_be_run_are_refused_like_a_shell() {
+    let command = methods::find("opencode.sessions.command").unwrap();
+    let params = json!({"session_id": "ses_ada", "request": {"command": "review", "arguments": "see !`id`"}});
+    let agent = agent();
+    let gateway = Gateway::controlled(&agent, |_| ()).await;
+    for line in Line::ALL {
+        let refused = call(&gateway, line, ADA_ABLE, command, &params).send().await.json();
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        assert!(refused.to_string().contains("request.arguments"), "{refused}");
+    }
+    gateway.stop().await;
+    let gateway = Gateway::controlled(&agent, all_on).await;
+    for line in Line::ALL {
+        let refused = call(&gateway, line, ADA, command, &params).send().await.json();
+        assert_eq!(refused["error"]["code"], -32007, "{refused}");
+        assert!(refused.to_string().contains("session_shell"), "{refused}");
+    }
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn an_agent_that_cannot_be_looked_at_has_no_such_methods() {
     let gateway = Gateway::echoing_with(|config| {
