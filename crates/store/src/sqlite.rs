@@ -127,8 +127,9 @@ impl SqliteStore {
         let claim = epoch::Claim::new(&db, durability)?;
         let epoch = claim.epoch;
         let checkpointer = schema::open_checkpointer(path, durability)?;
-        let checkpoints = Checkpoints::start(&mut db, checkpointer, Lengths::default())?;
-        let writer = Writer::start(db, claim, checkpoints, metrics.clone())?;
+        let file = Arc::new(schema::open_file(path)?);
+        let checkpoints = Checkpoints::start(&mut db, checkpointer, file.clone(), Lengths::default())?;
+        let writer = Writer::start(db, file, claim, checkpoints, metrics.clone())?;
         let reader = |name| Reader::start(name, schema::open_reader(path)?, metrics.clone());
         let quick = reader(StoreThread::Quick)?;
         let whole = reader(StoreThread::Whole)?;

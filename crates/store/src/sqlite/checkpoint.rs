@@ -2,10 +2,12 @@
 //!
 //! It copies and waits for the disk while others write and read. But a log that is always written to is never copied
 //! to its end, so it would grow for ever: when it is long, the writer is held back for the moment that the rest takes,
-//! and begins it anew.
+//! and begins it anew. SQLite waits for the disk only in that moment, for everything that was copied since the last one; so
+//! this thread has waited for most of it before.
 //!
 //! What a commit survives does not depend on this: it is in the log before it is answered.
 
+use std::fs::File;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -15,8 +17,8 @@ use rusqlite::Connection;
 
 use super::fault::Outcome;
 
-/// How often what came during a copy is copied before the writer is held back for the rest. Each time there is less, and a
-/// disk that has just been written to needs less time for it.
+/// How often what came during a copy is copied, and brought to the disk, before the writer is held back for the rest. Each
+/// time there is less.
 const PASSES: usize = 3;
 
 /// When something is done about the log, in its pages.
@@ -75,8 +77,14 @@ struct State {
 }
 
 impl Checkpoints {
-    /// Does them for the connection that writes, which does none any more, on another one to the same file.
-    pub(super) fn start(writer: &mut Connection, db: Connection, lengths: Lengths) -> Result<Self> {
+    /// Does them for the connection that writes, which does none any more, on another one to the same file. `file` is that file,
+    /// and must be kept open longer than any connection to it: to close it drops the locks that this process has on it.
+    pub(super) fn start(
+        writer: &mut Connection,
+        db: Connection,
+        file: Arc<File>,
+        lengths: Lengths,
+    ) -> Result<Self> {
         let state = Mutex::new(State { next: lengths.step, ..State::default() });
         let (pages, changed) = (AtomicI64::new(0), Condvar::new());
         let shared = Arc::new(Shared { pages, state, changed, lengths });
@@ -90,7 +98,7 @@ impl Checkpoints {
         let served = shared.clone();
         let thread = std::thread::Builder::new()
             .name("store-checkpoint".to_owned())
-            .spawn(move || served.serve(&db))
+            .spawn(move || served.serve(&db, &file))
             .map_err(Error::internal)?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -136,10 +144,10 @@ impl Drop for Checkpoints {
 }
 
 impl Shared {
-    fn serve(&self, db: &Connection) {
+    fn serve(&self, db: &Connection, file: &File) {
         while self.is_due() {
             // What failed is tried again when there is more to copy. Nothing is lost: it is in the log.
-            if let Err(fault) = self.checkpoint(db) {
+            if let Err(fault) = self.checkpoint(db, file) {
                 tracing::warn!(error = ?fault.0, "the write-ahead log of the store could not be copied");
             }
         }
@@ -155,11 +163,13 @@ impl Shared {
         false
     }
 
-    fn checkpoint(&self, db: &Connection) -> Outcome<()> {
+    fn checkpoint(&self, db: &Connection, file: &File) -> Outcome<()> {
         if run(db, "PASSIVE")? < self.lengths.long {
             return Ok(());
         }
         for _ in 0..PASSES {
+            // A disk that fails here fails SQLite below too, which then leaves the log as it is.
+            let _ = file.sync_data();
             run(db, "PASSIVE")?;
         }
         let _held = self.hold_the_writer();

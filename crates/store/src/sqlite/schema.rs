@@ -1,7 +1,7 @@
 //! The file: how it is made, opened and brought up to date.
 
 use std::ffi::OsString;
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -55,6 +55,12 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection> {
 /// Opens the file for checkpoints only. It must have been opened for writing before.
 pub(super) fn open_checkpointer(path: &Path, durability: Durability) -> Result<Connection> {
     Ok(prepare_checkpointer(path, durability)?)
+}
+
+/// Opens the file itself, to wait for the disk. It must have been opened for writing before, and whoever closes this before
+/// the last connection drops the locks that this process has on the file.
+pub(super) fn open_file(path: &Path) -> Result<File> {
+    File::open(path).map_err(Error::internal)
 }
 
 /// Whether this program knows what the file holds, and it holds something.

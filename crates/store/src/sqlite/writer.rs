@@ -5,6 +5,7 @@
 //! with a savepoint around each request, so that the failure of one is not its neighbours': that is rare, and in a group
 //! that goes well nobody pays for it.
 
+use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -36,8 +37,10 @@ pub(super) struct Writer {
 }
 
 impl Writer {
+    /// `file`: what the connections are to, which is closed after this one, the last of them.
     pub(super) fn start(
         db: Connection,
+        file: Arc<File>,
         claim: Claim,
         checkpoints: Checkpoints,
         metrics: Arc<Metrics>,
@@ -48,6 +51,7 @@ impl Writer {
             switch: switch.clone(),
             worker: Worker::start(StoreThread::Writer, metrics.clone(), move |waiting| {
                 // Dropped in the reverse order: the checkpoints end before the connection that cleans up is closed.
+                let _file = file;
                 let db = db;
                 let mut thread = Thread { writing: None, claim, switch, checkpoints, metrics };
                 thread.serve(&db, waiting);

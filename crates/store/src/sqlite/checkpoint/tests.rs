@@ -15,6 +15,8 @@ struct Bench {
     directory: TempDir,
     db: Connection,
     checkpoints: Checkpoints,
+    // Closed last.
+    file: Arc<File>,
 }
 
 impl Bench {
@@ -26,8 +28,9 @@ impl Bench {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store.db");
         let mut db = schema::open_writer(&path, Durability::Process).unwrap();
-        let checkpoints = Checkpoints::start(&mut db, checkpointer(&path), lengths).unwrap();
-        Self { directory, db, checkpoints }
+        let file = Arc::new(schema::open_file(&path).unwrap());
+        let checkpoints = Checkpoints::start(&mut db, checkpointer(&path), file.clone(), lengths).unwrap();
+        Self { directory, db, checkpoints, file }
     }
 
     fn path(&self) -> PathBuf {
@@ -75,7 +78,7 @@ fn what_is_written_until_the_writer_is_held_is_copied_too() {
     let lengths = Lengths { step: i64::MAX, long: 0 };
     let open = |path: &std::path::Path| schema::open_checkpointer(path, Durability::Process).unwrap();
     let bench = Bench::with(lengths, open);
-    let (checkpointer, shared) = (open(&bench.path()), &bench.checkpoints.shared);
+    let (checkpointer, shared, file) = (open(&bench.path()), &bench.checkpoints.shared, &*bench.file);
     let mut before = 0;
     for _ in 0..20 {
         before = bench.write();
@@ -83,7 +86,7 @@ fn what_is_written_until_the_writer_is_held_is_copied_too() {
     bench.checkpoints.begin_group();
     bench.db.execute_batch("BEGIN IMMEDIATE").unwrap();
     std::thread::scope(|scope| {
-        let checkpoint = scope.spawn(move || shared.checkpoint(&checkpointer).unwrap());
+        let checkpoint = scope.spawn(move || shared.checkpoint(&checkpointer, file).unwrap());
         while !shared.lock().is_held {
             std::thread::yield_now();
         }
