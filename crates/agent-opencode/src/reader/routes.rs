@@ -109,8 +109,20 @@ struct Shared {
     is_missed_last: AtomicBool,
     queued_bytes: AtomicUsize,
     aborted: AtomicBool,
-    /// The last thing that came of the session itself was that it is idle.
+    /// The session itself is idle, and nothing that a turn does came behind that.
     is_at_rest: AtomicBool,
+}
+
+impl Shared {
+    /// Something came of the session itself.
+    fn note(&self, kind: EventKind) {
+        match kind {
+            EventKind::Idle => self.is_at_rest.store(true, Ordering::Release),
+            // OpenCode sums a turn up behind its end. What somebody else says has parts too, and is worked on.
+            EventKind::SessionUpdated | EventKind::MessageUpdated => {}
+            _ => self.is_at_rest.store(false, Ordering::Release),
+        }
+    }
 }
 
 impl Routes {
@@ -257,7 +269,7 @@ impl Target<'_> {
         }
         shared.is_missed_last.store(false, Ordering::Release);
         if self.child.is_none() {
-            shared.is_at_rest.store(event.kind == EventKind::Idle, Ordering::Release);
+            shared.note(event.kind);
         }
         let size = event.len();
         let queued = shared.queued_bytes.fetch_add(size, Ordering::Relaxed) + size;

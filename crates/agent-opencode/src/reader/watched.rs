@@ -20,7 +20,7 @@ const MAX_NOTICED: usize = 1024;
 /// Bytes of them.
 const MAX_NOTICED_BYTES: usize = 4 * 1024 * 1024;
 
-/// Sessions that are watched in one directory. The one that was named longest ago is forgotten for one more.
+/// Sessions that are watched in one directory. For one more those are forgotten that were named longest ago.
 const MAX_WATCHED: usize = 10_000;
 
 /// Sub-agents' sessions that are remembered below those. At the bound all are forgotten, and OpenCode is asked.
@@ -92,13 +92,17 @@ impl Watched {
         self.named += 1;
         let is_new = self.sessions.insert(session.to_owned(), self.named).is_none();
         if self.sessions.len() > MAX_WATCHED {
-            let oldest = self.sessions.iter().min_by_key(|(_, named)| **named);
-            if let Some(oldest) = oldest.map(|(session, _)| session.clone()) {
-                self.sessions.remove(&oldest);
-                self.below.retain(|_, root| *root != oldest);
-            }
+            self.forget_the_oldest();
         }
         is_new
+    }
+
+    /// Many at once, so that not each one that comes has to look through all of them.
+    fn forget_the_oldest(&mut self) {
+        let mut named: Vec<_> = self.sessions.values().copied().collect();
+        let (_, first_kept, _) = named.select_nth_unstable(MAX_WATCHED / 8);
+        self.sessions.retain(|_, named| *named >= *first_kept);
+        self.below.retain(|_, root| self.sessions.contains_key(root));
     }
 
     pub(super) fn contains(&self, session: &str) -> bool {
@@ -306,13 +310,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_of_ours_is_not_watched_and_is_looked_behind_unless_it_ended_at_rest() {
-        for is_at_rest in [false, true] {
+        use EventKind::{Idle, MessageUpdated, PartUpdated, SessionUpdated, Status};
+        let ends: [(&[EventKind], bool); 5] = [
+            (&[MessageUpdated], false),
+            (&[Idle], true),
+            // OpenCode writes its changes down behind a turn.
+            (&[Idle, SessionUpdated, MessageUpdated], true),
+            // Somebody else prompts.
+            (&[Idle, MessageUpdated, PartUpdated], false),
+            (&[Idle, Status], false),
+        ];
+        for (kinds, is_at_rest) in ends {
             let reader = reader();
             let mut noticing = watched(&reader);
             let lease = super::super::Lease::open(Arc::clone(&reader), "ses_1");
             assert!(!noticing.is_ours_to_watch("ses_1"));
-            let kind = if is_at_rest { EventKind::Idle } else { EventKind::MessageUpdated };
-            reader.routes().find("ses_1").unwrap().send(Event::parsed(kind, "{}".into()));
+            for kind in kinds {
+                reader.routes().find("ses_1").unwrap().send(Event::parsed(*kind, "{}".into()));
+            }
             drop(lease);
             assert!(noticing.is_ours_to_watch("ses_1") && !noticing.is_ours_to_watch("ses_2"));
             // A reader is kept for as long as somebody watches.
@@ -329,12 +344,23 @@ mod tests {
     #[test]
     fn one_session_too_many_makes_the_oldest_forgotten() {
         let (mut watched, _noticing) = Watched::new(reader());
-        for number in 0..=MAX_WATCHED {
+        for number in 0..MAX_WATCHED {
             assert!(watched.add(&format!("ses_{number}")));
         }
-        assert!(!watched.contains("ses_0") && watched.contains("ses_1"));
-        assert!(!watched.add("ses_1"));
+        assert!(!watched.add("ses_0"), "it is named again");
+        for child in [0, 1] {
+            watched.add_child(&format!("child_{child}"), &format!("ses_{child}"));
+        }
         assert!(watched.add("ses_new"));
-        assert!(watched.contains("ses_1") && !watched.contains("ses_2"));
+        let forgotten = MAX_WATCHED / 8;
+        for kept in [0, forgotten + 1, MAX_WATCHED - 1] {
+            assert!(watched.contains(&format!("ses_{kept}")), "{kept}");
+        }
+        for gone in [1, forgotten] {
+            assert!(!watched.contains(&format!("ses_{gone}")), "{gone}");
+        }
+        assert_eq!(watched.find("child_0"), Some(("ses_0", true)));
+        assert_eq!(watched.find("child_1"), None);
+        assert_eq!(watched.sessions.len(), MAX_WATCHED + 1 - forgotten);
     }
 }
