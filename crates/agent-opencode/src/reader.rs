@@ -19,8 +19,8 @@ use longshore_engine::port::Clock;
 use longshore_meter::Metrics;
 use longshore_meter::label::Fate;
 use longshore_model::{Error, ErrorKind, Result};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use self::pace::Pace;
 pub(crate) use self::pace::jittered;
@@ -56,6 +56,8 @@ pub(crate) struct Reader {
     directory: String,
     routes: Mutex<Routes>,
     link: watch::Sender<Link>,
+    /// A turn gave up its place.
+    left: Notify,
     metrics: Arc<Metrics>,
 }
 
@@ -94,21 +96,42 @@ impl Readers {
         Arc::new(Self { client, clock, server_clock, tasks, silence, metrics, by_directory })
     }
 
-    /// Registers the turn of a session with the reader of its directory, and starts the reader if need be.
-    pub(crate) fn lease(self: &Arc<Self>, directory: &str, session: &str) -> Lease {
+    /// Registers a turn that is to be prompted with the reader of its directory, and starts the reader if need be. `None`: for so
+    /// long another turn had the session. One that has just ended leaves a moment after it said so.
+    pub(crate) async fn lease(
+        self: &Arc<Self>,
+        directory: &str,
+        session: &str,
+        patience: Duration,
+    ) -> Option<Lease> {
+        let deadline = Instant::now() + patience;
+        let visit = self.visit(directory);
+        loop {
+            let mut left = pin!(visit.reader().left.notified());
+            left.as_mut().enable();
+            if let Some(lease) = Lease::open(Arc::clone(visit.reader()), session) {
+                return Some(lease);
+            }
+            timeout_at(deadline, left).await.ok()?;
+        }
+    }
+
+    /// Registers a turn that runs already. While another one has the session it is told to ask for what it cannot hear.
+    pub(crate) fn lease_beside(self: &Arc<Self>, directory: &str, session: &str) -> Lease {
         let mut readers = lock(&self.by_directory);
-        Lease::open(self.reader(&mut readers, directory), session)
+        Lease::beside(self.reader(&mut readers, directory), session)
     }
 
     /// Waits until the events of a directory arrive: OpenCode is up, and past the moment after its start in which
     /// it swallows requests.
     pub(crate) async fn attached(self: &Arc<Self>, directory: &str, patience: Duration) -> Result<()> {
-        // While somebody waits, the reader goes on trying.
-        let visit = {
-            let mut readers = lock(&self.by_directory);
-            Visit::open(self.reader(&mut readers, directory))
-        };
-        visit.reader().connected(patience).await
+        self.visit(directory).reader().connected(patience).await
+    }
+
+    /// While somebody waits, the reader goes on trying.
+    fn visit(self: &Arc<Self>, directory: &str) -> Visit {
+        let mut readers = lock(&self.by_directory);
+        Visit::open(self.reader(&mut readers, directory))
     }
 
     fn reader(self: &Arc<Self>, readers: &mut HashMap<String, Arc<Reader>>, directory: &str) -> Arc<Reader> {
@@ -117,6 +140,7 @@ impl Readers {
                 directory: directory.to_owned(),
                 routes: Mutex::new(Routes::new(Arc::clone(&self.metrics))),
                 link: watch::Sender::default(),
+                left: Notify::new(),
                 metrics: Arc::clone(&self.metrics),
             });
             self.tasks.spawn("opencode-events", Arc::clone(self).follow(Arc::clone(&reader)));

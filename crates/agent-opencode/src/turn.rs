@@ -35,8 +35,8 @@ use self::signals::Signal;
 pub(crate) use self::start::{PATIENCE, Starter, start};
 use self::strange::{LOOK_AFTER, Strange};
 pub(crate) use self::unused::Unused;
-use self::watchdog::Silence;
 pub use self::watchdog::Watchdog;
+use self::watchdog::{Limits, Silence};
 use crate::api::EventKind;
 use crate::clear;
 use crate::client::Client;
@@ -68,7 +68,7 @@ struct Driver {
     /// What is to be read before anything is said about the end.
     must_read: Option<Depth>,
     missed: Missed,
-    watchdog: Watchdog,
+    limits: Limits,
     silence: Silence,
     given_up: Option<GivenUp>,
     strange: Strange,
@@ -124,7 +124,7 @@ impl Driver {
     }
 
     async fn drive(&mut self, strangers: Strangers) -> Result<(), Unheard> {
-        let look_after = LOOK_AFTER.min(self.watchdog.strange);
+        let look_after = LOOK_AFTER.min(self.limits.strange());
         let mut signals = signals::signals(self.joins.news(), strangers, look_after);
         // One for the whole turn: where something is due earlier it is set anew, and else when it rings.
         let mut alarm = pin!(sleep_until(Instant::now()));
@@ -350,7 +350,7 @@ impl Driver {
             return Ok(is_over.then(|| given_up.outcome.clone()));
         }
         if outcome.is_none()
-            && let Some(outcome) = self.watchdog.limits(&self.family.root)
+            && let Some(outcome) = self.limits.reached(&self.family.root)
         {
             tracing::warn!(session = %self.session.id, "a model that answers without end was stopped");
             Box::pin(self.give_up(outcome)).await;
@@ -426,7 +426,7 @@ impl Driver {
                 }
                 Reading::NoAnswer(cause) => {
                     tracing::debug!(session = %self.session.id, %cause, "OpenCode did not say where the turn stands");
-                    let limit = self.watchdog.strange;
+                    let limit = self.limits.strange();
                     if self.strange.is_too_long(&cause, limit) {
                         tracing::warn!(session = %self.session.id, %cause, "a turn is not followed any more");
                         return Some(outcome::strange(&cause.into_error("tell how the turn stands"), limit));

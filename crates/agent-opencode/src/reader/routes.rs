@@ -1,18 +1,24 @@
 //! Which turn gets which event.
 //!
+//! A session has one place, and whoever has it keeps it to the end. A turn that is to be prompted takes none that another has.
+//! One that runs already, and finds another there, waits beside it: it asks OpenCode for what it cannot hear.
+//!
 //! A turn has a queue with two bounds. At either bound the reader does not wait: it drops the event, marks the turn
 //! as lagging and drops everything else for it until the turn has come to the mark, taken it away and re-read
 //! the message list. Everything is put into a queue under the lock of the routes, so that there is always a place left for
 //! that mark.
 
 use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use longshore_engine::queue;
 use longshore_meter::Metrics;
 use longshore_meter::label::Fate;
 use longshore_model::SessionId;
+use tokio::time::{Instant, sleep_until};
 
 use super::watched::Watched;
 use super::{Reader, Since};
@@ -24,6 +30,9 @@ const MAX_QUEUED: usize = 4096;
 
 /// Bytes that may wait for one turn. A running command's whole output comes again with every line of it.
 const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
+
+/// How often a turn that waits beside another is to ask how it stands.
+const LOOK_BESIDE: Duration = Duration::from_secs(1);
 
 /// What is looked at before its time while a command begins. Behind that nothing is looked at.
 const MAX_AHEAD: usize = 64;
@@ -317,6 +326,18 @@ pub(crate) struct Lease {
     /// What was looked at before its time.
     ahead: VecDeque<Routed>,
     shared: Arc<Shared>,
+    /// Set while another turn of the session has the place.
+    beside: Option<Box<Beside>>,
+}
+
+/// A turn that runs and has no place yet.
+#[derive(Debug)]
+struct Beside {
+    /// For its place.
+    queue: queue::Sender<Routed>,
+    look_at: Instant,
+    /// The reader goes on though the other turn may leave first.
+    visit: Visit,
 }
 
 /// Lets somebody beside a turn have it look at its session.
@@ -345,14 +366,34 @@ impl Doubt {
 }
 
 impl Lease {
-    pub(super) fn open(reader: Arc<Reader>, session: &str) -> Self {
+    /// For a turn that is to be prompted. `None`: another turn of the session has the place.
+    pub(super) fn open(reader: Arc<Reader>, session: &str) -> Option<Self> {
+        let lease = Self::beside(reader, session);
+        lease.beside.is_none().then_some(lease)
+    }
+
+    /// For a turn that runs already, beside another one if need be.
+    pub(super) fn beside(reader: Arc<Reader>, session: &str) -> Self {
         let (sender, queue) = queue::channel(MAX_QUEUED + 1);
         let shared = Arc::new(Shared::default());
-        let mut routes = reader.routes();
+        let (ahead, beside) = (VecDeque::new(), None);
+        let mut lease = Self { reader, session: session.to_owned(), queue, ahead, shared, beside };
+        if let Err(queue) = lease.take_place(sender) {
+            let (look_at, visit) = (Instant::now() + LOOK_BESIDE, Visit::open(Arc::clone(&lease.reader)));
+            lease.beside = Some(Box::new(Beside { queue, look_at, visit }));
+        }
+        lease
+    }
+
+    /// Takes the place of the session, if nobody has it. Otherwise gives the other end of its queue back.
+    fn take_place(&self, queue: queue::Sender<Routed>) -> Result<(), queue::Sender<Routed>> {
+        let mut routes = self.reader.routes();
+        if routes.by_session.contains_key(&self.session) {
+            return Err(queue);
+        }
         routes.unused_since = None;
-        routes.by_session.insert(session.to_owned(), Route { queue: sender, shared: Arc::clone(&shared) });
-        drop(routes);
-        Self { reader, session: session.to_owned(), queue, ahead: VecDeque::new(), shared }
+        routes.by_session.insert(self.session.clone(), Route { queue, shared: Arc::clone(&self.shared) });
+        Ok(())
     }
 
     pub(super) fn reader(&self) -> &Reader {
@@ -380,7 +421,7 @@ impl Lease {
         std::future::pending::<()>().await;
     }
 
-    /// `None`: a newer turn of the session has the place.
+    /// `None`: another turn of the session has the place.
     pub(crate) fn doubt(&self) -> Option<Doubt> {
         let routes = self.reader.routes();
         let route = routes.by_session.get(&self.session)?;
@@ -393,10 +434,41 @@ impl Lease {
     }
 
     async fn next_queued(&mut self) -> Routed {
+        if self.beside.is_some() {
+            // In a box, because hardly ever one waits.
+            Box::pin(self.wait_beside()).await;
+            return Routed::Reconnected;
+        }
         match self.queue.recv().await {
             Some(routed) => self.taken(routed),
-            // A newer turn of the session has the place.
+            // The other end is in the place, which is given up with this lease only.
             None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until the place is free and taken, or until it is time to ask. Cancel safe.
+    async fn wait_beside(&mut self) {
+        let reader = Arc::clone(&self.reader);
+        loop {
+            let mut left = pin!(reader.left.notified());
+            left.as_mut().enable();
+            let Some(Beside { queue, mut look_at, visit }) = self.beside.take().map(|beside| *beside) else {
+                return;
+            };
+            let Err(queue) = self.take_place(queue) else { return };
+            let now = Instant::now();
+            let is_due = look_at <= now;
+            if is_due {
+                look_at = now + LOOK_BESIDE;
+            }
+            self.beside = Some(Box::new(Beside { queue, look_at, visit }));
+            if is_due {
+                return;
+            }
+            tokio::select! {
+                () = left => {}
+                () = sleep_until(look_at) => {}
+            }
         }
     }
 
@@ -478,8 +550,9 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let mut routes = self.reader.routes();
         let is_mine = |route: &Route| Arc::ptr_eq(&route.shared, &self.shared);
-        // A newer turn of the session may have taken the place.
-        if routes.by_session.get(&self.session).is_some_and(is_mine) {
+        // It may have waited beside another turn of the session.
+        let had_place = routes.by_session.get(&self.session).is_some_and(is_mine);
+        if had_place {
             routes.by_session.remove(&self.session);
             let is_at_rest = self.shared.is_at_rest.load(Ordering::Acquire);
             if let Some(watched) = routes.watched.as_ref().filter(|_| !is_at_rest) {
@@ -489,12 +562,15 @@ impl Drop for Lease {
             routes.note_leaving();
         }
         drop(routes);
+        if had_place {
+            self.reader.left.notify_waiters();
+        }
         // Nothing more comes. What did come was not read.
         self.forget_the_past();
     }
 }
 
-/// Keeps a reader in service for somebody who has no turn yet. Dropping it ends that.
+/// Keeps a reader in service for somebody who has no place there yet. Dropping it ends that.
 #[derive(Debug)]
 pub(super) struct Visit(Arc<Reader>);
 
@@ -507,7 +583,7 @@ impl Visit {
         Self(reader)
     }
 
-    pub(super) fn reader(&self) -> &Reader {
+    pub(super) fn reader(&self) -> &Arc<Reader> {
         &self.0
     }
 }

@@ -246,6 +246,7 @@ mod tests {
             directory: "/w".to_owned(),
             routes: std::sync::Mutex::new(Routes::new(Arc::clone(&metrics))),
             link: watch::Sender::<Link>::default(),
+            left: tokio::sync::Notify::new(),
             metrics,
         })
     }
@@ -323,7 +324,7 @@ mod tests {
         for (kinds, is_at_rest) in ends {
             let reader = reader();
             let mut noticing = watched(&reader);
-            let lease = super::super::Lease::open(Arc::clone(&reader), "ses_1");
+            let lease = super::super::Lease::open(Arc::clone(&reader), "ses_1").unwrap();
             assert!(!noticing.is_ours_to_watch("ses_1"));
             for kind in kinds {
                 reader.routes().find("ses_1").unwrap().send(Event::parsed(*kind, "{}".into()));

@@ -72,7 +72,7 @@ impl Driver {
                 let outcome = what_it_ended_as(live, outcome);
                 self.end_child(at, outcome).await?;
             } else if live.given_up.is_none()
-                && let Some(outcome) = self.watchdog.limits(&live.member)
+                && let Some(outcome) = self.limits.reached(&live.member)
             {
                 // It stays the caller's to go on without it.
                 live.given_up = Some(outcome);

@@ -47,7 +47,7 @@ impl Driver {
             let next = Instant::now() + pause;
             // Without the stream nothing of the agent is missed by waiting, and all is read again once it is back.
             child.is_hidden |= until.is_none() && next >= others_wait_until && self.lease.is_connected();
-            let is_too_long = child.strange.is_too_long(&cause, self.watchdog.strange)
+            let is_too_long = child.strange.is_too_long(&cause, self.limits.strange())
                 || until.map_or(child.is_hidden, |until| next >= until);
             if is_too_long || !cause.is_transient() {
                 tracing::warn!(%session, %cause, "OpenCode does not show how a sub-agent stands");

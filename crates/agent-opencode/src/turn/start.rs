@@ -72,14 +72,22 @@ pub(super) enum Sent {
 pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> {
     let TurnRequest { session, prompt, input, options, order, is_adopted, resume, prompting, trace, .. } =
         request;
-    let watchdog = if is_adopted { with.watchdog.of_somebody_else() } else { with.watchdog };
+    let limits = with.watchdog.over(is_adopted);
     let for_start = with.for_starts.within(trace.clone());
     let client = with.client.within(trace);
-    let mut lease = with.readers.lease(&session.directory, session.id.as_str());
+    let (id, name) = (session.id.as_str(), prompt.as_str());
     // Whatever becomes of this turn, the next looks at the session.
     let idle_until = with.unused.take(&session.id);
+    let patience = || {
+        let is_watched = with.watch.watches(&session.directory);
+        if is_watched { BUSY_WHERE_WATCHED.min(with.timeout) } else { with.timeout }
+    };
+    let mut lease = if resume.is_some() {
+        with.readers.lease_beside(&session.directory, id)
+    } else {
+        with.readers.lease(&session.directory, id, patience()).await.ok_or_else(busy)?
+    };
     lease.connected(PATIENCE.min(with.timeout)).await?;
-    let (id, name) = (session.id.as_str(), prompt.as_str());
     let (sent, translator) = if let Some(resume) = &resume {
         let mut translator = Translator::resume(id, name, resume);
         if let Some(fault) = with.watch.why_failed(name).filter(|_| is_adopted) {
@@ -91,9 +99,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         let (order, is_note) = (order.as_ref(), false);
         let saying = Saying { prompt: name, input: &input, options: &options, order, is_note };
         let body = with.prompts.body(&for_start, &session, saying).await?;
-        let is_watched = with.watch.watches(&session.directory);
-        let patience = if is_watched { BUSY_WHERE_WATCHED.min(with.timeout) } else { with.timeout };
-        let place = place_while_idle(&for_start, patience, &session, idle_until, &mut lease).await?;
+        let place = place_while_idle(&for_start, patience(), &session, idle_until, &mut lease).await?;
         // Whatever came until now belongs to an earlier turn.
         lease.forget_the_past();
         prompting.mark();
@@ -141,8 +147,8 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         joins_seen: 0,
         must_read: (!accepted).then_some(Depth::Everything),
         missed: Missed::default(),
-        watchdog,
-        silence: Silence::new(watchdog.silence),
+        limits,
+        silence: Silence::new(limits.silence()),
         given_up: None,
         strange: Strange::default(),
         ending: None,
@@ -247,12 +253,16 @@ async fn wait_until_idle(
             }
         };
         if timeout_at(deadline, timeout(BUSY_POLL, idle)).await.is_err() {
-            return Err(Error::new(
-                ErrorKind::SessionBusy,
-                "The agent's session is busy with work of somebody else. Try again later, or start a new context.",
-            ));
+            return Err(busy());
         }
     }
+}
+
+fn busy() -> Error {
+    Error::new(
+        ErrorKind::SessionBusy,
+        "The agent's session is busy with work of somebody else. Try again later, or start a new context.",
+    )
 }
 
 fn not_seen(cause: CallError) -> Error {

@@ -28,18 +28,35 @@ impl Default for Watchdog {
 }
 
 impl Watchdog {
-    /// For a turn that is not ours to stop: it is only followed for as long as it can be heard.
-    pub(super) fn of_somebody_else(self) -> Self {
-        Self { silence: None, max_steps: None, strange: self.strange }
+    pub(super) fn over(self, is_adopted: bool) -> Limits {
+        Limits { watchdog: self, is_adopted }
+    }
+}
+
+/// What a watchdog may do about one turn. One that somebody else began is not ours to stop, whatever its model does: it is
+/// only followed for as long as it can be heard.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    watchdog: Watchdog,
+    is_adopted: bool,
+}
+
+impl Limits {
+    pub(super) fn silence(&self) -> Option<Duration> {
+        self.watchdog.silence.filter(|_| !self.is_adopted)
+    }
+
+    pub(super) fn strange(&self) -> Duration {
+        self.watchdog.strange
     }
 
     /// The end of a turn that is not over and whose model answers without end.
-    pub(super) fn limits(&self, member: &Member) -> Option<Outcome> {
-        if member.is_at_rest() {
+    pub(super) fn reached(&self, member: &Member) -> Option<Outcome> {
+        if self.is_adopted || member.is_at_rest() {
             return None;
         }
         let turn = &member.translator;
-        let most = self.max_steps.filter(|most| turn.steps() > *most);
+        let most = self.watchdog.max_steps.filter(|most| turn.steps() > *most);
         turn.is_runaway().then(outcome::runaway).or_else(|| most.map(outcome::endless))
     }
 }

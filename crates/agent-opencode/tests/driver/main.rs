@@ -1,5 +1,6 @@
 //! The driver over HTTP, against a fake OpenCode that plays what the real one sent.
 
+mod adopted;
 mod asks;
 mod calls;
 mod child_faults;

@@ -14,6 +14,7 @@ fn reader() -> Arc<Reader> {
         directory: "/w".to_owned(),
         routes: Mutex::new(Routes::new(Arc::clone(&metrics))),
         link: watch::Sender::default(),
+        left: tokio::sync::Notify::new(),
         metrics,
     })
 }
@@ -42,8 +43,8 @@ async fn now(lease: &mut Lease) -> Option<String> {
 #[tokio::test(start_paused = true)]
 async fn events_go_to_the_turn_of_their_session_and_those_of_sub_agents_to_the_turn_of_their_root() {
     let reader = reader();
-    let mut one = Lease::open(Arc::clone(&reader), "ses_1");
-    let mut two = Lease::open(Arc::clone(&reader), "ses_2");
+    let mut one = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
+    let mut two = Lease::open(Arc::clone(&reader), "ses_2").unwrap();
     for (child, parent) in
         [("ses_child", "ses_1"), ("ses_grandchild", "ses_child"), ("ses_other", "ses_nobody")]
     {
@@ -67,7 +68,7 @@ async fn a_turn_at_its_bound_loses_events_and_is_told_after_what_was_queued() {
     let cases: [(&str, usize, usize); 2] = [("x", MAX_QUEUED + 10, MAX_QUEUED), (&long, 5, 3)];
     for (body, sent, kept) in cases {
         let reader = reader();
-        let mut lease = Lease::open(Arc::clone(&reader), "ses_1");
+        let mut lease = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
         let taken = (0..sent).filter(|_| send(&reader, "ses_1", EventKind::PartDelta, body)).count();
         assert_eq!(taken, kept);
         for _ in 0..kept {
@@ -84,7 +85,7 @@ async fn a_turn_at_its_bound_loses_events_and_is_told_after_what_was_queued() {
 #[tokio::test(start_paused = true)]
 async fn one_event_over_the_byte_bound_passes_an_empty_queue() {
     let reader = reader();
-    let mut lease = Lease::open(Arc::clone(&reader), "ses_1");
+    let mut lease = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     let huge = "x".repeat(MAX_QUEUED_BYTES + 1);
     for _ in 0..2 {
         send(&reader, "ses_1", EventKind::PartUpdated, &huge);
@@ -96,7 +97,7 @@ async fn one_event_over_the_byte_bound_passes_an_empty_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_reconnection_stands_in_the_queue_where_it_happened() {
     let reader = reader();
-    let mut lease = Lease::open(Arc::clone(&reader), "ses_1");
+    let mut lease = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     send(&reader, "ses_1", EventKind::PartDelta, "before");
     reader.routes().reconnected();
     send(&reader, "ses_1", EventKind::PartDelta, "after");
@@ -112,29 +113,60 @@ async fn a_reconnection_stands_in_the_queue_where_it_happened() {
 }
 
 #[tokio::test]
-async fn dropping_a_lease_gives_up_its_place_and_its_children_but_not_a_newer_turns() {
+async fn dropping_a_lease_gives_up_its_place_and_its_children_and_nobody_elses() {
     let reader = reader();
     assert!(reader.routes().unused_since().is_some());
-    let old = Lease::open(Arc::clone(&reader), "ses_1");
-    let new = Lease::open(Arc::clone(&reader), "ses_1");
+    let lease = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     reader.routes().add_child("ses_child", "ses_1");
-    drop(old);
+    assert!(Lease::open(Arc::clone(&reader), "ses_1").is_none(), "it is not to be prompted now");
+    drop(Lease::beside(Arc::clone(&reader), "ses_1"));
     assert!(reader.routes().unused_since().is_none());
     assert!(send(&reader, "ses_child", EventKind::QuestionAsked, "still heard"));
     reader.routes().note_abort("ses_child");
-    assert!(new.kin("ses_child").unwrap().aborted_by_us() && !new.aborted_by_us());
+    assert!(lease.kin("ses_child").unwrap().aborted_by_us() && !lease.aborted_by_us());
     reader.routes().note_abort("ses_1");
-    assert!(new.aborted_by_us());
-    drop(new);
+    assert!(lease.aborted_by_us());
+    drop(lease);
     assert!(reader.routes().unused_since().is_some());
     assert!(!send(&reader, "ses_1", EventKind::Idle, "nobody"));
     assert!(reader.routes().below.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_turn_beside_another_is_to_ask_now_and_then_and_has_the_place_once_the_other_is_gone() {
+    let reader = reader();
+    let mut first = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
+    let other = Lease::open(Arc::clone(&reader), "ses_2").unwrap();
+    let mut beside = Lease::beside(Arc::clone(&reader), "ses_1");
+    let begun = Instant::now();
+    for times in 1..=2 {
+        // Whoever waits is woken for other reasons meanwhile.
+        while now(&mut beside).await.is_none() {
+            drop(Lease::open(Arc::clone(&reader), "ses_3").unwrap());
+        }
+        let waited = begun.elapsed();
+        assert!(
+            waited >= LOOK_BESIDE * times && waited < LOOK_BESIDE * times + LOOK_BESIDE / 2,
+            "{waited:?}"
+        );
+    }
+    send(&reader, "ses_1", EventKind::PartDelta, "for the first");
+    assert_eq!(now(&mut first).await.as_deref(), Some("for the first"));
+    assert_eq!(now(&mut beside).await, None);
+    drop(first);
+    assert!(reader.routes().unused_since().is_none());
+    assert_eq!(now(&mut beside).await.as_deref(), Some("reconnected"), "what it did not hear is asked for");
+    assert!(send(&reader, "ses_1", EventKind::PartDelta, "for the second"));
+    assert_eq!(now(&mut beside).await.as_deref(), Some("for the second"));
+    assert_eq!(now(&mut beside).await, None);
+    drop((beside, other));
+    assert!(reader.routes().unused_since().is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_could_not_be_read_is_told_in_its_place_and_not_twice_in_a_row() {
     let reader = reader();
-    let mut lease = Lease::open(Arc::clone(&reader), "ses_1");
+    let mut lease = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     let missed = || reader.routes().missed();
     send(&reader, "ses_1", EventKind::PartDelta, "a");
     for _ in 0..2 * MAX_QUEUED {
@@ -162,8 +194,8 @@ async fn what_turns_out_to_be_no_event_is_told_to_all() {
         assert!(target.reads_everything());
         target.send(crate::skim::skim(torn).unwrap().event(Bytes::from_static(torn)));
     };
-    let mut one = Lease::open(Arc::clone(&reader), "ses_1");
-    let mut two = Lease::open(Arc::clone(&reader), "ses_2");
+    let mut one = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
+    let mut two = Lease::open(Arc::clone(&reader), "ses_2").unwrap();
     send_torn();
     one.forget_the_past();
     assert_eq!(now(&mut two).await.as_deref(), Some("missed"));
@@ -173,7 +205,7 @@ async fn what_turns_out_to_be_no_event_is_told_to_all() {
     assert_eq!(reader.routes().metrics.opencode_event_queue_depth.get(), 0);
 
     // Nobody notices what is wrong with an event of a sub-agent, nor with one that a turn is too late for.
-    let _one = Lease::open(Arc::clone(&reader), "ses_1");
+    let _one = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     reader.routes().add_child("ses_child", "ses_1");
     assert!(!reader.routes().find("ses_child").unwrap().reads_everything());
     reader.routes().lag_all();
