@@ -37,7 +37,6 @@ use crate::control::removals::Removals;
 use crate::gate::{Gate, Pass};
 use crate::joins::{Joining, Joins};
 use crate::lanes::{LaneKey, Lanes, Ticket};
-use crate::lifecycle;
 use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
 use crate::port::{Agent, Clock, ContextPlace, Control, Prompting, ResumedChild, Spans, Store, TurnRecord};
@@ -49,6 +48,7 @@ use crate::tasks::Tasks;
 use crate::turn_span::TurnSpan;
 use crate::unfinished::Unfinished;
 use crate::writer::Writer;
+use crate::{lifecycle, names};
 
 /// What others may tell an actor.
 #[derive(Debug)]
@@ -248,7 +248,8 @@ impl Actor {
         self.end_span();
         let state = self.writer.task().status.state;
         // What somebody else began is stopped only for somebody who wants it canceled.
-        let may_stop = state == TaskState::Canceled || !self.writer.task().terms.adopted;
+        let is_adopted = prompted.as_ref().is_some_and(|prompted| self.is_adopted(&prompted.record));
+        let may_stop = state == TaskState::Canceled || !is_adopted;
         let ended_at = self.writer.now();
         // From here on the store answers for this task, and whoever asks its owner for something is told so. Its places
         // in the lanes and its pass are kept until the agent is quiet.
@@ -303,7 +304,11 @@ impl Actor {
             // Both ways to a turn leave behind which session it runs in.
             let Some(at_work) = prompted else { return Ok(()) };
             // What was waited for before its prompt left does not count. Of an earlier run's, only the log knows when that was.
-            let deadline = if is_new { self.deadline_from(at_work.running.since()) } else { self.deadline() };
+            let deadline = if is_new {
+                self.deadline_from(at_work.running.since())
+            } else {
+                self.deadline(&at_work.record)
+            };
             match self.follow(turn, deadline, at_work).await? {
                 // The driver may have given it up, and not have been able to stop it.
                 End::ByAgent if self.writer.task().status.state == TaskState::Failed => return Ok(()),
@@ -364,6 +369,12 @@ impl Actor {
         // The giver may have gone; the message stands.
         let _ = reply.send(Ok(self.writer.snapshot()));
         Ok(())
+    }
+
+    /// Somebody else began the turn, and may let it run for as long as they like.
+    fn is_adopted(&self, turn: &TurnRecord) -> bool {
+        let task = self.writer.task();
+        task.terms.adopted && names::is_adopted(&task.id, turn)
     }
 
     /// Waits for the task's place among the messages of its context.

@@ -64,7 +64,7 @@ impl Lanes {
     }
 
     /// Takes the first place, for somebody who is at work there already, and waits for nobody. Whoever was let through before
-    /// stays so; those who wait, wait for this one too.
+    /// stays so until they ask: see [`Ticket::is_still_first`]. Those who wait, wait for this one too.
     pub(crate) fn enter_front(self: &Arc<Self>, key: LaneKey, task: TaskId) -> Ticket {
         let mut queues = self.lock();
         queues.front_id -= 1;
@@ -119,6 +119,21 @@ impl Ticket {
             // The sender lives in the queue until it has sent, so an error cannot come before that.
             let _ = go.await;
             self.go = None;
+        }
+    }
+
+    /// Whether nobody went before it since it was let through. If somebody did, it has to wait again, in its old place.
+    pub(crate) fn is_still_first(&mut self) -> bool {
+        let mut queues = self.lanes.lock();
+        let Some(lane) = queues.by_key.get_mut(&self.key) else { return true };
+        match lane.binary_search_by_key(&self.id, |place| place.id) {
+            Ok(0) | Err(_) => true,
+            Ok(at) => {
+                let (sender, receiver) = oneshot::channel();
+                lane[at].go = Some(sender);
+                self.go = Some(receiver);
+                false
+            }
         }
     }
 }
@@ -208,6 +223,24 @@ mod tests {
         drop(front);
         assert!(second.ready().now_or_never().is_none());
         drop(later);
+        assert!(second.ready().now_or_never().is_some());
+    }
+
+    #[test]
+    fn one_who_was_let_through_and_is_not_first_any_more_waits_again_in_its_place() {
+        let lanes = Arc::new(Lanes::default());
+        let (mut first, mut second) = (lanes.enter(key("s"), task()), lanes.enter(key("s"), task()));
+        assert!(first.is_still_first());
+        assert!(first.ready().now_or_never().is_some());
+        let (front, more) = (lanes.enter_front(key("s"), task()), lanes.enter_front(key("s"), task()));
+        assert!(!first.is_still_first());
+        assert!(first.ready().now_or_never().is_none());
+        drop(front);
+        assert!(first.ready().now_or_never().is_none());
+        drop(more);
+        assert!(second.ready().now_or_never().is_none());
+        assert!(first.ready().now_or_never().is_some() && first.is_still_first());
+        drop(first);
         assert!(second.ready().now_or_never().is_some());
     }
 

@@ -60,7 +60,7 @@ impl LeftTurns {
 /// What somebody else began is stopped only if its task was canceled.
 async fn may_stop(around: &Surroundings, ended: &EndedTurn) -> Result<bool> {
     let EndedTurn { task, turn } = ended;
-    if *task != names::of_adopted(&turn.session.id, &turn.prompt) {
+    if !names::is_adopted(task, turn) {
         return Ok(true);
     }
     let Some(Owned { owner, .. }) = around.store.owner_of(None, &turn.session.id).await? else {

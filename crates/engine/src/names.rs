@@ -7,6 +7,8 @@ use longshore_model::spelled::CONTEXT_OF_SESSION;
 use longshore_model::{ArtifactId, ContextId, FileId, PromptId, SessionId, TaskId};
 use sha2::{Digest, Sha256};
 
+use crate::port::TurnRecord;
+
 /// The task of a sub-agent below `root`.
 pub(crate) fn of_child(root: &TaskId, session: &SessionId, call: Option<&str>) -> TaskId {
     let name = name("sub-agent", &[root.as_str(), session.as_str(), call.unwrap_or_default()]);
@@ -17,6 +19,11 @@ pub(crate) fn of_child(root: &TaskId, session: &SessionId, call: Option<&str>) -
 pub(crate) fn of_adopted(session: &SessionId, prompt: &PromptId) -> TaskId {
     let name = name("adopted", &[session.as_str(), prompt.as_str()]);
     TaskId::parse(&name).expect("a UUID is an id")
+}
+
+/// Whether the turn of a task is one that somebody else began. What a caller says to the task when that is over is not.
+pub(crate) fn is_adopted(task: &TaskId, turn: &TurnRecord) -> bool {
+    *task == of_adopted(&turn.session.id, &turn.prompt)
 }
 
 /// The context of a session that has none of a caller's making.

@@ -12,7 +12,7 @@ use crate::lanes::LaneKey;
 use crate::left_turns::LeftTurns;
 use crate::port::{StoredTask, TurnRecord};
 use crate::service::Engine;
-use crate::{children, fail_point};
+use crate::{children, fail_point, names};
 
 impl Engine {
     /// Gives every unfinished task an owner again, in the order in which they were made, and says how many there
@@ -72,12 +72,19 @@ impl Engine {
         tracing::info!(task = %task.id, %state, "taking up a task");
         let lanes = &self.around().lanes;
         let runs = has_running_turn_in(state, turn.as_ref());
+        let turn = turn.filter(|_| runs);
+        // What somebody else began waits for nobody, because it runs: a turn of ours may itself wait for its end.
+        let is_adopted = turn.as_ref().is_some_and(|turn| names::is_adopted(&task.id, turn));
+        let enter = |key: LaneKey| {
+            let id = task.id.clone();
+            if is_adopted { lanes.enter_front(key, id) } else { lanes.enter(key, id) }
+        };
         let place = (state != TaskState::AuthRequired)
-            .then(|| lanes.enter(LaneKey::Context(owner.clone(), task.context_id.clone()), task.id.clone()));
-        let mut begun = turn.filter(|_| runs).map(|record| {
+            .then(|| enter(LaneKey::Context(owner.clone(), task.context_id.clone())));
+        let mut begun = turn.map(|record| {
             let key = LaneKey::Session(record.session.id.clone());
             let resumed = children::resumed(&children);
-            Begun { place: lanes.enter(key, task.id.clone()), record, resumed, children: Children::default() }
+            Begun { place: enter(key), record, resumed, children: Children::default() }
         });
         if let Some(begun) = &mut begun {
             begun.children.take_up(self.around(), &begun.record.session, children);

@@ -56,7 +56,7 @@ impl Actor {
             prompted.insert(Prompted { record: record.clone(), running: running.clone(), place, pass });
         self.unless_stopped(begun.place.ready()).await?;
         // Whether the turn takes too long or is done by now, the agent knows, and may be about to come back as well.
-        let deadline = self.deadline().map(|deadline| deadline.max(Instant::now() + limit::PATIENCE));
+        let deadline = self.deadline(&record).map(|deadline| deadline.max(Instant::now() + limit::PATIENCE));
         let mut pause = RETRY_FIRST;
         loop {
             let resume = Resume {
@@ -115,10 +115,12 @@ impl Actor {
         self.writer.begin_turn();
         let mut may_replace = true;
         let mut others: Option<Instant> = None;
+        // Its place in the lane, when somebody else went before it there.
+        let mut kept = None;
         loop {
             let session = bound.session.clone();
             let entered = Instant::now();
-            let (place, admitted) = self.wait_for_session(&session, pass.take()).await?;
+            let (place, admitted) = self.wait_for_session(&session, kept.take(), pass.take()).await?;
             // Others had their turn meanwhile: whoever is in the way now is somebody else.
             others = others.filter(|_| entered.elapsed() < LOOK_AT_OTHERS);
             let input = match self.input(&session).await? {
@@ -141,10 +143,19 @@ impl Actor {
                 fail_point::hit("turn.recorded");
                 let (may_wait, tried) = (patience.is_left(), Instant::now());
                 let started = self.try_to_start(&record, &input, &running, may_wait).await?;
-                let Err(error) = &started else { break started };
+                let Err(error) = &started else { break Some(started) };
                 if running.has_begun() || !self.waits_for(error, tried, &mut patience).await? {
-                    break started;
+                    break Some(started);
                 }
+                if prompted.as_mut().is_some_and(|prompted| !prompted.place.is_still_first()) {
+                    break None;
+                }
+            };
+            let Some(started) = started else {
+                // Somebody began something at the agent itself meanwhile, and that goes first.
+                self.is_running = false;
+                kept = prompted.take().map(|prompted| prompted.place);
+                continue;
             };
             match started {
                 Ok(turn) => return Ok(turn),
@@ -212,27 +223,35 @@ impl Actor {
     async fn wait_for_session(
         &mut self,
         session: &Session,
+        kept: Option<Ticket>,
         mut pass: Option<Pass>,
     ) -> Result<(Ticket, Pass), Stop> {
-        let key = LaneKey::Session(session.id.clone());
-        let mut place = self.around.lanes.enter(key, self.writer.task().id.clone());
-        if place.ready().now_or_never().is_none() {
-            self.tell_orderer(Ok(()));
-            // Whoever has the session may themselves wait at the gate.
-            drop(pass.take());
-            self.unless_stopped(place.ready()).await?;
+        let mut place = kept.unwrap_or_else(|| {
+            let key = LaneKey::Session(session.id.clone());
+            self.around.lanes.enter(key, self.writer.task().id.clone())
+        });
+        loop {
+            if place.ready().now_or_never().is_none() {
+                self.tell_orderer(Ok(()));
+                // Whoever has the session may themselves wait at the gate.
+                drop(pass.take());
+                self.unless_stopped(place.ready()).await?;
+            }
+            if self.around.removals.are_at(&session.directory) {
+                self.tell_orderer(Ok(()));
+                drop(pass.take());
+                let (removals, directory) = (Arc::clone(&self.around.removals), session.directory.clone());
+                self.unless_stopped(async move { removals.over(&directory).await }).await?;
+            }
+            let pass = match pass.take() {
+                Some(pass) => pass,
+                None => self.wait_at_gate().await?,
+            };
+            // Somebody may have begun something at the agent itself meanwhile, and that goes first.
+            if place.is_still_first() {
+                return Ok((place, pass));
+            }
         }
-        if self.around.removals.are_at(&session.directory) {
-            self.tell_orderer(Ok(()));
-            drop(pass.take());
-            let (removals, directory) = (Arc::clone(&self.around.removals), session.directory.clone());
-            self.unless_stopped(async move { removals.over(&directory).await }).await?;
-        }
-        let pass = match pass {
-            Some(pass) => pass,
-            None => self.wait_at_gate().await?,
-        };
-        Ok((place, pass))
     }
 
     /// Waits until the turn may run, as far as the number of turns goes.
@@ -439,7 +458,7 @@ impl Actor {
             input,
             options: self.writer.task().terms.prompt.clone(),
             order: self.order().cloned(),
-            is_adopted: self.writer.task().terms.adopted,
+            is_adopted: self.is_adopted(record),
             trace: self.trace_of_turn(),
             resume,
             prompting,

@@ -431,15 +431,12 @@ impl Actor {
 
     /// When a turn has taken too long whose prompt left then.
     pub(super) fn deadline_from(&self, prompted: Option<Instant>) -> Option<Instant> {
-        if self.is_adopted() {
-            return None;
-        }
         Some(prompted.unwrap_or_else(Instant::now) + self.around.config.turn_timeout?)
     }
 
     /// When a turn has taken too long that an earlier run began. A restart of the gateway does not begin it anew.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        if self.is_adopted() {
+    pub(super) fn deadline(&self, turn: &TurnRecord) -> Option<Instant> {
+        if self.is_adopted(turn) {
             return None;
         }
         let limit = self.around.config.turn_timeout?;
@@ -450,11 +447,6 @@ impl Actor {
         let worked = self.writer.now().0.saturating_sub(self.writer.task().status.at.0);
         let worked = Duration::from_millis(u64::try_from(worked).unwrap_or(0));
         Some(Instant::now() + limit.saturating_sub(worked))
-    }
-
-    /// Somebody else began it, and may let it run for as long as they like.
-    fn is_adopted(&self) -> bool {
-        self.writer.task().terms.adopted
     }
 }
 

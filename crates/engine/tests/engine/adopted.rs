@@ -18,7 +18,7 @@ use crate::harness::{Harness, alice, message, read_all, reason_of, start_control
 
 /// Tells the engine what stirs, and nothing else.
 #[derive(Debug)]
-struct Stranger {
+pub(crate) struct Stranger {
     stirrings: mpsc::Sender<Stirring>,
     taken_by: Mutex<Option<mpsc::Receiver<Stirring>>>,
     watched: Mutex<Vec<Session>>,
@@ -36,7 +36,7 @@ impl Stranger {
     }
 
     /// Somebody types into a session.
-    async fn types(&self, session: &Session, prompt: &str, text: &str) {
+    pub(crate) async fn types(&self, session: &Session, prompt: &str, text: &str) {
         let stirring = Stirring {
             session: session.clone(),
             prompt: PromptId::parse(prompt).expect("a prompt"),
@@ -108,19 +108,19 @@ impl Control for Stranger {
     }
 }
 
-async fn start_on(store: Arc<dyn Store>, config: EngineConfig) -> (Harness, Arc<Stranger>) {
+pub(crate) async fn start_on(store: Arc<dyn Store>, config: EngineConfig) -> (Harness, Arc<Stranger>) {
     let stranger = Stranger::new();
     let h = start_controlled(store, config, Duration::ZERO, Some(Arc::clone(&stranger) as Arc<dyn Control>));
     h.engine.recover().await.expect("a start");
     (h, stranger)
 }
 
-async fn start() -> (Harness, Arc<Stranger>) {
+pub(crate) async fn start() -> (Harness, Arc<Stranger>) {
     start_on(Arc::new(longshore_store::memory()), EngineConfig::default()).await
 }
 
 /// A context of alice's, and its session, in which nothing runs.
-async fn session(h: &mut Harness) -> Session {
+pub(crate) async fn session(h: &mut Harness) -> Session {
     let sent = h.send("c", "m1").await;
     let turn = h.turn().await;
     let session = turn.request.session.clone();

@@ -1,6 +1,7 @@
 //! The engine with a memory store and a scripted agent: every race and rule of a task's life.
 
 mod adopted;
+mod adopted_beside_ours;
 mod asks;
 mod control_claims;
 mod control_guard;

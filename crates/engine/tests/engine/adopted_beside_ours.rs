@@ -1,0 +1,146 @@
+//! Turns that somebody else began, beside turns of ours in the same session: who goes first, and whose is what follows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_engine::EngineConfig;
+use longshore_model::{AgentEvent, Error, ErrorKind, Failure, Outcome, TaskId, TaskState};
+
+use crate::adopted::{session, start, start_on};
+use crate::harness::{Harness, alice, input, message, reason_of, text_of};
+
+/// Ends what is to say its own text, and looks at that.
+async fn ends_with(h: &Harness, turn: longshore_testkit::scripted_agent::StartedTurn, text: &str) {
+    let task = turn.request.task.clone();
+    turn.say("a", text).await;
+    turn.complete().await;
+    assert_eq!(text_of(&h.reaches(&task, TaskState::Completed).await), text);
+}
+
+/// Ours has the session already and waits to be let in when somebody types there.
+#[tokio::test]
+async fn a_turn_that_waits_at_the_gate_goes_behind_what_somebody_types_meanwhile() {
+    let config = EngineConfig { turns: 2, ..EngineConfig::default() };
+    let (mut h, stranger) = start_on(Arc::new(longshore_store::memory()), config).await;
+    let session = session(&mut h).await;
+    h.send("d", "first").await;
+    h.send("e", "second").await;
+    let busy = [h.turn().await, h.turn().await];
+    let ours = h.send("c", "ours").await.task;
+    h.waiting(1).await;
+    stranger.types(&session, "msg_theirs", "theirs").await;
+    let theirs = h.turn().await;
+    assert_eq!(theirs.request.prompt.as_str(), "msg_theirs");
+    theirs.catch_up().await;
+    for turn in busy {
+        ends_with(&h, turn, "done").await;
+    }
+    // There is room for one more now, and it is not ours.
+    h.send("f", "later").await;
+    let later = h.turn().await;
+    assert_eq!(later.request.input, [input("later")]);
+    assert_eq!(h.task(&ours).await.status.state, TaskState::Submitted);
+    ends_with(&h, theirs, "for them").await;
+    let turn = h.turn().await;
+    assert_eq!((&turn.request.task, turn.request.resume.is_none()), (&ours, true));
+    ends_with(&h, turn, "for us").await;
+    ends_with(&h, later, "at last").await;
+}
+
+/// Ours was about to begin and found nobody there; when the agent is back, somebody was faster.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_waits_for_the_agent_goes_behind_what_somebody_typed_meanwhile() {
+    let (mut h, stranger) = start().await;
+    let session = session(&mut h).await;
+    h.agent.refuse_next(Error::new(ErrorKind::AgentUnavailable, "Nobody is there."));
+    let ours = h.send("c", "ours").await.task;
+    h.reaches(&ours, TaskState::Working).await;
+    let waiting = h.reaches(&ours, TaskState::Submitted).await;
+    assert!(reason_of(&waiting).starts_with("The agent cannot be reached"), "{}", reason_of(&waiting));
+    stranger.types(&session, "msg_theirs", "theirs").await;
+    let theirs = h.turn().await;
+    assert_eq!(theirs.request.prompt.as_str(), "msg_theirs");
+    theirs.catch_up().await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(h.task(&ours).await.status.state, TaskState::Submitted);
+    ends_with(&h, theirs, "for them").await;
+    let turn = h.turn().await;
+    assert_eq!((&turn.request.task, turn.request.resume.is_none()), (&ours, true));
+    ends_with(&h, turn, "for us").await;
+}
+
+/// Ours may have been recorded and not prompted: it would wait for the end of what somebody typed, and for an ask of it.
+#[tokio::test]
+async fn after_a_restart_it_waits_for_no_turn_of_ours_whichever_was_first() {
+    for is_ours_first in [true, false] {
+        let (mut h, stranger) = start().await;
+        let session = session(&mut h).await;
+        let types = async || stranger.types(&session, "msg_theirs", "theirs").await;
+        let mut running = Vec::new();
+        if !is_ours_first {
+            types().await;
+            running.push(h.turn().await);
+        }
+        // In a context of its own, so that there are two tasks with a turn on record whichever was first.
+        let mut command = message("d", "ours");
+        command.wishes.session = Some(session.id.clone());
+        let ours = h.engine.send(&alice(), command).await.unwrap().task;
+        if is_ours_first {
+            running.push(h.turn().await);
+            types().await;
+            running.push(h.turn().await);
+        }
+        let store = h.stop().await;
+
+        let (mut h, _stranger) = start_on(store, EngineConfig::default()).await;
+        let mut turns = vec![h.turn().await];
+        if is_ours_first {
+            turns.push(h.turn().await);
+        }
+        let theirs = turns.iter().position(|turn| turn.request.is_adopted).expect("it is taken up");
+        ends_with(&h, turns.remove(theirs), "for them").await;
+        let turn = match turns.pop() {
+            Some(turn) => turn,
+            None => h.turn().await,
+        };
+        assert_eq!(turn.request.task, ours);
+        ends_with(&h, turn, "for us").await;
+    }
+}
+
+/// What its caller says when the turn of somebody else is over is the caller's own.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_tried_again_after_it_lacked_credentials_is_ours() {
+    let config = EngineConfig { turn_timeout: Some(Duration::from_secs(10)), ..EngineConfig::default() };
+    let store: Arc<dyn longshore_engine::port::Store> = Arc::new(longshore_store::memory());
+    let (mut h, stranger) = start_on(Arc::clone(&store), config.clone()).await;
+    let session = session(&mut h).await;
+    stranger.types(&session, "msg_theirs", "theirs").await;
+    let theirs = h.turn().await;
+    let task = theirs.request.task.clone();
+    theirs.report(AgentEvent::Ended(Outcome::AuthRequired(Failure::new("No key.")))).await;
+    h.reaches(&task, TaskState::AuthRequired).await;
+    say(&h, &task, "again").await;
+    let ours = h.turn().await;
+    assert_eq!((&ours.request.task, &ours.request.input[..]), (&task, &[input("again")][..]));
+    assert!(ours.request.resume.is_none() && !ours.request.is_adopted);
+    assert_ne!(ours.request.prompt.as_str(), "msg_theirs");
+    // Also after a restart.
+    let store = h.stop().await;
+    let (mut h, _stranger) = start_on(store, config).await;
+    let ours = h.turn().await;
+    assert!(ours.request.resume.is_some() && !ours.request.is_adopted);
+    ours.catch_up().await;
+    h.agent.make_busy(&session.id);
+    let failed = h.reaches(&task, TaskState::Failed).await;
+    assert!(reason_of(&failed).contains("took longer than the 10 s"), "{}", reason_of(&failed));
+    h.tasks.stop().await;
+    let stopped: Vec<_> = h.agent.log().stopped.into_iter().flatten().map(|turn| turn.prompt).collect();
+    assert_eq!(stopped, [ours.request.prompt], "it is ours to stop");
+}
+
+async fn say(h: &Harness, task: &TaskId, text: &str) {
+    let mut command = message("c", text);
+    command.message.task_id = Some(task.clone());
+    h.engine.send(&alice(), command).await.expect("it is taken");
+}
