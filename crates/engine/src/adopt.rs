@@ -96,6 +96,9 @@ impl Engine {
             return Ok(None);
         }
         let bound = around.store.contexts_of(&owner, &session.id).await?.into_iter().next();
+        // A context that is bound to it may have got another session by the time that the task is made. The turn is told there
+        // all the same.
+        let named = bound.is_none().then(|| session.id.clone());
         let context = bound.unwrap_or_else(|| names::of_session(&session.id));
         let id = names::of_adopted(&session.id, &stirring.prompt);
         let now = around.clock.now();
@@ -122,7 +125,7 @@ impl Engine {
             idempotency: None,
             directory: session.directory.clone(),
             directory_named: false,
-            session: Some(session.id.clone()),
+            session: named,
             claim: None,
             begun: Some(port::Begun { working: working.clone(), turn: record.clone() }),
         };

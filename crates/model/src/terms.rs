@@ -57,7 +57,10 @@ pub struct Terms {
     /// the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Order>,
-    /// Somebody else prompted the agent, and the task only follows.
+    /// The session that the order is for, which is given nowhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordered_in: Option<SessionId>,
+    /// Somebody else prompted the agent, and the task follows. What its caller says to it when that is over is the caller's own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,
 }

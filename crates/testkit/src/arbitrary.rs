@@ -247,8 +247,9 @@ pub fn submitted() -> impl Strategy<Value = TaskEvent> {
 }
 
 pub fn terms() -> impl Strategy<Value = Terms> {
-    (output_modes(), prompt_options(), rarely(order()), any::<bool>())
-        .prop_map(|(output, prompt, order, adopted)| Terms { output, prompt, order, adopted })
+    (output_modes(), prompt_options(), rarely(order()), rarely(session_id()), any::<bool>()).prop_map(
+        |(output, prompt, order, ordered_in, adopted)| Terms { output, prompt, order, ordered_in, adopted },
+    )
 }
 
 pub fn order() -> impl Strategy<Value = Order> {

@@ -100,6 +100,7 @@ macro_rules! for_each_store_check {
                 a_turn_that_runs_already_is_made_with_its_task,
                 a_turn_that_runs_already_is_one_task,
                 a_turn_that_runs_already_is_its_sessions_owners,
+                neither_it_nor_an_order_changes_what_a_context_is_bound_to,
                 a_prompt_leads_to_its_task;
             places:
                 a_context_keeps_the_directory_of_its_first_task,

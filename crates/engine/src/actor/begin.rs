@@ -112,8 +112,17 @@ impl Actor {
             pass = Some(self.wait_at_gate().await?);
             self.open_session(directory.clone(), None, &mut patience).await?
         };
+        if let Some(ordered_in) = &self.writer.task().terms.ordered_in
+            && self.order().is_some()
+            && *ordered_in != bound.session.id
+        {
+            let text = "The agent no longer has the session that the order is for. Give it to another one.";
+            let gone = Error::new(ErrorKind::SessionGone, text);
+            return Err(self.fail(&gone).await);
+        }
         self.writer.begin_turn();
-        let mut may_replace = true;
+        // Whoever orders something in a session wants it there or not at all.
+        let mut may_replace = self.order().is_none();
         let mut others: Option<Instant> = None;
         // Its place in the lane, when somebody else went before it there.
         let mut kept = None;

@@ -263,7 +263,8 @@ pub struct Create {
     pub directory: String,
     /// The caller wished for the directory: then the context must work there.
     pub directory_named: bool,
-    /// The session that the caller named for the context.
+    /// The session that the caller named for the context. A context that is bound to it keeps its binding as it is, if the task
+    /// is an order or its turn runs already.
     pub session: Option<SessionId>,
     /// The same session as the agent knows it: if it is nobody's, it becomes the caller's.
     pub claim: Option<Session>,

@@ -148,8 +148,13 @@ impl Engine {
             .then(|| ContextPlace { directory: Some(admitted.directory.clone()), bound: None });
         message.context_id = Some(context.clone());
         message.task_id = Some(task_id.clone());
-        let terms =
-            Terms { output: config.accepted_output_modes, prompt: wishes.prompt, order, ..Terms::default() };
+        let terms = Terms {
+            output: config.accepted_output_modes,
+            prompt: wishes.prompt,
+            ordered_in: order.as_ref().and(wishes.session.clone()),
+            order,
+            adopted: false,
+        };
         let first = TaskEvent::Submitted {
             context_id: context.clone(),
             message,

@@ -139,6 +139,21 @@ async fn a_task_that_is_tried_again_after_it_lacked_credentials_is_ours() {
     assert_eq!(stopped, [ours.request.prompt], "it is ours to stop");
 }
 
+/// The session was the gateway's choice, and stays so.
+#[tokio::test]
+async fn a_context_in_whose_session_somebody_typed_gets_another_when_the_agent_forgets_it() {
+    let (mut h, stranger) = start().await;
+    let session = session(&mut h).await;
+    stranger.types(&session, "msg_theirs", "theirs").await;
+    let theirs = h.turn().await;
+    ends_with(&h, theirs, "for them").await;
+    h.agent.refuse_next(Error::new(ErrorKind::SessionGone, "Gone."));
+    h.send("c", "ours").await;
+    let ours = h.turn().await;
+    assert_ne!(ours.request.session, session);
+    ends_with(&h, ours, "for us").await;
+}
+
 async fn say(h: &Harness, task: &TaskId, text: &str) {
     let mut command = message("c", text);
     command.message.task_id = Some(task.clone());

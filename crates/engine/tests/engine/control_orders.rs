@@ -11,7 +11,7 @@ use longshore_testkit::scripted_control::Call;
 use crate::control_stage::{
     Stage, ada, bob, command, named_prompt, note, prompt, ses, share, stage, without_claim,
 };
-use crate::harness::message;
+use crate::harness::{message, reason_of};
 
 fn begun(told: Told) -> Begun {
     match told {
@@ -122,6 +122,39 @@ async fn why_the_agent_did_not_take_it_is_told_to_the_orderer_and_by_the_task() 
     assert_eq!(s.h.task(&task).await.status.state, TaskState::Failed);
     assert_eq!(s.h.agent.log().opened, [], "no other session is made for an order");
     assert_eq!(s.outcomes(), [Outcome::NotFound]);
+}
+
+#[tokio::test]
+async fn an_order_is_for_its_session_alone_and_leaves_the_context_as_it_was() {
+    let mut s = stage(SessionGuard::Owner);
+    s.h.send("c", "m1").await;
+    let turn = s.h.turn().await;
+    let id = turn.request.session.id.as_str().to_owned();
+    turn.complete().await;
+    s.control.add(&id);
+    let gone = || Error::new(ErrorKind::SessionGone, "Gone.");
+    begun(s.call(&ada(), prompt(&id, "go")).await.unwrap());
+    s.h.turn().await.complete().await;
+    // No other session is made for an order.
+    s.h.agent.refuse_next(gone());
+    let error = s.call(&ada(), prompt(&id, "again")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::SessionNotFound);
+    // One that waits behind a message does not follow that into the session that it gets.
+    s.h.agent.refuse_next(gone());
+    s.h.agent.starts.hold();
+    s.h.send("c", "m2").await;
+    let waiting = begun(s.call(&ada(), prompt(&id, "late")).await.unwrap());
+    assert_eq!(waiting.context.as_str(), "c");
+    s.h.agent.starts.release(100);
+    let turn = s.h.turn().await;
+    assert_ne!(
+        turn.request.session.id,
+        ses(&id),
+        "the message is the context's, which is not bound for good"
+    );
+    turn.complete().await;
+    let failed = s.h.reaches(&waiting.task, TaskState::Failed).await;
+    assert!(reason_of(&failed).contains("the session that the order is for"), "{}", reason_of(&failed));
 }
 
 #[tokio::test]

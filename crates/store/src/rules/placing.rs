@@ -1,7 +1,7 @@
 //! Where a new task is to work: the session and the directory of its context.
 
 use longshore_engine::port::{Bound, ContextPlace, Create, Created, Owned, Session};
-use longshore_model::{Error, Principal, Result, SessionId};
+use longshore_model::{Error, Principal, Result, SessionId, TaskEvent};
 
 /// What a `Create` says of where to work.
 pub(crate) struct Wanted {
@@ -12,6 +12,9 @@ pub(crate) struct Wanted {
     claim: Option<Session>,
     /// The session in which the turn runs already.
     begun_in: Option<SessionId>,
+    /// It is named for the context, and not for this one task: an order, or a turn that somebody else began, says nothing of
+    /// what the caller wants of the context.
+    is_for_context: bool,
 }
 
 impl Wanted {
@@ -30,6 +33,7 @@ impl Wanted {
             session: session.clone(),
             claim: claim.clone(),
             begun_in: begun_in.cloned(),
+            is_for_context: begun.is_none() && !is_order(&create.first),
         })
     }
 
@@ -37,6 +41,10 @@ impl Wanted {
     pub(crate) fn used_session(&self) -> Option<&SessionId> {
         self.session.as_ref().or(self.begun_in.as_ref())
     }
+}
+
+fn is_order(first: &TaskEvent) -> bool {
+    matches!(first, TaskEvent::Submitted { terms, .. } if terms.order.is_some())
 }
 
 /// What is to be written with a new task.
@@ -95,7 +103,7 @@ fn name_session(
         (None, None, None) => return Err(Created::UnknownSession),
     };
     // A binding that says so already stays as it is.
-    let binds =
-        bound.is_none_or(|bound| !bound.named).then(|| Bound { session: session.clone(), named: true });
+    let changes = bound.is_none_or(|bound| !bound.named && wanted.is_for_context);
+    let binds = changes.then(|| Bound { session: session.clone(), named: true });
     Ok(Placement { claims, binds, settles: None })
 }

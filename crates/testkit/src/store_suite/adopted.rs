@@ -1,12 +1,13 @@
 //! Tasks of turns that run already, and the tasks that prompts are.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use longshore_engine::Tasks;
 use longshore_engine::port::{
     Append, Appended, Begun, Bound, ContextPlace, Create, Created, Retention, Store, TurnRecord,
 };
-use longshore_model::{Seq, TaskEvent, TaskId, TaskState, Timestamp};
+use longshore_model::{Order, Seq, TaskEvent, TaskId, TaskState, Timestamp};
 
 use super::make::{
     ada, append, appended, binding, child, chunk, context_id, create, create_in, everything, folded, log,
@@ -165,6 +166,47 @@ pub(super) async fn a_turn_that_runs_already_is_its_sessions_owners(fixture: &dy
     for (name, task) in [("bobs", "t"), ("none", "u")] {
         assert_eq!(turn_of(&store, name, "typed").await, Some(task_id(task)));
     }
+}
+
+/// A context whose session the gateway made gets another when the agent forgets that one, unless its caller named it.
+pub(super) async fn neither_it_nor_an_order_changes_what_a_context_is_bound_to(fixture: &dyn Fixture) {
+    let store = fixture.open();
+    for (context, name) in [("c", "ses"), ("late", "ses"), ("other", "another")] {
+        store.bind(binding("ada", context, name)).await.expect("the session is free");
+    }
+    let bound_to = async |context: &str| {
+        store.place(&ada(), &context_id(context)).await.expect("a read").bound.expect("it is bound")
+    };
+    let contexts = async || store.contexts_of(&ada(), &session_id("ses")).await.expect("a read");
+    let before = contexts().await;
+    let adopted = |task: &str, context: &str| {
+        let begun = begun(task, "ses", task);
+        Create { context: context_id(context), first: submitted(context, 1), at: Timestamp(9), ..begun }
+    };
+    let order = |task: &str, context: &str| {
+        let mut create = Create { at: Timestamp(9), ..create_in(task, context, 1) };
+        if let TaskEvent::Submitted { terms, .. } = &mut create.first {
+            terms.order = Some(Order::Prompt { parts: Vec::new(), withheld: BTreeSet::new() });
+        }
+        create
+    };
+    let named = |create: Create| Create { session: Some(session_id("ses")), ..create };
+    for create in [adopted("t", "c"), named(adopted("u", "c")), named(order("v", "c"))] {
+        made(&store, create).await;
+        assert_eq!(bound_to("c").await, Bound { session: session("ses"), named: false });
+        assert_eq!(contexts().await, before);
+    }
+    for create in [named(adopted("w", "other")), named(order("w", "other"))] {
+        check_refused(&store, create, Created::OtherSession).await;
+    }
+    // A context that has none is for this session from now on, and stays so whoever comes next.
+    made(&store, named(order("x", "new"))).await;
+    made(&store, named(adopted("y", "new"))).await;
+    made(&store, adopted("z", "new")).await;
+    assert_eq!(bound_to("new").await, Bound { session: session("ses"), named: true });
+    // Only a caller who names it for the context changes that.
+    made(&store, named(create_in("m", "c", 1))).await;
+    assert_eq!(bound_to("c").await, Bound { session: session("ses"), named: true });
 }
 
 pub(super) async fn a_prompt_leads_to_its_task(fixture: &dyn Fixture) {
