@@ -132,8 +132,7 @@ impl OpenCode {
 
     /// A message that something is to be done to.
     async fn message_of(&self, session: &Session, message: &MessageRef) -> Result<api::Message> {
-        let found = self.for_callers.message(&session.directory, session.id.as_str(), message.as_str()).await;
-        found.map_err(|cause| match cause {
+        self.message_in(session, message).await.map_err(|cause| match cause {
             CallError::NoMessage => no_message(MESSAGE),
             cause => cause.told(&Doing::looking("look up the message").of(&session.id)),
         })

@@ -6,6 +6,7 @@ use longshore_model::{Error, FileDiff, Look, MessageRef, Result, Told, Worktree}
 use super::{Doing, given, told};
 use crate::OpenCode;
 use crate::admit::last_segment;
+use crate::api::control as api;
 use crate::client::CallError;
 
 impl OpenCode {
@@ -57,8 +58,8 @@ impl OpenCode {
                 Told::Messages { items, next }
             }
             Look::Message { message, .. } => {
-                let (at, id) = own(given(session)?);
-                Told::Message(told::message(&id, &client.message(&at, id.as_str(), message.as_str()).await?)?)
+                let session = given(session)?;
+                Told::Message(told::message(&session.id, &self.message_in(session, message).await?)?)
             }
             Look::Providers => Told::Providers(told::providers(client.all_providers(at).await?)),
             Look::Models { provider } => {
@@ -79,6 +80,20 @@ impl OpenCode {
                 Told::Worktrees(items)
             }
         })
+    }
+
+    /// OpenCode looks for a message without looking for its session. Whether it is the session that is missing is asked then.
+    pub(super) async fn message_in(
+        &self,
+        session: &Session,
+        message: &MessageRef,
+    ) -> Result<api::Message, CallError> {
+        let (at, id) = (session.directory.as_str(), session.id.as_str());
+        let found = self.for_callers.message(at, id, message.as_str()).await;
+        if matches!(found, Err(CallError::NoMessage)) {
+            self.for_callers.session(at, id).await?;
+        }
+        found
     }
 
     /// Of one message, or of all.

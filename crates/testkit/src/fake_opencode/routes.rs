@@ -61,6 +61,8 @@ async fn dispatch(
         (_, ["session", id, ..]) if !id.starts_with("ses") => failure(500),
         ("POST", ["session", _, "abort"]) => ok(json!(true)),
         ("GET", ["session", id, "diff"]) => reads::diff(shared, id, request),
+        // A message is looked up without its session.
+        ("GET", ["session", id, "message", message]) => reads::message(shared, id, message),
         (_, ["session", id, ..]) if shared.lock().world.session(id).is_none() => {
             not_found(&format!("Session not found: {id}"))
         }
@@ -73,7 +75,6 @@ async fn dispatch(
         ("GET", ["session", id, "children"]) => ok(shared.lock().world.children(id)),
         ("GET", ["session", id, "todo"]) => reads::todo(shared, id),
         ("GET", ["session", id, "message"]) => reads::messages(shared, id, request),
-        ("GET", ["session", id, "message", message]) => reads::message(shared, id, message),
         (method @ ("POST" | "DELETE"), ["session", id, action]) => {
             act(shared, (method, *action), id, body, position).await
         }
