@@ -12,7 +12,7 @@ mod params;
 mod path_tricks;
 mod scene;
 mod secrets;
-mod seeds_on_the_fake;
+mod seeds;
 mod stage;
 mod switches;
 mod two_principals;

@@ -45,9 +45,14 @@ impl Seed {
 impl Example {
     /// The JSON of a body: what a command sends, or the whole text.
     pub(super) fn body(&self) -> Value {
+        serde_json::from_str(self.json()).expect("the JSON of the example is whole")
+    }
+
+    /// The same as it is written.
+    pub(super) fn json(&self) -> &str {
         let begin = self.text.find('{').expect("the example has JSON");
         let end = self.text.rfind('}').expect("the example has JSON");
-        serde_json::from_str(&self.text[begin..=end]).expect("the JSON of the example is whole")
+        &self.text[begin..=end]
     }
 
     /// The last of these headings that stands before the example.

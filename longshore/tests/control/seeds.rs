@@ -1,6 +1,10 @@
 //! The two examples of seed 000 that the real OpenCode refuses where it has no network and no such adapter: sent as they are
 //! written, to an OpenCode that can do it.
 
+#[path = "../e2e/seeds/document.rs"]
+#[expect(dead_code, reason = "most of what is read there is for the examples that the real OpenCode plays")]
+mod document;
+
 use longshore_testkit::raw::RawClient;
 use longshore_wire::methods::{self, Method};
 use longshore_wire::surface::Line;
@@ -8,27 +12,13 @@ use serde_json::{Value, json};
 
 use crate::stage::{ADA_TOKEN, Stage, call, notify};
 
-/// The bodies of the examples.
-const SHARE: &str = r#"{
-    "jsonrpc": "2.0",
-    "id": 222,
-    "method": "opencode.sessions.share",
-    "params": {
-      "session_id": "<session_id>"
-    }
-  }"#;
-const CREATE: &str = r#"{
-    "jsonrpc": "2.0",
-    "id": 32,
-    "method": "opencode.workspaces.create",
-    "params": {
-      "request": {
-        "id": "wrk-api",
-        "type": "git",
-        "branch": "main"
-      }
-    }
-  }"#;
+/// The body of the one example that calls this method.
+fn example(method: &str) -> String {
+    let mut found = document::examples(&document::Seed::Guide.lines());
+    found.retain(|example| example.calls == method);
+    let [example] = found.as_slice() else { panic!("one example of {method}: {found:#?}") };
+    example.json().to_owned()
+}
 
 /// What the `curl` of an example does: it names no version and no extension.
 async fn curl(stage: &Stage, body: &str) -> Value {
@@ -46,17 +36,21 @@ fn parts(body: &str) -> (&'static Method, Value) {
     (method, body["params"].clone())
 }
 
+fn id_of(body: &str) -> Value {
+    serde_json::from_str::<Value>(body).expect("the example is JSON")["id"].take()
+}
+
 #[tokio::test]
 async fn a_session_is_shared_as_the_guide_has_it() {
     let stage = Stage::start().await;
     stage.session("ses_a");
-    let body = SHARE.replace("<session_id>", "ses_a");
+    let body = example("opencode.sessions.share").replace("<session_id>", "ses_a");
     let item = json!({
         "id": "ses_a", "title": "About ses_a", "project_id": "9b4c0d", "directory": stage.root(), "version": "1.18.33",
         "share_url": "https://opncd.ai/share/a_ses",
     });
     let answer = curl(&stage, &body).await;
-    assert_eq!(answer, json!({"jsonrpc": "2.0", "id": 222, "result": {"item": item}}));
+    assert_eq!(answer, json!({"jsonrpc": "2.0", "id": id_of(&body), "result": {"item": item}}));
     let (method, params) = parts(&body);
     for line in Line::ALL {
         assert_eq!(
@@ -71,11 +65,12 @@ async fn a_session_is_shared_as_the_guide_has_it() {
 
 #[tokio::test]
 async fn a_workspace_of_git_is_made_as_the_guide_has_it() {
+    let body = example("opencode.workspaces.create");
     let opencode = |stage: &Stage| RawClient::new(stage.fake.url(), "nobody asks for it");
     for (is_curl, line) in [(true, Line::V03), (false, Line::V1), (false, Line::V03)] {
         let stage = Stage::start().await;
         stage.fake.make_repository().await;
-        let (method, params) = parts(CREATE);
+        let (method, params) = parts(&body);
         // As the real one has it.
         let refused = call(&stage.ada, line, method, &params).await;
         assert_eq!(refused.body["error"]["code"], -32003, "{}", refused.body);
@@ -86,8 +81,8 @@ async fn a_workspace_of_git_is_made_as_the_guide_has_it() {
         );
         stage.fake.project(|project| project.adapters.push("git"));
         let result = if is_curl {
-            let answer = curl(&stage, CREATE).await;
-            assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &json!(32)), "{answer}");
+            let answer = curl(&stage, &body).await;
+            assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &id_of(&body)), "{answer}");
             answer["result"].clone()
         } else {
             call(&stage.ada, line, method, &params).await.result().clone()
@@ -106,8 +101,8 @@ async fn a_workspace_of_git_is_made_as_the_guide_has_it() {
         }
         assert_eq!(result, json!({"item": item}), "{line:?}");
         let posted = stage.fake.log().into_iter().rfind(|request| request.method == "POST");
-        let body = posted.expect("it was told to make one").body;
-        assert_eq!(body, json!({"type": "git", "id": "wrk-api", "branch": "main", "extra": null}));
+        let posted = posted.expect("it was told to make one").body;
+        assert_eq!(posted, json!({"type": "git", "id": "wrk-api", "branch": "main", "extra": null}));
         stage.stop().await;
     }
 }
