@@ -107,7 +107,11 @@ pub(super) static METHODS: [Method; 9] = [
                 Kind::Object(&[
                     Param::required("type", NAME, "The adapter of OpenCode that makes it, such as worktree."),
                     Param::optional("id", Kind::Id(IdKind::Workspace), "What it is to be called."),
-                    Param::optional("branch", Kind::Branch, "The branch that it begins with."),
+                    Param::optional(
+                        "branch",
+                        Kind::Branch,
+                        "The branch that it gets; the adapter worktree makes a new one of this name.",
+                    ),
                     Param::optional("extra", Kind::Json { max: MAX_EXTRA }, "What else the adapter wants."),
                 ]),
                 "The new workspace.",
