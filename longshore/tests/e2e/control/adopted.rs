@@ -5,6 +5,7 @@
 
 mod left_alone;
 mod restarts;
+mod routes;
 mod typing;
 
 use futures_util::future::LocalBoxFuture;
