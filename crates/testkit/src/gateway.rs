@@ -20,7 +20,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 pub(crate) use log::keep_reading;
 pub use opencode::{OpenCodeApi, Record};
-pub use process::{is_alive, kill, resident_kilobytes, until};
+pub use process::{Paused, is_alive, kill, resident_kilobytes, until};
 
 /// The bearer token of every gateway that a test starts with [`Setup::demo`].
 pub const TOKEN: &str = "a-token-for-tests-only-0123456789";
@@ -56,7 +56,7 @@ impl Setup {
     /// `longshore serve` with an OpenCode that runs at this URL, which may be a fake.
     pub fn attached(binary: impl Into<PathBuf>, opencode_url: &str) -> Self {
         let setup = Self { attached: true, ..Self::managed(binary, BTreeMap::new()) };
-        setup.flag("--opencode-url").flag(opencode_url)
+        setup.env("OPENCODE_BASE_URL", opencode_url)
     }
 
     #[must_use]

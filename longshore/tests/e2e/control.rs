@@ -2,6 +2,7 @@
 
 mod adopted;
 mod caller;
+mod failures;
 mod places;
 mod sessions;
 mod stage;

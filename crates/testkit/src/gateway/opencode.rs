@@ -66,6 +66,10 @@ impl OpenCodeApi {
         self.call(reqwest::Method::POST, path, Some(body)).await
     }
 
+    pub async fn delete(&self, path: &str) -> Value {
+        self.call(reqwest::Method::DELETE, path, None).await
+    }
+
     /// The newest first.
     pub async fn sessions(&self) -> Vec<Value> {
         list(self.get("/session").await)

@@ -33,6 +33,24 @@ pub fn kill(pid: u32) {
     kill_process(known(pid), Signal::KILL).expect("the test may end the process that it started");
 }
 
+/// A process that stands still until this is dropped: it answers nothing, and nothing that is sent to it is lost.
+#[derive(Debug)]
+pub struct Paused(u32);
+
+impl Paused {
+    pub fn new(pid: u32) -> Self {
+        kill_process(known(pid), Signal::STOP).expect("the test may stop the process that it had started");
+        Self(pid)
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        // It may have been ended meanwhile.
+        let _ = kill_process(known(self.0), Signal::CONT);
+    }
+}
+
 /// How much memory the process holds, from `/proc`.
 pub fn resident_kilobytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");

@@ -51,6 +51,7 @@ impl Kind {
     pub(crate) const PAYLOAD: Self = Self::new(-32005, "UPSTREAM_PAYLOAD_ERROR");
     pub(crate) const FORBIDDEN: Self = Self::new(-32006, "SESSION_FORBIDDEN");
     pub(crate) const UNAUTHORIZED: Self = Self::new(-32007, "AUTHORIZATION_FORBIDDEN");
+    pub(crate) const BACKPRESSURE: Self = Self::new(-32063, "UPSTREAM_BACKPRESSURE");
     pub(crate) const BUSY: Self = Self::new(-32060, "SESSION_BUSY");
     pub(crate) const DISABLED: Self = Self::new(-32601, "METHOD_DISABLED");
 
@@ -230,7 +231,7 @@ pub(crate) fn said(message: &Value) -> String {
 }
 
 /// The extension that a method belongs to.
-fn extension(method: &str) -> Option<Extension> {
+pub(crate) fn extension(method: &str) -> Option<Extension> {
     let under = |prefixes: &[&str]| prefixes.iter().any(|prefix| method.starts_with(prefix));
     Some(match method {
         _ if under(&["opencode.sessions."]) => Extension::SessionManagement,

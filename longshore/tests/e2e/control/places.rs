@@ -4,7 +4,6 @@
 
 mod models;
 mod offers;
-mod pages;
 mod switches;
 mod workspaces;
 mod worktrees;
@@ -26,7 +25,7 @@ use crate::client::{PATIENCE, within};
 const KILLS: usize = 5;
 
 /// What each method is called with that works, or would if there were something of this name.
-fn rows() -> [(&'static str, Value); 11] {
+pub(super) fn rows() -> [(&'static str, Value); 11] {
     let unknown = json!({"request": {"name": "no-such-worktree"}});
     [
         ("opencode.providers.list", json!({})),
@@ -72,7 +71,6 @@ async fn every_method_works_and_has_its_errors_on_both_lines() {
     projects_are_told(&stage).await;
     worktrees::are_made_reset_and_removed(&stage).await;
     workspaces::are_made_and_removed(&stage).await;
-    pages::o10_a_web_page_is_no_answer(&stage).await;
     for ada in stage.ada() {
         for (method, _) in rows() {
             let worked = (method.to_owned(), ada.line, "ok".to_owned());
@@ -84,7 +82,7 @@ async fn every_method_works_and_has_its_errors_on_both_lines() {
     without_opencode(&mut stage).await;
 }
 
-fn switched_on(setup: Setup) -> Setup {
+pub(super) fn switched_on(setup: Setup) -> Setup {
     let setup = setup.flag("--session-shell").flag("--workspace-mutations");
     setup.env("OPENCODE_EXPERIMENTAL_WORKSPACES", "1").env("HARBOUR_SECRET", CANARY)
 }
@@ -102,7 +100,7 @@ fn hide_canaries(configuration: &mut Value) {
 }
 
 /// The workspace of the gateway, as OpenCode spells it.
-fn root(stage: &Stage) -> PathBuf {
+pub(super) fn root(stage: &Stage) -> PathBuf {
     stage.harness.gateway.workspace().canonicalize().expect("the workspace exists")
 }
 

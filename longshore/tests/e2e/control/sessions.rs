@@ -5,6 +5,7 @@
 
 mod changing;
 mod elsewhere;
-mod everything;
+pub(super) mod everything;
+mod parameters;
 mod prompting;
 mod reading;

@@ -15,7 +15,7 @@ const KILLS: usize = 5;
 const NOBODY: &str = "ses_00000000000000nobody";
 
 /// What each method is called with. Those before the last three can be called again and again.
-fn rows(session: &str, user: &str) -> Vec<(&'static str, Value)> {
+pub(in crate::control) fn rows(session: &str, user: &str) -> Vec<(&'static str, Value)> {
     let with = |more: Value| {
         let mut params = json!({ "session_id": session });
         for (name, value) in more.as_object().expect("an object") {
@@ -94,7 +94,7 @@ async fn every_method_works_and_has_its_errors_on_both_lines() {
 }
 
 /// A fact that is a number. In 1.0 every fact is a text.
-fn number(fact: &Value) -> Option<u64> {
+pub(in crate::control) fn number(fact: &Value) -> Option<u64> {
     fact.as_u64().or_else(|| fact.as_str()?.parse().ok())
 }
 

@@ -1,0 +1,233 @@
+//! What each method says when OpenCode lets it down, on both lines: no other session, too many calls, no right to call, and an
+//! answer that is none of OpenCode's API.
+//!
+//! A second gateway is attached to the OpenCode of the first. It is started again for each way to fail, with one setting changed: it
+//! knows its sessions from the life in which nothing was wrong, so that each method comes to its own request and fails there.
+
+use futures_util::future::{Either, join_all, select};
+use longshore_testkit::gateway::{Gateway, Paused, Record, Setup, TOKEN};
+use longshore_testkit::raw::RawClient;
+use serde_json::{Value, json};
+
+use super::caller::{Caller, Kind, Line, Refusal, Seen, extension};
+use super::places;
+use super::sessions::everything::{self, number};
+use super::stage::{SESSION_BINDING, Stage};
+use crate::client::{Client, message, within};
+use crate::harness::LONGSHORE;
+
+const PROVIDERS: &str = "opencode.providers.list";
+
+/// So often OpenCode is stopped until the one call that is allowed was the test's, and none of the gateway's own.
+const STOPS: usize = 5;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_method_tells_how_opencode_let_it_down_on_both_lines() {
+    let stage = Stage::prepared(places::switched_on, |_| {}).await;
+    sessions_that_were_deleted(&stage).await;
+    extensions_that_were_not_activated(&stage).await;
+
+    let mut attached = Attached::to(&stage).await;
+    let before = attached.held_by_opencode().await;
+    let asked = stage.model.journal().turns().len();
+    attached.as_many_calls_as_are_allowed(stage.harness.opencode.pid()).await;
+    attached.a_wrong_password().await;
+    attached.o10_a_web_page_is_no_answer().await;
+
+    // None of it came to anything.
+    attached.begin(None).await;
+    assert_eq!(attached.held_by_opencode().await, before, "something was done");
+    assert_eq!(stage.model.journal().turns().len(), asked, "somebody was prompted");
+}
+
+/// A session that the gateway knows to be the caller's and OpenCode has no more: each method finds out by what it asks for itself.
+async fn sessions_that_were_deleted(stage: &Stage) {
+    let own = stage.session("scn:text n=1 (deleted soon)").await;
+    let (user, _) = stage.last_messages(&own.session).await;
+    stage.harness.opencode.delete(&format!("/session/{}", own.session)).await;
+    for ada in stage.ada() {
+        for (method, params) in everything::rows(&own.session, &user) {
+            if params.get("session_id").is_some() {
+                let refusal = ada.refused(method, params, Kind::NOT_FOUND).await;
+                assert_eq!(refusal.detail("session_id"), own.session.as_str(), "{:#}", refusal.body);
+            }
+        }
+    }
+}
+
+/// A method of 1.0 is there for those who say that they know its extension: not for those who say nothing, or know another.
+async fn extensions_that_were_not_activated(stage: &Stage) {
+    let own = stage.session("scn:text n=1 (nobody knows the extension)").await;
+    let (user, _) = stage.last_messages(&own.session).await;
+    let before = stage.content(&own.session).await;
+    let of_asks = [
+        "opencode.permissions.list",
+        "opencode.questions.list",
+        "a2a.interrupt.permission.reply",
+        "a2a.interrupt.question.reply",
+        "a2a.interrupt.question.reject",
+    ];
+    let mut rows = all_rows(&own.session, &user);
+    rows.extend(of_asks.map(|method| (method, json!({"request_id": "per_nobody"}))));
+    let client = RawClient::new(stage.harness.gateway.url(), TOKEN).speaking(Line::V1.version());
+    for (method, params) in rows {
+        let uri = extension(method).unwrap_or_else(|| panic!("{method} has no extension")).uri();
+        for activated in [vec![], vec![SESSION_BINDING]] {
+            let client = client.activating(&activated);
+            let answer = within(method, client.rpc(method, params.clone())).await;
+            let error = &answer.body["error"];
+            let info = &error["data"][0];
+            assert_eq!(
+                (&error["code"], &info["reason"]),
+                (&json!(-32004), &json!("EXTENSION_NEGOTIATION_REQUIRED")),
+                "{method}: {error:#}"
+            );
+            // In 1.0 every fact is a text.
+            let facts = json!({
+                "method": method,
+                "requiredExtensions": json!([uri]).to_string(),
+                "requestedExtensions": json!(activated).to_string(),
+                "header": "A2A-Extensions",
+            });
+            assert_eq!(info["metadata"], facts, "{method}: {error:#}");
+        }
+    }
+    assert_eq!(stage.content(&own.session).await, before, "something was said");
+}
+
+/// What each method is called with.
+fn all_rows(session: &str, user: &str) -> Vec<(&'static str, Value)> {
+    let mut rows = everything::rows(session, user);
+    rows.extend(places::rows());
+    // One that OpenCode is listened to for.
+    rows.push(("opencode.workspaces.create", json!({"request": {"type": "worktree"}})));
+    rows
+}
+
+/// A gateway with the OpenCode of another one, and its sessions there.
+struct Attached {
+    gateway: Gateway,
+    seen: Seen,
+    /// Where its OpenCode is.
+    url: String,
+    /// The session in which something was said.
+    session: String,
+    /// What each method is called with: a session of its own for each line, since some need theirs for themselves.
+    calls: Vec<(Line, &'static str, Value)>,
+}
+
+impl Attached {
+    async fn to(stage: &Stage) -> Self {
+        let record = Record::read(&stage.harness.gateway.data_dir()).expect("OpenCode runs");
+        let url = format!("http://127.0.0.1:{}", record.port);
+        let setup = Setup::attached(LONGSHORE, &url).env("OPENCODE_AUTH_PASSWORD", record.password);
+        let gateway = Gateway::start(setup.flag("--session-shell").flag("--workspace-mutations")).await;
+        let client = Client::of(&gateway).activating(&[SESSION_BINDING]);
+        let task = client.send(&message("scn:text n=1 (said when nothing was wrong)")).await;
+        let session = task.pointer("/metadata/shared/session/id").and_then(Value::as_str);
+        let session = session.unwrap_or_else(|| panic!("no session: {task:#}")).to_owned();
+        let mut attached = Self { gateway, seen: Seen::default(), url, session, calls: Vec::new() };
+        attached.calls = attached.prepared_calls().await;
+        attached
+    }
+
+    async fn prepared_calls(&self) -> Vec<(Line, &'static str, Value)> {
+        let mut calls = Vec::new();
+        for ada in self.callers() {
+            for (method, mut params) in all_rows(&self.session, "msg_that_is_not_looked_for") {
+                if params.get("session_id").is_some() {
+                    let whole = json!({"session_id": self.session});
+                    let copy = ada.result("opencode.sessions.fork", whole).await["item"]["id"].take();
+                    assert!(copy.is_string(), "no copy of {}", self.session);
+                    params["session_id"] = copy;
+                }
+                calls.push((ada.line, method, params));
+            }
+        }
+        calls
+    }
+
+    fn callers(&self) -> [Caller; 2] {
+        Caller::on_both_lines(&self.gateway, TOKEN, &self.seen)
+    }
+
+    /// Starts it again, with this for one life.
+    async fn begin(&mut self, variable: Option<(&str, &str)>) {
+        self.gateway.terminate().await;
+        self.gateway.try_restart(variable).await.expect("the gateway starts again");
+    }
+
+    /// Calls every method on both lines at once. Each must be refused for this, and say what was asked for and where.
+    async fn all_are_refused(&self, kind: Kind) -> Vec<Refusal> {
+        let callers = self.callers();
+        let calls = self.calls.iter().map(|(line, method, params)| {
+            let caller = callers.iter().find(|caller| caller.line == *line).expect("there is one of each");
+            caller.refused(method, params.clone(), kind)
+        });
+        let refusals = join_all(calls).await;
+        for (refusal, (_, method, params)) in refusals.iter().zip(&self.calls) {
+            assert_eq!(refusal.detail("method"), *method, "{:#}", refusal.body);
+            assert_eq!(refusal.detail("session_id"), params["session_id"], "{method}: {:#}", refusal.body);
+        }
+        refusals
+    }
+
+    /// What OpenCode has of this gateway's: its sessions and what was said there, and its places.
+    async fn held_by_opencode(&self) -> Value {
+        let [ada, _] = self.callers();
+        let mut held = json!({});
+        for method in ["sessions.list", "workspaces.list", "worktrees.list"] {
+            let told = ada.result(&format!("opencode.{method}"), json!({})).await;
+            let ids = told["items"].as_array().unwrap_or_else(|| panic!("no items in {told:#}"));
+            held[method] = ids.iter().map(|item| item["id"].clone()).collect();
+        }
+        let sessions = self.calls.iter().filter_map(|(.., params)| params.get("session_id"));
+        for session in sessions.chain([&json!(self.session)]) {
+            let said = ada.result("opencode.sessions.messages.list", json!({"session_id": session})).await;
+            held[session.as_str().expect("an id")] = said["items"].clone();
+        }
+        held
+    }
+
+    /// OpenCode stands still, and one call to it is under way: all others are refused before they are made.
+    async fn as_many_calls_as_are_allowed(&mut self, opencode: u32) {
+        self.begin(Some(("OPENCODE_MAX_CONCURRENT_REQUESTS", "1"))).await;
+        let [ada, _] = self.callers();
+        for _ in 0..STOPS {
+            let paused = Paused::new(opencode);
+            let [first, second] = [(); 2].map(|()| Box::pin(ada.call(PROVIDERS, json!({}))));
+            let (refused, held) = match select(first, second).await {
+                Either::Left((refused, held)) | Either::Right((refused, held)) => (refused, held),
+            };
+            refused.expect_err("OpenCode stands still").is(Kind::BACKPRESSURE);
+            for refusal in self.all_are_refused(Kind::BACKPRESSURE).await {
+                assert!(number(&refusal.detail("retry_after_seconds")).is_some(), "{:#}", refusal.body);
+            }
+            drop(paused);
+            match held.await {
+                Ok(_) => return,
+                Err(refusal) => refusal.is(Kind::BACKPRESSURE),
+            }
+        }
+        panic!("the one call that is allowed was never this one");
+    }
+
+    /// OpenCode answers 401, which takes its operator and not time.
+    async fn a_wrong_password(&mut self) {
+        self.begin(Some(("OPENCODE_AUTH_PASSWORD", "another-word-than-opencode-was-given"))).await;
+        for refusal in self.all_are_refused(Kind::HTTP).await {
+            assert_eq!(number(&refusal.detail("upstream_status")), Some(401), "{:#}", refusal.body);
+            assert!(refusal.detail("retry_after_seconds").is_null(), "{:#}", refusal.body);
+            refusal.says("user name or password");
+        }
+    }
+
+    /// OpenCode has a page for people under every path that its API does not have.
+    async fn o10_a_web_page_is_no_answer(&mut self) {
+        let page = format!("{}/not/the/api", self.url);
+        self.begin(Some(("OPENCODE_BASE_URL", &page))).await;
+        for refusal in self.all_are_refused(Kind::PAYLOAD).await {
+            assert!(refusal.detail("detail").is_string(), "it is not said what came: {:#}", refusal.body);
+        }
+    }
+}
