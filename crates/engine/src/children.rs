@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use longshore_model::{
     AgentEvent, Ask, ChildEvent, ChildStart, Error, ErrorKind, Failure, Interrupt, Message, MessageId,
-    Outcome, Parent, Part, Principal, Result, Role, Seq, SessionId, Task, TaskEvent, TaskId, TaskState,
-    Terms,
+    Outcome, Parent, Part, Principal, Result, Retry, Role, Seq, SessionId, Task, TaskEvent, TaskId,
+    TaskState, Terms,
 };
 use tokio::sync::oneshot;
 
@@ -33,6 +33,17 @@ pub(crate) struct Children {
     /// In an order, so that they end in the same one each time.
     by_session: BTreeMap<SessionId, Child>,
     are_behind: bool,
+    /// One whose task may be there or not: the store did not say.
+    unsure: Option<Box<Unsure>>,
+}
+
+/// A sub-agent's task that was to be made. It has its place all the while: whoever finds it in the store must not find it without
+/// an owner.
+#[derive(Debug)]
+struct Unsure {
+    create: Create,
+    begun: Task,
+    place: Place,
 }
 
 #[derive(Debug)]
@@ -139,32 +150,11 @@ impl Children {
             session: session.clone(),
         };
         let depth = parent.depth;
-        let create = create(around, &root, task.clone(), parent, &start);
-        let first = create.first.clone();
-        let begun = Task::begin(task.clone(), &first)
-            .ok_or_else(|| Error::internal("a first event that makes no task"))?;
-        // Registered before the store is asked: whoever finds the task there finds its owner too.
-        let place = Place::register(
-            around,
-            root.owner,
-            Snapshot { task: begun, seq: Seq::START.next(), epoch: around.store.epoch() },
-        );
-        let news = match around.store.create(create).await {
-            Ok(_) => {
-                states::count(&around.metrics, TaskState::Submitted);
-                let own_session = Session { id: session.clone(), directory: root.session.directory.clone() };
-                Some(place.own(around, root.owner, own_session))
-            }
-            Err(error) => {
-                drop(place);
-                // An attempt that was said to have failed may have gone through after all.
-                let stored = around.store.get(root.owner, &task).await?.ok_or(error)?;
-                if stored.seq == Seq::START.next() {
-                    states::count(&around.metrics, TaskState::Submitted);
-                }
-                own(around, &root.session.directory, stored)
-            }
+        let unsure = match self.unsure.take().filter(|unsure| unsure.create.task == task) {
+            Some(unsure) => unsure,
+            None => Box::new(Unsure::new(around, create(around, &root, task.clone(), parent, &start))?),
         };
+        let news = self.make(around, &root, &session, unsure).await?;
         let before = self.by_session.insert(session, Child { task, depth, news });
         if let Some(news) = before.and_then(|before| before.news) {
             let text = "The sub-agent was called again before it had ended.";
@@ -173,6 +163,45 @@ impl Children {
             let _ = news.send(News::Report(ended)).await;
         }
         Ok(())
+    }
+
+    /// Makes the task, unless it is there, and gives it its owner.
+    async fn make(
+        &mut self,
+        around: &Surroundings,
+        root: &Root<'_>,
+        session: &SessionId,
+        unsure: Box<Unsure>,
+    ) -> Result<Option<queue::Sender<News>>> {
+        let made = match around.store.create(unsure.create.clone()).await {
+            Ok(_) => Ok(None),
+            // An attempt that was said to have failed may have gone through after all.
+            Err(error) => match around.store.get(root.owner, &unsure.create.task).await {
+                Ok(Some(stored)) => Ok(Some(stored)),
+                Ok(None) => Err(error),
+                Err(error) => Err(error),
+            },
+        };
+        match made {
+            Ok(Some(stored)) if stored.seq != Seq::START.next() || stored.task != unsure.begun => {
+                if stored.seq == Seq::START.next() {
+                    states::count(&around.metrics, TaskState::Submitted);
+                }
+                // Its own place first, then the one that it does not need goes.
+                Ok(own(around, &root.session.directory, stored))
+            }
+            Ok(_) => {
+                states::count(&around.metrics, TaskState::Submitted);
+                let own_session = Session { id: session.clone(), directory: root.session.directory.clone() };
+                Ok(Some(unsure.place.own(around, root.owner, own_session)))
+            }
+            Err(error) => {
+                if error.retry() == Retry::Later {
+                    self.unsure = Some(unsure);
+                }
+                Err(error)
+            }
+        }
     }
 
     async fn tell(&mut self, session: &SessionId, news: News) {
@@ -246,7 +275,19 @@ pub(crate) fn own(around: &Surroundings, directory: &str, stored: StoredTask) ->
     Some(Place::register(around, &owner, Snapshot { task, seq, epoch }).own(around, &owner, session))
 }
 
+impl Unsure {
+    /// Registered before the store is asked.
+    fn new(around: &Surroundings, create: Create) -> Result<Self> {
+        let begun = Task::begin(create.task.clone(), &create.first)
+            .ok_or_else(|| Error::internal("a first event that makes no task"))?;
+        let from = Snapshot { task: begun.clone(), seq: Seq::START.next(), epoch: around.store.epoch() };
+        let place = Place::register(around, &create.owner, from);
+        Ok(Self { create, begun, place })
+    }
+}
+
 /// A task that has a place among those that are owned, and no owner yet.
+#[derive(Debug)]
 struct Place {
     registration: Registration,
     inbox: queue::Receiver<Inbox>,

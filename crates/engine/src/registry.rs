@@ -32,7 +32,7 @@ struct Live {
 #[derive(Debug)]
 pub(crate) struct Registration {
     registry: Arc<Registry>,
-    task: TaskId,
+    log: Arc<LiveLog>,
     /// `None`: the work of a sub-agent, which nobody counts.
     _counted: Option<Reserved>,
 }
@@ -48,9 +48,10 @@ impl Registry {
         log: Arc<LiveLog>,
         inbox: queue::Sender<Inbox>,
     ) -> Registration {
-        let task = log.task().clone();
-        self.lock().by_task.insert(task.clone(), Live { log, inbox });
-        Registration { registry: Arc::clone(self), task, _counted: counted }
+        let registration =
+            Registration { registry: Arc::clone(self), log: Arc::clone(&log), _counted: counted };
+        self.lock().by_task.insert(log.task().clone(), Live { log, inbox });
+        registration
     }
 
     pub(crate) fn log(&self, task: &TaskId) -> Option<Arc<LiveLog>> {
@@ -81,11 +82,13 @@ impl Registry {
 }
 
 impl Drop for Registration {
-    /// Readers that have the log see that it is closed.
+    /// Readers that have the log see that it is closed. Somebody else may own the task by now.
     fn drop(&mut self) {
-        let removed = self.registry.lock().by_task.remove(&self.task);
-        if let Some(Live { log, .. }) = removed {
-            log.close();
+        let mut owned = self.registry.lock();
+        if owned.by_task.get(self.log.task()).is_some_and(|live| Arc::ptr_eq(&live.log, &self.log)) {
+            owned.by_task.remove(self.log.task());
         }
+        drop(owned);
+        self.log.close();
     }
 }
