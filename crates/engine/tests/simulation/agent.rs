@@ -61,6 +61,10 @@ pub(crate) struct AgentTurn {
     pub(crate) fate: Fate,
     /// When it did, unless it runs.
     pub(crate) ended: Option<Duration>,
+    /// Somebody else typed it, at the agent itself.
+    pub(crate) is_typed: bool,
+    /// The life of the gateway that was last told of it, if somebody else typed it.
+    pub(crate) told_to: Option<u64>,
 }
 
 /// One that the turn calls. The turn waits for it.
@@ -219,7 +223,8 @@ impl SimAgent {
         }
         let prompt = Prompt { id: id.clone(), words, is_answered: false };
         let place = goes_on.and_then(|first| conversation.place(first));
-        let is_running = conversation.turns.iter().any(|turn| turn.fate == Fate::Running);
+        // Whoever types does so at any moment.
+        let is_running = conversation.turns.iter().any(|turn| turn.fate == Fate::Running && !turn.is_typed);
         let place = if let Some(place) = place {
             let turn = &mut conversation.turns[place];
             turn.prompts.push(prompt);
@@ -241,6 +246,23 @@ impl SimAgent {
         if let Some(place) = place {
             self.tasks.spawn("agent-turn", Arc::clone(self).play(session.clone(), place));
         }
+    }
+
+    /// Somebody else types this, if the session is there and idle. Says whether it is.
+    pub(crate) fn is_typed_into(self: &Arc<Self>, session: &SessionId, words: &str) -> bool {
+        let mut state = self.state();
+        let is_free = state.session(session).is_some_and(|session| !session.is_busy());
+        if !state.is_up || !is_free {
+            return false;
+        }
+        let prompt = Prompt { id: state.new_prompt(), words: words.to_owned(), is_answered: false };
+        let Some(conversation) = state.sessions.get_mut(session) else { return false };
+        conversation.turns.push(AgentTurn { is_typed: true, ..AgentTurn::new(prompt) });
+        let place = conversation.turns.len() - 1;
+        drop(state);
+        self.tell();
+        self.tasks.spawn("agent-turn", Arc::clone(self).play(session.clone(), place));
+        true
     }
 
     /// Works until every prompt of the turn is answered.
@@ -476,8 +498,16 @@ impl Conversation {
 
 impl AgentTurn {
     fn new(prompt: Prompt) -> Self {
-        let (parts, asks, children) = (Vec::new(), Vec::new(), Vec::new());
-        Self { prompts: vec![prompt], parts, asks, children, fate: Fate::Running, ended: None }
+        Self {
+            prompts: vec![prompt],
+            parts: Vec::new(),
+            asks: Vec::new(),
+            children: Vec::new(),
+            fate: Fate::Running,
+            ended: None,
+            is_typed: false,
+            told_to: None,
+        }
     }
 
     fn parts_of(&mut self, voice: Voice) -> &mut Vec<TextPart> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use longshore_engine::Tasks;
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Resume, ResumedChild,
-    ResumedChildState, Session, Steering, Turn, TurnRecord, TurnRequest,
+    Admission, Admitted, Agent, BoxFuture, Control as _, Input, MAX_STEERING, NewSession, Resume,
+    ResumedChild, ResumedChildState, Session, Steering, Turn, TurnRecord, TurnRequest,
 };
 use longshore_engine::queue;
 use longshore_engine::simulation::Flaw;
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::agent::{AgentAsk, AgentTurn, Fate, NotStarted, SimAgent, SubAgent, TextPart};
 use crate::stage::{Stage, away};
+use crate::stranger::SimControl;
 
 /// Few, so that the driver waits for the engine now and then.
 const REPORTS: usize = 4;
@@ -28,8 +29,8 @@ const REPORTS: usize = 4;
 /// For how long a prompt that the agent does not show is looked for.
 const SETTLE: Duration = Duration::from_secs(7);
 
-/// For how long a turn waits for a session that is busy.
-const BUSY: Duration = Duration::from_mins(2);
+/// For how long a turn waits for a session that is busy. Then whoever is at work there is told of.
+const BUSY: Duration = Duration::from_secs(3);
 
 /// What is said of a message that joined and may not have been read.
 pub(crate) const UNREAD: &str = "A message that joined this turn may not have been read.";
@@ -48,6 +49,7 @@ pub(crate) const SUB_AGENT_FAILED: &str = "The sub-agent failed.";
 #[derive(Debug)]
 pub(crate) struct SimDriver {
     pub(crate) agent: Arc<SimAgent>,
+    pub(crate) control: Arc<SimControl>,
     pub(crate) tasks: Tasks,
 }
 
@@ -148,6 +150,7 @@ impl Agent for SimDriver {
         Box::pin(async move {
             self.reach().await?;
             let session = self.agent.open(&request.directory);
+            self.control.watch(vec![session.clone()]);
             self.stage().pause().await;
             Ok(session)
         })

@@ -10,6 +10,7 @@ mod driver;
 mod oracle;
 mod stage;
 mod store;
+mod stranger;
 mod user;
 mod world;
 
@@ -120,6 +121,8 @@ const HAPPENS: &[&str] = &[
     "expired",
     "dropped",
     "elsewhere",
+    "stranger: types",
+    "driver: hears of",
 ];
 
 #[test]

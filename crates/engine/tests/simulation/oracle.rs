@@ -16,6 +16,7 @@ use crate::agent::{AgentTurn, Fate, NotStarted, State, TextPart};
 use crate::driver::{AWAY, KILLED, MODEL_FAILED, NOT_KNOWN, SUB_AGENT_FAILED, UNREAD};
 use crate::stage::Stage;
 use crate::store::folded;
+use crate::stranger;
 use crate::user::owner;
 use crate::world::{TURN_LIMIT, Tally, World};
 
@@ -131,6 +132,7 @@ impl Oracle {
         promised.check_messages(&world.stage, &tasks);
         answers::check(world, &promised.answers, &agent);
         promised.check_order(&world.stage, &agent);
+        stranger::check(world, &tasks, &agent);
         let mut tally = Tally::default();
         for task in tasks.values().filter(|task| task.parent.is_none()) {
             tally.made += 1;
@@ -249,7 +251,13 @@ impl Promised {
         }
         let is_true = match status.state {
             TaskState::Completed => fate == Some(Fate::Completed),
-            TaskState::Canceled => self.wants_to_cancel.contains(id),
+            TaskState::Canceled => {
+                // Whoever stops one stops all that runs in the session.
+                self.wants_to_cancel.contains(id) || fate == Some(Fate::Aborted) && agent.is_shared(&began)
+            }
+            TaskState::Failed if task.terms.adopted && began.len() == 1 && reason.contains("took longer") => {
+                false
+            }
             TaskState::Failed => has_failed_so(task, &reason, log, last, agent),
             _ => false,
         };

@@ -84,6 +84,13 @@ impl SimStore {
         found.ok().flatten()
     }
 
+    /// Whether the session is somebody's.
+    pub(crate) fn is_owned(&self, session: &SessionId) -> bool {
+        let owner =
+            self.inner.owner_of(None, session).now_or_never().expect("a memory store answers at once");
+        owner.ok().flatten().is_some()
+    }
+
     pub(crate) fn unfinished(&self) -> Vec<TaskId> {
         let found = self.inner.unfinished().now_or_never().expect("a memory store answers at once");
         found.unwrap_or_default().into_iter().map(|stored| stored.task.id).collect()

@@ -1,6 +1,7 @@
 //! Everything that takes part in one seed, and the breaking of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longshore_engine::port::Store;
@@ -16,6 +17,7 @@ use crate::driver::SimDriver;
 use crate::oracle::Oracle;
 use crate::stage::{Cast, DayClock, Stage, conduct};
 use crate::store::SimStore;
+use crate::stranger::{self, SimControl};
 use crate::user;
 
 /// Shorter than the real one, so that it passes in some seeds.
@@ -31,6 +33,8 @@ pub(crate) struct World {
     pub(crate) agent: Arc<SimAgent>,
     pub(crate) oracle: Oracle,
     gateway: watch::Sender<Option<Arc<Gateway>>>,
+    /// How many gateways there were.
+    lives: AtomicU64,
 }
 
 /// One life of the gateway.
@@ -102,6 +106,7 @@ impl World {
             agent: SimAgent::new(stage),
             oracle: Oracle::default(),
             gateway: watch::Sender::new(None),
+            lives: AtomicU64::new(0),
         })
     }
 
@@ -115,6 +120,9 @@ impl World {
             (0..self.stage.draw(|chance| chance.below(3)))
                 .map(|watcher| people.spawn("watcher", user::watch(Arc::clone(self), watcher))),
         );
+        if self.stage.draw(|chance| chance.one_in(2)) {
+            playing.push(people.spawn("stranger", stranger::live(Arc::clone(self))));
+        }
         self.break_things().await;
         self.stage.calm_down();
         self.stage.note(format_args!("calm"));
@@ -168,6 +176,11 @@ impl World {
         self.stage.wait(0, 3000).await;
     }
 
+    /// The number of the gateway that there was last.
+    pub(crate) fn life(&self) -> u64 {
+        self.lives.load(Ordering::Relaxed)
+    }
+
     /// The gateway, as soon as there is one.
     pub(crate) async fn gateway(&self) -> Arc<Gateway> {
         let mut gateways = self.gateway.subscribe();
@@ -181,11 +194,17 @@ impl World {
             let cast = Cast::new(&self.stage);
             let tasks = Tasks::simulated(Arc::clone(&cast) as Arc<_>);
             let metrics = Arc::<Metrics>::default();
-            let driver = SimDriver { agent: Arc::clone(&self.agent), tasks: tasks.clone() };
+            let life = self.lives.fetch_add(1, Ordering::Relaxed) + 1;
+            let control = SimControl::new(&self.agent, &tasks, life);
+            let driver = SimDriver {
+                agent: Arc::clone(&self.agent),
+                control: Arc::clone(&control),
+                tasks: tasks.clone(),
+            };
             let engine = Engine::new(EngineParts {
                 store: Arc::clone(&self.store) as Arc<dyn Store>,
                 agent: Arc::new(driver),
-                control: None,
+                control: Some(control),
                 clock: Arc::new(DayClock(Arc::clone(&self.stage))),
                 tasks: tasks.clone(),
                 metrics: Arc::clone(&metrics),

@@ -1,0 +1,231 @@
+//! Somebody else, who types into the sessions of the gateway's users at the agent itself, and what the gateway hears of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longshore_engine::Tasks;
+use longshore_engine::port::{BoxFuture, Control, Input, Known, Session, Stirring};
+use longshore_model::{
+    Act, Error, Look, Offers, Order, Part, PlaceWish, PromptOptions, Result, SessionId, Task, TaskId, Told,
+    WorktreeRef,
+};
+use tokio::sync::{Notify, mpsc};
+
+use crate::agent::{AgentTurn, Fate, SimAgent, State};
+use crate::stage::Stage;
+use crate::world::World;
+
+/// Types some things, and waits until each that the gateway was told of is a task.
+pub(crate) async fn live(world: Arc<World>) {
+    let stage = &world.stage;
+    for number in 1..=stage.draw(|chance| chance.between(1, 4)) {
+        stage.wait(0, 3000).await;
+        let sessions: Vec<SessionId> = world.agent.state().sessions.keys().cloned().collect();
+        let owned: Vec<_> = sessions.into_iter().filter(|session| world.store.is_owned(session)).collect();
+        if owned.is_empty() {
+            continue;
+        }
+        let session = stage.draw(|chance| chance.pick(&owned).clone());
+        let words = format!("typed{number}");
+        if world.agent.is_typed_into(&session, &words) {
+            stage.note(format_args!("stranger: types {words} into {session}"));
+        }
+    }
+    // What is asked is answered only by a gateway that has a task of it.
+    while has_to_wait(&world) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// What was typed is one task at most, and one if the gateway was told and is still there.
+pub(crate) fn check(world: &World, tasks: &BTreeMap<TaskId, Task>, agent: &State) {
+    for turn in typed(agent) {
+        let words = &turn.prompts[0].words;
+        let of_it = tasks.values().filter(|task| is_of(task, words) && task.parent.is_none()).count();
+        if of_it > 1 {
+            world.stage.find(format_args!("{words} has {of_it} tasks"));
+        }
+    }
+    for words in missing(world, agent) {
+        world.stage.find(format_args!("{words} was typed, and is no task"));
+    }
+}
+
+impl State {
+    /// Whether something was typed in the session of these turns.
+    pub(crate) fn is_shared(&self, began: &[String]) -> bool {
+        let is_one = |turn: &AgentTurn| began.contains(&turn.prompts[0].words);
+        let mut shared = self.sessions.values().filter(|session| session.turns.iter().any(is_one));
+        shared.any(|session| session.turns.iter().any(|turn| turn.is_typed))
+    }
+}
+
+fn typed(agent: &State) -> impl Iterator<Item = &AgentTurn> {
+    agent.sessions.values().flat_map(|session| &session.turns).filter(|turn| turn.is_typed)
+}
+
+fn is_of(task: &Task, words: &str) -> bool {
+    let first = task.history.first().and_then(|message| message.parts.first());
+    first.and_then(Part::as_text) == Some(words)
+}
+
+fn has_to_wait(world: &World) -> bool {
+    let agent = world.agent.state();
+    typed(&agent).any(|turn| turn.fate == Fate::Running) || !missing(world, &agent).is_empty()
+}
+
+/// The words that the gateway of now was told of, and that are no task.
+fn missing(world: &World, agent: &State) -> Vec<String> {
+    let made: Vec<Task> =
+        world.store.made().iter().filter_map(|(owner, id)| Some(world.store.task(owner, id)?.task)).collect();
+    let is_told = |turn: &&AgentTurn| turn.told_to == Some(world.life());
+    let words = typed(agent).filter(is_told).map(|turn| turn.prompts[0].words.clone());
+    words.filter(|words| !made.iter().any(|task| is_of(task, words))).collect()
+}
+
+/// What one life of the gateway hears of others.
+#[derive(Debug)]
+pub(crate) struct SimControl {
+    tasks: Tasks,
+    watcher: Arc<Watcher>,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    agent: Arc<SimAgent>,
+    life: u64,
+    watched: Mutex<BTreeMap<SessionId, Session>>,
+    /// One more is watched.
+    more: Notify,
+}
+
+impl SimControl {
+    pub(crate) fn new(agent: &Arc<SimAgent>, tasks: &Tasks, life: u64) -> Arc<Self> {
+        let agent = Arc::clone(agent);
+        let watcher = Watcher { agent, life, watched: Mutex::default(), more: Notify::new() };
+        Arc::new(Self { tasks: tasks.clone(), watcher: Arc::new(watcher) })
+    }
+}
+
+impl Watcher {
+    fn watched(&self) -> MutexGuard<'_, BTreeMap<SessionId, Session>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells of each turn that runs and that this life was not told of.
+    async fn run(self: Arc<Self>, stirrings: mpsc::Sender<Stirring>) {
+        let mut changes = self.agent.changes();
+        let stage = &self.agent.stage;
+        loop {
+            changes.borrow_and_update();
+            if let Some(stirring) = self.next() {
+                stage.note(format_args!("driver: hears of {}", stirring.prompt));
+                if stirrings.send(stirring).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = self.more.notified() => {}
+                told = changes.changed() => if told.is_err() { return },
+            }
+            if stage.strikes(|temper| temper.stream_breaks) {
+                stage.wait(0, 500).await;
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Stirring> {
+        let (watched, mut state) = (self.watched(), self.agent.state());
+        if !state.is_up {
+            return None;
+        }
+        let known: Vec<_> = watched.values().filter(|session| state.session(&session.id).is_some()).collect();
+        known.into_iter().find_map(|session| {
+            let mut turns = state.sessions.get_mut(&session.id)?.turns.iter_mut();
+            let turn = turns.find(|turn| {
+                turn.is_typed && turn.fate == Fate::Running && turn.told_to != Some(self.life)
+            })?;
+            turn.told_to = Some(self.life);
+            Some(Stirring {
+                session: session.clone(),
+                prompt: turn.prompts[0].id.clone(),
+                content: vec![Part::text(turn.prompts[0].words.clone())],
+                at: Stage::time_of_day(self.agent.stage.now()),
+            })
+        })
+    }
+}
+
+fn nothing<T>() -> BoxFuture<'static, Result<T>> {
+    Box::pin(async { Err(Error::internal("nobody asks this here")) })
+}
+
+impl Control for SimControl {
+    fn place<'a>(&'a self, _: &'a PlaceWish) -> BoxFuture<'a, Result<String>> {
+        nothing()
+    }
+
+    fn find<'a>(&'a self, _: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>> {
+        nothing()
+    }
+
+    fn look<'a>(&'a self, _: &'a str, _: Option<&'a Session>, _: &'a Look) -> BoxFuture<'a, Result<Told>> {
+        nothing()
+    }
+
+    fn act<'a>(&'a self, _: &'a str, _: Option<&'a Session>, _: &'a Act) -> BoxFuture<'a, Result<Told>> {
+        nothing()
+    }
+
+    fn check_order<'a>(
+        &'a self,
+        _: &'a Session,
+        _: &'a Order,
+        _: &'a PromptOptions,
+    ) -> BoxFuture<'a, Result<()>> {
+        nothing()
+    }
+
+    fn note<'a>(
+        &'a self,
+        _: &'a Session,
+        _: &'a Order,
+        _: &'a [Input],
+        _: &'a PromptOptions,
+    ) -> BoxFuture<'a, Result<()>> {
+        nothing()
+    }
+
+    fn worktree<'a>(&'a self, _: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
+        nothing()
+    }
+
+    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
+        nothing()
+    }
+
+    fn watch(&self, sessions: Vec<Session>) {
+        self.watcher.watched().extend(sessions.into_iter().map(|session| (session.id.clone(), session)));
+        self.watcher.more.notify_one();
+    }
+
+    fn stirrings(&self) -> mpsc::Receiver<Stirring> {
+        let (stirrings, receiver) = mpsc::channel(2);
+        let (watcher, stop) = (Arc::clone(&self.watcher), self.tasks.stopping().clone());
+        self.tasks.spawn("watch", async move {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = watcher.run(stirrings) => {}
+            }
+        });
+        receiver
+    }
+
+    fn stirring<'a>(&'a self, _: &'a Session) -> BoxFuture<'a, Result<Option<Stirring>>> {
+        nothing()
+    }
+}
