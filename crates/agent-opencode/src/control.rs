@@ -13,7 +13,7 @@ mod ready;
 mod references;
 mod told;
 
-use longshore_engine::port::{BoxFuture, Control, Input, Known, Session, Stirring};
+use longshore_engine::port::{BoxFuture, Control, Inhabited, Input, Known, Session, Stirring};
 use longshore_model::{
     Act, Error, Look, Offers, Order, PlaceWish, PromptOptions, Result, SessionId, Told, WorkspaceId,
     WorktreeRef,
@@ -94,6 +94,10 @@ impl Control for OpenCode {
 
     fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
         Box::pin(self.removable_worktree(wanted))
+    }
+
+    fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<Inhabited>>> {
+        Box::pin(self.removable_workspace(id))
     }
 
     fn offers(&self) -> BoxFuture<'_, Result<Offers>> {

@@ -124,6 +124,12 @@ impl Engine {
             Act::RemoveWorktree(worktree) | Act::ResetWorktree(worktree) => {
                 Some(self.close_worktree(&*control, worktree).await?)
             }
+            Act::RemoveWorkspace(workspace) => {
+                match self.close_workspace(self.guard(caller, &*control), workspace).await? {
+                    None => return Ok(Told::Workspace(None)),
+                    closed => closed,
+                }
+            }
             _ => None,
         };
         let told = control.act(&at, session, act).await?;

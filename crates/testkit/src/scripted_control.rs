@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longshore_engine::port::{BoxFuture, Control, Input, Known, Session, Stirring};
+use longshore_engine::port::{BoxFuture, Control, Inhabitant, Inhabited, Input, Known, Session, Stirring};
 use longshore_model::{
     Act, Catalog, Error, Look, MessageRef, Offers, Order, PlaceWish, Project, PromptOptions, Result, Role,
     SessionId, SessionInfo, SessionStatus, StoredMessage, Told, Workspace, WorkspaceId, Worktree,
@@ -34,6 +34,8 @@ struct State {
     busy: Vec<SessionId>,
     messages: Vec<StoredMessage>,
     worktrees: Vec<Worktree>,
+    /// With their directories. Sessions say themselves which they are in.
+    workspaces: BTreeMap<WorkspaceId, String>,
     offers: VecDeque<Result<Offers>>,
     refused_acts: VecDeque<Error>,
     refused_orders: VecDeque<Error>,
@@ -102,6 +104,11 @@ impl ScriptedControl {
     pub fn add_worktree(&self, name: &str, directory: &str) {
         let worktree = Worktree { name: name.to_owned(), branch: None, directory: directory.to_owned() };
         self.lock().worktrees.push(worktree);
+    }
+
+    pub fn add_workspace(&self, id: &str, directory: &str) {
+        let id = WorkspaceId::parse(id).expect("an id");
+        self.lock().workspaces.insert(id, directory.to_owned());
     }
 
     /// A message that a session has, whichever is asked about.
@@ -272,7 +279,19 @@ impl State {
                     used: None,
                 }))
             }
-            Act::RemoveWorkspace(_) => Told::Workspace(None),
+            Act::RemoveWorkspace(id) => {
+                let workspace = |directory| Workspace {
+                    id: id.clone(),
+                    kind: None,
+                    name: None,
+                    branch: None,
+                    directory: Some(directory),
+                    project: None,
+                    used: None,
+                };
+                self.known.retain(|_, known| known.workspace.as_ref() != Some(id));
+                Told::Workspace(self.workspaces.remove(id).map(workspace))
+            }
             Act::CreateWorktree(new) => {
                 let name = new.name.clone().unwrap_or_else(|| "made".to_owned());
                 let directory = format!("worktrees/{name}");
@@ -370,6 +389,20 @@ impl Control for ScriptedControl {
             };
             let found = self.lock().worktrees.iter().find(is_wanted).map(|found| found.directory.clone());
             found.ok_or_else(|| Error::invalid("request.directory", "is no worktree"))
+        })
+    }
+
+    fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<Inhabited>>> {
+        Box::pin(async move {
+            let state = self.lock();
+            let Some(directory) = state.workspaces.get(id).cloned() else { return Ok(None) };
+            let of_it = |known: &&Known| known.workspace.as_ref() == Some(id);
+            let sessions = state
+                .known
+                .values()
+                .filter(of_it)
+                .map(|known| Inhabitant { session: known.session.clone(), parent: known.parent.clone() });
+            Ok(Some(Inhabited { directory: Some(directory), sessions: sessions.collect() }))
         })
     }
 

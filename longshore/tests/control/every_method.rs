@@ -116,6 +116,11 @@ const ON_THE_WAY: &[(&str, &[&str], &str)] = &[
         &["GET /experimental/workspace"],
         "OpenCode removes the workspaces of any project by their names",
     ),
+    (
+        "remove_workspace",
+        &["GET /session"],
+        "and deletes the sessions of a workspace with it, whosever they are",
+    ),
     ("create_worktree", &["GET /global/event"], "when it can be used is told nowhere else"),
     (
         "remove_worktree",

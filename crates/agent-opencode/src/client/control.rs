@@ -21,6 +21,13 @@ use crate::api::control::{
 };
 use crate::id::{Kind, query_value, segment};
 
+/// So many sessions of a project are looked through, where none may be missed. Of one that has more that is not known.
+const MAX_SESSIONS: usize = 50_000;
+
+/// What all turns of a session changed is told if it is no more than this. What one turn changed is told up to the bound of any
+/// answer.
+const MAX_DIFF_BYTES: usize = 16 * 1024 * 1024;
+
 /// What is looked at.
 impl Client {
     pub(crate) async fn sessions(&self, directory: &str, query: &SessionQuery) -> Result<Vec<Session>> {
@@ -35,6 +42,14 @@ impl Client {
             let _ = write!(more, "&search={}", query_value(search));
         }
         self.look(Call::Control, "session", directory, &more).await.map(understood).map_err(of_a_directory)
+    }
+
+    /// Those of all directories of the project, without one missing.
+    pub(crate) async fn project_sessions(&self, directory: &str) -> Result<Vec<super::Session>> {
+        let more = format!("&scope=project&limit={MAX_SESSIONS}");
+        let listed: Vec<super::Session> =
+            self.look(Call::Control, "session", directory, &more).await.map_err(of_a_directory)?;
+        if listed.len() < MAX_SESSIONS { Ok(listed) } else { Err(CallError::TooLong) }
     }
 
     pub(crate) async fn whole_session(&self, directory: &str, session: &str) -> Result<Session> {

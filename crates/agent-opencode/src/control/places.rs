@@ -1,10 +1,17 @@
 //! Acts upon the project's workspaces and worktrees.
 
-use longshore_model::{Error, ErrorKind, NewWorkspace, NewWorktree, Result, Told, WorkspaceId, WorktreeRef};
+use std::collections::HashMap;
+
+use longshore_engine::port::{Inhabitant, Inhabited, Session};
+use longshore_model::{
+    Error, ErrorKind, NewWorkspace, NewWorktree, Result, SessionId, Told, WorkspaceId, WorktreeRef,
+};
 
 use super::ready::{Listening, Readiness};
 use super::{Doing, failure, told};
 use crate::OpenCode;
+use crate::api;
+use crate::client::CallError;
 
 /// The kind of workspace that is a worktree, and that OpenCode says is ready.
 const WORKTREE: &str = "worktree";
@@ -36,14 +43,37 @@ impl OpenCode {
     }
 
     pub(super) async fn removed_workspace(&self, id: &WorkspaceId) -> Result<Told> {
-        let (client, root) = (&self.for_callers, self.gate.root.as_str());
-        let listed = client.whole_workspaces(root).await;
-        let listed = listed.map_err(|cause| cause.told(&Doing::looking("list the workspaces")))?;
-        // OpenCode removes the workspaces of any project by their names.
-        let Some(found) = listed.into_iter().find(|workspace| workspace.id == id.as_str()) else {
+        if self.own_workspace(id).await?.is_none() {
             return Ok(Told::Workspace(None));
+        }
+        let removed = self.for_callers.remove_workspace(&self.gate.root, id.as_str()).await;
+        let removed = removed.and_then(|removed| removed.map(told::workspace).transpose());
+        self.gate.catalog.forget_places().await;
+        Ok(Told::Workspace(removed.map_err(|cause| cause.told(&Doing::changing("remove the workspace")))?))
+    }
+
+    /// What goes with it. OpenCode deletes its sessions, and those that work for them.
+    pub(super) async fn removable_workspace(&self, id: &WorkspaceId) -> Result<Option<Inhabited>> {
+        let Some(found) = self.own_workspace(id).await? else { return Ok(None) };
+        let directory = match found.directory {
+            Some(directory) => Some(resolved(&directory).await),
+            None => None,
         };
-        if let Some(directory) = &found.directory
+        // A session can be of a workspace and work elsewhere, so those of all directories are looked at.
+        let doing = Doing::looking("see which sessions are in the workspace");
+        let all = self.for_callers.project_sessions(&self.gate.root).await;
+        let all = all.map_err(|cause| cause.told(&doing))?;
+        let sessions = inhabitants(&all, id.as_str()).map_err(|cause| cause.told(&doing))?;
+        Ok(Some(Inhabited { directory, sessions }))
+    }
+
+    /// One that may be removed. OpenCode removes the workspaces of any project by their names. `None`: the project has none of this
+    /// name.
+    async fn own_workspace(&self, id: &WorkspaceId) -> Result<Option<api::control::Workspace>> {
+        let listed = self.for_callers.whole_workspaces(&self.gate.root).await;
+        let listed = listed.map_err(|cause| cause.told(&Doing::looking("list the workspaces")))?;
+        let found = listed.into_iter().find(|workspace| workspace.id == id.as_str());
+        if let Some(directory) = found.as_ref().and_then(|found| found.directory.as_ref())
             && self.gate.holds_root(directory).await
         {
             return Err(Error::invalid(
@@ -51,10 +81,7 @@ impl OpenCode {
                 "The gateway itself works in this workspace, so it cannot be removed.",
             ));
         }
-        let removed = client.remove_workspace(root, id.as_str()).await;
-        let removed = removed.and_then(|removed| removed.map(told::workspace).transpose());
-        self.gate.catalog.forget_places().await;
-        Ok(Told::Workspace(removed.map_err(|cause| cause.told(&Doing::changing("remove the workspace")))?))
+        Ok(found)
     }
 
     pub(super) async fn created_worktree(&self, new: &NewWorktree) -> Result<Told> {
@@ -88,10 +115,7 @@ impl OpenCode {
     /// Where it is, resolved as the directories of sessions are.
     pub(super) async fn removable_worktree(&self, wanted: &WorktreeRef) -> Result<String> {
         let listed = self.listed().await?;
-        let spelling = self.gate.worktree(wanted, &listed).await?;
-        let resolved = tokio::fs::canonicalize(spelling).await.ok();
-        let resolved = resolved.and_then(|path| path.into_os_string().into_string().ok());
-        Ok(resolved.unwrap_or_else(|| spelling.to_owned()))
+        Ok(resolved(self.gate.worktree(wanted, &listed).await?).await)
     }
 
     /// What OpenCode lists now.
@@ -136,4 +160,42 @@ impl OpenCode {
         let is_on_disk = !self.is_root_here || self.gate.is_made(directory).await;
         is_on_disk && self.listed().await.is_ok_and(|listed| listed.iter().any(|one| one == directory))
     }
+}
+
+/// A directory as those of sessions are written. One that is not here stays as it is.
+async fn resolved(directory: &str) -> String {
+    let resolved = tokio::fs::canonicalize(directory).await.ok();
+    let resolved = resolved.and_then(|path| path.into_os_string().into_string().ok());
+    resolved.unwrap_or_else(|| directory.to_owned())
+}
+
+/// The sessions of a workspace, and all that work for them.
+fn inhabitants(all: &[api::Session], workspace: &str) -> Result<Vec<Inhabitant>, CallError> {
+    let mut below: HashMap<&str, Vec<&api::Session>> = HashMap::new();
+    for session in all {
+        if let Some(parent) = &session.parent {
+            below.entry(parent).or_default().push(session);
+        }
+    }
+    let is_inside = |session: &&api::Session| session.workspace.as_deref() == Some(workspace);
+    let mut going: Vec<&api::Session> = all.iter().filter(is_inside).collect();
+    let mut found = Vec::new();
+    // Those below are taken out of the map, so that each comes once, in a circle too.
+    while let Some(session) = going.pop() {
+        found.push(inhabitant(session)?);
+        let children = below.remove(session.id.as_str()).unwrap_or_default();
+        going.extend(children.into_iter().filter(|child| !is_inside(child)));
+    }
+    Ok(found)
+}
+
+/// One that is not understood must not be overlooked.
+fn inhabitant(session: &api::Session) -> Result<Inhabitant, CallError> {
+    let strange = |_| CallError::Garbled("a session with a strange name".to_owned());
+    let parent = session.parent.as_deref().map(SessionId::parse).transpose().map_err(strange)?;
+    let directory = session.directory.clone();
+    let directory =
+        directory.ok_or_else(|| CallError::Garbled("a session without a directory".to_owned()))?;
+    let id = SessionId::parse(&session.id).map_err(strange)?;
+    Ok(Inhabitant { session: Session { id, directory }, parent })
 }

@@ -218,3 +218,50 @@ async fn workspaces_are_made_and_removed_by_name() {
     assert_eq!(fact(&off, "upstreamStatus"), Some("400"), "{off}");
     bench.stop().await;
 }
+
+/// OpenCode deletes them with it.
+#[tokio::test]
+async fn all_sessions_that_go_with_a_workspace_are_known() {
+    let bench = in_a_repository().await;
+    let told = bench.act(None, &new_workspace("worktree", Some("wrk_mine"))).await.unwrap();
+    let Told::Workspace(Some(made)) = told else { panic!("a workspace: {told:?}") };
+    let directory = made.directory.unwrap();
+    let inside = json!({"directory": directory, "workspaceID": "wrk_mine"});
+    bench.session_like("ses_inside", &inside);
+    // Somebody had OpenCode move it there, and it works where it was.
+    bench.session_like("ses_moved", &json!({"workspaceID": "wrk_mine"}));
+    bench.session_like("ses_below", &json!({"parentID": "ses_moved"}));
+    bench.session_like("ses_deeper", &json!({"parentID": "ses_below"}));
+    for (beside, more) in [
+        ("ses_root", json!({})),
+        ("ses_there", json!({"directory": directory})),
+        ("ses_other", json!({"workspaceID": "wrk_other"})),
+    ] {
+        bench.session_like(beside, &more);
+    }
+    let workspace = async |id: &str| bench.agent.workspace(&WorkspaceId::parse(id).unwrap()).await;
+    let found = workspace("wrk_mine").await.unwrap().expect("it is there");
+    assert_eq!(found.directory.as_deref(), Some(directory.as_str()));
+    let mut sessions: Vec<_> = found
+        .sessions
+        .iter()
+        .map(|one| (one.session.id.as_str(), one.parent.as_ref().map(SessionId::as_str)))
+        .collect();
+    sessions.sort_unstable();
+    let expected = [
+        ("ses_below", Some("ses_moved")),
+        ("ses_deeper", Some("ses_below")),
+        ("ses_inside", None),
+        ("ses_moved", None),
+    ];
+    assert_eq!(sessions, expected);
+    assert_eq!(workspace("wrk_none").await.unwrap(), None);
+    let root = bench.root().to_owned();
+    bench.fake.project(|project| project.workspaces.push(("wrk_root".to_owned(), root)));
+    assert_eq!(refused_field(workspace("wrk_root").await), "workspace_id");
+    // None is overlooked for being strange.
+    bench.session_like("ses_strange", &json!({"parentID": "../up", "workspaceID": "wrk_mine"}));
+    assert_eq!(workspace("wrk_mine").await.unwrap_err().kind(), ErrorKind::UpstreamPayloadError);
+    assert!(!bench.fake.arrived().iter().any(|call| call.starts_with("DELETE")));
+    bench.stop().await;
+}

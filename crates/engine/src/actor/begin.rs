@@ -246,11 +246,11 @@ impl Actor {
                 drop(pass.take());
                 self.unless_stopped(place.ready()).await?;
             }
-            if self.around.removals.are_at(&session.directory) {
+            if self.around.removals.take(session) {
                 self.tell_orderer(Ok(()));
                 drop(pass.take());
-                let (removals, directory) = (Arc::clone(&self.around.removals), session.directory.clone());
-                self.unless_stopped(async move { removals.over(&directory).await }).await?;
+                let (removals, session) = (Arc::clone(&self.around.removals), session.clone());
+                self.unless_stopped(async move { removals.over(&session).await }).await?;
             }
             let pass = match pass.take() {
                 Some(pass) => pass,

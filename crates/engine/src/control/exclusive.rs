@@ -29,7 +29,7 @@ impl Engine {
         // No task has this name: whoever looks for the one that has the session finds none.
         let ticket = around.lanes.enter_if_free(key, self.new_task_id());
         let ticket = ticket.ok_or_else(|| refusal::busy(&session.id))?;
-        if around.removals.are_at(&session.directory) {
+        if around.removals.take(session) {
             return Err(refusal::busy(&session.id));
         }
         match around.agent.is_busy(session).await {

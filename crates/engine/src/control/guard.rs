@@ -42,6 +42,24 @@ pub(crate) struct Taking {
     _pending: Option<Pending>,
 }
 
+/// What became of an attempt to keep a session of nobody's from others.
+#[derive(Debug)]
+pub(super) enum Reserved {
+    /// It has become the caller's meanwhile.
+    Yours,
+    /// Where everybody may change it, nobody is kept from it.
+    Free(Option<Pending>),
+}
+
+impl Reserved {
+    pub(super) fn pending(self) -> Option<Pending> {
+        match self {
+            Self::Yours => None,
+            Self::Free(pending) => pending,
+        }
+    }
+}
+
 /// Whose a session is.
 #[derive(Debug)]
 struct Belonging {
@@ -97,27 +115,40 @@ impl Guard<'_> {
         self.around.config.control.session_guard != SessionGuard::Owner
     }
 
+    /// Whether the caller may change everybody's sessions.
+    pub(super) fn changes_all(&self) -> bool {
+        self.around.config.control.session_guard == SessionGuard::Shared
+    }
+
     /// `None`: it has become the caller's meanwhile.
     async fn take(&self, id: &SessionId, root: Session) -> Result<Option<Taking>> {
-        let is_shared = self.around.config.control.session_guard == SessionGuard::Shared;
+        let (owner, is_shared) = (self.caller.principal.clone(), self.changes_all());
+        Ok(match self.reserve(id, &root.id).await? {
+            Reserved::Yours => None,
+            Reserved::Free(pending) => Some(Taking { session: root, owner, is_shared, _pending: pending }),
+        })
+    }
+
+    /// Keeps a session that is nobody's from others, for one who may take it.
+    pub(super) async fn reserve(&self, id: &SessionId, root: &SessionId) -> Result<Reserved> {
+        let is_shared = self.changes_all();
         if !self.caller.may_claim && !is_shared {
             return Err(refusal::nobodys(id));
         }
-        let owner = self.caller.principal.clone();
-        // Where everybody may change it, nobody is kept from it.
         if is_shared {
-            return Ok(Some(Taking { session: root, owner, is_shared, _pending: None }));
+            return Ok(Reserved::Free(None));
         }
-        let pending = self.around.claims.begin(&owner, &root.id);
+        let owner = &self.caller.principal;
+        let pending = self.around.claims.begin(owner, root);
         // To find out that it is nobody's took a while. Whoever took it in between told the store before it let others at it.
-        let pending = match (self.owner_of(&root.id).await?, pending) {
-            (Some(taken), _) if taken.owner == owner => return Ok(None),
+        let pending = match (self.owner_of(root).await?, pending) {
+            (Some(taken), _) if taken.owner == *owner => return Ok(Reserved::Yours),
             (Some(_), Ok(_)) => Err(refusal::lost_before(id)),
             (_, pending) => pending,
         };
         let refused = &self.around.metrics.session_claims;
         let pending = pending.inspect_err(|_| refused.of(ClaimOutcome::Refused).increment())?;
-        Ok(Some(Taking { session: root, owner, is_shared, _pending: Some(pending) }))
+        Ok(Reserved::Free(Some(pending)))
     }
 
     async fn belonging(&self, id: &SessionId) -> Result<Belonging> {

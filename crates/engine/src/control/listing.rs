@@ -74,11 +74,8 @@ impl Guard<'_> {
         if self.sees_all() {
             return Ok(found);
         }
-        let parents = found.iter().filter_map(|session| session.parent.clone());
-        let ids: Vec<_> = found.iter().map(|session| session.id.clone()).chain(parents).collect();
-        let parents: HashMap<_, _> =
-            found.iter().map(|session| (session.id.clone(), session.parent.clone())).collect();
-        let mut families = Families::new(*self, self.owners(ids).await?, parents);
+        let parents = found.iter().map(|session| (session.id.clone(), session.parent.clone()));
+        let mut families = self.families(parents.collect()).await?;
         let mut seen = Vec::new();
         for session in found {
             if families.is_seen(&session.id).await? {
@@ -86,6 +83,16 @@ impl Guard<'_> {
             }
         }
         Ok(seen)
+    }
+
+    /// Of a list that says for whom each session works.
+    pub(super) async fn families(
+        &self,
+        parents: HashMap<SessionId, Option<SessionId>>,
+    ) -> Result<Families<'_>> {
+        let ids = parents.iter().flat_map(|(id, parent)| parent.iter().chain([id])).cloned();
+        let owners = self.owners(ids.collect()).await?;
+        Ok(Families::new(*self, owners, parents))
     }
 
     async fn owners(&self, mut ids: Vec<SessionId>) -> Result<BTreeMap<SessionId, Principal>> {
@@ -100,13 +107,23 @@ impl Guard<'_> {
 }
 
 /// Whose the sessions of one list are, found out with few questions.
-struct Families<'a> {
+pub(super) struct Families<'a> {
     guard: Guard<'a>,
     owners: BTreeMap<SessionId, Principal>,
     /// What the list says: for whom each works.
     parents: HashMap<SessionId, Option<SessionId>>,
     /// What the agent said of those of which the list says nothing.
     found: HashMap<SessionId, Found>,
+}
+
+/// Whose a session is: its root's.
+pub(super) enum Belongs {
+    To(Principal),
+    ToNobody {
+        root: SessionId,
+    },
+    /// It was not found out.
+    Unknown,
 }
 
 #[derive(Clone)]
@@ -128,26 +145,34 @@ impl<'a> Families<'a> {
     }
 
     async fn is_seen(&mut self, id: &SessionId) -> Result<bool> {
+        Ok(match self.belongs(id).await? {
+            Belongs::To(owner) => owner == self.guard.caller.principal,
+            Belongs::ToNobody { .. } => self.guard.sees_nobodys(),
+            // Of one of which it is not found out whose it is, nothing is shown.
+            Belongs::Unknown => false,
+        })
+    }
+
+    pub(super) async fn belongs(&mut self, id: &SessionId) -> Result<Belongs> {
         let mut top = id.clone();
         for _ in 0..=MAX_LEVELS {
             if let Some(owner) = self.owner_of(&top).await? {
-                return Ok(owner == self.guard.caller.principal);
+                return Ok(Belongs::To(owner));
             }
             let parent = match self.parents.get(&top) {
                 Some(parent) => parent.clone(),
                 None => match self.find(&top).await? {
                     Found::Here(known) if known.is_open => known.parent,
                     Found::Gone => None,
-                    // Of one of which it is not found out whose it is, nothing is shown.
-                    Found::Here(_) | Found::NotAsked => return Ok(false),
+                    Found::Here(_) | Found::NotAsked => return Ok(Belongs::Unknown),
                 },
             };
             match parent {
                 Some(parent) => top = parent,
-                None => return Ok(self.guard.sees_nobodys()),
+                None => return Ok(Belongs::ToNobody { root: top }),
             }
         }
-        Ok(false)
+        Ok(Belongs::Unknown)
     }
 
     async fn owner_of(&mut self, id: &SessionId) -> Result<Option<Principal>> {

@@ -78,9 +78,15 @@ pub(crate) fn busy(session: &SessionId) -> Error {
 
 /// Which session it is is not told: it may be somebody else's.
 pub(crate) fn works_there() -> Error {
-    let text =
-        "A session works in that worktree, and would lose what it works on. Try again when it is idle.";
+    let text = "A session works there, and would lose what it works on. Try again when it is idle.";
     Error::new(ErrorKind::SessionBusy, text).after(COME_AGAIN)
+}
+
+/// Which session it is is not told.
+pub(crate) fn lives_there() -> Error {
+    let text = "The workspace has sessions that are not yours, and they would be deleted with it. Only their owners may do that, \
+                and with the capability session_claim whoever deletes what is nobody's.";
+    Error::new(ErrorKind::SessionForbidden, text)
 }
 
 pub(crate) fn fork_of_another() -> Error {

@@ -62,6 +62,10 @@ pub trait Control: Send + Sync + Debug {
     /// Where a worktree is that may be removed or reset. Fails with `InvalidParams` for any other.
     fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>>;
 
+    /// What goes with a workspace that may be removed. Fails with `InvalidParams` for one that may not be. `None`: the agent has none
+    /// of that name.
+    fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<Inhabited>>>;
+
     /// The agents and commands that callers may name, at most [`MAX_OFFERS`] of each.
     fn offers(&self) -> BoxFuture<'_, Result<Offers>>;
 
@@ -89,6 +93,23 @@ pub struct Known {
     pub workspace: Option<WorkspaceId>,
     /// It is in a directory that callers may use.
     pub is_open: bool,
+}
+
+/// A workspace of the agent, and what is deleted with it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inhabited {
+    /// Where it is, if that is a directory here.
+    pub directory: Option<String>,
+    /// Its sessions, and all that work for them, wherever they are.
+    pub sessions: Vec<Inhabitant>,
+}
+
+/// A session that is deleted with a workspace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inhabitant {
+    pub session: Session,
+    /// The session that this one works for.
+    pub parent: Option<SessionId>,
 }
 
 /// A turn that somebody else began, and that is to become a task.

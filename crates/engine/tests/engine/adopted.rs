@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longshore_engine::EngineConfig;
-use longshore_engine::port::{BoxFuture, Control, Input, Known, Session, Stirring, Store};
+use longshore_engine::port::{BoxFuture, Control, Inhabited, Input, Known, Session, Stirring, Store};
 use longshore_model::{
     Act, AgentEvent, ContextId, Error, ErrorKind, Failure, ListTasks, Look, Offers, Order, Outcome, Part,
     PlaceWish, PromptId, PromptOptions, Result, Seq, SessionId, Task, TaskEvent, TaskId, TaskState,
-    Timestamp, Told, WorktreeRef,
+    Timestamp, Told, WorkspaceId, WorktreeRef,
 };
 use longshore_testkit::faulty_store::FaultyStore;
 use tokio::sync::mpsc;
@@ -88,6 +88,10 @@ impl Control for Stranger {
     }
 
     fn worktree<'a>(&'a self, _: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
+        nothing()
+    }
+
+    fn workspace<'a>(&'a self, _: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<Inhabited>>> {
         nothing()
     }
 

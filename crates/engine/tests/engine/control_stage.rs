@@ -8,7 +8,7 @@ use longshore_engine::{ControlCaller, ControlRules, EngineConfig, Outcome, Sessi
 use longshore_model::{
     Act, Control, ControlRequest, ErrorKind, Look, MessageId, MessageRef, ModelName, NewWorktree, Order,
     OrderPart, OrderRequest, Page, Part, PlaceWish, Principal, PromptOptions, Result, SessionId, ShellOrder,
-    Told, WorktreeRef,
+    Told, WorkspaceId, WorktreeRef,
 };
 use longshore_testkit::scripted_control::{self, ScriptedControl};
 
@@ -143,6 +143,10 @@ pub(crate) fn share(id: &str) -> Control {
 
 pub(crate) fn remove_worktree(name: &str) -> Control {
     Control::Act(Act::RemoveWorktree(WorktreeRef::Name(name.to_owned())))
+}
+
+pub(crate) fn remove_workspace(id: &str) -> Control {
+    Control::Act(Act::RemoveWorkspace(WorkspaceId::parse(id).expect("an id")))
 }
 
 pub(crate) fn make_worktree() -> Control {

@@ -8,6 +8,7 @@ mod control_guard;
 mod control_lists;
 mod control_orders;
 mod control_stage;
+mod control_workspaces;
 mod credentials;
 mod files;
 mod gate;

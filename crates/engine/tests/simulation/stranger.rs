@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longshore_engine::Tasks;
-use longshore_engine::port::{BoxFuture, Control, Input, Known, Session, Stirring};
+use longshore_engine::port::{BoxFuture, Control, Inhabited, Input, Known, Session, Stirring};
 use longshore_model::{
     Act, Error, Look, Offers, Order, Part, PlaceWish, PromptOptions, Result, SessionId, Task, TaskId, Told,
-    WorktreeRef,
+    WorkspaceId, WorktreeRef,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -200,6 +200,10 @@ impl Control for SimControl {
     }
 
     fn worktree<'a>(&'a self, _: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
+        nothing()
+    }
+
+    fn workspace<'a>(&'a self, _: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<Inhabited>>> {
         nothing()
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::SLOW;
-use crate::client::message;
+use crate::client::{PATIENCE, message};
 use crate::control::caller::{Caller, Kind, Line};
 use crate::control::stage::{SESSION_BINDING, Stage};
 use crate::frames::state_of;
@@ -37,7 +37,9 @@ pub(super) async fn are_made_and_removed(stage: &Stage) {
         ada.invalid(CREATE, json!({"request": {"type": "worktree", "id": "mine"}}), "request.id").await;
         assert_eq!(listed(stage).await.len(), 1);
 
+        let inside = nobody_loses_a_session(stage, &ada, id).await;
         let removed = ada.result(REMOVE, json!({"workspace_id": id})).await;
+        ada.refused("opencode.sessions.get", json!({"session_id": inside}), Kind::NOT_FOUND).await;
         assert_eq!(without_time(removed), json!({"item": expected}));
         assert_eq!(listed(stage).await, [] as [Value; 0]);
         o09_nothing_is_told_as_null(&ada, id).await;
@@ -86,6 +88,41 @@ async fn is_usable_at_once(stage: &Stage, id: &str, directory: &str) {
     let task = stage.harness.client.activating(&[SESSION_BINDING]).send(&message).await;
     assert_eq!(state_of(&task), "COMPLETED", "{task:#}");
     assert!(Path::new(directory).join("tried.txt").exists(), "the agent did not write into {directory}");
+}
+
+/// OpenCode deletes the sessions of a workspace with it. Gives the name of one.
+async fn nobody_loses_a_session(stage: &Stage, ada: &Caller, id: &str) -> String {
+    let opencode = &stage.harness.opencode;
+    let inside = opencode.post_json(&format!("/session?workspace={id}"), &json!({})).await;
+    let inside = inside["id"].as_str().unwrap_or_else(|| panic!("no session: {inside:#}")).to_owned();
+    let remove = json!({"workspace_id": id});
+    // Whoever changes something in it has it.
+    ada.result("opencode.sessions.unrevert", json!({"session_id": inside})).await;
+    for bob in stage.bob() {
+        let refusal = bob.refused(REMOVE, remove.clone(), Kind::FORBIDDEN).await;
+        assert!(!refusal.body.to_string().contains(&inside), "{:#}", refusal.body);
+    }
+    // Somebody types there in OpenCode's own interface.
+    let prompt = json!({"parts": [{"type": "text", "text": "scn:forever"}]});
+    opencode.post_json(&format!("/session/{inside}/prompt_async"), &prompt).await;
+    until_busy(stage, &inside, true).await;
+    ada.refused(REMOVE, remove, Kind::BUSY).await;
+    opencode.post_json(&format!("/session/{inside}/abort"), &json!({})).await;
+    until_busy(stage, &inside, false).await;
+    inside
+}
+
+/// OpenCode's own word.
+async fn until_busy(stage: &Stage, session: &str, expected: bool) {
+    let directory = stage.upstream(session).await["directory"].as_str().expect("a directory").to_owned();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let busy = stage.harness.opencode.get(&format!("/session/status?directory={directory}")).await;
+        if busy.get(session).is_some() == expected {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "busy: {expected}, but {busy:#}");
+    }
 }
 
 /// OpenCode answers `null` for a workspace that it does not have.

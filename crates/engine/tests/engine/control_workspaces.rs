@@ -1,0 +1,135 @@
+//! A workspace goes with its sessions: not with those of others, and not while somebody works there.
+
+use longshore_engine::SessionGuard;
+use longshore_engine::port::{Known, Session};
+use longshore_model::{ErrorKind, TaskState, Told, WorkspaceId};
+use longshore_testkit::scripted_control::Call;
+
+use crate::control_stage::{Stage, ada, bob, remove_workspace, ses, share, shell, stage, without_claim};
+use crate::harness::message;
+
+const FORBIDDEN: Option<ErrorKind> = Some(ErrorKind::SessionForbidden);
+const BUSY: Option<ErrorKind> = Some(ErrorKind::SessionBusy);
+
+/// A workspace.
+fn with_workspace(guard: SessionGuard) -> Stage {
+    let s = stage(guard);
+    s.control.add_workspace("wrk_1", "trees/one");
+    s
+}
+
+/// A session of the workspace that works there for nobody, or for another.
+fn inside(s: &Stage, id: &str, parent: Option<&str>) -> Session {
+    let session = Session { id: ses(id), directory: "trees/one".to_owned() };
+    let workspace = Some(WorkspaceId::parse("wrk_1").expect("an id"));
+    s.control.add_known(Known { session, parent: parent.map(ses), workspace, is_open: true })
+}
+
+async fn claim(s: &Stage, owner: &str, session: &Session) {
+    let (owner, at) = (longshore_model::Principal::new(owner), s.h.engine.now());
+    let claim = longshore_engine::port::Claim { owner, session: session.clone(), at };
+    s.h.store.claim(claim).await.expect("the store is there");
+}
+
+/// Whether the agent was told to do anything.
+fn was_told(s: &Stage) -> bool {
+    s.control.take_calls().iter().any(|call| matches!(call, Call::Act(..)))
+}
+
+#[tokio::test]
+async fn the_sessions_of_others_do_not_go_with_it() {
+    let s = with_workspace(SessionGuard::Owner);
+    let hers = inside(&s, "ses_hers", None);
+    inside(&s, "ses_below", Some("ses_hers"));
+    claim(&s, "alice", &hers).await;
+    let error = s.call(&bob(), remove_workspace("wrk_1")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::SessionForbidden);
+    assert!(!format!("{error:?}").contains("ses_"), "which sessions it has is not told: {error:?}");
+    assert!(!was_told(&s));
+    // One who owns them needs no more than that.
+    let told = s.call(&without_claim(ada()), remove_workspace("wrk_1")).await.unwrap();
+    assert!(matches!(told, Told::Workspace(Some(_))), "{told:?}");
+    // There is none any more.
+    assert_eq!(s.call(&bob(), remove_workspace("wrk_1")).await.unwrap(), Told::Workspace(None));
+}
+
+#[tokio::test]
+async fn what_is_nobodys_goes_with_it_for_those_who_may_claim() {
+    let s = with_workspace(SessionGuard::Owner);
+    inside(&s, "ses_n", None);
+    assert_eq!(s.refusal(&without_claim(bob()), remove_workspace("wrk_1")).await, FORBIDDEN);
+    assert!(!was_told(&s));
+    // Nobody takes it meanwhile.
+    s.control.acts.hold();
+    let (removed, taken) = tokio::join!(s.call(&bob(), remove_workspace("wrk_1")), async {
+        while !was_told(&s) {
+            tokio::task::yield_now().await;
+        }
+        let taken = s.refusal(&ada(), share("ses_n")).await;
+        s.control.acts.release(1);
+        taken
+    });
+    assert_eq!(taken, FORBIDDEN);
+    removed.unwrap();
+    assert_eq!(s.owner_of("ses_n").await, None);
+}
+
+#[tokio::test]
+async fn where_all_is_shared_all_goes_with_it() {
+    for (guard, expected) in [(SessionGuard::SharedReads, FORBIDDEN), (SessionGuard::Shared, None)] {
+        let s = with_workspace(guard);
+        let hers = inside(&s, "ses_hers", None);
+        inside(&s, "ses_n", None);
+        claim(&s, "alice", &hers).await;
+        assert_eq!(s.refusal(&without_claim(bob()), remove_workspace("wrk_1")).await, expected, "{guard:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_in_which_somebody_works_stays() {
+    let mut s = with_workspace(SessionGuard::Owner);
+    // A turn in its directory, though the session is none of its own.
+    let mut wish = message("c", "m1");
+    wish.wishes.directory = Some("trees/one/below".to_owned());
+    let sent = s.h.engine.send(&ada().principal, wish).await.unwrap();
+    let turn = s.h.turn().await;
+    assert_eq!(s.refusal(&ada(), remove_workspace("wrk_1")).await, BUSY);
+    turn.complete().await;
+    s.h.reaches(&sent.task, TaskState::Completed).await;
+    // What others do in a session of its own.
+    let own = inside(&s, "ses_own", None);
+    claim(&s, "alice", &own).await;
+    s.control.make_busy(&own.id);
+    assert_eq!(s.refusal(&ada(), remove_workspace("wrk_1")).await, BUSY);
+    assert!(!was_told(&s));
+}
+
+#[tokio::test]
+async fn nothing_begins_in_its_sessions_while_it_is_removed() {
+    let mut s = with_workspace(SessionGuard::Owner);
+    // One that works elsewhere.
+    let own = s.control.add_in_workspace("ses_own");
+    claim(&s, "alice", &own).await;
+    s.control.acts.hold();
+    let removing = s.call(&ada(), remove_workspace("wrk_1"));
+    let coming = async {
+        while !was_told(&s) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(s.refusal(&ada(), shell("ses_own")).await, BUSY);
+        let mut wish = message("c", "m1");
+        wish.wishes.session = Some(own.id.clone());
+        let sent = s.h.engine.send(&ada().principal, wish).await.unwrap();
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        let state = s.h.task(&sent.task).await.status.state;
+        let prompted = s.h.agent.log().prompted.len();
+        s.control.acts.release(1);
+        (sent.task, state, prompted)
+    };
+    let (removed, (task, state, prompted)) = tokio::join!(removing, coming);
+    removed.unwrap();
+    assert_eq!((state, prompted), (TaskState::Submitted, 0), "it began meanwhile");
+    assert_eq!(s.h.turn().await.request.task, task);
+}
