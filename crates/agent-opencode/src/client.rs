@@ -83,6 +83,16 @@ struct Shared {
     metrics: Arc<Metrics>,
 }
 
+/// How the reading of a message list ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Paged {
+    Enough,
+    /// There are no more.
+    All,
+    /// There are more than [`MAX_MESSAGES`].
+    TooMany,
+}
+
 type Result<T, E = CallError> = std::result::Result<T, E>;
 
 impl Client {
@@ -296,7 +306,7 @@ impl Client {
             newer = page;
             at.is_some()
         };
-        if !self.pages(directory, session, found).await? {
+        if self.pages(directory, session, found).await? != Paged::Enough {
             let at = newer.iter().position(|message| joined.contains(&message.info.id));
             newer.drain(..at.unwrap_or(newer.len()));
         }
@@ -321,13 +331,13 @@ impl Client {
         Ok(all)
     }
 
-    /// Reads the message list from its end, page by page, until there is enough. Says whether there was.
+    /// Reads the message list from its end, page by page, until there is enough.
     async fn pages<T: DeserializeOwned>(
         &self,
         directory: &str,
         session: &str,
         mut enough: impl FnMut(Vec<T>) -> bool,
-    ) -> Result<bool> {
+    ) -> Result<Paged> {
         let path = format!("session/{}/message", segment(Kind::Session, session)?);
         let mut before = String::new();
         let (mut limit, mut left) = (PAGE, MAX_MESSAGES);
@@ -347,14 +357,14 @@ impl Client {
             };
             left = left.saturating_sub(limit);
             if enough(page) {
-                return Ok(true);
+                return Ok(Paged::Enough);
             }
             match cursor {
                 Some(cursor) => before = format!("&before={cursor}"),
-                None => break,
+                None => return Ok(Paged::All),
             }
         }
-        Ok(false)
+        Ok(Paged::TooMany)
     }
 
     fn request(&self, method: Method, path: &str, directory: &str, more: &str) -> Result<RequestBuilder> {

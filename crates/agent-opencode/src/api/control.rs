@@ -88,6 +88,13 @@ pub(crate) struct FileDiff {
     pub(crate) deletions: Option<Number>,
 }
 
+impl FileDiff {
+    /// How much there is to tell of it, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.file.len() + self.patch.as_ref().map_or(0, String::len)
+    }
+}
+
 #[derive(Deserialize, Debug)]
 pub(crate) struct Message {
     pub(crate) info: MessageInfo,

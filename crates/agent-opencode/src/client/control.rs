@@ -14,7 +14,8 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{
-    CallError, Client, Place, Result, content_type, decode, is_html, of_a_directory, refusal, understood,
+    CallError, Client, Paged, Place, Result, content_type, decode, is_html, of_a_directory, refusal,
+    understood,
 };
 use crate::api::control::{
     Changed, Command, FileDiff, Message, Project, Providers, Session, Todo, Workspace, Worktree,
@@ -75,18 +76,21 @@ impl Client {
         self.look(Call::Control, &path, directory, &more).await.map(understood)
     }
 
-    /// What all turns changed, oldest first, each with the message that began it.
+    /// What all turns changed, oldest first, each with the message that began it: all of it, or nothing if it is too much.
     pub(crate) async fn diffs(&self, directory: &str, session: &str) -> Result<Vec<(String, Vec<FileDiff>)>> {
-        let mut newer = Vec::new();
-        self.pages(directory, session, |page: Vec<Changed>| {
+        let (mut newer, mut bytes) = (Vec::new(), 0);
+        let read = self.pages(directory, session, |page: Vec<Changed>| {
             for message in page.into_iter().rev() {
                 if let Some(summary) = message.info.summary.filter(|summary| !summary.diffs.is_empty()) {
+                    bytes += summary.diffs.iter().map(FileDiff::size).sum::<usize>();
                     newer.push((message.info.id, summary.diffs));
                 }
             }
-            false
-        })
-        .await?;
+            bytes > MAX_DIFF_BYTES
+        });
+        if read.await? != Paged::All {
+            return Err(CallError::TooLong);
+        }
         newer.reverse();
         Ok(newer)
     }

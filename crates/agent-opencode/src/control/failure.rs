@@ -81,11 +81,9 @@ impl CallError {
                 ),
             )
             .detail("detail", sort),
-            Self::TooLong => Error::new(
-                ErrorKind::UpstreamPayloadError,
-                format!("OpenCode's answer is too long, so the gateway could not {what}.{perhaps}"),
-            )
-            .detail("detail", "too long"),
+            Self::TooLong => {
+                too_long(&format!("OpenCode's answer is too long, so the gateway could not {what}.{perhaps}"))
+            }
             cause @ (Self::Invalid(_) | Self::Crowded { .. }) => cause.into_error(what),
         }
     }
@@ -115,6 +113,11 @@ pub(crate) fn come_again(error: Error, status: u16) -> Error {
 /// OpenCode's answer says that it did something else than it was asked for.
 pub(crate) fn unexpected(text: &str) -> Error {
     Error::new(ErrorKind::UpstreamPayloadError, text)
+}
+
+/// There is more than can be read or told.
+pub(crate) fn too_long(text: &str) -> Error {
+    Error::new(ErrorKind::UpstreamPayloadError, text).detail("detail", "too long")
 }
 
 fn refused(status: u16, text: String) -> Error {

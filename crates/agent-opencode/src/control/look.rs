@@ -1,9 +1,9 @@
 //! Looks.
 
 use longshore_engine::port::Session;
-use longshore_model::{Error, FileDiff, Look, MessageRef, Result, Told, Worktree};
+use longshore_model::{Error, FileDiff, Look, MessageRef, Project, Result, Told, Worktree};
 
-use super::{Doing, given, told};
+use super::{Doing, failure, given, told};
 use crate::OpenCode;
 use crate::admit::last_segment;
 use crate::api::control as api;
@@ -22,6 +22,13 @@ impl OpenCode {
                     "OpenCode does not know this cursor; give the next_cursor of a page of this session.",
                 )
             }
+            (CallError::TooLong, Look::Diffs { message: None, .. }) => failure::too_long(
+                "The session changed more than is told at once. Name one turn by its message_id; \
+                 opencode.sessions.messages.list tells them.",
+            ),
+            (CallError::TooLong, Look::Sessions(_)) => failure::too_long(
+                "OpenCode's list of sessions is too long to be read. Ask for fewer with limit, or with start and search.",
+            ),
             (cause, look) => {
                 let doing = Doing::looking(what(look));
                 cause.told(&look.session().map_or(doing, |session| doing.of(session)))

@@ -151,6 +151,34 @@ async fn what_turns_changed_is_told_of_one_and_of_all() {
 }
 
 #[tokio::test]
+async fn what_all_turns_changed_is_told_whole_or_refused_with_what_to_do_instead() {
+    let bench = Bench::new();
+    let session = bench.session("ses_a");
+    let patch = "+a line of a file that is long\n".repeat(128 * 1024);
+    for number in 1..=5 {
+        let diffs =
+            json!([{"file": "a", "patch": patch, "additions": 1, "deletions": 0, "status": "modified"}]);
+        let info = json!({"summary": {"diffs": diffs}, "time": {"created": number}});
+        bench.message(&session, &format!("msg_{number}"), info, &[]).await;
+        let all = Look::Diffs { session: session.id.clone(), message: None };
+        let told = bench.look(Some(&session), &all).await;
+        // 4 MB each, and no more than 16.
+        match told {
+            Ok(Told::Diffs(diffs)) => assert_eq!((diffs.len(), number < 5), (number, true)),
+            Ok(told) => panic!("diffs: {told:?}"),
+            Err(error) => {
+                assert_eq!((error.kind(), number), (ErrorKind::UpstreamPayloadError, 5), "{error:?}");
+                assert_eq!(fact(&error, "detail"), Some("too long"));
+                assert!(error.message().contains("message_id"), "{error}");
+            }
+        }
+    }
+    let one = Look::Diffs { session: session.id.clone(), message: Some(message_ref("msg_5")) };
+    assert!(matches!(bench.look(Some(&session), &one).await, Ok(Told::Diffs(diffs)) if diffs.len() == 1));
+    bench.stop().await;
+}
+
+#[tokio::test]
 async fn messages_are_told_page_by_page_from_the_newest() {
     let bench = Bench::new();
     let session = bench.session("ses_a");
