@@ -53,6 +53,11 @@ impl Gate {
         }
     }
 
+    /// Whether a directory that OpenCode lists is a worktree of the root's own repository, and not the root itself.
+    pub(crate) async fn is_own_worktree(&self, spelling: &str) -> bool {
+        self.own(spelling).await.is_some()
+    }
+
     /// Where a worktree is that OpenCode lists. `None`: it is none that callers may touch.
     async fn own(&self, spelling: &str) -> Option<PathBuf> {
         let (root, directory) = (Path::new(&self.root), resolved(Path::new(spelling)).await?);

@@ -72,15 +72,25 @@ impl OpenCode {
             Look::Models { provider } => {
                 Told::Models(told::models(client.all_providers(at).await?, provider.as_deref()))
             }
-            Look::Projects => Told::Projects(told::projects(client.projects(root).await?, root)),
-            Look::Project => Told::Project(told::project(client.whole_project(root).await?)),
+            Look::Projects => {
+                let mut projects = told::projects(client.projects(root).await?, root);
+                for project in &mut projects {
+                    project.sandboxes = self.own_worktrees(std::mem::take(&mut project.sandboxes)).await;
+                }
+                Told::Projects(projects)
+            }
+            Look::Project => {
+                let project = told::project(client.whole_project(root).await?);
+                let sandboxes = self.own_worktrees(project.sandboxes).await;
+                Told::Project(Project { sandboxes, ..project })
+            }
             Look::Workspaces => {
                 let found = client.whole_workspaces(root).await?.into_iter();
                 Told::Workspaces(found.map(told::workspace).collect::<Result<_, _>>()?)
             }
             Look::Worktrees => {
                 let mut items = Vec::new();
-                for directory in client.worktrees(root).await? {
+                for directory in self.own_worktrees(client.worktrees(root).await?).await {
                     let name = last_segment(&directory).unwrap_or(&directory).to_owned();
                     items.push(Worktree { name, branch: self.gate.branch(&directory).await, directory });
                 }
@@ -101,6 +111,21 @@ impl OpenCode {
             self.for_callers.session(at, id).await?;
         }
         found
+    }
+
+    /// OpenCode lists clones and whatever else it ever saw among the worktrees. Callers are told of those that they may use, as far
+    /// as the disk is here to tell.
+    async fn own_worktrees(&self, listed: Vec<String>) -> Vec<String> {
+        if !self.is_root_here {
+            return listed;
+        }
+        let mut own = Vec::new();
+        for directory in listed {
+            if self.gate.is_own_worktree(&directory).await {
+                own.push(directory);
+            }
+        }
+        own
     }
 
     /// Of one message, or of all.

@@ -44,7 +44,7 @@ async fn where_a_project_is_is_told_of_the_own_one_only() {
     for project in &projects {
         let is_own = project.id == "9b4c0d";
         assert_eq!(project.worktree.as_deref(), is_own.then_some(bench.root()), "{project:?}");
-        assert_eq!(project.sandboxes.is_empty(), !is_own, "{project:?}");
+        assert!(project.sandboxes.is_empty(), "a copy is no worktree: {project:?}");
     }
     let told = bench.look(None, &Look::Project).await.unwrap();
     let Told::Project(current) = told else { panic!("a project: {told:?}") };
@@ -52,20 +52,25 @@ async fn where_a_project_is_is_told_of_the_own_one_only() {
     bench.stop().await;
 }
 
-/// O1: OpenCode lists them as mere paths.
+/// O1: OpenCode lists them as mere paths. Among them is whatever it ever saw: clones, and what is gone.
 #[tokio::test]
 async fn worktrees_are_told_by_name_with_the_branch_that_is_on_the_disk() {
     let bench = Bench::new();
     let place = tempfile::tempdir().unwrap();
     let place = std::fs::canonicalize(place.path()).unwrap();
-    let git = place.join("git");
+    let git = std::path::Path::new(bench.root()).join(".git/worktrees/feature-one");
     std::fs::create_dir_all(&git).unwrap();
     std::fs::write(git.join("HEAD"), "ref: refs/heads/opencode/feature-one\n").unwrap();
     std::fs::create_dir_all(place.join("feature-one/deep")).unwrap();
     std::fs::write(place.join("feature-one/.git"), format!("gitdir: {}\n", git.display())).unwrap();
     let at = |name: &str| place.join(name).to_str().unwrap().to_owned();
-    let (own, deep, gone) = (at("feature-one"), at("feature-one/deep"), at("gone"));
-    bench.fake.project(|project| project.worktrees = vec![own.clone(), deep.clone(), gone.clone()]);
+    std::fs::create_dir_all(place.join("clone/.git")).unwrap();
+    let (own, deep, gone, clone) = (at("feature-one"), at("feature-one/deep"), at("gone"), at("clone"));
+    let listed = vec![clone, own.clone(), deep, gone, bench.root().to_owned()];
+    bench.fake.project(|project| {
+        project.worktrees.clone_from(&listed);
+        project.sandboxes.clone_from(&listed);
+    });
     let told = bench.look(None, &Look::Worktrees).await.unwrap();
     let worktree = |name: &str, branch: Option<&str>, directory: &str| Worktree {
         name: name.to_owned(),
@@ -73,12 +78,11 @@ async fn worktrees_are_told_by_name_with_the_branch_that_is_on_the_disk() {
         directory: directory.to_owned(),
     };
     let branch = Some("opencode/feature-one");
-    let expected = vec![
-        worktree("feature-one", branch, &own),
-        worktree("deep", None, &deep),
-        worktree("gone", None, &gone),
-    ];
-    assert_eq!(told, Told::Worktrees(expected));
+    assert_eq!(told, Told::Worktrees(vec![worktree("feature-one", branch, &own)]));
+    let told = bench.look(None, &Look::Project).await.unwrap();
+    assert!(matches!(&told, Told::Project(project) if project.sandboxes == [own.clone()]), "{told:?}");
+    let told = bench.look(None, &Look::Projects).await.unwrap();
+    assert!(matches!(&told, Told::Projects(all) if all[0].sandboxes == [own.clone()]), "{told:?}");
     bench.fake.project(|project| project.workspaces.push(("wrk_1".to_owned(), own.clone())));
     let told = bench.look(None, &Look::Workspaces).await.unwrap();
     let Told::Workspaces(workspaces) = told else { panic!("workspaces: {told:?}") };
