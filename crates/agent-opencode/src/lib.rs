@@ -148,6 +148,7 @@ impl OpenCode {
             tasks.clone(),
             root.clone(),
             config.watch_directories,
+            Arc::clone(&config.metrics),
         );
         let watch = Arc::new(watch);
         let catalog = Arc::new(Catalog::new(&client, root.clone()));

@@ -158,6 +158,17 @@ impl Readers {
         noticing
     }
 
+    /// Ends that. Gives the sessions that were watched, those first that were named first.
+    pub(crate) fn unwatch(&self, directory: &str) -> Vec<String> {
+        let readers = lock(&self.by_directory);
+        readers.get(directory).map(|reader| reader.routes().unwatch()).unwrap_or_default()
+    }
+
+    /// Whether no turn of ours runs in a directory that is watched, and nothing of what others do there waits to be looked at.
+    pub(crate) fn is_at_rest(&self, directory: &str) -> bool {
+        lock(&self.by_directory).get(directory).is_none_or(|reader| reader.routes().is_at_rest())
+    }
+
     /// Watches one more session of a directory that is watched. One that is new was never busy.
     pub(crate) fn watch_session(&self, directory: &str, session: &str, is_new: bool) {
         if let Some(reader) = lock(&self.by_directory).get(directory) {

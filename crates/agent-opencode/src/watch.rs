@@ -5,20 +5,24 @@
 
 mod content;
 mod decide;
+mod directories;
 mod failed;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longshore_engine::Tasks;
 use longshore_engine::port::{Session, Stirring};
+use longshore_meter::Metrics;
 use longshore_model::{PromptId, Result, SessionId, Timestamp};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use self::decide::{Decision, Heard, Scene};
+use self::directories::{Directories, Place};
 use self::failed::Failed;
 use crate::api::{
     Envelope, EventKind, Fault, MessageUpdated, PartUpdated, SessionFailed, StatusChanged, StoredMessage,
@@ -44,9 +48,8 @@ pub(crate) struct Watch {
     client: Client,
     readers: Arc<Readers>,
     tasks: Tasks,
-    root: String,
-    most: usize,
-    directories: Mutex<HashSet<String>>,
+    directories: Mutex<Directories>,
+    metrics: Arc<Metrics>,
     failed: Arc<Failed>,
     stirrings: mpsc::Sender<Stirring>,
     /// Until somebody asks for it.
@@ -61,17 +64,20 @@ impl Watch {
         tasks: Tasks,
         root: String,
         most: usize,
+        metrics: Arc<Metrics>,
     ) -> Self {
         let (stirrings, taken_by) = mpsc::channel(MAX_STIRRINGS);
-        let (directories, taken_by) = (Mutex::default(), Mutex::new(Some(taken_by)));
+        let (directories, taken_by) = (Mutex::new(Directories::new(root, most)), Mutex::new(Some(taken_by)));
         let failed = Arc::default();
-        Self { client, readers, tasks, root, most, directories, failed, stirrings, taken_by }
+        Self { client, readers, tasks, directories, metrics, failed, stirrings, taken_by }
     }
 
-    /// See [`longshore_engine::port::Control::watch`]. Sessions in one directory too many are not watched.
+    /// See [`longshore_engine::port::Control::watch`]. The first are watched rather than those behind them, and all of them rather
+    /// than those that were named before, unless something is going on there.
     pub(crate) fn watch(&self, sessions: Vec<Session>) {
+        let now = lock(&self.directories).now();
         for session in sessions {
-            self.add(&session, false);
+            self.add(&session, false, now);
         }
     }
 
@@ -79,32 +85,50 @@ impl Watch {
     /// not be asked.
     pub(crate) fn made(&self, session: &Session) {
         if lock(&self.taken_by).is_none() {
-            self.add(session, true);
+            let now = lock(&self.directories).now();
+            self.add(session, true, now);
         }
     }
 
-    fn add(&self, session: &Session, is_new: bool) {
-        if let Some(noticing) = self.noticing(&session.directory) {
-            let watcher = Watcher {
-                client: self.client.clone(),
-                directory: session.directory.clone(),
-                failed: Arc::clone(&self.failed),
-                stirrings: self.stirrings.clone(),
-                scenes: HashMap::new(),
-                look_again: None,
-                pause: FIRST_RETRY,
-            };
-            let stop = self.tasks.stopping().clone();
-            self.tasks.spawn("opencode-watch", async move {
-                tokio::select! {
-                    () = stop.cancelled() => {}
-                    () = watcher.run(noticing) => {}
-                }
-            });
+    /// What is below this directory is gone, and needs no place any more.
+    pub(crate) fn leave(&self, directory: &str) {
+        lock(&self.directories).leave(directory, &self.readers);
+    }
+
+    fn add(&self, session: &Session, is_new: bool, now: u64) {
+        let place = lock(&self.directories).take(&session.directory, now, &self.readers);
+        match place {
+            Place::Off => return,
+            Place::None => {
+                self.metrics.unwatched_sessions.increment();
+                return;
+            }
+            Place::Old => {}
+            Place::New { noticing, is_at_work } => {
+                self.notice(session.directory.clone(), noticing, is_at_work);
+            }
         }
-        if self.watches(&session.directory) {
-            self.readers.watch_session(&session.directory, session.id.as_str(), is_new);
-        }
+        self.readers.watch_session(&session.directory, session.id.as_str(), is_new);
+    }
+
+    fn notice(&self, directory: String, noticing: Noticing, is_at_work: Arc<AtomicBool>) {
+        let watcher = Watcher {
+            client: self.client.clone(),
+            directory,
+            failed: Arc::clone(&self.failed),
+            stirrings: self.stirrings.clone(),
+            scenes: HashMap::new(),
+            is_at_work,
+            look_again: None,
+            pause: FIRST_RETRY,
+        };
+        let stop = self.tasks.stopping().clone();
+        self.tasks.spawn("opencode-watch", async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = watcher.run(noticing) => {}
+            }
+        });
     }
 
     /// See [`longshore_engine::port::Control::stirrings`].
@@ -127,18 +151,6 @@ impl Watch {
     pub(crate) fn watches(&self, directory: &str) -> bool {
         lock(&self.directories).contains(directory)
     }
-
-    /// For a directory that was not watched, if there may be one more.
-    fn noticing(&self, directory: &str) -> Option<Noticing> {
-        let mut directories = lock(&self.directories);
-        let others = directories.iter().filter(|known| **known != self.root).count();
-        let has_room = if directory == self.root { self.most > 0 } else { others + 1 < self.most };
-        if directories.contains(directory) || !has_room {
-            return None;
-        }
-        directories.insert(directory.to_owned());
-        Some(self.readers.watch(directory))
-    }
 }
 
 /// Watches the sessions of one directory.
@@ -148,6 +160,8 @@ struct Watcher {
     failed: Arc<Failed>,
     stirrings: mpsc::Sender<Stirring>,
     scenes: HashMap<String, Scene>,
+    /// Something is going on here of which is not told yet: the directory is not to be left.
+    is_at_work: Arc<AtomicBool>,
     /// OpenCode did not answer: then it is asked about everything once more.
     look_again: Option<Instant>,
     pause: Duration,
@@ -166,8 +180,13 @@ impl Watcher {
                     self.look_again = None;
                     Noticed::Look
                 }
-                noticed = noticing.next() => noticed,
+                noticed = noticing.next() => match noticed {
+                Some(noticed) => noticed,
+                // The directory is not watched any more.
+                None => return,
+            },
             };
+            self.is_at_work.store(true, Ordering::Release);
             let taken = match noticed {
                 Noticed::Gap => {
                     for scene in self.scenes.values_mut() {
@@ -207,6 +226,8 @@ impl Watcher {
                     self.pause = (self.pause * 2).min(LAST_RETRY);
                 }
             }
+            let is_at_work = self.scenes.values().any(Scene::is_unsettled);
+            self.is_at_work.store(is_at_work, Ordering::Release);
         }
     }
 
@@ -305,6 +326,10 @@ async fn find(client: &Client, session: &Session) -> Result<Option<Stirring>, Ca
     let (directory, id) = (session.directory.as_str(), session.id.as_str());
     // The activity first: what is busy may be over when its messages are read, and then it is told all the same.
     if !client.statuses(directory).await?.contains_key(id) {
+        return Ok(None);
+    }
+    // Of one that is in a workspace of OpenCode its directory hears nothing: a task of it would never end.
+    if client.session(directory, id).await?.workspace.is_some() {
         return Ok(None);
     }
     let messages = client.newest_messages(directory, id).await?;

@@ -124,6 +124,8 @@ metrics! {
         "Calls of the methods that extensions add, by method and by what became of them.";
     adopted_turns: Counter = "longshore_adopted_turns_total",
         "Turns that somebody else began in a session of ours, and that became tasks.";
+    unwatched_sessions: Counter = "longshore_unwatched_sessions_total",
+        "Sessions of ours, each time they were named, in which it is not noticed what others prompt, because no directory more can be watched.";
     session_claims: PerLabel<ClaimOutcome, Counter> = "longshore_session_claims_total",
         "Sessions of nobody's that a caller's control call took, or could not take.";
     opencode_events: PerLabel<Fate, Counter> = "opencode_events_total",

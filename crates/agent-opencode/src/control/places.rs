@@ -43,12 +43,17 @@ impl OpenCode {
     }
 
     pub(super) async fn removed_workspace(&self, id: &WorkspaceId) -> Result<Told> {
-        if self.own_workspace(id).await?.is_none() {
-            return Ok(Told::Workspace(None));
-        }
+        let Some(found) = self.own_workspace(id).await? else { return Ok(Told::Workspace(None)) };
+        let directory = match &found.directory {
+            Some(directory) => Some(resolved(directory).await),
+            None => None,
+        };
         let removed = self.for_callers.remove_workspace(&self.gate.root, id.as_str()).await;
         let removed = removed.and_then(|removed| removed.map(told::workspace).transpose());
         self.gate.catalog.forget_places().await;
+        if let (Ok(Some(_)), Some(directory)) = (&removed, &directory) {
+            self.watch.leave(directory);
+        }
         Ok(Told::Workspace(removed.map_err(|cause| cause.told(&Doing::changing("remove the workspace")))?))
     }
 
@@ -99,8 +104,12 @@ impl OpenCode {
     pub(super) async fn removed_worktree(&self, wanted: &WorktreeRef) -> Result<Told> {
         let listed = self.listed().await?;
         let directory = self.gate.worktree(wanted, &listed).await?;
+        let here = resolved(directory).await;
         let removed = self.for_callers.remove_worktree(&self.gate.root, directory).await;
         self.gate.catalog.forget_places().await;
+        if let Ok(true) = removed {
+            self.watch.leave(&here);
+        }
         Ok(Told::Ok(removed.map_err(|cause| cause.told(&Doing::changing("remove the worktree")))?))
     }
 

@@ -182,6 +182,18 @@ impl Routes {
         self.unused_since = None;
     }
 
+    /// Gives the sessions that were watched, those first that were named first.
+    pub(super) fn unwatch(&mut self) -> Vec<String> {
+        let sessions = self.watched.take().map(Watched::into_sessions).unwrap_or_default();
+        self.note_leaving();
+        sessions
+    }
+
+    /// No turn of ours runs or is about to, and nothing that was noticed waits.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.by_session.is_empty() && self.visits == 0 && self.watched.as_ref().is_none_or(Watched::is_empty)
+    }
+
     /// Unless it is new, or a turn of ours has it, nobody knows what it is at.
     pub(super) fn watch_session(&mut self, session: &str, is_new: bool) {
         let Some(watched) = &mut self.watched else { return };

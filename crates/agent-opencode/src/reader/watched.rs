@@ -87,6 +87,18 @@ impl Watched {
         (watched, Noticing { reader, queue, shared })
     }
 
+    /// Those first that were named first.
+    pub(super) fn into_sessions(self) -> Vec<String> {
+        let mut sessions: Vec<_> = self.sessions.into_iter().collect();
+        sessions.sort_unstable_by_key(|(_, named)| *named);
+        sessions.into_iter().map(|(session, _)| session).collect()
+    }
+
+    /// Whether nothing waits to be looked at.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.capacity() == MAX_NOTICED + 1
+    }
+
     /// Says whether it was not watched before.
     pub(super) fn add(&mut self, session: &str) -> bool {
         self.named += 1;
@@ -205,9 +217,9 @@ impl Watched {
 }
 
 impl Noticing {
-    /// The next thing to look at. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Noticed {
-        let Some(noticed) = self.queue.recv().await else { return std::future::pending().await };
+    /// The next thing to look at. `None`: the directory is not watched any more. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<Noticed> {
+        let noticed = self.queue.recv().await?;
         match &noticed {
             Noticed::Event { event, .. } => {
                 self.shared.queued_bytes.fetch_sub(event.len(), Ordering::Relaxed);
@@ -221,7 +233,7 @@ impl Noticing {
             Noticed::Look => self.shared.has_look.store(false, Ordering::Release),
             Noticed::Left(_) => {}
         }
-        noticed
+        Some(noticed)
     }
 
     /// Whether it is watched, and no turn of ours has it.
@@ -281,12 +293,12 @@ mod tests {
                 reader.routes().reconnected();
             }
             for _ in 0..most {
-                assert!(matches!(noticing.next().await, Noticed::Event { .. }));
+                assert!(matches!(noticing.next().await, Some(Noticed::Event { .. })));
                 assert_eq!(notice(&reader, "ses_1", EventKind::Status, &body), Fate::Dropped);
             }
-            assert!(matches!(noticing.next().await, Noticed::Gap));
+            assert!(matches!(noticing.next().await, Some(Noticed::Gap)));
             assert_eq!(notice(&reader, "ses_1", EventKind::Status, &body), Fate::Routed);
-            assert!(matches!(noticing.next().await, Noticed::Event { .. }));
+            assert!(matches!(noticing.next().await, Some(Noticed::Event { .. })));
         }
     }
 
@@ -303,7 +315,7 @@ mod tests {
         assert_eq!(notice(&reader, "ses_3", EventKind::Status, "{}"), Fate::Foreign);
         assert_eq!(notice(&reader, "ses_1", EventKind::PartDelta, "{}"), Fate::Foreign);
         assert_eq!(notice(&reader, "ses_3", EventKind::QuestionAsked, "{}"), Fate::Routed);
-        match noticing.next().await {
+        match noticing.next().await.unwrap() {
             Noticed::Event { session, is_below: true, .. } => assert_eq!(session, "ses_1"),
             other => panic!("{other:?}"),
         }
@@ -334,7 +346,7 @@ mod tests {
             // A reader is kept for as long as somebody watches.
             assert!(reader.routes().unused_since().is_none());
             reader.routes().watched.as_ref().unwrap().look();
-            match noticing.next().await {
+            match noticing.next().await.unwrap() {
                 Noticed::Left(session) if !is_at_rest => assert_eq!(session, "ses_1"),
                 Noticed::Look if is_at_rest => {}
                 other => panic!("{other:?}"),

@@ -47,6 +47,8 @@ pub(crate) struct Scene {
     looked_for: Option<String>,
     /// What was decided already.
     told: Option<String>,
+    /// And that since it became busy.
+    is_told_of: bool,
 }
 
 #[derive(Debug)]
@@ -62,6 +64,7 @@ impl Scene {
         match heard {
             Heard::Busy => {
                 self.is_answering &= self.is_busy;
+                self.is_told_of &= self.is_busy;
                 self.is_busy = true;
                 Decision::Nothing
             }
@@ -100,11 +103,17 @@ impl Scene {
         if is_new {
             self.told = Some(prompt.to_owned());
         }
+        self.is_told_of = true;
         is_new
     }
 
     pub(crate) fn is_busy(&self) -> bool {
         self.is_busy
+    }
+
+    /// Something runs that was not told of. What was is followed by whoever was told.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.is_busy && !self.is_told_of
     }
 
     /// Events were missed: nothing is known but what was told.

@@ -54,14 +54,25 @@ impl Stage {
 
     /// A session that was not made here.
     fn session(&self, id: &str) -> Session {
-        let directory = self.fake.directory().to_owned();
+        self.session_in("", id)
+    }
+
+    /// The same in a directory below the root.
+    fn session_in(&self, below: &str, id: &str) -> Session {
+        let directory = std::path::Path::new(self.fake.directory()).join(below);
+        std::fs::create_dir_all(&directory).unwrap();
+        let directory = directory.to_str().unwrap().trim_end_matches('/').to_owned();
         self.fake.add_session(id, &directory);
         Session { id: SessionId::parse(id).unwrap(), directory }
     }
 
     /// Watches a session, and waits until everything in it is heard.
     async fn watched(&self, id: &str) -> Session {
-        let session = self.session(id);
+        self.watched_in("", id).await
+    }
+
+    async fn watched_in(&self, below: &str, id: &str) -> Session {
+        let session = self.session_in(below, id);
         self.agent.watch.watch(vec![session.clone()]);
         self.agent.readers.attached(&session.directory, PATIENCE).await.unwrap();
         session
@@ -119,6 +130,22 @@ impl Stage {
             trace: None,
         };
         self.agent.start_turn(request).await.unwrap().events
+    }
+
+    /// Waits until what there was to look at there is looked at.
+    async fn rests(&self, below: &str) {
+        let directory = format!("{}/{below}", self.fake.directory());
+        let is_at_rest = || lock(&self.agent.watch.directories).is_at_rest(&directory, &self.agent.readers);
+        let rest = async {
+            while !is_at_rest() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, rest).await.expect("nothing is going on there");
+    }
+
+    fn watches<const COUNT: usize>(&self, below: [&str; COUNT]) -> [bool; COUNT] {
+        below.map(|below| self.agent.watch.watches(&format!("{}/{below}", self.fake.directory())))
     }
 
     async fn stop(self) {
@@ -351,6 +378,120 @@ async fn only_so_many_directories_are_watched_and_the_root_always_is() {
         assert_eq!(directories.map(|directory| stage.agent.watch.watches(&directory)), expected, "{most}");
         stage.stop().await;
     }
+}
+
+#[tokio::test]
+async fn the_directory_that_was_not_used_for_longest_is_left_for_another() {
+    let mut stage = Stage::with(3);
+    let (one, _) = (stage.watched_in("a", "ses_one").await, stage.watched_in("b", "ses_two").await);
+    let other = stage.watched_in("a", "ses_other").await;
+    for directory in ["a", "b"] {
+        stage.rests(directory).await;
+    }
+    let three = stage.watched_in("c", "ses_three").await;
+    assert_eq!(stage.watches(["a", "b", "c"]), [true, false, true]);
+    stage.fake.queue(Script::new().text("done", 1));
+    stage.types(&three, "here").await;
+    let stirring = stage.next().await;
+    assert_eq!(stirring.session, three);
+    assert_eq!(end(stage.adopt(&stirring).await).await.1, COMPLETED);
+    for directory in ["a", "c"] {
+        stage.rests(directory).await;
+    }
+    // Whoever comes back to one that was left has it watched again, with all that were watched there before.
+    stage.watched_in("b", "ses_more").await;
+    assert_eq!(stage.watches(["a", "b", "c"]), [false, true, true]);
+    for directory in ["b", "c"] {
+        stage.rests(directory).await;
+    }
+    stage.watched_in("a", "ses_new").await;
+    assert_eq!(stage.watches(["a", "b", "c"]), [true, true, false]);
+    for session in [one, other] {
+        stage.fake.queue(Script::new().text("done", 1));
+        stage.types(&session, "still there?").await;
+        assert_eq!(stage.next().await.session, session);
+    }
+    assert_eq!(stage.agent.watch.metrics.unwatched_sessions.get(), 0);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_directory_where_something_is_going_on_is_not_left() {
+    let mut stage = Stage::with(2);
+    let gate = Gate::new();
+    stage.fake.queue(Script::new().text("one", 1).hold(&gate));
+    let busy = stage.watched_in("a", "ses_busy").await;
+    stage.types(&busy, "go").await;
+    let stirring = stage.next().await;
+    let events = stage.adopt(&stirring).await;
+    // It is followed, so it is not left.
+    stage.watched_in("b", "ses_two").await;
+    assert_eq!(stage.watches(["a", "b"]), [true, false]);
+    assert_eq!(stage.agent.watch.metrics.unwatched_sessions.get(), 1);
+    gate.open();
+    assert_eq!(end(events).await.1, COMPLETED);
+    // Something runs of which nobody was told yet.
+    stage.status(&busy, "busy").await;
+    let last = stage.watched_in("a", "ses_last").await;
+    stage.fake.queue(Script::new().text("done", 1));
+    stage.types(&last, "so that the other was heard").await;
+    let stirring = stage.next().await;
+    let events = stage.adopt(&stirring).await;
+    assert_eq!(end(events).await.1, COMPLETED);
+    stage.watched_in("b", "ses_two").await;
+    assert_eq!(stage.watches(["a", "b"]), [true, false]);
+    // It is over.
+    stage.status(&busy, "idle").await;
+    stage.fake.queue(Script::new().text("done", 1));
+    stage.types(&last, "so that the end was heard").await;
+    let stirring = stage.next().await;
+    let events = stage.adopt(&stirring).await;
+    assert_eq!(end(events).await.1, COMPLETED);
+    stage.rests("a").await;
+    stage.watched_in("b", "ses_two").await;
+    assert_eq!(stage.watches(["a", "b"]), [false, true]);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_directory_that_is_gone_needs_no_place() {
+    let stage = Stage::with(3);
+    for (below, id) in [("a", "ses_one"), ("a/deep", "ses_two")] {
+        stage.watched_in(below, id).await;
+    }
+    let gone = format!("{}/a", stage.fake.directory());
+    stage.agent.watch.leave(&gone);
+    assert_eq!(stage.watches(["a", "a/deep"]), [false, false]);
+    // The root is never left.
+    stage.watched("ses_root").await;
+    stage.agent.watch.leave(stage.fake.directory());
+    assert!(stage.agent.watch.watches(stage.fake.directory()));
+    stage.stop().await;
+}
+
+/// Its directory hears nothing of it, so a task of it would never end.
+#[tokio::test]
+async fn what_somebody_prompts_in_a_workspace_is_not_told() {
+    let mut stage = Stage::new();
+    let directory = stage.fake.directory().to_owned();
+    let info = json!({"id": "ses_inside", "slug": "calm-bay", "projectID": "9b4c0d", "directory": directory, "path": "",
+        "title": "inside", "version": "1.18.33", "workspaceID": "wrk_1", "time": {"created": 1, "updated": 1}});
+    stage.fake.add_session_like(info);
+    let inside = Session { id: SessionId::parse("ses_inside").unwrap(), directory };
+    let gate = Gate::new();
+    stage.fake.queue(Script::new().text("one", 1).hold(&gate));
+    stage.types(&inside, "in a workspace").await;
+    gate.reached().await;
+    stage.agent.watch.watch(vec![inside.clone()]);
+    // Both are found by the same look, the one in the workspace first.
+    let beside = stage.session("ses_zzz");
+    stage.fake.queue(Script::new().text("two", 1).hold(&gate));
+    stage.types(&beside, "beside it").await;
+    stage.agent.watch.watch(vec![beside.clone()]);
+    assert_eq!(stage.next().await.session, beside);
+    assert_eq!(stage.agent.watch.stirring(&inside).await.unwrap(), None);
+    gate.open();
+    stage.stop().await;
 }
 
 #[tokio::test]
