@@ -15,8 +15,8 @@ mod told;
 
 use longshore_engine::port::{BoxFuture, Control, Inhabited, Input, Known, Session, Stirring};
 use longshore_model::{
-    Act, Error, Look, Offers, Order, PlaceWish, PromptOptions, Result, SessionId, Told, WorkspaceId,
-    WorktreeRef,
+    Act, Error, Look, Offers, Order, PlaceWish, PromptOptions, Result, SessionId, Timestamp, Told,
+    WorkspaceId, WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -71,6 +71,10 @@ impl Control for OpenCode {
         act: &'a Act,
     ) -> BoxFuture<'a, Result<Told>> {
         Box::pin(self.acted(session, act))
+    }
+
+    fn forks<'a>(&'a self, session: &'a Session, since: Timestamp) -> BoxFuture<'a, Result<Vec<Session>>> {
+        Box::pin(self.copies(session, since))
     }
 
     fn check_order<'a>(

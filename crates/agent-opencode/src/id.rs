@@ -84,7 +84,8 @@ impl ServerClock {
         }
     }
 
-    fn now(&self, local: Timestamp) -> i64 {
+    /// What OpenCode's clock said at a moment of ours, in milliseconds.
+    pub(crate) fn at(&self, local: Timestamp) -> i64 {
         local.0.saturating_add(self.offset_ms.load(Ordering::Relaxed))
     }
 }
@@ -97,7 +98,7 @@ pub(crate) struct PromptIds {
 
 impl PromptIds {
     pub(crate) fn make(&self, clock: &ServerClock, local: Timestamp) -> PromptId {
-        let milliseconds = u64::try_from(clock.now(local)).unwrap_or(0);
+        let milliseconds = u64::try_from(clock.at(local)).unwrap_or(0);
         let wanted = (milliseconds << 12) + 1;
         let advance = |last: u64| wanted.max(last + 1);
         let last = self.last.update(Ordering::Relaxed, Ordering::Relaxed, advance);
@@ -197,12 +198,12 @@ mod tests {
         for local in [server_now, server_now - 3_600_000, server_now + 90_000, server_now - 1] {
             let clock = ServerClock::default();
             clock.learn("evt_1dd4884320018BbK6iNarqlvpA", Timestamp(local));
-            assert_eq!(clock.now(Timestamp(local)), server_now, "local {local}");
+            assert_eq!(clock.at(Timestamp(local)), server_now, "local {local}");
         }
         let clock = ServerClock::default();
         for garbage in ["", "evt_", "evt_xyz", "evt_1dd48843200é", "nothing"] {
             clock.learn(garbage, Timestamp(5));
         }
-        assert_eq!(clock.now(Timestamp(5)), 5);
+        assert_eq!(clock.at(Timestamp(5)), 5);
     }
 }

@@ -15,10 +15,11 @@ pub(crate) mod refusal;
 pub(crate) mod removals;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use longshore_model::{
     Act, Control as Asked, ControlRequest, Error, Look, Offers, OrderRequest, PlaceWish, Principal, Result,
-    SessionId, TaskId, Told,
+    SessionId, TaskId, Timestamp, Told,
 };
 
 pub(crate) use self::guard::{Entry, Taking};
@@ -26,6 +27,10 @@ use self::guard::{Guard, Intent};
 pub use self::outcome::Outcome;
 use crate::port::{Claim, Claimed, Control, Known, Session, on_behalf_of};
 use crate::service::Engine;
+
+/// When a fork is looked for whose answer was lost, each after the look before: the agent may still be about to make it.
+const LOOK_FOR_FORK: [Duration; 3] =
+    [Duration::ZERO, Duration::from_millis(500), Duration::from_millis(1500)];
 
 /// Who wants something, and what it may.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -132,7 +137,13 @@ impl Engine {
             }
             _ => None,
         };
-        let told = control.act(&at, session, act).await?;
+        let began = self.around().clock.now();
+        let told = match (control.act(&at, session, act).await, act, session) {
+            (Err(lost), Act::Fork { .. }, Some(session)) if lost.may_be_done() => {
+                return Err(self.own_lost_fork(&*control, &caller.principal, session, began, lost).await);
+            }
+            (told, ..) => told?,
+        };
         if let (Act::Fork { .. }, Some(session), Told::Session(fork)) = (act, session, &told) {
             let directory = fork.directory.clone().unwrap_or_else(|| session.directory.clone());
             let fork = Session { id: fork.id.clone(), directory };
@@ -140,6 +151,33 @@ impl Engine {
         }
         self.settle(entry.and_then(|entry| entry.taking)).await?;
         Ok(told)
+    }
+
+    /// A fork whose answer was lost may be there nevertheless, and is nobody's then: others could take it, and read in it what was
+    /// said. So it is looked for, and is its maker's if it is found. Gives what is told of it.
+    async fn own_lost_fork(
+        &self,
+        control: &dyn Control,
+        owner: &Principal,
+        session: &Session,
+        since: Timestamp,
+        lost: Error,
+    ) -> Error {
+        for pause in LOOK_FOR_FORK {
+            tokio::time::sleep(pause).await;
+            // An agent that does not answer may do so with the next look.
+            for fork in control.forks(session, since).await.unwrap_or_default() {
+                let at = self.around().clock.now();
+                let claim = Claim { owner: owner.clone(), session: fork.clone(), at };
+                // Who else forked the session meanwhile has that fork already, or is the owner of what was said in it.
+                if let Ok(Claimed::Now) = self.around().store.claim(claim).await {
+                    tracing::info!(session = %fork.id, "a fork whose answer was lost was found");
+                    control.watch(vec![fork.clone()]);
+                    return refusal::fork_found(&lost, &fork.id);
+                }
+            }
+        }
+        lost
     }
 
     /// A fork is the caller's before it hears of it.

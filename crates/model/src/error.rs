@@ -222,6 +222,7 @@ struct Inner {
     details: Vec<(String, String)>,
     lasting: bool,
     retryable: bool,
+    may_be_done: bool,
     retry_after: Option<Duration>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
@@ -236,6 +237,7 @@ impl Error {
             details: Vec::new(),
             lasting: false,
             retryable: false,
+            may_be_done: false,
             retry_after: None,
             source: None,
         }))
@@ -295,6 +297,17 @@ impl Error {
     pub fn retryable(mut self) -> Self {
         self.0.retryable = true;
         self
+    }
+
+    /// Says that what was to be changed may have been changed all the same: the answer was lost, not the request.
+    #[must_use]
+    pub fn perhaps_done(mut self) -> Self {
+        self.0.may_be_done = true;
+        self
+    }
+
+    pub fn may_be_done(&self) -> bool {
+        self.0.may_be_done
     }
 
     /// Says how long to wait before the same request can succeed. Callers are told in whole seconds, by a fact for machines

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longshore_engine::port::{BoxFuture, Control, Inhabitant, Inhabited, Input, Known, Session, Stirring};
 use longshore_model::{
     Act, Catalog, Error, Look, MessageRef, Offers, Order, PlaceWish, Project, PromptOptions, Result, Role,
-    SessionId, SessionInfo, SessionStatus, StoredMessage, Told, Workspace, WorkspaceId, Worktree,
+    SessionId, SessionInfo, SessionStatus, StoredMessage, Timestamp, Told, Workspace, WorkspaceId, Worktree,
     WorktreeRef,
 };
 use tokio::sync::mpsc;
@@ -38,6 +38,7 @@ struct State {
     workspaces: BTreeMap<WorkspaceId, String>,
     offers: VecDeque<Result<Offers>>,
     refused_acts: VecDeque<Error>,
+    lost_acts: VecDeque<Error>,
     refused_orders: VecDeque<Error>,
     refused_looks: VecDeque<Error>,
     forks: usize,
@@ -120,6 +121,11 @@ impl ScriptedControl {
     /// The next act is refused with this error. Calls add up.
     pub fn refuse_next_act(&self, error: Error) {
         self.lock().refused_acts.push_back(error);
+    }
+
+    /// The next act is done, and answered with this error.
+    pub fn lose_next_act(&self, error: Error) {
+        self.lock().lost_acts.push_back(error);
     }
 
     pub fn refuse_next_order(&self, error: Error) {
@@ -351,7 +357,18 @@ impl Control for ScriptedControl {
             if let Some(error) = self.lock().refused_acts.pop_front() {
                 return Err(error);
             }
-            self.lock().act(session, act)
+            let mut state = self.lock();
+            let told = state.act(session, act);
+            state.lost_acts.pop_front().map_or(told, Err)
+        })
+    }
+
+    fn forks<'a>(&'a self, session: &'a Session, _since: Timestamp) -> BoxFuture<'a, Result<Vec<Session>>> {
+        Box::pin(async move {
+            let state = self.lock();
+            let name = format!("{}_fork_", session.id);
+            let forks = state.known.values().filter(|known| known.session.id.as_str().starts_with(&name));
+            Ok(forks.map(|known| known.session.clone()).collect())
         })
     }
 

@@ -6,14 +6,14 @@ mod nobodys;
 mod rights;
 mod settings;
 
-use longshore_testkit::fake_opencode::Turn;
+use longshore_testkit::fake_opencode::{Fault, Turn};
 use longshore_testkit::raw::{RawClient, message};
 use longshore_wire::methods::Effect;
 use longshore_wire::surface::Line;
 use serde_json::{Value, json};
 
 use crate::callers::{
-    asked, cal, code, fields, first_message, forbidden, id_of, on_session, row, rows, works,
+    asked, cal, code, fact, fields, first_message, forbidden, id_of, on_session, row, rows, works,
 };
 use crate::stage::{Stage, call, notify};
 
@@ -185,6 +185,32 @@ async fn the_names_of_anothers_messages_reach_nothing() {
     let said: String = stage.fake.messages(&his).iter().map(Value::to_string).collect();
     for line in Line::ALL {
         assert!(said.contains(&format!("mine now {line:?}")), "{said}");
+    }
+    stage.stop().await;
+}
+
+/// OpenCode made it, and its answer was lost on the way.
+#[tokio::test]
+async fn a_fork_whose_answer_is_lost_is_not_left_to_others() {
+    let stage = Stage::start().await;
+    let hers = stage.session_of(&stage.ada, "hers").await;
+    stage.fake.quiet().await;
+    let fork = row("opencode.sessions.fork");
+    for line in Line::ALL {
+        let before = stage.fake.sessions();
+        stage.fake.fault_once("POST", "/fork", Fault::CutAfter);
+        let lost = call(&stage.ada, line, fork, &json!({"session_id": hers})).await;
+        assert_eq!(code(&lost), -32002, "{line:?}: {}", lost.body);
+        let mut made = stage.fake.sessions();
+        made.retain(|session| !before.contains(session));
+        let [made] = made.as_slice() else { panic!("one fork: {made:?}") };
+        assert_eq!(fact(&lost, line, "forkedSessionId"), made.as_str(), "{}", lost.body);
+        let get = row("opencode.sessions.get");
+        let params = json!({"session_id": made});
+        for (who, caller) in [("bob", &stage.bob), ("cal", &cal(&stage))] {
+            forbidden(&call(caller, line, get, &params).await, line, made, who);
+        }
+        works(&stage.ada, line, get, &params).await;
     }
     stage.stop().await;
 }

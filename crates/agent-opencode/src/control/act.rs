@@ -2,7 +2,8 @@
 
 use longshore_engine::port::Session;
 use longshore_model::{
-    Act, Error, MessageRef, ModelName, PartRef, PromptOptions, Result, SessionInfo, ShellOrder, Told,
+    Act, Error, MessageRef, ModelName, PartRef, PromptOptions, Result, SessionInfo, SessionQuery, ShellOrder,
+    Timestamp, Told,
 };
 
 use super::look::no_message;
@@ -14,6 +15,12 @@ use crate::client::CallError;
 
 /// Where a message is named that something is done to.
 const MESSAGE: &str = "request.messageID";
+
+/// So many of the newest sessions are looked through for a copy that was just made.
+const COPIES: u32 = 100;
+
+/// So much earlier than it was asked for may a copy have been made by OpenCode's clock, in milliseconds.
+const CLOCKS_DIFFER: i64 = 1000;
 
 impl OpenCode {
     pub(super) async fn acted(&self, session: Option<&Session>, act: &Act) -> Result<Told> {
@@ -51,6 +58,24 @@ impl OpenCode {
         let before = before.map(MessageRef::as_str);
         let made = self.for_callers.fork(&session.directory, session.id.as_str(), before).await;
         as_it_is("fork the session", session, made).map(Told::Session)
+    }
+
+    /// Copies of a session that were made since then, by their titles: OpenCode says nowhere else of what a session is a copy.
+    pub(super) async fn copies(&self, session: &Session, since: Timestamp) -> Result<Vec<Session>> {
+        let doing = Doing::looking("look for the fork").of(&session.id);
+        let (at, id) = (session.directory.as_str(), session.id.as_str());
+        let since = Timestamp(self.server_clock.at(since).saturating_sub(CLOCKS_DIFFER));
+        let original = self.for_callers.session(at, id).await.map_err(|cause| cause.told(&doing))?;
+        let title = forked_title(original.title.as_deref().unwrap_or_default());
+        let query = SessionQuery { limit: COPIES, roots: Some(true), start: Some(since), search: None };
+        let found = self.for_callers.sessions(at, &query).await.map_err(|cause| cause.told(&doing))?;
+        let is_copy = |found: &SessionInfo| {
+            found.title == title
+                && found.created.is_some_and(|created| created >= since)
+                && found.id != session.id
+        };
+        let copies = told::sessions(found).into_iter().filter(is_copy);
+        Ok(copies.map(|copy| Session { id: copy.id, directory: at.to_owned() }).collect())
     }
 
     async fn shared(&self, session: &Session) -> Result<Told> {
@@ -139,6 +164,16 @@ impl OpenCode {
     }
 }
 
+/// What OpenCode calls a copy of a session with this title.
+fn forked_title(title: &str) -> String {
+    let counted = title.strip_suffix(')').and_then(|title| title.rsplit_once(" (fork #"));
+    let counted = counted.and_then(|(title, count)| Some((title, count.parse::<u64>().ok()?)));
+    match counted.filter(|(title, _)| !title.is_empty()) {
+        Some((title, count)) => format!("{title} (fork #{})", count.saturating_add(1)),
+        None => format!("{title} (fork #1)"),
+    }
+}
+
 /// The session as it is after a change.
 fn as_it_is(
     what: &'static str,
@@ -147,4 +182,23 @@ fn as_it_is(
 ) -> Result<SessionInfo> {
     let doing = Doing::changing(what).of(&session.id);
     found.and_then(told::session).map_err(|cause| cause.told(&doing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_counted_in_their_titles() {
+        for (title, expected) in [
+            ("original", "original (fork #1)"),
+            ("original (fork #1)", "original (fork #2)"),
+            ("a (fork #9) b", "a (fork #9) b (fork #1)"),
+            (" (fork #1)", " (fork #1) (fork #1)"),
+            ("x (fork #y)", "x (fork #y) (fork #1)"),
+            ("", " (fork #1)"),
+        ] {
+            assert_eq!(forked_title(title), expected);
+        }
+    }
 }

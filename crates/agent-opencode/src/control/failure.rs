@@ -40,8 +40,30 @@ impl<'a> Doing<'a> {
 impl CallError {
     /// The error for a caller of the control surface.
     pub(crate) fn told(self, doing: &Doing<'_>) -> Error {
+        let may_be_done = doing.changes && self.may_be_done();
+        let error = self.worded(doing);
+        if may_be_done { error.perhaps_done() } else { error }
+    }
+
+    /// Whether OpenCode may have done what it was asked for.
+    fn may_be_done(&self) -> bool {
+        match self {
+            Self::Cut(_) | Self::NoAnswer | Self::Garbled(_) | Self::TooLong => true,
+            // Something on the way to OpenCode gave up, and OpenCode may not have.
+            Self::Refused { status, .. } => (502..=504).contains(status),
+            Self::Unreachable(_)
+            | Self::Unauthorized
+            | Self::NotFound
+            | Self::NoMessage
+            | Self::NoSuchPath
+            | Self::Invalid(_)
+            | Self::Crowded { .. } => false,
+        }
+    }
+
+    fn worded(self, doing: &Doing<'_>) -> Error {
         let what = doing.what;
-        let perhaps = if doing.changes { PERHAPS } else { "" };
+        let perhaps = if doing.changes && self.may_be_done() { PERHAPS } else { "" };
         match self {
             Self::Unreachable(cause) => unreachable(what).caused_by(cause),
             Self::Cut(cause) => cut(doing).caused_by(cause),
@@ -67,8 +89,6 @@ impl CallError {
                 format!("The agent's address has nothing there (status 404), so the gateway could not {what}."),
             ),
             Self::Refused { status, message } => {
-                // Something on the way to OpenCode gave up, and OpenCode may not have.
-                let perhaps = if (502..=504).contains(&status) { perhaps } else { "" };
                 let text = format!("OpenCode would not {what} (status {status}): {message}");
                 let text = if perhaps.is_empty() { text } else { format!("{}.{perhaps}", text.trim_end_matches('.')) };
                 come_again(refused(status, text).detail("detail", message), status)
@@ -155,6 +175,7 @@ mod tests {
         let status = error.details().iter().find(|(name, _)| name == "upstreamStatus");
         let status = status.map(|(_, status)| status.clone());
         let perhaps = error.message().contains(PERHAPS.trim());
+        assert_eq!(error.may_be_done(), perhaps);
         (error.kind().label(), status, error.retry() == Retry::Later, perhaps)
     }
 

@@ -1,7 +1,7 @@
 //! What is done to sessions.
 
 use longshore_engine::port::Input;
-use longshore_model::{ModelName, Order, OrderPart, PartRef, ShellOrder};
+use longshore_model::{ModelName, Order, OrderPart, PartRef, ShellOrder, Timestamp};
 use longshore_testkit::fake_opencode::{Fault, Gate, Sharing, Shell};
 use std::collections::BTreeSet;
 
@@ -257,5 +257,36 @@ async fn a_note_is_said_under_a_name_of_our_own_and_nobody_answers() {
     bench.fake.forget_session("ses_a");
     let gone = bench.agent.note(&session, &order, &input, &options).await.unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::SessionNotFound);
+    bench.stop().await;
+}
+
+/// For one whose answer was lost.
+#[tokio::test]
+async fn a_fork_is_found_by_its_title_and_the_time_that_it_was_made() {
+    let bench = Bench::new();
+    let session = bench.session("ses_a");
+    let fork = Act::Fork { session: session.id.clone(), before: None };
+    let forks = async |since| bench.agent.forks(&session, Timestamp(since)).await.unwrap();
+    assert_eq!(forks(0).await, []);
+    bench.fake.fault_once("POST", "/fork", Fault::CutAfter);
+    let lost = bench.act(Some(&session), &fork).await.unwrap_err();
+    assert!(lost.may_be_done(), "{lost:?}");
+    let copy = |more: Value| {
+        let mut info = json!({"title": "ses_a (fork #1)"});
+        for (name, value) in more.as_object().expect("an object") {
+            info[name] = value.clone();
+        }
+        info
+    };
+    // Of another time, place, title or session.
+    bench.session_like("ses_old", &copy(json!({})));
+    bench.session_like("ses_else", &copy(json!({"directory": format!("{}/sub", bench.root())})));
+    bench.session_like("ses_named", &json!({"title": "About something else"}));
+    bench.session_like("ses_below", &copy(json!({"parentID": "ses_a"})));
+    let found = forks(1_000_000).await;
+    let [found] = found.as_slice() else { panic!("one: {found:?}") };
+    assert!(!["ses_a", "ses_old", "ses_else", "ses_named", "ses_below"].contains(&found.id.as_str()));
+    assert_eq!(found.directory, session.directory);
+    assert_eq!(forks(i64::MAX / 2).await, []);
     bench.stop().await;
 }

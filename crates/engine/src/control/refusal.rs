@@ -99,6 +99,16 @@ pub(crate) fn fork_not_kept(cause: &Error) -> Error {
     Error::new(cause.kind(), text).caused_by(cause.clone())
 }
 
+/// The fork was found whose answer was lost.
+pub(crate) fn fork_found(lost: &Error, fork: &SessionId) -> Error {
+    let text = format!("{} The fork is there, and yours; it may lack messages.", lost.message());
+    let mut found = Error::new(lost.kind(), text).perhaps_done();
+    for (name, value) in lost.details() {
+        found = found.detail(name, value);
+    }
+    found.detail("forkedSessionId", fork.as_str()).caused_by(lost.clone())
+}
+
 fn about(kind: ErrorKind, session: &SessionId, text: &str) -> Error {
     Error::new(kind, text).detail("sessionId", session.as_str())
 }

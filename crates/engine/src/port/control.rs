@@ -33,13 +33,16 @@ pub trait Control: Send + Sync + Debug {
     ) -> BoxFuture<'a, Result<Told>>;
 
     /// Acts, in the directory `at`. `session` is that of the act, if it is about one. Never tried twice: when the agent's answer
-    /// is lost, the error says that it may have been done.
+    /// is lost, the error says that it may have been done ([`longshore_model::Error::may_be_done`]).
     fn act<'a>(
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
         act: &'a Act,
     ) -> BoxFuture<'a, Result<Told>>;
+
+    /// Forks of a session that were made since then, by anybody, as far as the agent tells: for one whose answer was lost.
+    fn forks<'a>(&'a self, session: &'a Session, since: Timestamp) -> BoxFuture<'a, Result<Vec<Session>>>;
 
     /// Refuses an order that names what is not there: a model, a variant, an agent, a command. The agent itself would take it, and
     /// fail later.

@@ -68,6 +68,10 @@ impl Control for Stranger {
         nothing()
     }
 
+    fn forks<'a>(&'a self, _: &'a Session, _: Timestamp) -> BoxFuture<'a, Result<Vec<Session>>> {
+        nothing()
+    }
+
     fn check_order<'a>(
         &'a self,
         _: &'a Session,

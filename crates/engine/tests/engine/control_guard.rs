@@ -1,7 +1,7 @@
 //! Who may look at a session and change it.
 
 use longshore_engine::{Outcome, SessionGuard};
-use longshore_model::{Control, ErrorKind, Look, PlaceWish, Told, WishedDirectory};
+use longshore_model::{Control, Error, ErrorKind, Look, PlaceWish, Told, WishedDirectory};
 use longshore_testkit::scripted_control::Call;
 
 use crate::control_stage::{
@@ -172,6 +172,30 @@ async fn a_fork_is_its_makers_before_it_is_told() {
     assert_eq!(s.owner_of(made.id.as_str()).await.as_deref(), Some("alice"));
     assert_eq!(s.refusal(&bob(), share(made.id.as_str())).await, Some(ErrorKind::SessionForbidden));
     assert!(s.control.watched().iter().any(|watched| watched.id == made.id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_whose_answer_was_lost_is_its_makers_if_it_is_found() {
+    let s = stage(SessionGuard::Owner);
+    s.owned("alice", "ses_a").await;
+    // One that is hers already is not the one that was lost.
+    s.call(&ada(), fork("ses_a")).await.unwrap();
+    let lost = Error::new(ErrorKind::UpstreamUnreachable, "It did not answer.").detail("detail", "cut");
+    s.control.lose_next_act(lost.clone().perhaps_done());
+    let told = s.call(&ada(), fork("ses_a")).await.unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::UpstreamUnreachable);
+    let expected = [("detail", "cut"), ("forkedSessionId", "ses_a_fork_2")];
+    assert_eq!(told.details(), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(s.owner_of("ses_a_fork_2").await.as_deref(), Some("alice"));
+    assert_eq!(s.refusal(&bob(), share("ses_a_fork_2")).await, Some(ErrorKind::SessionForbidden));
+    assert!(s.control.watched().iter().any(|watched| watched.id == ses("ses_a_fork_2")));
+    // What surely was not done is not looked for, and what is not there is not found.
+    s.control.lose_next_act(lost.clone());
+    assert_eq!(s.call(&ada(), fork("ses_a")).await.unwrap_err().details(), lost.details());
+    assert_eq!(s.owner_of("ses_a_fork_3").await, None);
+    s.control.forget(&ses("ses_a_fork_3"));
+    s.control.refuse_next_act(lost.clone().perhaps_done());
+    assert_eq!(s.call(&ada(), fork("ses_a")).await.unwrap_err().details(), lost.details());
 }
 
 #[tokio::test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use longshore_engine::Tasks;
 use longshore_engine::port::{BoxFuture, Control, Inhabited, Input, Known, Session, Stirring};
 use longshore_model::{
-    Act, Error, Look, Offers, Order, Part, PlaceWish, PromptOptions, Result, SessionId, Task, TaskId, Told,
-    WorkspaceId, WorktreeRef,
+    Act, Error, Look, Offers, Order, Part, PlaceWish, PromptOptions, Result, SessionId, Task, TaskId,
+    Timestamp, Told, WorkspaceId, WorktreeRef,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -177,6 +177,10 @@ impl Control for SimControl {
     }
 
     fn act<'a>(&'a self, _: &'a str, _: Option<&'a Session>, _: &'a Act) -> BoxFuture<'a, Result<Told>> {
+        nothing()
+    }
+
+    fn forks<'a>(&'a self, _: &'a Session, _: Timestamp) -> BoxFuture<'a, Result<Vec<Session>>> {
         nothing()
     }
 
