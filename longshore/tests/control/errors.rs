@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use futures_util::future::join_all;
 use longshore_model::ErrorKind;
 use longshore_testkit::fake_opencode::{Fault, Gate, Turn};
-use longshore_testkit::raw::Answer;
+use longshore_testkit::raw::{Answer, RawClient};
 use longshore_wire::methods::{self, Method, Upstream};
 use longshore_wire::surface::Line;
 use longshore_wire::{v1, v03};
@@ -50,8 +50,10 @@ fn check(
     // All facts of 1.0 are texts.
     let number = |number: u16| if line == Line::V1 { json!(number.to_string()) } else { json!(number) };
     assert_eq!(status, facts.status.map(number), "{what}");
-    assert_eq!(again, facts.again.then(|| number(1)), "{what}");
-    assert_eq!(answer.header("retry-after"), facts.again.then_some("1"), "{what}");
+    // A turn takes longer than what is under way at OpenCode.
+    let (seconds, header) = if kind == ErrorKind::TooManyRequests { (5, "5") } else { (1, "1") };
+    assert_eq!(again, facts.again.then(|| number(seconds)), "{what}");
+    assert_eq!(answer.header("retry-after"), facts.again.then_some(header), "{what}");
     assert!(method.errors.contains(&kind), "the table does not say so: {what}");
     seen.insert((method.name, line, kind.label()));
 }
@@ -101,6 +103,28 @@ async fn sessions_of_others(seen: &mut Seen) {
         }
     }
     stage.stop().await;
+}
+
+/// A workspace takes its sessions with it: OpenCode is not told to, if one of them is another's.
+async fn workspaces_of_others(seen: &mut Seen) {
+    let scene = Scene::with_places(Rules::default()).await;
+    let stage = &scene.stage;
+    let method = methods::find("opencode.workspaces.remove").expect("a row of the table");
+    stage.session_like("ses_inside", &json!({"workspaceID": "wrk_old"}));
+    for whose in ["nobody's", "ada's"] {
+        for line in Line::ALL {
+            let answer = call(&stage.bob, line, method, &good(method, SESSION)).await;
+            check(seen, &answer, line, method, ErrorKind::SessionForbidden, Facts::default());
+            assert!(!answer.body.to_string().contains("ses_inside"), "{whose}: {}", answer.body);
+        }
+        assert!(stage.fake.sessions().contains(&"ses_inside".to_owned()), "{whose}");
+        stage.claim("ses_inside").await;
+    }
+    assert_eq!(stage.fake.removed(), [""; 0]);
+    let told = call(&stage.ada, Line::V1, method, &good(method, SESSION)).await;
+    assert_eq!(told.result()["item"]["id"], "wrk_old", "{}", told.body);
+    assert!(!stage.fake.sessions().contains(&"ses_inside".to_owned()));
+    scene.stage.stop().await;
 }
 
 /// What needs a capability is refused to whoever lacks it, before anything else is looked at.
@@ -268,6 +292,44 @@ async fn notes_that_go_wrong(method: &'static Method) -> Seen {
     seen
 }
 
+/// An order is a message and a task: it has the bounds of both.
+async fn orders_that_are_not_taken(seen: &mut Seen) {
+    let stage = Stage::start_with(Rules { unfinished: 1, ..Rules::default() }).await;
+    for session in [SESSION, "ses_first"] {
+        furnish(&stage, session).await;
+    }
+    let orders = || of_agent().filter(|method| ["prompt_async", "command"].contains(&method.key));
+    let mut before = 0;
+    for method in orders() {
+        let mut params = good(method, SESSION);
+        let file =
+            json!({"type": "file", "mime": "application/zip", "url": "data:application/zip;base64,UEs="});
+        params["request"]["parts"] = json!([file]);
+        for line in Line::ALL {
+            stage.arrived(&mut before);
+            let answer = call(&stage.ada, line, method, &params).await;
+            check(seen, &answer, line, method, ErrorKind::ContentTypeNotSupported, Facts::default());
+            let asked = stage.asked(&mut before);
+            assert!(asked.iter().all(|request| request.starts_with("GET ")), "{asked:?}");
+        }
+    }
+    let gate = Gate::new();
+    stage.fake.queue(Turn::new().hold(&gate).text("done", 1).finish("stop"));
+    let prompt = methods::find("opencode.sessions.prompt_async").expect("a row of the table");
+    call(&stage.ada, Line::V1, prompt, &good(prompt, "ses_first")).await.result();
+    gate.reached().await;
+    for method in orders() {
+        for line in Line::ALL {
+            let answer = call(&stage.ada, line, method, &good(method, SESSION)).await;
+            let facts = Facts { status: None, again: true };
+            check(seen, &answer, line, method, ErrorKind::TooManyRequests, facts);
+        }
+    }
+    gate.open();
+    stage.fake.quiet().await;
+    stage.stop().await;
+}
+
 /// One call at a time is allowed, and one is under way: all others are refused, and OpenCode hears of none of them.
 async fn calls_beyond_the_limit(seen: &mut Seen) {
     let stage = Stage::start_with(Rules { upstream_calls: 1, ..Rules::default() }).await;
@@ -309,11 +371,15 @@ async fn sessions_that_are_busy(seen: &mut Seen) {
     let stage = &scene.stage;
     let data = scene.data.as_deref().expect("there is a repository");
     let directory = format!("{data}/worktree/9b4c0d/old");
-    stage.session_like("ses_old", &json!({"directory": directory}));
-    stage.claim("ses_old").await;
+    let workspaces = RawClient::new(stage.fake.url(), "nobody asks for it");
+    let workspaces = workspaces.rest("GET", "/experimental/workspace", None).await.body;
+    for (session, directory) in [("ses_old", &json!(directory)), ("ses_there", &workspaces[0]["directory"])] {
+        stage.session_like(session, &json!({"directory": directory}));
+        stage.claim(session).await;
+    }
     let prompt = methods::find("opencode.sessions.prompt_async").expect("a row of the table");
     let gate = Gate::new();
-    for session in [SESSION, "ses_old"] {
+    for session in [SESSION, "ses_old", "ses_there"] {
         stage.fake.queue(Turn::new().hold(&gate).text("done", 1).finish("stop"));
         call(&stage.ada, Line::V1, prompt, &good(prompt, session)).await.result();
         stage.fake.requested("POST", &format!("/session/{session}/prompt_async"), 1).await;
@@ -340,6 +406,7 @@ async fn every_error_of_the_table_is_told_as_its_line_tells_it() {
     let mut seen = Seen::new();
     sessions_that_are_not_there(&mut seen).await;
     sessions_of_others(&mut seen).await;
+    workspaces_of_others(&mut seen).await;
     callers_without_capabilities(&mut seen).await;
     let is_order = |method: &Method| ["prompt_async", "command"].contains(&method.key);
     let (orders, others): (Vec<_>, Vec<_>) = of_agent().partition(|method| is_order(method));
@@ -347,6 +414,7 @@ async fn every_error_of_the_table_is_told_as_its_line_tells_it() {
     seen.extend(join_all(orders.into_iter().map(orders_that_go_wrong)).await.into_iter().flatten());
     let prompt = methods::find("opencode.sessions.prompt_async").expect("a row of the table");
     seen.extend(notes_that_go_wrong(prompt).await);
+    orders_that_are_not_taken(&mut seen).await;
     calls_beyond_the_limit(&mut seen).await;
     sessions_that_are_busy(&mut seen).await;
     let of_line = |line| {

@@ -41,6 +41,8 @@ pub(crate) struct Rules {
     pub(crate) upstream_calls: usize,
     /// How long one of them may take.
     pub(crate) control_timeout: Duration,
+    /// How many unfinished tasks a caller may have.
+    pub(crate) unfinished: usize,
     /// In how many directories it is watched what others prompt. Without this OpenCode is asked nothing but what is asked for callers.
     pub(crate) watch_directories: usize,
     pub(crate) control: ControlRules,
@@ -57,6 +59,7 @@ impl Default for Rules {
             directory_override: true,
             upstream_calls: UPSTREAM_CALLS,
             control_timeout: Duration::from_secs(20),
+            unfinished: EngineConfig::default().unfinished_per_principal,
             watch_directories: 0,
             control: ControlRules::default(),
             asks: AskConfig::default(),
@@ -111,6 +114,7 @@ impl Stage {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let url = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
         let mut engine = EngineConfig { control: rules.control, asks: rules.asks, ..EngineConfig::default() };
+        engine.unfinished_per_principal = rules.unfinished;
         engine.intake.root = PathBuf::from(fake.directory());
         engine.files.base_url = format!("{url}/artifacts/");
         let engine = Engine::new(EngineParts {

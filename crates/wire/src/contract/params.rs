@@ -181,10 +181,12 @@ const INTERRUPT_ERRORS: [ErrorKind; 5] = [
     ErrorKind::InvalidAgentResponse,
 ];
 
-/// What a method can end in, beside bad parameters: these kinds, that the gateway stops or its store is down, and on the
-/// line where methods are gated that their extension was not activated.
+/// What a method can end in, beside bad parameters: these kinds, that too many come, that the gateway stops or its store is down,
+/// and on the line where methods are gated that their extension was not activated.
 fn errors(line: Line, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
-    let mut kinds = [kinds, &[ErrorKind::Unavailable]].concat();
+    let mut kinds = kinds.to_vec();
+    kinds.retain(|kind| *kind != ErrorKind::TooManyRequests);
+    kinds.extend([ErrorKind::TooManyRequests, ErrorKind::Unavailable]);
     let mut fields = vec![if line == Line::V1 { "reason" } else { "type" }.to_owned()];
     fields.extend(data_fields.iter().map(|name| data_field(line, name)));
     if line == Line::V1 {
@@ -232,7 +234,8 @@ fn errors_of(deployment: &Deployment, line: Line, extension: Extension) -> Value
         }
     }
     let mut data_fields = vec!["method", "upstreamStatus", "detail"];
-    if kinds.contains(&ErrorKind::SessionForbidden) {
+    // What is about no session in particular does not say which is in the way.
+    if kinds.contains(&ErrorKind::SessionNotFound) {
         data_fields.insert(0, "sessionId");
     }
     if kinds.contains(&ErrorKind::AuthorizationForbidden) {

@@ -280,10 +280,11 @@ fn field_row(page: &mut String, place: &str, field: &Field) {
 }
 
 /// How every method can fail.
-const COMMON: [ErrorKind; 4] = [
+const COMMON: [ErrorKind; 5] = [
     ErrorKind::InvalidParams,
     ErrorKind::ExtensionNotActivated,
     ErrorKind::MethodDisabled,
+    ErrorKind::TooManyRequests,
     ErrorKind::Unavailable,
 ];
 
@@ -327,6 +328,13 @@ fn meaning(kind: ErrorKind) -> &'static str {
         }
         ErrorKind::MethodDisabled => "The operator has the method switched off; the error names the switch.",
         ErrorKind::Unavailable => "The gateway is about to stop, or its store is down.",
+        ErrorKind::TooManyRequests => {
+            "The caller comes too often, or the caller, the context or the gateway has as many unfinished tasks as it may have, or \
+             too many sessions are about to be taken. Nothing was done; the error says when to come again."
+        }
+        ErrorKind::ContentTypeNotSupported => {
+            "A part is of a type that is not taken; the error names the part, and the types that are."
+        }
         ErrorKind::InterruptNotFound => "There is no such ask, or it is another caller's.",
         ErrorKind::InterruptExpired => "The time for an answer is over.",
         ErrorKind::InterruptTypeMismatch => "The answer is for the other kind of ask.",

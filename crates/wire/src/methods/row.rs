@@ -30,7 +30,7 @@ pub struct Method {
     pub switch: Option<Switch>,
     /// What OpenCode is asked for it.
     pub upstream: &'static [Upstream],
-    /// How it can fail beside what every method can: bad parameters, an extension that is not activated.
+    /// How it can fail beside what every method can: bad parameters, an extension that is not activated, a rate that is too high.
     pub errors: &'static [ErrorKind],
     pub stability: Stability,
     /// The call of checked parameters.
@@ -187,6 +187,31 @@ pub(super) const UPSTREAM: &[ErrorKind] = &[
 pub(super) const SESSION: &[ErrorKind] = &[
     ErrorKind::SessionNotFound,
     ErrorKind::SessionForbidden,
+    ErrorKind::UpstreamUnreachable,
+    ErrorKind::UpstreamHttpError,
+    ErrorKind::UpstreamPayloadError,
+    ErrorKind::UpstreamBackpressure,
+];
+
+/// And what begins a turn there: with files of all sorts, and as one of so many tasks.
+pub(super) const TURN: &[ErrorKind] = &[
+    ErrorKind::SessionNotFound,
+    ErrorKind::SessionForbidden,
+    ErrorKind::ContentTypeNotSupported,
+    ErrorKind::TooManyRequests,
+    ErrorKind::UpstreamUnreachable,
+    ErrorKind::UpstreamHttpError,
+    ErrorKind::UpstreamPayloadError,
+    ErrorKind::UpstreamBackpressure,
+];
+
+/// And what may say something there that nobody is to answer.
+pub(super) const TURN_OR_NOTE: &[ErrorKind] = &[
+    ErrorKind::SessionNotFound,
+    ErrorKind::SessionForbidden,
+    ErrorKind::SessionBusy,
+    ErrorKind::ContentTypeNotSupported,
+    ErrorKind::TooManyRequests,
     ErrorKind::UpstreamUnreachable,
     ErrorKind::UpstreamHttpError,
     ErrorKind::UpstreamPayloadError,

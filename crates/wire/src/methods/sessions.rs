@@ -8,7 +8,8 @@ use super::param::{
     SESSION_DIRECTORY, SESSION_ID, Variant,
 };
 use super::row::{
-    Answer, Effect, IDLE_SESSION, Item, Method, PLACE, SESSION, Stability, Switch, UPSTREAM, Upstream,
+    Answer, Effect, IDLE_SESSION, Item, Method, PLACE, SESSION, Stability, Switch, TURN, TURN_OR_NOTE,
+    UPSTREAM, Upstream,
 };
 use crate::extension::Extension;
 
@@ -273,7 +274,7 @@ pub(super) static METHODS: [Method; 17] = [
         result: Answer::Begun,
         effect: Effect::Control,
         upstream: &[Upstream::post("/session/{id}/prompt_async")],
-        errors: IDLE_SESSION,
+        errors: TURN_OR_NOTE,
         build: build::prompt,
         ..LOOK
     },
@@ -285,6 +286,7 @@ pub(super) static METHODS: [Method; 17] = [
         result: Answer::ItemOfTask(Item::Message),
         effect: Effect::Control,
         upstream: &[Upstream::post("/session/{id}/command")],
+        errors: TURN,
         build: build::command,
         ..LOOK
     },

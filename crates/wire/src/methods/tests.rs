@@ -92,7 +92,11 @@ fn a_row_is_whole() {
         assert_eq!(method.needs().is_some(), can_lack, "{}", method.name);
         // What is about a session can find none.
         let has_session = method.params.iter().any(|param| param.name == "session_id");
-        assert_eq!(method.errors.contains(&ErrorKind::SessionForbidden), has_session, "{}", method.name);
+        assert_eq!(method.errors.contains(&ErrorKind::SessionNotFound), has_session, "{}", method.name);
+        // And one that is another's, as can what takes sessions with it.
+        let takes_sessions = method.key == "remove_workspace";
+        let can_be_others = method.errors.contains(&ErrorKind::SessionForbidden);
+        assert_eq!(can_be_others, has_session || takes_sessions, "{}", method.name);
         assert_eq!(method.paged, method.params.iter().any(|param| param.name == "limit"), "{}", method.name);
         assert!(method.first <= method.params.len(), "{}", method.name);
         check_fields(method.name, method.params);

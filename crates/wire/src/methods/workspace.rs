@@ -59,6 +59,17 @@ const UNUSED: &[ErrorKind] = &[
     ErrorKind::UpstreamBackpressure,
 ];
 
+/// And for what takes sessions with it.
+const OWN_AND_UNUSED: &[ErrorKind] = &[
+    ErrorKind::AuthorizationForbidden,
+    ErrorKind::SessionForbidden,
+    ErrorKind::SessionBusy,
+    ErrorKind::UpstreamUnreachable,
+    ErrorKind::UpstreamHttpError,
+    ErrorKind::UpstreamPayloadError,
+    ErrorKind::UpstreamBackpressure,
+];
+
 const WHICH_WORKTREE: Param = Param::required(
     "request",
     Kind::OneOf(&[
@@ -126,20 +137,21 @@ pub(super) static METHODS: [Method; 9] = [
     Method {
         name: "opencode.workspaces.remove",
         key: "remove_workspace",
-        summary: "Removes a workspace; null if there was none.",
+        summary: "Removes a workspace with its sessions, which must be the caller's; null if there was none.",
         params: &[
             Param::required("workspace_id", Kind::Id(IdKind::Workspace), "The workspace of OpenCode."),
             METADATA,
         ],
         result: Answer::ItemOrNull(Item::Workspace),
         upstream: &[Upstream::delete("/experimental/workspace/{id}")],
+        errors: OWN_AND_UNUSED,
         build: |args| build::act(args, build::remove_workspace(args)),
         ..CHANGE
     },
     Method {
         name: "opencode.worktrees.list",
         key: "list_worktrees",
-        summary: "The worktrees of the project.",
+        summary: "The worktrees of the project's own repository, beside the root of the workspace.",
         result: Answer::Items(Item::Worktree),
         upstream: &[Upstream::get("/experimental/worktree", PLACE)],
         build: |args| build::look(args, Look::Worktrees),
