@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use longshore_engine::port::Session;
-use longshore_model::{Error, ModelName, PromptOptions, Result};
+use longshore_model::{Error, ErrorKind, ModelName, PromptOptions, Result};
 
 use self::cached::{Cached, PAUSE, patiently};
 use crate::api::control::Command;
@@ -150,17 +150,16 @@ impl Catalog {
             found.extend(workspaces.into_iter().filter_map(|workspace| workspace.directory));
             Ok(found)
         };
-        let listed = self.worktrees.get(places_age(anew), &self.client, ask).await?;
-        listed.ok_or_else(|| CallError::NoAnswer.into_error("look up the project's worktrees"))
+        let listed = self.worktrees.get_or_why(places_age(anew), &self.client, ask).await;
+        listed.map_err(|cause| unlisted(cause, "look up the project's worktrees"))
     }
 
     /// The workspace of this id. `None`: there is none.
     pub(crate) async fn workspace(&self, id: &str) -> Result<Option<Workspace>> {
         for anew in [false, true] {
             let ask = |client| self.workspaces_now(client);
-            let listed = self.workspaces.get(places_age(anew), &self.client, ask).await?;
-            let listed =
-                listed.ok_or_else(|| CallError::NoAnswer.into_error("look up the project's workspaces"))?;
+            let listed = self.workspaces.get_or_why(places_age(anew), &self.client, ask).await;
+            let listed = listed.map_err(|cause| unlisted(cause, "look up the project's workspaces"))?;
             if let Some(found) = listed.iter().find(|workspace| workspace.id == id) {
                 return Ok(Some(found.clone()));
             }
@@ -327,6 +326,13 @@ fn places_age(anew: bool) -> Duration {
     if anew { PAUSE } else { MAX_PLACES_AGE }
 }
 
+/// Why it is not known what there is. An OpenCode that fails is one that is not there: whoever asked is to come again.
+fn unlisted(cause: CallError, doing: &str) -> Error {
+    let fails = matches!(cause, CallError::Refused { status: 500.., .. });
+    let error = cause.into_error(doing);
+    if fails { error.renamed(ErrorKind::AgentUnavailable) } else { error }
+}
+
 /// An OpenCode without worktrees or workspaces says so in its own ways.
 fn unless_absent<T: Default>(listed: Result<T, CallError>) -> Result<T, CallError> {
     match listed {
@@ -337,7 +343,7 @@ fn unless_absent<T: Default>(listed: Result<T, CallError>) -> Result<T, CallErro
 
 #[cfg(test)]
 mod tests {
-    use longshore_model::{ErrorKind, SessionId};
+    use longshore_model::SessionId;
     use tokio::time::Instant;
 
     use super::*;

@@ -21,6 +21,7 @@ use longshore_model::{Answer, Error, Result as ModelResult};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use secrecy::ExposeSecret;
+use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -91,6 +92,13 @@ enum Paged {
     All,
     /// There are more than [`MAX_MESSAGES`].
     TooMany,
+}
+
+/// A message, of which nothing is read but that it is one.
+#[derive(Deserialize)]
+struct Said {
+    #[serde(rename = "info")]
+    _info: IgnoredAny,
 }
 
 type Result<T, E = CallError> = std::result::Result<T, E>;
@@ -202,12 +210,7 @@ impl Client {
         let _time = self.time(Call::Prompt);
         let request =
             request.timeout(self.shared.timeout).header(CONTENT_TYPE, "application/json").body(body);
-        let response = request.send().await?;
-        match response.status() {
-            status if status.is_success() && !is_html(response.headers()) => Ok(()),
-            status if status.is_success() => Err(CallError::Garbled("a web page".to_owned())),
-            _ => Err(refusal(response).await),
-        }
+        taken(request.send().await?).await
     }
 
     /// Has a command carried out. OpenCode answers when its turn is over, so there is no limit of time. The same errors as those of
@@ -216,11 +219,10 @@ impl Client {
         let path = format!("session/{}/command", segment(Kind::Session, session)?);
         let request = self.request(Method::POST, &path, directory, "")?;
         let response = request.header(CONTENT_TYPE, "application/json").body(body).send().await?;
-        match response.status() {
+        match decode::<Said>(response, self.shared.max_body).await {
             // What it says came by the event stream.
-            status if status.is_success() && !is_html(response.headers()) => Ok(()),
-            status if status.is_success() => Err(CallError::Garbled("a web page".to_owned())),
-            _ => Err(refusal(response).await),
+            Ok(_) | Err(CallError::TooLong) => Ok(()),
+            Err(cause) => Err(cause),
         }
     }
 
@@ -442,6 +444,19 @@ fn understood<T: DeserializeOwned>(listed: Vec<Box<RawValue>>) -> Vec<T> {
         element.ok()
     };
     listed.into_iter().filter_map(read).collect()
+}
+
+/// OpenCode says that it took a prompt with a status of its own. Whoever says yes in another way is somebody else, or did something
+/// else.
+async fn taken(response: Response) -> Result<()> {
+    match response.status() {
+        StatusCode::NO_CONTENT => Ok(()),
+        status if status.is_success() && is_html(response.headers()) => {
+            Err(CallError::Garbled("a web page".to_owned()))
+        }
+        status if status.is_success() => Err(CallError::Garbled(format!("status {}", status.as_u16()))),
+        _ => Err(refusal(response).await),
+    }
 }
 
 /// Reads an answer that says no.

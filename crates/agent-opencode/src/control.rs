@@ -13,6 +13,7 @@ mod ready;
 mod references;
 mod told;
 
+use longshore_engine::of_upstream;
 use longshore_engine::port::{BoxFuture, Control, Inhabited, Input, Known, Session, Stirring};
 use longshore_model::{
     Act, Error, Look, Offers, Order, PlaceWish, PromptOptions, Result, SessionId, Timestamp, Told,
@@ -20,13 +21,13 @@ use longshore_model::{
 };
 use tokio::sync::mpsc;
 
-pub(crate) use self::failure::{Doing, come_again};
+pub(crate) use self::failure::Doing;
 use crate::client::CallError;
 use crate::{OpenCode, id};
 
 impl Control for OpenCode {
     fn place<'a>(&'a self, wish: &'a PlaceWish) -> BoxFuture<'a, Result<String>> {
-        Box::pin(async move { self.gate.place_of(wish).await.map_err(failure::of_upstream) })
+        Box::pin(async move { self.gate.place_of(wish).await.map_err(of_upstream) })
     }
 
     fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>> {
@@ -45,7 +46,7 @@ impl Control for OpenCode {
             // A parent that is not understood must not make this a session that nobody has.
             let parent = found.parent.as_deref().map(SessionId::parse).transpose();
             let workspace = found.workspace.as_deref().map(WorkspaceId::parse).transpose();
-            let is_open = self.gate.is_open_to_callers(&directory).await.map_err(failure::of_upstream)?;
+            let is_open = self.gate.is_open_to_callers(&directory).await.map_err(of_upstream)?;
             Ok(Some(Known {
                 session: Session { id: id.clone(), directory },
                 parent: parent.map_err(|_| strange("a session with a strange parent"))?,

@@ -39,7 +39,9 @@ use crate::joins::{Joining, Joins};
 use crate::lanes::{LaneKey, Lanes, Ticket};
 use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
-use crate::port::{Agent, Clock, ContextPlace, Control, Prompting, ResumedChild, Spans, Store, TurnRecord};
+use crate::port::{
+    Agent, Clock, ContextPlace, Control, IdempotencyKey, Prompting, ResumedChild, Spans, Store, TurnRecord,
+};
 use crate::queue;
 use crate::registry::{Registration, Registry};
 use crate::service::Snapshot;
@@ -114,12 +116,20 @@ pub(crate) struct Ownership {
     pub(crate) trace: Option<TraceContext>,
     /// Where the context works, if it was made with the task: then the store need not be asked.
     pub(crate) new_context: Option<ContextPlace>,
-    /// Whoever ordered the turn and waits to hear whether the agent took it.
-    pub(crate) started: Option<Started>,
+    /// The order that the turn is for, until the agent took it. Lost with a restart.
+    pub(crate) ordered: Option<Box<Ordered>>,
 }
 
-/// Told once: that the agent took the order or that it waits for its turn, or why the agent did not take it.
-pub(crate) type Started = oneshot::Sender<Result<()>>;
+/// An order that the agent has not taken yet.
+#[derive(Debug)]
+pub(crate) struct Ordered {
+    /// Under which the same order is found again.
+    pub(crate) key: IdempotencyKey,
+    /// Told once: that the agent took the order, or why it did not.
+    pub(crate) orderer: Option<oneshot::Sender<Result<()>>>,
+    /// It is told so as well when the order has to wait for its turn.
+    pub(crate) is_impatient: bool,
+}
 
 /// A turn that an earlier run of the gateway began, and its place in the lane of its session. The place is taken before
 /// any actor runs, so that no waiting task goes first.
@@ -150,7 +160,8 @@ pub(crate) struct Actor {
     /// Of the turn that runs or is about to, if somebody wants to hear of it. In a box: most have none.
     span: Option<Box<TurnSpan>>,
     new_context: Option<ContextPlace>,
-    started: Option<Started>,
+    /// In a box: most have none.
+    ordered: Option<Box<Ordered>>,
     /// What came while the turn ran and its owner was busy with something else.
     parked: VecDeque<Inbox>,
     /// A turn runs, or is about to: whoever answers it or joins it is heard, if not at once.
@@ -196,7 +207,7 @@ impl Actor {
             open_asks,
             trace,
             new_context,
-            started,
+            ordered,
             ..
         } = ownership;
         let mut begun = ownership.begun.map(Box::new);
@@ -225,7 +236,7 @@ impl Actor {
             trace,
             span: None,
             new_context,
-            started,
+            ordered,
             parked: VecDeque::new(),
             is_running: false,
             has_caught_up: true,
@@ -300,7 +311,13 @@ impl Actor {
                 None => (Box::pin(self.begin(prompted)).await?, true),
             };
             tracing::debug!(task = %self.writer.task().id, "turn started");
-            self.tell_orderer(turn.refusal.take().map_or(Ok(()), Err));
+            let refusal = turn.refusal.take();
+            if refusal.is_some() {
+                self.forget_order();
+            } else {
+                self.tell_orderer(Ok(()));
+                self.ordered = None;
+            }
             // Both ways to a turn leave behind which session it runs in.
             let Some(at_work) = prompted else { return Ok(()) };
             // What was waited for before its prompt left does not count. Of an earlier run's, only the log knows when that was.
@@ -309,7 +326,12 @@ impl Actor {
             } else {
                 self.deadline(&at_work.record)
             };
-            match self.follow(turn, deadline, at_work).await? {
+            let followed = self.follow(turn, deadline, at_work).await;
+            if let Some(refusal) = refusal {
+                // Not before its end is in the log: whoever orders the same again at once is heard.
+                self.tell_orderer(Err(refusal));
+            }
+            match followed? {
                 // The driver may have given it up, and not have been able to stop it.
                 End::ByAgent if self.writer.task().status.state == TaskState::Failed => return Ok(()),
                 End::ByAgent => {
@@ -381,7 +403,7 @@ impl Actor {
     async fn wait_for_place(&mut self) -> Result<(), Stop> {
         let Some(mut place) = self.place.take() else { return Ok(()) };
         if place.ready().now_or_never().is_none() {
-            self.tell_orderer(Ok(()));
+            self.tell_waiting();
         }
         let ready = self.unless_stopped(async {
             place.ready().await;
@@ -433,16 +455,32 @@ impl Actor {
 
     async fn fail(&mut self, error: &Error) -> Stop {
         tracing::warn!(task = %self.writer.task().id, error = ?error, "the turn could not be run");
+        self.forget_order();
         let stop = self.fail_with(failure_of(error)).await;
         self.tell_orderer(Err(error.clone()));
         stop
     }
 
     /// Tells whoever ordered the turn, if somebody did and was not told.
-    fn tell_orderer(&mut self, started: Result<()>) {
-        if let Some(orderer) = self.started.take() {
+    fn tell_orderer(&mut self, taken: Result<()>) {
+        if let Some(orderer) = self.ordered.as_mut().and_then(|ordered| ordered.orderer.take()) {
             // It may have gone; the task goes on.
-            let _ = orderer.send(started);
+            let _ = orderer.send(taken);
+        }
+    }
+
+    /// The turn has to wait. Nobody knows for how long.
+    fn tell_waiting(&mut self) {
+        if self.ordered.as_ref().is_some_and(|ordered| ordered.is_impatient) {
+            self.tell_orderer(Ok(()));
+        }
+    }
+
+    /// The agent did not take the order, so that the same order again is another try: from the next event on, which says that the
+    /// task failed.
+    fn forget_order(&mut self) {
+        if let Some(ordered) = &self.ordered {
+            self.writer.forget(ordered.key.clone());
         }
     }
 

@@ -180,7 +180,7 @@ impl Engine {
             open_asks: Vec::new(),
             trace: None,
             new_context: None,
-            started: None,
+            ordered: None,
         })
     }
 

@@ -13,6 +13,7 @@ mod outcome;
 mod places;
 pub(crate) mod refusal;
 pub(crate) mod removals;
+mod upstream;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -25,6 +26,7 @@ use longshore_model::{
 pub(crate) use self::guard::{Entry, Taking};
 use self::guard::{Guard, Intent};
 pub use self::outcome::Outcome;
+pub use self::upstream::{STATUS as UPSTREAM_STATUS, come_again, of_upstream};
 use crate::port::{Claim, Claimed, Control, Known, Session, on_behalf_of};
 use crate::service::Engine;
 

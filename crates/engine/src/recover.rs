@@ -108,7 +108,7 @@ impl Engine {
             open_asks,
             trace,
             new_context: None,
-            started: None,
+            ordered: None,
         }
     }
 

@@ -205,6 +205,11 @@ impl Writer {
         self.pending_withdrawal = Some(key);
     }
 
+    /// Whoever sends this again is heard, once the next event is in the log.
+    pub(crate) fn forget(&mut self, key: IdempotencyKey) {
+        self.pending_withdrawal = Some(key);
+    }
+
     pub(crate) fn push(&mut self, mut event: TaskEvent) {
         if event.is_terminal() {
             // What was asked ends with the task, and whoever waits to answer hears of it.

@@ -283,6 +283,13 @@ impl Error {
         self
     }
 
+    /// The same under another name, for those who know it by that one.
+    #[must_use]
+    pub fn renamed(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
     /// Says that it does not pass by itself: somebody must change something first. So nobody waits for its end who could
     /// tell of it instead.
     #[must_use]
@@ -356,6 +363,11 @@ impl Error {
 
     pub fn details(&self) -> &[(String, String)] {
         &self.0.details
+    }
+
+    /// The fact of this name.
+    pub fn fact(&self, name: &str) -> Option<&str> {
+        self.0.details.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// The private cause, for the log.

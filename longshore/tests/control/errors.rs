@@ -67,6 +67,9 @@ fn own_session(method: &Method, line: Line) -> String {
     format!("ses_{}{}", method.key.replace('_', ""), line.version().replace('.', ""))
 }
 
+/// Where it is looked whether a session is idle.
+const IDLE: &str = "/session/status";
+
 /// A session that OpenCode never had, and one that the gateway knows and OpenCode has no more.
 async fn sessions_that_are_not_there(seen: &mut Seen) {
     let stage = Stage::start().await;
@@ -245,14 +248,29 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
         ("GET", "/session/*", Fault::Body("null"), payload),
         ("GET", "/session/*", Fault::Body("7"), payload),
         ("GET", "/session/*", Fault::Body("{}"), payload),
+        // Looked at when its turn begins.
+        ("GET", IDLE, Fault::Status(401), http(401, false)),
+        ("GET", IDLE, Fault::Status(404), http(404, false)),
+        ("GET", IDLE, Fault::Status(418), http(418, false)),
+        ("GET", IDLE, Fault::Status(500), http(500, true)),
+        ("GET", IDLE, Fault::Status(503), http(503, true)),
+        ("GET", IDLE, Fault::Html, payload),
+        ("GET", IDLE, Fault::Body("7"), payload),
         // The order itself.
+        ("POST", order, Fault::Status(401), http(401, false)),
+        ("POST", order, Fault::Status(404), http(404, false)),
         ("POST", order, Fault::Status(418), http(418, false)),
         ("POST", order, Fault::Status(409), http(409, true)),
         ("POST", order, Fault::Status(429), http(429, true)),
+        // OpenCode's messages say that it has none of it.
+        ("POST", order, Fault::Status(500), http(500, true)),
         ("POST", order, Fault::Html, payload),
+        ("POST", order, Fault::Body("null"), payload),
+        ("POST", order, Fault::Body("7"), payload),
+        ("POST", order, Fault::Body("{}"), payload),
+        ("POST", order, Fault::Answer(202, "true"), payload),
     ];
     if method.key == "command" {
-        // OpenCode's messages say that it has none of it.
         cases.push(("POST", order, Fault::Status(503), http(503, true)));
     }
     for (verb, path, fault, (kind, facts)) in cases {
@@ -264,9 +282,12 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
             let data = answer.body["error"]["data"].to_string();
             assert_eq!(
                 data.contains("askId") || data.contains("task_id"),
-                verb == "POST",
+                verb == "POST" || path == IDLE,
                 "{fault:?} {data}"
             );
+            // What is public is told once, and no file or address with it.
+            let text = answer.body["error"]["message"].as_str().unwrap_or_default();
+            assert!(!text.is_empty() && !text.contains("127.0.0.1"), "{fault:?} {text}");
         }
         stage.fake.clear_faults();
     }

@@ -14,8 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{
-    CallError, Client, Paged, Place, Result, content_type, decode, is_html, of_a_directory, refusal,
-    understood,
+    CallError, Client, Paged, Place, Result, content_type, decode, of_a_directory, refusal, taken, understood,
 };
 use crate::api::control::{
     Changed, Command, FileDiff, Message, Project, Providers, Session, Todo, Workspace, Worktree,
@@ -229,15 +228,7 @@ impl Client {
         let _place = self.place().await?;
         let _time = self.time(Call::Control);
         let request = request.header(CONTENT_TYPE, "application/json").body(body);
-        let response = request.timeout(self.shared.timeout).send().await?;
-        match response.status() {
-            StatusCode::NO_CONTENT => Ok(()),
-            status if status.is_success() && is_html(response.headers()) => {
-                Err(CallError::Garbled("a web page".to_owned()))
-            }
-            status if status.is_success() => Err(CallError::Garbled(format!("status {}", status.as_u16()))),
-            _ => Err(refusal(response).await),
-        }
+        taken(request.timeout(self.shared.timeout).send().await?).await
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use longshore_engine::UPSTREAM_STATUS;
 use longshore_model::{Error, ErrorKind};
 
 use super::places::BRIEFLY;
@@ -47,6 +48,7 @@ impl CallError {
                 "OpenCode refused the gateway's user name or password. The operator of the gateway must set them \
                  to those of the OpenCode server.",
             )
+            .detail(UPSTREAM_STATUS, "401")
             .lasting(),
             Self::NotFound => Error::new(
                 ErrorKind::SessionGone,
@@ -55,16 +57,18 @@ impl CallError {
             Self::NoMessage => Error::new(
                 ErrorKind::InvalidAgentResponse,
                 format!("OpenCode has no such message, so the gateway could not {doing}."),
-            ),
+            )
+            .detail(UPSTREAM_STATUS, "404"),
             Self::Refused { status, message } => Error::new(
                 ErrorKind::InvalidAgentResponse,
                 format!("OpenCode would not {doing} (status {status}): {message}"),
-            ),
+            )
+            .detail(UPSTREAM_STATUS, status.to_string()),
             Self::TooLong => Error::new(
                 ErrorKind::InvalidAgentResponse,
                 format!("OpenCode's answer is too long, so the gateway could not {doing}."),
             ),
-            Self::NoSuchPath => strange("status 404", doing),
+            Self::NoSuchPath => strange("status 404", doing).detail(UPSTREAM_STATUS, "404"),
             Self::Garbled(what) => strange(&what, doing),
             Self::Invalid(error) => error,
             Self::Crowded { calls } => Error::new(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longshore_engine::{UPSTREAM_STATUS, come_again};
 use longshore_model::{Error, ErrorKind, SessionId};
 
 use crate::client::CallError;
@@ -109,27 +110,6 @@ impl CallError {
     }
 }
 
-/// The same for what was asked on the way, in the words of turns.
-pub(crate) fn of_upstream(error: Error) -> Error {
-    let kind = match error.kind() {
-        ErrorKind::AgentUnavailable => ErrorKind::UpstreamUnreachable,
-        ErrorKind::InvalidAgentResponse => ErrorKind::UpstreamPayloadError,
-        ErrorKind::SessionGone => ErrorKind::SessionNotFound,
-        _ => return error,
-    };
-    let told = Error::new(kind, error.message());
-    let told = if kind == ErrorKind::UpstreamUnreachable { told.after(AGAIN) } else { told };
-    told.caused_by(error)
-}
-
-/// With the hint to come again, if OpenCode's status says that another time may do.
-pub(crate) fn come_again(error: Error, status: u16) -> Error {
-    match status {
-        409 | 429 | 500.. => error.retryable().after(AGAIN),
-        _ => error,
-    }
-}
-
 /// OpenCode's answer says that it did something else than it was asked for.
 pub(crate) fn unexpected(text: &str) -> Error {
     Error::new(ErrorKind::UpstreamPayloadError, text)
@@ -141,7 +121,7 @@ pub(crate) fn too_long(text: &str) -> Error {
 }
 
 fn refused(status: u16, text: String) -> Error {
-    Error::new(ErrorKind::UpstreamHttpError, text).detail("upstreamStatus", status.to_string())
+    Error::new(ErrorKind::UpstreamHttpError, text).detail(UPSTREAM_STATUS, status.to_string())
 }
 
 fn unreachable(what: &str) -> Error {
@@ -172,8 +152,7 @@ mod tests {
     /// What is told, with the status and whether to come again.
     fn row(cause: CallError, doing: &Doing<'_>) -> (&'static str, Option<String>, bool, bool) {
         let error = cause.told(doing);
-        let status = error.details().iter().find(|(name, _)| name == "upstreamStatus");
-        let status = status.map(|(_, status)| status.clone());
+        let status = error.fact(UPSTREAM_STATUS).map(str::to_owned);
         let perhaps = error.message().contains(PERHAPS.trim());
         assert_eq!(error.may_be_done(), perhaps);
         (error.kind().label(), status, error.retry() == Retry::Later, perhaps)

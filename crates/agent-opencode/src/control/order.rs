@@ -1,10 +1,11 @@
 //! Orders in OpenCode's own words: what they name, and those that nobody is to answer.
 
+use longshore_engine::of_upstream;
 use longshore_engine::port::{Agent as _, Input, Session};
 use longshore_model::{Error, Order, OrderPart, PromptOptions, Result, Subtask};
 
+use super::Doing;
 use super::references::Bounds;
-use super::{Doing, failure};
 use crate::OpenCode;
 use crate::catalog::Fields;
 use crate::prompt::Saying;
@@ -80,7 +81,7 @@ impl OpenCode {
         let prompt = self.new_prompt();
         let saying = Saying { prompt: prompt.as_str(), input, options, order: Some(order), is_note: true };
         let body = self.starter.prompts.body(&self.for_callers, session, saying).await;
-        let body = body.map_err(failure::of_upstream)?;
+        let body = body.map_err(of_upstream)?;
         let noted = self.for_callers.note(&session.directory, session.id.as_str(), body).await;
         noted.map_err(|cause| cause.told(&Doing::changing("say this in the session").of(&session.id)))
     }

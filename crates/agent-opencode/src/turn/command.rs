@@ -9,7 +9,7 @@ use longshore_model::Result;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::start::{Sent, refused, unsent};
+use super::start::{Sent, is_known, refused, unsent};
 use crate::api::{Envelope, EventKind, MessageUpdated};
 use crate::client::{CallError, Client};
 use crate::reader::{Lease, Routed};
@@ -38,11 +38,15 @@ impl Command<'_> {
         };
         match answered {
             Ok(()) => Ok(Sent::Accepted),
-            Err(CallError::Refused { status, message }) => Ok(if status < 500 || self.is_unknown().await {
-                refused(status, &message)
-            } else {
-                Sent::Perhaps
-            }),
+            Err(CallError::Refused { status, message }) if status < 500 => Ok(refused(status, &message)),
+            Err(cause @ (CallError::Refused { .. } | CallError::Garbled(_))) => {
+                let known = is_known(self.client, self.session, self.prompt).await;
+                match (cause, known) {
+                    (CallError::Refused { status, message }, Some(false)) => Ok(refused(status, &message)),
+                    (CallError::Refused { .. }, _) | (_, Some(true)) => Ok(Sent::Perhaps),
+                    (cause, _) => unsent(cause, self.session, prompting),
+                }
+            }
             Err(cause) => unsent(cause, self.session, prompting),
         }
     }
@@ -83,13 +87,5 @@ impl Command<'_> {
         }
         let read: serde_json::Result<Envelope<MessageUpdated>> = serde_json::from_slice(event.body());
         read.is_ok_and(|read| read.properties.info.id == self.prompt)
-    }
-
-    /// OpenCode says that it failed, and surely has no message of it.
-    async fn is_unknown(&self) -> bool {
-        let (directory, session) = (self.session.directory.as_str(), self.session.id.as_str());
-        let found =
-            self.client.for_ends().messages_since(directory, session, &[self.prompt.to_owned()]).await;
-        found.is_ok_and(|found| found.is_empty())
     }
 }

@@ -7,7 +7,7 @@ use longshore_engine::port::{
     MAX_STEERING, Prompting, Resume, ResumedChildState, Session, Turn, TurnRequest,
 };
 use longshore_engine::queue;
-use longshore_engine::{Tasks, fail_point};
+use longshore_engine::{Tasks, UPSTREAM_STATUS, come_again, fail_point};
 use longshore_model::{AgentEvent, Error, ErrorKind, Order, Outcome, PromptId, Result};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -22,7 +22,6 @@ use super::unused::Unused;
 use super::watchdog::{Silence, Watchdog};
 use crate::api::EventKind;
 use crate::client::{CallError, Client, Place};
-use crate::control::come_again;
 use crate::outcome;
 use crate::prompt::{Prompts, Saying};
 use crate::reader::{Lease, Readers, Routed};
@@ -109,7 +108,9 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
             drop(place);
             sent
         } else {
-            send(&for_start, place, &session, body, &prompting).await?
+            let sending =
+                Sending { client: &for_start, session: &session, prompt: name, prompting: &prompting };
+            sending.send(place, body, order.is_some()).await?
         };
         (sent, Translator::new(id, name))
     };
@@ -269,21 +270,41 @@ fn not_seen(cause: CallError) -> Error {
     cause.into_error("see whether the session is idle")
 }
 
-async fn send(
-    client: &Client,
-    place: Place<'_>,
-    session: &Session,
-    body: String,
-    prompting: &Prompting,
-) -> Result<Sent> {
-    fail_point::hit("prompt.before");
-    let answered = client.prompt(place, &session.directory, session.id.as_str(), body).await;
-    fail_point::hit("prompt.after");
-    match answered {
-        Ok(()) => Ok(Sent::Accepted),
-        Err(CallError::Refused { status, message }) if status < 500 => Ok(refused(status, &message)),
-        Err(cause) => unsent(cause, session, prompting),
+struct Sending<'a> {
+    client: &'a Client,
+    session: &'a Session,
+    prompt: &'a str,
+    prompting: &'a Prompting,
+}
+
+impl Sending<'_> {
+    /// `is_ordered`: somebody waits to hear whether OpenCode took it.
+    async fn send(self, place: Place<'_>, body: String, is_ordered: bool) -> Result<Sent> {
+        let Self { client, session, prompt, prompting } = self;
+        fail_point::hit("prompt.before");
+        let answered = client.prompt(place, &session.directory, session.id.as_str(), body).await;
+        fail_point::hit("prompt.after");
+        match answered {
+            Ok(()) => Ok(Sent::Accepted),
+            Err(CallError::Refused { status, message }) if status < 500 => Ok(refused(status, &message)),
+            // What stands before OpenCode fails with 502 to 504, and then OpenCode may be about to take it.
+            Err(CallError::Refused { status, message })
+                if is_ordered
+                    && !(502..=504).contains(&status)
+                    && is_known(client, session, prompt).await == Some(false) =>
+            {
+                Ok(refused(status, &message))
+            }
+            Err(cause) => unsent(cause, session, prompting),
+        }
     }
+}
+
+/// Whether OpenCode has a message of it. `None`: it does not say.
+pub(super) async fn is_known(client: &Client, session: &Session, prompt: &str) -> Option<bool> {
+    let (directory, session) = (session.directory.as_str(), session.id.as_str());
+    let found = client.for_ends().messages_since(directory, session, &[prompt.to_owned()]).await;
+    found.ok().map(|found| !found.is_empty())
 }
 
 /// What is known of a prompt that was not simply taken.
@@ -292,8 +313,16 @@ pub(super) fn unsent(cause: CallError, session: &Session, prompting: &Prompting)
         tracing::warn!(session = %session.id, %cause, "it is not known whether OpenCode took a prompt");
         return Ok(Sent::Perhaps);
     }
-    if let CallError::Unreachable(_) = cause {
-        prompting.unmark();
+    match &cause {
+        CallError::Unreachable(_) => prompting.unmark(),
+        CallError::Garbled(_) => {
+            let error = cause.into_error("send the prompt");
+            let text = format!(
+                "{error} It may have arrived all the same: look at the session before you send it again."
+            );
+            return Err(Error::new(error.kind(), text));
+        }
+        _ => {}
     }
     Err(cause.into_error("send the prompt"))
 }
@@ -303,6 +332,6 @@ pub(super) fn refused(status: u16, message: &str) -> Sent {
         ErrorKind::UpstreamHttpError,
         format!("OpenCode refused the order (status {status}): {message}"),
     )
-    .detail("upstreamStatus", status.to_string());
+    .detail(UPSTREAM_STATUS, status.to_string());
     Sent::Refused(outcome::refused(status, message), come_again(refusal, status))
 }

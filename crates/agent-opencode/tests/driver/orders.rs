@@ -23,7 +23,8 @@ async fn ordered(bench: &Bench, session: &Session, prompt: &PromptId, order: Ord
 /// The bodies of the commands so far.
 fn commands(bench: &Bench) -> Vec<Value> {
     let log = bench.fake.log();
-    let commands = log.iter().filter(|request| request.path.ends_with("/command"));
+    let commands =
+        log.iter().filter(|request| request.method == "POST" && request.path.ends_with("/command"));
     commands.map(|request| request.body.clone()).collect()
 }
 
@@ -48,6 +49,8 @@ async fn an_order_that_is_refused_is_told_to_whoever_gave_it_and_ends_the_turn()
     let prompt = || Order::Prompt { parts: vec![OrderPart::Content], withheld: BTreeSet::new() };
     let cases = [
         (prompt(), "/prompt_async", 400, Retry::Never),
+        // Its messages say that it has none of it.
+        (prompt(), "/prompt_async", 500, Retry::Later),
         (command("nope"), "/command", 400, Retry::Never),
         (command("nope"), "/command", 500, Retry::Later),
     ];
@@ -139,4 +142,30 @@ async fn a_command_that_surely_did_not_arrive_is_no_turn() {
     let request = ordered(&bench, &session, &prompt, command("review")).await;
     assert_eq!(request.unwrap_err().kind(), ErrorKind::SessionGone);
     bench.stop().await;
+}
+
+/// What says yes in other words than OpenCode's is not OpenCode, or did something else.
+#[tokio::test]
+async fn a_strange_yes_is_no_yes() {
+    let prompt = || Order::Prompt { parts: vec![OrderPart::Content], withheld: BTreeSet::new() };
+    let faults = [
+        Fault::Html,
+        Fault::Body("true"),
+        Fault::Body("{}"),
+        Fault::Body(""),
+        Fault::Answer(202, "null"),
+        Fault::Answer(201, "7"),
+    ];
+    for fault in faults {
+        for (order, path) in [(prompt(), "/prompt_async"), (command("review"), "/command")] {
+            let bench = Bench::new();
+            let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+            bench.fake.fault_once("POST", path, fault.clone());
+            let refused = ordered(&bench, &session, &prompt, order).await.unwrap_err();
+            let about = format!("{path} {fault:?}: {refused:?}");
+            assert_eq!(refused.kind(), ErrorKind::InvalidAgentResponse, "{about}");
+            assert!(refused.message().contains("may have arrived"), "{about}");
+            bench.stop().await;
+        }
+    }
 }

@@ -241,13 +241,13 @@ impl Actor {
         });
         loop {
             if place.ready().now_or_never().is_none() {
-                self.tell_orderer(Ok(()));
+                self.tell_waiting();
                 // Whoever has the session may themselves wait at the gate.
                 drop(pass.take());
                 self.unless_stopped(place.ready()).await?;
             }
             if self.around.removals.take(session) {
-                self.tell_orderer(Ok(()));
+                self.tell_waiting();
                 drop(pass.take());
                 let (removals, session) = (Arc::clone(&self.around.removals), session.clone());
                 self.unless_stopped(async move { removals.over(&session).await }).await?;
@@ -267,7 +267,7 @@ impl Actor {
     async fn wait_at_gate(&mut self) -> Result<Pass, Stop> {
         let mut pass = self.around.gate.enter(&self.owner);
         if pass.ready().now_or_never().is_none() {
-            self.tell_orderer(Ok(()));
+            self.tell_waiting();
         }
         self.unless_stopped(pass.ready()).await?;
         Ok(pass)
@@ -398,7 +398,7 @@ impl Actor {
 
     /// The task waits, and whoever takes it up begins it: of what its record names, nothing was sent.
     async fn tell_unsent(&mut self, why: &str) -> Result<(), Stop> {
-        self.tell_orderer(Ok(()));
+        self.tell_waiting();
         let (task, now) = (self.writer.task(), self.writer.now());
         if task.status.state == TaskState::Submitted && task.status.message.is_some() {
             return Ok(());

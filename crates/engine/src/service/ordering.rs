@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use longshore_model::{
     Begun, ContextId, Error, ErrorKind, Message, MessageId, MessageRef, OrderRequest, Page, PlaceWish,
-    Principal, Result, Role, SendConfig, SendMessage, SessionId, StoredMessage, TaskId, TaskState, Told,
-    Wishes,
+    Principal, Result, Role, SendConfig, SendMessage, SessionId, StoredMessage, Task, TaskId, TaskState,
+    Told, Wishes,
 };
 use longshore_model::{Look, Order};
 use tokio::sync::oneshot;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::Engine;
 use super::sending::{Admitted, Ready};
 use crate::control::content::Said;
-use crate::control::{ControlCaller, Entry, refusal};
+use crate::control::{ControlCaller, Entry, UPSTREAM_STATUS, of_upstream, refusal};
 use crate::lanes::LaneKey;
 use crate::port::{Control, Created, IdempotencyKey, StoredTask};
 use crate::{idempotency, names};
@@ -43,7 +43,7 @@ impl Engine {
             self.begun(&caller.principal, task).await?
         } else {
             let new = NewOrder { session: &session, said, options, message, key };
-            self.begin_order(&*control, caller, new, place).await?
+            self.begin_order(&*control, caller, new, place, known).await?
         };
         if !is_command {
             return Ok(Told::Done { session, ok: true, begun: Some(begun) });
@@ -59,6 +59,7 @@ impl Engine {
         caller: &ControlCaller,
         new: NewOrder<'_>,
         place: &PlaceWish,
+        known: &OnceLock<TaskId>,
     ) -> Result<Begun> {
         let NewOrder { session: id, said, options, message, key } = new;
         let owner = &caller.principal;
@@ -72,7 +73,7 @@ impl Engine {
         let mut message = Message::new(message, Role::User, said.message());
         message.context_id = Some(context.clone());
         let wishes = Wishes { session: Some(id.clone()), prompt: options, ..Wishes::default() };
-        let (started, has_started) = oneshot::channel();
+        let (orderer, is_taken) = oneshot::channel();
         let made = self
             .make(Ready {
                 caller: owner.clone(),
@@ -92,7 +93,7 @@ impl Engine {
                 reserved,
                 order: Some(said.order),
                 claim: taking.as_ref().map(|taking| taking.session().clone()),
-                started: Some(started),
+                orderer: Some(orderer),
             })
             .await?;
         let sent = made.map_err(|created| refused(id, &created))?;
@@ -101,9 +102,10 @@ impl Engine {
             taking.settled_with_task(&self.around);
         }
         let begun = Begun { task: sent.task, context: sent.reader.context_id().clone() };
-        match has_started.await {
+        known.get_or_init(|| begun.task.clone());
+        match is_taken.await {
             Ok(Err(error)) => Err(for_orderer(id, error).detail("taskId", begun.task.as_str())),
-            // It waits for its turn, or its owner is gone: its task tells the rest.
+            // It may wait for its turn, or its owner is gone: its task tells the rest.
             Ok(Ok(())) | Err(_) => Ok(begun),
         }
     }
@@ -138,16 +140,20 @@ impl Engine {
             None => told_by_task(&stored)?,
         };
         if stored.task.status.state != TaskState::Completed && message.error.is_none() {
-            message.error = Some(why_not(&stored));
+            message.error = Some(why_not(&stored.task));
         }
         Ok(Told::Answered { message, begun })
     }
 
+    /// Waits for the end of a task.
     async fn is_over(&self, caller: &Principal, task: &TaskId) -> Result<()> {
         loop {
             let now = self.get(caller, task).await?;
-            if now.task.status.state.is_terminal() {
-                return Ok(());
+            match now.task.status.state {
+                state if state.is_terminal() => return Ok(()),
+                TaskState::AuthRequired => return Err(without_credentials(&now.task)),
+                // Also while it asks: whoever may answer finds the ask in the task and among those that are open.
+                _ => {}
             }
             let mut reader = self.reader_of(caller, &now.task, now.seq);
             let stopping = self.around.tasks.stopping();
@@ -202,7 +208,7 @@ fn told_by_task(stored: &StoredTask) -> Result<StoredMessage> {
     let parts = task.artifacts.iter().flat_map(|artifact| &artifact.parts);
     let session = turn.as_ref().map(|turn| turn.session.id.clone());
     let session = session.or_else(|| task.session.as_ref().map(|note| note.id.clone()));
-    let why = || Error::new(ErrorKind::UpstreamPayloadError, why_not(stored));
+    let why = || Error::new(ErrorKind::UpstreamPayloadError, why_not(task));
     Ok(StoredMessage {
         id: MessageRef::parse(name).map_err(Error::internal)?,
         session: session.ok_or_else(why)?,
@@ -213,8 +219,8 @@ fn told_by_task(stored: &StoredTask) -> Result<StoredMessage> {
     })
 }
 
-fn why_not(stored: &StoredTask) -> String {
-    let status = &stored.task.status;
+fn why_not(task: &Task) -> String {
+    let status = &task.status;
     let parts = status.message.iter().flat_map(|message| &message.parts);
     let text: String = parts.filter_map(|part| part.as_text()).collect();
     if text.is_empty() { format!("The task is {}.", status.state) } else { text }
@@ -231,12 +237,19 @@ fn refused(session: &SessionId, created: &Created) -> Error {
 
 /// A turn's error, in the words of control calls.
 fn for_orderer(session: &SessionId, error: Error) -> Error {
-    let kind = match error.kind() {
-        ErrorKind::SessionGone => return refusal::not_found(session),
-        ErrorKind::AgentUnavailable => ErrorKind::UpstreamUnreachable,
-        ErrorKind::InvalidAgentResponse => ErrorKind::UpstreamPayloadError,
-        _ => return error,
-    };
-    let text = error.message().to_owned();
-    Error::new(kind, text).detail("sessionId", session.as_str()).caused_by(error)
+    match error.kind() {
+        ErrorKind::SessionGone => refusal::not_found(session),
+        ErrorKind::AgentUnavailable | ErrorKind::InvalidAgentResponse => {
+            of_upstream(error).detail("sessionId", session.as_str())
+        }
+        _ => error,
+    }
+}
+
+/// Nobody works at the task until somebody gives the agent its credentials, so that there is nothing to wait for.
+fn without_credentials(task: &Task) -> Error {
+    Error::new(ErrorKind::UpstreamHttpError, why_not(task))
+        .detail(UPSTREAM_STATUS, "401")
+        .detail("state", task.status.state.as_str())
+        .lasting()
 }

@@ -6,10 +6,11 @@ use longshore_model::{
     ContextId, Delivery, Error, ErrorKind, Message, Order, Principal, Result, Retry, SendMessage, Seq,
     SessionId, Task, TaskEvent, TaskId, Terms, Timestamp, Wishes,
 };
+use tokio::sync::oneshot;
 
 use super::following::JoinRequest;
 use super::{Engine, Opening, Sent, Snapshot, Subscription};
-use crate::actor::{Ownership, RETRY_FIRST, RETRY_LONGEST, Started};
+use crate::actor::{Ordered, Ownership, RETRY_FIRST, RETRY_LONGEST};
 use crate::lanes::{LaneKey, Ticket};
 use crate::log_entry::Events;
 use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session, on_behalf_of};
@@ -42,7 +43,8 @@ pub(super) struct Ready {
     pub(super) order: Option<Order>,
     /// The session that is named, if it is nobody's and the caller is known to be allowed to take it.
     pub(super) claim: Option<Session>,
-    pub(super) started: Option<Started>,
+    /// Whoever waits to hear whether the agent took the order.
+    pub(super) orderer: Option<oneshot::Sender<Result<()>>>,
 }
 
 /// What came of it, or why the store made no task.
@@ -115,9 +117,9 @@ impl Engine {
                 None => return Err(full(reason)),
             },
         };
-        let (order, claim, started) = (None, None, None);
+        let (order, claim, orderer) = (None, None, None);
         let ready =
-            Ready { caller, command, context, lane, session, admitted, key, reserved, order, claim, started };
+            Ready { caller, command, context, lane, session, admitted, key, reserved, order, claim, orderer };
         match self.make(ready).await? {
             Ok(sent) => Ok(sent),
             Err(Created::UnknownSession | Created::ForeignSession) if by_context.is_some() => {
@@ -135,10 +137,15 @@ impl Engine {
     }
 
     pub(super) async fn make(&self, ready: Ready) -> Result<Made> {
-        let Ready { caller, command, context, lane, session, admitted, key, reserved, order, claim, started } =
+        let Ready { caller, command, context, lane, session, admitted, key, reserved, order, claim, orderer } =
             ready;
         let now = self.around.clock.now();
         let task_id = self.new_task_id();
+        let ordered = orderer.map(|orderer| {
+            // Whoever waits for the end of a command can wait for its beginning.
+            let is_impatient = !matches!(order, Some(Order::Command { .. }));
+            Box::new(Ordered { key: key.clone(), orderer: Some(orderer), is_impatient })
+        });
         let SendMessage { mut message, config, wishes, may_claim, trace, .. } = command;
         // The place is taken and the log made known before the store is asked: the order of messages is the order
         // in which they came, and whoever finds the task in the store finds its owner too.
@@ -194,7 +201,7 @@ impl Engine {
             open_asks: Vec::new(),
             trace,
             new_context,
-            started,
+            ordered,
         };
         match self.create(create, may_claim).await {
             Ok(Created::New) => {

@@ -3,8 +3,8 @@
 use longshore_engine::port::Input;
 use longshore_engine::{Outcome, SessionGuard};
 use longshore_model::{
-    AgentEvent, Begun, Error, ErrorKind, Failure, Json, Order, OrderPart, Outcome as AgentOutcome, Part,
-    Role, TaskState, Told,
+    AgentEvent, Answer, AskKind, Begun, Error, ErrorKind, Failure, Json, Order, OrderPart,
+    Outcome as AgentOutcome, Part, PermissionReply, Retry, Role, TaskState, Told,
 };
 use longshore_testkit::scripted_control::Call;
 
@@ -203,6 +203,143 @@ async fn who_waits_for_a_command_is_told_that_the_gateway_ends() {
     let error = told.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.details().iter().any(|(name, _)| name == "taskId"));
+}
+
+/// Nobody works at it until somebody gives the agent its credentials: there is nothing to wait for.
+#[tokio::test]
+async fn who_waits_for_a_command_is_told_at_once_that_the_agent_lacks_credentials() {
+    let mut s = owned().await;
+    let (told, task) = tokio::join!(s.call(&ada(), command("ses_a", "")), async {
+        let turn = s.h.turns.recv().await.unwrap();
+        let failure = Failure::new("The provider refused the key.");
+        turn.report(AgentEvent::Ended(AgentOutcome::AuthRequired(failure))).await;
+        turn.request.task.clone()
+    });
+    let error = told.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::UpstreamHttpError, "The provider refused the key.")
+    );
+    let facts = [("upstreamStatus", "401"), ("state", "auth_required"), ("taskId", task.as_str())];
+    for (name, value) in facts {
+        let fact = error.details().iter().find(|(known, _)| known == name);
+        assert_eq!(fact.map(|(_, value)| value.as_str()), Some(value), "{name}");
+    }
+    assert_eq!(error.retry(), Retry::Never);
+    assert_eq!(s.outcomes(), [Outcome::UpstreamHttpError]);
+    // It is not over, and a message tries again.
+    assert_eq!(s.h.task(&task).await.status.state, TaskState::AuthRequired);
+}
+
+/// Whoever may answer finds the ask, its task and its session, while the call waits.
+#[tokio::test]
+async fn a_command_that_asks_waits_for_the_answer_to_what_anybody_can_find() {
+    let mut s = owned().await;
+    let (told, task) = tokio::join!(s.call(&ada(), command("ses_a", "")), async {
+        let turn = s.h.turns.recv().await.unwrap();
+        turn.ask("per_1").await;
+        let task = turn.request.task.clone();
+        s.h.reaches(&task, TaskState::InputRequired).await;
+        let principal = ada().principal;
+        let open = s.h.engine.open_asks(&principal, AskKind::Permission).await.unwrap();
+        let [open] = open.as_slice() else { panic!("{open:?}") };
+        assert_eq!((&open.task, open.ask.session.as_str()), (&task, "ses_a"));
+        let once = Answer::Permission { reply: PermissionReply::Once, message: None };
+        s.h.engine.answer(&principal, &open.ask.request_id, once).await.unwrap();
+        s.h.reaches(&task, TaskState::Working).await;
+        turn.say("prt_1", "allowed").await;
+        turn.complete().await;
+        task
+    });
+    let Told::Answered { message, begun } = told.unwrap() else { panic!("no answer") };
+    assert_eq!((message.text.as_str(), begun.task), ("allowed", task));
+}
+
+/// What the agent did not take was not ordered: the same order again is another try, and once it is taken it is the same.
+#[tokio::test]
+async fn an_order_that_was_refused_is_tried_again_and_one_that_was_taken_is_not() {
+    let mut s = owned().await;
+    let order = || named_prompt("ses_a", "go", "m1");
+    let mut failed = Vec::new();
+    for refusal in [
+        Error::new(ErrorKind::SessionGone, "Gone."),
+        Error::new(ErrorKind::InvalidAgentResponse, "Nonsense."),
+    ] {
+        s.h.agent.refuse_next(refusal);
+        let error = s.call(&ada(), order()).await.unwrap_err();
+        let (_, task) = error.details().iter().find(|(name, _)| name == "taskId").unwrap().clone();
+        failed.push(task);
+    }
+    assert_ne!(failed[0], failed[1]);
+    let taken = begun(s.call(&ada(), order()).await.unwrap());
+    assert!(!failed.contains(&taken.task.as_str().to_owned()));
+    s.h.turn().await.complete().await;
+    s.h.reaches(&taken.task, TaskState::Completed).await;
+    assert_eq!(begun(s.call(&ada(), order()).await.unwrap()), taken);
+    assert_eq!(s.h.agent.log().prompted.len(), 1);
+}
+
+/// The same when it had to wait for its turn, and its orderer did not.
+#[tokio::test]
+async fn an_order_that_is_refused_when_its_turn_comes_is_tried_again() {
+    let mut s = owned().await;
+    begun(s.call(&ada(), prompt("ses_a", "first")).await.unwrap());
+    let running = s.h.turn().await;
+    let waits = begun(s.call(&ada(), named_prompt("ses_a", "go", "m1")).await.unwrap());
+    assert_eq!(begun(s.call(&ada(), named_prompt("ses_a", "go", "m1")).await.unwrap()), waits);
+    s.h.agent.refuse_next(Error::new(ErrorKind::InvalidAgentResponse, "Nonsense."));
+    running.complete().await;
+    s.h.reaches(&waits.task, TaskState::Failed).await;
+    let again = begun(s.call(&ada(), named_prompt("ses_a", "go", "m1")).await.unwrap());
+    assert_ne!(again.task, waits.task);
+    assert_eq!(s.h.turn().await.request.task, again.task);
+}
+
+/// One that needed credentials was taken, whatever becomes of the next try.
+#[tokio::test]
+async fn an_order_that_was_taken_stays_so_when_a_message_on_it_is_not() {
+    let mut s = owned().await;
+    let order = || named_prompt("ses_a", "go", "m1");
+    let taken = begun(s.call(&ada(), order()).await.unwrap());
+    let failure = Failure::new("No key.");
+    s.h.turn().await.report(AgentEvent::Ended(AgentOutcome::AuthRequired(failure))).await;
+    s.h.reaches(&taken.task, TaskState::AuthRequired).await;
+    s.h.agent.refuse_next(Error::new(ErrorKind::InvalidAgentResponse, "Nonsense."));
+    let mut again = message(taken.context.as_str(), "m2");
+    again.message.task_id = Some(taken.task.clone());
+    s.h.engine.send(&ada().principal, again).await.unwrap();
+    s.h.reaches(&taken.task, TaskState::Failed).await;
+    assert_eq!(begun(s.call(&ada(), order()).await.unwrap()), taken);
+}
+
+/// Each failure of the agent, in the words of those who control it.
+#[tokio::test]
+async fn why_an_order_was_not_taken_is_told_with_its_status_and_when_to_come_again() {
+    let s = owned().await;
+    let away = || Error::new(ErrorKind::AgentUnavailable, "Away.").lasting();
+    let strange = || Error::new(ErrorKind::InvalidAgentResponse, "Strange.");
+    for (refusal, kind, status, again) in [
+        (away(), ErrorKind::UpstreamUnreachable, None, false),
+        (away().detail("upstreamStatus", "401"), ErrorKind::UpstreamHttpError, Some("401"), false),
+        (strange(), ErrorKind::UpstreamPayloadError, None, false),
+        (strange().detail("upstreamStatus", "500"), ErrorKind::UpstreamHttpError, Some("500"), true),
+        (strange().detail("upstreamStatus", "418"), ErrorKind::UpstreamHttpError, Some("418"), false),
+    ] {
+        let said = refusal.message().to_owned();
+        s.h.agent.refuse_next(refusal);
+        let error = s.call(&ada(), prompt("ses_a", "go")).await.unwrap_err();
+        assert_eq!((error.kind(), error.message()), (kind, said.as_str()));
+        let fact =
+            |name: &str| error.details().iter().find(|(known, _)| known == name).map(|(_, it)| it.as_str());
+        assert_eq!(fact("upstreamStatus"), status, "{error:?}");
+        assert_eq!((fact("sessionId"), fact("taskId").is_some()), (Some("ses_a"), true), "{error:?}");
+        assert_eq!(
+            (error.retry_after().is_some(), fact("retryAfterSeconds").is_some()),
+            (again, again),
+            "{error:?}"
+        );
+        assert!(error.cause().is_none(), "what is public is no cause: {error:?}");
+    }
 }
 
 #[tokio::test]
