@@ -22,6 +22,7 @@ use longshore_wire::jsonrpc::Id;
 use longshore_wire::surface::Access;
 use longshore_wire::v1::card::API_KEY_HEADER;
 use longshore_wire::v03::Dialect;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
@@ -36,7 +37,7 @@ use crate::guard::Guard;
 use crate::limits::{Pace, Slots, Turnstile};
 use crate::line::{Head, Line};
 use crate::metrics::MetricsPage;
-use crate::operation::Operations;
+use crate::operation::{MAX_LEFT, Operations};
 use crate::payload::{self, Called};
 use crate::reply::{self, Response};
 use crate::route::{self, Resolved, Route, Target};
@@ -124,6 +125,7 @@ impl Dispatcher {
                 slots: Slots::new(&config.limits, Arc::clone(&config.metrics)),
                 metrics: Arc::clone(&config.metrics),
                 tasks,
+                left: Arc::new(Semaphore::new(MAX_LEFT)),
             },
             deployment,
         }

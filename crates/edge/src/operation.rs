@@ -19,9 +19,10 @@ use longshore_wire::extension::{Activated, Extension};
 use longshore_wire::v1::encode::{Gap, View};
 use longshore_wire::v1::extension;
 use longshore_wire::v1::output;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::control::Asked;
+pub(crate) use self::control::{Asked, MAX_LEFT};
 use crate::auth::{Caller, Capability};
 use crate::limits::{OpenedFor, Slot, Slots};
 use crate::log::Log;
@@ -70,6 +71,8 @@ pub(crate) struct Operations {
     pub(crate) metrics: Arc<Metrics>,
     /// Where that is done which goes on without its caller.
     pub(crate) tasks: Tasks,
+    /// The places for work of notifications that takes long.
+    pub(crate) left: Arc<Semaphore>,
 }
 
 impl Operations {

@@ -19,9 +19,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longshore_model::{
-    Act, Control as Asked, ControlRequest, Error, Look, Offers, OrderRequest, PlaceWish, Principal, Result,
-    SessionId, TaskId, Timestamp, Told,
+    Act, Control as Asked, ControlRequest, Error, Look, Offers, Order, OrderRequest, PlaceWish, Principal,
+    Result, SessionId, TaskId, Timestamp, Told,
 };
+use tokio::task::JoinHandle;
 
 pub(crate) use self::guard::{Entry, Taking};
 use self::guard::{Guard, Intent};
@@ -64,24 +65,63 @@ impl Engine {
         done: impl FnOnce(&Result<Told>) + Send + 'static,
     ) -> Result<Told> {
         let mut done = Done(Some(done));
-        let ControlRequest { control: asked, place } = request;
-        if let Asked::Look(look) = asked {
-            let told = self.look(caller, &look, &place).await;
+        if let Asked::Look(look) = &request.control {
+            let told = self.look(caller, look, &request.place).await;
             done.tell(&told);
             return told;
         }
+        self.begin_control(caller, request, begun, done).await.map_err(Error::internal)?
+    }
+
+    /// The same for a caller who does not wait for it, and is told nothing.
+    pub fn leave_control(
+        &self,
+        caller: &ControlCaller,
+        request: ControlRequest,
+        done: impl FnOnce(&Result<Told>) + Send + 'static,
+    ) {
+        self.begin_control(caller, request, Arc::default(), Done(Some(done)));
+    }
+
+    fn begin_control<F>(
+        &self,
+        caller: &ControlCaller,
+        request: ControlRequest,
+        begun: Arc<OnceLock<TaskId>>,
+        mut done: Done<F>,
+    ) -> JoinHandle<Result<Told>>
+    where
+        F: FnOnce(&Result<Told>) + Send + 'static,
+    {
         let (engine, caller) = (self.clone(), caller.clone());
+        let ControlRequest { control: asked, place } = request;
         let work = on_behalf_of(self.trace_of_caller(), async move {
             let told = match asked {
                 Asked::Look(look) => engine.look(&caller, &look, &place).await,
-                Asked::Act(act) => Box::pin(engine.act(&caller, &act, &place)).await,
+                Asked::Act(act) => {
+                    let acted = engine.act(&caller, &act, &place);
+                    if act_takes_long(&act) {
+                        engine.unless_stopping(acted).await
+                    } else {
+                        Box::pin(acted).await
+                    }
+                }
                 Asked::Order(order) => Box::pin(engine.order(&caller, *order, &place, &begun)).await,
                 Asked::Note(note) => Box::pin(engine.say(&caller, *note, &place)).await,
             };
             done.tell(&told);
             told
         });
-        self.around().tasks.spawn("control", work).await.map_err(Error::internal)?
+        self.around().tasks.spawn("control", work)
+    }
+
+    /// A gateway that stops does not wait for what takes as long as a model or a program takes. Whatever is soon over is waited for.
+    async fn unless_stopping(&self, work: impl Future<Output = Result<Told>>) -> Result<Told> {
+        tokio::select! {
+            biased;
+            told = Box::pin(work) => told,
+            () = self.around().tasks.stopping().cancelled() => Err(refusal::left_at_work()),
+        }
     }
 
     /// What the agent offers by name, as of not long ago. Nothing, when it has not said so yet and does not say so now.
@@ -245,6 +285,31 @@ impl Engine {
         control.note(&session, &said.order, &input, &options).await?;
         self.settle(taking).await?;
         Ok(Told::Done { session: id, ok: true, begun: None })
+    }
+}
+
+/// Whether this takes as long as a model, or a program that somebody wrote, takes.
+pub fn takes_long(control: &Asked) -> bool {
+    match control {
+        Asked::Act(act) => act_takes_long(act),
+        Asked::Order(order) => matches!(order.order, Order::Command { .. }),
+        Asked::Look(_) | Asked::Note(_) => false,
+    }
+}
+
+fn act_takes_long(act: &Act) -> bool {
+    match act {
+        // A worktree has a program of its own that makes it ready.
+        Act::Summarize { .. } | Act::Shell { .. } | Act::CreateWorktree(_) => true,
+        Act::Fork { .. }
+        | Act::Share(_)
+        | Act::Unshare(_)
+        | Act::Revert { .. }
+        | Act::Unrevert(_)
+        | Act::CreateWorkspace(_)
+        | Act::RemoveWorkspace(_)
+        | Act::RemoveWorktree(_)
+        | Act::ResetWorktree(_) => false,
     }
 }
 

@@ -46,7 +46,7 @@ mod writer;
 pub use config::{
     AskConfig, AtDeadline, ControlRules, EngineConfig, FileRules, IntakeRules, RetentionRules, SessionGuard,
 };
-pub use control::{ControlCaller, Outcome, UPSTREAM_STATUS, come_again, of_upstream};
+pub use control::{ControlCaller, Outcome, UPSTREAM_STATUS, come_again, of_upstream, takes_long};
 pub use log_entry::{Entries, Events, Form, LogEntry, Logged};
 pub use reader::TaskReader;
 pub use service::{Engine, EngineParts, GapBounds, Listing, Opening, Sent, Snapshot, Subscription};

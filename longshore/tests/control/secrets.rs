@@ -5,7 +5,10 @@
 #[path = "../../../crates/edge/tests/http/support/lines.rs"]
 mod lines;
 
+use std::time::Duration;
+
 use longshore_testkit::fake_opencode::{Fault, PRIVATE_PROMPT, PROVIDER_KEY};
+use longshore_testkit::gateway::until;
 use longshore_testkit::raw::message;
 use longshore_wire::methods::{Effect, Method};
 use longshore_wire::surface::Line;
@@ -15,6 +18,9 @@ use self::lines::Lines;
 use crate::scene::{KEPT, SESSION, Scene, good, over, play};
 use crate::stage::{Rules, call, notify, of_agent, of_session};
 use crate::switches::card;
+
+/// Nothing in these tests takes this long.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Keys, headers, options and names of variables of providers, and the prompts of agents and commands.
 const SECRETS: &[&str] = &[
@@ -114,8 +120,14 @@ async fn one_line_for_each_change_none_for_a_look_and_no_payload_in_any() {
         let own = Scene::for_change(method, rules.clone()).await;
         let (stage, lines) = (&own.as_ref().unwrap_or(&looks).stage, Lines::begin());
         let params = good(method, SESSION);
-        let expect = |outcome: &str, principal: &str| {
-            let audit = audited(&lines);
+        let expect = async |outcome: &str, principal: &str| {
+            let mut audit = Vec::new();
+            // What takes long is noted behind the answer to a notification.
+            until(PATIENCE, &format!("{} is noted", method.name), || {
+                audit.extend(audited(&lines));
+                method.effect == Effect::Read || !audit.is_empty()
+            })
+            .await;
             let what = format!("{} {outcome}: {audit:#?}", method.name);
             if method.effect == Effect::Read {
                 assert!(audit.is_empty(), "a look is not noted: {what}");
@@ -134,18 +146,18 @@ async fn one_line_for_each_change_none_for_a_look_and_no_payload_in_any() {
         };
         if of_session(method) {
             call(&stage.bob, Line::V03, method, &params).await;
-            expect("forbidden", "bob");
+            expect("forbidden", "bob").await;
         }
         let path = method.upstream[0].path.replace("{id}", "*").replace("{message}", "*").leak();
         stage.fake.fault_always(method.upstream[0].verb.as_str(), path, Fault::Answer(418, TALKATIVE));
         call(&stage.ada, Line::V1, method, &params).await;
-        expect("upstream_http_error status=418", "ada");
+        expect("upstream_http_error status=418", "ada").await;
         notify(&stage.ada, Line::V1, method, &params).await;
-        expect("upstream_http_error status=418", "ada");
+        expect("upstream_http_error status=418", "ada").await;
         stage.fake.clear_faults();
         let answer = call(&stage.ada, Line::V03, method, &params).await;
         answer.result();
-        expect("success", "ada");
+        expect("success", "ada").await;
         if let Some(task) = answer.body["result"]["task_id"].as_str() {
             // Nor is it written later, by whoever carries the order out.
             let task = task.to_owned();

@@ -7,8 +7,8 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use longshore_engine::ControlCaller;
 use longshore_engine::port::{on_behalf_of, trace_of_caller};
+use longshore_engine::{ControlCaller, takes_long};
 use longshore_model::{Error, ErrorKind, Result, SessionId, TaskId, Told};
 use longshore_wire::contract;
 use longshore_wire::extension::{self as extensions, Activated};
@@ -20,6 +20,10 @@ use tracing::Span;
 use super::Operations;
 use crate::audit::Record;
 use crate::auth::{Caller, Capability};
+use crate::reply;
+
+/// So many notifications may have work under way that takes long. One more is answered when its own work is over.
+pub(crate) const MAX_LEFT: usize = 256;
 
 /// A call as it came.
 #[derive(Clone, Copy, Debug)]
@@ -40,13 +44,34 @@ impl Operations {
         self.carry_out(caller, asked, call, record).await
     }
 
-    /// For a caller that wants no answer: what changes something is done, and what only asks is not.
+    /// For a caller that wants no answer: what changes something is done, and what only asks is not. What takes long is not waited
+    /// for, and noted when it is over all the same.
     pub(crate) async fn notify_call(&self, caller: &Caller, asked: Asked<'_>) -> Result<()> {
         let (call, record) = self.admitted_call(caller, asked)?;
-        if asked.method.effect == Effect::Read {
-            return Ok(());
+        match call {
+            _ if asked.method.effect == Effect::Read => Ok(()),
+            Call::Control(request) if takes_long(&request.control) => {
+                let Ok(place) = Arc::clone(&self.left).try_acquire_owned() else {
+                    return self.carry_out(caller, asked, Call::Control(request), record).await.map(drop);
+                };
+                let span = asked.span.clone();
+                self.engine.leave_control(&self.controlling(caller), request, move |told| {
+                    record.told(told);
+                    if let Err(error) = told {
+                        let _request = span.enter();
+                        reply::log(error, "notification");
+                    }
+                    drop(place);
+                });
+                Ok(())
+            }
+            call => self.carry_out(caller, asked, call, record).await.map(drop),
         }
-        self.carry_out(caller, asked, call, record).await.map(drop)
+    }
+
+    fn controlling(&self, caller: &Caller) -> ControlCaller {
+        let may_claim = caller.may(Capability::SessionClaim);
+        ControlCaller { principal: caller.principal.clone(), may_claim }
     }
 
     /// What is asked for, if the caller may. Nothing has happened yet.
@@ -113,8 +138,7 @@ impl Operations {
             }
             Call::Control(request) => {
                 let session = request.control.session().cloned();
-                let may_claim = caller.may(Capability::SessionClaim);
-                let who = ControlCaller { principal: principal.clone(), may_claim };
+                let who = self.controlling(caller);
                 let told = if asked.method.effect == Effect::Read {
                     let told = Box::pin(engine.control(&who, request, |_| ())).await;
                     record.told(&told);

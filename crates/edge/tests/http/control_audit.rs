@@ -223,3 +223,68 @@ async fn a_caller_who_hangs_up_leaves_what_it_asked_for_and_its_line() {
     assert_eq!(refused["error"]["code"], -32006, "{refused}");
     gateway.stop().await;
 }
+
+/// Waits for lines of the audit.
+async fn audited(lines: &Lines) -> Vec<String> {
+    loop {
+        let written = audit(lines).0;
+        if !written.is_empty() {
+            return written;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Whoever wants no answer is not kept waiting for hours, and what became of it is noted when it is over.
+#[tokio::test]
+async fn a_notification_of_what_takes_long_is_answered_at_once_and_noted_at_its_end() {
+    let lines = Lines::begin();
+    for line in Line::ALL {
+        for name in ["shell", "summarize", "command"] {
+            let control = agent();
+            let mut gateway = Gateway::controlled_by_hand(&control, all_on).await;
+            control.acts.hold();
+            let method = methods::find(&format!("opencode.sessions.{name}")).unwrap();
+            let silent = notification(&gateway, line, ADA_ABLE, method, &good(method)).send().await;
+            assert_eq!((silent.status.as_u16(), silent.body.len()), (204, 0), "{name}");
+            assert_eq!(audit(&lines).0, [""; 0], "{name}: it is not over yet");
+            if name == "command" {
+                gateway.turns.recv().await.expect("the command is given").complete().await;
+            }
+            control.acts.release(1);
+            let [written] = audited(&lines).await.try_into().unwrap_or_else(|lines| panic!("{lines:#?}"));
+            let expected = format!(" method={} ", method.name);
+            assert!(written.contains(&expected) && written.contains(" outcome=success"), "{written}");
+            assert!(written.contains("[longshore_edge::dispatch request "), "{written}");
+            gateway.stop().await;
+        }
+    }
+}
+
+/// It does not hold up the end of the gateway either, and is noted then.
+#[tokio::test]
+async fn what_a_notification_began_ends_with_the_gateway() {
+    let lines = Lines::begin();
+    for name in ["shell", "summarize", "command"] {
+        let control = agent();
+        let mut gateway = Gateway::controlled_by_hand(&control, all_on).await;
+        control.acts.hold();
+        let method = methods::find(&format!("opencode.sessions.{name}")).unwrap();
+        notification(&gateway, Line::V1, ADA_ABLE, method, &good(method)).send().await;
+        let _turn = if name == "command" {
+            Some(gateway.turns.recv().await.expect("the command is given"))
+        } else {
+            while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Act(..))) {
+                tokio::task::yield_now().await;
+            }
+            None
+        };
+        assert_eq!(audit(&lines).0, [""; 0], "{name}: it is not over yet");
+        let tasks = gateway.tasks.clone();
+        gateway.stop().await;
+        tokio::time::timeout(Duration::from_secs(20), tasks.stop()).await.expect("nothing is waited for");
+        let (written, _) = audit(&lines);
+        let [written] = written.as_slice() else { panic!("{name}: {written:#?}") };
+        assert!(written.contains(" target=ses_a outcome=internal_error"), "{written}");
+    }
+}

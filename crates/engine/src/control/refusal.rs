@@ -76,6 +76,11 @@ pub(crate) fn busy(session: &SessionId) -> Error {
     about(ErrorKind::SessionBusy, session, text).after(COME_AGAIN)
 }
 
+pub(crate) fn left_at_work() -> Error {
+    let text = "The gateway is shutting down. What you asked for may be done all the same; look again later.";
+    Error::new(ErrorKind::Unavailable, text)
+}
+
 /// Which session it is is not told: it may be somebody else's.
 pub(crate) fn works_there() -> Error {
     let text = "A session works there, and would lose what it works on. Try again when it is idle.";

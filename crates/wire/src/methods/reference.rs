@@ -19,7 +19,8 @@ const HEAD: &str = "\
 
 What can be called by JSON-RPC beside the operations of A2A. Both lines have the same methods. They are called at `/` with
 `{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": …, \"params\": {…}}`. Without an `id` a call is a notification: what changes
-something is done, what only reads is not, and the answer is 204 without a body.
+something is done, what only reads is not, and the answer is 204 without a body: at once for what takes as long as a model or
+a program takes, else when it is done.
 
 A gateway serves those that its card names. One that is switched off is answered with `METHOD_DISABLED`, any other as a method
 that is not there.
