@@ -10,7 +10,7 @@ mod look;
 mod order;
 mod places;
 mod ready;
-mod references;
+pub(crate) mod references;
 mod told;
 
 use longshore_engine::of_upstream;
@@ -83,8 +83,9 @@ impl Control for OpenCode {
         session: &'a Session,
         order: &'a Order,
         options: &'a PromptOptions,
+        may_run: bool,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.check(session, order, options))
+        Box::pin(self.check(session, order, options, may_run))
     }
 
     fn note<'a>(

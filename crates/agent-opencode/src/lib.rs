@@ -156,7 +156,7 @@ impl OpenCode {
         Ok(Self {
             gate: Gate {
                 catalog,
-                root,
+                root: root.clone(),
                 allow_override: config.allow_directory_override,
                 defaults: config.defaults,
             },
@@ -172,6 +172,7 @@ impl OpenCode {
                 readers,
                 tasks,
                 prompts: Arc::new(prompts),
+                root,
                 timeout: config.control_timeout,
                 watchdog: config.watchdog,
                 written_files: config.written_files,

@@ -41,6 +41,8 @@ pub struct ControlCaller {
     pub principal: Principal,
     /// It may take a session that is nobody's.
     pub may_claim: bool,
+    /// It may have something run in a shell.
+    pub may_run: bool,
 }
 
 impl Engine {
@@ -278,7 +280,7 @@ impl Engine {
         let OrderRequest { session: id, order, content, options, .. } = note;
         let Entry { session, taking, .. } = self.admit_order(&*control, caller, &id).await?;
         control.place(place).await?;
-        control.check_order(&session, &order, &options).await?;
+        control.check_order(&session, &order, &options, caller.may_run).await?;
         let said = content::Said::new(order, content);
         let input = said.prepare(&self.around().config.intake, &session.directory).await?;
         let _held = self.hold(&session).await?;

@@ -377,6 +377,7 @@ impl Control for ScriptedControl {
         session: &'a Session,
         _order: &'a Order,
         _options: &'a PromptOptions,
+        _may_run: bool,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.note_call(Call::Check(session.id.clone()));

@@ -252,14 +252,24 @@ pub(crate) struct Worktree {
 #[derive(Deserialize, Debug)]
 pub(crate) struct Command {
     pub(crate) name: String,
+    #[serde(default, deserialize_with = "string_or_nothing")]
+    source: Option<String>,
     #[serde(default)]
-    pub(crate) template: Template,
+    template: Template,
     #[serde(default, deserialize_with = "string_or_nothing")]
     pub(crate) description: Option<String>,
     #[serde(default)]
     pub(crate) agent: Option<String>,
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) subtask: bool,
+}
+
+impl Command {
+    /// What it does with its arguments. The template of an MCP server's prompt is whatever that server says when it is asked for it,
+    /// also where OpenCode tells one.
+    pub(crate) fn template(&self) -> Template {
+        if self.source.as_deref() == Some("mcp") { Template::default() } else { self.template }
+    }
 }
 
 /// `GET /global/event`, one of them.

@@ -6,12 +6,19 @@
 use serde::{Deserialize, Deserializer};
 
 /// The template itself is a whole prompt of somebody's, and is not kept.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Template {
     /// They become part of what is run.
     pub(crate) runs_arguments: bool,
     /// They become part of the name of a file.
     pub(crate) reads_arguments: bool,
+}
+
+/// What is not known may do anything.
+impl Default for Template {
+    fn default() -> Self {
+        Self { runs_arguments: true, reads_arguments: true }
+    }
 }
 
 impl Template {
@@ -31,7 +38,7 @@ impl Template {
 
 impl<'de> Deserialize<'de> for Template {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // That of an MCP server's prompt is not told: it is an empty object.
+        // That of an MCP server's prompt is not told: the server makes it anew each time.
         let text = super::string_or_nothing(deserializer)?;
         Ok(text.as_deref().map_or_else(Self::default, Self::of))
     }

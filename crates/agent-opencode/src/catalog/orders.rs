@@ -66,11 +66,20 @@ impl Catalog {
             let commands = self.commands_or_why(directory, max_age).await;
             let commands = commands.map_err(|cause| cause.told(&LOOKING))?;
             if let Some(command) = commands.iter().find(|command| command.name == wished) {
-                return Ok(command.template);
+                return Ok(command.template());
             }
             names = choices(commands.iter().map(|command| command.name.as_str()));
         }
         Err(Error::invalid(field, format!("OpenCode has no command of this name{names}")))
+    }
+
+    /// What a command does with its arguments, for a turn that is about to begin with it.
+    pub(crate) async fn template_of(&self, client: &Client, directory: &str, name: &str) -> Result<Template> {
+        let ask = |client: Client| async move { client.commands(directory).await };
+        let commands = self.shelf(directory).commands.get_or_why(MAX_AGE, client, ask).await;
+        let commands = commands.map_err(|cause| cause.into_error("see what OpenCode has"))?;
+        let found = commands.iter().find(|command| command.name == name);
+        Ok(found.map(Command::template).unwrap_or_default())
     }
 
     /// The model that a session goes on with when nobody names one: that of its last prompt, if it is still there, else the

@@ -5,8 +5,9 @@ use longshore_engine::port::{Agent as _, Input, Session};
 use longshore_model::{Error, Order, OrderPart, PromptOptions, Result, Subtask};
 
 use super::Doing;
-use super::references::Bounds;
+use super::references::{self, Bounds};
 use crate::OpenCode;
+use crate::api::template::Template;
 use crate::catalog::Fields;
 use crate::prompt::Saying;
 
@@ -26,6 +27,7 @@ impl OpenCode {
         session: &Session,
         order: &Order,
         options: &PromptOptions,
+        may_run: bool,
     ) -> Result<()> {
         let (catalog, at) = (&self.gate.catalog, session.directory.as_str());
         let bounds = Bounds { root: &self.gate.root, directory: at };
@@ -33,7 +35,10 @@ impl OpenCode {
         match order {
             Order::Command { name, arguments } => {
                 let template = catalog.check_command(at, name, "request.command").await?;
-                bounds.check_arguments(template, arguments, "request.arguments").await
+                if !may_run {
+                    references::check_unrun(template, arguments)?;
+                }
+                bounds.check_order(order, template).await
             }
             Order::Prompt { parts, .. } => {
                 for (place, part) in parts.iter().enumerate() {
@@ -43,13 +48,10 @@ impl OpenCode {
                             let field = format!("request.parts[{place}].name");
                             catalog.check_agent_surely(at, name, &field).await?;
                         }
-                        OrderPart::Subtask(subtask) => {
-                            self.check_subtask(at, place, subtask).await?;
-                            bounds.check(&subtask.prompt, &format!("request.parts[{place}].prompt")).await?;
-                        }
+                        OrderPart::Subtask(subtask) => self.check_subtask(at, place, subtask).await?,
                     }
                 }
-                Ok(())
+                bounds.check_order(order, Template::default()).await
             }
         }
     }
@@ -77,7 +79,7 @@ impl OpenCode {
         if matches!(order, Order::Command { .. }) {
             return Err(Error::internal("a command cannot be left without an answer"));
         }
-        self.check(session, order, options).await?;
+        self.check(session, order, options, false).await?;
         let prompt = self.new_prompt();
         let saying = Saying { prompt: prompt.as_str(), input, options, order: Some(order), is_note: true };
         let body = self.starter.prompts.body(&self.for_callers, session, saying).await;

@@ -6,45 +6,62 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use longshore_model::{Error, Result};
+use longshore_model::{Error, Order, OrderPart, Result};
 
 use crate::api::template::Template;
 
 /// How many files one text may name. More are refused.
 const MAX_REFERENCES: usize = 100;
 
+/// Where a request has the arguments of a command.
+const ARGUMENTS: &str = "request.arguments";
+
+/// Refuses arguments of a command that would be run, or may be.
+pub(super) fn check_unrun(template: Template, arguments: &str) -> Result<()> {
+    if !template.runs_arguments || arguments.trim().is_empty() {
+        return Ok(());
+    }
+    let text = "OpenCode may run what is given to this command in a shell, which needs the capability session_shell where the \
+        shell is switched on; call it without arguments.";
+    Err(Error::invalid(ARGUMENTS, text))
+}
+
 /// Where files may be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds<'a> {
-    pub(super) root: &'a str,
+pub(crate) struct Bounds<'a> {
+    pub(crate) root: &'a str,
     /// Of the session.
-    pub(super) directory: &'a str,
+    pub(crate) directory: &'a str,
 }
 
 impl Bounds<'_> {
-    /// Refuses arguments of a command that would be run, or name a file elsewhere.
-    pub(super) async fn check_arguments(
-        self,
-        template: Template,
-        arguments: &str,
-        field: &str,
-    ) -> Result<()> {
-        if template.runs_arguments && !arguments.trim().is_empty() {
-            return Err(Error::invalid(
-                field,
-                "OpenCode would run the arguments of this command in a shell; call it without, or use opencode.sessions.shell.",
-            ));
+    /// Refuses an order that names a file elsewhere. What a link leads to can change while the order waits, so this is looked at
+    /// again when its turn begins.
+    pub(crate) async fn check_order(self, order: &Order, template: Template) -> Result<()> {
+        match order {
+            Order::Command { arguments, .. } => self.check_arguments(template, arguments).await,
+            Order::Prompt { parts, .. } => {
+                for (place, part) in parts.iter().enumerate() {
+                    if let OrderPart::Subtask(subtask) = part {
+                        self.check(&subtask.prompt, &format!("request.parts[{place}].prompt")).await?;
+                    }
+                }
+                Ok(())
+            }
         }
+    }
+
+    async fn check_arguments(self, template: Template, arguments: &str) -> Result<()> {
         let mut named = references(arguments);
         if template.reads_arguments {
             let words = arguments.split(|end: char| is_blank(end) || matches!(end, '"' | '\''));
             named.extend(words.filter(|word| !word.is_empty()));
         }
-        self.check_all(named, field).await
+        self.check_all(named, ARGUMENTS).await
     }
 
     /// Refuses a text that names a file elsewhere.
-    pub(super) async fn check(self, text: &str, field: &str) -> Result<()> {
+    async fn check(self, text: &str, field: &str) -> Result<()> {
         self.check_all(references(text), field).await
     }
 
@@ -161,14 +178,24 @@ mod tests {
         let root = std::fs::canonicalize(place.path()).unwrap();
         let root = root.to_str().unwrap();
         let bounds = Bounds { root, directory: root };
-        let runs = Template { runs_arguments: true, reads_arguments: false };
-        let reads = Template { runs_arguments: false, reads_arguments: true };
-        bounds.check_arguments(runs, " ", "f").await.expect("nothing to run");
-        bounds.check_arguments(runs, "main", "f").await.expect_err("it would be run");
-        bounds.check_arguments(reads, "'a b' docs", "f").await.expect("in the workspace");
-        for arguments in ["/etc/passwd", "x \"/etc/passwd\"", "../x", "~/x", "@/etc/passwd"] {
-            bounds.check_arguments(reads, arguments, "f").await.expect_err(arguments);
+        let plain = Template { runs_arguments: false, reads_arguments: false };
+        let runs = Template { runs_arguments: true, ..plain };
+        let reads = Template { reads_arguments: true, ..plain };
+        for template in [plain, reads] {
+            check_unrun(template, "main").expect("it is not run");
         }
-        bounds.check_arguments(Template::default(), "/etc/passwd", "f").await.expect("only words");
+        // Of what is not known, everything is to be expected.
+        for template in [runs, Template::default()] {
+            check_unrun(template, " ").expect("nothing to run");
+            let error = check_unrun(template, "main").expect_err("it would be run");
+            assert_eq!(error.violations()[0].field, ARGUMENTS);
+        }
+        for template in [reads, Template::default()] {
+            bounds.check_arguments(template, "'a b' docs").await.expect("in the workspace");
+            for arguments in ["/etc/passwd", "x \"/etc/passwd\"", "../x", "~/x", "@/etc/passwd"] {
+                bounds.check_arguments(template, arguments).await.expect_err(arguments);
+            }
+        }
+        bounds.check_arguments(plain, "/etc/passwd").await.expect("only words");
     }
 }

@@ -21,7 +21,9 @@ use super::strange::Strange;
 use super::unused::Unused;
 use super::watchdog::{Silence, Watchdog};
 use crate::api::EventKind;
+use crate::api::template::Template;
 use crate::client::{CallError, Client, Place};
+use crate::control::references::Bounds;
 use crate::outcome;
 use crate::prompt::{Prompts, Saying};
 use crate::reader::{Lease, Readers, Routed};
@@ -51,6 +53,8 @@ pub(crate) struct Starter {
     pub(crate) readers: Arc<Readers>,
     pub(crate) tasks: Tasks,
     pub(crate) prompts: Arc<Prompts>,
+    /// The workspace root, resolved.
+    pub(crate) root: String,
     pub(crate) timeout: Duration,
     pub(crate) watchdog: Watchdog,
     /// Hand over the files that a turn wrote.
@@ -98,7 +102,18 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         let (order, is_note) = (order.as_ref(), false);
         let saying = Saying { prompt: name, input: &input, options: &options, order, is_note };
         let body = with.prompts.body(&for_start, &session, saying).await?;
+        let template = match order {
+            Some(Order::Command { name, .. }) => {
+                with.prompts.catalog.template_of(&for_start, &session.directory, name).await?
+            }
+            _ => Template::default(),
+        };
         let place = place_while_idle(&for_start, patience(), &session, idle_until, &mut lease).await?;
+        if let Some(order) = order {
+            // It may have waited for long, and the files that it names may be others by now.
+            let bounds = Bounds { root: &with.root, directory: &session.directory };
+            bounds.check_order(order, template).await?;
+        }
         // Whatever came until now belongs to an earlier turn.
         lease.forget_the_past();
         prompting.mark();

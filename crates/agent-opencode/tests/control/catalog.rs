@@ -167,7 +167,7 @@ async fn an_order_is_refused_by_the_field_that_names_what_is_not_there() {
         ),
     ];
     for (order, options, expected) in cases {
-        let checked = bench.agent.check_order(&session, &order, &options).await;
+        let checked = bench.agent.check_order(&session, &order, &options, false).await;
         match expected {
             None => checked.unwrap_or_else(|error| panic!("{order:?}: {error}")),
             Some(field) => assert_eq!(refused_field(checked), field, "{order:?}"),
@@ -187,7 +187,8 @@ async fn an_order_whose_names_cannot_be_looked_up_is_not_passed_on() {
         let session = bench.session("ses_a");
         bench.fake.fault_always("GET", "/command", fault);
         let order = Order::Command { name: "review".to_owned(), arguments: String::new() };
-        let refused = bench.agent.check_order(&session, &order, &PromptOptions::default()).await.unwrap_err();
+        let refused = bench.agent.check_order(&session, &order, &PromptOptions::default(), false).await;
+        let refused = refused.unwrap_err();
         assert_eq!(refused.kind(), expected, "{refused:?}");
         bench.stop().await;
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use longshore_model::{ErrorKind, Order, OrderPart, Retry};
+use longshore_model::{ErrorKind, Order, OrderPart, Retry, Subtask};
 use longshore_testkit::fake_opencode::{Fault, Gate, Turn as Script};
 use serde_json::{Value, json};
 
@@ -167,5 +167,30 @@ async fn a_strange_yes_is_no_yes() {
             assert!(refused.message().contains("may have arrived"), "{about}");
             bench.stop().await;
         }
+    }
+}
+
+/// A link may lead elsewhere by the time that the turn begins, whatever it led to when the order came.
+#[tokio::test]
+async fn no_turn_begins_with_a_file_that_is_elsewhere() {
+    let subtask = Subtask {
+        prompt: "Read @link".to_owned(),
+        description: "A look".to_owned(),
+        agent: "general".to_owned(),
+        model: None,
+        command: None,
+    };
+    let prompt = Order::Prompt { parts: vec![OrderPart::Subtask(subtask)], withheld: BTreeSet::new() };
+    let command = Order::Command { name: "review".to_owned(), arguments: "@link".to_owned() };
+    for (order, field) in [(prompt, "request.parts[0].prompt"), (command, "request.arguments")] {
+        let bench = Bench::new();
+        let outside = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(outside.path(), bench.fake.workspace().join("link")).unwrap();
+        let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+        let refused = ordered(&bench, &session, &prompt, order).await.unwrap_err();
+        assert_eq!(refused.violations()[0].field, field);
+        let log = bench.fake.log();
+        assert!(log.iter().all(|it| it.method != "POST" || it.path.ends_with("/session")), "{log:?}");
+        bench.stop().await;
     }
 }

@@ -71,7 +71,9 @@ impl Operations {
 
     fn controlling(&self, caller: &Caller) -> ControlCaller {
         let may_claim = caller.may(Capability::SessionClaim);
-        ControlCaller { principal: caller.principal.clone(), may_claim }
+        let shell = Switch::SessionShell;
+        let may_run = shell.is_on(&self.deployment) && caller.may(shell.capability());
+        ControlCaller { principal: caller.principal.clone(), may_claim, may_run }
     }
 
     /// What is asked for, if the caller may. Nothing has happened yet.

@@ -45,12 +45,13 @@ pub trait Control: Send + Sync + Debug {
     fn forks<'a>(&'a self, session: &'a Session, since: Timestamp) -> BoxFuture<'a, Result<Vec<Session>>>;
 
     /// Refuses an order that names what is not there: a model, a variant, an agent, a command. The agent itself would take it, and
-    /// fail later.
+    /// fail later. And one that has more read than callers may see, or, unless it `may_run`, something run in a shell.
     fn check_order<'a>(
         &'a self,
         session: &'a Session,
         order: &'a Order,
         options: &'a PromptOptions,
+        may_run: bool,
     ) -> BoxFuture<'a, Result<()>>;
 
     /// Says something in a session that is not to be answered. `input` is its content, checked and ready.

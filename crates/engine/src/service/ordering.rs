@@ -65,7 +65,7 @@ impl Engine {
         let owner = &caller.principal;
         let Entry { session, taking, .. } = self.admit_order(control, caller, id).await?;
         control.place(place).await?;
-        control.check_order(&session, &said.order, &options).await?;
+        control.check_order(&session, &said.order, &options, caller.may_run).await?;
         let input = said.prepare(&self.around.config.intake, &session.directory).await?;
         let context = self.context_of(owner, id).await?;
         let reserved = self.around.unfinished.reserve(owner, &context);

@@ -77,6 +77,7 @@ impl Control for Stranger {
         _: &'a Session,
         _: &'a Order,
         _: &'a PromptOptions,
+        _: bool,
     ) -> BoxFuture<'a, Result<()>> {
         nothing()
     }

@@ -78,12 +78,12 @@ impl Stage {
 
 /// Alice, who may take sessions.
 pub(crate) fn ada() -> ControlCaller {
-    ControlCaller { principal: Principal::new("alice"), may_claim: true }
+    ControlCaller { principal: Principal::new("alice"), may_claim: true, may_run: false }
 }
 
 /// Bob, who may as well.
 pub(crate) fn bob() -> ControlCaller {
-    ControlCaller { principal: Principal::new("bob"), may_claim: true }
+    ControlCaller { principal: Principal::new("bob"), may_claim: true, may_run: false }
 }
 
 pub(crate) fn without_claim(caller: ControlCaller) -> ControlCaller {

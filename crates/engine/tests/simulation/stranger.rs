@@ -189,6 +189,7 @@ impl Control for SimControl {
         _: &'a Session,
         _: &'a Order,
         _: &'a PromptOptions,
+        _: bool,
     ) -> BoxFuture<'a, Result<()>> {
         nothing()
     }

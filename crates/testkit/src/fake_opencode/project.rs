@@ -83,6 +83,8 @@ pub struct Command {
     pub agent: Option<String>,
     /// It runs in a session of its own.
     pub subtask: bool,
+    /// It is a prompt of an MCP server, and what that says is not told.
+    pub is_mcp: bool,
 }
 
 impl Default for Project {
@@ -105,6 +107,7 @@ impl Default for Project {
             template: format!("{name}: $ARGUMENTS\n{PRIVATE_PROMPT}"),
             agent: agent.map(str::to_owned),
             subtask,
+            is_mcp: false,
         };
         Self {
             models: vec![
@@ -291,10 +294,12 @@ impl Agent {
 
 impl Command {
     fn listed(&self) -> Value {
+        let (source, template) =
+            if self.is_mcp { ("mcp", json!({})) } else { ("command", self.template.as_str().into()) };
         // What its author did not say is there all the same.
         json!({
             "name": self.name, "description": self.description, "agent": self.agent, "model": null,
-            "source": "command", "template": self.template, "subtask": self.subtask.then_some(true),
+            "source": source, "template": template, "subtask": self.subtask.then_some(true),
             "hints": ["$ARGUMENTS"],
         })
     }

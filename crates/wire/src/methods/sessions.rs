@@ -108,8 +108,9 @@ const COMMAND: &[Param] = &[
     Param::required(
         "arguments",
         Kind::Lines { max: MAX_LINES, may_be_blank: true },
-        "What stands behind it. It may be empty. What OpenCode would run of it (a `!` and backticks) needs what \
-         `opencode.sessions.shell` needs; files that it names with `@` must be in the workspace.",
+        "What stands behind it. It may be empty. What OpenCode would run of it (a `!` and backticks; for a command that puts \
+         it into a shell, or that is a prompt of an MCP server, all of it) needs what `opencode.sessions.shell` needs; files that \
+         it names with `@` must be in the workspace.",
     ),
     OWN_MESSAGE_ID,
     AGENT,

@@ -3,6 +3,7 @@
 //! What the gateway tells is held against what OpenCode itself says over its own API, on both lines. What the peer breaks on
 //! has its number in the name of a scenario.
 
+mod canary;
 mod changing;
 mod elsewhere;
 pub(super) mod everything;

@@ -105,6 +105,14 @@ impl Stage {
         self.own(&self.client_of_bob(), &message(prompt)).await
     }
 
+    pub(crate) fn client_of_eve(&self) -> Client {
+        Client::with_token(&self.harness.gateway, EVE)
+    }
+
+    pub(crate) async fn session_of_eve(&self, prompt: &str) -> Own {
+        self.own(&self.client_of_eve(), &message(prompt)).await
+    }
+
     async fn own(&self, client: &Client, message: &Value) -> Own {
         let task = client.activating(&[SESSION_BINDING]).send(message).await;
         assert_eq!(state_of(&task), "COMPLETED", "{task:#}");
