@@ -18,8 +18,8 @@ pub(crate) mod schema;
 mod sessions;
 mod workspace;
 
-pub use call::Call;
 pub(crate) use call::OTHER_PAGING;
+pub use call::{Call, Need};
 pub use item::{Field, Shape};
 pub use param::{
     IdKind, Kind, MAX_BRANCH, MAX_CURSOR, MAX_INT, MAX_LINE, MAX_LINES, MAX_NAME, Param, Variant,

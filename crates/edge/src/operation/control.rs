@@ -12,7 +12,7 @@ use longshore_engine::{ControlCaller, takes_long};
 use longshore_model::{Error, ErrorKind, Result, SessionId, TaskId, Told};
 use longshore_wire::contract;
 use longshore_wire::extension::{self as extensions, Activated};
-use longshore_wire::methods::{Call, Effect, Method, Switch};
+use longshore_wire::methods::{Call, Effect, Method, Need, Switch};
 use longshore_wire::surface::Line;
 use longshore_wire::v1::extension;
 use tracing::Span;
@@ -103,10 +103,10 @@ impl Operations {
             return Err(contract::disabled_method(line, method, &self.deployment));
         }
         check_capability(caller, method, method.needs())?;
-        let call = method.read(line, params, activated)?;
-        if let Some((field, switch)) = call.also_needs() {
+        let (call, need) = method.read_with_need(line, params, activated)?;
+        if let Some(Need { field, switch }) = need {
             if !switch.is_on(&self.deployment) {
-                return Err(switched_off(field, switch));
+                return Err(switched_off(&field, switch));
             }
             check_capability(caller, method, Some(switch.capability()))?;
         }
@@ -135,7 +135,9 @@ impl Operations {
                     record.ended(&answered);
                     answered
                 });
-                self.tasks.spawn("answer", work).await.map_err(Error::internal)??;
+                let answered = self.tasks.spawn("answer", work).await.map_err(Error::internal)?;
+                answered
+                    .map_err(|error| about(error, asked.method, ("requestId", Some(request.as_str()))))?;
                 Ok(extension::answered(&request))
             }
             Call::Control(request) => {
@@ -151,7 +153,9 @@ impl Operations {
                     let told = engine.control_noting(&who, request, Arc::clone(&begun), done);
                     self.unless_closing(Box::pin(told), || goes_on(begun.get())).await
                 };
-                let told = told.map_err(|error| about(error, asked.method, session.as_ref()))?;
+                let told = told.map_err(|error| {
+                    about(error, asked.method, ("sessionId", session.as_ref().map(SessionId::as_str)))
+                })?;
                 asked.method.answer(&told, asked.line)
             }
         }
@@ -172,15 +176,14 @@ fn check_capability(caller: &Caller, method: &Method, needed: Option<Capability>
 }
 
 /// Whoever has many calls under way can tell by the error which one it is of.
-fn about(error: Error, method: &Method, session: Option<&SessionId>) -> Error {
+fn about(error: Error, method: &Method, target: (&str, Option<&str>)) -> Error {
     use ErrorKind::{UpstreamBackpressure, UpstreamHttpError, UpstreamPayloadError, UpstreamUnreachable};
     let kinds = [UpstreamUnreachable, UpstreamHttpError, UpstreamPayloadError, UpstreamBackpressure];
     if !kinds.contains(&error.kind()) {
         return error;
     }
     let detail = (error.kind() == UpstreamPayloadError).then_some("not what was asked for");
-    let facts =
-        [("method", Some(method.name)), ("sessionId", session.map(SessionId::as_str)), ("detail", detail)];
+    let facts = [("method", Some(method.name)), target, ("detail", detail)];
     facts.into_iter().fold(error, |error, (name, value)| match value {
         Some(value) if !error.details().iter().any(|(known, _)| known == name) => error.detail(name, value),
         _ => error,

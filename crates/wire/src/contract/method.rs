@@ -44,6 +44,17 @@ pub(super) fn capabilities(extension: Extension) -> Map<String, Value> {
     switched(extension).map(|(name, switch)| (name.to_owned(), json!(switch.capability().as_str()))).collect()
 }
 
+/// The same for parameters of those that are served, where they need more than their method. What is switched off nobody can give.
+pub(super) fn parameter_capabilities(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
+    let needs = of(deployment, extension).filter_map(|method| {
+        let needs = method.needs_of_params().into_iter().filter(|(_, switch)| switch.is_on(deployment));
+        let words: Map<String, Value> =
+            needs.map(|(path, switch)| (path, json!(switch.capability().as_str()))).collect();
+        (!words.is_empty()).then(|| (method.name.to_owned(), Value::Object(words)))
+    });
+    needs.collect()
+}
+
 fn switched(extension: Extension) -> impl Iterator<Item = (&'static str, Switch)> {
     let methods = methods::all().filter(move |method| method.extension == extension);
     methods.filter_map(|method| Some((method.name, method.switch?)))

@@ -292,7 +292,7 @@ impl Changes {
         }
     }
 
-    /// Texts that are just short enough, and just too long. Of very large bounds only the tests of whole requests know.
+    /// Texts that are just short enough, and just too long. Very large bounds have a test of their own.
     fn lengths(&mut self, prefix: &str, max: usize) {
         const LARGEST: usize = 2 * 1024 * 1024;
         if max <= LARGEST {

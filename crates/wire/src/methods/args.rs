@@ -8,12 +8,13 @@ use serde_json::value::RawValue;
 
 use super::form::{bounded, branch, cursor, file_name, flag, id, int, line, lines, shown};
 use super::param::{IdKind, Kind, MAX_LINE, MAX_NAME, MODEL, Param, Variant};
+use super::row::Switch;
 use crate::json::{Fault, Read, carried_json, is_null, list, members, text};
 
 /// How many names that are not known are told.
 const MAX_UNKNOWN: usize = 16;
 
-/// The values of an object, by the names of the table. What was not given is not there.
+/// The values of an object, by the names of the table. What was not given is there if it has a default.
 #[derive(Debug, Default)]
 pub(super) struct Args(Vec<(&'static str, Arg)>);
 
@@ -106,6 +107,27 @@ pub(super) fn check(fields: &'static [Param], first: usize, members: &Members<'_
     Ok(Args(args))
 }
 
+/// The first of these values that needs something which its method does not.
+pub(super) fn need(fields: &[Param], args: &Args) -> Option<(String, Switch)> {
+    fields.iter().find_map(|field| {
+        let needed = match (&field.kind, args.get(field.name)?) {
+            (Kind::Object(inner) | Kind::OneOf(inner), Arg::Object(given)) => {
+                let (path, switch) = need(inner, given)?;
+                return Some((format!("{}.{path}", field.name), switch));
+            }
+            (_, Arg::Text(text)) => field.switch.or(field.runs.filter(|_| is_run(text))),
+            _ => field.switch,
+        };
+        needed.map(|switch| (field.name.to_owned(), switch))
+    })
+}
+
+/// OpenCode runs what stands as !`...` in the text of a command in a shell, the arguments included, and asks nobody. Not only the
+/// whole of it is looked for: templates can put pieces of the arguments together.
+fn is_run(text: &str) -> bool {
+    text.contains('!') && text.contains('`')
+}
+
 fn check_values(
     fields: &'static [Param],
     members: &Members<'_>,
@@ -118,7 +140,11 @@ fn check_values(
                 args.push((field.name, checked.map_err(|fault| placed(fault, field.name, *member))?));
             }
             None if field.required => return Err(Fault::new("is required").under(field.name)),
-            None => {}
+            None => {
+                if let Kind::Int { default: Some(default), .. } = field.kind {
+                    args.push((field.name, Arg::Int(default)));
+                }
+            }
         }
     }
     Ok(())

@@ -11,9 +11,6 @@ use longshore_model::{
 use super::args::{Arg, Args};
 use super::call::Call;
 
-/// What is asked of lists that say nothing else.
-const DEFAULT_LIMIT: u32 = 20;
-
 /// The table has checked whatever is picked here, and that what is required is there.
 const CHECKED: &str = "the table requires it in this form";
 
@@ -169,7 +166,7 @@ fn required(args: &Args, name: &str) -> String {
 }
 
 fn limit(args: &Args) -> u32 {
-    args.int("limit").and_then(|limit| u32::try_from(limit).ok()).unwrap_or(DEFAULT_LIMIT)
+    args.int("limit").and_then(|limit| u32::try_from(limit).ok()).expect(CHECKED)
 }
 
 fn workspace(args: &Args, name: &str) -> Option<WorkspaceId> {

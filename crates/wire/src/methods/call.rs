@@ -2,9 +2,7 @@
 
 use std::collections::btree_map::Entry;
 
-use longshore_model::{
-    Act, Answer, AskKind, Control, ControlRequest, Error, ErrorKind, Order, RequestId, Result,
-};
+use longshore_model::{Answer, AskKind, ControlRequest, Error, ErrorKind, RequestId, Result};
 use serde_json::value::RawValue;
 
 use super::args::{self, Member, Members};
@@ -24,29 +22,12 @@ pub enum Call {
     Control(ControlRequest),
 }
 
-impl Call {
-    /// What must be switched on for it beside the method, and the parameter that is why.
-    pub fn also_needs(&self) -> Option<(&'static str, Switch)> {
-        let Self::Control(ControlRequest { control, .. }) = self else { return None };
-        match control {
-            Control::Act(Act::CreateWorktree(new)) if new.start_command.is_some() => {
-                Some(("request.startCommand", Switch::SessionShell))
-            }
-            Control::Order(order) => match &order.order {
-                Order::Command { arguments, .. } if is_run(arguments) => {
-                    Some(("request.arguments", Switch::SessionShell))
-                }
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-}
-
-/// OpenCode runs what stands as !`...` in the text of a command in a shell, the arguments included, and asks nobody. Not only the
-/// whole of it is looked for: templates can put pieces of the arguments together.
-fn is_run(arguments: &str) -> bool {
-    arguments.contains('!') && arguments.contains('`')
+/// What must be switched on for a call beside its method, and be among the capabilities of the caller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Need {
+    /// The parameter that is why.
+    pub field: String,
+    pub switch: Switch,
 }
 
 /// Where the parameters of a list may stand, too, on 0.3.
@@ -70,6 +51,16 @@ impl Method {
     /// The call of these parameters, a JSON object. In order: the extension must be activated, every parameter be known, and
     /// its value be good. Whether it is switched on, and for whom, is for others to say.
     pub fn read(&self, line: Line, params: &str, activated: Activated) -> Result<Call> {
+        self.read_with_need(line, params, activated).map(|(call, _)| call)
+    }
+
+    /// The same, with what these parameters need beside what the method does.
+    pub fn read_with_need(
+        &self,
+        line: Line,
+        params: &str,
+        activated: Activated,
+    ) -> Result<(Call, Option<Need>)> {
         self.check_activated(activated)?;
         let raw: &RawValue = serde_json::from_str(params).map_err(|error| {
             Error::new(ErrorKind::InvalidParams, "The parameters must be a JSON object.").caused_by(error)
@@ -77,7 +68,7 @@ impl Method {
         self.read_members(line, raw).map_err(Fault::into_params_error)
     }
 
-    fn read_members(&self, line: Line, params: &RawValue) -> Read<Call> {
+    fn read_members(&self, line: Line, params: &RawValue) -> Read<(Call, Option<Need>)> {
         let mut members = args::plain(params)?;
         if self.paged {
             if line == Line::V03 {
@@ -86,7 +77,8 @@ impl Method {
             refuse_other_paging(&members)?;
         }
         let args = args::check(self.params, self.first, &members)?;
-        Ok((self.build)(&args))
+        let need = args::need(self.params, &args).map(|(field, switch)| Need { field, switch });
+        Ok(((self.build)(&args), need))
     }
 }
 

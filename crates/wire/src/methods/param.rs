@@ -2,6 +2,8 @@
 //!
 //! All bounds of texts are in bytes.
 
+use std::fmt::Write as _;
+
 use longshore_model::spelled;
 
 use super::row::Switch;
@@ -16,13 +18,15 @@ pub struct Param {
     pub with: Option<&'static str>,
     /// It is taken only where this is switched on, from those who have its capability.
     pub switch: Option<Switch>,
+    /// What the agent would run of it in a shell is taken only where this is switched on, from those who have its capability.
+    pub runs: Option<Switch>,
     /// What it is for, in a few words.
     pub help: &'static str,
 }
 
 impl Param {
     pub(super) const fn optional(name: &'static str, kind: Kind, help: &'static str) -> Self {
-        Self { name, kind, required: false, with: None, switch: None, help }
+        Self { name, kind, required: false, with: None, switch: None, runs: None, help }
     }
 
     pub(super) const fn required(name: &'static str, kind: Kind, help: &'static str) -> Self {
@@ -35,6 +39,30 @@ impl Param {
 
     pub(super) const fn only_with(self, switch: Switch) -> Self {
         Self { switch: Some(switch), ..self }
+    }
+
+    pub(super) const fn runs_with(self, switch: Switch) -> Self {
+        Self { runs: Some(switch), ..self }
+    }
+
+    /// What it, or some of its values, needs that its method does not.
+    pub(crate) fn needs(&self) -> Option<Switch> {
+        self.switch.or(self.runs)
+    }
+
+    /// What it is for, and what it needs.
+    pub(crate) fn description(&self) -> String {
+        let needed = |switch: Switch| {
+            format!("`{}` and the capability `{}`", switch.toggle(), switch.capability().as_str())
+        };
+        let mut text = self.help.to_owned();
+        if let Some(switch) = self.switch {
+            let _ = write!(text, " Only with {}.", needed(switch));
+        }
+        if let Some(switch) = self.runs {
+            let _ = write!(text, " What is run needs {}.", needed(switch));
+        }
+        text
     }
 }
 

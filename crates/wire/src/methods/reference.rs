@@ -32,8 +32,8 @@ Parameters that are not named here are refused, at any depth, but for what stand
 `on`, `false`, `0`, `no` or `off`. Bounds of texts count bytes.
 
 A call is looked at in this order: is the extension activated, is the method switched on, has the credential the capability,
-are the names of the parameters known, are their values good, is the session the caller's, may the caller work in that
-place, is the session free. The first that fails is told, and nothing was asked of OpenCode that could change anything.
+are the names of the parameters known, are their values good, has the credential the capability that a parameter needs, is
+the session the caller's, may the caller work in that place, is the session free. The first that fails is told, and nothing was asked of OpenCode that could change anything.
 
 A session belongs to the caller that it was made for; a session of a sub-agent belongs to whom its root belongs. Sessions of
 nobody, made in OpenCode itself, are listed to callers with the capability `session_claim`, and become theirs with the first
@@ -122,13 +122,9 @@ fn section(page: &mut String, method: &Method) {
 fn row(page: &mut String, place: &str, param: &Param) {
     let name = format!("{place}{}", param.name);
     let mark = if param.required { " (required)" } else { "" };
-    let mut help = param.help.to_owned();
+    let mut help = param.description();
     if let Some(other) = param.with {
         let _ = write!(help, " Only together with `{other}`.");
-    }
-    if let Some(switch) = param.switch {
-        let (toggle, capability) = (switch.toggle(), switch.capability().as_str());
-        let _ = write!(help, " Only with `{toggle}` and the capability `{capability}`.");
     }
     let _ = writeln!(page, "| `{name}`{mark} | {} | {help} |", takes(&param.kind));
     match param.kind {

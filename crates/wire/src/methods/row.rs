@@ -4,7 +4,7 @@ use longshore_model::{Capability, ErrorKind};
 
 use super::args::Args;
 use super::call::Call;
-use super::param::Param;
+use super::param::{Kind, Param};
 use crate::contract::Deployment;
 use crate::extension::Extension;
 use crate::surface::Verb;
@@ -43,6 +43,13 @@ impl Method {
         self.switch.map(Switch::capability)
     }
 
+    /// What some of its parameters need beside that, each by its path.
+    pub fn needs_of_params(&self) -> Vec<(String, Switch)> {
+        let mut needs = Vec::new();
+        collect_needs(self.params, "", &mut needs);
+        needs
+    }
+
     /// Whether a deployment has it, be it switched on or not. Of an agent that cannot be controlled only asks are known.
     pub fn is_there(&self, deployment: &Deployment) -> bool {
         let is_of_asks =
@@ -53,6 +60,16 @@ impl Method {
     /// Whether it is served.
     pub fn is_on(&self, deployment: &Deployment) -> bool {
         self.is_there(deployment) && self.switch.is_none_or(|switch| switch.is_on(deployment))
+    }
+}
+
+fn collect_needs(fields: &[Param], place: &str, needs: &mut Vec<(String, Switch)>) {
+    for field in fields {
+        let path = format!("{place}{}", field.name);
+        if let Kind::Object(inner) | Kind::OneOf(inner) = field.kind {
+            collect_needs(inner, &format!("{path}."), needs);
+        }
+        needs.extend(field.needs().map(|switch| (path, switch)));
     }
 }
 
@@ -193,8 +210,9 @@ pub(super) const SESSION: &[ErrorKind] = &[
     ErrorKind::UpstreamBackpressure,
 ];
 
-/// And what begins a turn there: with files of all sorts, and as one of so many tasks.
+/// And what begins a turn there: with files of all sorts, as one of so many tasks, and perhaps with something that is run.
 pub(super) const TURN: &[ErrorKind] = &[
+    ErrorKind::AuthorizationForbidden,
     ErrorKind::SessionNotFound,
     ErrorKind::SessionForbidden,
     ErrorKind::ContentTypeNotSupported,

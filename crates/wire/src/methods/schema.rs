@@ -34,7 +34,7 @@ fn object(fields: &[Param], is_on: &dyn Fn(&&Param) -> bool) -> Value {
     }
     let described = |param: &Param| {
         let mut schema = of_kind(&param.kind, is_on);
-        schema["description"] = json!(param.help);
+        schema["description"] = json!(param.description());
         (param.name.to_owned(), schema)
     };
     schema["properties"] = Value::Object(on().map(described).collect());

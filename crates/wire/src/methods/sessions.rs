@@ -111,7 +111,8 @@ const COMMAND: &[Param] = &[
         "What stands behind it. It may be empty. What OpenCode would run of it (a `!` and backticks; for a command that puts \
          it into a shell, or that is a prompt of an MCP server, all of it) needs what `opencode.sessions.shell` needs; files that \
          it names with `@` must be in the workspace.",
-    ),
+    )
+    .runs_with(Switch::SessionShell),
     OWN_MESSAGE_ID,
     AGENT,
     Param::optional("model", Kind::ModelRef, "The model that answers, as an object or as `provider/model`."),

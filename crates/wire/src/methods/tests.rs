@@ -37,7 +37,7 @@ fn the_whole_table() {
 }
 
 fn write_param(table: &mut String, param: &Param, depth: usize) {
-    let Param { name, required, with, switch, .. } = param;
+    let Param { name, required, with, switch, runs, .. } = param;
     let mark = if *required { "!" } else { "" };
     write!(table, "{}{name}{mark} ", "  ".repeat(depth)).unwrap();
     write_kind(table, &param.kind, depth);
@@ -46,6 +46,9 @@ fn write_param(table: &mut String, param: &Param, depth: usize) {
     }
     if let Some(switch) = switch {
         table.insert_str(table.len() - 1, &format!(", only with {switch:?}"));
+    }
+    if let Some(switch) = runs {
+        table.insert_str(table.len() - 1, &format!(", what is run with {switch:?}"));
     }
 }
 
@@ -89,7 +92,8 @@ fn a_row_is_whole() {
         assert!(std::ptr::eq(find(method.name).unwrap(), find(method.name).unwrap()), "{}", method.name);
         // What needs a capability can be refused for lack of it.
         let can_lack = method.errors.contains(&ErrorKind::AuthorizationForbidden);
-        assert_eq!(method.needs().is_some(), can_lack, "{}", method.name);
+        let can_need = method.needs().is_some() || !method.needs_of_params().is_empty();
+        assert_eq!(can_need, can_lack, "{}", method.name);
         // What is about a session can find none.
         let has_session = method.params.iter().any(|param| param.name == "session_id");
         assert_eq!(method.errors.contains(&ErrorKind::SessionNotFound), has_session, "{}", method.name);
@@ -127,9 +131,16 @@ fn check_kind(method: &str, kind: &Kind) {
         Kind::Object(fields) => check_fields(method, fields),
         Kind::OneOf(fields) => {
             assert!(fields.iter().all(|field| !field.required), "{method}");
+            // It would be there beside the one that is given.
+            let has_default = |field: &Param| matches!(field.kind, Kind::Int { default: Some(_), .. });
+            assert!(!fields.iter().any(has_default), "{method}");
             check_fields(method, fields);
         }
-        Kind::Tagged(variants) => variants.iter().for_each(|variant| check_fields(method, variant.fields)),
+        Kind::Tagged(variants) => variants.iter().for_each(|variant| {
+            check_fields(method, variant.fields);
+            // What is needed is looked for in objects only.
+            assert!(variant.fields.iter().all(|field| field.needs().is_none()), "{method} {}", variant.tag);
+        }),
         Kind::List { of, .. } | Kind::Map { of, .. } => check_kind(method, of),
         _ => {}
     }

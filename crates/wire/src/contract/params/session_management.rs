@@ -22,6 +22,7 @@ pub(super) fn params(deployment: &Deployment, line: Line, offers: Option<&Offers
         "control_methods": by_effect(Effect::Control),
         "control_method_flags": method::flags(EXTENSION),
         "method_capabilities": method::capabilities(EXTENSION),
+        "parameter_capabilities": method::parameter_capabilities(deployment, EXTENSION),
         "pagination": pagination(deployment),
         "method_contracts": method::contracts(deployment, line, EXTENSION),
         "errors": errors_of(deployment, line, EXTENSION),

@@ -16,6 +16,7 @@ pub(super) fn params(deployment: &Deployment, line: Line) -> Value {
         "methods": method::names(deployment, EXTENSION),
         "control_method_flags": method::flags(EXTENSION),
         "method_capabilities": method::capabilities(EXTENSION),
+        "parameter_capabilities": method::parameter_capabilities(deployment, EXTENSION),
         "method_contracts": method::contracts(deployment, line, EXTENSION),
         "upstream_stability": stability(),
     });

@@ -114,6 +114,10 @@ fn every_row_is_in_the_documents_once_and_as_it_is() {
                     let (code, word) = crate::contract::method::code(line, *kind);
                     assert_eq!(codes[word], code, "{name} {word}");
                 }
+                for (path, switch) in method.needs_of_params() {
+                    let told = &params["parameter_capabilities"][name][&path];
+                    assert_eq!(*told, switch.capability().as_str(), "{name} {path}");
+                }
             }
         }
         assert_eq!(told.len(), crate::methods::all().count());

@@ -6,7 +6,7 @@ use longshore_model::{Error, PlaceWish};
 
 use super::{all, method};
 use crate::extension::Activated;
-use crate::methods::{Call, Effect, Kind, Switch};
+use crate::methods::{Call, Effect, Method, Need, Switch};
 use crate::surface::Line;
 
 /// Good parameters of each method that controls the agent: with as little as can be, and with all.
@@ -141,7 +141,9 @@ fn good_calls() {
     }
     insta::assert_snapshot!(transcript);
     let named: Vec<String> = GOOD.iter().map(|(name, _)| whole(name)).collect();
-    let controls = all().filter(|method| !method.upstream.is_empty()).map(|method| method.name);
+    // Answers to asks are not about OpenCode by its names.
+    let controls = all().filter(|method| method.name.starts_with("opencode.") && !method.upstream.is_empty());
+    let controls = controls.map(|method| method.name);
     assert_eq!(controls.collect::<Vec<_>>(), named);
 }
 
@@ -157,9 +159,10 @@ fn arguments_that_would_be_run_need_what_a_shell_needs() {
     ] {
         let params = serde_json::json!({"session_id": "ses_1", "request": {"command": "review", "arguments": arguments}});
         for line in [Line::V1, Line::V03] {
-            let call = command.read(line, &params.to_string(), Activated::ALL).unwrap();
-            let expected = is_run.then_some(("request.arguments", Switch::SessionShell));
-            assert_eq!(call.also_needs(), expected, "{arguments}");
+            let read = command.read_with_need(line, &params.to_string(), Activated::ALL);
+            let field = "request.arguments".to_owned();
+            let expected = is_run.then_some(Need { field, switch: Switch::SessionShell });
+            assert_eq!(read.unwrap().1, expected, "{arguments}");
         }
     }
 }
@@ -173,27 +176,42 @@ fn an_answer_names_some_of_many_names_that_are_not_known() {
     }
 }
 
+/// What is beyond most bodies has its bound all the same.
+#[test]
+fn the_url_of_a_file_has_its_bound() {
+    const MAX: usize = 64 * 1024 * 1024;
+    let prompt = method("opencode.sessions.prompt_async");
+    let read = |bytes: usize| {
+        let url = "a".repeat(bytes);
+        let part = format!(r#"{{"type":"file","mime":"text/plain","url":"{url}"}}"#);
+        let params = format!(r#"{{"session_id":"ses_1","request":{{"parts":[{part}]}}}}"#);
+        prompt.read(Line::V1, &params, Activated::ALL)
+    };
+    assert!(read(MAX).is_ok());
+    assert_eq!(fields(&read(MAX + 1).unwrap_err()), ["request.parts[0].url"]);
+}
+
 #[test]
 fn what_else_must_be_switched_on_is_as_the_table_says() {
     let with = r#"{"request":{"startCommand":"make"}}"#;
     let create = method("opencode.worktrees.create");
-    let call = create.read(Line::V1, with, Activated::ALL).unwrap();
-    assert_eq!(call.also_needs(), Some(("request.startCommand", Switch::SessionShell)));
-    let call = create.read(Line::V1, "{}", Activated::ALL).unwrap();
-    assert_eq!(call.also_needs(), None);
-    let mut switched = Vec::new();
-    for method in all() {
-        for param in method.params {
-            assert!(param.switch.is_none(), "only fields of requests are switched so far");
-            if let Kind::Object(fields) = param.kind {
-                let fields = fields.iter().filter_map(|field| Some((field.name, field.switch?)));
-                switched.extend(
-                    fields.map(|(name, switch)| (method.name, format!("{}.{name}", param.name), switch)),
-                );
-            }
-        }
-    }
-    assert_eq!(switched, [(create.name, "request.startCommand".to_owned(), Switch::SessionShell)]);
+    let need = |params: &str| create.read_with_need(Line::V1, params, Activated::ALL).unwrap().1;
+    let field = "request.startCommand".to_owned();
+    assert_eq!(need(with), Some(Need { field, switch: Switch::SessionShell }));
+    assert_eq!(need("{}"), None);
+    let of_method = |method: &Method| {
+        let needs = method.needs_of_params().into_iter();
+        needs.map(|(path, switch)| (method.name, path, switch)).collect::<Vec<_>>()
+    };
+    let all: Vec<_> = all().flat_map(of_method).collect();
+    let shell = |name: &'static str, field: &str| (name, field.to_owned(), Switch::SessionShell);
+    assert_eq!(
+        all,
+        [
+            shell("opencode.sessions.command", "request.arguments"),
+            shell("opencode.worktrees.create", "request.startCommand")
+        ]
+    );
 }
 
 fn refused(name: &str, line: Line, params: &str) -> Error {
