@@ -126,7 +126,7 @@ impl Gate {
             return Ok(true);
         }
         let Some(worktree) = repository::worktree_of(Path::new(&self.root), found).await else {
-            return Ok(false);
+            return self.is_in_workspace(found).await;
         };
         for anew in [false, true] {
             for listed in self.catalog.worktrees(anew).await?.iter() {
@@ -138,9 +138,26 @@ impl Gate {
         Ok(false)
     }
 
+    /// OpenCode lists a workspace there. One that holds the root opens nothing but itself.
+    async fn is_in_workspace(&self, found: &Path) -> Result<bool> {
+        for anew in [false, true] {
+            let listed = self.catalog.workspaces(anew).await?;
+            for directory in listed.iter().filter_map(|workspace| workspace.directory.as_deref()) {
+                let Some(workspace) = resolved(Path::new(directory)).await else { continue };
+                let is_below =
+                    found.starts_with(&workspace) && !Path::new(&self.root).starts_with(&workspace);
+                if found == workspace || is_below {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     fn out_of_bounds(&self, field: &str) -> Error {
         let allowed = if self.allow_override {
-            "The directory must exist, and be in the gateway's workspace or in a worktree of its project that OpenCode lists."
+            "The directory must exist, and be in the gateway's workspace or in a worktree or workspace of its project that \
+             OpenCode lists."
         } else {
             "This gateway works in the root of its workspace only; leave this out."
         };

@@ -157,14 +157,18 @@ impl Catalog {
     /// The workspace of this id. `None`: there is none.
     pub(crate) async fn workspace(&self, id: &str) -> Result<Option<Workspace>> {
         for anew in [false, true] {
-            let ask = |client| self.workspaces_now(client);
-            let listed = self.workspaces.get_or_why(places_age(anew), &self.client, ask).await;
-            let listed = listed.map_err(|cause| unlisted(cause, "look up the project's workspaces"))?;
-            if let Some(found) = listed.iter().find(|workspace| workspace.id == id) {
+            if let Some(found) = self.workspaces(anew).await?.iter().find(|workspace| workspace.id == id) {
                 return Ok(Some(found.clone()));
             }
         }
         Ok(None)
+    }
+
+    /// The workspaces of the project.
+    pub(crate) async fn workspaces(&self, anew: bool) -> Result<Arc<Vec<Workspace>>> {
+        let ask = |client| self.workspaces_now(client);
+        let listed = self.workspaces.get_or_why(places_age(anew), &self.client, ask).await;
+        listed.map_err(|cause| unlisted(cause, "look up the project's workspaces"))
     }
 
     async fn workspaces_now(&self, client: Client) -> Result<Vec<Workspace>, CallError> {

@@ -31,7 +31,8 @@ async fn directories_of_the_workspace_are_resolved_and_cost_no_request() {
     bench.stop().await;
 }
 
-/// All that is out of bounds reads the same, whether it exists or not.
+/// All that is out of bounds reads the same, whether it exists or not. OpenCode is asked for its workspaces once, and hears of none
+/// of it.
 #[tokio::test]
 async fn what_is_out_of_bounds_is_refused_before_opencode_hears_of_it() {
     let bench = Bench::new();
@@ -46,8 +47,8 @@ async fn what_is_out_of_bounds_is_refused_before_opencode_hears_of_it() {
     link(&bench.inside("%41"), "alias");
     link("loop", "loop");
     let (there, sibling) = (bench.outside("there"), format!("{}-sibling", bench.fake.directory()));
-    let out = "The directory must exist, and be in the gateway's workspace or in a worktree of its project that OpenCode \
-               lists.";
+    let out = "The directory must exist, and be in the gateway's workspace or in a worktree or workspace of its project that \
+               OpenCode lists.";
     let odd = "A directory's path cannot have control characters, nor a percent sign with two hexadecimal digits behind \
                it: OpenCode would read another path.";
     let renamed = "OpenCode cannot work in a directory with such a path; choose or rename another.";
@@ -82,7 +83,7 @@ async fn what_is_out_of_bounds_is_refused_before_opencode_hears_of_it() {
         let (field, said) = refusal(&bench, bench.in_directory(wish).await);
         assert_eq!((field.as_str(), said.as_str()), ("metadata.opencode.directory", expected), "{wish:?}");
     }
-    assert_eq!(bench.fake.log(), []);
+    assert_eq!(bench.asked(&mut 0), ["/experimental/workspace"]);
     std::fs::remove_dir(sibling).unwrap();
     bench.stop().await;
 }
@@ -126,7 +127,7 @@ async fn a_worktree_outside_is_one_when_the_disk_and_opencode_say_so() {
     });
     let mut seen = 0;
     assert_eq!(refusal(&bench, bench.in_directory(&stranger).await).0, "metadata.opencode.directory");
-    assert_eq!(bench.asked(&mut seen), <[&str; 0]>::default());
+    assert_eq!(bench.asked(&mut seen), ["/experimental/workspace"]);
 
     let deep = format!("{listed}/deep");
     for worktree in [&listed, &deep, &sandbox] {
@@ -139,6 +140,36 @@ async fn a_worktree_outside_is_one_when_the_disk_and_opencode_say_so() {
         assert_eq!(refusal(&bench, bench.in_directory(&unlisted).await).0, "metadata.opencode.directory");
     }
     assert_eq!(bench.asked(&mut seen), <[&str; 0]>::default());
+    bench.stop().await;
+}
+
+/// However OpenCode made it: it is taken by its directory as it is by its name, and so is what is below it.
+#[tokio::test]
+async fn a_workspace_that_opencode_lists_is_in_bounds() {
+    let bench = Bench::new();
+    let (place, beside) = (bench.outside("place"), bench.outside("place-beside"));
+    let deep = format!("{place}/deep");
+    for directory in [&deep, &beside] {
+        make(directory);
+    }
+    let link = bench.outside("link");
+    std::os::unix::fs::symlink(&place, &link).unwrap();
+    // It holds the root and everything else here.
+    let above = std::path::Path::new(bench.fake.directory()).parent().unwrap().to_str().unwrap().to_owned();
+    bench.fake.project(|project| {
+        let listed = [("wrk_1", link), ("wrk_gone", bench.outside("gone")), ("wrk_above", above.clone())];
+        project.workspaces = listed.map(|(id, directory)| (id.to_owned(), directory)).into();
+    });
+    for (directory, id) in [(&place, "ses_there"), (&deep, "ses_deep")] {
+        assert_eq!(bench.in_directory(directory).await.unwrap(), *directory);
+        bench.fake.add_session(id, directory);
+        let session = bench.agent.find_session(&SessionId::parse(id).unwrap()).await.unwrap();
+        assert_eq!(session.map(|session| session.directory).as_ref(), Some(directory));
+    }
+    assert_eq!(bench.in_directory(&above).await.unwrap(), above);
+    for out in [beside.as_str(), "/etc"] {
+        assert_eq!(refusal(&bench, bench.in_directory(out).await).0, "metadata.opencode.directory", "{out}");
+    }
     bench.stop().await;
 }
 

@@ -68,7 +68,7 @@ async fn a_refused_directory_comes_before_the_model() {
     let bench = Bench::new();
     let refused = bench.admit(Some("/etc"), None, &model("nobody/nothing")).await;
     assert_eq!(refusal(&bench, refused).0, "metadata.opencode.directory");
-    assert_eq!(bench.fake.log(), []);
+    assert_eq!(bench.asked(&mut 0), ["/experimental/workspace"]);
     bench.stop().await;
 }
 

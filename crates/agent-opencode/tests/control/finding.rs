@@ -60,6 +60,7 @@ async fn a_place_that_is_refused_is_named_by_its_field() {
         workspace: None,
     };
     let root = bench.root().to_owned();
+    bench.fake.project(|project| project.workspaces.push(("wrk_1".to_owned(), format!("{root}/sub"))));
     assert_eq!(bench.agent.place(&PlaceWish::default()).await.unwrap(), root);
     assert_eq!(bench.agent.place(&wish("  ", "directory")).await.unwrap(), root);
     assert_eq!(bench.agent.place(&wish("sub", "directory")).await.unwrap(), format!("{root}/sub"));
@@ -68,9 +69,9 @@ async fn a_place_that_is_refused_is_named_by_its_field() {
             assert_eq!(refused_field(bench.agent.place(&wish(path, field)).await), field, "{path}");
         }
     }
-    assert_eq!(bench.fake.log(), []);
+    let asked: Vec<String> = bench.fake.log().into_iter().map(|request| request.path).collect();
+    assert_eq!(asked, ["/experimental/workspace"]);
     // A workspace goes first.
-    bench.fake.project(|project| project.workspaces.push(("wrk_1".to_owned(), format!("{root}/sub"))));
     let both = PlaceWish { workspace: Some(WorkspaceId::parse("wrk_1").unwrap()), ..wish("..", "directory") };
     assert_eq!(bench.agent.place(&both).await.unwrap(), format!("{root}/sub"));
     let none = PlaceWish { workspace: Some(WorkspaceId::parse("wrk_2").unwrap()), directory: None };
