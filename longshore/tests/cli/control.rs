@@ -1,13 +1,13 @@
 //! The methods for those who know OpenCode, from the command line to OpenCode and back.
 
 use longshore_edge::{Extension, methods_reference};
-use longshore_testkit::fake_opencode::{FakeOpenCode, PROVIDER_KEY};
+use longshore_testkit::fake_opencode::{FakeOpenCode, Fault, Gate, PROVIDER_KEY};
 use longshore_testkit::gateway::TOKEN;
 use longshore_testkit::raw::{Answer, RawClient};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{Here, Running};
+use crate::support::{Here, PATIENCE, Running};
 
 /// A gateway in front of an OpenCode, and its owner on each line, with the extensions of these methods.
 fn before(fake: &FakeOpenCode, flags: &[&str]) -> (Here, Running, [RawClient; 2]) {
@@ -43,6 +43,85 @@ async fn opencode_is_looked_at_and_changed_on_both_lines() {
         assert_eq!(got.result()["item"]["id"], fork, "{got:?}");
         let gone = client.rpc("opencode.sessions.get", json!({"session_id": "ses_gone"})).await;
         assert_eq!(code(&gone), -32001, "{gone:?}");
+    }
+}
+
+/// Ada and cal may take what is nobody's, and bob may not.
+const CALLERS: &str = r#"[
+    {"scheme": "bearer", "token": "ada-token-0123456789abcdef", "principal": "ada", "capabilities": ["session_claim"]},
+    {"scheme": "bearer", "token": "cal-token-0123456789abcdef", "principal": "cal", "capabilities": ["session_claim"]},
+    {"scheme": "bearer", "token": "bob-token-0123456789abcdef", "principal": "bob", "capabilities": ["operator"]}
+]"#;
+
+/// A gateway with these callers, on 0.3, which has every extension.
+fn among_callers(
+    fake: &FakeOpenCode,
+    name: &'static str,
+    value: &'static str,
+) -> (Here, Running, [RawClient; 3]) {
+    let here = Here::new().env("A2A_STATIC_AUTH_CREDENTIALS", CALLERS).env(name, value);
+    let url = fake.url();
+    let gateway =
+        here.start(&["serve", "--port", "0", "--opencode-url", &url, "--workspace", fake.directory()]);
+    let clients = ["ada", "cal", "bob"].map(|who| {
+        RawClient::new(gateway.value("url"), format!("{who}-token-0123456789abcdef")).speaking("0.3")
+    });
+    (here, gateway, clients)
+}
+
+/// The setting for callers who trust each other, from the environment to what they are told.
+#[tokio::test(flavor = "multi_thread")]
+async fn whom_sessions_are_for_is_as_the_setting_says() {
+    for (guard, may_look, may_change) in
+        [("owner", false, false), ("shared-reads", true, false), ("shared", true, true)]
+    {
+        let fake = FakeOpenCode::start();
+        fake.add_session("ses_typed", fake.directory());
+        let (_here, _gateway, [ada, _, bob]) = among_callers(&fake, "LONGSHORE_SESSION_GUARD", guard);
+        let session = json!({"session_id": "ses_typed"});
+        ada.rpc("opencode.sessions.unshare", session.clone()).await.result();
+        for (method, may) in [("get", may_look), ("unshare", may_change)] {
+            let answer = bob.rpc(&format!("opencode.sessions.{method}"), session.clone()).await;
+            let expected = if may { Value::Null } else { json!(-32006) };
+            assert_eq!(code(&answer), expected, "{guard} {method}: {answer:?}");
+        }
+    }
+}
+
+/// While a change is under way that makes a session its caller's, others are kept from it, for as long as the setting says.
+#[tokio::test(flavor = "multi_thread")]
+async fn others_wait_for_a_session_that_is_being_taken_as_long_as_the_setting_says() {
+    for (seconds, is_over) in [("3600", false), ("0.3", true)] {
+        let fake = FakeOpenCode::start();
+        fake.add_session("ses_typed", fake.directory());
+        let (_here, _gateway, [ada, cal, _]) =
+            among_callers(&fake, "A2A_PENDING_SESSION_CLAIM_TTL_SECONDS", seconds);
+        let (gate, session) = (Gate::new(), json!({"session_id": "ses_typed"}));
+        fake.fault_once("POST", "/share", Fault::Hold(gate.clone()));
+        let held = ada.rpc("opencode.sessions.share", session.clone());
+        let others = async {
+            gate.reached().await;
+            loop {
+                let taken = cal.rpc("opencode.sessions.unshare", session.clone()).await;
+                if !is_over || code(&taken).is_null() {
+                    break taken;
+                }
+                assert_eq!(code(&taken), -32006, "{taken:?}");
+            }
+        };
+        let others = async {
+            let taken = tokio::time::timeout(PATIENCE, others).await.expect("the lease ends");
+            gate.open();
+            taken
+        };
+        let (held, taken) = tokio::join!(held, others);
+        if is_over {
+            assert!(taken.result()["item"].is_object(), "{taken:?}");
+            assert_eq!(code(&held), -32006, "cal has it: {held:?}");
+        } else {
+            assert_eq!(code(&taken), -32006, "{taken:?}");
+            assert!(held.result()["item"].is_object(), "{held:?}");
+        }
     }
 }
 

@@ -11,23 +11,31 @@ use longshore_wire::surface::Line;
 use longshore_wire::{v1, v03};
 use serde_json::{Value, json};
 
+use crate::callers::fact;
 use crate::scene::{SESSION, Scene, changes, furnish, good};
-use crate::stage::{Rules, Stage, call, of_agent, of_session, word};
+use crate::stage::{FAY_TOKEN, Rules, Stage, call, of_agent, of_session, word};
 
 /// What was seen to fail, and how.
-type Seen = BTreeSet<(&'static str, Line, &'static str)>;
+pub(crate) type Seen = BTreeSet<(&'static str, Line, &'static str)>;
 
 /// What an error says beside what it is.
 #[derive(Clone, Copy, Default)]
-struct Facts {
+pub(crate) struct Facts {
     /// The status of OpenCode's answer.
-    status: Option<u16>,
+    pub(crate) status: Option<u16>,
     /// It says when to come again.
-    again: bool,
+    pub(crate) again: bool,
 }
 
+const UPSTREAM: [ErrorKind; 4] = [
+    ErrorKind::UpstreamUnreachable,
+    ErrorKind::UpstreamHttpError,
+    ErrorKind::UpstreamPayloadError,
+    ErrorKind::UpstreamBackpressure,
+];
+
 /// Holds an error against everything that its line says about its kind, and notes that it was seen.
-fn check(
+pub(crate) fn check(
     seen: &mut Seen,
     answer: &Answer,
     line: Line,
@@ -54,8 +62,21 @@ fn check(
     let (seconds, header) = if kind == ErrorKind::TooManyRequests { (5, "5") } else { (1, "1") };
     assert_eq!(again, facts.again.then(|| number(seconds)), "{what}");
     assert_eq!(answer.header("retry-after"), facts.again.then_some(header), "{what}");
+    // Whoever has many calls under way can tell by the error which one it is of.
+    if UPSTREAM.contains(&kind) {
+        assert_eq!(fact(answer, line, "method"), method.name, "{what}");
+        assert_eq!(fact(answer, line, "sessionId").is_empty(), !of_session(method), "{what}");
+    }
+    if kind == ErrorKind::UpstreamPayloadError {
+        assert_ne!(fact(answer, line, "detail"), "", "{what}");
+    }
     assert!(method.errors.contains(&kind), "the table does not say so: {what}");
     seen.insert((method.name, line, kind.label()));
+}
+
+/// The error must name the session, by itself.
+fn names(answer: &Answer, line: Line, session: &str) {
+    assert_eq!(fact(answer, line, "sessionId"), session, "{}", answer.body);
 }
 
 fn about_sessions() -> impl Iterator<Item = &'static Method> {
@@ -63,7 +84,7 @@ fn about_sessions() -> impl Iterator<Item = &'static Method> {
 }
 
 /// A name for the session of one method and line.
-fn own_session(method: &Method, line: Line) -> String {
+pub(crate) fn own_session(method: &Method, line: Line) -> String {
     format!("ses_{}{}", method.key.replace('_', ""), line.version().replace('.', ""))
 }
 
@@ -81,7 +102,7 @@ async fn sessions_that_are_not_there(seen: &mut Seen) {
             for session in ["ses_never", &gone] {
                 let answer = call(&stage.ada, line, method, &good(method, session)).await;
                 check(seen, &answer, line, method, ErrorKind::SessionNotFound, Facts::default());
-                assert!(answer.body["error"].to_string().contains(session), "{}", answer.body);
+                names(&answer, line, session);
             }
         }
     }
@@ -99,9 +120,11 @@ async fn sessions_of_others(seen: &mut Seen) {
         for line in Line::ALL {
             let answer = call(&stage.bob, line, method, &good(method, SESSION)).await;
             check(seen, &answer, line, method, ErrorKind::SessionForbidden, Facts::default());
+            names(&answer, line, SESSION);
             assert_eq!(stage.arrived(&mut before), [""; 0], "{}", method.name);
             let answer = call(&stage.bob, line, method, &good(method, "ses_nobodys")).await;
             check(seen, &answer, line, method, ErrorKind::SessionForbidden, Facts::default());
+            names(&answer, line, "ses_nobodys");
             assert_eq!(stage.asked(&mut before), ["GET /session/ses_nobodys"], "{}", method.name);
         }
     }
@@ -130,6 +153,14 @@ async fn workspaces_of_others(seen: &mut Seen) {
     scene.stage.stop().await;
 }
 
+/// The error must say which method it is of, and what is missing in which credential.
+fn lacks(answer: &Answer, line: Line, method: &Method, capability: &str) {
+    assert_eq!(fact(answer, line, "method"), method.name, "{}", answer.body);
+    assert_eq!(fact(answer, line, "capability"), capability, "{}", answer.body);
+    let whose = fact(answer, line, "credentialId");
+    assert!(["eve-credential", "fay-credential"].contains(&whose.as_str()), "{}", answer.body);
+}
+
 /// What needs a capability is refused to whoever lacks it, before anything else is looked at.
 async fn callers_without_capabilities(seen: &mut Seen) {
     let stage = Stage::start().await;
@@ -138,8 +169,25 @@ async fn callers_without_capabilities(seen: &mut Seen) {
         for line in Line::ALL {
             let answer = call(&stage.eve, line, method, &json!({"nonsense": 1})).await;
             check(seen, &answer, line, method, ErrorKind::AuthorizationForbidden, Facts::default());
-            for fact in [method.needs().map_or("", longshore_edge::Capability::as_str), "eve-credential"] {
-                assert!(answer.body["error"].to_string().contains(fact), "{fact}: {}", answer.body);
+            let needed = method.needs().map_or("", longshore_edge::Capability::as_str);
+            lacks(&answer, line, method, needed);
+        }
+    }
+    // What only some parameters need is looked at when all are read.
+    for method in of_agent() {
+        for (path, switch) in method.needs_of_params() {
+            for line in Line::ALL {
+                let mut params = good(method, SESSION);
+                let field = path.strip_prefix("request.").expect("all of them are of requests");
+                params["request"][field] = "see !`id`".into();
+                // Whoever may call the method at all.
+                let caller = match method.needs() {
+                    Some(_) => RawClient::new(stage.url.clone(), FAY_TOKEN),
+                    None => stage.eve.clone(),
+                };
+                let answer = call(&caller, line, method, &params).await;
+                check(seen, &answer, line, method, ErrorKind::AuthorizationForbidden, Facts::default());
+                lacks(&answer, line, method, switch.capability().as_str());
             }
         }
     }
@@ -178,7 +226,7 @@ fn is_meant(method: &Method, fault: &Fault) -> Option<Value> {
 }
 
 /// The parameters with which a method makes this request.
-fn asking(method: &Method, upstream: &Upstream, session: &str) -> Value {
+pub(crate) fn asking(method: &Method, upstream: &Upstream, session: &str) -> Value {
     match (method.key, upstream.path) {
         ("get_session_diff", "/session/{id}/message") => json!({"session_id": session}),
         _ => good(method, session),
@@ -186,7 +234,7 @@ fn asking(method: &Method, upstream: &Upstream, session: &str) -> Value {
 }
 
 /// The end of the path, in the words of the fake.
-fn path_end(upstream: &Upstream) -> &'static str {
+pub(crate) fn path_end(upstream: &Upstream) -> &'static str {
     upstream.path.replace("{id}", "*").replace("{message}", "*").leak()
 }
 
@@ -211,6 +259,9 @@ async fn requests_that_go_wrong(method: &'static Method) -> Seen {
                     continue;
                 }
                 check(&mut seen, &answer, line, method, kind, facts);
+                if of_session(method) {
+                    names(&answer, line, &own_session(method, line));
+                }
                 let says_perhaps =
                     answer.body["error"]["message"].as_str().is_some_and(|text| text.contains("may have"));
                 let may_have = match fault {
@@ -278,6 +329,7 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
         for line in Line::ALL {
             let answer = call(&stage.ada, line, method, &good(method, &own(line))).await;
             check(&mut seen, &answer, line, method, kind, facts);
+            names(&answer, line, &own(line));
             // A task that was made says the same.
             let data = answer.body["error"]["data"].to_string();
             assert_eq!(
@@ -414,6 +466,8 @@ async fn sessions_that_are_busy(seen: &mut Seen) {
             let answer = call(&stage.ada, line, method, &params).await;
             let facts = Facts { status: None, again: true };
             check(seen, &answer, line, method, ErrorKind::SessionBusy, facts);
+            // Whose session works in a place is nobody's business.
+            names(&answer, line, if of_session(method) { SESSION } else { "" });
         }
     }
     assert_eq!(stage.fake.removed(), [""; 0]);

@@ -47,7 +47,7 @@ fn plays(method: &Method, session: &str) -> Vec<(Value, &'static [Upstream])> {
 }
 
 /// What else OpenCode is asked on the way, and why.
-const ON_THE_WAY: &[(&str, &[&str], &str)] = &[
+pub(crate) const ON_THE_WAY: &[(&str, &[&str], &str)] = &[
     (
         "get_session_diff",
         &["GET /session/{id}"],

@@ -3,9 +3,11 @@
 
 mod asks;
 mod callers;
+mod directories;
 mod errors;
 mod every_method;
 mod hang_ups;
+mod hanging;
 mod notifications;
 mod orders;
 mod params;

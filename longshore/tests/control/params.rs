@@ -87,6 +87,8 @@ pub(crate) enum What {
     Names,
     /// A name without which its object is not taken.
     Needed,
+    /// A name without which another beside it is not taken.
+    Paired,
     /// Exactly one of these must be there.
     OneOf(&'static [Param]),
     Value(&'static Kind),
@@ -171,8 +173,10 @@ fn of_object(at: &Path, fields: &'static [Param], value: &Value, places: &mut Ve
     places.push(Place { at: at.clone(), what: What::Names });
     for field in fields.iter().filter(is_there) {
         let here = at.key(field.name);
-        if field.required || field.with.is_some() {
+        if field.required {
             places.push(Place { at: here.clone(), what: What::Needed });
+        } else if field.with.is_some() {
+            places.push(Place { at: here.clone(), what: What::Paired });
         }
         of_value(&here, &field.kind, &value[field.name], places);
     }
@@ -256,6 +260,10 @@ pub(crate) fn mistakes(method: &'static Method) -> Vec<Mistake> {
                 What::Needed => {
                     wrong("nothing where something must be", &at, &at, None);
                     wrong("null where something must be", &at, &at, Some(Value::Null));
+                }
+                What::Paired => {
+                    wrong("one of two that go together", &at, &at, None);
+                    wrong("one of two that go together", &at, &at, Some(Value::Null));
                 }
                 What::OneOf(fields) => {
                     let first = at.key(fields[0].name);

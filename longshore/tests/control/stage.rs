@@ -43,6 +43,8 @@ pub(crate) struct Rules {
     pub(crate) control_timeout: Duration,
     /// How many unfinished tasks a caller may have.
     pub(crate) unfinished: usize,
+    /// How long one may take that has a program or a model work.
+    pub(crate) long_timeout: Option<Duration>,
     /// In how many directories it is watched what others prompt. Without this OpenCode is asked nothing but what is asked for callers.
     pub(crate) watch_directories: usize,
     pub(crate) control: ControlRules,
@@ -60,6 +62,7 @@ impl Default for Rules {
             upstream_calls: UPSTREAM_CALLS,
             control_timeout: Duration::from_secs(20),
             unfinished: EngineConfig::default().unfinished_per_principal,
+            long_timeout: None,
             watch_directories: 0,
             control: ControlRules::default(),
             asks: AskConfig::default(),
@@ -99,7 +102,7 @@ impl Stage {
             },
             directory: PathBuf::from(fake.directory()),
             control_timeout: rules.control_timeout,
-            long_timeout: None,
+            long_timeout: rules.long_timeout,
             stream_silence: Duration::from_secs(30),
             defaults: PromptOptions::default(),
             allow_directory_override: rules.directory_override,
