@@ -14,7 +14,7 @@ pub enum Capability {
     WorkspaceMutation,
     /// Take a session of the agent that belongs to nobody.
     SessionClaim,
-    /// Run the gateway.
+    /// Run the gateway. Nothing asks for it so far; configurations may name it.
     Operator,
 }
 

@@ -45,8 +45,9 @@ owns its tasks and contexts; two credentials with one principal share them, whic
 `enabled = false` switches one off. `credential_id` tells the credentials of one principal apart.
 
 `capabilities` is a list of what only some may do: `session_shell`, `workspace_mutation`, `session_claim` (go on in a
-session of OpenCode that belongs to nobody yet), `operator`. Without the list, or with an empty one, a basic credential has
-`session_shell` and `workspace_mutation`, the others have none; the tokens of the next paragraphs have all.
+session of OpenCode that belongs to nobody yet), `operator` (opens nothing so far; it is there for lists that name it). Without
+the list, or with an empty one, a basic credential has `session_shell` and `workspace_mutation`, the others have none; the
+tokens of the next paragraphs have all.
 
 `thinking_exposure` says for one credential what its callers see of the agent's thinking, whatever the gateway's own
 setting is: a list of `raw_thinking` and `tool_trace`, or `none`, or `all`.
