@@ -26,6 +26,7 @@ pub(crate) fn agent() -> Arc<ScriptedControl> {
     let control = ScriptedControl::new();
     control.add("ses_a");
     control.add_worktree("old", "worktrees/old");
+    control.add_workspace("wrk_1", "workspaces/one");
     control
 }
 
