@@ -22,6 +22,7 @@ use crate::actor::{Actor, INBOX, Inbox, Ownership, Surroundings};
 use crate::asks::{self, Given, Send};
 use crate::config::EngineConfig;
 use crate::control::claims::Claims;
+use crate::control::of_upstream;
 use crate::gate::{Bounds, Gate};
 use crate::live::LiveLog;
 use crate::open_asks::OpenAsks;
@@ -415,7 +416,7 @@ impl Engine {
         bytes.ok_or_else(|| Error::internal("a file went away while it was read"))
     }
 
-    /// Answers an ask by its name.
+    /// Answers an ask by its name. What the agent fails at is told in the words of control calls.
     pub async fn answer(&self, caller: &Principal, request: &RequestId, answer: Answer) -> Result<()> {
         let known = self.around.store.interrupt(caller, request).await?;
         // Another's ask and one that never was look the same from outside.
@@ -426,7 +427,8 @@ impl Engine {
         if known.ask.kind != answer.kind() {
             return Err(asks::type_mismatch(&known.ask, &answer));
         }
-        self.deliver(caller, &known.task, request.clone(), answer, None).await.map(drop)
+        let given = self.deliver(caller, &known.task, request.clone(), answer, None).await;
+        given.map(drop).map_err(of_upstream)
     }
 
     /// The open asks of a caller, soonest deadline first.

@@ -1,11 +1,10 @@
 //! The methods about asks, which stand in the same table: each on both lines, with each of its errors.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use longshore_engine::{AskConfig, AtDeadline};
 use longshore_model::ErrorKind;
-use longshore_testkit::fake_opencode::{Tool, Turn};
+use longshore_testkit::fake_opencode::{Fault, Tool, Turn};
 use longshore_testkit::gateway::until;
 use longshore_testkit::raw::{RawClient, message};
 use longshore_wire::methods::{self, Effect, Method};
@@ -13,6 +12,8 @@ use longshore_wire::surface::Line;
 use longshore_wire::{v1, v03};
 use serde_json::{Value, json};
 
+use crate::callers::fact;
+use crate::errors::{Facts, Seen, check, path_end};
 use crate::scene::over;
 use crate::stage::{Rules, Stage, call, notify, of_agent, word};
 
@@ -131,6 +132,84 @@ async fn every_method_about_asks_gives_its_result_on_both_lines() {
     stage.stop().await;
 }
 
+/// How an answer can go wrong on its way, and what is told then. The ask stays open, so it can be given again.
+fn faults() -> Vec<(Fault, ErrorKind, Facts)> {
+    let http = |status, again| (ErrorKind::UpstreamHttpError, Facts { status: Some(status), again });
+    let away = (ErrorKind::UpstreamUnreachable, Facts { status: None, again: true });
+    let faults = [
+        (Fault::CutBefore, away),
+        (Fault::Hang, away),
+        (Fault::Status(401), http(401, false)),
+        (Fault::Status(418), http(418, false)),
+        (Fault::Status(409), http(409, true)),
+        (Fault::Status(429), http(429, true)),
+        (Fault::Status(500), http(500, true)),
+        (Fault::Status(503), http(503, true)),
+        (Fault::Html, (ErrorKind::UpstreamPayloadError, Facts::default())),
+    ];
+    faults.into_iter().map(|(fault, (kind, facts))| (fault, kind, facts)).collect()
+}
+
+/// Answers that do not reach OpenCode are told in the words of all methods that ask it, with the ask and the method.
+async fn answers_that_go_wrong(seen: &mut Seen) {
+    let rules = Rules { control_timeout: Duration::from_secs(3), ..Rules::default() };
+    let stage = Stage::start_with(rules).await;
+    let mut number = 0;
+    for method in of_asks().into_iter().filter(|method| method.effect != Effect::Read) {
+        for line in Line::ALL {
+            number += 1;
+            let (task, ask) = ask(&stage, &stage.ada, of_permissions(method), number).await;
+            for (fault, kind, facts) in faults() {
+                let [upstream] = method.upstream else { panic!("{} asks one thing", method.name) };
+                stage.fake.fault_always(upstream.verb.as_str(), path_end(upstream), fault);
+                let answer = call(&stage.ada, line, method, &good(method, &ask)).await;
+                check(seen, &answer, line, method, kind, facts);
+                assert_eq!(fact(&answer, line, "requestId"), ask, "{}", answer.body);
+                assert!(!answer.body.to_string().contains("127.0.0.1"), "{}", answer.body);
+                stage.fake.clear_faults();
+                assert_eq!(stage.fake.open_asks(), [ask.as_str()], "{}", method.name);
+            }
+            call(&stage.ada, line, method, &good(method, &ask)).await.result();
+            over(&stage.ada, &task).await;
+        }
+    }
+    // Nobody is there.
+    let (permission, question) =
+        (ask(&stage, &stage.ada, true, 100).await.1, ask(&stage, &stage.ada, false, 101).await.1);
+    stage.fake.kill().await;
+    for method in of_asks().into_iter().filter(|method| method.effect != Effect::Read) {
+        for line in Line::ALL {
+            let ask = if of_permissions(method) { &permission } else { &question };
+            let answer = call(&stage.ada, line, method, &good(method, ask)).await;
+            let facts = Facts { status: None, again: true };
+            check(seen, &answer, line, method, ErrorKind::UpstreamUnreachable, facts);
+            assert_eq!(fact(&answer, line, "requestId"), *ask, "{}", answer.body);
+        }
+    }
+    stage.stop().await;
+}
+
+/// A message that answers speaks A2A, where those numbers mean something else.
+#[tokio::test]
+async fn a_message_that_answers_fails_in_the_words_of_a2a() {
+    let stage = Stage::start().await;
+    let (task, ask) = ask(&stage, &stage.ada, true, 1).await;
+    for (number, (fault, expected)) in
+        [(Fault::CutBefore, "AGENT_UNAVAILABLE"), (Fault::Status(418), "INVALID_AGENT_RESPONSE")]
+            .into_iter()
+            .enumerate()
+    {
+        stage.fake.fault_always("POST", "/reply", fault);
+        let mut params = message(&format!("answer{number}"), "once");
+        params["message"]["taskId"] = json!(task);
+        let refused = stage.ada.rpc("SendMessage", params).await;
+        assert_eq!(word(&refused, Line::V1), expected, "{}", refused.body);
+        stage.fake.clear_faults();
+        assert_eq!(stage.fake.open_asks(), [ask.as_str()]);
+    }
+    stage.stop().await;
+}
+
 #[tokio::test]
 async fn every_error_of_methods_about_asks_is_told_as_its_line_tells_it() {
     let short = AskConfig {
@@ -140,7 +219,8 @@ async fn every_error_of_methods_about_asks_is_told_as_its_line_tells_it() {
     };
     let (stage, hasty) =
         (Stage::start().await, Stage::start_with(Rules { asks: short, ..Rules::default() }).await);
-    let mut seen = BTreeSet::new();
+    let mut seen = Seen::new();
+    answers_that_go_wrong(&mut seen).await;
     let answers: Vec<&Method> =
         of_asks().into_iter().filter(|method| method.effect != Effect::Read).collect();
     for is_permission in [true, false] {

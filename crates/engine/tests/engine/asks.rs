@@ -183,7 +183,7 @@ async fn an_answer_that_does_not_arrive_can_be_given_again() {
     let mut h = start();
     let (task, _turn) = asking(&mut h).await;
     h.agent.refuse_next(Error::new(ErrorKind::AgentUnavailable, "away"));
-    assert_eq!(refused(&h, "alice", "per_1", once()).await, ErrorKind::AgentUnavailable);
+    assert_eq!(refused(&h, "alice", "per_1", once()).await, ErrorKind::UpstreamUnreachable);
     assert_eq!(h.task(&task).await.status.state, TaskState::InputRequired);
     h.engine.answer(&alice(), &request("per_1"), once()).await.unwrap();
     assert_eq!(h.task(&task).await.status.state, TaskState::Working);
@@ -330,7 +330,7 @@ async fn an_answer_while_the_turn_is_being_taken_up_is_asked_for_again() {
     let mut h = start_with(store, EngineConfig::default());
     h.agent.starts.hold();
     h.engine.recover().await.unwrap();
-    assert_eq!(refused(&h, "alice", "per_1", once()).await, ErrorKind::AgentUnavailable);
+    assert_eq!(refused(&h, "alice", "per_1", once()).await, ErrorKind::UpstreamUnreachable);
     h.agent.starts.release(1);
     let turn = h.turn().await;
     h.engine.answer(&alice(), &request("per_1"), once()).await.unwrap();

@@ -447,7 +447,14 @@ impl User {
 }
 
 fn is_for_later(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::AgentUnavailable | ErrorKind::TooManyRequests)
+    // Answers to asks are told the second as the third.
+    matches!(
+        error.kind(),
+        ErrorKind::Unavailable
+            | ErrorKind::AgentUnavailable
+            | ErrorKind::UpstreamUnreachable
+            | ErrorKind::TooManyRequests
+    )
 }
 
 fn command(

@@ -172,15 +172,6 @@ fn stream_hints(line: Line) -> Value {
 
 const INTERRUPT_FIELDS: [&str; 6] = ["request_id", "type", "phase", "details", "resolution", "outcome"];
 
-/// The errors that answers to asks can end in, beside those of every method.
-const INTERRUPT_ERRORS: [ErrorKind; 5] = [
-    ErrorKind::InterruptNotFound,
-    ErrorKind::InterruptExpired,
-    ErrorKind::InterruptTypeMismatch,
-    ErrorKind::AgentUnavailable,
-    ErrorKind::InvalidAgentResponse,
-];
-
 /// What a method can end in, beside bad parameters: these kinds, that too many come, that the gateway stops or its store is down,
 /// and on the line where methods are gated that their extension was not activated.
 fn errors(line: Line, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
@@ -225,14 +216,20 @@ fn data_field(line: Line, name: &str) -> String {
     }
 }
 
-/// The errors of the methods of an extension, each once.
-fn errors_of(deployment: &Deployment, line: Line, extension: Extension) -> Value {
+/// The kinds of errors of the methods of an extension, each once.
+fn kinds_of(deployment: &Deployment, extension: Extension) -> Vec<ErrorKind> {
     let mut kinds = Vec::new();
     for kind in method::of(deployment, extension).flat_map(|method| method.errors) {
         if !kinds.contains(kind) {
             kinds.push(*kind);
         }
     }
+    kinds
+}
+
+/// The errors of the methods of an extension.
+fn errors_of(deployment: &Deployment, line: Line, extension: Extension) -> Value {
+    let kinds = kinds_of(deployment, extension);
     let mut data_fields = vec!["method", "upstreamStatus", "detail"];
     // What is about no session in particular does not say which is in the way.
     if kinds.contains(&ErrorKind::SessionNotFound) {
@@ -280,7 +277,9 @@ fn placed_fields(place: &str, item: Item, line: Line) -> Map<String, Value> {
 }
 
 fn interactive_interrupt(deployment: &Deployment, line: Line) -> Value {
-    let data_fields = ["requestId", "expectedInterruptType", "actualInterruptType"];
+    let kinds = kinds_of(deployment, Extension::InteractiveInterrupt);
+    let data_fields =
+        ["requestId", "expectedInterruptType", "actualInterruptType", "method", "upstreamStatus", "detail"];
     let replies = PermissionReply::ALL.map(PermissionReply::as_str);
     let mut params = json!({
         "interrupt_fields": fields("metadata.shared.interrupt", &INTERRUPT_FIELDS),
@@ -296,7 +295,7 @@ fn interactive_interrupt(deployment: &Deployment, line: Line) -> Value {
         &mut params,
         json!({
             "success_result_fields": Answer::Answered.fields(),
-            "errors": errors(line, &INTERRUPT_ERRORS, &data_fields),
+            "errors": errors(line, &kinds, &data_fields),
             "notes": ["The metadata is accepted and not needed: an ask is found by its request_id alone."],
         }),
     );

@@ -5,7 +5,7 @@ use longshore_model::{Answer as Given, AskKind, ErrorKind};
 use super::build;
 use super::call::Call;
 use super::param::{IdKind, Kind, MAX_LINES, Param};
-use super::row::{Answer, Effect, Item, Method, Stability};
+use super::row::{Answer, Effect, Item, Method, Stability, Upstream};
 use crate::extension::Extension;
 
 const REQUEST_ID: Param = Param::required(
@@ -20,8 +20,15 @@ const METADATA: Param = Param::optional(
     "Checked only: where the agent works is known from the ask.",
 );
 
-const ERRORS: &[ErrorKind] =
-    &[ErrorKind::InterruptNotFound, ErrorKind::InterruptExpired, ErrorKind::InterruptTypeMismatch];
+/// An answer is never held up by the bound on calls to OpenCode: what it answers holds up others.
+const ERRORS: &[ErrorKind] = &[
+    ErrorKind::InterruptNotFound,
+    ErrorKind::InterruptExpired,
+    ErrorKind::InterruptTypeMismatch,
+    ErrorKind::UpstreamUnreachable,
+    ErrorKind::UpstreamHttpError,
+    ErrorKind::UpstreamPayloadError,
+];
 
 const ANSWER: Method = Method {
     name: "",
@@ -51,6 +58,7 @@ pub(super) static ANSWERS: [Method; 3] = [
             Param::required("reply", Kind::Reply, "once, always or reject."),
             Param::optional("message", Kind::Text { max: MAX_LINES }, "What the agent is told with it."),
         ],
+        upstream: &[Upstream::post("/permission/{id}/reply")],
         build: |args| build::answer(args, build::permission(args)),
         ..ANSWER
     },
@@ -63,6 +71,7 @@ pub(super) static ANSWERS: [Method; 3] = [
             METADATA,
             Param::required("answers", Kind::Answers, "For each question the labels that were chosen."),
         ],
+        upstream: &[Upstream::post("/question/{id}/reply")],
         build: |args| build::answer(args, build::question(args)),
         ..ANSWER
     },
@@ -71,6 +80,7 @@ pub(super) static ANSWERS: [Method; 3] = [
         key: "reject_question",
         summary: "Tells the agent that its questions will not be answered.",
         params: &[REQUEST_ID, METADATA],
+        upstream: &[Upstream::post("/question/{id}/reject")],
         ..ANSWER
     },
 ];

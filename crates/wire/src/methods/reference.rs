@@ -33,7 +33,8 @@ Parameters that are not named here are refused, at any depth, but for what stand
 
 A call is looked at in this order: is the extension activated, is the method switched on, has the credential the capability,
 are the names of the parameters known, are their values good, has the credential the capability that a parameter needs, is
-the session the caller's, may the caller work in that place, is the session free. The first that fails is told, and nothing was asked of OpenCode that could change anything.
+the session the caller's, may the caller work in that place, is the session free. The first that fails is told, and nothing
+was asked of OpenCode that could change anything.
 
 A session belongs to the caller that it was made for; a session of a sub-agent belongs to whom its root belongs. Sessions of
 nobody, made in OpenCode itself, are listed to callers with the capability `session_claim`, and become theirs with the first
