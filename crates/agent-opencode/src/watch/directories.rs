@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::reader::{Noticing, Readers};
 
 /// Sessions of directories that are not watched any more, of all of them together. Those that were left first are forgotten.
-const MAX_LEFT: usize = 10_000;
+const MAX_LEFT_SESSIONS: usize = 10_000;
 
 #[derive(Debug)]
 pub(super) struct Directories {
@@ -125,7 +125,7 @@ impl Directories {
         );
         let sessions = readers.unwatch(&oldest);
         self.left.push_back((oldest, sessions));
-        while self.left.iter().map(|(_, sessions)| sessions.len()).sum::<usize>() > MAX_LEFT {
+        while self.left.iter().map(|(_, sessions)| sessions.len()).sum::<usize>() > MAX_LEFT_SESSIONS {
             self.left.pop_front();
         }
         true
