@@ -96,8 +96,8 @@ impl Watch {
     }
 
     fn add(&self, session: &Session, is_new: bool, now: u64) {
-        let place = lock(&self.directories).take(&session.directory, now, &self.readers);
-        match place {
+        let mut directories = lock(&self.directories);
+        match directories.take(&session.directory, now, &self.readers) {
             Place::Off => return,
             Place::None => {
                 self.metrics.unwatched_sessions.increment();
@@ -108,7 +108,9 @@ impl Watch {
                 self.notice(session.directory.clone(), noticing, is_at_work);
             }
         }
+        // Under the lock: otherwise the directory could be left before, and the session would not be among those remembered.
         self.readers.watch_session(&session.directory, session.id.as_str(), is_new);
+        drop(directories);
     }
 
     fn notice(&self, directory: String, noticing: Noticing, is_at_work: Arc<AtomicBool>) {

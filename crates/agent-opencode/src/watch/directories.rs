@@ -105,6 +105,12 @@ impl Directories {
         !self.watched.get(directory).is_some_and(is_at_work) && readers.is_at_rest(directory)
     }
 
+    /// How many sessions of directories that were left are remembered.
+    #[cfg(test)]
+    pub(super) fn left(&self) -> usize {
+        self.left.iter().map(|(_, sessions)| sessions.len()).sum()
+    }
+
     fn has_room(&self, directory: &str) -> bool {
         let others = self.watched.keys().filter(|known| **known != self.root).count();
         directory == self.root || others + 1 < self.most

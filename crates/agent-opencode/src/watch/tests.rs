@@ -453,6 +453,39 @@ async fn a_directory_where_something_is_going_on_is_not_left() {
     stage.stop().await;
 }
 
+/// Those who name sessions at the same time drive each other's directories out.
+#[tokio::test]
+async fn a_session_is_not_lost_when_its_directory_is_left_as_it_is_named() {
+    const EACH: usize = 200;
+    const BELOW: [&str; 4] = ["a", "b", "c", "d"];
+    let stage = Stage::with(2);
+    // Nothing is to run but this.
+    timeout(PATIENCE, stage.tasks.stop()).await.unwrap();
+    let runtime = tokio::runtime::Handle::current();
+    let begin = std::sync::Barrier::new(BELOW.len());
+    std::thread::scope(|scope| {
+        for below in BELOW {
+            let (stage, runtime, begin) = (&stage, &runtime, &begin);
+            scope.spawn(move || {
+                let _runtime = runtime.enter();
+                begin.wait();
+                for number in 0..EACH {
+                    let id = SessionId::parse(&format!("ses_{below}{number}")).unwrap();
+                    let directory = format!("{}/{below}{number}", stage.fake.directory());
+                    stage.agent.watch.made(&Session { id, directory });
+                }
+            });
+        }
+    });
+    let directories = BELOW.iter().flat_map(|below| (0..EACH).map(move |number| format!("{below}{number}")));
+    let watched = directories.map(|below| format!("{}/{below}", stage.fake.directory()));
+    let watched: usize = watched.map(|directory| stage.agent.readers.unwatch(&directory).len()).sum();
+    let unwatched = usize::try_from(stage.agent.watch.metrics.unwatched_sessions.get()).unwrap();
+    let left = lock(&stage.agent.watch.directories).left();
+    assert_eq!(watched + left + unwatched, BELOW.len() * EACH);
+    stage.stop().await;
+}
+
 #[tokio::test]
 async fn a_directory_that_is_gone_needs_no_place() {
     let stage = Stage::with(3);
