@@ -162,7 +162,7 @@ struct Watcher {
     failed: Arc<Failed>,
     stirrings: mpsc::Sender<Stirring>,
     scenes: HashMap<String, Scene>,
-    /// Something is going on here of which is not told yet: the directory is not to be left.
+    /// Something is going on here of which is not told yet, or may be: the directory is not to be left.
     is_at_work: Arc<AtomicBool>,
     /// OpenCode did not answer: then it is asked about everything once more.
     look_again: Option<Instant>,
@@ -188,7 +188,6 @@ impl Watcher {
                 None => return,
             },
             };
-            self.is_at_work.store(true, Ordering::Release);
             let taken = match noticed {
                 Noticed::Gap => {
                     for scene in self.scenes.values_mut() {
@@ -197,9 +196,12 @@ impl Watcher {
                     self.look_at_all(&noticing).await
                 }
                 Noticed::Look => self.look_at_all(&noticing).await,
-                Noticed::Left(session) => {
-                    self.scene(&session).forget();
-                    self.look_at(&session).await
+                Noticed::Left { session, is_at_rest } => {
+                    // What it did meanwhile was heard by the turn alone.
+                    if let Some(scene) = self.scenes.get_mut(&session) {
+                        scene.forget();
+                    }
+                    if is_at_rest { Ok(Ok(())) } else { self.look_at(&session).await }
                 }
                 Noticed::Event { session, is_below, event } => {
                     let decision = decide(self.scene(&session), is_below, &event);
@@ -228,7 +230,8 @@ impl Watcher {
                     self.pause = (self.pause * 2).min(LAST_RETRY);
                 }
             }
-            let is_at_work = self.scenes.values().any(Scene::is_unsettled);
+            // Known before the next is asked for: until then what was taken counts as going on.
+            let is_at_work = self.look_again.is_some() || self.scenes.values().any(Scene::is_unsettled);
             self.is_at_work.store(is_at_work, Ordering::Release);
         }
     }

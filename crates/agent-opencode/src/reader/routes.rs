@@ -189,9 +189,11 @@ impl Routes {
         sessions
     }
 
-    /// No turn of ours runs or is about to, and nothing that was noticed waits.
+    /// No turn of ours runs or is about to, and everything that was noticed is looked at.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.by_session.is_empty() && self.visits == 0 && self.watched.as_ref().is_none_or(Watched::is_empty)
+        self.by_session.is_empty()
+            && self.visits == 0
+            && self.watched.as_ref().is_none_or(Watched::is_looked_at)
     }
 
     /// Unless it is new, or a turn of ours has it, nobody knows what it is at.
@@ -567,8 +569,8 @@ impl Drop for Lease {
         if had_place {
             routes.by_session.remove(&self.session);
             let is_at_rest = self.shared.is_at_rest.load(Ordering::Acquire);
-            if let Some(watched) = routes.watched.as_ref().filter(|_| !is_at_rest) {
-                watched.left(&self.session);
+            if let Some(watched) = &routes.watched {
+                watched.left(&self.session, is_at_rest);
             }
             routes.below.retain(|_, below| below.root != self.session);
             routes.note_leaving();

@@ -36,8 +36,12 @@ pub(crate) enum Noticed {
         is_below: bool,
         event: Event,
     },
-    /// A turn of ours is over that had this session, and something may have come after it.
-    Left(String),
+    /// A turn of ours is over that had this session: what is known of that is from before.
+    Left {
+        session: String,
+        /// Otherwise something may have come after it.
+        is_at_rest: bool,
+    },
     /// Something was not heard.
     Gap,
     /// One that is watched from now on may be at work.
@@ -63,6 +67,8 @@ struct Shared {
     has_gap: AtomicBool,
     has_look: AtomicBool,
     queued_bytes: AtomicUsize,
+    /// How many wait, the one among them that is taken and not looked at yet.
+    unseen: AtomicUsize,
 }
 
 /// Takes what happens in the sessions of a directory.
@@ -71,6 +77,8 @@ pub(crate) struct Noticing {
     reader: Arc<Reader>,
     queue: queue::Receiver<Noticed>,
     shared: Arc<Shared>,
+    /// It counts among what is unseen until the next is asked for.
+    has_taken: bool,
 }
 
 impl Watched {
@@ -84,7 +92,7 @@ impl Watched {
             queue: sender,
             shared: Arc::clone(&shared),
         };
-        (watched, Noticing { reader, queue, shared })
+        (watched, Noticing { reader, queue, shared, has_taken: false })
     }
 
     /// Those first that were named first.
@@ -94,9 +102,9 @@ impl Watched {
         sessions.into_iter().map(|(session, _)| session).collect()
     }
 
-    /// Whether nothing waits to be looked at.
-    pub(super) fn is_empty(&self) -> bool {
-        self.queue.capacity() == MAX_NOTICED + 1
+    /// Whether nothing waits, and what was taken is looked at.
+    pub(super) fn is_looked_at(&self) -> bool {
+        self.shared.unseen.load(Ordering::Acquire) == 0
     }
 
     /// Says whether it was not watched before.
@@ -177,9 +185,9 @@ impl Watched {
     }
 
     /// A turn of ours is over.
-    pub(super) fn left(&self, session: &str) {
+    pub(super) fn left(&self, session: &str, is_at_rest: bool) {
         if self.contains(session) {
-            self.push_or_lag(Noticed::Left(session.to_owned()));
+            self.push_or_lag(Noticed::Left { session: session.to_owned(), is_at_rest });
         }
     }
 
@@ -205,21 +213,36 @@ impl Watched {
 
     /// Says whether there was a place: the last one is for the mark of a lag.
     fn push(&self, noticed: Noticed) -> bool {
-        self.queue.capacity() > 1 && self.queue.try_send(noticed).is_ok()
+        self.queue.capacity() > 1 && self.send(noticed)
+    }
+
+    fn send(&self, noticed: Noticed) -> bool {
+        // Counted first: whoever takes it counts it out.
+        self.shared.unseen.fetch_add(1, Ordering::Relaxed);
+        let is_sent = self.queue.try_send(noticed).is_ok();
+        if !is_sent {
+            self.shared.unseen.fetch_sub(1, Ordering::Relaxed);
+        }
+        is_sent
     }
 
     fn lag(&self) {
         if !self.shared.is_lagging.swap(true, Ordering::AcqRel) {
             // Without a place nobody listens any more.
-            let _ = self.queue.try_send(Noticed::Gap);
+            self.send(Noticed::Gap);
         }
     }
 }
 
 impl Noticing {
-    /// The next thing to look at. `None`: the directory is not watched any more. Cancel safe.
+    /// The next thing to look at; the one before is looked at, and what came of that can be seen. `None`: the directory is not
+    /// watched any more. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Noticed> {
+        if std::mem::take(&mut self.has_taken) {
+            self.shared.unseen.fetch_sub(1, Ordering::Release);
+        }
         let noticed = self.queue.recv().await?;
+        self.has_taken = true;
         match &noticed {
             Noticed::Event { event, .. } => {
                 self.shared.queued_bytes.fetch_sub(event.len(), Ordering::Relaxed);
@@ -231,7 +254,7 @@ impl Noticing {
                 }
             }
             Noticed::Look => self.shared.has_look.store(false, Ordering::Release),
-            Noticed::Left(_) => {}
+            Noticed::Left { .. } => {}
         }
         Some(noticed)
     }
@@ -246,6 +269,7 @@ impl Noticing {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
     use longshore_meter::Metrics;
     use tokio::sync::watch;
 
@@ -289,7 +313,7 @@ mod tests {
             }
             for _ in 0..3 {
                 assert_eq!(notice(&reader, "ses_1", EventKind::Status, &body), Fate::Dropped);
-                reader.routes().watched.as_ref().unwrap().left("ses_1");
+                reader.routes().watched.as_ref().unwrap().left("ses_1", true);
                 reader.routes().reconnected();
             }
             for _ in 0..most {
@@ -345,13 +369,37 @@ mod tests {
             assert!(noticing.is_ours_to_watch("ses_1") && !noticing.is_ours_to_watch("ses_2"));
             // A reader is kept for as long as somebody watches.
             assert!(reader.routes().unused_since().is_none());
-            reader.routes().watched.as_ref().unwrap().look();
-            match noticing.next().await.unwrap() {
-                Noticed::Left(session) if !is_at_rest => assert_eq!(session, "ses_1"),
-                Noticed::Look if is_at_rest => {}
-                other => panic!("{other:?}"),
-            }
+            let left = noticing.next().await.unwrap();
+            let Noticed::Left { session, is_at_rest: was_at_rest } = left else { panic!("{left:?}") };
+            assert_eq!((session.as_str(), was_at_rest), ("ses_1", is_at_rest), "{kinds:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_waits_until_it_was_looked_at() {
+        let reader = reader();
+        let mut noticing = watched(&reader);
+        assert!(reader.routes().is_at_rest());
+        for _ in 0..2 {
+            assert_eq!(notice(&reader, "ses_1", EventKind::Status, "{}"), Fate::Routed);
+        }
+        for _ in 0..2 {
+            assert!(!reader.routes().is_at_rest());
+            assert!(matches!(noticing.next().await, Some(Noticed::Event { .. })));
+            assert!(!reader.routes().is_at_rest());
+        }
+        assert!(noticing.next().now_or_never().is_none());
+        assert!(reader.routes().is_at_rest());
+        // What there is no place for is not waited for.
+        for _ in 0..=MAX_NOTICED {
+            notice(&reader, "ses_1", EventKind::Status, "{}");
+        }
+        for _ in 0..=MAX_NOTICED {
+            assert!(!reader.routes().is_at_rest());
+            noticing.next().await.unwrap();
+        }
+        assert!(noticing.next().now_or_never().is_none());
+        assert!(reader.routes().is_at_rest());
     }
 
     #[test]

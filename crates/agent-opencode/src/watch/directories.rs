@@ -102,7 +102,8 @@ impl Directories {
     /// Whether nothing is going on there, as far as is known.
     pub(super) fn is_at_rest(&self, directory: &str, readers: &Readers) -> bool {
         let is_at_work = |slot: &Slot| slot.is_at_work.load(Ordering::Acquire);
-        !self.watched.get(directory).is_some_and(is_at_work) && readers.is_at_rest(directory)
+        // In this order: what waits no more was looked at, and that can be seen of the slot.
+        readers.is_at_rest(directory) && !self.watched.get(directory).is_some_and(is_at_work)
     }
 
     /// How many sessions of directories that were left are remembered.

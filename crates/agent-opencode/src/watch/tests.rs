@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use longshore_engine::port::{Agent as _, Prompting, Resume, SystemClock, TurnRequest};
 use longshore_engine::queue;
 use longshore_model::{AgentEvent, Outcome, PromptOptions, TaskId};
-use longshore_testkit::fake_opencode::{Delivery, FakeOpenCode, Gate, Turn as Script};
+use longshore_testkit::fake_opencode::{Delivery, FakeOpenCode, Fault, Gate, Turn as Script};
 use serde_json::json;
 use tokio::time::timeout;
 
 use super::*;
+use crate::reader::Routed;
 use crate::{Endpoint, OpenCode, OpenCodeConfig, UPSTREAM_CALLS, Watchdog};
 
 /// Long enough for a loaded machine; no test waits for it unless it fails.
@@ -142,6 +143,31 @@ impl Stage {
             }
         };
         timeout(PATIENCE, rest).await.expect("nothing is going on there");
+    }
+
+    /// Waits until everything there is heard, and no turn of ours runs there. Something of others may go on.
+    async fn hears(&self, session: &Session) {
+        let heard = async {
+            while !self.agent.readers.is_at_rest(&session.directory) {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, heard).await.expect("everything is heard");
+    }
+
+    /// Waits until somebody is known to be at work there without us.
+    async fn is_at_work(&self, session: &Session) {
+        let is_at_work = || {
+            let is_at_rest =
+                lock(&self.agent.watch.directories).is_at_rest(&session.directory, &self.agent.readers);
+            !is_at_rest && self.agent.readers.is_at_rest(&session.directory)
+        };
+        let work = async {
+            while !is_at_work() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, work).await.expect("something is going on there");
     }
 
     fn watches<const COUNT: usize>(&self, below: [&str; COUNT]) -> [bool; COUNT] {
@@ -430,14 +456,18 @@ async fn a_directory_where_something_is_going_on_is_not_left() {
     assert_eq!(stage.agent.watch.metrics.unwatched_sessions.get(), 1);
     gate.open();
     assert_eq!(end(events).await.1, COMPLETED);
-    // Something runs of which nobody was told yet.
+    stage.hears(&busy).await;
+    // Something runs of which nobody was told yet, in the session that a turn of ours has just left.
     stage.status(&busy, "busy").await;
+    stage.is_at_work(&busy).await;
     let last = stage.watched_in("a", "ses_last").await;
     stage.fake.queue(Script::new().text("done", 1));
-    stage.types(&last, "so that the other was heard").await;
+    stage.types(&last, "something else there").await;
     let stirring = stage.next().await;
     let events = stage.adopt(&stirring).await;
     assert_eq!(end(events).await.1, COMPLETED);
+    // It is not the turn of the other session that keeps the directory.
+    stage.hears(&last).await;
     stage.watched_in("b", "ses_two").await;
     assert_eq!(stage.watches(["a", "b"]), [true, false]);
     // It is over.
@@ -447,6 +477,44 @@ async fn a_directory_where_something_is_going_on_is_not_left() {
     let stirring = stage.next().await;
     let events = stage.adopt(&stirring).await;
     assert_eq!(end(events).await.1, COMPLETED);
+    stage.rests("a").await;
+    stage.watched_in("b", "ses_two").await;
+    assert_eq!(stage.watches(["a", "b"]), [false, true]);
+    stage.stop().await;
+}
+
+/// What the session did before was heard by the watcher, and that it ended by the turn only.
+#[tokio::test]
+async fn what_ended_while_a_turn_of_ours_had_the_session_does_not_keep_its_directory() {
+    let stage = Stage::with(2);
+    let session = stage.watched_in("a", "ses_one").await;
+    stage.hears(&session).await;
+    stage.status(&session, "busy").await;
+    stage.is_at_work(&session).await;
+    let lease = stage.agent.readers.lease(&session.directory, session.id.as_str(), PATIENCE).await;
+    let mut lease = lease.expect("nobody else has it");
+    stage.emit("session.idle", &session, json!({})).await;
+    let is_idle =
+        |routed: &Routed| matches!(routed, Routed::Event { event, .. } if event.kind == EventKind::Idle);
+    timeout(PATIENCE, lease.look_for(is_idle)).await.expect("it is idle");
+    let asked = stage.fake.log().len();
+    drop(lease);
+    stage.rests("a").await;
+    assert_eq!(stage.fake.log().len(), asked, "nothing is to be asked behind a turn that ended at rest");
+    stage.watched_in("b", "ses_two").await;
+    assert_eq!(stage.watches(["a", "b"]), [false, true]);
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_directory_of_which_opencode_is_to_be_asked_again_is_not_left() {
+    let stage = Stage::with(2);
+    stage.fake.fault_always("GET", "/session/status", Fault::Status(503));
+    let session = stage.watched_in("a", "ses_one").await;
+    stage.hears(&session).await;
+    stage.watched_in("b", "ses_two").await;
+    assert_eq!(stage.watches(["a", "b"]), [true, false]);
+    stage.fake.clear_faults();
     stage.rests("a").await;
     stage.watched_in("b", "ses_two").await;
     assert_eq!(stage.watches(["a", "b"]), [false, true]);
