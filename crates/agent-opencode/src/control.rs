@@ -16,8 +16,8 @@ mod told;
 use longshore_engine::of_upstream;
 use longshore_engine::port::{BoxFuture, Control, Inhabited, Input, Known, Session, Stirring};
 use longshore_model::{
-    Act, Error, Look, Offers, Order, PlaceWish, PromptOptions, Result, SessionId, Timestamp, Told,
-    WorkspaceId, WorktreeRef,
+    Act, Error, Look, MessageRef, Offers, Order, PlaceWish, PromptOptions, Result, SessionId, Timestamp,
+    Told, WorkspaceId, WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -74,8 +74,13 @@ impl Control for OpenCode {
         Box::pin(self.acted(session, act))
     }
 
-    fn forks<'a>(&'a self, session: &'a Session, since: Timestamp) -> BoxFuture<'a, Result<Vec<Session>>> {
-        Box::pin(self.copies(session, since))
+    fn forks<'a>(
+        &'a self,
+        session: &'a Session,
+        before: Option<&'a MessageRef>,
+        since: Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<Session>>> {
+        Box::pin(self.copies(session, before, since))
     }
 
     fn check_order<'a>(

@@ -264,9 +264,20 @@ impl Actor {
         let ended_at = self.writer.now();
         // From here on the store answers for this task, and whoever asks its owner for something is told so. Its places
         // in the lanes and its pass are kept until the agent is quiet.
-        let Self { around, registration, inbox, place, children, asks, joins, parked, has_caught_up, .. } =
-            *self;
-        drop((inbox, registration, joins, parked));
+        let Self {
+            around,
+            registration,
+            inbox,
+            place,
+            children,
+            asks,
+            joins,
+            ordered,
+            parked,
+            has_caught_up,
+            ..
+        } = *self;
+        drop((inbox, registration, joins, ordered, parked));
         if let Stop::Left = stop {
             return;
         }
@@ -434,6 +445,15 @@ impl Actor {
         }
     }
 
+    /// The turn does not begin yet, and nobody knows when. What was kept for it is answered like what comes from now on.
+    async fn turn_away_parked(&mut self) -> Result<(), Stop> {
+        self.is_running = false;
+        while let Some(parked) = self.parked.pop_front() {
+            on_inbox(&mut self.writer, self.asks.requests(), Some(parked)).await?;
+        }
+        Ok(())
+    }
+
     /// Asks the store for something, again and again while it is away. Another failure ends the task.
     async fn ask_store<T, F>(&mut self, mut ask: impl FnMut(&Surroundings) -> F) -> Result<T, Stop>
     where
@@ -455,7 +475,10 @@ impl Actor {
 
     async fn fail(&mut self, error: &Error) -> Stop {
         tracing::warn!(task = %self.writer.task().id, error = ?error, "the turn could not be run");
-        self.forget_order();
+        // One that the agent may have is not given again.
+        if !error.may_be_done() {
+            self.forget_order();
+        }
         let stop = self.fail_with(failure_of(error)).await;
         self.tell_orderer(Err(error.clone()));
         stop

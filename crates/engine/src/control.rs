@@ -19,8 +19,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longshore_model::{
-    Act, Control as Asked, ControlRequest, Error, Look, Offers, Order, OrderRequest, PlaceWish, Principal,
-    Result, SessionId, TaskId, Timestamp, Told,
+    Act, Control as Asked, ControlRequest, Error, Look, MessageRef, Offers, Order, OrderRequest, PlaceWish,
+    Principal, Result, SessionId, TaskId, Timestamp, Told,
 };
 use tokio::task::JoinHandle;
 
@@ -183,8 +183,9 @@ impl Engine {
         };
         let began = self.around().clock.now();
         let told = match (control.act(&at, session, act).await, act, session) {
-            (Err(lost), Act::Fork { .. }, Some(session)) if lost.may_be_done() => {
-                return Err(self.own_lost_fork(&*control, &caller.principal, session, began, lost).await);
+            (Err(lost), Act::Fork { before, .. }, Some(session)) if lost.may_be_done() => {
+                let asked = LostFork { session, before: before.as_ref(), since: began };
+                return Err(self.own_lost_fork(&*control, &caller.principal, asked, lost).await);
             }
             (told, ..) => told?,
         };
@@ -198,19 +199,20 @@ impl Engine {
     }
 
     /// A fork whose answer was lost may be there nevertheless, and is nobody's then: others could take it, and read in it what was
-    /// said. So it is looked for, and is its maker's if it is found. Gives what is told of it.
+    /// said. So it is looked for, and is its maker's if the agent finds one that is surely a fork of the session. Gives what is told
+    /// of it.
     async fn own_lost_fork(
         &self,
         control: &dyn Control,
         owner: &Principal,
-        session: &Session,
-        since: Timestamp,
+        asked: LostFork<'_>,
         lost: Error,
     ) -> Error {
+        let LostFork { session, before, since } = asked;
         for pause in LOOK_FOR_FORK {
             tokio::time::sleep(pause).await;
-            // An agent that does not answer may do so with the next look.
-            for fork in control.forks(session, since).await.unwrap_or_default() {
+            // An agent that does not answer may do so with the next look, and one that is at it may be done.
+            for fork in control.forks(session, before, since).await.unwrap_or_default() {
                 let at = self.around().clock.now();
                 let claim = Claim { owner: owner.clone(), session: fork.clone(), at };
                 // Who else forked the session meanwhile has that fork already, or is the owner of what was said in it.
@@ -313,6 +315,13 @@ fn act_takes_long(act: &Act) -> bool {
         | Act::RemoveWorktree(_)
         | Act::ResetWorktree(_) => false,
     }
+}
+
+/// What a fork was asked for whose answer was lost.
+struct LostFork<'a> {
+    session: &'a Session,
+    before: Option<&'a MessageRef>,
+    since: Timestamp,
 }
 
 /// Tells what became of something, exactly once: also when it broke.

@@ -363,7 +363,12 @@ impl Control for ScriptedControl {
         })
     }
 
-    fn forks<'a>(&'a self, session: &'a Session, _since: Timestamp) -> BoxFuture<'a, Result<Vec<Session>>> {
+    fn forks<'a>(
+        &'a self,
+        session: &'a Session,
+        _before: Option<&'a MessageRef>,
+        _since: Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<Session>>> {
         Box::pin(async move {
             let state = self.lock();
             let name = format!("{}_fork_", session.id);

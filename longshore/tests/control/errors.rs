@@ -290,7 +290,7 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
     let http = |status, again| (ErrorKind::UpstreamHttpError, Facts { status: Some(status), again });
     let payload = (ErrorKind::UpstreamPayloadError, Facts::default());
     let away = (ErrorKind::UpstreamUnreachable, Facts { status: None, again: true });
-    let mut cases = vec![
+    let cases = [
         // Looked up before.
         ("GET", "/session/*", Fault::CutBefore, away),
         ("GET", "/session/*", Fault::Status(418), http(418, false)),
@@ -321,9 +321,6 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
         ("POST", order, Fault::Body("{}"), payload),
         ("POST", order, Fault::Answer(202, "true"), payload),
     ];
-    if method.key == "command" {
-        cases.push(("POST", order, Fault::Status(503), http(503, true)));
-    }
     for (verb, path, fault, (kind, facts)) in cases {
         stage.fake.fault_always(verb, path, fault.clone());
         for line in Line::ALL {

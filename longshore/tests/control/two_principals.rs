@@ -215,6 +215,27 @@ async fn a_fork_whose_answer_is_lost_is_not_left_to_others() {
     stage.stop().await;
 }
 
+/// Its title is that of the one that was lost, and it was made at the same time.
+#[tokio::test]
+async fn a_fork_of_another_session_is_not_taken_for_one_whose_answer_is_lost() {
+    let stage = Stage::start().await;
+    let hers = stage.session_of(&stage.ada, "hers").await;
+    let his = stage.session_of(&stage.bob, "his").await;
+    stage.fake.quiet().await;
+    for line in Line::ALL {
+        let made = stage.fake.typist(&his).forks().await;
+        stage.fake.fault_once("POST", "/fork", Fault::CutBefore);
+        let lost = call(&stage.ada, line, row("opencode.sessions.fork"), &json!({"session_id": hers})).await;
+        assert_eq!(code(&lost), -32002, "{line:?}: {}", lost.body);
+        let text = lost.body.to_string();
+        assert!(text.contains("may have") && !text.contains(&made), "{line:?}: {text}");
+        let (get, params) = (row("opencode.sessions.get"), json!({"session_id": made}));
+        // It is nobody's, as before.
+        works(&cal(&stage), line, get, &params).await;
+    }
+    stage.stop().await;
+}
+
 #[tokio::test]
 async fn a_fork_is_its_makers_at_once() {
     let stage = Stage::start().await;

@@ -137,6 +137,12 @@ pub(crate) struct ToolState {
     pub(crate) error: Option<String>,
 }
 
+/// A message without its content.
+#[derive(Deserialize, Debug)]
+pub(crate) struct Heading {
+    pub(crate) info: MessageInfo,
+}
+
 /// A message, read for what its turn changed.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Changed {

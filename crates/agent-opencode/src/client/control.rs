@@ -17,7 +17,8 @@ use super::{
     CallError, Client, Paged, Place, Result, content_type, decode, of_a_directory, refusal, taken, understood,
 };
 use crate::api::control::{
-    Changed, Command, FileDiff, Message, Project, Providers, Session, Todo, Workspace, Worktree,
+    Changed, Command, FileDiff, Heading, Message, MessageInfo, Project, Providers, Session, Todo, Workspace,
+    Worktree,
 };
 use crate::id::{Kind, query_value, segment};
 
@@ -86,6 +87,20 @@ impl Client {
                 }
             }
             bytes > MAX_DIFF_BYTES
+        });
+        if read.await? != Paged::All {
+            return Err(CallError::TooLong);
+        }
+        newer.reverse();
+        Ok(newer)
+    }
+
+    /// What is known of all messages but their content, oldest first.
+    pub(crate) async fn said(&self, directory: &str, session: &str) -> Result<Vec<MessageInfo>> {
+        let mut newer = Vec::new();
+        let read = self.pages(directory, session, |page: Vec<Heading>| {
+            newer.extend(page.into_iter().rev().map(|message| message.info));
+            false
         });
         if read.await? != Paged::All {
             return Err(CallError::TooLong);

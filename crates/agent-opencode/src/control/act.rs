@@ -7,6 +7,7 @@ use longshore_model::{
 };
 
 use super::look::no_message;
+use super::told::Said;
 use super::{Doing, failure, given, told};
 use crate::OpenCode;
 use crate::api::control as api;
@@ -18,6 +19,9 @@ const MESSAGE: &str = "request.messageID";
 
 /// So many of the newest sessions are looked through for a copy that was just made.
 const COPIES: u32 = 100;
+
+/// So many of those that have the title of a copy are compared with the original.
+const MAX_ALIKE: usize = 10;
 
 /// So much earlier than it was asked for may a copy have been made by OpenCode's clock, in milliseconds.
 const CLOCKS_DIFFER: i64 = 1000;
@@ -60,8 +64,15 @@ impl OpenCode {
         as_it_is("fork the session", session, made).map(Told::Session)
     }
 
-    /// Copies of a session that were made since then, by their titles: OpenCode says nowhere else of what a session is a copy.
-    pub(super) async fn copies(&self, session: &Session, since: Timestamp) -> Result<Vec<Session>> {
+    /// Copies of a session, or of what came before a message, that were made since then. OpenCode says nowhere of what a session is a
+    /// copy. Its title is told first, and anybody's may be the same; but messages keep the moments at which they were said, so that
+    /// one is taken for a copy only when it has all messages of the original, as they were said there, and no other.
+    pub(super) async fn copies(
+        &self,
+        session: &Session,
+        before: Option<&MessageRef>,
+        since: Timestamp,
+    ) -> Result<Vec<Session>> {
         let doing = Doing::looking("look for the fork").of(&session.id);
         let (at, id) = (session.directory.as_str(), session.id.as_str());
         let since = Timestamp(self.server_clock.at(since).saturating_sub(CLOCKS_DIFFER));
@@ -74,8 +85,26 @@ impl OpenCode {
                 && found.created.is_some_and(|created| created >= since)
                 && found.id != session.id
         };
-        let copies = told::sessions(found).into_iter().filter(is_copy);
-        Ok(copies.map(|copy| Session { id: copy.id, directory: at.to_owned() }).collect())
+        let alike: Vec<SessionInfo> =
+            told::sessions(found).into_iter().filter(is_copy).take(MAX_ALIKE).collect();
+        if alike.is_empty() {
+            return Ok(Vec::new());
+        }
+        let said = self.for_callers.said(at, id).await.map_err(|cause| cause.told(&doing))?;
+        let end = match before {
+            Some(before) => said.iter().position(|said| said.id == before.as_str()),
+            None => Some(said.len()),
+        };
+        let wanted = told::said(&said[..end.unwrap_or_default()]);
+        let mut copies = Vec::new();
+        for copy in alike {
+            let said =
+                self.for_callers.said(at, copy.id.as_str()).await.map_err(|cause| cause.told(&doing))?;
+            if is_whole_copy(&told::said(&said), &wanted, copy.created) {
+                copies.push(Session { id: copy.id, directory: at.to_owned() });
+            }
+        }
+        Ok(copies)
     }
 
     async fn shared(&self, session: &Session) -> Result<Told> {
@@ -164,6 +193,14 @@ impl OpenCode {
     }
 }
 
+/// Whether a session that was made then has what was to be copied. Without a message nothing shows that it is a copy, or that it is not
+/// still being made. What was said after it was made need not be in it.
+fn is_whole_copy(copy: &[Said<'_>], original: &[Said<'_>], made: Option<Timestamp>) -> bool {
+    let was_there = original.iter().take_while(|said| said.at < made).count();
+    let is_known = copy.iter().all(|said| said.at.is_some());
+    !copy.is_empty() && is_known && copy.len() >= was_there && original.starts_with(copy)
+}
+
 /// What OpenCode calls a copy of a session with this title.
 fn forked_title(title: &str) -> String {
     let counted = title.strip_suffix(')').and_then(|title| title.rsplit_once(" (fork #"));
@@ -200,5 +237,27 @@ mod tests {
         ] {
             assert_eq!(forked_title(title), expected);
         }
+    }
+
+    #[test]
+    fn a_copy_has_all_that_was_said_in_the_original_and_nothing_else() {
+        let said = |at: &[i64]| -> Vec<Said<'_>> {
+            at.iter().map(|at| Said { role: "user", at: Some(Timestamp(*at)) }).collect()
+        };
+        let is_copy =
+            |copy: &[i64], original: &[i64]| is_whole_copy(&said(copy), &said(original), Some(Timestamp(10)));
+        assert!(is_copy(&[1, 2, 3], &[1, 2, 3]));
+        // More was said in the original since.
+        assert!(is_copy(&[1, 2, 3], &[1, 2, 3, 10, 11]));
+        assert!(is_copy(&[1, 2, 3, 10], &[1, 2, 3, 10, 11]));
+        // Nothing shows what it is, it is not whole yet, somebody said more in it, or it is a copy of another.
+        for copy in [&[][..], &[1], &[1, 2], &[1, 2, 3, 12], &[1, 2, 4], &[5, 6, 7], &[2, 3]] {
+            assert!(!is_copy(copy, &[1, 2, 3]), "{copy:?}");
+        }
+        assert!(!is_copy(&[], &[]));
+        let other = Said { role: "assistant", at: Some(Timestamp(1)) };
+        let unknown = Said { role: "user", at: None };
+        assert!(!is_whole_copy(&[other], &said(&[1]), Some(Timestamp(10))));
+        assert!(!is_whole_copy(&[unknown], &[unknown], Some(Timestamp(10))));
     }
 }

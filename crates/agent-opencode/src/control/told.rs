@@ -60,6 +60,17 @@ pub(super) fn sessions(found: Vec<api::Session>) -> Vec<SessionInfo> {
     found.into_iter().filter_map(|found| session(found).ok()).collect()
 }
 
+/// That somebody said something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Said<'a> {
+    pub(super) role: &'a str,
+    pub(super) at: Option<Timestamp>,
+}
+
+pub(super) fn said(found: &[api::MessageInfo]) -> Vec<Said<'_>> {
+    found.iter().map(|said| Said { role: &said.role, at: moment(said.time.created.as_ref()) }).collect()
+}
+
 pub(super) fn todos(found: Vec<api::Todo>) -> Vec<Todo> {
     let told = |todo: api::Todo| Todo { content: todo.content, status: todo.status, priority: todo.priority };
     found.into_iter().map(told).collect()

@@ -9,7 +9,7 @@ use longshore_model::Result;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::start::{Sent, is_known, refused, unsent};
+use super::start::{Sent, is_known, is_of_the_way, refused, unsent};
 use crate::api::{Envelope, EventKind, MessageUpdated};
 use crate::client::{CallError, Client};
 use crate::reader::{Lease, Routed};
@@ -39,12 +39,17 @@ impl Command<'_> {
         match answered {
             Ok(()) => Ok(Sent::Accepted),
             Err(CallError::Refused { status, message }) if status < 500 => Ok(refused(status, &message)),
+            Err(cause @ CallError::Refused { status, .. }) if is_of_the_way(status) => {
+                unsent(cause, self.session, prompting)
+            }
             Err(cause @ (CallError::Refused { .. } | CallError::Garbled(_))) => {
                 let known = is_known(self.client, self.session, self.prompt).await;
                 match (cause, known) {
                     (CallError::Refused { status, message }, Some(false)) => Ok(refused(status, &message)),
                     (CallError::Refused { .. }, _) | (_, Some(true)) => Ok(Sent::Perhaps),
-                    (cause, _) => unsent(cause, self.session, prompting),
+                    // Whatever answered: OpenCode would answer at the end only, and have the message by then.
+                    (cause, Some(false)) => Err(cause.into_error("send the prompt")),
+                    (cause, None) => unsent(cause, self.session, prompting),
                 }
             }
             Err(cause) => unsent(cause, self.session, prompting),

@@ -302,10 +302,9 @@ impl Sending<'_> {
         match answered {
             Ok(()) => Ok(Sent::Accepted),
             Err(CallError::Refused { status, message }) if status < 500 => Ok(refused(status, &message)),
-            // What stands before OpenCode fails with 502 to 504, and then OpenCode may be about to take it.
             Err(CallError::Refused { status, message })
                 if is_ordered
-                    && !(502..=504).contains(&status)
+                    && !is_of_the_way(status)
                     && is_known(client, session, prompt).await == Some(false) =>
             {
                 Ok(refused(status, &message))
@@ -313,6 +312,11 @@ impl Sending<'_> {
             Err(cause) => unsent(cause, session, prompting),
         }
     }
+}
+
+/// What stands before OpenCode fails with 502 to 504, and then OpenCode may be about to take it.
+pub(super) fn is_of_the_way(status: u16) -> bool {
+    (502..=504).contains(&status)
 }
 
 /// Whether OpenCode has a message of it. `None`: it does not say.
@@ -335,7 +339,7 @@ pub(super) fn unsent(cause: CallError, session: &Session, prompting: &Prompting)
             let text = format!(
                 "{error} It may have arrived all the same: look at the session before you send it again."
             );
-            return Err(Error::new(error.kind(), text));
+            return Err(Error::new(error.kind(), text).perhaps_done());
         }
         _ => {}
     }

@@ -262,14 +262,18 @@ async fn a_note_is_said_under_a_name_of_our_own_and_nobody_answers() {
 
 /// For one whose answer was lost.
 #[tokio::test]
-async fn a_fork_is_found_by_its_title_and_the_time_that_it_was_made() {
+async fn a_fork_is_found_by_its_title_its_time_and_its_messages() {
     let bench = Bench::new();
     let session = bench.session("ses_a");
-    let fork = Act::Fork { session: session.id.clone(), before: None };
-    let forks = async |since| bench.agent.forks(&session, Timestamp(since)).await.unwrap();
-    assert_eq!(forks(0).await, []);
+    for (name, created) in [("msg_a1", 5), ("msg_a2", 6), ("msg_a3", 7)] {
+        bench.message(&session, name, json!({"time": {"created": created}}), &[]).await;
+    }
+    let before = MessageRef::parse("msg_a3").unwrap();
+    let fork = |before| Act::Fork { session: session.id.clone(), before };
+    let forks = async |before, since| bench.agent.forks(&session, before, Timestamp(since)).await.unwrap();
+    assert_eq!(forks(None, 0).await, []);
     bench.fake.fault_once("POST", "/fork", Fault::CutAfter);
-    let lost = bench.act(Some(&session), &fork).await.unwrap_err();
+    let lost = bench.act(Some(&session), &fork(None)).await.unwrap_err();
     assert!(lost.may_be_done(), "{lost:?}");
     let copy = |more: Value| {
         let mut info = json!({"title": "ses_a (fork #1)"});
@@ -283,10 +287,36 @@ async fn a_fork_is_found_by_its_title_and_the_time_that_it_was_made() {
     bench.session_like("ses_else", &copy(json!({"directory": format!("{}/sub", bench.root())})));
     bench.session_like("ses_named", &json!({"title": "About something else"}));
     bench.session_like("ses_below", &copy(json!({"parentID": "ses_a"})));
-    let found = forks(1_000_000).await;
+    let found = forks(None, 1_000_000).await;
     let [found] = found.as_slice() else { panic!("one: {found:?}") };
     assert!(!["ses_a", "ses_old", "ses_else", "ses_named", "ses_below"].contains(&found.id.as_str()));
     assert_eq!(found.directory, session.directory);
-    assert_eq!(forks(i64::MAX / 2).await, []);
+    assert_eq!(forks(None, i64::MAX / 2).await, []);
+    // It has more than what came before the last message.
+    assert_eq!(forks(Some(&before), 1_000_000).await, []);
+    bench.fake.fault_once("POST", "/fork", Fault::CutAfter);
+    bench.act(Some(&session), &fork(Some(before.clone()))).await.unwrap_err();
+    let shorter = forks(Some(&before), 1_000_000).await;
+    assert_eq!(shorter.len(), 1, "{shorter:?}");
+    assert_ne!(shorter[0].id, found.id);
+    assert_eq!(forks(None, 1_000_000).await, [found.clone()]);
+    bench.stop().await;
+}
+
+/// Whoever else has a session of the same title may fork it at the same moment.
+#[tokio::test]
+async fn a_fork_of_another_session_with_the_same_title_is_none() {
+    let bench = Bench::new();
+    let session = bench.session("ses_a");
+    bench.message(&session, "msg_a1", json!({"time": {"created": 5}}), &[]).await;
+    let theirs = bench.session_like("ses_b", &json!({"title": "ses_a"}));
+    let empty = bench.session_like("ses_c", &json!({"title": "ses_a"}));
+    bench.message(&theirs, "msg_b1", json!({"time": {"created": 6}}), &[]).await;
+    for other in [&theirs, &empty] {
+        let fork = Act::Fork { session: other.id.clone(), before: None };
+        let Told::Session(made) = bench.act(Some(other), &fork).await.unwrap() else { panic!("no session") };
+        assert_eq!(made.title, "ses_a (fork #1)");
+        assert_eq!(bench.agent.forks(&session, None, Timestamp(0)).await.unwrap(), []);
+    }
     bench.stop().await;
 }

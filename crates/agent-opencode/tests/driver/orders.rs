@@ -144,6 +144,33 @@ async fn a_command_that_surely_did_not_arrive_is_no_turn() {
     bench.stop().await;
 }
 
+/// Nor is it known whether it did when OpenCode does not say what it has.
+#[tokio::test]
+async fn a_command_that_may_have_arrived_says_so() {
+    let bench = Bench::new();
+    let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+    bench.fake.fault_once("POST", "/command", Fault::Html);
+    bench.fake.fault_always("GET", "/message", Fault::Status(500));
+    let refused = ordered(&bench, &session, &prompt, command("review")).await.unwrap_err();
+    assert!(refused.may_be_done() && refused.message().contains("may have arrived"), "{refused:?}");
+    bench.stop().await;
+}
+
+/// What stands before OpenCode gives up, and OpenCode does not.
+#[tokio::test]
+async fn a_command_that_something_on_the_way_failed_is_not_told_as_refused() {
+    for status in [502, 503, 504] {
+        let bench = Bench::new();
+        let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+        bench.fake.fault_once("POST", "/command", Fault::Status(status));
+        let turn = ordered(&bench, &session, &prompt, command("review")).await.unwrap();
+        assert!(turn.refusal.is_none(), "{status}");
+        let told = outcome(&all(turn).await);
+        assert!(told.starts_with("failed: "), "{told}");
+        bench.stop().await;
+    }
+}
+
 /// What says yes in other words than OpenCode's is not OpenCode, or did something else.
 #[tokio::test]
 async fn a_strange_yes_is_no_yes() {
@@ -164,7 +191,10 @@ async fn a_strange_yes_is_no_yes() {
             let refused = ordered(&bench, &session, &prompt, order).await.unwrap_err();
             let about = format!("{path} {fault:?}: {refused:?}");
             assert_eq!(refused.kind(), ErrorKind::InvalidAgentResponse, "{about}");
-            assert!(refused.message().contains("may have arrived"), "{about}");
+            // A prompt is answered before it is kept, a command afterwards, and OpenCode has no message of either.
+            let may_have_it = path == "/prompt_async";
+            assert_eq!(refused.message().contains("may have arrived"), may_have_it, "{about}");
+            assert_eq!(refused.may_be_done(), may_have_it, "{about}");
             bench.stop().await;
         }
     }

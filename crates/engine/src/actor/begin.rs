@@ -162,7 +162,7 @@ impl Actor {
             };
             let Some(started) = started else {
                 // Somebody began something at the agent itself meanwhile, and that goes first.
-                self.is_running = false;
+                self.turn_away_parked().await?;
                 kept = prompted.take().map(|prompted| prompted.place);
                 continue;
             };
@@ -183,7 +183,6 @@ impl Actor {
                         && self.around.control.is_some()
                         && !running.has_begun() =>
                 {
-                    self.is_running = false;
                     // Others may go first, and what keeps the session most of all.
                     *prompted = None;
                     let until = *others.get_or_insert_with(|| Instant::now() + OTHERS);
@@ -204,6 +203,8 @@ impl Actor {
              when that is over.",
         )
         .await?;
+        // Not before the log says that it waits: whoever is turned away is told so.
+        self.turn_away_parked().await?;
         let key = LaneKey::Session(session.id.clone());
         while Instant::now() < until {
             self.unless_stopped(tokio::time::sleep(LOOK_AT_OTHERS)).await?;

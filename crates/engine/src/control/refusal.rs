@@ -106,7 +106,10 @@ pub(crate) fn fork_not_kept(cause: &Error) -> Error {
 
 /// The fork was found whose answer was lost.
 pub(crate) fn fork_found(lost: &Error, fork: &SessionId) -> Error {
-    let text = format!("{} The fork is there, and yours; it may lack messages.", lost.message());
+    let text = format!(
+        "{} The fork is there, and yours; its last message may still lack something.",
+        lost.message()
+    );
     let mut found = Error::new(lost.kind(), text).perhaps_done();
     for (name, value) in lost.details() {
         found = found.detail(name, value);

@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use longshore_model::{
-    Act, Look, Offers, Order, Part, PlaceWish, PromptId, PromptOptions, Result, SessionId, Timestamp, Told,
-    WorkspaceId, WorktreeRef,
+    Act, Look, MessageRef, Offers, Order, Part, PlaceWish, PromptId, PromptOptions, Result, SessionId,
+    Timestamp, Told, WorkspaceId, WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -41,8 +41,14 @@ pub trait Control: Send + Sync + Debug {
         act: &'a Act,
     ) -> BoxFuture<'a, Result<Told>>;
 
-    /// Forks of a session that were made since then, by anybody, as far as the agent tells: for one whose answer was lost.
-    fn forks<'a>(&'a self, session: &'a Session, since: Timestamp) -> BoxFuture<'a, Result<Vec<Session>>>;
+    /// Forks of a session, or of what came before a message of it, that were made since then, by anybody: for one whose answer was
+    /// lost. Only those that are surely forks of this session, and whole: whoever asks for them is given them.
+    fn forks<'a>(
+        &'a self,
+        session: &'a Session,
+        before: Option<&'a MessageRef>,
+        since: Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<Session>>>;
 
     /// Refuses an order that names what is not there: a model, a variant, an agent, a command. The agent itself would take it, and
     /// fail later. And one that has more read than callers may see, or, unless it `may_run`, something run in a shell.

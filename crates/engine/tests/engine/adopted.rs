@@ -6,9 +6,9 @@ use std::time::Duration;
 use longshore_engine::EngineConfig;
 use longshore_engine::port::{BoxFuture, Control, Inhabited, Input, Known, Session, Stirring, Store};
 use longshore_model::{
-    Act, AgentEvent, ContextId, Error, ErrorKind, Failure, ListTasks, Look, Offers, Order, Outcome, Part,
-    PlaceWish, PromptId, PromptOptions, Result, Seq, SessionId, Task, TaskEvent, TaskId, TaskState,
-    Timestamp, Told, WorkspaceId, WorktreeRef,
+    Act, AgentEvent, ContextId, Error, ErrorKind, Failure, ListTasks, Look, MessageRef, Offers, Order,
+    Outcome, Part, PlaceWish, PromptId, PromptOptions, Result, Seq, SessionId, Task, TaskEvent, TaskId,
+    TaskState, Timestamp, Told, WorkspaceId, WorktreeRef,
 };
 use longshore_testkit::faulty_store::FaultyStore;
 use tokio::sync::mpsc;
@@ -68,7 +68,12 @@ impl Control for Stranger {
         nothing()
     }
 
-    fn forks<'a>(&'a self, _: &'a Session, _: Timestamp) -> BoxFuture<'a, Result<Vec<Session>>> {
+    fn forks<'a>(
+        &'a self,
+        _: &'a Session,
+        _: Option<&'a MessageRef>,
+        _: Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<Session>>> {
         nothing()
     }
 

@@ -69,6 +69,39 @@ async fn a_turn_that_waits_for_the_agent_goes_behind_what_somebody_typed_meanwhi
     ends_with(&h, turn, "for us").await;
 }
 
+/// What came for the turn while it was about to begin is for one that begins at once, and is not kept until others are done.
+#[tokio::test(start_paused = true)]
+async fn whoever_joined_a_turn_that_goes_behind_others_is_told_so() {
+    for kind in [ErrorKind::AgentUnavailable, ErrorKind::SessionBusy] {
+        let (mut h, stranger) = start().await;
+        let session = session(&mut h).await;
+        h.agent.starts.hold();
+        let ours = h.send("c", "ours").await.task;
+        h.reaches(&ours, TaskState::Working).await;
+        let mut command = message("c", "more");
+        command.message.task_id = Some(ours.clone());
+        let engine = h.engine.clone();
+        let joined = h.tasks.spawn("test", async move { engine.send(&alice(), command).await.map(drop) });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!joined.is_finished());
+        h.agent.make_busy(&session.id);
+        h.agent.refuse_next(Error::new(kind, "Not now."));
+        h.agent.starts.release(1);
+        h.reaches(&ours, TaskState::Submitted).await;
+        stranger.types(&session, "msg_theirs", "theirs").await;
+        h.agent.starts.release(1);
+        let theirs = h.turn().await;
+        assert_eq!(theirs.request.prompt.as_str(), "msg_theirs");
+        theirs.catch_up().await;
+        let refused = tokio::time::timeout(Duration::from_mins(1), joined).await.expect("it is told");
+        let refused = refused.unwrap().unwrap_err();
+        assert!(refused.message().contains("has not begun"), "{kind:?} {refused:?}");
+        drop(theirs);
+    }
+}
+
 /// Ours may have been recorded and not prompted: it would wait for the end of what somebody typed, and for an ask of it.
 #[tokio::test]
 async fn after_a_restart_it_waits_for_no_turn_of_ours_whichever_was_first() {

@@ -279,6 +279,18 @@ async fn an_order_that_was_refused_is_tried_again_and_one_that_was_taken_is_not(
     assert_eq!(s.h.agent.log().prompted.len(), 1);
 }
 
+/// Nobody knows whether the agent has it. Given again, it would be prompted twice.
+#[tokio::test]
+async fn an_order_that_the_agent_may_have_is_not_tried_again() {
+    let s = owned().await;
+    let order = || named_prompt("ses_a", "go", "m1");
+    s.h.agent.lose_next(Error::new(ErrorKind::InvalidAgentResponse, "Nonsense.").perhaps_done());
+    let error = s.call(&ada(), order()).await.unwrap_err();
+    let (_, task) = error.details().iter().find(|(name, _)| name == "taskId").unwrap().clone();
+    assert_eq!(begun(s.call(&ada(), order()).await.unwrap()).task.as_str(), task);
+    assert_eq!(s.h.agent.log().prompted.len(), 1);
+}
+
 /// The same when it had to wait for its turn, and its orderer did not.
 #[tokio::test]
 async fn an_order_that_is_refused_when_its_turn_comes_is_tried_again() {

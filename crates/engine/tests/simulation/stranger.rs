@@ -7,8 +7,8 @@ use std::time::Duration;
 use longshore_engine::Tasks;
 use longshore_engine::port::{BoxFuture, Control, Inhabited, Input, Known, Session, Stirring};
 use longshore_model::{
-    Act, Error, Look, Offers, Order, Part, PlaceWish, PromptOptions, Result, SessionId, Task, TaskId,
-    Timestamp, Told, WorkspaceId, WorktreeRef,
+    Act, Error, Look, MessageRef, Offers, Order, Part, PlaceWish, PromptOptions, Result, SessionId, Task,
+    TaskId, Timestamp, Told, WorkspaceId, WorktreeRef,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -180,7 +180,12 @@ impl Control for SimControl {
         nothing()
     }
 
-    fn forks<'a>(&'a self, _: &'a Session, _: Timestamp) -> BoxFuture<'a, Result<Vec<Session>>> {
+    fn forks<'a>(
+        &'a self,
+        _: &'a Session,
+        _: Option<&'a MessageRef>,
+        _: Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<Session>>> {
         nothing()
     }
 
