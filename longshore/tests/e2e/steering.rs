@@ -138,7 +138,11 @@ async fn a_message_that_comes_at_the_very_end_of_a_turn_is_never_lost() {
     let end = ends[1];
 
     let (mut joined, mut apart) = (0, 0);
-    for round in 0..30_u32 {
+    for round in 0..90_u32 {
+        // A machine that has become slower since it was measured meets the end later.
+        if round >= 30 && joined > 0 && apart > 0 {
+            break;
+        }
         let name = format!("round {round}");
         let [first, second] = ["first", "second"].map(|word| format!("scn:text n=2 ({name}, the {word})"));
         let mut stream = client.stream(&message(&first)).await;
