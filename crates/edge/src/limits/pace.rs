@@ -1,9 +1,9 @@
 //! Lets requests in one by one while the machine is at its limit, so that one who floods does not slow others down.
 //!
 //! Every event passes several tasks, and at each it waits behind whatever else is to be done. So while several principals
-//! call and the threads of the runtime are busy, the requests of each are let in with a gap between them. Whoever asks
-//! seldom never notices: the gap is over when the next request comes. The gap grows while the threads stay busy, and
-//! shrinks when they have time again.
+//! call and the threads of the runtime are busy, the requests of those who had most of late are let in with a gap between
+//! them. The gap of each grows while it is one of these and the threads stay busy, and shrinks when it is not, or when they
+//! have time again. Whoever has much less than another does not wait.
 //!
 //! One who is alone has the whole machine.
 
@@ -34,7 +34,10 @@ const FREE: u128 = 25;
 const FIRST: Duration = Duration::from_micros(200);
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// Nobody waits longer than this. Who would is let in at once: what it may have under way is bounded elsewhere.
+/// One request that was let in, in a unit that is small enough to forget a part of it.
+const ONE: u64 = 1024;
+
+/// Nobody waits longer than this: what somebody may have under way is bounded elsewhere.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Pace {
@@ -45,11 +48,19 @@ pub(crate) struct Pace {
 }
 
 struct State {
-    gap: Duration,
     looked: Instant,
     worked: Duration,
-    /// When the next request of a principal may go on, of those that asked lately.
-    next: HashMap<Principal, Instant>,
+    /// Those that asked lately.
+    callers: HashMap<Principal, Caller>,
+}
+
+struct Caller {
+    /// Between two of its requests.
+    gap: Duration,
+    /// When its next request may go on.
+    next: Instant,
+    /// How many were let in of late: those since the last look, and of what there was before less with each look.
+    had: u64,
 }
 
 impl Pace {
@@ -62,8 +73,7 @@ impl Pace {
     }
 
     fn new(worked: Box<dyn Fn() -> Duration + Send + Sync>, threads: u32) -> Self {
-        let state =
-            State { gap: Duration::ZERO, looked: Instant::now(), worked: worked(), next: HashMap::new() };
+        let state = State { looked: Instant::now(), worked: worked(), callers: HashMap::new() };
         Self { state: Mutex::new(state), worked, threads }
     }
 
@@ -71,6 +81,9 @@ impl Pace {
     pub(crate) async fn keep(&self, principal: &Principal) {
         if let Some(time) = self.time_of(principal) {
             sleep_until(time).await;
+            if let Some(caller) = self.lock().callers.get_mut(principal) {
+                caller.had += ONE;
+            }
         }
     }
 
@@ -81,18 +94,18 @@ impl Pace {
         if now - state.looked >= LOOK_EVERY {
             state.look(now, (self.worked)(), self.threads);
         }
-        let gap = state.gap;
-        let next = match state.next.get_mut(principal) {
-            Some(next) => next,
-            None => state.next.entry(principal.clone()).or_insert(now),
+        let caller = match state.callers.get_mut(principal) {
+            Some(caller) => caller,
+            None => state.callers.entry(principal.clone()).or_insert(Caller::new(now)),
         };
-        let time = (*next).max(now);
-        if gap.is_zero() || time > now + PATIENCE {
-            *next = now;
-            return None;
+        // Once its gap is over, those that come wait for none that still do.
+        let time = if caller.gap.is_zero() { now } else { caller.next.clamp(now, now + PATIENCE) };
+        caller.next = time + caller.gap;
+        if time > now {
+            return Some(time);
         }
-        *next = time + gap;
-        (time > now).then_some(time)
+        caller.had += ONE;
+        None
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -106,22 +119,35 @@ impl State {
         let share =
             (worked.saturating_sub(self.worked)).as_nanos() * 100 / (passed * threads).as_nanos().max(1);
         (self.looked, self.worked) = (now, worked);
-        self.next.retain(|_, next| now.saturating_duration_since(*next) < LATELY);
-        self.gap = if passed > STALE || self.next.len() < 2 {
-            Duration::ZERO
-        } else if share > BUSY {
-            (self.gap * 5 / 4).clamp(FIRST, LONGEST)
-        } else if share < FREE {
-            Some(self.gap * 9 / 10).filter(|gap| *gap >= FIRST).unwrap_or_default()
-        } else {
-            self.gap
-        };
+        self.callers.retain(|_, caller| now.saturating_duration_since(caller.next) < LATELY);
+        let is_free = passed > STALE || self.callers.len() < 2;
+        // Of those who had about the most, nobody is better than another.
+        let much = self.callers.values().map(|caller| caller.had).max().unwrap_or_default() / 2;
+        for caller in self.callers.values_mut() {
+            let had_much = caller.had >= much;
+            caller.gap = if is_free {
+                Duration::ZERO
+            } else if share > BUSY && had_much {
+                (caller.gap * 5 / 4).clamp(FIRST, LONGEST)
+            } else if share < FREE || !had_much {
+                Some(caller.gap * 9 / 10).filter(|gap| *gap >= FIRST).unwrap_or_default()
+            } else {
+                caller.gap
+            };
+            caller.had -= caller.had / 16;
+        }
+    }
+}
+
+impl Caller {
+    fn new(now: Instant) -> Self {
+        Self { gap: Duration::ZERO, next: now, had: 0 }
     }
 }
 
 impl fmt::Debug for Pace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pace").field("gap", &self.lock().gap).finish_non_exhaustive()
+        f.debug_struct("Pace").field("callers", &self.lock().callers.len()).finish_non_exhaustive()
     }
 }
 
@@ -132,72 +158,122 @@ mod tests {
 
     use super::*;
 
-    /// A runtime whose one thread worked for so many milliseconds.
-    fn paced() -> (Pace, Arc<AtomicU64>) {
-        let worked = Arc::new(AtomicU64::new(0));
-        let told = Arc::clone(&worked);
-        (Pace::new(Box::new(move || Duration::from_millis(told.load(Ordering::Relaxed))), 1), worked)
+    /// A runtime with one thread, which works for a millisecond on each request, one by one.
+    struct Machine {
+        pace: Pace,
+        worked: Arc<AtomicU64>,
+        free_at: Mutex<Instant>,
     }
 
-    /// Lets time pass in steps, in which the thread works for so many of their 20 ms, and one asks so often in each. Says
-    /// how long its last request would wait.
-    async fn pass(
-        (pace, worked): &(Pace, Arc<AtomicU64>),
-        who: &Principal,
-        steps: u64,
-        work: u64,
-        asks: u64,
-    ) -> Duration {
-        let mut wait = Duration::ZERO;
-        for _ in 0..steps {
-            tokio::time::sleep(LOOK_EVERY).await;
-            worked.fetch_add(work, Ordering::Relaxed);
-            for _ in 0..asks {
-                let time = pace.time_of(who);
-                wait = time.map_or(Duration::ZERO, |time| time - Instant::now());
-            }
-        }
-        wait
+    /// What came of the requests of one.
+    #[derive(Debug, Default)]
+    struct Had {
+        requests: u32,
+        longest: Duration,
     }
+
+    impl Machine {
+        fn new() -> Self {
+            let worked = Arc::new(AtomicU64::new(0));
+            let told = Arc::clone(&worked);
+            let told = move || Duration::from_millis(told.load(Ordering::Relaxed));
+            Self { pace: Pace::new(Box::new(told), 1), worked, free_at: Mutex::new(Instant::now()) }
+        }
+
+        async fn work(&self) {
+            let done = {
+                let mut free_at = self.free_at.lock().expect("nobody panics here");
+                *free_at = (*free_at).max(Instant::now()) + Duration::from_millis(1);
+                *free_at
+            };
+            sleep_until(done).await;
+            self.worked.fetch_add(1, Ordering::Relaxed);
+        }
+
+        /// So many clients of one principal, of which each asks again when it was answered and has paused.
+        async fn serve(&self, name: &str, clients: usize, pause: Duration, end: Instant) -> Had {
+            let who = Principal::new(name);
+            let one = || async {
+                let mut had = Had::default();
+                while Instant::now() < end {
+                    let asked = Instant::now();
+                    self.pace.keep(&who).await;
+                    had.longest = had.longest.max(asked.elapsed());
+                    had.requests += 1;
+                    self.work().await;
+                    tokio::time::sleep(pause).await;
+                }
+                had
+            };
+            let all = futures_util::future::join_all((0..clients).map(|_| one())).await;
+            let longest = all.iter().map(|had| had.longest).max().unwrap_or_default();
+            Had { requests: all.iter().map(|had| had.requests).sum(), longest }
+        }
+    }
+
+    fn after(seconds: u64) -> Instant {
+        Instant::now() + Duration::from_secs(seconds)
+    }
+
+    const NO_PAUSE: Duration = Duration::ZERO;
+    const PAUSE: Duration = Duration::from_millis(100);
 
     #[tokio::test(start_paused = true)]
     async fn one_who_floods_is_let_in_with_gaps_and_another_at_once() {
-        let paced = paced();
-        let (flood, quiet) = (Principal::new("flood"), Principal::new("quiet"));
-        paced.0.keep(&quiet).await;
-        assert!(pass(&paced, &flood, 50, 20, 100).await > LOOK_EVERY);
-        // Its own request is seldom enough.
-        let begun = Instant::now();
-        paced.0.keep(&quiet).await;
-        assert_eq!(begun.elapsed(), Duration::ZERO);
-        // The gap is over when there is time again.
-        pass(&paced, &flood, 100, 2, 1).await;
-        assert_eq!(pass(&paced, &flood, 1, 2, 10).await, Duration::ZERO);
+        let machine = Machine::new();
+        let end = after(10);
+        let (flood, quiet) =
+            tokio::join!(machine.serve("flood", 64, NO_PAUSE, end), machine.serve("quiet", 8, PAUSE, end));
+        // All clients of the quiet one ask at once, and however long the gap of the other has become.
+        assert_eq!(quiet.longest, Duration::ZERO, "{quiet:?} {flood:?}");
+        let per_second = (flood.requests + quiet.requests) / 10;
+        assert!((200..600).contains(&per_second), "a machine for 1000: {quiet:?} {flood:?}");
+        // It is over with the flood.
+        machine.serve("flood", 1, PAUSE, after(5)).await;
+        let end = after(1);
+        let (some, _) =
+            tokio::join!(machine.serve("flood", 8, PAUSE, end), machine.serve("quiet", 8, PAUSE, end));
+        assert_eq!(some.longest, Duration::ZERO);
+    }
+
+    /// Nobody is favoured because somebody else is a little worse.
+    #[tokio::test(start_paused = true)]
+    async fn of_two_who_flood_both_are_let_in_with_gaps() {
+        let machine = Machine::new();
+        let end = after(10);
+        let (more, less, quiet) = tokio::join!(
+            machine.serve("more", 64, NO_PAUSE, end),
+            machine.serve("less", 32, NO_PAUSE, end),
+            machine.serve("quiet", 4, PAUSE, end)
+        );
+        let told = format!("{more:?} {less:?} {quiet:?}");
+        assert_eq!(quiet.longest, Duration::ZERO, "{told}");
+        assert!(more.requests + less.requests + quiet.requests < 6000, "a machine for 10000: {told}");
+        assert!(more.requests < less.requests * 3 && less.requests < more.requests * 3, "{told}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_who_is_alone_never_waits() {
-        let paced = paced();
-        let (flood, gone) = (Principal::new("flood"), Principal::new("gone"));
-        assert_eq!(pass(&paced, &flood, 100, 20, 100).await, Duration::ZERO);
+        let machine = Machine::new();
+        let alone = machine.serve("flood", 64, NO_PAUSE, after(5)).await;
+        assert_eq!(alone.longest, Duration::ZERO);
         // Nor when the other has not asked for long.
-        paced.0.keep(&gone).await;
-        assert!(pass(&paced, &flood, 10, 20, 100).await > Duration::ZERO);
-        pass(&paced, &flood, 60 * 50 + 1, 20, 0).await;
-        pass(&paced, &flood, 2, 20, 1).await;
-        assert_eq!(pass(&paced, &flood, 10, 20, 100).await, Duration::ZERO);
+        machine.serve("gone", 1, PAUSE, after(1)).await;
+        let beside = machine.serve("flood", 64, NO_PAUSE, after(5)).await;
+        assert!(beside.longest > Duration::ZERO);
+        tokio::time::sleep(LATELY).await;
+        machine.serve("flood", 64, NO_PAUSE, after(1)).await;
+        let alone = machine.serve("flood", 64, NO_PAUSE, after(5)).await;
+        assert_eq!(alone.longest, Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_long() {
-        let paced = paced();
-        let (flood, quiet) = (Principal::new("flood"), Principal::new("quiet"));
-        paced.0.keep(&quiet).await;
-        let mut longest = Duration::ZERO;
-        for _ in 0..50 {
-            longest = longest.max(pass(&paced, &flood, 1, 20, 500).await);
-        }
-        assert!(longest > Duration::from_millis(100) && longest <= PATIENCE, "{longest:?}");
+        let machine = Machine::new();
+        let end = after(20);
+        let (flood, _) =
+            tokio::join!(machine.serve("flood", 2000, NO_PAUSE, end), machine.serve("quiet", 1, PAUSE, end));
+        assert!(flood.longest > Duration::from_millis(100) && flood.longest <= PATIENCE, "{flood:?}");
     }
 
     /// What the runtime says is what this believes: a thread that works without a pause is busy.
