@@ -3,10 +3,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use super::lease::LOOK_BESIDE;
 use super::*;
 use crate::api::EventKind;
+use crate::reader::Reader;
 
 fn reader() -> Arc<Reader> {
     let metrics = Arc::new(Metrics::default());
