@@ -5,6 +5,7 @@ pub mod chaos;
 pub mod fake_opencode;
 pub mod faulty_store;
 pub mod gateway;
+pub mod hearing;
 pub mod process;
 pub mod raw;
 pub mod scripted_agent;

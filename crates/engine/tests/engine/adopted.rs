@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longshore_engine::EngineConfig;
-use longshore_engine::port::{BoxFuture, Control, Inhabited, Input, Known, Session, Stirring, Store};
+use longshore_engine::port::{Session, Stirring, Store};
 use longshore_model::{
-    Act, AgentEvent, ContextId, Error, ErrorKind, Failure, ListTasks, Look, MessageRef, Offers, Order,
-    Outcome, Part, PlaceWish, PromptId, PromptOptions, Result, Seq, SessionId, Task, TaskEvent, TaskId,
-    TaskState, Timestamp, Told, WorkspaceId, WorktreeRef,
+    AgentEvent, ContextId, Error, ErrorKind, Failure, ListTasks, Outcome, Part, PromptId, Seq, SessionId,
+    Task, TaskEvent, TaskId, TaskState, Timestamp,
 };
 use longshore_testkit::faulty_store::FaultyStore;
+use longshore_testkit::hearing::{Hearing, Hears};
 use tokio::sync::mpsc;
 
 use crate::asks::{once, request};
@@ -47,68 +47,7 @@ impl Stranger {
     }
 }
 
-fn nothing<T>() -> BoxFuture<'static, Result<T>> {
-    Box::pin(async { Err(Error::internal("nobody asks this here")) })
-}
-
-impl Control for Stranger {
-    fn place<'a>(&'a self, _: &'a PlaceWish) -> BoxFuture<'a, Result<String>> {
-        nothing()
-    }
-
-    fn find<'a>(&'a self, _: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>> {
-        nothing()
-    }
-
-    fn look<'a>(&'a self, _: &'a str, _: Option<&'a Session>, _: &'a Look) -> BoxFuture<'a, Result<Told>> {
-        nothing()
-    }
-
-    fn act<'a>(&'a self, _: &'a str, _: Option<&'a Session>, _: &'a Act) -> BoxFuture<'a, Result<Told>> {
-        nothing()
-    }
-
-    fn forks<'a>(
-        &'a self,
-        _: &'a Session,
-        _: Option<&'a MessageRef>,
-        _: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<Session>>> {
-        nothing()
-    }
-
-    fn check_order<'a>(
-        &'a self,
-        _: &'a Session,
-        _: &'a Order,
-        _: &'a PromptOptions,
-        _: bool,
-    ) -> BoxFuture<'a, Result<()>> {
-        nothing()
-    }
-
-    fn note<'a>(
-        &'a self,
-        _: &'a Session,
-        _: &'a Order,
-        _: &'a [Input],
-        _: &'a PromptOptions,
-    ) -> BoxFuture<'a, Result<()>> {
-        nothing()
-    }
-
-    fn worktree<'a>(&'a self, _: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
-        nothing()
-    }
-
-    fn workspace<'a>(&'a self, _: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<Inhabited>>> {
-        nothing()
-    }
-
-    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
-        nothing()
-    }
-
+impl Hears for Stranger {
     fn watch(&self, sessions: Vec<Session>) {
         self.watched.lock().expect("the lock").extend(sessions);
     }
@@ -116,15 +55,12 @@ impl Control for Stranger {
     fn stirrings(&self) -> mpsc::Receiver<Stirring> {
         self.taken_by.lock().expect("the lock").take().unwrap_or_else(|| mpsc::channel(1).1)
     }
-
-    fn stirring<'a>(&'a self, _: &'a Session) -> BoxFuture<'a, Result<Option<Stirring>>> {
-        nothing()
-    }
 }
 
 pub(crate) async fn start_on(store: Arc<dyn Store>, config: EngineConfig) -> (Harness, Arc<Stranger>) {
     let stranger = Stranger::new();
-    let h = start_controlled(store, config, Duration::ZERO, Some(Arc::clone(&stranger) as Arc<dyn Control>));
+    let control = Arc::new(Hearing(Arc::clone(&stranger)));
+    let h = start_controlled(store, config, Duration::ZERO, Some(control));
     h.engine.recover().await.expect("a start");
     (h, stranger)
 }

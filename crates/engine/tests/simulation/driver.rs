@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use longshore_engine::Tasks;
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, Control as _, Input, MAX_STEERING, NewSession, Resume,
-    ResumedChild, ResumedChildState, Session, Steering, Turn, TurnRecord, TurnRequest,
+    Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Resume, ResumedChild,
+    ResumedChildState, Session, Steering, Turn, TurnRecord, TurnRequest,
 };
 use longshore_engine::queue;
 use longshore_engine::simulation::Flaw;
@@ -16,6 +16,7 @@ use longshore_model::{
     AgentEvent, Answer, Artifact, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart,
     ErrorKind, Failure, Json, Outcome, PromptId, RequestId, Resolution, Result, SessionId,
 };
+use longshore_testkit::hearing::Hears as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

@@ -5,11 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longshore_engine::Tasks;
-use longshore_engine::port::{BoxFuture, Control, Inhabited, Input, Known, Session, Stirring};
-use longshore_model::{
-    Act, Error, Look, MessageRef, Offers, Order, Part, PlaceWish, PromptOptions, Result, SessionId, Task,
-    TaskId, Timestamp, Told, WorkspaceId, WorktreeRef,
-};
+use longshore_engine::port::{Session, Stirring};
+use longshore_model::{Part, SessionId, Task, TaskId};
+use longshore_testkit::hearing::Hears;
 use tokio::sync::{Notify, mpsc};
 
 use crate::agent::{AgentTurn, Fate, SimAgent, State};
@@ -159,68 +157,7 @@ impl Watcher {
     }
 }
 
-fn nothing<T>() -> BoxFuture<'static, Result<T>> {
-    Box::pin(async { Err(Error::internal("nobody asks this here")) })
-}
-
-impl Control for SimControl {
-    fn place<'a>(&'a self, _: &'a PlaceWish) -> BoxFuture<'a, Result<String>> {
-        nothing()
-    }
-
-    fn find<'a>(&'a self, _: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>> {
-        nothing()
-    }
-
-    fn look<'a>(&'a self, _: &'a str, _: Option<&'a Session>, _: &'a Look) -> BoxFuture<'a, Result<Told>> {
-        nothing()
-    }
-
-    fn act<'a>(&'a self, _: &'a str, _: Option<&'a Session>, _: &'a Act) -> BoxFuture<'a, Result<Told>> {
-        nothing()
-    }
-
-    fn forks<'a>(
-        &'a self,
-        _: &'a Session,
-        _: Option<&'a MessageRef>,
-        _: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<Session>>> {
-        nothing()
-    }
-
-    fn check_order<'a>(
-        &'a self,
-        _: &'a Session,
-        _: &'a Order,
-        _: &'a PromptOptions,
-        _: bool,
-    ) -> BoxFuture<'a, Result<()>> {
-        nothing()
-    }
-
-    fn note<'a>(
-        &'a self,
-        _: &'a Session,
-        _: &'a Order,
-        _: &'a [Input],
-        _: &'a PromptOptions,
-    ) -> BoxFuture<'a, Result<()>> {
-        nothing()
-    }
-
-    fn worktree<'a>(&'a self, _: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
-        nothing()
-    }
-
-    fn workspace<'a>(&'a self, _: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<Inhabited>>> {
-        nothing()
-    }
-
-    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
-        nothing()
-    }
-
+impl Hears for SimControl {
     fn watch(&self, sessions: Vec<Session>) {
         self.watcher.watched().extend(sessions.into_iter().map(|session| (session.id.clone(), session)));
         self.watcher.more.notify_one();
@@ -237,9 +174,5 @@ impl Control for SimControl {
             }
         });
         receiver
-    }
-
-    fn stirring<'a>(&'a self, _: &'a Session) -> BoxFuture<'a, Result<Option<Stirring>>> {
-        nothing()
     }
 }

@@ -9,6 +9,7 @@ use longshore_engine::simulation::Flaw;
 use longshore_engine::{AskConfig, Engine, EngineConfig, EngineParts, Tasks};
 use longshore_meter::Metrics;
 use longshore_meter::label::TurnState;
+use longshore_testkit::hearing::Hearing;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -204,7 +205,7 @@ impl World {
             let engine = Engine::new(EngineParts {
                 store: Arc::clone(&self.store) as Arc<dyn Store>,
                 agent: Arc::new(driver),
-                control: Some(control),
+                control: Some(Arc::new(Hearing(control))),
                 clock: Arc::new(DayClock(Arc::clone(&self.stage))),
                 tasks: tasks.clone(),
                 metrics: Arc::clone(&metrics),
