@@ -194,7 +194,12 @@ async fn the_names_of_anothers_messages_reach_nothing() {
 async fn a_fork_whose_answer_is_lost_is_not_left_to_others() {
     let stage = Stage::start().await;
     let hers = stage.session_of(&stage.ada, "hers").await;
+    let his = stage.session_of(&stage.bob, "his").await;
     stage.fake.quiet().await;
+    // It looks like hers from outside, and OpenCode does not tell what is in it.
+    let alike = stage.fake.typist(&his).forks().await;
+    let inside = format!("/session/{alike}/message").leak();
+    stage.fake.fault_always("GET", inside, Fault::Status(500));
     let fork = row("opencode.sessions.fork");
     for line in Line::ALL {
         let before = stage.fake.sessions();

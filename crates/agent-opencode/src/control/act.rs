@@ -96,15 +96,21 @@ impl OpenCode {
             None => Some(said.len()),
         };
         let wanted = told::said(&said[..end.unwrap_or_default()]);
-        let mut copies = Vec::new();
+        let (mut copies, mut trouble) = (Vec::new(), None);
         for copy in alike {
-            let said =
-                self.for_callers.said(at, copy.id.as_str()).await.map_err(|cause| cause.told(&doing))?;
-            if is_whole_copy(&told::said(&said), &wanted, copy.created) {
-                copies.push(Session { id: copy.id, directory: at.to_owned() });
+            match self.for_callers.said(at, copy.id.as_str()).await {
+                Ok(said) if is_whole_copy(&told::said(&said), &wanted, copy.created) => {
+                    copies.push(Session { id: copy.id, directory: at.to_owned() });
+                }
+                Ok(_) => {}
+                // One that is alike, and that nobody can read, does not hide the one that was made.
+                Err(cause) => trouble = Some(cause),
             }
         }
-        Ok(copies)
+        match trouble {
+            Some(cause) if copies.is_empty() => Err(cause.told(&doing)),
+            _ => Ok(copies),
+        }
     }
 
     async fn shared(&self, session: &Session) -> Result<Told> {
