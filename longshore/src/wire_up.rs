@@ -114,6 +114,7 @@ impl Ground {
             metrics: Arc::clone(&self.metrics),
             config: EngineConfig {
                 turn_timeout: plan.turns.timeout,
+                wait_for_others: plan.turns.wait_for_others,
                 cancel_abort_timeout: plan.turns.cancel_abort_timeout,
                 idempotency_window: plan.turns.idempotency_window,
                 turns: plan.limits.turns.unwrap_or(0),

@@ -9,6 +9,9 @@ pub struct EngineConfig {
     pub turn_timeout: Option<Duration>,
     /// How long an agent that cannot be reached is waited for before a turn fails that it was not prompted for.
     pub start_patience: Duration,
+    /// How long a turn waits for work of somebody else in its session that is no turn, and so does not become a task that goes
+    /// first. `None`: for as long as it takes.
+    pub wait_for_others: Option<Duration>,
     /// How long the abort of a turn that has ended here is waited for.
     pub cancel_abort_timeout: Duration,
     /// For how long the same send is known to be the same.
@@ -178,6 +181,7 @@ impl Default for EngineConfig {
         Self {
             turn_timeout: Some(Duration::from_mins(15)),
             start_patience: Duration::from_mins(1),
+            wait_for_others: Some(Duration::from_mins(2)),
             cancel_abort_timeout: Duration::from_secs(2),
             idempotency_window: Duration::from_mins(10),
             turns: 256,

@@ -121,6 +121,8 @@ pub struct Turns {
     pub silence: Option<Duration>,
     /// `None`: a turn may have as many replies as it likes.
     pub max_steps: Option<usize>,
+    /// `None`: for as long as they work there.
+    pub wait_for_others: Option<Duration>,
     pub cancel_abort_timeout: Duration,
     pub idempotency_window: Duration,
     pub asks: Asks,
@@ -385,6 +387,7 @@ fn turns(reader: &mut Reader<'_>) -> Option<Turns> {
     let timeout = reader.seconds_or_off(&table::TURN_TIMEOUT);
     let silence = reader.seconds_or_off(&table::SILENCE);
     let max_steps = reader.count(&table::MAX_STEPS);
+    let wait_for_others = reader.seconds_or_off(&table::OTHERS);
     let cancel_abort_timeout = reader.seconds(&table::CANCEL_TIMEOUT);
     let idempotency_window = reader.seconds(&table::IDEMPOTENCY);
     let asks = asks(reader);
@@ -393,6 +396,7 @@ fn turns(reader: &mut Reader<'_>) -> Option<Turns> {
         timeout,
         silence,
         max_steps,
+        wait_for_others,
         cancel_abort_timeout: cancel_abort_timeout?,
         idempotency_window: idempotency_window?,
         asks: asks?,

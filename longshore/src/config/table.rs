@@ -51,6 +51,7 @@ pub const ALL: &[&Setting] = &[
     &TURN_TIMEOUT,
     &SILENCE,
     &MAX_STEPS,
+    &OTHERS,
     &CANCEL_TIMEOUT,
     &IDEMPOTENCY,
     &ASK_TTL,

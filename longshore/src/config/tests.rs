@@ -74,6 +74,7 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
     assert_eq!(plan.stream_silence, Duration::from_secs(30));
     assert_eq!(plan.turns.control_timeout, Duration::from_mins(2));
     assert_eq!(plan.turns.timeout, Some(Duration::from_mins(15)));
+    assert_eq!(plan.turns.wait_for_others, Some(Duration::from_mins(2)));
     assert_eq!(plan.turns.cancel_abort_timeout, Duration::from_secs(2));
     assert_eq!(plan.turns.idempotency_window, Duration::from_mins(10));
     let ControlPlan { session_shell, workspace_mutations, session_guard, claim_ttl, watch_directories } =

@@ -1,6 +1,7 @@
 //! Every way to fail that the table names, on both lines: its number, its word, what else it says, and whether to come again.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use longshore_model::ErrorKind;
@@ -454,7 +455,10 @@ async fn sessions_that_are_busy(seen: &mut Seen) {
         call(&stage.ada, Line::V1, prompt, &good(prompt, session)).await.result();
         stage.fake.requested("POST", &format!("/session/{session}/prompt_async"), 1).await;
     }
-    for method in of_agent().filter(|method| method.errors.contains(&ErrorKind::SessionBusy)) {
+    // A command waits for its turn.
+    let needs_it =
+        |method: &&Method| method.errors.contains(&ErrorKind::SessionBusy) && method.key != "command";
+    for method in of_agent().filter(needs_it) {
         let mut params = good(method, SESSION);
         if method.key == "prompt_async" {
             params["request"]["noReply"] = true.into();
@@ -473,6 +477,35 @@ async fn sessions_that_are_busy(seen: &mut Seen) {
     scene.stage.stop().await;
 }
 
+/// What waits for its turn does not wait for ever for somebody who has the session at OpenCode itself.
+async fn sessions_that_others_keep(seen: &mut Seen) {
+    // Where it is watched what others do, whoever has a session is soon known.
+    let rules = Rules { wait_for_others: Some(Duration::ZERO), watch_directories: 1, ..Rules::default() };
+    let stage = Stage::start_with(rules).await;
+    let method = methods::find("opencode.sessions.command").expect("a row of the table");
+    for line in Line::ALL {
+        let session = own_session(method, line);
+        furnish(&stage, &session).await;
+        let busy = json!({"sessionID": session, "status": {"type": "busy"}});
+        stage.fake.emit("session.status", busy).await;
+    }
+    let mut before = 0;
+    stage.arrived(&mut before);
+    let ada = &stage.ada;
+    let calls = Line::ALL.map(|line| async move {
+        let session = own_session(method, line);
+        (line, call(ada, line, method, &good(method, &session)).await, session)
+    });
+    for (line, answer, session) in join_all(calls).await {
+        check(seen, &answer, line, method, ErrorKind::SessionBusy, Facts { status: None, again: true });
+        names(&answer, line, &session);
+        assert_ne!(fact(&answer, line, "taskId"), "", "{}", answer.body);
+    }
+    let asked = stage.asked(&mut before);
+    assert!(asked.iter().all(|request| request.starts_with("GET ")), "{asked:?}");
+    stage.stop().await;
+}
+
 #[tokio::test]
 async fn every_error_of_the_table_is_told_as_its_line_tells_it() {
     let mut seen = Seen::new();
@@ -489,6 +522,7 @@ async fn every_error_of_the_table_is_told_as_its_line_tells_it() {
     orders_that_are_not_taken(&mut seen).await;
     calls_beyond_the_limit(&mut seen).await;
     sessions_that_are_busy(&mut seen).await;
+    sessions_that_others_keep(&mut seen).await;
     let of_line = |line| {
         let of_method = move |method: &'static Method| {
             method.errors.iter().map(move |kind| (method.name, line, kind.label()))

@@ -43,6 +43,8 @@ pub(crate) struct Rules {
     pub(crate) control_timeout: Duration,
     /// How many unfinished tasks a caller may have.
     pub(crate) unfinished: usize,
+    /// How long a turn waits for somebody else who has its session.
+    pub(crate) wait_for_others: Option<Duration>,
     /// How long one may take that has a program or a model work.
     pub(crate) long_timeout: Option<Duration>,
     /// In how many directories it is watched what others prompt. Without this OpenCode is asked nothing but what is asked for callers.
@@ -62,6 +64,7 @@ impl Default for Rules {
             upstream_calls: UPSTREAM_CALLS,
             control_timeout: Duration::from_secs(20),
             unfinished: EngineConfig::default().unfinished_per_principal,
+            wait_for_others: EngineConfig::default().wait_for_others,
             long_timeout: None,
             watch_directories: 0,
             control: ControlRules::default(),
@@ -118,6 +121,7 @@ impl Stage {
         let url = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
         let mut engine = EngineConfig { control: rules.control, asks: rules.asks, ..EngineConfig::default() };
         engine.unfinished_per_principal = rules.unfinished;
+        engine.wait_for_others = rules.wait_for_others;
         engine.intake.root = PathBuf::from(fake.directory());
         engine.files.base_url = format!("{url}/artifacts/");
         let engine = Engine::new(EngineParts {

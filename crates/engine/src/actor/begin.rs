@@ -33,10 +33,7 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 const LOOK_INTO_SESSION: [Duration; 3] =
     [Duration::from_secs(2), Duration::from_secs(8), Duration::from_secs(20)];
 
-/// How long a task waits for work of somebody else that is no turn, and so does not become a task that goes first.
-const OTHERS: Duration = Duration::from_mins(2);
-
-/// How often it is looked whether that is over.
+/// How often it is looked whether work of somebody else in the session is over.
 const LOOK_AT_OTHERS: Duration = Duration::from_millis(500);
 
 impl Actor {
@@ -123,6 +120,7 @@ impl Actor {
         self.writer.begin_turn();
         // Whoever orders something in a session wants it there or not at all.
         let mut may_replace = self.order().is_none();
+        // Since when somebody else has the session.
         let mut others: Option<Instant> = None;
         // Its place in the lane, when somebody else went before it there.
         let mut kept = None;
@@ -185,8 +183,8 @@ impl Actor {
                 {
                     // Others may go first, and what keeps the session most of all.
                     *prompted = None;
-                    let until = *others.get_or_insert_with(|| Instant::now() + OTHERS);
-                    if !self.wait_for_others(&session, until).await? {
+                    let since = *others.get_or_insert_with(Instant::now);
+                    if !self.wait_for_others(&session, since).await? {
                         return Err(self.fail(&error).await);
                     }
                 }
@@ -197,7 +195,7 @@ impl Actor {
 
     /// Somebody else works in the session, at the agent itself. Waits until that is over, or has become a task that goes first.
     /// Says whether it did in time.
-    async fn wait_for_others(&mut self, session: &Session, until: Instant) -> Result<bool, Stop> {
+    async fn wait_for_others(&mut self, session: &Session, since: Instant) -> Result<bool, Stop> {
         self.tell_unsent(
             "Somebody else works in the session of this task, at the agent itself. Nothing was sent for the task yet; it begins \
              when that is over.",
@@ -206,7 +204,8 @@ impl Actor {
         // Not before the log says that it waits: whoever is turned away is told so.
         self.turn_away_parked().await?;
         let key = LaneKey::Session(session.id.clone());
-        while Instant::now() < until {
+        let allowed = self.around.config.wait_for_others;
+        while allowed.is_none_or(|allowed| since.elapsed() < allowed) {
             self.unless_stopped(tokio::time::sleep(LOOK_AT_OTHERS)).await?;
             if self.around.lanes.holder(&key).is_some() {
                 return Ok(true);

@@ -76,6 +76,13 @@ pub(crate) fn busy(session: &SessionId) -> Error {
     about(ErrorKind::SessionBusy, session, text).after(COME_AGAIN)
 }
 
+/// Somebody else has it at the agent itself, and was waited for.
+pub(crate) fn left_to_others(session: &SessionId) -> Error {
+    let text = "Somebody else works in the session, at the agent itself, and was not done in time. Nothing was sent. Try again \
+                when it is idle.";
+    about(ErrorKind::SessionBusy, session, text).after(COME_AGAIN)
+}
+
 pub(crate) fn left_at_work() -> Error {
     let text = "The gateway is shutting down. What you asked for may be done all the same; look again later.";
     Error::new(ErrorKind::Unavailable, text)

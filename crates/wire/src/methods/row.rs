@@ -215,6 +215,7 @@ pub(super) const TURN: &[ErrorKind] = &[
     ErrorKind::AuthorizationForbidden,
     ErrorKind::SessionNotFound,
     ErrorKind::SessionForbidden,
+    ErrorKind::SessionBusy,
     ErrorKind::ContentTypeNotSupported,
     ErrorKind::TooManyRequests,
     ErrorKind::UpstreamUnreachable,

@@ -44,6 +44,17 @@ pub const MAX_STEPS: Setting = Setting {
     help: "How many replies of the model one turn may have. A turn that goes on after them is aborted, and its task fails.",
 };
 
+pub const OTHERS: Setting = Setting {
+    key: "turns.wait_for_others",
+    flag: Some("turn-wait-for-others"),
+    env: Some("LONGSHORE_TURN_WAIT_FOR_OTHERS"),
+    group: Group::Turns,
+    kind: Kind::SecondsOrOff,
+    fallback: Value("120"),
+    help: "How long a turn waits while somebody else has its session at OpenCode itself, for something that is no turn (a shell, a \
+           summary). After that its task fails, and nothing was sent for it.",
+};
+
 pub const CANCEL_TIMEOUT: Setting = Setting {
     key: "turns.cancel_abort_timeout",
     flag: Some("cancel-abort-timeout"),

@@ -52,6 +52,8 @@ impl Kind {
     pub(crate) const FORBIDDEN: Self = Self::new(-32006, "SESSION_FORBIDDEN");
     pub(crate) const UNAUTHORIZED: Self = Self::new(-32007, "AUTHORIZATION_FORBIDDEN");
     pub(crate) const BACKPRESSURE: Self = Self::new(-32063, "UPSTREAM_BACKPRESSURE");
+    pub(crate) const UNSUPPORTED: Self = Self::new(-32005, "CONTENT_TYPE_NOT_SUPPORTED");
+    pub(crate) const TOO_MANY: Self = Self::new(-32056, "TOO_MANY_REQUESTS");
     pub(crate) const BUSY: Self = Self::new(-32060, "SESSION_BUSY");
     pub(crate) const DISABLED: Self = Self::new(-32601, "METHOD_DISABLED");
 

@@ -5,8 +5,10 @@
 
 mod canary;
 mod changing;
+mod cut_off;
 mod elsewhere;
 pub(super) mod everything;
+mod not_taken;
 mod parameters;
 mod prompting;
 mod reading;

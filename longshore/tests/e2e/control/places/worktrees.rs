@@ -30,6 +30,7 @@ pub(super) async fn are_made_reset_and_removed(stage: &Stage) {
         its_sessions_have_nowhere_to_work(stage, &ada, &own, &directory).await;
     }
     a_start_command_is_run(stage).await;
+    files_that_cannot_be_written_are_told(stage).await;
     std::fs::remove_dir_all(clone).expect("the clone is there");
 }
 
@@ -201,4 +202,19 @@ async fn a_start_command_is_run(stage: &Stage) {
     let started = Path::new(directory.expect("it is listed")).join("started.txt");
     until(PATIENCE, "the command has run", || started.exists()).await;
     assert_eq!(ada.result(REMOVE, json!({"request": {"name": name}})).await, json!({"ok": true}));
+}
+
+/// OpenCode has answered by then, and tells it on its stream of all directories.
+async fn files_that_cannot_be_written_are_told(stage: &Stage) {
+    let root = root(stage);
+    git(&root, &["config", "filter.tide.required", "true"]);
+    let make_smudge = |command| git(&root, &["config", "filter.tide.smudge", command]);
+    make_smudge("false");
+    for ada in stage.ada() {
+        let name = format!("dry-{}", if ada.line == Line::V1 { "new" } else { "old" });
+        let refusal = ada.refused(CREATE, json!({"request": {"name": name}}), Kind::PAYLOAD).await;
+        refusal.says("could not make it ready");
+        assert!(!refusal.body.to_string().contains(path(&root)), "{:#}", refusal.body);
+    }
+    make_smudge("sleep 1; cat");
 }
