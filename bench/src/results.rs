@@ -200,12 +200,15 @@ pub struct Overload {
     pub memory_after: Memory,
 }
 
-/// One round: the quiet one alone, beside a flood, and beside a flood where a rate limit is set.
+/// One round: the quiet one alone and beside a flood, and both once more where a rate limit is set, at a server of its own.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Flood {
     pub calm: Quiet,
     pub flooded: Quiet,
     pub flood: Flooded,
+    /// Older results have none.
+    #[serde(default)]
+    pub rated_calm: Quiet,
     pub rated: Quiet,
     pub rated_flood: Flooded,
 }

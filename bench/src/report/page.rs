@@ -381,12 +381,16 @@ fn overloaded(text: &mut String, overload: &Overload) {
 
 fn flooded(text: &mut String, rounds: &[Flood]) {
     text.push_str(
-        "\n### A principal that floods\n\nAlone, beside a flood, and beside a flood where each may send 150 requests a second.\n\n\
+        "\n### A principal that floods\n\nAlone and beside a flood, and both at a server where each may send 150 requests a second.\n\n\
          | flood (sends/s) | refused | turns p99 (ms) | deltas p99 (ms) | wrong |\n|---|---|---|---|---|\n",
     );
-    for Flood { calm, flooded, flood, rated, rated_flood } in rounds {
+    for Flood { calm, flooded, flood, rated_calm, rated, rated_flood } in rounds {
         let rate = |flood: &Flooded| short(float(flood.sent) / flood.seconds.max(0.001));
-        let three = |of: fn(&Quiet) -> f64| [calm, flooded, rated].map(|quiet| short(of(quiet))).join(" → ");
+        let both = |of: fn(&Quiet) -> f64| {
+            [[calm, flooded], [rated_calm, rated]]
+                .map(|two| two.map(|quiet| short(of(quiet))).join(" → "))
+                .join(", ")
+        };
         let _ = writeln!(
             text,
             "| {}, {} | {}, {} | {} | {} | {} |",
@@ -394,9 +398,9 @@ fn flooded(text: &mut String, rounds: &[Flood]) {
             rate(rated_flood),
             flood.refused,
             rated_flood.refused,
-            three(|quiet| quiet.turns.p99_ms),
-            three(|quiet| quiet.deltas.p99_ms),
-            calm.wrong + flooded.wrong + rated.wrong
+            both(|quiet| quiet.turns.p99_ms),
+            both(|quiet| quiet.deltas.p99_ms),
+            calm.wrong + flooded.wrong + rated_calm.wrong + rated.wrong
         );
     }
 }

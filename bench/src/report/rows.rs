@@ -329,13 +329,13 @@ fn flood(rounds: &[Flood]) -> Vec<Row> {
         (
             "flood-rated-turns",
             "turns while one floods, with a rate limit",
-            middle(|flood| flood.rated.turns.p99_ms / flood.calm.turns.p99_ms),
+            middle(|flood| flood.rated.turns.p99_ms / flood.rated_calm.turns.p99_ms),
             sound::rated_turns,
         ),
         (
             "flood-rated-deltas",
             "deltas while one floods, with a rate limit",
-            middle(|flood| flood.rated.deltas.p99_ms / flood.calm.deltas.p99_ms),
+            middle(|flood| flood.rated.deltas.p99_ms / flood.rated_calm.deltas.p99_ms),
             sound::rated,
         ),
     ];

@@ -105,7 +105,7 @@ pub(super) fn flooded(round: &Flood) -> Sound {
 }
 
 pub(super) fn rated(round: &Flood) -> Sound {
-    beside(&round.calm, &round.rated, &round.rated_flood)
+    beside(&round.rated_calm, &round.rated, &round.rated_flood)
 }
 
 pub(super) fn flooded_turns(round: &Flood) -> Sound {
@@ -115,7 +115,7 @@ pub(super) fn flooded_turns(round: &Flood) -> Sound {
 
 pub(super) fn rated_turns(round: &Flood) -> Sound {
     rated(round)?;
-    as_many(&round.calm, &round.rated)
+    as_many(&round.rated_calm, &round.rated)
 }
 
 fn beside(calm: &Quiet, quiet: &Quiet, flood: &Flooded) -> Sound {

@@ -94,6 +94,7 @@ fn results() -> Results {
         calm: quiet(5.0, 0.5),
         flooded: quiet(8.0, 1.2),
         flood: sent(12_000, 10),
+        rated_calm: quiet(4.0, 0.4),
         rated: quiet(6.0, 0.6),
         rated_flood: sent(60_000, 58_000),
     };
@@ -386,6 +387,7 @@ fn who_is_not_served_has_no_delay() {
     assert_eq!(flood(|flood| flood.flooded.turns = Delays::default()), plain);
     assert_eq!(flood(|flood| flood.flooded.wrong = 1), plain);
     assert_eq!(flood(|flood| flood.flood.sent = 0), plain);
+    assert_eq!(flood(|flood| flood.rated_calm.whole = 7), rated);
     assert_eq!(flood(|flood| flood.rated.deltas = Delays::default()), rated);
     assert_eq!(flood(|flood| flood.rated.whole = 7), rated);
     assert_eq!(flood(|flood| flood.rated.turns.count = 100), ["flood-rated-turns"]);
