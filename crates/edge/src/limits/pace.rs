@@ -3,7 +3,7 @@
 //! Every event passes several tasks, and at each it waits behind whatever else is to be done. So while several principals
 //! call and the threads of the runtime are busy, the requests of those who had most of late are let in with a gap between
 //! them. The gap of each grows while it is one of these and the threads stay busy, and shrinks when it is not, or when they
-//! have time again. Whoever has much less than another does not wait.
+//! have time again. Whoever has much less than another does not wait. A request counts as one, however much work it makes.
 //!
 //! One who is alone has the whole machine.
 
@@ -37,7 +37,7 @@ const LONGEST: Duration = Duration::from_millis(50);
 /// One request that was let in, in a unit that is small enough to forget a part of it.
 const ONE: u64 = 1024;
 
-/// Nobody waits longer than this: what somebody may have under way is bounded elsewhere.
+/// Nobody waits longer than this, be the gaps as they may: what somebody may have under way is bounded elsewhere.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Pace {
@@ -80,10 +80,9 @@ impl Pace {
     /// Waits until a request of this principal may go on.
     pub(crate) async fn keep(&self, principal: &Principal) {
         if let Some(time) = self.time_of(principal) {
+            let mut place = Place { pace: self, principal, is_taken: false };
             sleep_until(time).await;
-            if let Some(caller) = self.lock().callers.get_mut(principal) {
-                caller.had += ONE;
-            }
+            place.is_taken = true;
         }
     }
 
@@ -110,6 +109,25 @@ impl Pace {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place among those of a principal that wait. One who gives up gives it to those who come after.
+struct Place<'a> {
+    pace: &'a Pace,
+    principal: &'a Principal,
+    is_taken: bool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut state = self.pace.lock();
+        let Some(caller) = state.callers.get_mut(self.principal) else { return };
+        if self.is_taken {
+            caller.had += ONE;
+        } else {
+            caller.next = caller.next.checked_sub(caller.gap).unwrap_or(caller.next);
+        }
     }
 }
 
@@ -271,9 +289,36 @@ mod tests {
     async fn nobody_waits_for_long() {
         let machine = Machine::new();
         let end = after(20);
-        let (flood, _) =
+        let (flood, quiet) =
             tokio::join!(machine.serve("flood", 2000, NO_PAUSE, end), machine.serve("quiet", 1, PAUSE, end));
         assert!(flood.longest > Duration::from_millis(100) && flood.longest <= PATIENCE, "{flood:?}");
+        assert_eq!(quiet.longest, Duration::ZERO, "{quiet:?}");
+    }
+
+    /// The threads are busy with something else, and the other hardly calls, so that the gap stays as long as it can be.
+    #[tokio::test(start_paused = true)]
+    async fn those_who_give_up_keep_no_place() {
+        let machine = Machine::new();
+        let (who, grown, end) = (Principal::new("impatient"), after(5), after(20));
+        let busy = async {
+            while Instant::now() < end {
+                machine.work().await;
+            }
+        };
+        let one = || async {
+            let mut had = 0;
+            while Instant::now() < end {
+                let in_time = tokio::time::timeout(Duration::from_secs(1), machine.pace.keep(&who)).await;
+                had += u32::from(in_time.is_ok() && Instant::now() > grown);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            had
+        };
+        let all = futures_util::future::join_all((0..64).map(|_| one()));
+        let ((), all, _) = tokio::join!(busy, all, machine.serve("quiet", 1, PAUSE * 200, end));
+        // One in each gap, or nearly.
+        let had: u32 = all.iter().sum();
+        assert!((200..400).contains(&had), "{had} in 15 seconds, with gaps of {LONGEST:?}");
     }
 
     /// What the runtime says is what this believes: a thread that works without a pause is busy.
