@@ -103,8 +103,21 @@ impl OpenCode {
                     copies.push(Session { id: copy.id, directory: at.to_owned() });
                 }
                 Ok(_) => {}
-                // One that is alike, and that nobody can read, does not hide the one that was made.
-                Err(cause) => trouble = Some(cause),
+                Err(cause) => {
+                    // One that is alike, and that nobody can read, does not hide the one that was made.
+                    let is_of_one = matches!(
+                        cause,
+                        CallError::NotFound
+                            | CallError::NoMessage
+                            | CallError::Refused { .. }
+                            | CallError::Garbled(_)
+                            | CallError::TooLong
+                    );
+                    trouble = Some(cause);
+                    if !is_of_one {
+                        break;
+                    }
+                }
             }
         }
         match trouble {
