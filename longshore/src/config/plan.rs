@@ -387,7 +387,7 @@ fn turns(reader: &mut Reader<'_>) -> Option<Turns> {
     let timeout = reader.seconds_or_off(&table::TURN_TIMEOUT);
     let silence = reader.seconds_or_off(&table::SILENCE);
     let max_steps = reader.count(&table::MAX_STEPS);
-    let wait_for_others = reader.seconds_or_off(&table::OTHERS);
+    let wait_for_others = reader.seconds_or_off(&table::WAIT_FOR_OTHERS);
     let cancel_abort_timeout = reader.seconds(&table::CANCEL_TIMEOUT);
     let idempotency_window = reader.seconds(&table::IDEMPOTENCY);
     let asks = asks(reader);

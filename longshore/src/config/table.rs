@@ -51,7 +51,7 @@ pub const ALL: &[&Setting] = &[
     &TURN_TIMEOUT,
     &SILENCE,
     &MAX_STEPS,
-    &OTHERS,
+    &WAIT_FOR_OTHERS,
     &CANCEL_TIMEOUT,
     &IDEMPOTENCY,
     &ASK_TTL,

@@ -141,6 +141,7 @@ impl Actor {
             *prompted =
                 Some(Prompted { record: record.clone(), running: running.clone(), place, pass: admitted });
             self.is_running = true;
+            let mut tried;
             let started = loop {
                 // The record of the turn goes with this event: both are durable before the agent is prompted.
                 let working = lifecycle::working(self.writer.now());
@@ -148,7 +149,8 @@ impl Actor {
                 self.writer.push(working);
                 self.flush(Some(record.clone())).await?;
                 fail_point::hit("turn.recorded");
-                let (may_wait, tried) = (patience.is_left(), Instant::now());
+                tried = Instant::now();
+                let may_wait = patience.is_left();
                 let started = self.try_to_start(&record, &input, &running, may_wait).await?;
                 let Err(error) = &started else { break Some(started) };
                 if running.has_begun() || !self.waits_for(error, tried, &mut patience).await? {
@@ -183,7 +185,7 @@ impl Actor {
                 {
                     // Others may go first, and what keeps the session most of all.
                     *prompted = None;
-                    let since = *others.get_or_insert_with(Instant::now);
+                    let since = *others.get_or_insert(tried);
                     if !self.wait_for_others(&session, since).await? {
                         return Err(self.fail(&error).await);
                     }

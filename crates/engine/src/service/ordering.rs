@@ -239,7 +239,7 @@ fn refused(session: &SessionId, created: &Created) -> Error {
 fn for_orderer(session: &SessionId, error: Error) -> Error {
     match error.kind() {
         ErrorKind::SessionGone => refusal::not_found(session),
-        ErrorKind::SessionBusy => refusal::left_to_others(session),
+        ErrorKind::SessionBusy if !error.may_be_done() => refusal::left_to_others(session),
         ErrorKind::AgentUnavailable | ErrorKind::InvalidAgentResponse => {
             of_upstream(error).detail("sessionId", session.as_str())
         }

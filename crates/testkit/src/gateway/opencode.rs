@@ -45,8 +45,7 @@ pub struct OpenCodeApi {
 
 impl OpenCodeApi {
     pub(super) fn new(record: Record, directory: PathBuf) -> Self {
-        let http =
-            reqwest::Client::builder().no_proxy().timeout(CALL).build().expect("a client without settings");
+        let http = reqwest::Client::builder().no_proxy().build().expect("a client without settings");
         Self { record, directory, http }
     }
 
@@ -64,6 +63,11 @@ impl OpenCodeApi {
 
     pub async fn post_json(&self, path: &str, body: &Value) -> Value {
         self.call(reqwest::Method::POST, path, Some(body)).await
+    }
+
+    /// The same for what takes as long as it is made to.
+    pub async fn post_json_within(&self, path: &str, body: &Value, limit: Duration) -> Value {
+        self.call_within(reqwest::Method::POST, path, Some(body), limit).await
     }
 
     pub async fn delete(&self, path: &str) -> Value {
@@ -94,11 +98,22 @@ impl OpenCodeApi {
     }
 
     async fn call(&self, method: reqwest::Method, path: &str, body: Option<&Value>) -> Value {
+        self.call_within(method, path, body, CALL).await
+    }
+
+    async fn call_within(
+        &self,
+        method: reqwest::Method,
+        path: &str,
+        body: Option<&Value>,
+        limit: Duration,
+    ) -> Value {
         let url = format!("http://127.0.0.1:{}{path}", self.record.port);
         let directory = self.directory.to_str().expect("the path of a test is UTF-8");
         let mut request = self
             .http
             .request(method.clone(), &url)
+            .timeout(limit)
             .header("x-opencode-directory", directory)
             .basic_auth("opencode", Some(&self.record.password));
         if let Some(body) = body {

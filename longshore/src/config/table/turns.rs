@@ -44,7 +44,7 @@ pub const MAX_STEPS: Setting = Setting {
     help: "How many replies of the model one turn may have. A turn that goes on after them is aborted, and its task fails.",
 };
 
-pub const OTHERS: Setting = Setting {
+pub const WAIT_FOR_OTHERS: Setting = Setting {
     key: "turns.wait_for_others",
     flag: Some("turn-wait-for-others"),
     env: Some("LONGSHORE_TURN_WAIT_FOR_OTHERS"),
@@ -52,7 +52,8 @@ pub const OTHERS: Setting = Setting {
     kind: Kind::SecondsOrOff,
     fallback: Value("120"),
     help: "How long a turn waits while somebody else has its session at OpenCode itself, for something that is no turn (a shell, a \
-           summary). After that its task fails, and nothing was sent for it.",
+           summary). After that its task fails, and nothing was sent for it. In a directory that is not watched (control.watch_directories) \
+           it waits for turns.control_timeout at least.",
 };
 
 pub const CANCEL_TIMEOUT: Setting = Setting {

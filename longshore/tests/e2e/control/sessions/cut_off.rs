@@ -2,7 +2,6 @@
 
 use longshore_testkit::gateway::{is_alive, kill, until};
 use serde_json::json;
-use tokio::time::Instant;
 
 use crate::client::PATIENCE;
 use crate::control::caller::{Kind, Line};
@@ -26,9 +25,7 @@ async fn a_shell_that_opencode_did_not_survive_may_have_run() {
             kill(pid);
             until(PATIENCE, "OpenCode is gone", || !is_alive(pid)).await;
         };
-        let asked = Instant::now();
         let (refusal, ()) = tokio::join!(ada.refused(SHELL, params, Kind::UNREACHABLE), dies);
-        assert!(asked.elapsed() < PATIENCE, "the caller was left waiting");
         refusal.says("may have been done");
         assert!(refusal.detail("retry_after_seconds").is_null(), "{:#}", refusal.body);
         assert_eq!(refusal.detail("session_id"), own.session.as_str(), "{:#}", refusal.body);

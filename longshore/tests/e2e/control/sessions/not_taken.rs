@@ -8,20 +8,24 @@ use super::everything::number;
 use crate::client::PATIENCE;
 use crate::control::caller::{Caller, Kind, Refusal};
 use crate::control::stage::{Own, Stage};
+use crate::frames::state_of;
 
 const COMMAND: &str = "opencode.sessions.command";
 const PROMPT: &str = "opencode.sessions.prompt_async";
 
-/// One task a caller, and hardly any patience with others.
+/// Two tasks a caller, and hardly any patience with others.
 fn strict(setup: Setup) -> Setup {
-    setup.env("LONGSHORE_MAX_UNFINISHED_PER_PRINCIPAL", "1").env("LONGSHORE_TURN_WAIT_FOR_OTHERS", "1")
+    setup.env("LONGSHORE_MAX_UNFINISHED_PER_PRINCIPAL", "2").env("LONGSHORE_TURN_WAIT_FOR_OTHERS", "1")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_that_are_not_taken_say_why_on_both_lines() {
     let stage = Stage::prepared(strict, |_| {}).await;
     let own = stage.session("scn:text n=1 (nothing else is said)").await;
-    let other = stage.session("scn:text n=1 (somewhere else)").await;
+    let others = [
+        stage.session("scn:text n=1 (somewhere else)").await,
+        stage.session("scn:text n=1 (and somewhere else)").await,
+    ];
     let before = stage.content(&own.session).await;
     let asked = stage.model.journal().turns().len();
 
@@ -29,7 +33,7 @@ async fn orders_that_are_not_taken_say_why_on_both_lines() {
     assert_eq!(stage.content(&own.session).await, before, "something was said");
     assert_eq!(stage.model.journal().turns().len(), asked, "somebody was prompted");
 
-    more_tasks_than_a_caller_may_have(&stage, &own, &other).await;
+    more_tasks_than_a_caller_may_have(&stage, &own, &others).await;
     assert_eq!(stage.content(&own.session).await, before, "something was said");
 
     a_session_that_somebody_else_keeps(&stage, &own).await;
@@ -68,14 +72,16 @@ async fn files_that_no_model_reads(stage: &Stage, own: &Own) {
     }
 }
 
-async fn more_tasks_than_a_caller_may_have(stage: &Stage, own: &Own, other: &Own) {
-    let running = stage.running(other).await;
+async fn more_tasks_than_a_caller_may_have(stage: &Stage, own: &Own, others: &[Own; 2]) {
+    let running = [stage.running(&others[0]).await, stage.running(&others[1]).await];
     for ada in stage.ada() {
         for (method, params) in orders(own) {
             says_when_to_come_again(&ada.refused(method, params, Kind::TOO_MANY).await);
         }
     }
-    stage.harness.client.cancel(&running).await.unwrap_or_else(|error| panic!("{}", error.body));
+    for task in &running {
+        stage.harness.client.cancel(task).await.unwrap_or_else(|error| panic!("{}", error.body));
+    }
     stage.idle().await;
 }
 
@@ -98,15 +104,14 @@ async fn a_session_that_somebody_else_keeps(stage: &Stage, own: &Own) {
             says_when_to_come_again(&refusal);
             assert_eq!(refusal.detail("session_id"), own.session.as_str(), "{:#}", refusal.body);
             refusal.says("Nothing was sent");
-            // The task says the same.
             let task = refusal.detail("task_id");
             let task = stage.harness.client.get(task.as_str().expect("it was a task")).await;
-            assert!(task.to_string().contains("FAILED"), "{task:#}");
+            assert_eq!(state_of(&task), "FAILED", "{task:#}");
         }
         assert_eq!(opencode.busy().await, [own.session.as_str()], "the shell was disturbed");
         std::fs::write(&go, "").expect("a file can be written");
     };
-    let (ran, ()) = tokio::join!(opencode.post_json(&path, &shell), others);
+    let (ran, ()) = tokio::join!(opencode.post_json_within(&path, &shell, PATIENCE * 4), others);
     assert!(ran.to_string().contains("completed"), "{ran:#}");
     // As soon as it is free again.
     stage.idle().await;
