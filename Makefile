@@ -128,7 +128,7 @@ chaos: opencode ## Kill and cut everything for up to half an hour, check that no
 # Smaller runs: ARGS='--quick', ARGS='--only unary,streams'. Only a full run writes the report. What it has found is kept
 # after each phase: ARGS='--resume' goes on with the rest, ARGS='--resume --only soak' measures that again.
 .PHONY: bench
-bench: peer ## Measure Longshore beside its peer (45 minutes on a quiet machine), and write docs/performance.md.
+bench: peer ## Measure Longshore beside its peer (50 minutes on a quiet machine), and write docs/performance.md.
 	$(call say,Building longshore and its bench (optimised; a few minutes the first time))
 	cargo build --release --locked --package longshore --package longshore-bench
 	$(call say,Measuring Longshore and its peer)

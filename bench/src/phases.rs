@@ -81,7 +81,7 @@ impl Phase {
             }
             Self::Stalled => 140,
             Self::Overload => 180,
-            Self::Flood => 200,
+            Self::Flood => 560,
             Self::Scrape => 40,
             Self::Soak => 1205,
         })

@@ -206,11 +206,11 @@ mod tests {
     }
 
     #[test]
-    fn a_full_run_takes_less_than_fifty_minutes_by_plan() {
+    fn a_full_run_takes_less_than_an_hour_by_plan() {
         let results = Results { peer: Some(Measured::default()), ..Results::default() };
         let plan: Duration =
             steps(&options(&[]), &results).iter().map(|(phase, kind)| phase.plan(*kind)).sum();
-        assert!(plan < Duration::from_mins(48), "{plan:?}");
+        assert!(plan < Duration::from_mins(58), "{plan:?}");
     }
 
     #[test]
