@@ -7,6 +7,8 @@
 //!
 //! What a commit survives does not depend on this: it is in the log before it is answered.
 
+mod ahead;
+
 use std::fs::File;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,6 +17,7 @@ use std::thread::JoinHandle;
 use longshore_model::{Error, Result};
 use rusqlite::Connection;
 
+use self::ahead::Ahead;
 use super::fault::Outcome;
 
 /// How often what came during a copy is copied, and brought to the disk, before the writer is held back for the rest. Each
@@ -31,11 +34,11 @@ pub(super) struct Lengths {
 }
 
 impl Default for Lengths {
-    /// 16 MB and 128 MB: the last page of the log of a task is written again with each of its events, and copied once for
-    /// all of them. And while the log is begun anew nobody can write: with a thousand streams at work that was one
-    /// twentieth of the time when it was done at 32 MB.
+    /// 16 MB and 64 MB. The longer, the better: the last page of the log of a task is written again with each of its events,
+    /// and copied once for all of them; and while the log is begun anew nobody can write. With 16 MB in all, that made others
+    /// wait three times as long for their turns while one flooded. But it takes room on the disk and in the system's memory.
     fn default() -> Self {
-        Self { step: 4000, long: 32_000 }
+        Self { step: 4000, long: 16_000 }
     }
 }
 
@@ -145,9 +148,10 @@ impl Drop for Checkpoints {
 
 impl Shared {
     fn serve(&self, db: &Connection, file: &File) {
+        let ahead = Ahead::of(db);
         while self.is_due() {
             // What failed is tried again when there is more to copy. Nothing is lost: it is in the log.
-            if let Err(fault) = self.checkpoint(db, file) {
+            if let Err(fault) = self.checkpoint(db, file, &ahead) {
                 tracing::warn!(error = ?fault.0, "the write-ahead log of the store could not be copied");
             }
         }
@@ -163,8 +167,16 @@ impl Shared {
         false
     }
 
-    fn checkpoint(&self, db: &Connection, file: &File) -> Outcome<()> {
-        if run(db, "PASSIVE")? < self.lengths.long {
+    fn checkpoint(&self, db: &Connection, file: &File, ahead: &Ahead) -> Outcome<()> {
+        // The next step, and something for what is written until that is noticed.
+        let soon = self.lengths.step.saturating_add(self.lengths.step / 4);
+        ahead.look(self.pages.load(Ordering::Relaxed), soon);
+        let log = run(db, "PASSIVE")?;
+        if log.is_copied() || log.pages >= self.lengths.long {
+            // The writer begins it anew soon, if not by itself, then by what follows.
+            ahead.look(0, soon);
+        }
+        if log.pages < self.lengths.long {
             return Ok(());
         }
         for _ in 0..PASSES {
@@ -207,11 +219,24 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Gives how many pages the log has. Readers may keep a part of it from being copied, or from being begun anew: then it
-/// is so the next time.
-fn run(db: &Connection, mode: &str) -> Outcome<i64> {
+/// The log after a checkpoint.
+struct Log {
+    pages: i64,
+    copied: i64,
+}
+
+impl Log {
+    fn is_copied(&self) -> bool {
+        self.copied >= self.pages
+    }
+}
+
+/// Readers may keep a part of the log from being copied, or from being begun anew: then it is so the next time.
+fn run(db: &Connection, mode: &str) -> Outcome<Log> {
     let sql = format!("PRAGMA wal_checkpoint({mode})");
-    Ok(db.prepare_cached(&sql)?.query_row([], |row| row.get(1))?)
+    let log =
+        db.prepare_cached(&sql)?.query_row([], |row| Ok(Log { pages: row.get(1)?, copied: row.get(2)? }))?;
+    Ok(log)
 }
 
 #[cfg(test)]

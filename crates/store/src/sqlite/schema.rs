@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use longshore_model::{Error, ErrorKind, Result};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::Durability;
@@ -39,7 +40,7 @@ const WRITER_CACHE: i64 = 1024;
 
 /// The write-ahead log is cut back to this after a checkpoint, in bytes, so that one busy hour does not hold the disk. More
 /// than it has when it is begun anew in a busy hour: to cut it takes the writer some 40 ms, and to let it grow again more.
-const WAL_LIMIT: i64 = 192 * 1024 * 1024;
+const WAL_LIMIT: i64 = 128 * 1024 * 1024;
 
 /// Opens the file for writing; makes it and brings it up to date when need be.
 pub(super) fn open_writer(path: &Path, durability: Durability) -> Result<Connection> {
@@ -111,6 +112,9 @@ fn connect(path: &Path, access: OpenFlags) -> Outcome<Connection> {
     // A connection is used by one thread at a time, so it needs no mutex of its own. No URI flag: a path is a path.
     let db = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     db.busy_timeout(BUSY_TIMEOUT)?;
+    // A plan that depended on values would be made anew whenever another value is bound, which costs more than most of our
+    // statements do.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     db.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(db)
 }

@@ -86,7 +86,8 @@ fn what_is_written_until_the_writer_is_held_is_copied_too() {
     bench.checkpoints.begin_group();
     bench.db.execute_batch("BEGIN IMMEDIATE").unwrap();
     std::thread::scope(|scope| {
-        let checkpoint = scope.spawn(move || shared.checkpoint(&checkpointer, file).unwrap());
+        let checkpoint =
+            scope.spawn(move || shared.checkpoint(&checkpointer, file, &Ahead::of(&checkpointer)).unwrap());
         while !shared.lock().is_held {
             std::thread::yield_now();
         }

@@ -80,6 +80,9 @@ fn a_new_task_finds_the_keys_that_no_longer_count_by_their_age() {
     let directory = tempfile::tempdir().unwrap();
     let db = open(directory.path());
     let values = [text("ada"), Value::Integer(1), Value::Integer(16)];
+    let looked = plan(&db, super::super::write::HAS_EXPIRED, &values[..2]);
+    assert!(looked.contains("INDEX idempotency_by_age (owner=? AND at<?)"), "{looked}");
+    assert!(!looked.contains("TEMP B-TREE") && !looked.contains("SCAN"), "{looked}");
     let plan = plan(&db, super::super::write::DELETE_EXPIRED, &values);
     assert!(plan.contains("PRIMARY KEY (owner=? AND digest=?)"), "{plan}");
     assert!(plan.contains("INDEX idempotency_by_age (owner=? AND at<?)"), "{plan}");

@@ -9,6 +9,7 @@ use longshore_testkit::store_suite::make::{
     ada, asking, child, closes, context_id, create, create_in, everything, file, folded, interrupt, opens,
     request_id, session, task_id, turn,
 };
+use rusqlite::StatementStatus;
 
 use super::super::SqliteStore;
 use super::*;
@@ -38,6 +39,23 @@ fn each_migration_is_applied_once() {
     }
     let rows: i64 = db.query_row("SELECT count(*) FROM two", [], |row| row.get(0)).unwrap();
     assert_eq!(rows, 1);
+}
+
+/// By itself, SQLite plans a statement with a limit anew whenever something is bound to it, and some others too.
+#[test]
+fn a_statement_is_planned_once_whatever_is_bound_to_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let writer = open_writer(&path, Durability::Process).unwrap();
+    let reader = open_reader(&path).unwrap();
+    for db in [&writer, &reader] {
+        let sql = "SELECT digest FROM idempotency WHERE owner = ?1 AND at < ?2 ORDER BY at LIMIT ?3";
+        let mut statement = db.prepare(sql).unwrap();
+        for value in 0..3 {
+            assert!(!statement.exists(("ada", value, value)).unwrap());
+        }
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+    }
 }
 
 #[test]

@@ -1,0 +1,98 @@
+//! Has the system keep what the writer writes over next.
+//!
+//! A log that was begun anew is written over. Its frames are no multiples of a page of memory, so each begins and ends
+//! inside of one; and to change a part of a page that it has given up meanwhile, the system reads that page from the disk
+//! first, while the writer waits: for up to 8 ms, on a disk that others write to. So the thread of the checkpoints looks at
+//! these pages before, for which nobody waits.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use rusqlite::Connection;
+
+/// What SQLite puts before the log, before each page in it, and the size of those pages.
+const LOG_HEADER: u64 = 32;
+const FRAME_HEADER: u64 = 24;
+const PAGE: u64 = 4096;
+
+/// What is read at once: the smallest page of memory that there is.
+const STRIDE: usize = 4096;
+
+/// `None`: the log could not be opened for this, and the writer may have to wait.
+pub(super) struct Ahead(Option<File>);
+
+impl Ahead {
+    /// Of the log of the file that this connection is to.
+    pub(super) fn of(db: &Connection) -> Self {
+        Self(db.path().and_then(|path| File::open(format!("{path}-wal")).ok()))
+    }
+
+    /// Looks at so many pages of the log behind the first `written` ones, or fewer where it ends.
+    pub(super) fn look(&self, written: i64, pages: i64) {
+        if let Some(log) = &self.0 {
+            touch(written, pages, |offset| log.read_at(&mut [0], offset).is_ok_and(|read| read > 0));
+        }
+    }
+}
+
+/// Calls `is_there` for each page of memory, until it is not.
+fn touch(written: i64, pages: i64, mut is_there: impl FnMut(u64) -> bool) {
+    let from = end_of(written);
+    let to = end_of(written.saturating_add(pages));
+    for offset in (from..to).step_by(STRIDE) {
+        if !is_there(offset) {
+            return;
+        }
+    }
+}
+
+/// Where the log ends that has so many pages.
+fn end_of(pages: i64) -> u64 {
+    let pages = u64::try_from(pages).unwrap_or_default();
+    LOG_HEADER.saturating_add(pages.saturating_mul(FRAME_HEADER + PAGE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{Durability, schema};
+    use super::*;
+
+    #[test]
+    fn every_page_of_memory_is_looked_at_up_to_the_end() {
+        let looked = |written, pages, end: u64| {
+            let mut seen = Vec::new();
+            touch(written, pages, |offset| {
+                seen.push(offset);
+                offset < end
+            });
+            seen
+        };
+        // Two frames behind the first three: no page between them is left out.
+        let seen = looked(3, 2, u64::MAX);
+        assert_eq!(seen.first(), Some(&(32 + 3 * 4120)));
+        assert!(seen.last().is_some_and(|last| last + 4096 >= 32 + 5 * 4120), "{seen:?}");
+        assert!(seen.is_sorted_by(|one, next| next - one <= 4096), "{seen:?}");
+        // The log is not as long as it may become.
+        assert_eq!(looked(0, 1_000_000, 10_000).len(), 4);
+        assert!(looked(5, 0, u64::MAX).is_empty());
+        assert_eq!(looked(1_000_000, 10, 0).len(), 1, "far behind the end");
+        assert!(looked(i64::MAX, i64::MAX, 0).is_empty());
+    }
+
+    #[test]
+    fn the_log_is_found_beside_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.db");
+        let _writer = schema::open_writer(&path, Durability::Process).unwrap();
+        let checkpointer = schema::open_checkpointer(&path, Durability::Process).unwrap();
+        let Ahead(log) = Ahead::of(&checkpointer);
+        let log = log.expect("the log");
+        assert_eq!(log.metadata().unwrap().len(), end_of_log(&checkpointer));
+    }
+
+    /// As SQLite says.
+    fn end_of_log(db: &Connection) -> u64 {
+        let pages = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1)).unwrap();
+        end_of(pages)
+    }
+}
