@@ -26,9 +26,9 @@ const STALE: Duration = Duration::from_secs(1);
 const LATELY: Duration = Duration::from_mins(1);
 
 /// Above this share of their time the threads are too busy, and below that they have time again, in percent. Below a
-/// half, what comes mostly finds nobody before it.
-const BUSY: u128 = 40;
-const FREE: u128 = 25;
+/// third, what comes mostly finds nobody before it; and for each moment of theirs the store has to work for nearly as long.
+const BUSY: u128 = 30;
+const FREE: u128 = 20;
 
 /// The first gap, and the longest.
 const FIRST: Duration = Duration::from_micros(200);

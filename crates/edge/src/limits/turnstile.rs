@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use longshore_meter::Metrics;
@@ -16,9 +17,14 @@ use crate::auth::Caller;
 /// Whoever has many addresses can have many locked, and must not fill the log with them.
 const TOLD: Rate = Rate { requests: 1, window: Duration::from_secs(10) };
 
-/// A refusal is answered after this long: whoever floods by asking again at once waits with each of its connections, and
-/// does not take the processor from others. It is told to come again after a second at least.
+/// A refusal is answered after about this long, by up to a half more or less: whoever floods by asking again at once waits
+/// with each of its connections, and does not take the processor from others. It is told to come again after a second at
+/// least.
 const HELD: Duration = Duration::from_millis(100);
+
+/// What is added for each refusal, of which the part above 32 bits is lost: by the golden ratio, the sums of few or many are
+/// spread evenly.
+const SPREAD: u32 = 0x9E37_79B9;
 
 /// So many refusals are held at once, in all. More are answered at once: what waits costs memory.
 const MAX_HELD: usize = 1024;
@@ -30,6 +36,8 @@ pub(crate) struct Turnstile {
     /// The lines of the log about addresses that are locked.
     told: Option<Gcra<()>>,
     places_to_wait: Semaphore,
+    /// How long the next refusal is held, of the whole range.
+    spread: AtomicU32,
     metrics: Arc<Metrics>,
 }
 
@@ -69,6 +77,7 @@ impl Turnstile {
             logins: limits.failed_logins.and_then(counted),
             told: Gcra::new(TOLD),
             places_to_wait: Semaphore::new(MAX_HELD),
+            spread: AtomicU32::new(0),
             metrics,
         }
     }
@@ -84,13 +93,15 @@ impl Turnstile {
         })
     }
 
-    /// Waits before the answer to one who came too often.
+    /// Waits before the answer to one who came too often. Those that came at once are not let go at once: they would come
+    /// again together, and as many as may by then would all be let in at one moment.
     pub(crate) async fn hold(&self, refusal: &Error) {
         if refusal.kind() != ErrorKind::TooManyRequests {
             return;
         }
         if let Ok(_place) = self.places_to_wait.try_acquire() {
-            tokio::time::sleep(HELD).await;
+            let part = f64::from(self.spread.fetch_add(SPREAD, Ordering::Relaxed)) / f64::from(u32::MAX);
+            tokio::time::sleep(HELD / 2 + HELD.mul_f64(part)).await;
         }
     }
 
@@ -215,17 +226,26 @@ mod tests {
         assert!(turnstile.admit(None, here).is_ok());
         let refused = turnstile.admit(None, here).unwrap_err();
         let begun = Instant::now();
-        let waiting: Vec<_> = (0..MAX_HELD).map(|_| Box::pin(turnstile.hold(&refused))).collect();
-        let mut waiting = futures_util::future::join_all(waiting);
+        let held = async || {
+            turnstile.hold(&refused).await;
+            begun.elapsed()
+        };
+        let mut waiting = futures_util::future::join_all((0..MAX_HELD).map(|_| Box::pin(held())));
         assert!(futures_util::poll!(&mut waiting).is_pending());
         // One more finds no place.
         turnstile.hold(&refused).await;
         assert_eq!(begun.elapsed(), Duration::ZERO);
-        waiting.await;
-        assert_eq!(begun.elapsed(), HELD);
-        // Nobody else does.
+        // They go a few at a time.
+        let times = waiting.await;
+        let slots = [50, 60, 70, 80, 90, 100, 110, 120, 130, 140].map(Duration::from_millis);
+        for from in slots {
+            let together = times.iter().filter(|time| (from..from + HELD / 10).contains(*time)).count();
+            assert!((90..=115).contains(&together), "{together} of {MAX_HELD} at {from:?}");
+        }
+        // Nobody else waits.
+        let begun = Instant::now();
         turnstile.hold(&Error::new(ErrorKind::Unauthenticated, "Who is it?")).await;
-        assert_eq!(begun.elapsed(), HELD);
+        assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
