@@ -19,7 +19,7 @@ use crate::harness::LONGSHORE;
 const PROVIDERS: &str = "opencode.providers.list";
 
 /// So often OpenCode is stopped until the one call that is allowed was the test's, and none of the gateway's own.
-const STOPS: usize = 5;
+const STOPS: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_method_tells_how_opencode_let_it_down_on_both_lines() {
@@ -102,6 +102,14 @@ fn all_rows(session: &str, user: &str) -> Vec<(&'static str, Value)> {
     // One that OpenCode is listened to for.
     rows.push(("opencode.workspaces.create", json!({"request": {"type": "worktree"}})));
     rows
+}
+
+/// Calls until a call is let through. Right after its start the gateway has calls of its own, one behind the other, and
+/// those wait for the only place, so that no stop would find it free before they are done.
+async fn answered(ada: &Caller) {
+    while let Err(refusal) = ada.call(PROVIDERS, json!({})).await {
+        refusal.is(Kind::BACKPRESSURE);
+    }
 }
 
 /// A gateway with the OpenCode of another one, and its sessions there.
@@ -194,6 +202,7 @@ impl Attached {
         self.begin(Some(("OPENCODE_MAX_CONCURRENT_REQUESTS", "1"))).await;
         let [ada, _] = self.callers();
         for _ in 0..STOPS {
+            within("a call while the gateway has none of its own", answered(&ada)).await;
             let paused = Paused::new(opencode);
             let [first, second] = [(); 2].map(|()| Box::pin(ada.call(PROVIDERS, json!({}))));
             let (refused, held) = match select(first, second).await {
