@@ -7,7 +7,7 @@
 //!
 //! What a commit survives does not depend on this: it is in the log before it is answered.
 
-mod ahead;
+mod log_file;
 
 use std::fs::File;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use longshore_model::{Error, Result};
 use rusqlite::Connection;
 
-use self::ahead::Ahead;
+use self::log_file::LogFile;
 use super::fault::Outcome;
 
 /// How often what came during a copy is copied, and brought to the disk, before the writer is held back for the rest. Each
@@ -27,18 +27,20 @@ const PASSES: usize = 3;
 /// When something is done about the log, in its pages.
 #[derive(Clone, Copy)]
 pub(super) struct Lengths {
-    /// It is copied each time that it has grown by so many.
+    /// It is brought to the disk each time that it has grown by so many.
     step: i64,
+    /// It is copied each time that it has grown by so many.
+    copy: i64,
     /// When it has so many it is begun anew.
     long: i64,
 }
 
 impl Default for Lengths {
-    /// 16 MB and 64 MB. The longer, the better: the last page of the log of a task is written again with each of its events,
-    /// and copied once for all of them; and while the log is begun anew nobody can write. With 16 MB in all, that made others
-    /// wait three times as long for their turns while one flooded. But it takes room on the disk and in the system's memory.
+    /// 4, 16 and 64 MB. To copy rarely is better: the last page of the log of a task is written again with each of its events,
+    /// and copied once for all of them. So is to begin anew rarely, since nobody can write meanwhile. But a long log takes
+    /// room on the disk, and in the system's memory.
     fn default() -> Self {
-        Self { step: 4000, long: 16_000 }
+        Self { step: 1000, copy: 4000, long: 16_000 }
     }
 }
 
@@ -148,13 +150,31 @@ impl Drop for Checkpoints {
 
 impl Shared {
     fn serve(&self, db: &Connection, file: &File) {
-        let ahead = Ahead::of(db);
+        let log = LogFile::of(db);
+        // How long the log was when it was copied last.
+        let mut copied = 0;
         while self.is_due() {
+            let pages = self.pages.load(Ordering::Relaxed);
+            log.look_ahead(pages, self.soon());
+            log.sync();
+            if pages < copied {
+                // It has begun anew.
+                copied = 0;
+            }
+            if pages - copied < self.lengths.copy {
+                continue;
+            }
+            copied = pages;
             // What failed is tried again when there is more to copy. Nothing is lost: it is in the log.
-            if let Err(fault) = self.checkpoint(db, file, &ahead) {
+            if let Err(fault) = self.checkpoint(db, file, &log) {
                 tracing::warn!(error = ?fault.0, "the write-ahead log of the store could not be copied");
             }
         }
+    }
+
+    /// What is written over until this thread looks again: a step, and something until that is noticed.
+    fn soon(&self) -> i64 {
+        self.lengths.step.saturating_add(self.lengths.step / 4)
     }
 
     /// Waits until there is something to do. `false`: there will be nothing more.
@@ -167,16 +187,13 @@ impl Shared {
         false
     }
 
-    fn checkpoint(&self, db: &Connection, file: &File, ahead: &Ahead) -> Outcome<()> {
-        // The next step, and something for what is written until that is noticed.
-        let soon = self.lengths.step.saturating_add(self.lengths.step / 4);
-        ahead.look(self.pages.load(Ordering::Relaxed), soon);
-        let log = run(db, "PASSIVE")?;
-        if log.is_copied() || log.pages >= self.lengths.long {
-            // The writer begins it anew soon, if not by itself, then by what follows.
-            ahead.look(0, soon);
+    fn checkpoint(&self, db: &Connection, file: &File, log: &LogFile) -> Outcome<()> {
+        let after = run(db, "PASSIVE")?;
+        if after.is_copied() || after.pages >= self.lengths.long {
+            // The writer begins the log anew soon: by itself, or by what follows.
+            log.look_ahead(0, self.soon());
         }
-        if log.pages < self.lengths.long {
+        if after.pages < self.lengths.long {
             return Ok(());
         }
         for _ in 0..PASSES {
@@ -220,23 +237,24 @@ impl Drop for Held<'_> {
 }
 
 /// The log after a checkpoint.
-struct Log {
+struct After {
     pages: i64,
     copied: i64,
 }
 
-impl Log {
+impl After {
     fn is_copied(&self) -> bool {
         self.copied >= self.pages
     }
 }
 
 /// Readers may keep a part of the log from being copied, or from being begun anew: then it is so the next time.
-fn run(db: &Connection, mode: &str) -> Outcome<Log> {
+fn run(db: &Connection, mode: &str) -> Outcome<After> {
     let sql = format!("PRAGMA wal_checkpoint({mode})");
-    let log =
-        db.prepare_cached(&sql)?.query_row([], |row| Ok(Log { pages: row.get(1)?, copied: row.get(2)? }))?;
-    Ok(log)
+    let after = db
+        .prepare_cached(&sql)?
+        .query_row([], |row| Ok(After { pages: row.get(1)?, copied: row.get(2)? }))?;
+    Ok(after)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use super::super::{Durability, schema};
 use super::*;
 
-const SHORT: Lengths = Lengths { step: 10, long: 40 };
+const SHORT: Lengths = Lengths { step: 3, copy: 10, long: 40 };
 
 /// No test writes more often than this before it gives up.
 const MANY: usize = 100_000;
@@ -75,7 +75,7 @@ fn a_log_that_is_always_written_to_is_begun_anew() {
 #[test]
 fn what_is_written_until_the_writer_is_held_is_copied_too() {
     // The thread does nothing by itself; the test is in its place.
-    let lengths = Lengths { step: i64::MAX, long: 0 };
+    let lengths = Lengths { step: i64::MAX, copy: i64::MAX, long: 0 };
     let open = |path: &std::path::Path| schema::open_checkpointer(path, Durability::Process).unwrap();
     let bench = Bench::with(lengths, open);
     let (checkpointer, shared, file) = (open(&bench.path()), &bench.checkpoints.shared, &*bench.file);
@@ -87,7 +87,7 @@ fn what_is_written_until_the_writer_is_held_is_copied_too() {
     bench.db.execute_batch("BEGIN IMMEDIATE").unwrap();
     std::thread::scope(|scope| {
         let checkpoint =
-            scope.spawn(move || shared.checkpoint(&checkpointer, file, &Ahead::of(&checkpointer)).unwrap());
+            scope.spawn(move || shared.checkpoint(&checkpointer, file, &LogFile::of(&checkpointer)).unwrap());
         while !shared.lock().is_held {
             std::thread::yield_now();
         }

@@ -1,9 +1,11 @@
-//! Has the system keep what the writer writes over next.
+//! What the thread of the checkpoints does with the write-ahead log itself, so that nobody else has to wait for the disk.
 //!
 //! A log that was begun anew is written over. Its frames are no multiples of a page of memory, so each begins and ends
 //! inside of one; and to change a part of a page that it has given up meanwhile, the system reads that page from the disk
-//! first, while the writer waits: for up to 8 ms, on a disk that others write to. So the thread of the checkpoints looks at
-//! these pages before, for which nobody waits.
+//! first, while the writer waits: for up to 8 ms, on a disk that others write to. So this thread looks at these pages before.
+//!
+//! And SQLite brings the log to the disk before it copies anything of it. With all that there is to copy at once, the others
+//! were late by some milliseconds each time: with a part of it at a time, they are not.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -18,19 +20,26 @@ const PAGE: u64 = 4096;
 /// What is read at once: the smallest page of memory that there is.
 const STRIDE: usize = 4096;
 
-/// `None`: the log could not be opened for this, and the writer may have to wait.
-pub(super) struct Ahead(Option<File>);
+/// `None`: the log could not be opened for this, and others may have to wait.
+pub(super) struct LogFile(Option<File>);
 
-impl Ahead {
+impl LogFile {
     /// Of the log of the file that this connection is to.
     pub(super) fn of(db: &Connection) -> Self {
         Self(db.path().and_then(|path| File::open(format!("{path}-wal")).ok()))
     }
 
     /// Looks at so many pages of the log behind the first `written` ones, or fewer where it ends.
-    pub(super) fn look(&self, written: i64, pages: i64) {
+    pub(super) fn look_ahead(&self, written: i64, pages: i64) {
         if let Some(log) = &self.0 {
             touch(written, pages, |offset| log.read_at(&mut [0], offset).is_ok_and(|read| read > 0));
+        }
+    }
+
+    /// Waits until what was written is on the disk. One that fails is SQLite's to tell: it waits for the same once more.
+    pub(super) fn sync(&self) {
+        if let Some(log) = &self.0 {
+            let _ = log.sync_data();
         }
     }
 }
@@ -85,7 +94,7 @@ mod tests {
         let path = directory.path().join("store.db");
         let _writer = schema::open_writer(&path, Durability::Process).unwrap();
         let checkpointer = schema::open_checkpointer(&path, Durability::Process).unwrap();
-        let Ahead(log) = Ahead::of(&checkpointer);
+        let LogFile(log) = LogFile::of(&checkpointer);
         let log = log.expect("the log");
         assert_eq!(log.metadata().unwrap().len(), end_of_log(&checkpointer));
     }
