@@ -2,8 +2,8 @@
 //!
 //! It copies and waits for the disk while others write and read. But a log that is always written to is never copied
 //! to its end, so it would grow for ever: when it is long, the writer is held back for the moment that the rest takes,
-//! and begins it anew. SQLite waits for the disk only in that moment, for everything that was copied since the last one; so
-//! this thread has waited for most of it before.
+//! and begins it anew. SQLite brings the file to the disk only when a copy comes to the end of the log, so in that moment, with
+//! everything that was copied since the last one; so this thread has waited for most of it before.
 //!
 //! What a commit survives does not depend on this: it is in the log before it is answered.
 
@@ -63,8 +63,8 @@ struct Shared {
 enum Errand {
     #[default]
     None,
-    /// The log has grown enough.
-    Copy,
+    /// The log has grown by a step.
+    Step,
     /// For ever.
     End,
 }
@@ -125,7 +125,7 @@ impl Checkpoints {
         }
         state.pages = pages;
         if pages >= state.next {
-            state.errand = Errand::Copy;
+            state.errand = Errand::Step;
             // Not with every group, if it does not get shorter.
             state.next = pages + self.shared.lengths.step;
         }
@@ -151,20 +151,14 @@ impl Drop for Checkpoints {
 impl Shared {
     fn serve(&self, db: &Connection, file: &File) {
         let log = LogFile::of(db);
-        // How long the log was when it was copied last.
-        let mut copied = 0;
+        let mut copies = Copies::default();
         while self.is_due() {
             let pages = self.pages.load(Ordering::Relaxed);
             log.look_ahead(pages, self.soon());
             log.sync();
-            if pages < copied {
-                // It has begun anew.
-                copied = 0;
-            }
-            if pages - copied < self.lengths.copy {
+            if !copies.is_due(pages, self.lengths.copy) {
                 continue;
             }
-            copied = pages;
             // What failed is tried again when there is more to copy. Nothing is lost: it is in the log.
             if let Err(fault) = self.checkpoint(db, file, &log) {
                 tracing::warn!(error = ?fault.0, "the write-ahead log of the store could not be copied");
@@ -180,7 +174,7 @@ impl Shared {
     /// Waits until there is something to do. `false`: there will be nothing more.
     fn is_due(&self) -> bool {
         let mut state = self.wait_while(self.lock(), |state| state.errand == Errand::None);
-        if state.errand == Errand::Copy {
+        if state.errand == Errand::Step {
             state.errand = Errand::None;
             return true;
         }
@@ -233,6 +227,28 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.0.lock().is_held = false;
         self.0.changed.notify_all();
+    }
+}
+
+/// When the log is to be copied.
+#[derive(Default)]
+struct Copies {
+    /// How long it was when that was tried last.
+    tried: i64,
+}
+
+impl Copies {
+    /// Whether the log has grown by so much since the last time that this was so.
+    fn is_due(&mut self, pages: i64, growth: i64) -> bool {
+        if pages < self.tried {
+            // It has begun anew.
+            self.tried = 0;
+        }
+        let is_due = pages - self.tried >= growth;
+        if is_due {
+            self.tried = pages;
+        }
+        is_due
     }
 }
 

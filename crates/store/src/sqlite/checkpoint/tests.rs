@@ -65,6 +65,15 @@ impl Bench {
 }
 
 #[test]
+fn the_log_is_copied_when_it_has_grown_enough_since_the_last_time_or_anew() {
+    let mut copies = Copies::default();
+    let steps = [1000, 2000, 3000, 4010, 5000, 8000, 8010, 1000, 3000, 4000, 7000, 4000, 8000];
+    let due: Vec<i64> = steps.into_iter().filter(|pages| copies.is_due(*pages, 4000)).collect();
+    // 8 000 is not far enough behind 4 010; and before 1 000, as before the last 4 000, the log has begun anew.
+    assert_eq!(due, [4010, 8010, 4000, 8000]);
+}
+
+#[test]
 fn a_log_that_is_always_written_to_is_begun_anew() {
     let bench = Bench::new();
     for _ in 0..3 {
