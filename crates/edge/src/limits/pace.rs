@@ -26,7 +26,8 @@ const STALE: Duration = Duration::from_secs(1);
 const LATELY: Duration = Duration::from_mins(1);
 
 /// Above this share of their time the threads are too busy, and below that they have time again, in percent. Below a
-/// third, what comes mostly finds nobody before it; and for each moment of theirs the store has to work for nearly as long.
+/// third, what comes mostly finds nobody before it; and the store's threads, which need the same cores, work more than half as
+/// long as these.
 const BUSY: u128 = 30;
 const FREE: u128 = 20;
 

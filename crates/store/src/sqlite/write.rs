@@ -147,8 +147,8 @@ pub(super) fn put_key(
     Ok(())
 }
 
-/// Some of those that no longer count. There are hardly ever any, and the statement that removes them costs as much as all
-/// others of a new task together, since it makes a table of what it finds.
+/// Some of those that no longer count. There are hardly ever any, and the statement that removes them makes a table of what it
+/// finds, also when that is nothing; to look first is cheaper.
 fn delete_expired(db: &Connection, owner: &Principal, key: &IdempotencyKey) -> Outcome<()> {
     if db.prepare_cached(HAS_EXPIRED)?.exists((owner.as_str(), key.valid_since.0))? {
         db.prepare_cached(DELETE_EXPIRED)?.execute(named_params! {
