@@ -371,7 +371,7 @@ impl Error {
     }
 
     /// The private cause, for the log.
-    pub fn cause(&self) -> Option<&(dyn StdError + Send + Sync)> {
+    pub fn cause(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
         self.0.source.as_deref()
     }
 }

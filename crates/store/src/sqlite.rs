@@ -24,11 +24,13 @@ mod epoch;
 mod fault;
 mod files;
 mod list;
+mod pen;
 mod queue;
 mod read;
 mod reader;
 mod record;
 mod retain;
+mod rows;
 mod salvage;
 mod schema;
 mod switch;
@@ -56,6 +58,7 @@ use longshore_model::{
 
 pub use self::backup::{Backup, backup};
 use self::checkpoint::{Checkpoints, Lengths};
+use self::pen::Pen;
 use self::queue::Owner;
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
@@ -96,7 +99,8 @@ impl From<Durability> for SqliteOptions {
     }
 }
 
-/// A store in one SQLite file: one thread writes, three read, one brings what was written to its place.
+/// A store in one SQLite file: one thread writes, or whoever appends if that is quick; three read; one brings what was written to
+/// its place.
 ///
 /// The threads take what waits for them in turn from those whose it is, so that nobody waits for all that another asks.
 ///
@@ -129,7 +133,8 @@ impl SqliteStore {
         let checkpointer = schema::open_checkpointer(path, durability)?;
         let file = Arc::new(schema::open_file(path)?);
         let checkpoints = Checkpoints::start(&mut db, checkpointer, file.clone(), Lengths::default())?;
-        let writer = Writer::start(db, file, claim, checkpoints, metrics.clone())?;
+        let pen = Pen::new(db, file, claim, checkpoints, (durability, metrics.clone()));
+        let writer = Writer::start(pen, metrics.clone())?;
         let reader = |name| Reader::start(name, schema::open_reader(path)?, metrics.clone());
         let quick = reader(StoreThread::Quick)?;
         let whole = reader(StoreThread::Whole)?;
@@ -241,9 +246,9 @@ impl Store for SqliteStore {
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
         Box::pin(async move {
             let _took = self.metrics.store_append.time();
-            let owner = append.owner.clone();
+            let owner = Owner::Of(append.owner.clone());
             let batch = Batch::prepare(append, self.epoch)?;
-            self.writer.run(Owner::Of(owner), move |db| append::append(db, &batch)).await
+            self.writer.append(owner, batch).await
         })
     }
 

@@ -1,64 +1,33 @@
 //! What is appended to the log of a task. Nothing else is written so often.
 
-use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use longshore_engine::port::Appended;
-use longshore_model::{Error, TaskId, TaskState};
-use rusqlite::{Connection, Statement, named_params};
+use longshore_model::{Error, TaskState};
+use rusqlite::{CachedStatement, Connection, named_params};
 
 use super::fault::Outcome;
+use super::pen::Writing;
 use super::record::{Batch, TurnText};
+use super::rows::Rows;
 use super::write::{self, Standing};
-use super::writer::Writing;
 use super::{asks, contexts, to_sql};
 use crate::rules;
 
-/// So many tasks are found without a search. When there are more, all are searched for anew.
-const KNOWN: usize = 4096;
-
 /// What appends need besides the connection.
 pub(super) struct Appends<'db> {
-    check: Statement<'db>,
-    insert: Statement<'db>,
-    /// The rows of tasks that were appended to. A task may be gone by now, and its row be another's: whoever uses this
-    /// looks at the name in the row.
-    rows: HashMap<TaskId, i64>,
+    check: CachedStatement<'db>,
+    pub(super) rows: &'db mut Rows,
 }
 
 impl<'db> Appends<'db> {
-    pub(super) fn new(db: &'db Connection) -> Outcome<Self> {
-        Ok(Self {
-            check: db.prepare(&is_at())?,
-            insert: db.prepare(write::INSERT_EVENT)?,
-            rows: HashMap::new(),
-        })
-    }
-
-    fn know(&mut self, task: &TaskId, ordinal: i64) {
-        if self.rows.len() >= KNOWN {
-            self.rows.clear();
-        }
-        self.rows.insert(task.clone(), ordinal);
+    pub(super) fn new(db: &'db Connection, rows: &'db mut Rows) -> Outcome<Self> {
+        Ok(Self { check: db.prepare_cached(&IS_AT)?, rows })
     }
 
     /// Whether the task in this row is the batch's, works, and has the head that the batch expects.
     fn check(&mut self, ordinal: i64, batch: &Batch) -> Outcome<bool> {
         Ok(self.check.exists((ordinal, batch.task.as_str(), to_sql(batch.expected)))?)
-    }
-
-    fn insert(&mut self, ordinal: i64, batch: &Batch) -> Outcome<()> {
-        for (place, event) in batch.events.iter().enumerate() {
-            let seq = batch.expected.plus(place).next();
-            self.insert.execute((
-                ordinal,
-                to_sql(seq),
-                batch.at.0,
-                event.kind,
-                &event.body,
-                batch.epoch.0,
-            ))?;
-        }
-        Ok(())
     }
 }
 
@@ -66,10 +35,10 @@ impl<'db> Appends<'db> {
 /// make a table of it each time.
 ///
 /// It only reads: what is appended is the new head, since the log itself tells where it ends. Writing that into the row of
-/// the task too would cost a page for each piece of output, as much as the event. It cannot tell wrong: the thread that
-/// asks is the only one that writes, what it reads is of the same transaction, and two events with one number would break
-/// the key of the table.
-fn is_at() -> String {
+/// the task too would cost a page for each piece of output, as much as the event. It cannot tell wrong: whoever
+/// asks has the pen and is the only one who writes, what is read is of the same transaction, and two events with one number
+/// would break the key of the table.
+static IS_AT: LazyLock<String> = LazyLock::new(|| {
     let states: Vec<String> = [TaskState::Working]
         .into_iter()
         .chain(
@@ -82,29 +51,53 @@ fn is_at() -> String {
         head!(),
         states.join(" OR ")
     )
-}
+});
 
+/// In a transaction, whose end the caller sees to.
 pub(super) fn append(db: &mut Writing<'_>, batch: &Batch) -> Outcome<Appended> {
-    let known = db.appends.rows.get(&batch.task).copied();
+    let known = db.appends.rows.of(&batch.task);
     let ordinal = match known {
         Some(ordinal) if !batch.is_of_the_owner() && db.appends.check(ordinal, batch)? => ordinal,
         _ => match find(db, batch)? {
             Ok(task) => {
                 put_what_is_the_owners(db, &task, batch)?;
-                db.appends.know(&batch.task, task.ordinal);
                 task.ordinal
             }
             Err(refused) => return Ok(refused),
         },
     };
-    db.appends.insert(ordinal, batch)?;
+    insert(db, ordinal, batch)?;
     put_rest(db, ordinal, batch)?;
     if batch.is_terminal() {
         // None stays open.
         asks::close(db, ordinal, None, &rules::dropped(batch.at))?;
-        db.appends.rows.remove(&batch.task);
+        db.appends.rows.forget(&batch.task);
+    } else {
+        db.appends.rows.know(&batch.task, ordinal, batch.new_head());
     }
     Ok(Appended::Head(batch.new_head()))
+}
+
+/// Appends one piece of output to a task of which all is known that is checked otherwise. The one statement is a transaction
+/// by itself, and half of the work of one that is begun and committed.
+pub(super) fn append_output(
+    db: &Connection,
+    rows: &mut Rows,
+    ordinal: i64,
+    batch: &Batch,
+) -> Outcome<Appended> {
+    insert(db, ordinal, batch)?;
+    rows.know(&batch.task, ordinal, batch.new_head());
+    Ok(Appended::Head(batch.new_head()))
+}
+
+fn insert(db: &Connection, ordinal: i64, batch: &Batch) -> Outcome<()> {
+    let mut statement = db.prepare_cached(write::INSERT_EVENT)?;
+    for (place, event) in batch.events.iter().enumerate() {
+        let seq = batch.expected.plus(place).next();
+        statement.execute((ordinal, to_sql(seq), batch.at.0, event.kind, &event.body, batch.epoch.0))?;
+    }
+    Ok(())
 }
 
 /// The task, or why nothing is appended to it.

@@ -70,12 +70,20 @@ enum Errand {
 }
 
 #[derive(Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the writer and the thread set them, and each is a question of its own"
+)]
 struct State {
     errand: Errand,
     /// The writer is in the middle of a group.
     is_writing: bool,
     /// The writer is to begin no group.
     is_held: bool,
+    /// The thread is about something, so that the disk is busy.
+    is_at_work: bool,
+    /// The log may begin anew with the next group. SQLite waits for the disk then, whatever a commit waits for otherwise.
+    may_begin_anew: bool,
     /// The pages of the log at the end of the last group, and how many make it due again.
     pages: i64,
     next: i64,
@@ -112,6 +120,24 @@ impl Checkpoints {
     pub(super) fn begin_group(&self) {
         let mut state = self.shared.wait_while(self.shared.lock(), |state| state.is_held);
         state.is_writing = true;
+        state.may_begin_anew = false;
+    }
+
+    /// The same, unless that has to be waited for, or the disk in the group.
+    pub(super) fn try_begin_group(&self) -> bool {
+        let mut state = self.shared.lock();
+        if state.is_held || state.is_at_work || state.may_begin_anew {
+            return false;
+        }
+        state.is_writing = true;
+        true
+    }
+
+    /// As if the thread held the writer, or no longer.
+    #[cfg(test)]
+    pub(super) fn hold(&self, is_held: bool) {
+        self.shared.lock().is_held = is_held;
+        self.shared.changed.notify_all();
     }
 
     /// The writer is in no transaction any more.
@@ -173,9 +199,12 @@ impl Shared {
 
     /// Waits until there is something to do. `false`: there will be nothing more.
     fn is_due(&self) -> bool {
-        let mut state = self.wait_while(self.lock(), |state| state.errand == Errand::None);
+        let mut state = self.lock();
+        state.is_at_work = false;
+        let mut state = self.wait_while(state, |state| state.errand == Errand::None);
         if state.errand == Errand::Step {
             state.errand = Errand::None;
+            state.is_at_work = true;
             return true;
         }
         false
@@ -186,6 +215,7 @@ impl Shared {
         if after.is_copied() || after.pages >= self.lengths.long {
             // The writer begins the log anew soon: by itself, or by what follows.
             log.look_ahead(0, self.soon());
+            self.lock().may_begin_anew = true;
         }
         if after.pages < self.lengths.long {
             return Ok(());
@@ -197,6 +227,7 @@ impl Shared {
         }
         let _held = self.hold_the_writer();
         run(db, "RESTART")?;
+        self.lock().may_begin_anew = true;
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use super::fault::{Outcome, damaged};
 pub(super) struct Claim {
     pub(super) epoch: Epoch,
     durability: Durability,
-    is_on_disk: bool,
+    pub(super) is_on_disk: bool,
 }
 
 impl Claim {

@@ -9,6 +9,15 @@ pub(super) type Outcome<T> = Result<T, Fault>;
 #[derive(Debug)]
 pub(super) struct Fault(pub(super) Error);
 
+impl Fault {
+    /// Another program had the file. Nothing was written.
+    pub(super) fn is_busy(&self) -> bool {
+        let cause = self.0.cause().and_then(|cause| cause.downcast_ref::<rusqlite::Error>());
+        let code = cause.and_then(rusqlite::Error::sqlite_error_code);
+        matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+    }
+}
+
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         Self(error)

@@ -1,4 +1,4 @@
-//! Requests as text and numbers: made where the caller runs, so that the writer thread only has to insert.
+//! Requests as text and numbers: made before the store is asked, so that whoever writes only has to insert.
 
 use longshore_engine::port::{Append, AskChange, Begun, Create, IdempotencyKey, TurnRecord};
 use longshore_model::{
@@ -58,6 +58,9 @@ fn begun(begun: Begun) -> Result<(EventText, TurnText)> {
     Ok((EventText::of(&begun.working)?, TurnText::of(begun.turn)?))
 }
 
+/// A batch of so many bytes is small.
+pub(super) const SMALL: usize = 8 * 1024;
+
 /// An `Append`, ready to insert.
 pub(super) struct Batch {
     pub(super) task: TaskId,
@@ -107,6 +110,23 @@ impl Batch {
     /// It holds something for which it matters whose the task is.
     pub(super) fn is_of_the_owner(&self) -> bool {
         !self.asks.is_empty() || self.joined.is_some() || self.forgotten.is_some()
+    }
+
+    /// It is one event of output and nothing else, so that nothing but the log changes.
+    pub(super) fn is_a_piece_of_output(&self) -> bool {
+        let changes_more =
+            self.summarised > 0 || self.snapshot.is_some() || self.turn.is_some() || self.is_of_the_owner();
+        self.events.len() == 1 && !changes_more
+    }
+
+    /// Writing it is a matter of microseconds: it touches few rows, and not much text.
+    pub(super) fn is_small(&self) -> bool {
+        if self.is_of_the_owner() || self.turn.is_some() {
+            return false;
+        }
+        let events: usize = self.events.iter().map(|event| event.body.len()).sum();
+        let snapshot = self.snapshot.as_ref().map_or(0, |text| text.summary.len() + text.artifacts.len());
+        events + snapshot <= SMALL
     }
 
     /// The task is over with this batch.

@@ -26,10 +26,10 @@ const MIGRATIONS: &[&str] = &[
 ];
 
 /// How long a statement waits for a lock of another program, such as a backup, before it fails.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Prepared statements kept per connection: more than there are in this crate, but for the rarest list filters.
-const STATEMENTS: usize = 64;
+const STATEMENTS: usize = 96;
 
 /// How long a checkpoint waits for those who read in the log, while nobody can write, before it leaves the log as it is.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(5);

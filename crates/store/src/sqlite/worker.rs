@@ -51,7 +51,7 @@ impl<J: Send + 'static> Worker<J> {
 }
 
 impl<J> Drop for Worker<J> {
-    /// Waits until what was asked for is done and the file is closed.
+    /// Waits until what was asked for is done.
     fn drop(&mut self) {
         self.queue.close();
         if let Some(thread) = self.thread.take() {

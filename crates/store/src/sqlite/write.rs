@@ -1,4 +1,4 @@
-//! What the writer thread does for each kind of request. The guards come first, then the rows.
+//! What is written for each kind of request. The guards come first, then the rows.
 
 use longshore_engine::port::{Created, IdempotencyKey, NotedSends, TurnRecord};
 use longshore_model::{ContextId, Epoch, Error, Principal, Seq, TaskId, TaskState, Timestamp};

@@ -97,7 +97,7 @@ async fn the_output_of_many_tasks_leaves_their_rows_alone() {
 fn the_head_is_found_in_one_step() {
     let directory = tempfile::tempdir().unwrap();
     let db = schema::open_writer(&directory.path().join("store.db"), Durability::Process).unwrap();
-    let mut statement = db.prepare(&format!("EXPLAIN {}", is_at())).unwrap();
+    let mut statement = db.prepare(&format!("EXPLAIN {}", *IS_AT)).unwrap();
     let steps = statement.raw_query().mapped(|row| row.get::<_, String>(1));
     let steps: Vec<_> = steps.map(Result::unwrap).collect();
     // It looks at the last event, and goes on to no other.

@@ -183,3 +183,40 @@ fn the_writer_is_held_between_two_groups() {
         begins.join().unwrap();
     });
 }
+
+#[test]
+fn nobody_writes_beside_a_checkpoint_that_holds_the_writer() {
+    let bench = Bench::new();
+    let held = bench.checkpoints.shared.hold_the_writer();
+    assert!(!bench.checkpoints.try_begin_group());
+    drop(held);
+    assert!(bench.checkpoints.try_begin_group());
+    // It cannot be held before the group is over.
+    assert!(bench.checkpoints.shared.lock().is_writing);
+    bench.checkpoints.end_group();
+}
+
+#[test]
+fn who_cannot_wait_does_not_write_while_the_disk_is_busy_or_begin_the_log_anew() {
+    // The thread does nothing by itself; the test is in its place.
+    let lengths = Lengths { step: i64::MAX, copy: i64::MAX, long: 0 };
+    let open = |path: &std::path::Path| schema::open_checkpointer(path, Durability::Process).unwrap();
+    let bench = Bench::with(lengths, open);
+    let (checkpointer, shared) = (open(&bench.path()), &bench.checkpoints.shared);
+    bench.write();
+    assert!(bench.checkpoints.try_begin_group());
+    bench.checkpoints.end_group();
+
+    shared.lock().errand = Errand::Step;
+    assert!(shared.is_due());
+    assert!(!bench.checkpoints.try_begin_group());
+    shared.lock().is_at_work = false;
+
+    let log = LogFile::of(&checkpointer);
+    shared.checkpoint(&checkpointer, &bench.file, &log).unwrap();
+    assert!(!bench.checkpoints.try_begin_group());
+    // Whoever can wait has begun it anew.
+    bench.write();
+    assert!(bench.checkpoints.try_begin_group());
+    bench.checkpoints.end_group();
+}

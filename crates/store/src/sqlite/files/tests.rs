@@ -7,7 +7,7 @@ use rusqlite::params_from_iter;
 use rusqlite::types::Value;
 use tempfile::TempDir;
 
-use super::super::writer::Writing;
+use super::super::pen::Writing;
 use super::super::{Durability, SqliteStore, schema};
 use super::*;
 

@@ -1,12 +1,12 @@
 //! Whether the store can be read and written now.
 
-use super::super::writer::Writing;
+use super::super::pen::Writing;
 use super::*;
 
 #[tokio::test]
 async fn it_says_when_it_cannot_be_written_or_read() {
     let bench = Bench::new().await;
-    bench.pragma("PRAGMA busy_timeout = 0").await;
+    bench.store.writer.pen.lock().unwrap().set_patience(Duration::ZERO);
     bench.store.check().await.unwrap();
 
     let intruder = bench.intruder();

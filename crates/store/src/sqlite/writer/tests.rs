@@ -240,6 +240,10 @@ async fn a_transaction_that_is_lost_is_lost_for_its_whole_group() {
     for answer in bench.in_one_group(requests).await {
         assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unavailable);
     }
+    // Nobody believes that it is there.
+    bench.store.writer.pen.lock().unwrap().rest(true);
+    let late = bench.append(append("a", 2, vec![chunk("2")])).await;
+    assert_eq!(late.unwrap(), Appended::Conflict { head: Seq(1) });
     for task in ["a", "b", "c"] {
         assert_eq!(bench.log(task).await, [], "{task}");
         assert_eq!(head(&bench.append(append(task, 1, vec![chunk("again")])).await), 2);
@@ -278,6 +282,8 @@ async fn what_waits_in_the_queue_is_written_although_nobody_waits_for_it() {
     drop(forgotten);
     drop(release);
     busy.await.unwrap();
+    // Behind it in the queue.
+    bench.store.writer.run(Owner::Of(ada()), |_| Ok(())).await.unwrap();
     assert_eq!(head(&bench.append(append("a", 2, vec![chunk("2")])).await), 3);
     assert_eq!(bench.log("a").await, [chunk("1"), chunk("2")]);
 }
