@@ -45,7 +45,7 @@ help: ## Show this list.
 
 .PHONY: run
 run: opencode ## Build, install the pinned OpenCode, and serve a demo agent for WORKSPACE (this directory).
-	$(call say,Building longshore (optimised; a few minutes the first time))
+	$(call say,Building longshore (optimised; six minutes or more the first time))
 	cargo build --release --locked --package longshore
 	$(call say,Serving an A2A agent for $(WORKSPACE) with the demo model; Ctrl-C ends it)
 	@exec '$(TARGET)/release/longshore' serve --demo --opencode '$(TOOLS)/bin/opencode' \
@@ -129,7 +129,7 @@ chaos: opencode ## Kill and cut everything for up to half an hour, check that no
 # after each phase: ARGS='--resume' goes on with the rest, ARGS='--resume --only soak' measures that again.
 .PHONY: bench
 bench: peer ## Measure Longshore beside its peer (50 minutes on a quiet machine), and write docs/performance.md.
-	$(call say,Building longshore and its bench (optimised; a few minutes the first time))
+	$(call say,Building longshore and its bench (optimised; six minutes or more the first time))
 	cargo build --release --locked --package longshore --package longshore-bench
 	$(call say,Measuring Longshore and its peer)
 	'$(TARGET)/release/longshore-bench' run --longshore '$(TARGET)/release/longshore' \
