@@ -95,7 +95,7 @@ pub trait Store: Send + Sync + Debug {
     fn recent_sessions(&self, since: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Session>>>;
 
     /// Appends to a task's log. Nothing is written when the log's head is not `expected`, or when the task is over;
-    /// when both, it is over. Dropping the future does not take the append back.
+    /// when both, it is over. Dropping the future does not take the append back. Of two at once either may be the first.
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>>;
 
     /// Events after the cursor, in order, at most `limit`, and fewer when they are large ([`READ_BYTES`]); at least

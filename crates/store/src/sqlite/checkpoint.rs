@@ -69,11 +69,18 @@ enum Errand {
     End,
 }
 
+/// Whether a commit may be the one with which the log begins anew. SQLite waits for the disk then, whatever a commit waits for
+/// otherwise. (What another program copies is not noticed.)
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Anew {
+    #[default]
+    No,
+    Next,
+    /// That of the group that has begun.
+    This,
+}
+
 #[derive(Default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "the writer and the thread set them, and each is a question of its own"
-)]
 struct State {
     errand: Errand,
     /// The writer is in the middle of a group.
@@ -82,8 +89,7 @@ struct State {
     is_held: bool,
     /// The thread is about something, so that the disk is busy.
     is_at_work: bool,
-    /// The log may begin anew with the next group. SQLite waits for the disk then, whatever a commit waits for otherwise.
-    may_begin_anew: bool,
+    anew: Anew,
     /// The pages of the log at the end of the last group, and how many make it due again.
     pages: i64,
     next: i64,
@@ -120,13 +126,15 @@ impl Checkpoints {
     pub(super) fn begin_group(&self) {
         let mut state = self.shared.wait_while(self.shared.lock(), |state| state.is_held);
         state.is_writing = true;
-        state.may_begin_anew = false;
+        if state.anew == Anew::Next {
+            state.anew = Anew::This;
+        }
     }
 
     /// The same, unless that has to be waited for, or the disk in the group.
     pub(super) fn try_begin_group(&self) -> bool {
         let mut state = self.shared.lock();
-        if state.is_held || state.is_at_work || state.may_begin_anew {
+        if state.is_held || state.is_at_work || state.errand != Errand::None || state.anew != Anew::No {
             return false;
         }
         state.is_writing = true;
@@ -145,6 +153,10 @@ impl Checkpoints {
         let pages = self.shared.pages.load(Ordering::Relaxed);
         let mut state = self.shared.lock();
         state.is_writing = false;
+        if state.anew == Anew::This {
+            let has_committed = pages != state.pages;
+            state.anew = if has_committed { Anew::No } else { Anew::Next };
+        }
         if pages < state.pages {
             // The log has begun anew.
             state.next = self.shared.lengths.step;
@@ -211,11 +223,17 @@ impl Shared {
     }
 
     fn checkpoint(&self, db: &Connection, file: &File, log: &LogFile) -> Outcome<()> {
+        let done = self.copy(db, file, log);
+        // Also if it failed: the last page may have been copied before.
+        self.lock().anew = Anew::Next;
+        done
+    }
+
+    fn copy(&self, db: &Connection, file: &File, log: &LogFile) -> Outcome<()> {
         let after = run(db, "PASSIVE")?;
         if after.is_copied() || after.pages >= self.lengths.long {
             // The writer begins the log anew soon: by itself, or by what follows.
             log.look_ahead(0, self.soon());
-            self.lock().may_begin_anew = true;
         }
         if after.pages < self.lengths.long {
             return Ok(());
@@ -227,7 +245,6 @@ impl Shared {
         }
         let _held = self.hold_the_writer();
         run(db, "RESTART")?;
-        self.lock().may_begin_anew = true;
         Ok(())
     }
 

@@ -12,9 +12,16 @@ pub(super) struct Fault(pub(super) Error);
 impl Fault {
     /// Another program had the file. Nothing was written.
     pub(super) fn is_busy(&self) -> bool {
-        let cause = self.0.cause().and_then(|cause| cause.downcast_ref::<rusqlite::Error>());
-        let code = cause.and_then(rusqlite::Error::sqlite_error_code);
-        matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+        matches!(self.code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+    }
+
+    /// A row that is there is in the way, or one that is to be there is not. Nothing was written.
+    pub(super) fn is_of_a_key(&self) -> bool {
+        self.code() == Some(ErrorCode::ConstraintViolation)
+    }
+
+    fn code(&self) -> Option<ErrorCode> {
+        self.0.cause()?.downcast_ref::<rusqlite::Error>()?.sqlite_error_code()
     }
 }
 
@@ -78,7 +85,7 @@ fn is_of_the_content(cause: &rusqlite::Error) -> bool {
     )
 }
 
-/// A thread of the store is gone. Of what it was asked nothing was written, or nobody can say. `Internal`, because
+/// A thread of the store is gone, or whoever wrote has left the connection in the middle of something. Of what was asked nothing was written, or nobody can say. `Internal`, because
 /// it does not come back: whoever tried again would do so for ever.
 pub(super) fn stopped() -> Error {
     Error::new(

@@ -1,4 +1,5 @@
-//! What it takes to write. There is one, and whoever has it is the one who writes.
+//! The connection that writes, and all that belongs to it: shared, in a mutex, by the thread that writes and those who append.
+//! Whoever has it is the one who writes.
 //!
 //! When a request fails half-way, its group is rolled back and run again with a savepoint around each request, so that the
 //! failure of one is not its neighbours': that is rare, and in a group that goes well nobody pays for it.
@@ -25,11 +26,11 @@ use super::schema::BUSY_TIMEOUT;
 use super::switch::Switch;
 use super::writer::{Job, Kind};
 
-/// Whoever appends without the thread has other things to do, so that may take one of so many parts of the time. Where there is
-/// more to write, the thread does it, and many share a commit.
+/// At most one part in so many of the time is spent on writing outside of the thread, since whoever appends has other things to
+/// do. Where there is more to write, the thread does it, and many share a commit.
 const SHARE: u32 = 20;
 
-/// So much may be spent ahead: some come at once. It is what they take `SHARE` times, so half a millisecond of writing.
+/// How far `paid_until` may lie ahead, so that a few can come at once: half a millisecond of writing, `SHARE` times.
 const AHEAD: Duration = Duration::from_millis(10);
 
 pub(super) struct Pen {
@@ -43,7 +44,7 @@ pub(super) struct Pen {
     /// How long a group waits for another program.
     patience: Duration,
     rows: Rows,
-    /// Until then what was spent on writing without the thread is more than its share.
+    /// When the time that was spent on writing outside of the thread is no more than its share.
     paid_until: Instant,
     pub(super) switch: Switch,
     metrics: Arc<Metrics>,
@@ -139,9 +140,13 @@ impl Pen {
             && let Some(ordinal) = self.rows.ready_for(batch)
         {
             fail_point::hit("commit.before");
-            let appended = append::append_output(&self.db, &mut self.rows, ordinal, batch)?;
+            let appended = append::append_output(&self.db, &mut self.rows, ordinal, batch);
             fail_point::hit("commit.after");
-            return Ok(appended);
+            match appended {
+                // Not what is known here: another program has written. Below it is told what there is.
+                Err(fault) if fault.is_of_a_key() => self.rows.note_change(),
+                done => return done,
+            }
         }
         let mut db = Writing::new(&self.db, &mut self.rows)?;
         let appended = in_transaction(&mut db, |db| append::append(db, batch).map(Some))?;

@@ -74,7 +74,7 @@ impl Writer {
     }
 
     /// Appends to the log of a task and returns when it is durable: here and now, if that is a matter of microseconds. Then it
-    /// is done before what waits in the queue, so that whoever appends to a task twice waits for the first one.
+    /// overtakes what waits in the queue: whoever appends to a task again must have had the answer to the first.
     pub(super) async fn append(&self, owner: Owner, batch: Batch) -> Result<Appended> {
         if let Some(appended) = self.append_here(&batch) {
             return appended;

@@ -33,6 +33,14 @@ impl Bench {
         Self { directory, db, checkpoints, file }
     }
 
+    /// The test is in its place from now on.
+    fn end_the_thread(&mut self) {
+        self.checkpoints.shared.lock().errand = Errand::End;
+        self.checkpoints.shared.changed.notify_all();
+        self.checkpoints.thread.take().unwrap().join().unwrap();
+        self.checkpoints.shared.lock().errand = Errand::None;
+    }
+
     fn path(&self) -> PathBuf {
         self.directory.path().join("store.db")
     }
@@ -198,25 +206,40 @@ fn nobody_writes_beside_a_checkpoint_that_holds_the_writer() {
 
 #[test]
 fn who_cannot_wait_does_not_write_while_the_disk_is_busy_or_begin_the_log_anew() {
-    // The thread does nothing by itself; the test is in its place.
-    let lengths = Lengths { step: i64::MAX, copy: i64::MAX, long: 0 };
-    let open = |path: &std::path::Path| schema::open_checkpointer(path, Durability::Process).unwrap();
-    let bench = Bench::with(lengths, open);
-    let (checkpointer, shared) = (open(&bench.path()), &bench.checkpoints.shared);
-    bench.write();
-    assert!(bench.checkpoints.try_begin_group());
-    bench.checkpoints.end_group();
+    // All is copied, and the writer begins anew by itself; or it is made to.
+    for long in [i64::MAX, 0] {
+        let lengths = Lengths { step: i64::MAX, copy: i64::MAX, long };
+        let open = |path: &std::path::Path| schema::open_checkpointer(path, Durability::Process).unwrap();
+        let mut bench = Bench::with(lengths, open);
+        bench.end_the_thread();
+        let (checkpointer, shared) = (open(&bench.path()), &bench.checkpoints.shared);
+        bench.write();
+        let before = bench.write();
+        let may_write = || {
+            let may = bench.checkpoints.try_begin_group();
+            if may {
+                bench.insert();
+                bench.checkpoints.end_group();
+            }
+            may
+        };
+        assert!(may_write());
 
-    shared.lock().errand = Errand::Step;
-    assert!(shared.is_due());
-    assert!(!bench.checkpoints.try_begin_group());
-    shared.lock().is_at_work = false;
+        shared.lock().errand = Errand::Step;
+        assert!(!may_write());
+        assert!(shared.is_due());
+        assert!(!may_write());
+        shared.lock().is_at_work = false;
+        assert!(may_write());
 
-    let log = LogFile::of(&checkpointer);
-    shared.checkpoint(&checkpointer, &bench.file, &log).unwrap();
-    assert!(!bench.checkpoints.try_begin_group());
-    // Whoever can wait has begun it anew.
-    bench.write();
-    assert!(bench.checkpoints.try_begin_group());
-    bench.checkpoints.end_group();
+        shared.checkpoint(&checkpointer, &bench.file, &LogFile::of(&checkpointer)).unwrap();
+        assert!(!may_write());
+        // One that can wait, but has nothing to write, leaves it to the next.
+        bench.checkpoints.begin_group();
+        bench.checkpoints.end_group();
+        assert!(!may_write());
+        let after = bench.write();
+        assert!(after < before, "the log goes on with page {after}");
+        assert!(may_write());
+    }
 }

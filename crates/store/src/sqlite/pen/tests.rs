@@ -4,7 +4,9 @@ use std::sync::MutexGuard;
 use futures_util::FutureExt;
 use longshore_engine::port::{Append, Store};
 use longshore_model::{ErrorKind, Retry, Seq, TaskEvent, TaskState};
-use longshore_testkit::store_suite::make::{ada, append, chunk, create, status, task_id};
+use longshore_testkit::store_suite::make::{
+    ada, append, chunk, create, interrupt, opens, status, task_id, turn,
+};
 use tempfile::TempDir;
 
 use super::super::queue::Owner;
@@ -119,6 +121,15 @@ async fn what_would_have_to_wait_is_left_to_the_thread() {
     // It takes a while.
     let large = batch(vec![chunk(&"x".repeat(super::super::record::SMALL))]);
     assert!(bench.pen().append_here(&large).is_none());
+    // More than the log changes.
+    let mut more = [(); 3].map(|()| append("a", 2, vec![chunk("1")]));
+    more[0].turn = Some(turn("s", "p"));
+    more[1].asks = vec![opens(&interrupt("a", "r"))];
+    more[2].joined = create("k").idempotency;
+    for append in more {
+        let batch = Batch::prepare(append, bench.store.epoch).unwrap();
+        assert!(bench.pen().append_here(&batch).is_none());
+    }
     // A checkpoint is at its end.
     bench.pen().checkpoints.hold(true);
     assert!(bench.pen().append_here(&small).is_none());
@@ -143,7 +154,16 @@ async fn what_would_have_to_wait_is_left_to_the_thread() {
 }
 
 #[tokio::test]
-async fn no_more_than_a_part_of_the_time_is_spent_on_it() {
+async fn many_are_no_more_than_a_part_of_the_time_together() {
+    let bench = Bench::new(Durability::Process).await;
+    let mut pen = bench.pen();
+    let batch = |at| Batch::prepare(append("a", at, vec![chunk("x")]), bench.store.epoch).unwrap();
+    let written = (2..100_000).find(|at| pen.append_here(&batch(*at)).is_none());
+    assert!(written.is_some_and(|written| written > 2), "{written:?}");
+}
+
+#[tokio::test]
+async fn one_that_takes_long_is_the_last_for_long() {
     let bench = Bench::new(Durability::Process).await;
     bench
         .run(
@@ -228,6 +248,18 @@ async fn what_is_undone_is_not_known() {
     // No transaction is left open, and nothing of them is left.
     assert_eq!(bench.append_here(append("a", 3, vec![chunk("3")])), head(4));
     assert_eq!(bench.log("a").await, [chunk("1"), chunk("3")]);
+}
+
+#[tokio::test]
+async fn what_another_program_has_written_is_not_taken_for_ours() {
+    let bench = Bench::new(Durability::Process).await;
+    assert!(bench.knows("b", 2));
+    let event = "INSERT INTO events (task, seq, at, kind, body, epoch)
+                 SELECT ordinal, 3, 0, 'artifact', '{}', 0 FROM tasks WHERE id = 'b'";
+    bench.intruder().execute_batch(event).unwrap();
+    let refused = bench.append_here(append("b", 2, vec![chunk("1")]));
+    assert_eq!(refused, Some(Appended::Conflict { head: Seq(3) }));
+    assert!(!bench.knows("b", 2));
 }
 
 #[tokio::test]

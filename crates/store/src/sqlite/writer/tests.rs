@@ -14,9 +14,9 @@ use super::super::{Durability, SqliteStore};
 use super::*;
 
 struct Bench {
+    store: SqliteStore,
     /// Dropped after the store.
     _directory: TempDir,
-    store: SqliteStore,
 }
 
 impl Bench {
