@@ -154,12 +154,15 @@ async fn what_would_have_to_wait_is_left_to_the_thread() {
 }
 
 #[tokio::test]
-async fn many_are_no_more_than_a_part_of_the_time_together() {
+async fn what_is_spent_on_it_is_added_up() {
     let bench = Bench::new(Durability::Process).await;
+    let batch = Batch::prepare(append("a", 2, vec![chunk("x")]), bench.store.epoch).unwrap();
     let mut pen = bench.pen();
-    let batch = |at| Batch::prepare(append("a", at, vec![chunk("x")]), bench.store.epoch).unwrap();
-    let written = (2..100_000).find(|at| pen.append_here(&batch(*at)).is_none());
-    assert!(written.is_some_and(|written| written > 2), "{written:?}");
+    // As much as may be spent ahead, and no more.
+    let before = Instant::now() + AHEAD;
+    pen.paid_until = before;
+    assert!(pen.append_here(&batch).is_some());
+    assert!(pen.paid_until > before, "{:?} ago", before - pen.paid_until);
 }
 
 #[tokio::test]
