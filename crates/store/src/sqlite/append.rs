@@ -79,7 +79,7 @@ pub(super) fn append(db: &mut Writing<'_>, batch: &Batch) -> Outcome<Appended> {
 }
 
 /// Appends one piece of output to a task of which all is known that is checked otherwise. The one statement is a transaction
-/// by itself, and half of the work of one that is begun and committed.
+/// by itself, and less work than one that is begun and committed.
 pub(super) fn append_output(
     db: &Connection,
     rows: &mut Rows,

@@ -85,8 +85,9 @@ fn is_of_the_content(cause: &rusqlite::Error) -> bool {
     )
 }
 
-/// A thread of the store is gone, or whoever wrote has left the connection in the middle of something. Of what was asked nothing was written, or nobody can say. `Internal`, because
-/// it does not come back: whoever tried again would do so for ever.
+/// A thread of the store is gone, or whoever wrote has left the connection in the middle of something. Of what was asked
+/// nothing was written, or nobody can say. `Internal`, because it does not come back: whoever tried again would do so for
+/// ever.
 pub(super) fn stopped() -> Error {
     Error::new(
         ErrorKind::Internal,
