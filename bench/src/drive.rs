@@ -9,6 +9,6 @@ mod truth;
 
 pub use self::call::{Reply, call};
 pub use self::connection::{BodyKind, Connection, Head};
-pub use self::speak::{Line, Target};
+pub use self::speak::{ProtocolVersion, Target};
 pub use self::stream::{Counts, End, Outcome, Tally, Window, open_stream};
 pub use self::truth::{Totals, Truth, totals, truth};

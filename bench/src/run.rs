@@ -9,7 +9,7 @@ use clap::ValueEnum as _;
 use tokio::time::{Instant, timeout};
 
 use crate::bench::Bench;
-use crate::drive::{Line, Tally, Target, Window};
+use crate::drive::{ProtocolVersion, Tally, Target, Window};
 use crate::load::{ends, stream_once};
 use crate::options::{Drive, Run};
 use crate::phases::Phase;
@@ -133,7 +133,7 @@ pub fn read(path: &Path) -> Result<Results> {
 
 /// Streams on a server that somebody else started.
 pub async fn drive(options: Drive) -> Result<()> {
-    let line = if options.v03 { Line::V03 } else { Line::V1 };
+    let line = if options.v03 { ProtocolVersion::V03 } else { ProtocolVersion::V1 };
     let target = Target { address: options.server, token: options.token, line };
     let tasks = longshore_engine::Tasks::new();
     let tally = Arc::new(Tally::default());

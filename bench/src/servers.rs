@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::drive::{Connection, Line, Target, call};
+use crate::drive::{Connection, ProtocolVersion, Target, call};
 use crate::process::{self, Owned};
 use crate::{clock, number};
 
@@ -165,12 +165,12 @@ impl Server {
     }
 
     /// How the bench speaks to it.
-    pub fn target(&self, line: Line) -> Target {
+    pub fn target(&self, line: ProtocolVersion) -> Target {
         self.target_of(line, 0)
     }
 
     /// The same for one of the [`PRINCIPALS`].
-    pub fn target_of(&self, line: Line, principal: usize) -> Target {
+    pub fn target_of(&self, line: ProtocolVersion, principal: usize) -> Target {
         Target { address: self.address, token: PRINCIPALS[principal].1.to_owned(), line }
     }
 
@@ -244,7 +244,7 @@ fn credentials() -> String {
 async fn shows_card(address: SocketAddr) -> bool {
     let ask = async {
         let mut connection = Connection::open(address).await.ok()?;
-        let target = Target { address, token: PRINCIPALS[0].1.to_owned(), line: Line::V1 };
+        let target = Target { address, token: PRINCIPALS[0].1.to_owned(), line: ProtocolVersion::V1 };
         let reply = call(&mut connection, &target.get("/.well-known/agent-card.json")).await.ok()?;
         (reply.head.status == 200).then_some(())
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use longshore_bench::drive::{Connection, End, Line, Tally, call, truth};
+use longshore_bench::drive::{Connection, End, ProtocolVersion, Tally, call, truth};
 use longshore_bench::load::stream_once;
 use longshore_bench::servers::{Kind, Limits, Programs, Server};
 use longshore_bench::stamp;
@@ -25,7 +25,7 @@ async fn a_stream_of_either_line_and_a_turn_come_through_whole() {
     let server = Server::start(Kind::Longshore, &programs, source, home, Limits::Off, &[]).await.unwrap();
     let mut asking = Connection::open(source).await.unwrap();
 
-    for (line, key) in [(Line::V1, "one"), (Line::V03, "two")] {
+    for (line, key) in [(ProtocolVersion::V1, "one"), (ProtocolVersion::V03, "two")] {
         let script = Script { key: key.to_owned(), deltas: 50, rate: 200, ..Script::default() };
         let outcome = stream_once(&server.target(line), &script, Arc::new(Tally::default())).await;
         assert_eq!(outcome.end, End::Completed);
@@ -36,7 +36,7 @@ async fn a_stream_of_either_line_and_a_turn_come_through_whole() {
 
     let mut connection = Connection::open(server.address).await.unwrap();
     let script = Script { deltas: 3, ..Script::default() }.to_string();
-    for line in [Line::V1, Line::V03] {
+    for line in [ProtocolVersion::V1, ProtocolVersion::V03] {
         let target = server.target(line);
         let reply = call(&mut connection, &target.send(&format!("m-{line:?}"), &script, true)).await.unwrap();
         assert_eq!(

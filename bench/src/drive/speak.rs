@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// A line of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Line {
+pub enum ProtocolVersion {
     V1,
     V03,
 }
@@ -16,15 +16,15 @@ pub enum Line {
 pub struct Target {
     pub address: SocketAddr,
     pub token: String,
-    pub line: Line,
+    pub line: ProtocolVersion,
 }
 
 impl Target {
     /// Sends a message and follows the task.
     pub fn stream(&self, message: &str, text: &str) -> Vec<u8> {
         let method = match self.line {
-            Line::V1 => "SendStreamingMessage",
-            Line::V03 => "message/stream",
+            ProtocolVersion::V1 => "SendStreamingMessage",
+            ProtocolVersion::V03 => "message/stream",
         };
         self.rpc(method, &json!({"message": self.message(message, text)}), true)
     }
@@ -32,12 +32,12 @@ impl Target {
     /// Sends a message, and waits for the end of the turn or does not.
     pub fn send(&self, message: &str, text: &str, wait: bool) -> Vec<u8> {
         let (method, configuration) = match self.line {
-            Line::V1 => ("SendMessage", json!({"returnImmediately": !wait})),
-            Line::V03 => ("message/send", json!({"blocking": wait})),
+            ProtocolVersion::V1 => ("SendMessage", json!({"returnImmediately": !wait})),
+            ProtocolVersion::V03 => ("message/send", json!({"blocking": wait})),
         };
         let mut params = json!({"message": self.message(message, text)});
         // Waiting is the default of 1.0, and a caller who says nothing is the common one.
-        if self.line == Line::V03 || !wait {
+        if self.line == ProtocolVersion::V03 || !wait {
             params["configuration"] = configuration;
         }
         self.rpc(method, &params, false)
@@ -45,16 +45,16 @@ impl Target {
 
     pub fn get_task(&self, task: &str) -> Vec<u8> {
         let method = match self.line {
-            Line::V1 => "GetTask",
-            Line::V03 => "tasks/get",
+            ProtocolVersion::V1 => "GetTask",
+            ProtocolVersion::V03 => "tasks/get",
         };
         self.rpc(method, &json!({"id": task}), false)
     }
 
     pub fn subscribe(&self, task: &str) -> Vec<u8> {
         let method = match self.line {
-            Line::V1 => "SubscribeToTask",
-            Line::V03 => "tasks/resubscribe",
+            ProtocolVersion::V1 => "SubscribeToTask",
+            ProtocolVersion::V03 => "tasks/resubscribe",
         };
         self.rpc(method, &json!({"id": task}), true)
     }
@@ -70,8 +70,8 @@ impl Target {
 
     fn message(&self, id: &str, text: &str) -> Value {
         match self.line {
-            Line::V1 => json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]}),
-            Line::V03 => json!({
+            ProtocolVersion::V1 => json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]}),
+            ProtocolVersion::V03 => json!({
                 "kind": "message", "messageId": id, "role": "user", "parts": [{"kind": "text", "text": text}],
             }),
         }
@@ -80,8 +80,8 @@ impl Target {
     fn rpc(&self, method: &str, params: &Value, streams: bool) -> Vec<u8> {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
         let version = match self.line {
-            Line::V1 => "1.0",
-            Line::V03 => "0.3",
+            ProtocolVersion::V1 => "1.0",
+            ProtocolVersion::V03 => "0.3",
         };
         let accept = if streams { "text/event-stream" } else { "application/json" };
         format!(

@@ -10,7 +10,9 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::bench::{Bench, until_ns};
 use crate::clock;
-use crate::drive::{Connection, End, Line, Outcome, Tally, Target, Window, call, open_stream, totals, truth};
+use crate::drive::{
+    Connection, End, Outcome, ProtocolVersion, Tally, Target, Window, call, open_stream, totals, truth,
+};
 use crate::number::{float, whole};
 use crate::proc::{self, Memory};
 use crate::results::Streams;
@@ -34,7 +36,7 @@ pub struct StreamLoad {
     /// Deltas per second of each.
     pub rate: u64,
     pub size: usize,
-    pub line: Line,
+    pub line: ProtocolVersion,
     /// How many start in a second.
     pub starts: u64,
     /// Between the last start and the window.
@@ -160,7 +162,7 @@ pub struct Checked {
 pub async fn check(
     bench: &Bench,
     server: &Server,
-    line: Line,
+    line: ProtocolVersion,
     outcomes: &[Option<Outcome>],
 ) -> Result<Checked> {
     let mut checked = Checked::default();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use longshore_engine::port::SystemClock;
 use longshore_engine::{Engine, EngineConfig, EngineParts, Form, TaskReader, Tasks};
 use longshore_model::{
-    AgentEvent, ArtifactId, BlockKind, BlockRef, OutputModes, Principal, SendConfig, SendMessage, TaskEvent,
-    Wishes,
+    AgentEvent, ArtifactId, BlockKind, BlockRef, OutputModes, Principal, SendConfig, SendMessage,
+    SendOptions, TaskEvent,
 };
 use longshore_wire::v1::encode::{self, View};
 
@@ -34,7 +34,7 @@ pub(super) fn work(readers: usize) -> Work {
             message: message(0),
             config: SendConfig::default(),
             metadata: None,
-            wishes: Wishes::default(),
+            wishes: SendOptions::default(),
             may_claim: false,
             trace: None,
         };

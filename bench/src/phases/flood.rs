@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::unary::nanoseconds;
 use crate::bench::{Bench, until_ns};
 use crate::clock;
-use crate::drive::{Connection, Line, Tally, Target, Window, call};
+use crate::drive::{Connection, ProtocolVersion, Tally, Target, Window, call};
 use crate::load::{TurnLoad, ends, script, stream_once, turns, whole_ones};
 use crate::number::float;
 use crate::options;
@@ -114,12 +114,12 @@ async fn quiet(bench: &Bench, server: &Server) -> Quiet {
     let deltas = (length + SETTLE).as_secs() * RATE;
     let streams = (0..STREAMS).map(|_| {
         let script = Script { deltas, rate: RATE, ..script(bench, server) };
-        let (target, tally) = (server.target(Line::V1), Arc::clone(&tally));
+        let (target, tally) = (server.target(ProtocolVersion::V1), Arc::clone(&tally));
         bench.spawn("client", async move { stream_once(&target, &script, tally).await })
     });
     let streams = streams.collect();
     let load = TurnLoad { clients: CLIENTS, deltas: 1, pause: PAUSE, window };
-    let counted = turns(bench, &server.target(Line::V1), load).await;
+    let counted = turns(bench, &server.target(ProtocolVersion::V1), load).await;
     until_ns(window.to_ns).await;
     let outcomes = ends(streams, Duration::from_secs(30)).await;
     let delays = tally.lock().delays.delays();
@@ -141,7 +141,7 @@ pub async fn flood(options: options::Flood) -> Result<()> {
     let counters = Arc::new(Counters::default());
     let begin = clock::monotonic_ns();
     let end = begin + nanoseconds(Duration::from_secs(options.seconds));
-    let target = Target { address: options.server, token: options.token, line: Line::V1 };
+    let target = Target { address: options.server, token: options.token, line: ProtocolVersion::V1 };
     let clients: Vec<_> = (0..options.clients)
         .map(|number| {
             let name = format!("f{}x{number}", std::process::id());

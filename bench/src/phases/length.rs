@@ -7,7 +7,7 @@ use anyhow::Result;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::bench::Bench;
-use crate::drive::{Line, Tally, Window};
+use crate::drive::{ProtocolVersion, Tally, Window};
 use crate::load::{check, ends, script, stream_once};
 use crate::number::float;
 use crate::proc::CpuSample;
@@ -72,7 +72,7 @@ async fn measure(bench: &Bench, server: &Server, work: &Work) -> Result<Length> 
     for _ in 0..work.waves {
         let clients = (0..work.streams).map(|_| {
             let script = Script { deltas: work.deltas, rate: work.rate, ..script(bench, server) };
-            let (target, tally) = (server.target(Line::V1), Arc::clone(&tally));
+            let (target, tally) = (server.target(ProtocolVersion::V1), Arc::clone(&tally));
             bench.spawn("client", async move { stream_once(&target, &script, tally).await })
         });
         outcomes.extend(ends(clients.collect(), patience).await);
@@ -81,7 +81,7 @@ async fn measure(bench: &Bench, server: &Server, work: &Work) -> Result<Length> 
     tally.lock().window.to_ns = 0;
     let looks = watch.await?;
     let counts = tally.lock().clone();
-    let checked = check(bench, server, Line::V1, &outcomes).await?;
+    let checked = check(bench, server, ProtocolVersion::V1, &outcomes).await?;
     let all = counts.deltas.max(1);
     let tenth = |from: u64, to: u64| (work.waves == 1).then(|| between(&looks, from, to));
     Ok(Length {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::unary;
 use crate::bench::{Bench, until_ns};
 use crate::clock;
-use crate::drive::{Connection, Line, Reply, Target, call, truth};
+use crate::drive::{Connection, ProtocolVersion, Reply, Target, call, truth};
 use crate::load::kept_sum;
 use crate::number::{float, whole};
 use crate::proc::Memory;
@@ -71,7 +71,7 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Overload> {
     let step = whole(1e9 * float(CONNECTIONS) / rate).max(1);
     let clients: Vec<_> = (0..CONNECTIONS)
         .map(|number| {
-            let (target, book, name) = (server.target(Line::V1), Arc::clone(&book), bench.key());
+            let (target, book, name) = (server.target(ProtocolVersion::V1), Arc::clone(&book), bench.key());
             let first = begin + number * step / CONNECTIONS;
             let end = begin + unary::nanoseconds(length);
             bench.spawn("client", offer(target, name, first, step, end, book))
@@ -171,7 +171,7 @@ impl Book {
 
 /// Waits until all tasks are over, and compares their texts with what the source sent.
 async fn settle(bench: &Bench, server: &Server, mut tasks: VecDeque<Taken>) -> Result<Settled> {
-    let target = server.target(Line::V1);
+    let target = server.target(ProtocolVersion::V1);
     let mut connection = Connection::open(server.address).await?;
     let mut source = Connection::open(bench.stand_in_address()).await?;
     let mut settled = Settled::default();

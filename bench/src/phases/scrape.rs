@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::streams::load;
 use crate::bench::Bench;
 use crate::clock;
-use crate::drive::{Connection, Line, Tally, Window, call};
+use crate::drive::{Connection, ProtocolVersion, Tally, Window, call};
 use crate::histogram::Histogram;
 use crate::load::{ends, script, stream_once};
 use crate::number::float;
@@ -30,13 +30,13 @@ pub(super) async fn run(bench: &Bench) -> Result<Scrape> {
 
 async fn measure(bench: &Bench, server: &Server) -> Result<Scrape> {
     let (streams, length) = (bench.scaled(100, 10), bench.seconds(5, 2));
-    let work = load(bench, streams, 10, Line::V1);
+    let work = load(bench, streams, 10, ProtocolVersion::V1);
     let tally = Arc::new(Tally::default());
     tally.lock().window = Window { from_ns: 0, to_ns: u64::MAX };
     let clients = (0..streams).map(|_| {
         let deltas = (2 * ROUNDS * length + work.settle).as_secs() * work.rate + 10;
         let script = Script { deltas, rate: work.rate, ..script(bench, server) };
-        let (target, tally) = (server.target(Line::V1), Arc::clone(&tally));
+        let (target, tally) = (server.target(ProtocolVersion::V1), Arc::clone(&tally));
         bench.spawn("client", async move { stream_once(&target, &script, tally).await })
     });
     let clients = clients.collect();
@@ -65,7 +65,7 @@ async fn during(bench: &Bench, server: &Server, length: Duration) -> Result<Cost
 }
 
 async fn scrape(server: &Server, length: Duration) -> Result<(u64, Histogram)> {
-    let target = server.target(Line::V1);
+    let target = server.target(ProtocolVersion::V1);
     let mut connection = Connection::open(server.address).await?;
     let (mut bytes, mut delays) = (0, Histogram::default());
     let mut ticks = interval(Duration::from_secs(1) / u32::try_from(PER_SECOND)?);

@@ -8,7 +8,7 @@ use anyhow::Result;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::bench::Bench;
-use crate::drive::{Line, Outcome, Tally, Window};
+use crate::drive::{Outcome, ProtocolVersion, Tally, Window};
 use crate::load::{script, stream_once};
 use crate::number::float;
 use crate::proc::{self, Memory};
@@ -49,7 +49,8 @@ async fn measure(bench: &Bench, server: &Server, found: &mut Vec<SoakSample>) ->
     let streams = bench.scaled(STREAMS, 20);
     let clients: Vec<_> = (0..streams)
         .map(|number| {
-            let (target, tally, turns) = (server.target(Line::V1), Arc::clone(&tally), Arc::clone(&turns));
+            let (target, tally, turns) =
+                (server.target(ProtocolVersion::V1), Arc::clone(&tally), Arc::clone(&turns));
             let first = script(bench, server);
             bench.spawn("client", async move {
                 // Spread over the ten seconds of a stream.

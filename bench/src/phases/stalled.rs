@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::bench::{Bench, until_ns};
 use crate::clock;
-use crate::drive::{Connection, Line, Tally, Window, call};
+use crate::drive::{Connection, ProtocolVersion, Tally, Window, call};
 use crate::histogram::Delays;
 use crate::load::{ends, script, stream_once, whole_ones};
 use crate::proc::{self, Memory};
@@ -57,7 +57,7 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Stalled> {
     for number in 0..readers {
         let mut connection = Connection::narrow(server.address, KERNEL_BYTES).await?;
         let task = &tasks[usize::try_from(number % TASKS)?];
-        connection.write(&server.target(Line::V1).subscribe(task)).await?;
+        connection.write(&server.target(ProtocolVersion::V1).subscribe(task)).await?;
         stalled.push(connection);
     }
     let (stuck, kernel_bytes) = full(server.address.port(), fill).await;
@@ -136,7 +136,7 @@ async fn begin_all(bench: &Bench, server: &Server, seconds: u64) -> Result<Vec<S
 }
 
 async fn begin(server: &Server, script: &Script) -> Result<String> {
-    let target = server.target(Line::V1);
+    let target = server.target(ProtocolVersion::V1);
     let mut connection = Connection::open(server.address).await?;
     let request = target.send(&format!("m-{}", script.key), &script.to_string(), false);
     let reply = call(&mut connection, &request).await?;
@@ -153,7 +153,7 @@ async fn healthy(bench: &Bench, server: &Server, window: Duration) -> (Delays, u
     let deltas = (window.as_secs() + 1) * 10;
     let clients = (0..HEALTHY).map(|_| {
         let script = Script { deltas, rate: 10, ..script(bench, server) };
-        let (target, tally) = (server.target(Line::V1), Arc::clone(&tally));
+        let (target, tally) = (server.target(ProtocolVersion::V1), Arc::clone(&tally));
         bench.spawn("client", async move { stream_once(&target, &script, tally).await })
     });
     let clients = clients.collect();

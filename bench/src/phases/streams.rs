@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::bench::Bench;
-use crate::drive::Line;
+use crate::drive::ProtocolVersion;
 use crate::load::{StreamLoad, streams};
 use crate::results::{Measured, Streams};
 use crate::servers::Kind;
@@ -22,17 +22,17 @@ pub(super) async fn run(bench: &Bench, kind: Kind, found: &mut Measured) -> Resu
         Kind::Peer => bench.scaled(OF_PEER, &[4, COMPARED]),
     };
     for number in numbers {
-        found.streams.push(once(bench, kind, load(bench, *number, 10, Line::V1)).await?);
+        found.streams.push(once(bench, kind, load(bench, *number, 10, ProtocolVersion::V1)).await?);
     }
     if kind == Kind::Longshore {
-        found.v03 = Some(once(bench, kind, load(bench, COMPARED, 10, Line::V03)).await?);
+        found.v03 = Some(once(bench, kind, load(bench, COMPARED, 10, ProtocolVersion::V03)).await?);
     }
     Ok(())
 }
 
 /// 32 streams at 100 deltas/s each.
 pub(super) async fn fast(bench: &Bench, kind: Kind) -> Result<Streams> {
-    let mut load = load(bench, COMPARED, 100, Line::V1);
+    let mut load = load(bench, COMPARED, 100, ProtocolVersion::V1);
     if kind == Kind::Peer {
         // It is minutes behind by then, and what comes later is not counted.
         load.drain = bench.seconds(15, 5);
@@ -40,7 +40,7 @@ pub(super) async fn fast(bench: &Bench, kind: Kind) -> Result<Streams> {
     once(bench, kind, load).await
 }
 
-pub(super) fn load(bench: &Bench, streams: u64, rate: u64, line: Line) -> StreamLoad {
+pub(super) fn load(bench: &Bench, streams: u64, rate: u64, line: ProtocolVersion) -> StreamLoad {
     StreamLoad {
         streams,
         rate,

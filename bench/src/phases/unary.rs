@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use crate::bench::{Bench, until_ns};
 use crate::clock;
-use crate::drive::{Line, Window};
+use crate::drive::{ProtocolVersion, Window};
 use crate::load::{TurnLoad, turns};
 use crate::number::float;
 use crate::results::Unary;
@@ -33,7 +33,7 @@ pub(super) async fn measure(
     let from_ns = clock::monotonic_ns() + nanoseconds(warm);
     let window = Window { from_ns, to_ns: from_ns + nanoseconds(window) };
     let load = TurnLoad { clients, deltas, pause: Duration::ZERO, window };
-    let target = server.target(Line::V1);
+    let target = server.target(ProtocolVersion::V1);
     let costs = async {
         until_ns(window.from_ns).await;
         let before = bench.meter(server)?;

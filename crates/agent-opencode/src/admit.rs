@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longshore_engine::port::{Admission, Admitted};
-use longshore_model::{Error, PlaceWish, PromptOptions, Result, WorkspaceId};
+use longshore_model::{Error, PromptOptions, RequestedLocation, Result, WorkspaceId};
 
 pub(crate) use self::worktrees::last_segment;
 use crate::catalog::Catalog;
@@ -40,7 +40,7 @@ impl Gate {
     }
 
     /// Where something is to be looked at or done.
-    pub(crate) async fn place_of(&self, wish: &PlaceWish) -> Result<String> {
+    pub(crate) async fn place_of(&self, wish: &RequestedLocation) -> Result<String> {
         let workspace = wish.workspace.as_ref().map(WorkspaceId::as_str);
         let directory = wish.directory.as_ref();
         let directory = directory.and_then(|wished| Some((named(Some(&wished.path))?, wished.field)));

@@ -14,10 +14,10 @@ pub(crate) mod references;
 mod told;
 
 use longshore_engine::of_upstream;
-use longshore_engine::port::{BoxFuture, Control, Inhabited, Input, Known, Session, Stirring};
+use longshore_engine::port::{BoxFuture, Control, ExternalTurn, Inhabited, Input, Known, Session};
 use longshore_model::{
-    Act, Error, Look, MessageRef, Offers, Order, PlaceWish, PromptOptions, Result, SessionId, Timestamp,
-    Told, WorkspaceId, WorktreeRef,
+    ControlCommand, ControlQuery, ControlResult, Error, MessageRef, Offers, Order, PromptOptions,
+    RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -26,7 +26,7 @@ use crate::client::CallError;
 use crate::{OpenCode, id};
 
 impl Control for OpenCode {
-    fn place<'a>(&'a self, wish: &'a PlaceWish) -> BoxFuture<'a, Result<String>> {
+    fn place<'a>(&'a self, wish: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
         Box::pin(async move { self.gate.place_of(wish).await.map_err(of_upstream) })
     }
 
@@ -60,8 +60,8 @@ impl Control for OpenCode {
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
-        look: &'a Look,
-    ) -> BoxFuture<'a, Result<Told>> {
+        look: &'a ControlQuery,
+    ) -> BoxFuture<'a, Result<ControlResult>> {
         Box::pin(self.looked(at, session, look))
     }
 
@@ -69,8 +69,8 @@ impl Control for OpenCode {
         &'a self,
         _at: &'a str,
         session: Option<&'a Session>,
-        act: &'a Act,
-    ) -> BoxFuture<'a, Result<Told>> {
+        act: &'a ControlCommand,
+    ) -> BoxFuture<'a, Result<ControlResult>> {
         Box::pin(self.acted(session, act))
     }
 
@@ -122,12 +122,12 @@ impl Control for OpenCode {
         self.watch.watch(sessions);
     }
 
-    fn stirrings(&self) -> mpsc::Receiver<Stirring> {
-        self.watch.stirrings()
+    fn external_turns(&self) -> mpsc::Receiver<ExternalTurn> {
+        self.watch.external_turns()
     }
 
-    fn stirring<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<Option<Stirring>>> {
-        Box::pin(self.watch.stirring(session))
+    fn external_turn<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<Option<ExternalTurn>>> {
+        Box::pin(self.watch.external_turn(session))
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longshore_engine::Tasks;
-use longshore_engine::port::{Session, Stirring};
+use longshore_engine::port::{ExternalTurn, Session};
 use longshore_meter::Metrics;
 use longshore_model::{PromptId, Result, SessionId, Timestamp};
 use serde::Deserialize;
@@ -33,7 +33,7 @@ use crate::reader::{Noticed, Noticing, Readers};
 use crate::skim::Event;
 
 /// Stirrings that wait for the engine. At the bound whoever watches a directory waits, and its own queue fills.
-const MAX_STIRRINGS: usize = 64;
+const MAX_EXTERNAL_TURNS: usize = 64;
 
 /// Sessions of which something is remembered. At the bound those are forgotten that are idle.
 const MAX_SCENES: usize = 1024;
@@ -51,9 +51,9 @@ pub(crate) struct Watch {
     directories: Mutex<Directories>,
     metrics: Arc<Metrics>,
     failed: Arc<Failed>,
-    stirrings: mpsc::Sender<Stirring>,
+    external_turns: mpsc::Sender<ExternalTurn>,
     /// Until somebody asks for it.
-    taken_by: Mutex<Option<mpsc::Receiver<Stirring>>>,
+    taken_by: Mutex<Option<mpsc::Receiver<ExternalTurn>>>,
 }
 
 impl Watch {
@@ -66,10 +66,10 @@ impl Watch {
         most: usize,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let (stirrings, taken_by) = mpsc::channel(MAX_STIRRINGS);
+        let (external_turns, taken_by) = mpsc::channel(MAX_EXTERNAL_TURNS);
         let (directories, taken_by) = (Mutex::new(Directories::new(root, most)), Mutex::new(Some(taken_by)));
         let failed = Arc::default();
-        Self { client, readers, tasks, directories, metrics, failed, stirrings, taken_by }
+        Self { client, readers, tasks, directories, metrics, failed, external_turns, taken_by }
     }
 
     /// See [`longshore_engine::port::Control::watch`]. The first are watched rather than those behind them, and all of them rather
@@ -118,7 +118,7 @@ impl Watch {
             client: self.client.clone(),
             directory,
             failed: Arc::clone(&self.failed),
-            stirrings: self.stirrings.clone(),
+            external_turns: self.external_turns.clone(),
             scenes: HashMap::new(),
             is_at_work,
             look_again: None,
@@ -133,13 +133,13 @@ impl Watch {
         });
     }
 
-    /// See [`longshore_engine::port::Control::stirrings`].
-    pub(crate) fn stirrings(&self) -> mpsc::Receiver<Stirring> {
+    /// See [`longshore_engine::port::Control::external_turns`].
+    pub(crate) fn external_turns(&self) -> mpsc::Receiver<ExternalTurn> {
         lock(&self.taken_by).take().unwrap_or_else(|| mpsc::channel(1).1)
     }
 
-    /// See [`longshore_engine::port::Control::stirring`].
-    pub(crate) async fn stirring(&self, session: &Session) -> Result<Option<Stirring>> {
+    /// See [`longshore_engine::port::Control::external_turn`].
+    pub(crate) async fn external_turn(&self, session: &Session) -> Result<Option<ExternalTurn>> {
         let found = find(&self.client, session).await;
         found.map_err(|cause| cause.into_error("see what the session is at work on"))
     }
@@ -160,7 +160,7 @@ struct Watcher {
     client: Client,
     directory: String,
     failed: Arc<Failed>,
-    stirrings: mpsc::Sender<Stirring>,
+    external_turns: mpsc::Sender<ExternalTurn>,
     scenes: HashMap<String, Scene>,
     /// Something is going on here of which is not told yet, or may be: the directory is not to be left.
     is_at_work: Arc<AtomicBool>,
@@ -265,7 +265,7 @@ impl Watcher {
     async fn look_at(&mut self, session: &str) -> Result<Result<(), Unheard>, CallError> {
         let Some(session) = self.named(session) else { return Ok(Ok(())) };
         match gone_is_nothing(find(&self.client, &session).await)? {
-            Some(stirring) => Ok(self.tell(stirring).await),
+            Some(external_turn) => Ok(self.tell(external_turn).await),
             None => Ok(Ok(())),
         }
     }
@@ -274,18 +274,18 @@ impl Watcher {
     async fn tell_of(&mut self, session: &str, prompt: &str) -> Result<Result<(), Unheard>, CallError> {
         let Some(session) = self.named(session) else { return Ok(Ok(())) };
         let said = self.client.stored_message(&self.directory, session.id.as_str(), prompt).await;
-        match gone_is_nothing(said.map(|said| stirring(&session, &said)))? {
-            Some(stirring) => Ok(self.tell(stirring).await),
+        match gone_is_nothing(said.map(|said| external_turn(&session, &said)))? {
+            Some(external_turn) => Ok(self.tell(external_turn).await),
             None => Ok(Ok(())),
         }
     }
 
-    async fn tell(&mut self, stirring: Stirring) -> Result<(), Unheard> {
-        if !self.scene(stirring.session.id.as_str()).tell(stirring.prompt.as_str()) {
+    async fn tell(&mut self, external_turn: ExternalTurn) -> Result<(), Unheard> {
+        if !self.scene(external_turn.session.id.as_str()).tell(external_turn.prompt.as_str()) {
             return Ok(());
         }
-        tracing::info!(session = %stirring.session.id, "somebody else prompts a session");
-        self.stirrings.send(stirring).await.map_err(|_| Unheard)
+        tracing::info!(session = %external_turn.session.id, "somebody else prompts a session");
+        self.external_turns.send(external_turn).await.map_err(|_| Unheard)
     }
 
     fn named(&self, session: &str) -> Option<Session> {
@@ -327,7 +327,7 @@ fn decide(scene: &mut Scene, is_below: bool, event: &Event) -> serde_json::Resul
 }
 
 /// What a session is at work on without us, if it is a turn.
-async fn find(client: &Client, session: &Session) -> Result<Option<Stirring>, CallError> {
+async fn find(client: &Client, session: &Session) -> Result<Option<ExternalTurn>, CallError> {
     let (directory, id) = (session.directory.as_str(), session.id.as_str());
     // The activity first: what is busy may be over when its messages are read, and then it is told all the same.
     if !client.statuses(directory).await?.contains_key(id) {
@@ -343,8 +343,8 @@ async fn find(client: &Client, session: &Session) -> Result<Option<Stirring>, Ca
         return Ok(None);
     }
     match messages.iter().find(|message| message.info.id == work.prompt) {
-        Some(said) => Ok(stirring(session, said)),
-        None => Ok(stirring(session, &client.stored_message(directory, id, work.prompt).await?)),
+        Some(said) => Ok(external_turn(session, said)),
+        None => Ok(external_turn(session, &client.stored_message(directory, id, work.prompt).await?)),
     }
 }
 
@@ -370,14 +370,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// `None`: it has a name that is none.
-fn stirring(session: &Session, said: &StoredMessage) -> Option<Stirring> {
+fn external_turn(session: &Session, said: &StoredMessage) -> Option<ExternalTurn> {
     let prompt = PromptId::parse(&said.info.id).ok()?;
     #[expect(
         clippy::cast_possible_truncation,
         reason = "milliseconds of the epoch, and any other moment is as good"
     )]
     let at = Timestamp(said.info.time.created as i64);
-    Some(Stirring { session: session.clone(), prompt, content: content::of(&said.parts), at })
+    Some(ExternalTurn { session: session.clone(), prompt, content: content::of(&said.parts), at })
 }
 
 /// A session or a message that somebody deleted is no turn.

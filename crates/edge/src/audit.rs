@@ -10,7 +10,8 @@ use longshore_engine::Outcome;
 use longshore_meter::Metrics;
 use longshore_meter::label::{CallOutcome, Method as MethodLabel};
 use longshore_model::{
-    Act, Begun, Control, Error, NewWorkspace, NewWorktree, Principal, Result, Told, WorktreeRef,
+    Begun, Control, ControlCommand, ControlResult, Error, NewWorkspace, NewWorktree, Principal, Result,
+    WorktreeRef,
 };
 use longshore_wire::methods::{Call, Effect, Method};
 use tracing::Span;
@@ -66,7 +67,7 @@ impl Record {
     }
 
     /// The same, with what came of it.
-    pub(crate) fn told(self, result: &Result<Told>) {
+    pub(crate) fn told(self, result: &Result<ControlResult>) {
         match result {
             Ok(told) => self.write(Ok(()), &Made::of(self.method, told)),
             Err(error) => self.write(Err(error), &Made::default()),
@@ -107,15 +108,17 @@ struct Made<'a> {
 }
 
 impl<'a> Made<'a> {
-    fn of(method: &Method, told: &'a Told) -> Self {
+    fn of(method: &Method, told: &'a ControlResult) -> Self {
         let of_task = |begun: &'a Begun| Self { task: Some(begun.task.as_str()), name: None };
         match told {
-            Told::Done { begun: Some(begun), .. } | Told::Answered { begun, .. } => of_task(begun),
-            Told::Session(session) if method.key == "fork" => Self::named(session.id.as_str()),
-            Told::Workspace(Some(workspace)) if method.key == "create_workspace" => {
+            ControlResult::Done { begun: Some(begun), .. } | ControlResult::Answered { begun, .. } => {
+                of_task(begun)
+            }
+            ControlResult::Session(session) if method.key == "fork" => Self::named(session.id.as_str()),
+            ControlResult::Workspace(Some(workspace)) if method.key == "create_workspace" => {
                 Self::named(workspace.id.as_str())
             }
-            Told::Worktree(worktree) => Self::named(&worktree.directory),
+            ControlResult::Worktree(worktree) => Self::named(&worktree.directory),
             _ => Self::default(),
         }
     }
@@ -135,23 +138,23 @@ fn target(call: &Call) -> Option<String> {
     if let Some(session) = control.session() {
         return Some(session.to_string());
     }
-    let Control::Act(act) = control else { return None };
+    let Control::Command(act) = control else { return None };
     match act {
-        Act::RemoveWorkspace(id) => Some(id.to_string()),
-        Act::CreateWorkspace(NewWorkspace { id, .. }) => id.as_ref().map(ToString::to_string),
-        Act::CreateWorktree(NewWorktree { name, .. }) => name.clone(),
-        Act::RemoveWorktree(worktree) | Act::ResetWorktree(worktree) => {
+        ControlCommand::RemoveWorkspace(id) => Some(id.to_string()),
+        ControlCommand::CreateWorkspace(NewWorkspace { id, .. }) => id.as_ref().map(ToString::to_string),
+        ControlCommand::CreateWorktree(NewWorktree { name, .. }) => name.clone(),
+        ControlCommand::RemoveWorktree(worktree) | ControlCommand::ResetWorktree(worktree) => {
             let (WorktreeRef::Directory(name) | WorktreeRef::Name(name)) = worktree;
             Some(name.clone())
         }
         // These are about a session.
-        Act::Fork { .. }
-        | Act::Share(_)
-        | Act::Unshare(_)
-        | Act::Summarize { .. }
-        | Act::Revert { .. }
-        | Act::Unrevert(_)
-        | Act::Shell { .. } => None,
+        ControlCommand::Fork { .. }
+        | ControlCommand::Share(_)
+        | ControlCommand::Unshare(_)
+        | ControlCommand::Summarize { .. }
+        | ControlCommand::Revert { .. }
+        | ControlCommand::Unrevert(_)
+        | ControlCommand::Shell { .. } => None,
     }
 }
 

@@ -2,11 +2,11 @@
 
 use http::Extensions;
 use longshore_meter::Metrics;
-use longshore_meter::label::{Answered, Binding, Limit, Line as LineLabel};
+use longshore_meter::label::{Answered, Binding, Limit, ProtocolVersion as LineLabel};
 use longshore_model::ErrorKind;
 use longshore_wire::v03::Dialect;
 
-use crate::line::Line;
+use crate::line::ProtocolVersion;
 use crate::reply::Response;
 use crate::shape::Shape;
 
@@ -25,8 +25,8 @@ pub(crate) fn answer(metrics: &Metrics, shape: Option<Shape>, response: &Respons
         None => (LineLabel::None, Binding::None),
         Some(Shape { line, dialect }) => (
             match line {
-                Line::V1 => LineLabel::V1,
-                Line::V03 => LineLabel::V03,
+                ProtocolVersion::V1 => LineLabel::V1,
+                ProtocolVersion::V03 => LineLabel::V03,
             },
             match dialect {
                 Dialect::Rpc => Binding::JsonRpc,

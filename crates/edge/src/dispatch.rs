@@ -35,7 +35,7 @@ use crate::extensions;
 use crate::file;
 use crate::guard::Guard;
 use crate::limits::{Pace, Slots, Turnstile};
-use crate::line::{Head, Line};
+use crate::line::{Head, ProtocolVersion};
 use crate::metrics::MetricsPage;
 use crate::operation::{MAX_LEFT, Operations};
 use crate::payload::{self, Called};
@@ -308,7 +308,7 @@ impl Incoming<'_> {
     pub(crate) fn asked<'a>(
         &'a self,
         caller: Option<&'a Caller>,
-        line: Option<Line>,
+        line: Option<ProtocolVersion>,
         dialect: Dialect,
     ) -> Asked<'a> {
         Asked { line, base: self.target.base, caller, dialect, parts: self.parts }
@@ -346,7 +346,7 @@ impl Incoming<'_> {
     }
 
     /// The line and route of a REST request, if its line is served and has its path.
-    fn served(&self) -> Result<(Line, &Route)> {
+    fn served(&self) -> Result<(ProtocolVersion, &Route)> {
         let line = self.head.line(self.target.line)?;
         let elsewhere = self.target.line.filter(|own| *own != line);
         let problem = match (&self.target.resolved, elsewhere) {

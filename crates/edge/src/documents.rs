@@ -15,7 +15,7 @@ use http::request::Parts;
 use longshore_engine::Engine;
 use longshore_model::Offers;
 use longshore_wire::contract::{self, Audience, Base, Deployment};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::v03::Dialect;
 use longshore_wire::{openapi, v1, v03};
 use tokio_util::sync::CancellationToken;
@@ -30,9 +30,9 @@ use crate::reply::Response;
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
     /// The line that the request names, or that its path belongs to. `None`: the client may be of any.
-    pub(crate) line: Option<Line>,
+    pub(crate) line: Option<ProtocolVersion>,
     /// The base that the path is under, where only one line is served. `None`: the root.
-    pub(crate) base: Option<Line>,
+    pub(crate) base: Option<ProtocolVersion>,
     pub(crate) caller: Option<&'a Caller>,
     /// How 0.3 is spelled where the path is.
     pub(crate) dialect: Dialect,
@@ -108,8 +108,8 @@ impl Documents {
     pub(crate) fn card(&self, asked: &Asked<'_>) -> Response {
         let card = match asked.base.or(asked.line) {
             None => &self.public.merged,
-            Some(Line::V1) => self.public.v1.of(asked),
-            Some(Line::V03) => self.public.v03.of(asked),
+            Some(ProtocolVersion::V1) => self.public.v1.of(asked),
+            Some(ProtocolVersion::V03) => self.public.v03.of(asked),
         };
         card.answer(asked.parts)
     }
@@ -131,7 +131,7 @@ impl Documents {
         document.answer(asked.parts)
     }
 
-    pub(crate) async fn health(&self, line: Line) -> Response {
+    pub(crate) async fn health(&self, line: ProtocolVersion) -> Response {
         self.health.answer(line).await
     }
 }
@@ -142,8 +142,10 @@ impl PublicCards {
         let prepared = |bytes| preparing.document(bytes, Readers::Anybody);
         Self {
             merged: prepared(v03::card::merged(&contract::merged_card(deployment, Audience::Anonymous))),
-            v1: PerBase::new(|base| prepared(v1::card::encode(&card(Line::V1, base)))),
-            v03: PerBase::new(|base| prepared(v03::card::encode(&card(Line::V03, base), Dialect::Rpc))),
+            v1: PerBase::new(|base| prepared(v1::card::encode(&card(ProtocolVersion::V1, base)))),
+            v03: PerBase::new(|base| {
+                prepared(v03::card::encode(&card(ProtocolVersion::V03, base), Dialect::Rpc))
+            }),
         }
     }
 }
@@ -164,25 +166,25 @@ impl ExtendedCards {
     fn new(deployment: &Deployment, offers: Arc<Offers>, preparing: &Preparing) -> Self {
         let card = |line, base| contract::extended_card(deployment, line, base, &offers);
         let prepared = |bytes| preparing.document(bytes, Readers::Callers);
-        let old = |dialect, base| prepared(v03::card::encode(&card(Line::V03, base), dialect));
-        let v1 = PerBase::new(|base| prepared(v1::card::encode(&card(Line::V1, base))));
+        let old = |dialect, base| prepared(v03::card::encode(&card(ProtocolVersion::V03, base), dialect));
+        let v1 = PerBase::new(|base| prepared(v1::card::encode(&card(ProtocolVersion::V1, base))));
         let v03 = PerBase::new(|base| old(Dialect::Rpc, base));
         let v03_rest = PerBase::new(|base| old(Dialect::Rest, base));
         Self { offers, v1, v03, v03_rest }
     }
 
     fn of(&self, asked: &Asked<'_>) -> &Prepared {
-        match (asked.base.or(asked.line).unwrap_or(Line::V1), asked.dialect) {
-            (Line::V1, _) => self.v1.of(asked),
-            (Line::V03, Dialect::Rpc) => self.v03.of(asked),
-            (Line::V03, Dialect::Rest) => self.v03_rest.of(asked),
+        match (asked.base.or(asked.line).unwrap_or(ProtocolVersion::V1), asked.dialect) {
+            (ProtocolVersion::V1, _) => self.v1.of(asked),
+            (ProtocolVersion::V03, Dialect::Rpc) => self.v03.of(asked),
+            (ProtocolVersion::V03, Dialect::Rest) => self.v03_rest.of(asked),
         }
     }
 }
 
 impl PerBase {
     fn new(prepare: impl Fn(Base) -> Prepared) -> Self {
-        Self { root: prepare(Base::Root), line: prepare(Base::Line) }
+        Self { root: prepare(Base::Root), line: prepare(Base::ProtocolVersion) }
     }
 
     fn of(&self, asked: &Asked<'_>) -> &Prepared {

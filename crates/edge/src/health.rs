@@ -6,7 +6,7 @@ use http::StatusCode;
 use longshore_engine::Engine;
 use longshore_model::Result;
 use longshore_wire::contract::{self, Deployment, HealthFacts, Part};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -42,7 +42,7 @@ impl Health {
     }
 
     /// With status 200 when new work can be taken, else 503.
-    pub(crate) async fn answer(&self, line: Line) -> Response {
+    pub(crate) async fn answer(&self, line: ProtocolVersion) -> Response {
         let Found { opencode, store, .. } = self.found().await;
         let facts = HealthFacts { opencode, store, stopping: self.closing.is_cancelled() };
         let status = if facts.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -130,7 +130,7 @@ mod tests {
 
         /// The status of the answer, its own words for it, and what it says about the parts.
         async fn ask(&self) -> (u16, Value, Value) {
-            let response = self.health.answer(Line::V1).await;
+            let response = self.health.answer(ProtocolVersion::V1).await;
             let status = response.status().as_u16();
             assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
             let body = response.into_body().collect().await.unwrap().to_bytes();

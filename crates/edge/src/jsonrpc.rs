@@ -18,7 +18,7 @@ use longshore_wire::{contract, methods, v1, v03};
 
 use crate::auth::Caller;
 use crate::dispatch::{Dispatcher, Incoming};
-use crate::line::{self, Line};
+use crate::line::{self, ProtocolVersion};
 use crate::media::{self, Media};
 use crate::operation::{self, Asked, Operation, Outcome};
 use crate::payload::{self, Called};
@@ -208,11 +208,11 @@ impl Dispatcher {
     }
 }
 
-fn streams(line: Line, method: &str) -> bool {
+fn streams(line: ProtocolVersion, method: &str) -> bool {
     matches!(known(line, method), Some(Method::SendStreamingMessage | Method::SubscribeToTask))
 }
 
-fn wanted(deployment: &Deployment, line: Line, method: &str, params: &str) -> Result<Wanted> {
+fn wanted(deployment: &Deployment, line: ProtocolVersion, method: &str, params: &str) -> Result<Wanted> {
     let Some(known) = known(line, method) else {
         return Err(contract::unsupported_method(line, method, deployment));
     };
@@ -234,19 +234,19 @@ fn wanted(deployment: &Deployment, line: Line, method: &str, params: &str) -> Re
 }
 
 /// The operation that a line calls so.
-fn known(line: Line, method: &str) -> Option<Method> {
+fn known(line: ProtocolVersion, method: &str) -> Option<Method> {
     (decoders(line).method)(method)
 }
 
-fn decoders(line: Line) -> &'static Decoders {
+fn decoders(line: ProtocolVersion) -> &'static Decoders {
     match line {
-        Line::V1 => &V1,
-        Line::V03 => &V03,
+        ProtocolVersion::V1 => &V1,
+        ProtocolVersion::V03 => &V03,
     }
 }
 
 /// What the answer names: for the extended card, which declares all extensions, all that were asked for.
-fn echoed(line: Line, method: &str, activated: Activated) -> Activated {
+fn echoed(line: ProtocolVersion, method: &str, activated: Activated) -> Activated {
     match known(line, method) {
         Some(Method::GetExtendedAgentCard) => activated,
         _ => extensions::of_method(method, activated),
@@ -255,7 +255,7 @@ fn echoed(line: Line, method: &str, activated: Activated) -> Activated {
 
 /// Names no field: that would be one of the parameters.
 fn without_id() -> Error {
-    let version = Line::V03.version();
+    let version = ProtocolVersion::V03.version();
     Error::new(
         ErrorKind::InvalidParams,
         format!(

@@ -13,7 +13,7 @@ use http::request::Parts;
 use longshore_model::{Error, ErrorKind, Result};
 use longshore_wire::contract::MissingVersion;
 use longshore_wire::extension::HEADER;
-pub(crate) use longshore_wire::surface::Line;
+pub(crate) use longshore_wire::surface::ProtocolVersion;
 
 use crate::query;
 
@@ -24,14 +24,14 @@ pub(crate) const VERSION_HEADER: &str = "a2a-version";
 pub(crate) struct Head {
     named: Named,
     /// The line under whose base the path is.
-    base: Option<Line>,
+    base: Option<ProtocolVersion>,
     missing: MissingVersion,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Named {
     Nothing,
-    Line(Line),
+    ProtocolVersion(ProtocolVersion),
     /// Not served, by the caller's own word.
     Other(String),
     /// Both of the lines, by the caller's own words: nobody could say which is meant.
@@ -39,62 +39,62 @@ enum Named {
 }
 
 impl Head {
-    pub(crate) fn of(parts: &Parts, base: Option<Line>, missing: MissingVersion) -> Self {
+    pub(crate) fn of(parts: &Parts, base: Option<ProtocolVersion>, missing: MissingVersion) -> Self {
         Self { named: named(&parts.headers, &query::pairs(parts.uri.query())), base, missing }
     }
 
     /// The line of the request. `own`: the only line that has its method or path. An error names what is served.
-    pub(crate) fn line(&self, own: Option<Line>) -> Result<Line> {
+    pub(crate) fn line(&self, own: Option<ProtocolVersion>) -> Result<ProtocolVersion> {
         match &self.named {
             Named::Nothing => Ok(self.unless_named(own)),
-            Named::Line(line) if self.base.is_none_or(|base| base == *line) => Ok(*line),
-            Named::Line(line) => Err(self.not_supported(line.version(), own)),
+            Named::ProtocolVersion(line) if self.base.is_none_or(|base| base == *line) => Ok(*line),
+            Named::ProtocolVersion(line) => Err(self.not_supported(line.version(), own)),
             Named::Other(word) => Err(self.not_supported(word, own)),
             Named::Several(words) => Err(self.contradictory(words, own)),
         }
     }
 
     /// The line in whose shape the request is answered, also one that is of no line that is served.
-    pub(crate) fn shape(&self, own: Option<Line>) -> Line {
+    pub(crate) fn shape(&self, own: Option<ProtocolVersion>) -> ProtocolVersion {
         self.line(own).unwrap_or_else(|_| self.shape_of_unknown(own))
     }
 
     /// The shape of an answer to what nobody serves. What a request without a version is taken for does not count: there is
     /// nothing to be taken for something.
-    pub(crate) fn shape_of_unknown(&self, own: Option<Line>) -> Line {
-        self.wanted().or(own).unwrap_or(Line::V1)
+    pub(crate) fn shape_of_unknown(&self, own: Option<ProtocolVersion>) -> ProtocolVersion {
+        self.wanted().or(own).unwrap_or(ProtocolVersion::V1)
     }
 
     /// What a document is to be about: the line that is named, whatever else there is. `None`: all of them.
-    pub(crate) fn wanted(&self) -> Option<Line> {
+    pub(crate) fn wanted(&self) -> Option<ProtocolVersion> {
         match self.named {
-            Named::Line(line) => self.base.or(Some(line)),
+            Named::ProtocolVersion(line) => self.base.or(Some(line)),
             Named::Nothing | Named::Other(_) | Named::Several(_) => self.base,
         }
     }
 
-    fn unless_named(&self, own: Option<Line>) -> Line {
+    fn unless_named(&self, own: Option<ProtocolVersion>) -> ProtocolVersion {
         match (self.base, self.missing) {
             (Some(base), _) => base,
-            (None, MissingVersion::ByRequest) => own.unwrap_or(Line::V1),
-            (None, MissingVersion::V03) => Line::V03,
+            (None, MissingVersion::ByRequest) => own.unwrap_or(ProtocolVersion::V1),
+            (None, MissingVersion::V03) => ProtocolVersion::V03,
         }
     }
 
-    fn not_supported(&self, word: &str, own: Option<Line>) -> Error {
+    fn not_supported(&self, word: &str, own: Option<ProtocolVersion>) -> Error {
         let place = self.base.map(|base| format!(" under {}", base.base())).unwrap_or_default();
         let served = self.served().join(", ");
         let text = format!("A2A version {word} is not supported{place}; supported: {served}.");
         self.refusal(text, word, own)
     }
 
-    fn contradictory(&self, words: &str, own: Option<Line>) -> Error {
+    fn contradictory(&self, words: &str, own: Option<ProtocolVersion>) -> Error {
         let served = self.served().join(", ");
         let text = format!("The request names more than one A2A version: {words}; name one of {served}.");
         self.refusal(text, words, own)
     }
 
-    fn refusal(&self, text: String, word: &str, own: Option<Line>) -> Error {
+    fn refusal(&self, text: String, word: &str, own: Option<ProtocolVersion>) -> Error {
         let served = self.served();
         Error::new(ErrorKind::VersionNotSupported, text)
             .detail("requestedVersion", word)
@@ -104,15 +104,15 @@ impl Head {
 
     /// The versions that are served where the request went.
     fn served(&self) -> Vec<&'static str> {
-        let lines = self.base.as_ref().map_or(&Line::ALL[..], std::slice::from_ref);
+        let lines = self.base.as_ref().map_or(&ProtocolVersion::ALL[..], std::slice::from_ref);
         lines.iter().map(|line| line.version()).collect()
     }
 }
 
 /// The line that a method is of when the request does not say: by how the name is written, also when nobody serves it.
-pub(crate) fn of_method(name: &str, headers: &HeaderMap) -> Option<Line> {
+pub(crate) fn of_method(name: &str, headers: &HeaderMap) -> Option<ProtocolVersion> {
     if name.contains('/') || (name.contains('.') && !headers.contains_key(HEADER)) {
-        Some(Line::V03)
+        Some(ProtocolVersion::V03)
     } else {
         None
     }
@@ -141,13 +141,13 @@ fn chosen<'a>(values: impl Iterator<Item = Cow<'a, str>>) -> Option<Named> {
 
 fn parse(text: &str) -> Named {
     let text = text.trim();
-    let is_of = |line: &&Line| match text.strip_prefix(line.version()) {
+    let is_of = |line: &&ProtocolVersion| match text.strip_prefix(line.version()) {
         Some("") => true,
         Some(patch) => patch.strip_prefix('.').is_some_and(is_number),
         None => false,
     };
-    match Line::ALL.iter().find(is_of) {
-        Some(line) => Named::Line(*line),
+    match ProtocolVersion::ALL.iter().find(is_of) {
+        Some(line) => Named::ProtocolVersion(*line),
         None => Named::Other(shown(text)),
     }
 }
@@ -170,7 +170,12 @@ mod tests {
 
     use super::*;
 
-    fn head(header: Option<&str>, query: Option<&str>, base: Option<Line>, missing: MissingVersion) -> Head {
+    fn head(
+        header: Option<&str>,
+        query: Option<&str>,
+        base: Option<ProtocolVersion>,
+        missing: MissingVersion,
+    ) -> Head {
         let uri = query.map_or("/".to_owned(), |value| format!("/?A2A-Version={value}"));
         let mut request = Request::get(uri);
         if let Some(value) = header {
@@ -179,11 +184,15 @@ mod tests {
         Head::of(&request.body(()).unwrap().into_parts().0, base, missing)
     }
 
-    fn check(header: Option<&str>, query: Option<&str>, expected: std::result::Result<Option<Line>, &str>) {
+    fn check(
+        header: Option<&str>,
+        query: Option<&str>,
+        expected: std::result::Result<Option<ProtocolVersion>, &str>,
+    ) {
         let head = head(header, query, None, MissingVersion::ByRequest);
-        for own in [None, Some(Line::V1), Some(Line::V03)] {
+        for own in [None, Some(ProtocolVersion::V1), Some(ProtocolVersion::V03)] {
             let found = head.line(own);
-            let expected = expected.map(|line| line.or(own).unwrap_or(Line::V1));
+            let expected = expected.map(|line| line.or(own).unwrap_or(ProtocolVersion::V1));
             assert_eq!(
                 found.as_ref().map(|line| *line).map_err(Error::message),
                 expected,
@@ -195,17 +204,17 @@ mod tests {
     #[test]
     fn header_then_query() {
         check(None, None, Ok(None));
-        check(Some("1.0"), None, Ok(Some(Line::V1)));
-        check(Some("0.3"), None, Ok(Some(Line::V03)));
-        check(Some(" 1.0.1 "), None, Ok(Some(Line::V1)));
-        check(Some("0.3.26"), None, Ok(Some(Line::V03)));
+        check(Some("1.0"), None, Ok(Some(ProtocolVersion::V1)));
+        check(Some("0.3"), None, Ok(Some(ProtocolVersion::V03)));
+        check(Some(" 1.0.1 "), None, Ok(Some(ProtocolVersion::V1)));
+        check(Some("0.3.26"), None, Ok(Some(ProtocolVersion::V03)));
         check(Some(""), None, Ok(None));
-        check(Some(""), Some("1.0"), Ok(Some(Line::V1)));
-        check(None, Some("1.0.0"), Ok(Some(Line::V1)));
-        check(None, Some("0.3"), Ok(Some(Line::V03)));
+        check(Some(""), Some("1.0"), Ok(Some(ProtocolVersion::V1)));
+        check(None, Some("1.0.0"), Ok(Some(ProtocolVersion::V1)));
+        check(None, Some("0.3"), Ok(Some(ProtocolVersion::V03)));
         // The header wins, right or wrong.
-        check(Some("1.0"), Some("9.9"), Ok(Some(Line::V1)));
-        check(Some("0.3"), Some("1.0"), Ok(Some(Line::V03)));
+        check(Some("1.0"), Some("9.9"), Ok(Some(ProtocolVersion::V1)));
+        check(Some("0.3"), Some("1.0"), Ok(Some(ProtocolVersion::V03)));
         check(Some("9.9"), Some("1.0"), Err("A2A version 9.9 is not supported; supported: 1.0, 0.3."));
         for bad in ["0", "0.2", "0.30", "1", "1.1", "1.00", "2.0", "v1.0", "1.0.", "1.0.x", "1.0.1.2", "abc"]
         {
@@ -239,7 +248,11 @@ mod tests {
         };
         for values in [["1.0", "1.0"], ["1.0", "1.0.1"], ["", "1.0"]] {
             for head in ways(values) {
-                assert_eq!(head.line(Some(Line::V03)).ok(), Some(Line::V1), "{values:?}");
+                assert_eq!(
+                    head.line(Some(ProtocolVersion::V03)).ok(),
+                    Some(ProtocolVersion::V1),
+                    "{values:?}"
+                );
             }
         }
         for values in [["1.0", "0.3"], ["0.3", "1.0"]] {
@@ -253,15 +266,19 @@ mod tests {
                         "The request names more than one A2A version: {one}, {other}; name one of 1.0, 0.3."
                     )
                 );
-                assert_eq!(head.shape(Some(Line::V03)), Line::V03);
-                assert_eq!(head.shape(None), Line::V1);
+                assert_eq!(head.shape(Some(ProtocolVersion::V03)), ProtocolVersion::V03);
+                assert_eq!(head.shape(None), ProtocolVersion::V1);
             }
         }
     }
 
     #[test]
     fn what_is_refused_for_its_version_has_not_a_missing_one() {
-        for (own, shape) in [(None, Line::V1), (Some(Line::V1), Line::V1), (Some(Line::V03), Line::V03)] {
+        for (own, shape) in [
+            (None, ProtocolVersion::V1),
+            (Some(ProtocolVersion::V1), ProtocolVersion::V1),
+            (Some(ProtocolVersion::V03), ProtocolVersion::V03),
+        ] {
             let head = head(Some("9"), None, None, MissingVersion::V03);
             assert_eq!(head.shape(own), shape, "{own:?}");
         }
@@ -273,25 +290,67 @@ mod tests {
 
         // Header, base, missing, the method's own line; the line, if it is served, and the shape of the answer.
         let cases = [
-            (None, None, ByRequest, None, Some(Line::V1), Line::V1),
-            (None, None, ByRequest, Some(Line::V03), Some(Line::V03), Line::V03),
-            (None, None, V03, None, Some(Line::V03), Line::V03),
-            (None, None, V03, Some(Line::V1), Some(Line::V03), Line::V03),
-            (Some("1.0"), None, V03, Some(Line::V03), Some(Line::V1), Line::V1),
-            (Some("9.9"), None, ByRequest, None, None, Line::V1),
-            (Some("9.9"), None, ByRequest, Some(Line::V03), None, Line::V03),
-            (None, Some(Line::V1), V03, Some(Line::V03), Some(Line::V1), Line::V1),
-            (None, Some(Line::V03), ByRequest, Some(Line::V1), Some(Line::V03), Line::V03),
-            (Some("1.0.3"), Some(Line::V1), ByRequest, None, Some(Line::V1), Line::V1),
-            (Some("0.3"), Some(Line::V1), ByRequest, Some(Line::V03), None, Line::V1),
-            (Some("1.0"), Some(Line::V03), ByRequest, None, None, Line::V03),
+            (None, None, ByRequest, None, Some(ProtocolVersion::V1), ProtocolVersion::V1),
+            (
+                None,
+                None,
+                ByRequest,
+                Some(ProtocolVersion::V03),
+                Some(ProtocolVersion::V03),
+                ProtocolVersion::V03,
+            ),
+            (None, None, V03, None, Some(ProtocolVersion::V03), ProtocolVersion::V03),
+            (None, None, V03, Some(ProtocolVersion::V1), Some(ProtocolVersion::V03), ProtocolVersion::V03),
+            (
+                Some("1.0"),
+                None,
+                V03,
+                Some(ProtocolVersion::V03),
+                Some(ProtocolVersion::V1),
+                ProtocolVersion::V1,
+            ),
+            (Some("9.9"), None, ByRequest, None, None, ProtocolVersion::V1),
+            (Some("9.9"), None, ByRequest, Some(ProtocolVersion::V03), None, ProtocolVersion::V03),
+            (
+                None,
+                Some(ProtocolVersion::V1),
+                V03,
+                Some(ProtocolVersion::V03),
+                Some(ProtocolVersion::V1),
+                ProtocolVersion::V1,
+            ),
+            (
+                None,
+                Some(ProtocolVersion::V03),
+                ByRequest,
+                Some(ProtocolVersion::V1),
+                Some(ProtocolVersion::V03),
+                ProtocolVersion::V03,
+            ),
+            (
+                Some("1.0.3"),
+                Some(ProtocolVersion::V1),
+                ByRequest,
+                None,
+                Some(ProtocolVersion::V1),
+                ProtocolVersion::V1,
+            ),
+            (
+                Some("0.3"),
+                Some(ProtocolVersion::V1),
+                ByRequest,
+                Some(ProtocolVersion::V03),
+                None,
+                ProtocolVersion::V1,
+            ),
+            (Some("1.0"), Some(ProtocolVersion::V03), ByRequest, None, None, ProtocolVersion::V03),
         ];
         for (header, base, missing, own, line, shape) in cases {
             let head = head(header, None, base, missing);
             assert_eq!(head.line(own).ok(), line, "{header:?} {base:?} {missing:?} {own:?}");
             assert_eq!(head.shape(own), shape, "{header:?} {base:?} {missing:?} {own:?}");
         }
-        let refused = head(Some("0.3"), None, Some(Line::V1), ByRequest).line(None).unwrap_err();
+        let refused = head(Some("0.3"), None, Some(ProtocolVersion::V1), ByRequest).line(None).unwrap_err();
         assert_eq!(refused.message(), "A2A version 0.3 is not supported under /a2a/1.0; supported: 1.0.");
     }
 
@@ -303,10 +362,10 @@ mod tests {
         // Whoever activates under the header of 0.3 is of 0.3.
         for (name, bare, activating) in [
             ("SendMessage", None, None),
-            ("message/send", Some(Line::V03), Some(Line::V03)),
-            ("tasks/nonsense", Some(Line::V03), Some(Line::V03)),
-            ("opencode.questions.list", Some(Line::V03), None),
-            ("a2a.nonsense", Some(Line::V03), None),
+            ("message/send", Some(ProtocolVersion::V03), Some(ProtocolVersion::V03)),
+            ("tasks/nonsense", Some(ProtocolVersion::V03), Some(ProtocolVersion::V03)),
+            ("opencode.questions.list", Some(ProtocolVersion::V03), None),
+            ("a2a.nonsense", Some(ProtocolVersion::V03), None),
             ("nonsense", None, None),
             ("", None, None),
         ] {

@@ -10,7 +10,7 @@ use longshore_model::{Principal, Result, Seq, Task, TaskEvent, TaskStatus};
 use longshore_wire::v1::encode::{self, Gap, View};
 use longshore_wire::v03::encode::{Recalled, Step, Stream};
 
-use crate::line::Line;
+use crate::line::ProtocolVersion;
 use crate::shape::Shape;
 use crate::sse::{Event, Source, Standing};
 
@@ -50,12 +50,12 @@ impl Log {
     ) -> Self {
         let dialect = shape.dialect;
         let told = match (shape.line, opening) {
-            (Line::V1, _) => None,
-            (Line::V03, Opening::Tail) if reader.cursor() == Seq::START => {
+            (ProtocolVersion::V1, _) => None,
+            (ProtocolVersion::V03, Opening::Tail) if reader.cursor() == Seq::START => {
                 Some(Stream::from_start(view, dialect))
             }
-            (Line::V03, Opening::Tail) => Some(Stream::resumed(view, dialect)),
-            (Line::V03, Opening::Snapshot(now) | Opening::Gap(now, _)) => {
+            (ProtocolVersion::V03, Opening::Tail) => Some(Stream::resumed(view, dialect)),
+            (ProtocolVersion::V03, Opening::Snapshot(now) | Opening::Gap(now, _)) => {
                 Some(Stream::from_snapshot(&now.task, view, dialect))
             }
         };
@@ -193,7 +193,7 @@ mod tests {
     use longshore_engine::port::SystemClock;
     use longshore_engine::{EngineConfig, EngineParts, Tasks};
     use longshore_model::{
-        AgentEvent, Message, MessageId, Part, Role, SendConfig, SendMessage, TaskId, Wishes,
+        AgentEvent, Message, MessageId, Part, Role, SendConfig, SendMessage, SendOptions, TaskId,
     };
     use longshore_testkit::faulty_store::FaultyStore;
     use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn, text_block};
@@ -216,7 +216,7 @@ mod tests {
             message: Message { task_id: task.cloned(), ..message },
             config: SendConfig::default(),
             metadata: None,
-            wishes: Wishes::default(),
+            wishes: SendOptions::default(),
             may_claim: false,
             trace: None,
         }
@@ -238,7 +238,7 @@ mod tests {
     async fn resumed(engine: &Engine, caller: &Principal, task: &TaskId) -> Log {
         let head = engine.get(caller, task).await.unwrap().seq;
         let subscription = engine.subscribe(caller, task, Some(head.into())).await.unwrap();
-        let (engine, shape) = (engine.clone(), Shape::rest(Line::V03));
+        let (engine, shape) = (engine.clone(), Shape::rest(ProtocolVersion::V03));
         Log::new(engine, caller.clone(), subscription.reader, &subscription.opening, shape, View::default())
     }
 

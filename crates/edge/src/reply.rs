@@ -13,7 +13,7 @@ use longshore_model::{Error, ErrorKind, Origin};
 use longshore_wire::jsonrpc::Id;
 
 use crate::count;
-use crate::line::{Line, VERSION_HEADER};
+use crate::line::{ProtocolVersion, VERSION_HEADER};
 use crate::media::Media;
 use crate::rules::Errors;
 
@@ -63,15 +63,15 @@ impl http_body::Body for Body {
 }
 
 /// Says which line was spoken, unless that is said already.
-pub(crate) fn of_line(response: &mut Response, line: Line) {
+pub(crate) fn of_line(response: &mut Response, line: ProtocolVersion) {
     let version = HeaderValue::from_static(line.version());
     response.headers_mut().entry(VERSION_HEADER).or_insert(version);
 }
 
 /// The line that was spoken, as the answer says it.
-pub(crate) fn line_of(response: &Response) -> Option<Line> {
+pub(crate) fn line_of(response: &Response) -> Option<ProtocolVersion> {
     let version = response.headers().get(VERSION_HEADER)?;
-    Line::ALL.into_iter().find(|line| version == line.version())
+    ProtocolVersion::ALL.into_iter().find(|line| version == line.version())
 }
 
 /// Notes in the head of an answer what its body tells of an error: for whoever counts answers, and for clients that come

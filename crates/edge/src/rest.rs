@@ -15,7 +15,7 @@ use longshore_wire::{jsonrpc, v1, v03};
 
 use crate::auth::Caller;
 use crate::dispatch::{Dispatcher, Incoming};
-use crate::line::Line;
+use crate::line::ProtocolVersion;
 use crate::operation::{self, Operation, Outcome};
 use crate::payload::{self, Called};
 use crate::reply::{self, Response};
@@ -57,7 +57,7 @@ impl Dispatcher {
         caller: &Caller,
         route: &Route,
         incoming: &Incoming<'_>,
-        line: Line,
+        line: ProtocolVersion,
         body: B,
     ) -> Result<Response>
     where
@@ -97,11 +97,11 @@ impl Dispatcher {
     }
 }
 
-fn named_operation(route: &Route, parts: &Parts, line: Line, text: &str) -> Result<Operation> {
+fn named_operation(route: &Route, parts: &Parts, line: ProtocolVersion, text: &str) -> Result<Operation> {
     let query = query::pairs(parts.uri.query());
     let decoders = match line {
-        Line::V1 => V1,
-        Line::V03 => V03,
+        ProtocolVersion::V1 => V1,
+        ProtocolVersion::V03 => V03,
     };
     let send = || (decoders.send)(&query, text).map_err(|error| wrong_binding(parts, text).unwrap_or(error));
     // Where nothing has to be in a body, one of the other binding could pass for a good one.

@@ -12,7 +12,7 @@ use longshore_wire::surface::Access;
 use longshore_wire::v03::Dialect;
 use percent_encoding::percent_decode_str;
 
-use crate::line::Line;
+use crate::line::ProtocolVersion;
 
 /// What a path names. Ids are as the caller wrote them, decoded but not yet checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,9 +45,9 @@ pub(crate) enum Route {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Target {
     /// The line under whose base it is.
-    pub(crate) base: Option<Line>,
+    pub(crate) base: Option<ProtocolVersion>,
     /// The only line that has such paths.
-    pub(crate) line: Option<Line>,
+    pub(crate) line: Option<ProtocolVersion>,
     pub(crate) resolved: Resolved,
 }
 
@@ -103,8 +103,8 @@ pub(crate) fn resolve(path: &str) -> Target {
 }
 
 /// The base that a path is under, and what follows it.
-fn based(path: &str) -> (Option<Line>, &str) {
-    for line in Line::ALL {
+fn based(path: &str) -> (Option<ProtocolVersion>, &str) {
+    for line in ProtocolVersion::ALL {
         match path.strip_prefix(line.base()) {
             Some("") => return (Some(line), "/"),
             Some(rest) if rest.starts_with('/') => return (Some(line), rest),
@@ -121,14 +121,14 @@ fn is_of_gateway(resolved: &Resolved) -> bool {
 }
 
 /// What a path below a base names, and the only line that has it.
-fn found(path: &str) -> (Option<Line>, Resolved) {
+fn found(path: &str) -> (Option<ProtocolVersion>, Resolved) {
     if is_root(path) {
         return (None, Resolved::Route(Route::Rpc));
     }
     let Some(segments) = decoded_segments(path) else { return (None, Resolved::Unknown) };
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     let of_both = |route| (None, Resolved::Route(route));
-    let of_old = |route| (Some(Line::V03), Resolved::Route(route));
+    let of_old = |route| (Some(ProtocolVersion::V03), Resolved::Route(route));
     match segments.as_slice() {
         [".well-known", "agent-card.json"] => of_both(Route::Card),
         [".well-known", "agent.json"] => of_old(Route::Card),
@@ -139,9 +139,11 @@ fn found(path: &str) -> (Option<Line>, Resolved) {
         ["artifacts", id] => of_both(Route::File((*id).to_owned())),
         ["agent", "authenticatedExtendedCard"] => of_old(Route::ExtendedCard(Dialect::Rpc)),
         ["v1", "card"] => of_old(Route::ExtendedCard(Dialect::Rest)),
-        ["v1", inner @ ..] => (Some(Line::V03), operation(inner).map_or(Resolved::Unknown, Resolved::Route)),
+        ["v1", inner @ ..] => {
+            (Some(ProtocolVersion::V03), operation(inner).map_or(Resolved::Unknown, Resolved::Route))
+        }
         segments => match rest(segments) {
-            Some(route) => (Some(Line::V1), Resolved::Route(route)),
+            Some(route) => (Some(ProtocolVersion::V1), Resolved::Route(route)),
             None => (None, tenant(segments)),
         },
     }
@@ -330,41 +332,76 @@ mod tests {
 
     #[test]
     fn each_line_has_its_paths_at_the_root_and_under_its_base() {
-        type Bases<'a> = &'a [Option<Line>];
+        type Bases<'a> = &'a [Option<ProtocolVersion>];
 
-        let both = [None, Some(Line::V1), Some(Line::V03)];
-        let cases: [(&str, Route, Option<Line>, Bases<'_>); 12] = [
+        let both = [None, Some(ProtocolVersion::V1), Some(ProtocolVersion::V03)];
+        let cases: [(&str, Route, Option<ProtocolVersion>, Bases<'_>); 12] = [
             ("/", Route::Rpc, None, &both),
             ("/.well-known/agent-card.json", Route::Card, None, &both),
-            ("/.well-known/agent.json", Route::Card, Some(Line::V03), &[None, Some(Line::V03)]),
-            ("/message:send", Route::SendMessage, Some(Line::V1), &[None, Some(Line::V1)]),
-            ("/tasks/t1:cancel", Route::CancelTask(id("t1")), Some(Line::V1), &[None, Some(Line::V1)]),
+            (
+                "/.well-known/agent.json",
+                Route::Card,
+                Some(ProtocolVersion::V03),
+                &[None, Some(ProtocolVersion::V03)],
+            ),
+            (
+                "/message:send",
+                Route::SendMessage,
+                Some(ProtocolVersion::V1),
+                &[None, Some(ProtocolVersion::V1)],
+            ),
+            (
+                "/tasks/t1:cancel",
+                Route::CancelTask(id("t1")),
+                Some(ProtocolVersion::V1),
+                &[None, Some(ProtocolVersion::V1)],
+            ),
             (
                 "/extendedAgentCard",
                 Route::ExtendedCard(Dialect::Rest),
-                Some(Line::V1),
-                &[None, Some(Line::V1)],
+                Some(ProtocolVersion::V1),
+                &[None, Some(ProtocolVersion::V1)],
             ),
-            ("/v1/message:send", Route::SendMessage, Some(Line::V03), &[None, Some(Line::V03)]),
-            ("/v1/tasks/", Route::Task(id("")), Some(Line::V03), &[None, Some(Line::V03)]),
-            ("/v1/tasks/t1%3Acancel", Route::CancelTask(id("t1")), Some(Line::V03), &[None, Some(Line::V03)]),
+            (
+                "/v1/message:send",
+                Route::SendMessage,
+                Some(ProtocolVersion::V03),
+                &[None, Some(ProtocolVersion::V03)],
+            ),
+            (
+                "/v1/tasks/",
+                Route::Task(id("")),
+                Some(ProtocolVersion::V03),
+                &[None, Some(ProtocolVersion::V03)],
+            ),
+            (
+                "/v1/tasks/t1%3Acancel",
+                Route::CancelTask(id("t1")),
+                Some(ProtocolVersion::V03),
+                &[None, Some(ProtocolVersion::V03)],
+            ),
             (
                 "/v1/tasks/t/pushNotificationConfigs/c",
                 Route::PushConfig,
-                Some(Line::V03),
-                &[None, Some(Line::V03)],
+                Some(ProtocolVersion::V03),
+                &[None, Some(ProtocolVersion::V03)],
             ),
-            ("/v1/card", Route::ExtendedCard(Dialect::Rest), Some(Line::V03), &[None, Some(Line::V03)]),
+            (
+                "/v1/card",
+                Route::ExtendedCard(Dialect::Rest),
+                Some(ProtocolVersion::V03),
+                &[None, Some(ProtocolVersion::V03)],
+            ),
             (
                 "/agent/authenticatedExtendedCard",
                 Route::ExtendedCard(Dialect::Rpc),
-                Some(Line::V03),
-                &[None, Some(Line::V03)],
+                Some(ProtocolVersion::V03),
+                &[None, Some(ProtocolVersion::V03)],
             ),
         ];
         for (path, route, line, bases) in cases {
             for base in both {
-                let path = format!("{}{path}", base.map_or("", Line::base));
+                let path = format!("{}{path}", base.map_or("", ProtocolVersion::base));
                 let target = resolve(&path);
                 assert_eq!(target.base, base, "{path}");
                 if bases.contains(&base) {
@@ -378,11 +415,11 @@ mod tests {
                 }
             }
         }
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             assert_eq!(resolve(line.base()).resolved, Resolved::Route(Route::Rpc));
         }
         // Also what nobody serves is of 0.3 there.
-        assert_eq!(resolve("/v1/nope").line, Some(Line::V03));
+        assert_eq!(resolve("/v1/nope").line, Some(ProtocolVersion::V03));
         assert_eq!(resolve("/nope").line, None);
     }
 }

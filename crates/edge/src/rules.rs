@@ -11,7 +11,7 @@ use longshore_wire::jsonrpc::{self, Id};
 use longshore_wire::{v1, v03};
 
 use crate::extensions;
-use crate::line::Line;
+use crate::line::ProtocolVersion;
 use crate::media::Media;
 
 /// What one line does.
@@ -79,10 +79,10 @@ const V03: Rules = Rules {
 };
 
 impl Rules {
-    pub(crate) fn of(line: Line) -> &'static Self {
+    pub(crate) fn of(line: ProtocolVersion) -> &'static Self {
         match line {
-            Line::V1 => &V1,
-            Line::V03 => &V03,
+            ProtocolVersion::V1 => &V1,
+            ProtocolVersion::V03 => &V03,
         }
     }
 

@@ -9,24 +9,24 @@ use longshore_wire::v1::encode::{Gap, View};
 use longshore_wire::v03::Dialect;
 use longshore_wire::{v1, v03};
 
-use crate::line::Line;
+use crate::line::ProtocolVersion;
 use crate::reply::{self, Response};
 use crate::rules::Rules;
 
 /// How a caller is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
-    pub(crate) line: Line,
+    pub(crate) line: ProtocolVersion,
     /// The binding. Its two dialects are one on the 1.0 line.
     pub(crate) dialect: Dialect,
 }
 
 impl Shape {
-    pub(crate) fn rpc(line: Line) -> Self {
+    pub(crate) fn rpc(line: ProtocolVersion) -> Self {
         Self { line, dialect: Dialect::Rpc }
     }
 
-    pub(crate) fn rest(line: Line) -> Self {
+    pub(crate) fn rest(line: ProtocolVersion) -> Self {
         Self { line, dialect: Dialect::Rest }
     }
 
@@ -37,33 +37,35 @@ impl Shape {
     /// A bare task.
     pub(crate) fn task(self, task: &Task, view: View) -> Bytes {
         match self.line {
-            Line::V1 => v1::encode::task(task, view),
-            Line::V03 => v03::encode::task(task, view, self.dialect),
+            ProtocolVersion::V1 => v1::encode::task(task, view),
+            ProtocolVersion::V03 => v03::encode::task(task, view, self.dialect),
         }
     }
 
     /// The answer to a send.
     pub(crate) fn sent(self, task: &Task, view: View) -> Bytes {
         match self.line {
-            Line::V1 => v1::encode::send_response(task, view),
-            Line::V03 => v03::encode::send_response(task, view, self.dialect),
+            ProtocolVersion::V1 => v1::encode::send_response(task, view),
+            ProtocolVersion::V03 => v03::encode::send_response(task, view, self.dialect),
         }
     }
 
     pub(crate) fn page(self, listing: &Listing, view: View) -> Bytes {
         let Listing { tasks, total, page_size, next_page_token: token } = listing;
         match self.line {
-            Line::V1 => v1::encode::list_response(tasks, view, token, *page_size, *total),
+            ProtocolVersion::V1 => v1::encode::list_response(tasks, view, token, *page_size, *total),
             // No proto file of 0.3 has a list, so its tasks are written as the line's own JSON has them.
-            Line::V03 => v03::encode::list_response(tasks, view, Dialect::Rpc, token, *page_size, *total),
+            ProtocolVersion::V03 => {
+                v03::encode::list_response(tasks, view, Dialect::Rpc, token, *page_size, *total)
+            }
         }
     }
 
     /// A task as the frame of a stream.
     pub(crate) fn snapshot(self, task: &Task, view: View, gap: Option<Gap>) -> Bytes {
         match self.line {
-            Line::V1 => v1::encode::stream_task(task, view, gap),
-            Line::V03 => v03::encode::stream_task(task, view, self.dialect, gap),
+            ProtocolVersion::V1 => v1::encode::stream_task(task, view, gap),
+            ProtocolVersion::V03 => v03::encode::stream_task(task, view, self.dialect, gap),
         }
     }
 

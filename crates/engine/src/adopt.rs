@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use longshore_model::{
-    Error, Message, MessageId, Part, Principal, Result, Retry, Role, Seq, Task, TaskEvent, TaskId, Terms,
-    Timestamp,
+    Error, Message, MessageId, Part, Principal, Result, Retry, Role, Seq, Task, TaskEvent, TaskId,
+    TaskOptions, Timestamp,
 };
 use tokio::sync::mpsc;
 
@@ -16,7 +16,7 @@ use crate::actor::{Begun, Ownership, RETRY_FIRST, RETRY_LONGEST};
 use crate::children::Children;
 use crate::lanes::LaneKey;
 use crate::log_entry::Events;
-use crate::port::{self, Create, Created, Owned, Stirring, TurnRecord};
+use crate::port::{self, Create, Created, ExternalTurn, Owned, TurnRecord};
 use crate::service::Engine;
 use crate::{fail_point, lifecycle, names, states};
 
@@ -38,37 +38,37 @@ impl Engine {
         let recent = i64::try_from(RECENT.as_millis()).unwrap_or(i64::MAX);
         let since = Timestamp(around.clock.now().0.saturating_sub(recent));
         let sessions = around.store.recent_sessions(since, MOST_RECENT).await?;
-        let stirrings = control.stirrings();
+        let external_turns = control.external_turns();
         control.watch(sessions);
         let engine = self.clone();
-        around.tasks.spawn("adopt", async move { engine.adopt_all(stirrings).await });
+        around.tasks.spawn("adopt", async move { engine.adopt_all(external_turns).await });
         Ok(())
     }
 
-    async fn adopt_all(&self, mut stirrings: mpsc::Receiver<Stirring>) {
+    async fn adopt_all(&self, mut external_turns: mpsc::Receiver<ExternalTurn>) {
         let stopping = self.around().tasks.stopping().clone();
         loop {
-            let stirring = tokio::select! {
+            let external_turn = tokio::select! {
                 biased;
                 () = stopping.cancelled() => return,
-                stirring = stirrings.recv() => stirring,
+                external_turn = external_turns.recv() => external_turn,
             };
-            let Some(stirring) = stirring else { return };
+            let Some(external_turn) = external_turn else { return };
             tokio::select! {
                 biased;
                 () = stopping.cancelled() => return,
-                () = self.adopt_patiently(&stirring) => {}
+                () = self.adopt_patiently(&external_turn) => {}
             }
         }
     }
 
     /// A store that is away is waited for: the turn runs, and nobody else will tell of it.
-    async fn adopt_patiently(&self, stirring: &Stirring) {
+    async fn adopt_patiently(&self, external_turn: &ExternalTurn) {
         let mut pause = RETRY_FIRST;
         loop {
-            match self.adopt(stirring).await {
+            match self.adopt(external_turn).await {
                 Ok(Some(task)) => {
-                    tracing::info!(%task, session = %stirring.session.id, "somebody else's turn became a task");
+                    tracing::info!(%task, session = %external_turn.session.id, "somebody else's turn became a task");
                     return;
                 }
                 Ok(None) => return,
@@ -77,7 +77,7 @@ impl Engine {
                     pause = (pause * 2).min(RETRY_LONGEST);
                 }
                 Err(error) => {
-                    tracing::warn!(session = %stirring.session.id, error = ?error, "a turn did not become a task");
+                    tracing::warn!(session = %external_turn.session.id, error = ?error, "a turn did not become a task");
                     return;
                 }
             }
@@ -85,14 +85,14 @@ impl Engine {
     }
 
     /// Makes a task of it. `None`: it is ours already, or in nobody's session.
-    async fn adopt(&self, stirring: &Stirring) -> Result<Option<TaskId>> {
+    async fn adopt(&self, external_turn: &ExternalTurn) -> Result<Option<TaskId>> {
         let around = self.around();
-        let session = &stirring.session;
+        let session = &external_turn.session;
         let Some(Owned { owner, .. }) = around.store.owner_of(None, &session.id).await? else {
             return Ok(None);
         };
         // Also one that was canceled and goes on: somebody sees to its end.
-        if around.store.turn_of(&session.id, &stirring.prompt).await?.is_some() {
+        if around.store.turn_of(&session.id, &external_turn.prompt).await?.is_some() {
             return Ok(None);
         }
         let bound = around.store.contexts_of(&owner, &session.id).await?.into_iter().next();
@@ -100,22 +100,22 @@ impl Engine {
         // all the same.
         let named = bound.is_none().then(|| session.id.clone());
         let context = bound.unwrap_or_else(|| names::of_session(&session.id));
-        let id = names::of_adopted(&session.id, &stirring.prompt);
+        let id = names::of_adopted(&session.id, &external_turn.prompt);
         let now = around.clock.now();
         let first = TaskEvent::Submitted {
             context_id: context.clone(),
             message: Message {
                 context_id: Some(context.clone()),
                 task_id: Some(id.clone()),
-                ..said(stirring)?
+                ..said(external_turn)?
             },
             at: now,
-            terms: Box::new(Terms { adopted: true, ..Terms::default() }),
+            terms: Box::new(TaskOptions { adopted: true, ..TaskOptions::default() }),
             parent: None,
         };
         let working = lifecycle::working(now);
         let record =
-            TurnRecord { session: session.clone(), prompt: stirring.prompt.clone(), joined: Vec::new() };
+            TurnRecord { session: session.clone(), prompt: external_turn.prompt.clone(), joined: Vec::new() };
         let create = Create {
             owner: owner.clone(),
             task: id.clone(),
@@ -211,9 +211,9 @@ impl Engine {
 }
 
 /// The message that began it.
-fn said(stirring: &Stirring) -> Result<Message> {
-    let id = MessageId::parse(stirring.prompt.as_str()).map_err(Error::internal)?;
-    let parts = match stirring.content.as_slice() {
+fn said(external_turn: &ExternalTurn) -> Result<Message> {
+    let id = MessageId::parse(external_turn.prompt.as_str()).map_err(Error::internal)?;
+    let parts = match external_turn.content.as_slice() {
         [] => vec![Part::text(WITHOUT_WORDS)],
         said => said.to_vec(),
     };

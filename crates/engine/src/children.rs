@@ -6,7 +6,7 @@ use std::sync::Arc;
 use longshore_model::{
     AgentEvent, Ask, ChildEvent, ChildStart, Error, ErrorKind, Failure, Interrupt, Message, MessageId,
     Outcome, Parent, Part, Principal, Result, Retry, Role, Seq, SessionId, Task, TaskEvent, TaskId,
-    TaskState, Terms,
+    TaskOptions, TaskState,
 };
 use tokio::sync::oneshot;
 
@@ -340,7 +340,7 @@ fn create(
         message,
         at,
         // Its readers are those of the root task.
-        terms: Box::new(Terms { output: root.task.terms.output.clone(), ..Terms::default() }),
+        terms: Box::new(TaskOptions { output: root.task.terms.output.clone(), ..TaskOptions::default() }),
         parent: Some(Box::new(parent)),
     };
     Create {

@@ -19,8 +19,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longshore_model::{
-    Act, Control as Asked, ControlRequest, Error, Look, MessageRef, Offers, Order, OrderRequest, PlaceWish,
-    Principal, Result, SessionId, TaskId, Timestamp, Told,
+    Control as Asked, ControlCommand, ControlQuery, ControlRequest, ControlResult, Error, MessageRef, Offers,
+    Order, OrderRequest, Principal, RequestedLocation, Result, SessionId, TaskId, Timestamp,
 };
 use tokio::task::JoinHandle;
 
@@ -53,8 +53,8 @@ impl Engine {
         &self,
         caller: &ControlCaller,
         request: ControlRequest,
-        done: impl FnOnce(&Result<Told>) + Send + 'static,
-    ) -> Result<Told> {
+        done: impl FnOnce(&Result<ControlResult>) + Send + 'static,
+    ) -> Result<ControlResult> {
         self.control_noting(caller, request, Arc::default(), done).await
     }
 
@@ -64,10 +64,10 @@ impl Engine {
         caller: &ControlCaller,
         request: ControlRequest,
         begun: Arc<OnceLock<TaskId>>,
-        done: impl FnOnce(&Result<Told>) + Send + 'static,
-    ) -> Result<Told> {
+        done: impl FnOnce(&Result<ControlResult>) + Send + 'static,
+    ) -> Result<ControlResult> {
         let mut done = Done(Some(done));
-        if let Asked::Look(look) = &request.control {
+        if let Asked::Query(look) = &request.control {
             let told = self.look(caller, look, &request.place).await;
             done.tell(&told);
             return told;
@@ -80,7 +80,7 @@ impl Engine {
         &self,
         caller: &ControlCaller,
         request: ControlRequest,
-        done: impl FnOnce(&Result<Told>) + Send + 'static,
+        done: impl FnOnce(&Result<ControlResult>) + Send + 'static,
     ) {
         self.begin_control(caller, request, Arc::default(), Done(Some(done)));
     }
@@ -91,16 +91,16 @@ impl Engine {
         request: ControlRequest,
         begun: Arc<OnceLock<TaskId>>,
         mut done: Done<F>,
-    ) -> JoinHandle<Result<Told>>
+    ) -> JoinHandle<Result<ControlResult>>
     where
-        F: FnOnce(&Result<Told>) + Send + 'static,
+        F: FnOnce(&Result<ControlResult>) + Send + 'static,
     {
         let (engine, caller) = (self.clone(), caller.clone());
         let ControlRequest { control: asked, place } = request;
         let work = on_behalf_of(self.trace_of_caller(), async move {
             let told = match asked {
-                Asked::Look(look) => engine.look(&caller, &look, &place).await,
-                Asked::Act(act) => {
+                Asked::Query(look) => engine.look(&caller, &look, &place).await,
+                Asked::Command(act) => {
                     let acted = engine.act(&caller, &act, &place);
                     if act_takes_long(&act) {
                         engine.unless_stopping(acted).await
@@ -118,7 +118,10 @@ impl Engine {
     }
 
     /// A gateway that stops does not wait for what takes as long as a model or a program takes. Whatever is soon over is waited for.
-    async fn unless_stopping(&self, work: impl Future<Output = Result<Told>>) -> Result<Told> {
+    async fn unless_stopping(
+        &self,
+        work: impl Future<Output = Result<ControlResult>>,
+    ) -> Result<ControlResult> {
         tokio::select! {
             biased;
             told = Box::pin(work) => told,
@@ -134,7 +137,12 @@ impl Engine {
         }
     }
 
-    async fn look(&self, caller: &ControlCaller, look: &Look, place: &PlaceWish) -> Result<Told> {
+    async fn look(
+        &self,
+        caller: &ControlCaller,
+        look: &ControlQuery,
+        place: &RequestedLocation,
+    ) -> Result<ControlResult> {
         let control = self.controlled()?;
         let guard = self.guard(caller, &*control);
         let entry = match look.session() {
@@ -143,13 +151,13 @@ impl Engine {
         };
         let at = control.place(place).await?;
         match look {
-            Look::Sessions(query) => Ok(Told::Sessions(guard.sessions(&at, query).await?)),
-            Look::Statuses => Ok(Told::Statuses(guard.statuses(&at).await?)),
+            ControlQuery::Sessions(query) => Ok(ControlResult::Sessions(guard.sessions(&at, query).await?)),
+            ControlQuery::Statuses => Ok(ControlResult::Statuses(guard.statuses(&at).await?)),
             look => {
                 let told = control.look(&at, entry.as_ref().map(|entry| &entry.session), look).await?;
                 match (look, told) {
-                    (Look::Children(_), Told::Sessions(found)) => {
-                        Ok(Told::Sessions(guard.children(found).await?))
+                    (ControlQuery::Children(_), ControlResult::Sessions(found)) => {
+                        Ok(ControlResult::Sessions(guard.children(found).await?))
                     }
                     (_, told) => Ok(told),
                 }
@@ -157,7 +165,12 @@ impl Engine {
         }
     }
 
-    async fn act(&self, caller: &ControlCaller, act: &Act, place: &PlaceWish) -> Result<Told> {
+    async fn act(
+        &self,
+        caller: &ControlCaller,
+        act: &ControlCommand,
+        place: &RequestedLocation,
+    ) -> Result<ControlResult> {
         let control = self.controlled()?;
         let entry = match act.session() {
             Some(id) => Some(self.guard(caller, &*control).admit(id, Intent::Change).await?),
@@ -170,12 +183,12 @@ impl Engine {
             None => None,
         };
         let _closed = match act {
-            Act::RemoveWorktree(worktree) | Act::ResetWorktree(worktree) => {
+            ControlCommand::RemoveWorktree(worktree) | ControlCommand::ResetWorktree(worktree) => {
                 Some(self.close_worktree(&*control, worktree).await?)
             }
-            Act::RemoveWorkspace(workspace) => {
+            ControlCommand::RemoveWorkspace(workspace) => {
                 match self.close_workspace(self.guard(caller, &*control), workspace).await? {
-                    None => return Ok(Told::Workspace(None)),
+                    None => return Ok(ControlResult::Workspace(None)),
                     closed => closed,
                 }
             }
@@ -183,13 +196,15 @@ impl Engine {
         };
         let began = self.around().clock.now();
         let told = match (control.act(&at, session, act).await, act, session) {
-            (Err(lost), Act::Fork { before, .. }, Some(session)) if lost.may_be_done() => {
+            (Err(lost), ControlCommand::Fork { before, .. }, Some(session)) if lost.may_be_done() => {
                 let asked = LostFork { session, before: before.as_ref(), since: began };
                 return Err(self.own_lost_fork(&*control, &caller.principal, asked, lost).await);
             }
             (told, ..) => told?,
         };
-        if let (Act::Fork { .. }, Some(session), Told::Session(fork)) = (act, session, &told) {
+        if let (ControlCommand::Fork { .. }, Some(session), ControlResult::Session(fork)) =
+            (act, session, &told)
+        {
             let directory = fork.directory.clone().unwrap_or_else(|| session.directory.clone());
             let fork = Session { id: fork.id.clone(), directory };
             self.own_fork(&*control, &caller.principal, fork).await?;
@@ -277,7 +292,12 @@ impl Engine {
     }
 
     /// Says something that nobody is to answer.
-    async fn say(&self, caller: &ControlCaller, note: OrderRequest, place: &PlaceWish) -> Result<Told> {
+    async fn say(
+        &self,
+        caller: &ControlCaller,
+        note: OrderRequest,
+        place: &RequestedLocation,
+    ) -> Result<ControlResult> {
         let control = self.controlled()?;
         let OrderRequest { session: id, order, content, options, .. } = note;
         let Entry { session, taking, .. } = self.admit_order(&*control, caller, &id).await?;
@@ -288,32 +308,34 @@ impl Engine {
         let _held = self.hold(&session).await?;
         control.note(&session, &said.order, &input, &options).await?;
         self.settle(taking).await?;
-        Ok(Told::Done { session: id, ok: true, begun: None })
+        Ok(ControlResult::Done { session: id, ok: true, begun: None })
     }
 }
 
 /// Whether this takes as long as a model, or a program that somebody wrote, takes.
 pub fn takes_long(control: &Asked) -> bool {
     match control {
-        Asked::Act(act) => act_takes_long(act),
+        Asked::Command(act) => act_takes_long(act),
         Asked::Order(order) => matches!(order.order, Order::Command { .. }),
-        Asked::Look(_) | Asked::Note(_) => false,
+        Asked::Query(_) | Asked::Note(_) => false,
     }
 }
 
-fn act_takes_long(act: &Act) -> bool {
+fn act_takes_long(act: &ControlCommand) -> bool {
     match act {
         // A worktree has a program of its own that makes it ready.
-        Act::Summarize { .. } | Act::Shell { .. } | Act::CreateWorktree(_) => true,
-        Act::Fork { .. }
-        | Act::Share(_)
-        | Act::Unshare(_)
-        | Act::Revert { .. }
-        | Act::Unrevert(_)
-        | Act::CreateWorkspace(_)
-        | Act::RemoveWorkspace(_)
-        | Act::RemoveWorktree(_)
-        | Act::ResetWorktree(_) => false,
+        ControlCommand::Summarize { .. }
+        | ControlCommand::Shell { .. }
+        | ControlCommand::CreateWorktree(_) => true,
+        ControlCommand::Fork { .. }
+        | ControlCommand::Share(_)
+        | ControlCommand::Unshare(_)
+        | ControlCommand::Revert { .. }
+        | ControlCommand::Unrevert(_)
+        | ControlCommand::CreateWorkspace(_)
+        | ControlCommand::RemoveWorkspace(_)
+        | ControlCommand::RemoveWorktree(_)
+        | ControlCommand::ResetWorktree(_) => false,
     }
 }
 
@@ -325,17 +347,17 @@ struct LostFork<'a> {
 }
 
 /// Tells what became of something, exactly once: also when it broke.
-struct Done<F: FnOnce(&Result<Told>)>(Option<F>);
+struct Done<F: FnOnce(&Result<ControlResult>)>(Option<F>);
 
-impl<F: FnOnce(&Result<Told>)> Done<F> {
-    fn tell(&mut self, told: &Result<Told>) {
+impl<F: FnOnce(&Result<ControlResult>)> Done<F> {
+    fn tell(&mut self, told: &Result<ControlResult>) {
         if let Some(done) = self.0.take() {
             done(told);
         }
     }
 }
 
-impl<F: FnOnce(&Result<Told>)> Drop for Done<F> {
+impl<F: FnOnce(&Result<ControlResult>)> Drop for Done<F> {
     fn drop(&mut self) {
         self.tell(&Err(Error::internal("it ended without a word")));
     }

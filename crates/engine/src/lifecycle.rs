@@ -127,14 +127,15 @@ pub(crate) fn submitted_again(now: Timestamp, message: Message, prompt: PromptOp
 pub(crate) fn file_kept(block: BlockRef, facts: &FileFacts, url: String) -> TaskEvent {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Told<'a> {
+    struct ControlResult<'a> {
         uri: &'a str,
         media_type: &'a str,
         byte_size: u64,
         sha256: String,
     }
     let sha256 = names::hex(&facts.sha256);
-    let told = Json::of(&Told { uri: &url, media_type: &facts.media_type, byte_size: facts.size, sha256 });
+    let told =
+        Json::of(&ControlResult { uri: &url, media_type: &facts.media_type, byte_size: facts.size, sha256 });
     let metadata = Metadata::try_from(told).ok();
     let part = Part {
         media_type: Some(facts.media_type.clone()),
@@ -298,13 +299,14 @@ struct ToolData<'a> {
 /// The calls of tools that had begun and not ended, by what the task shows of them.
 pub(crate) fn running_tools(task: &Task) -> Vec<ArtifactId> {
     #[derive(Deserialize)]
-    struct Told {
+    struct ControlResult {
         status: String,
     }
     let ends = [ToolStatus::Completed, ToolStatus::Error].map(ToolStatus::as_str);
     let is_running = |artifact: &&Artifact| match artifact.parts.last().map(|part| &part.content) {
         Some(PartContent::Data(data)) if artifact.kind == BlockKind::ToolCall => {
-            serde_json::from_str::<Told>(data.get()).is_ok_and(|told| !ends.contains(&told.status.as_str()))
+            serde_json::from_str::<ControlResult>(data.get())
+                .is_ok_and(|told| !ends.contains(&told.status.as_str()))
         }
         _ => false,
     };

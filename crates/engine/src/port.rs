@@ -13,7 +13,7 @@ pub use agent::{
 };
 pub use caller::{on_behalf_of, trace_of_caller};
 pub use clock::{Clock, SystemClock};
-pub use control::{Control, Inhabitant, Inhabited, Known, MAX_OFFERS, Stirring};
+pub use control::{Control, ExternalTurn, Inhabitant, Inhabited, Known, MAX_OFFERS};
 pub use spans::{NoSpans, Span, SpanPlace, Spans, TurnFacts, Work};
 pub use store::{
     Append, Appended, AskChange, Begun, Binding, Bound, Claim, Claimed, ContextPlace, Create, Created,

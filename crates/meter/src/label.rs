@@ -313,7 +313,7 @@ labels! {
     }
 
     /// The version of the protocol that a request speaks.
-    Line = "line" {
+    ProtocolVersion = "line" {
         /// 1.0.
         V1 = "1.0",
         /// 0.3.
@@ -480,7 +480,7 @@ mod tests {
         check::<CallOutcome>();
         check::<TurnState>();
         check::<TaskState>();
-        check::<Line>();
+        check::<ProtocolVersion>();
         check::<Binding>();
         check::<Answered>();
         check::<Limit>();
@@ -515,9 +515,9 @@ mod tests {
 
     #[test]
     fn labels_stand_inside_one_another() {
-        type Requests = PerLabel<Line, PerLabel<Binding, WhenUsed<Counter>>>;
+        type Requests = PerLabel<ProtocolVersion, PerLabel<Binding, WhenUsed<Counter>>>;
         let requests = Requests::default();
-        requests.of(Line::V03).of(Binding::Rest).increment();
+        requests.of(ProtocolVersion::V03).of(Binding::Rest).increment();
         let shape = Requests::SHAPE;
         assert_eq!(shape.kind, Kind::Counter);
         let outer = shape.labels.unwrap();

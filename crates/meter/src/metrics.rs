@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::cell::{Counter, Gauge, Info, Peak, Reading, Total, WhenUsed};
 use crate::histogram::Histogram;
 use crate::label::{
-    AbortOutcome, Answered, Binding, Call, CallOutcome, ClaimOutcome, Fate, Limit, Line, Method, PerLabel,
-    StoreThread, TaskState, TurnState,
+    AbortOutcome, Answered, Binding, Call, CallOutcome, ClaimOutcome, Fate, Limit, Method, PerLabel,
+    ProtocolVersion, StoreThread, TaskState, TurnState,
 };
 use crate::page::{Family, Metric, Page};
 use crate::process::Process;
@@ -88,7 +88,7 @@ metrics! {
         "Cancels that failed in the gateway.";
     cancel_duration: PerLabel<AbortOutcome, Reading<Milliseconds>> = "a2a_cancel_duration_ms",
         "How long the last cancel of this outcome took, in milliseconds.";
-    http_requests: PerLabel<Line, PerLabel<Binding, PerLabel<Answered, WhenUsed<Counter>>>> =
+    http_requests: PerLabel<ProtocolVersion, PerLabel<Binding, PerLabel<Answered, WhenUsed<Counter>>>> =
         "longshore_http_requests_total",
         "Requests that were answered, by protocol version, binding, and OK or the kind of error.";
     refused: PerLabel<Limit, Counter> = "longshore_refused_total",

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use longshore_meter::label::{AbortOutcome, Answered, Binding, Call, CallOutcome, Line, Method};
+use longshore_meter::label::{AbortOutcome, Answered, Binding, Call, CallOutcome, Method, ProtocolVersion};
 use longshore_meter::{FAMILIES, Kind, Labels, Metrics};
 
 fn page(metrics: &Metrics) -> String {
@@ -42,8 +42,13 @@ fn every_metric_with_all_that_its_labels_can_be() {
 fn series_that_are_shown_when_they_are_used() {
     let metrics = Metrics::new("0.0.0");
     let fresh = page(&metrics);
-    metrics.http_requests.of(Line::V1).of(Binding::JsonRpc).of(Answered::Ok).add(12);
-    metrics.http_requests.of(Line::None).of(Binding::None).of(Answered::Unauthenticated).increment();
+    metrics.http_requests.of(ProtocolVersion::V1).of(Binding::JsonRpc).of(Answered::Ok).add(12);
+    metrics
+        .http_requests
+        .of(ProtocolVersion::None)
+        .of(Binding::None)
+        .of(Answered::Unauthenticated)
+        .increment();
     metrics.control_calls.of(Method::SessionsFork).of(CallOutcome::NotFound).increment();
     metrics.opencode_request.of(Call::Prompt).observe(Duration::from_micros(2_600));
     metrics.cancel_duration.of(AbortOutcome::Success).set(Duration::from_micros(12_345));

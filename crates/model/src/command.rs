@@ -4,7 +4,7 @@ use crate::id::{ContextId, TaskId};
 use crate::json::Metadata;
 use crate::message::Message;
 use crate::task::TaskState;
-use crate::terms::{OutputModes, Wishes};
+use crate::terms::{OutputModes, SendOptions};
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
 
@@ -13,7 +13,7 @@ pub struct SendMessage {
     pub message: Message,
     pub config: SendConfig,
     pub metadata: Option<Metadata>,
-    pub wishes: Wishes,
+    pub wishes: SendOptions,
     /// The caller may take a session that belongs to nobody.
     pub may_claim: bool,
     /// Where the request stands in the caller's trace. Not kept with the task.

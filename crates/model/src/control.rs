@@ -19,19 +19,19 @@ use crate::time::Timestamp;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ControlRequest {
     pub control: Control,
-    pub place: PlaceWish,
+    pub place: RequestedLocation,
 }
 
 /// Where a caller wants something to be looked at or done. A workspace goes before a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PlaceWish {
-    pub directory: Option<WishedDirectory>,
+pub struct RequestedLocation {
+    pub directory: Option<RequestedDirectory>,
     pub workspace: Option<WorkspaceId>,
 }
 
 /// A directory as the caller wrote it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WishedDirectory {
+pub struct RequestedDirectory {
     pub path: String,
     /// The parameter that had it, for whoever refuses it.
     pub field: &'static str,
@@ -39,8 +39,8 @@ pub struct WishedDirectory {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Control {
-    Look(Look),
-    Act(Act),
+    Query(ControlQuery),
+    Command(ControlCommand),
     /// A turn: a task comes of it.
     Order(Box<OrderRequest>),
     /// Something is said in a session that nobody is to answer: no turn, no task.
@@ -49,7 +49,7 @@ pub enum Control {
 
 /// Reads, and changes nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Look {
+pub enum ControlQuery {
     Statuses,
     Sessions(SessionQuery),
     Session(SessionId),
@@ -83,7 +83,7 @@ pub enum Look {
 
 /// Changes something.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Act {
+pub enum ControlCommand {
     Fork {
         session: SessionId,
         /// The copy ends before this message. `None`: it has all.
@@ -119,14 +119,14 @@ impl Control {
     /// The session that it is about.
     pub fn session(&self) -> Option<&SessionId> {
         match self {
-            Self::Look(look) => look.session(),
-            Self::Act(act) => act.session(),
+            Self::Query(query) => query.session(),
+            Self::Command(command) => command.session(),
             Self::Order(request) | Self::Note(request) => Some(&request.session),
         }
     }
 }
 
-impl Look {
+impl ControlQuery {
     /// The session that it is about.
     pub fn session(&self) -> Option<&SessionId> {
         match self {
@@ -148,7 +148,7 @@ impl Look {
     }
 }
 
-impl Act {
+impl ControlCommand {
     /// The session that it is about.
     pub fn session(&self) -> Option<&SessionId> {
         match self {
@@ -272,7 +272,7 @@ pub struct Subtask {
 
 /// What is told of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum ControlResult {
     Statuses(Vec<SessionStatus>),
     Sessions(Vec<SessionInfo>),
     /// As it is, or as it is after what was done.

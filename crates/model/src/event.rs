@@ -9,7 +9,7 @@ use crate::message::Message;
 use crate::notes::Notes;
 use crate::part::Part;
 use crate::task::{Parent, TaskStatus};
-use crate::terms::{PromptOptions, Terms};
+use crate::terms::{PromptOptions, TaskOptions};
 use crate::time::Timestamp;
 
 /// One event of a task's log. Folding them in order gives the task.
@@ -21,8 +21,8 @@ pub enum TaskEvent {
         context_id: ContextId,
         message: Message,
         at: Timestamp,
-        #[serde(default, skip_serializing_if = "Terms::is_empty")]
-        terms: Box<Terms>,
+        #[serde(default, skip_serializing_if = "TaskOptions::is_empty")]
+        terms: Box<TaskOptions>,
         /// Set for the work of a sub-agent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent: Option<Box<Parent>>,

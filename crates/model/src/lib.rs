@@ -32,10 +32,10 @@ pub use agent_event::{
 pub use artifact::{Artifact, ArtifactUpdate, BlockKind};
 pub use command::{CancelTask, GetTask, ListTasks, SendConfig, SendMessage, SubscribeToTask};
 pub use control::{
-    Act, Begun, Catalog, Control, ControlRequest, FileDiff, Look, ModelInfo, NewWorkspace, NewWorktree,
-    OfferedAgent, OfferedCommand, Offers, Order, OrderPart, OrderRequest, Page, PlaceWish, Project,
-    ProviderInfo, Revert, SessionInfo, SessionQuery, SessionStatus, ShellOrder, StoredMessage, Subtask, Todo,
-    Told, WishedDirectory, Workspace, Worktree, WorktreeRef,
+    Begun, Catalog, Control, ControlCommand, ControlQuery, ControlRequest, ControlResult, FileDiff,
+    ModelInfo, NewWorkspace, NewWorktree, OfferedAgent, OfferedCommand, Offers, Order, OrderPart,
+    OrderRequest, Page, Project, ProviderInfo, RequestedDirectory, RequestedLocation, Revert, SessionInfo,
+    SessionQuery, SessionStatus, ShellOrder, StoredMessage, Subtask, Todo, Workspace, Worktree, WorktreeRef,
 };
 pub use error::{Error, ErrorKind, FieldViolation, Origin, Retry};
 pub use event::{Entry, StatusUpdate, TaskEvent};
@@ -50,7 +50,7 @@ pub use notes::{Cost, InterruptNote, InterruptPhase, Notes, Progress, ProgressKi
 pub use part::{Part, PartContent};
 pub use rights::{Capabilities, Capability};
 pub use task::{Parent, Task, TaskState, TaskStatus};
-pub use terms::{Delivery, ModelName, OutputModes, PromptOptions, Terms, Wishes};
+pub use terms::{Delivery, ModelName, OutputModes, PromptOptions, SendOptions, TaskOptions};
 pub use time::Timestamp;
 pub use trace::TraceContext;
 

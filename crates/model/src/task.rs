@@ -10,7 +10,7 @@ use crate::id::{ContextId, SessionId, TaskId};
 use crate::json::Metadata;
 use crate::message::Message;
 use crate::notes::{InterruptNote, InterruptPhase, Notes, SessionNote, Usage};
-use crate::terms::Terms;
+use crate::terms::TaskOptions;
 use crate::time::Timestamp;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -122,8 +122,8 @@ pub struct Task {
     /// The asks that are open, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_asks: Vec<InterruptNote>,
-    #[serde(default, skip_serializing_if = "Terms::is_empty")]
-    pub terms: Box<Terms>,
+    #[serde(default, skip_serializing_if = "TaskOptions::is_empty")]
+    pub terms: Box<TaskOptions>,
     /// Set for the work of a sub-agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Box<Parent>>,

@@ -7,7 +7,7 @@ use crate::id::SessionId;
 
 /// How and where a message is to be worked on. Asked once, with the message.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Wishes {
+pub struct SendOptions {
     /// Go on in this session of the agent, instead of the one that the context is bound to or a new one.
     pub session: Option<SessionId>,
     /// Work in this directory, as the caller wrote it.
@@ -48,7 +48,7 @@ impl Delivery {
 
 /// What a task was asked for, kept with it for as long as it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Terms {
+pub struct TaskOptions {
     #[serde(default, skip_serializing_if = "OutputModes::is_unrestricted")]
     pub output: OutputModes,
     #[serde(default, skip_serializing_if = "PromptOptions::is_empty")]
@@ -65,7 +65,7 @@ pub struct Terms {
     pub adopted: bool,
 }
 
-impl Terms {
+impl TaskOptions {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -27,45 +27,47 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
 
 /// How the id of a message starts, and what the agent does for it.
-type Scenario = (&'static str, fn() -> Act);
+type Scenario = (&'static str, fn() -> ControlCommand);
 
 /// The first that fits counts; other messages are answered at once.
 const SCENARIOS: &[Scenario] = &[
     // The kit for 1.0 documents its scenarios.
-    ("tck-complete-task", || Act::End(Turn::new().text("Hello from TCK", 1))),
-    ("tck-artifact-text", || Act::End(Turn::new().text("Generated text content", 1))),
-    ("tck-artifact-file", || Act::End(file())),
-    ("tck-artifact-data", || Act::End(Turn::new().text(r#"{"key": "value", "count": 42}"#, 1))),
-    ("tck-message-response", || Act::End(Turn::new().text("Direct message response", 1))),
-    ("tck-input-required", || Act::Ask(Turn::new())),
-    ("tck-reject-task", || Act::End(Turn::new().error("UnknownError", &json!({"message": "rejected"})))),
-    ("tck-stream-artifact-file", || Act::End(file())),
-    ("tck-stream-artifact-chunked", || {
-        Act::End(Turn::new().deltas(["chunk-1 ".to_owned(), "chunk-2".to_owned()]))
+    ("tck-complete-task", || ControlCommand::End(Turn::new().text("Hello from TCK", 1))),
+    ("tck-artifact-text", || ControlCommand::End(Turn::new().text("Generated text content", 1))),
+    ("tck-artifact-file", || ControlCommand::End(file())),
+    ("tck-artifact-data", || ControlCommand::End(Turn::new().text(r#"{"key": "value", "count": 42}"#, 1))),
+    ("tck-message-response", || ControlCommand::End(Turn::new().text("Direct message response", 1))),
+    ("tck-input-required", || ControlCommand::Ask(Turn::new())),
+    ("tck-reject-task", || {
+        ControlCommand::End(Turn::new().error("UnknownError", &json!({"message": "rejected"})))
     }),
-    ("tck-stream", || Act::End(Turn::new().text("Stream hello from TCK", 2))),
+    ("tck-stream-artifact-file", || ControlCommand::End(file())),
+    ("tck-stream-artifact-chunked", || {
+        ControlCommand::End(Turn::new().deltas(["chunk-1 ".to_owned(), "chunk-2".to_owned()]))
+    }),
+    ("tck-stream", || ControlCommand::End(Turn::new().text("Stream hello from TCK", 2))),
     // Both kits.
     ("test-resubscribe-message-id", || {
-        Act::End(Turn::new().text("Still at it. ", 1).pause(LONG).text("Done.", 1))
+        ControlCommand::End(Turn::new().text("Still at it. ", 1).pause(LONG).text("Done.", 1))
     }),
     // The kit for 0.3 documents only that one. These tasks it wants to find at work, to continue, or to cancel.
-    ("test-state-message-id", || Act::Ask(Turn::new().pause(AT_WORK))),
-    ("test-message-id", || Act::Ask(Turn::new())),
-    ("text-message-id", || Act::Ask(Turn::new())),
-    ("test-history", || Act::Ask(Turn::new())),
-    ("test-update", || Act::Ask(Turn::new())),
-    ("test-resilience-message-id", || Act::Ask(Turn::new())),
-    ("test-sdk-message-id", || Act::Ask(Turn::new())),
-    ("sdk-test-msg", || Act::Ask(Turn::new())),
-    ("test-cancel", || Act::Ask(Turn::new())),
-    ("cancel-test", || Act::Ask(Turn::new())),
-    ("mapping-test", || Act::Ask(Turn::new())),
-    ("equivalence", || Act::Ask(Turn::new())),
+    ("test-state-message-id", || ControlCommand::Ask(Turn::new().pause(AT_WORK))),
+    ("test-message-id", || ControlCommand::Ask(Turn::new())),
+    ("text-message-id", || ControlCommand::Ask(Turn::new())),
+    ("test-history", || ControlCommand::Ask(Turn::new())),
+    ("test-update", || ControlCommand::Ask(Turn::new())),
+    ("test-resilience-message-id", || ControlCommand::Ask(Turn::new())),
+    ("test-sdk-message-id", || ControlCommand::Ask(Turn::new())),
+    ("sdk-test-msg", || ControlCommand::Ask(Turn::new())),
+    ("test-cancel", || ControlCommand::Ask(Turn::new())),
+    ("cancel-test", || ControlCommand::Ask(Turn::new())),
+    ("mapping-test", || ControlCommand::Ask(Turn::new())),
+    ("equivalence", || ControlCommand::Ask(Turn::new())),
 ];
 
 /// How a scenario ends.
 #[derive(Debug)]
-enum Act {
+enum ControlCommand {
     /// With the turn.
     End(Turn),
     /// With a question. The message that answers it names the next scenario.
@@ -186,8 +188,8 @@ fn act(gateway: &Arc<Gateway>, task: Option<Value>) -> Turn {
     let scenario = SCENARIOS.iter().find(|(prefix, _)| message.starts_with(prefix));
     match scenario.map(|(_, act)| act()) {
         None => Turn::new().text("Done.", 1),
-        Some(Act::End(turn)) => turn,
-        Some(Act::Ask(turn)) => turn.question("What else is needed?").then(go_on(
+        Some(ControlCommand::End(turn)) => turn,
+        Some(ControlCommand::Ask(turn)) => turn.question("What else is needed?").then(go_on(
             gateway,
             text(&task["id"]).to_owned(),
             messages(&task).count(),

@@ -8,7 +8,7 @@ use longshore_model::{
     InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, ModelName, Notes, Order, OrderPart,
     OutputModes, Parent, Part, PartContent, Principal, Progress, ProgressKind, PromptId, PromptOptions,
     Question, RequestId, Resolution, Role, SessionId, SessionNote, StatusUpdate, Subtask, TaskEvent, TaskId,
-    TaskState, TaskStatus, Terms, Timestamp, Usage,
+    TaskOptions, TaskState, TaskStatus, Timestamp, Usage,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -246,9 +246,15 @@ pub fn submitted() -> impl Strategy<Value = TaskEvent> {
     )
 }
 
-pub fn terms() -> impl Strategy<Value = Terms> {
+pub fn terms() -> impl Strategy<Value = TaskOptions> {
     (output_modes(), prompt_options(), rarely(order()), rarely(session_id()), any::<bool>()).prop_map(
-        |(output, prompt, order, ordered_in, adopted)| Terms { output, prompt, order, ordered_in, adopted },
+        |(output, prompt, order, ordered_in, adopted)| TaskOptions {
+            output,
+            prompt,
+            order,
+            ordered_in,
+            adopted,
+        },
     )
 }
 

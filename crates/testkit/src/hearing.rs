@@ -3,10 +3,10 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use longshore_engine::port::{BoxFuture, Control, Inhabited, Input, Known, Session, Stirring};
+use longshore_engine::port::{BoxFuture, Control, ExternalTurn, Inhabited, Input, Known, Session};
 use longshore_model::{
-    Act, Error, Look, MessageRef, Offers, Order, PlaceWish, PromptOptions, Result, SessionId, Timestamp,
-    Told, WorkspaceId, WorktreeRef,
+    ControlCommand, ControlQuery, ControlResult, Error, MessageRef, Offers, Order, PromptOptions,
+    RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -15,8 +15,8 @@ pub trait Hears: Debug + Send + Sync {
     /// See [`Control::watch`].
     fn watch(&self, sessions: Vec<Session>);
 
-    /// See [`Control::stirrings`].
-    fn stirrings(&self) -> mpsc::Receiver<Stirring>;
+    /// See [`Control::external_turns`].
+    fn external_turns(&self) -> mpsc::Receiver<ExternalTurn>;
 }
 
 /// Has what its inner one hears, and fails whatever else it is asked.
@@ -28,7 +28,7 @@ fn nothing<T>() -> BoxFuture<'static, Result<T>> {
 }
 
 impl<H: Hears> Control for Hearing<H> {
-    fn place<'a>(&'a self, _: &'a PlaceWish) -> BoxFuture<'a, Result<String>> {
+    fn place<'a>(&'a self, _: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
         nothing()
     }
 
@@ -36,11 +36,21 @@ impl<H: Hears> Control for Hearing<H> {
         nothing()
     }
 
-    fn look<'a>(&'a self, _: &'a str, _: Option<&'a Session>, _: &'a Look) -> BoxFuture<'a, Result<Told>> {
+    fn look<'a>(
+        &'a self,
+        _: &'a str,
+        _: Option<&'a Session>,
+        _: &'a ControlQuery,
+    ) -> BoxFuture<'a, Result<ControlResult>> {
         nothing()
     }
 
-    fn act<'a>(&'a self, _: &'a str, _: Option<&'a Session>, _: &'a Act) -> BoxFuture<'a, Result<Told>> {
+    fn act<'a>(
+        &'a self,
+        _: &'a str,
+        _: Option<&'a Session>,
+        _: &'a ControlCommand,
+    ) -> BoxFuture<'a, Result<ControlResult>> {
         nothing()
     }
 
@@ -89,11 +99,11 @@ impl<H: Hears> Control for Hearing<H> {
         self.0.watch(sessions);
     }
 
-    fn stirrings(&self) -> mpsc::Receiver<Stirring> {
-        self.0.stirrings()
+    fn external_turns(&self) -> mpsc::Receiver<ExternalTurn> {
+        self.0.external_turns()
     }
 
-    fn stirring<'a>(&'a self, _: &'a Session) -> BoxFuture<'a, Result<Option<Stirring>>> {
+    fn external_turn<'a>(&'a self, _: &'a Session) -> BoxFuture<'a, Result<Option<ExternalTurn>>> {
         nothing()
     }
 }

@@ -5,11 +5,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longshore_engine::port::{BoxFuture, Control, Inhabitant, Inhabited, Input, Known, Session, Stirring};
+use longshore_engine::port::{
+    BoxFuture, Control, ExternalTurn, Inhabitant, Inhabited, Input, Known, Session,
+};
 use longshore_model::{
-    Act, Catalog, Error, Look, MessageRef, Offers, Order, PlaceWish, Project, PromptOptions, Result, Role,
-    SessionId, SessionInfo, SessionStatus, StoredMessage, Timestamp, Told, Workspace, WorkspaceId, Worktree,
-    WorktreeRef,
+    Catalog, ControlCommand, ControlQuery, ControlResult, Error, MessageRef, Offers, Order, Project,
+    PromptOptions, RequestedLocation, Result, Role, SessionId, SessionInfo, SessionStatus, StoredMessage,
+    Timestamp, Workspace, WorkspaceId, Worktree, WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -49,10 +51,10 @@ struct State {
 /// What was asked, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    Place(PlaceWish),
+    Place(RequestedLocation),
     Find(SessionId),
-    Look(String, Option<Session>, Look),
-    Act(String, Option<Session>, Act),
+    ControlQuery(String, Option<Session>, ControlQuery),
+    ControlCommand(String, Option<Session>, ControlCommand),
     Check(SessionId),
     Note(SessionId, Vec<Input>),
     Offers,
@@ -214,9 +216,9 @@ impl State {
         })
     }
 
-    fn look(&self, at: &str, session: Option<&Session>, look: &Look) -> Result<Told> {
+    fn look(&self, at: &str, session: Option<&Session>, look: &ControlQuery) -> Result<ControlResult> {
         Ok(match look {
-            Look::Statuses => Told::Statuses(
+            ControlQuery::Statuses => ControlResult::Statuses(
                 self.busy
                     .iter()
                     .map(|id| SessionStatus {
@@ -228,35 +230,37 @@ impl State {
                     })
                     .collect(),
             ),
-            Look::Sessions(query) => {
+            ControlQuery::Sessions(query) => {
                 let here = self.known.values().filter(|known| known.session.directory == at);
                 let wanted = here.filter(|known| query.roots != Some(true) || known.parent.is_none());
                 // The newest first, and the name of a newer one is greater.
-                Told::Sessions(wanted.rev().take(query.limit as usize).map(info).collect())
+                ControlResult::Sessions(wanted.rev().take(query.limit as usize).map(info).collect())
             }
-            Look::Session(_) => Told::Session(self.info(session)?),
-            Look::Children(id) => {
+            ControlQuery::Session(_) => ControlResult::Session(self.info(session)?),
+            ControlQuery::Children(id) => {
                 let below = self.known.values().filter(|known| known.parent.as_ref() == Some(id));
-                Told::Sessions(below.map(info).collect())
+                ControlResult::Sessions(below.map(info).collect())
             }
-            Look::Todos(_) => Told::Todos(Vec::new()),
-            Look::Diffs { .. } => Told::Diffs(Vec::new()),
-            Look::Messages { .. } => Told::Messages { items: self.messages.clone(), next: None },
-            Look::Message { session, message } => {
-                Told::Message(stored(message.as_str(), session, Role::Agent, ""))
+            ControlQuery::Todos(_) => ControlResult::Todos(Vec::new()),
+            ControlQuery::Diffs { .. } => ControlResult::Diffs(Vec::new()),
+            ControlQuery::Messages { .. } => {
+                ControlResult::Messages { items: self.messages.clone(), next: None }
             }
-            Look::Providers => Told::Providers(catalog()),
-            Look::Models { .. } => Told::Models(catalog()),
-            Look::Projects => Told::Projects(vec![project()]),
-            Look::Project => Told::Project(project()),
-            Look::Workspaces => Told::Workspaces(Vec::new()),
-            Look::Worktrees => Told::Worktrees(self.worktrees.clone()),
+            ControlQuery::Message { session, message } => {
+                ControlResult::Message(stored(message.as_str(), session, Role::Agent, ""))
+            }
+            ControlQuery::Providers => ControlResult::Providers(catalog()),
+            ControlQuery::Models { .. } => ControlResult::Models(catalog()),
+            ControlQuery::Projects => ControlResult::Projects(vec![project()]),
+            ControlQuery::Project => ControlResult::Project(project()),
+            ControlQuery::Workspaces => ControlResult::Workspaces(Vec::new()),
+            ControlQuery::Worktrees => ControlResult::Worktrees(self.worktrees.clone()),
         })
     }
 
-    fn act(&mut self, session: Option<&Session>, act: &Act) -> Result<Told> {
+    fn act(&mut self, session: Option<&Session>, act: &ControlCommand) -> Result<ControlResult> {
         Ok(match act {
-            Act::Fork { .. } => {
+            ControlCommand::Fork { .. } => {
                 let of = self.info(session)?;
                 self.forks += 1;
                 let id =
@@ -264,18 +268,23 @@ impl State {
                 let directory = of.directory.unwrap_or_else(|| ROOT.to_owned());
                 let session = Session { id, directory };
                 let fork = Known { session, parent: None, workspace: None, is_open: true };
-                let told = Told::Session(info(&fork));
+                let told = ControlResult::Session(info(&fork));
                 self.known.insert(fork.session.id.clone(), fork);
                 told
             }
-            Act::Share(_) | Act::Unshare(_) | Act::Revert { .. } | Act::Unrevert(_) => {
-                Told::Session(self.info(session)?)
+            ControlCommand::Share(_)
+            | ControlCommand::Unshare(_)
+            | ControlCommand::Revert { .. }
+            | ControlCommand::Unrevert(_) => ControlResult::Session(self.info(session)?),
+            ControlCommand::Summarize { session, .. } => {
+                ControlResult::Done { session: session.clone(), ok: true, begun: None }
             }
-            Act::Summarize { session, .. } => Told::Done { session: session.clone(), ok: true, begun: None },
-            Act::Shell { session, .. } => Told::Message(stored("msg_shell", session, Role::Agent, "done")),
-            Act::CreateWorkspace(new) => {
+            ControlCommand::Shell { session, .. } => {
+                ControlResult::Message(stored("msg_shell", session, Role::Agent, "done"))
+            }
+            ControlCommand::CreateWorkspace(new) => {
                 let id = new.id.clone().map_or_else(|| WorkspaceId::parse("wrk_made"), Ok);
-                Told::Workspace(Some(Workspace {
+                ControlResult::Workspace(Some(Workspace {
                     id: id.map_err(Error::internal)?,
                     kind: Some(new.kind.clone()),
                     name: None,
@@ -285,7 +294,7 @@ impl State {
                     used: None,
                 }))
             }
-            Act::RemoveWorkspace(id) => {
+            ControlCommand::RemoveWorkspace(id) => {
                 let workspace = |directory| Workspace {
                     id: id.clone(),
                     kind: None,
@@ -296,20 +305,20 @@ impl State {
                     used: None,
                 };
                 self.known.retain(|_, known| known.workspace.as_ref() != Some(id));
-                Told::Workspace(self.workspaces.remove(id).map(workspace))
+                ControlResult::Workspace(self.workspaces.remove(id).map(workspace))
             }
-            Act::CreateWorktree(new) => {
+            ControlCommand::CreateWorktree(new) => {
                 let name = new.name.clone().unwrap_or_else(|| "made".to_owned());
                 let directory = format!("worktrees/{name}");
-                Told::Worktree(Worktree { name, branch: None, directory })
+                ControlResult::Worktree(Worktree { name, branch: None, directory })
             }
-            Act::RemoveWorktree(_) | Act::ResetWorktree(_) => Told::Ok(true),
+            ControlCommand::RemoveWorktree(_) | ControlCommand::ResetWorktree(_) => ControlResult::Ok(true),
         })
     }
 }
 
 impl Control for ScriptedControl {
-    fn place<'a>(&'a self, wish: &'a PlaceWish) -> BoxFuture<'a, Result<String>> {
+    fn place<'a>(&'a self, wish: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
         Box::pin(async move {
             self.note_call(Call::Place(wish.clone()));
             match &wish.directory {
@@ -334,10 +343,10 @@ impl Control for ScriptedControl {
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
-        look: &'a Look,
-    ) -> BoxFuture<'a, Result<Told>> {
+        look: &'a ControlQuery,
+    ) -> BoxFuture<'a, Result<ControlResult>> {
         Box::pin(async move {
-            self.note_call(Call::Look(at.to_owned(), session.cloned(), look.clone()));
+            self.note_call(Call::ControlQuery(at.to_owned(), session.cloned(), look.clone()));
             if let Some(error) = self.lock().refused_looks.pop_front() {
                 return Err(error);
             }
@@ -349,10 +358,10 @@ impl Control for ScriptedControl {
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
-        act: &'a Act,
-    ) -> BoxFuture<'a, Result<Told>> {
+        act: &'a ControlCommand,
+    ) -> BoxFuture<'a, Result<ControlResult>> {
         Box::pin(async move {
-            self.note_call(Call::Act(at.to_owned(), session.cloned(), act.clone()));
+            self.note_call(Call::ControlCommand(at.to_owned(), session.cloned(), act.clone()));
             self.acts.pass().await;
             if let Some(error) = self.lock().refused_acts.pop_front() {
                 return Err(error);
@@ -441,11 +450,11 @@ impl Control for ScriptedControl {
         self.lock().watched.extend(sessions);
     }
 
-    fn stirrings(&self) -> mpsc::Receiver<Stirring> {
+    fn external_turns(&self) -> mpsc::Receiver<ExternalTurn> {
         mpsc::channel(1).1
     }
 
-    fn stirring<'a>(&'a self, _session: &'a Session) -> BoxFuture<'a, Result<Option<Stirring>>> {
+    fn external_turn<'a>(&'a self, _session: &'a Session) -> BoxFuture<'a, Result<Option<ExternalTurn>>> {
         Box::pin(async { Ok(None) })
     }
 }

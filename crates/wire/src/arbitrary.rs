@@ -9,7 +9,7 @@ use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, AskKind, BlockKind, ContextId, Cost, Entry, Epoch, EventId,
     InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, Notes, OutputModes, Parent, Part,
     PartContent, Progress, ProgressKind, PromptOptions, RequestId, Resolution, Role, Seq, SessionId,
-    SessionNote, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Terms, Timestamp, Usage,
+    SessionNote, StatusUpdate, Task, TaskEvent, TaskId, TaskOptions, TaskState, TaskStatus, Timestamp, Usage,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -187,7 +187,7 @@ pub(crate) fn noted_task() -> impl Strategy<Value = (Task, Task)> {
     let child = (option::of(parent()), prompt_options());
     (task(), beside, child, block()).prop_map(
         |(plain, (session, usage, open_asks), (parent, prompt), block)| {
-            let terms = Box::new(Terms { prompt, ..Terms::default() });
+            let terms = Box::new(TaskOptions { prompt, ..TaskOptions::default() });
             let mut noted = Task { session, usage, open_asks, terms, parent, ..plain.clone() };
             for artifact in &mut noted.artifacts {
                 (artifact.kind, artifact.source_message) = block.clone();

@@ -7,7 +7,7 @@ use longshore_model::card::{AuthScheme, Binding, Card, CardExtension, Interface,
 
 use crate::extension::as_of_v03;
 use crate::json::ObjectWriter;
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 use crate::v1::card::API_KEY_HEADER;
 
 /// Whose fields a card has.
@@ -68,15 +68,15 @@ pub(crate) fn encode(card: &Card, lines: Lines) -> Bytes {
 }
 
 /// The bindings of a line, the preferred one first: as clients of each line know it from its first servers.
-pub(crate) fn bindings(line: Line) -> [Binding; 2] {
+pub(crate) fn bindings(line: ProtocolVersion) -> [Binding; 2] {
     match line {
-        Line::V1 => [Binding::JsonRpc, Binding::Rest],
-        Line::V03 => [Binding::Rest, Binding::JsonRpc],
+        ProtocolVersion::V1 => [Binding::JsonRpc, Binding::Rest],
+        ProtocolVersion::V03 => [Binding::Rest, Binding::JsonRpc],
     }
 }
 
 /// The interfaces of a card in the order of a line.
-fn interfaces(card: &Card, line: Line) -> impl Iterator<Item = &Interface> {
+fn interfaces(card: &Card, line: ProtocolVersion) -> impl Iterator<Item = &Interface> {
     let of = |binding| card.interfaces.iter().filter(move |interface| interface.binding == binding);
     bindings(line).into_iter().flat_map(of)
 }
@@ -84,11 +84,11 @@ fn interfaces(card: &Card, line: Line) -> impl Iterator<Item = &Interface> {
 /// Where 0.3 is served, the preferred place first.
 fn write_transports(object: &mut ObjectWriter<'_>, card: &Card) {
     object.text("protocolVersion", "0.3.0");
-    if let Some(preferred) = interfaces(card, Line::V03).next() {
+    if let Some(preferred) = interfaces(card, ProtocolVersion::V03).next() {
         object.text("url", &preferred.url);
         object.text("preferredTransport", binding_name(preferred.binding));
     }
-    object.array("additionalInterfaces", interfaces(card, Line::V03), |out, interface| {
+    object.array("additionalInterfaces", interfaces(card, ProtocolVersion::V03), |out, interface| {
         let mut object = ObjectWriter::begin(out);
         object.text("url", &interface.url);
         object.text("transport", binding_name(interface.binding));
@@ -98,7 +98,8 @@ fn write_transports(object: &mut ObjectWriter<'_>, card: &Card) {
 
 /// Where a 1.0 client finds which line. It takes the first entry that it can speak, so its own line comes first.
 fn write_interfaces(object: &mut ObjectWriter<'_>, card: &Card, lines: Lines) {
-    let told: &[Line] = if lines.has_v03() { &[Line::V1, Line::V03] } else { &[Line::V1] };
+    let told: &[ProtocolVersion] =
+        if lines.has_v03() { &[ProtocolVersion::V1, ProtocolVersion::V03] } else { &[ProtocolVersion::V1] };
     let all =
         told.iter().flat_map(|line| interfaces(card, *line).map(|interface| (interface, line.version())));
     object.array("supportedInterfaces", all, |out, (interface, version)| {

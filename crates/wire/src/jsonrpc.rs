@@ -7,7 +7,7 @@ use longshore_model::{Error, ErrorKind};
 use serde_json::value::RawValue;
 
 use crate::json::{Object, ObjectWriter, is_null, text_of, text_of_list, write_text};
-use crate::surface::{self, Line};
+use crate::surface::{self, ProtocolVersion};
 use crate::v1;
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ pub fn error(id: &Id, error: &Error) -> Bytes {
 pub fn unknown_method<'a>(
     name: &str,
     supported: impl IntoIterator<Item = &'a str> + Clone,
-    line: Line,
+    line: ProtocolVersion,
 ) -> Error {
     // The caller's own word, short enough for a message.
     const LONGEST: usize = 64;
@@ -86,7 +86,7 @@ pub fn unknown_method<'a>(
     let hint = hint_at_other_line(name, line);
     let mut text = format!("Unsupported method: {shown}");
     // Clients of 0.3 know the text as it is, and find the rest in the data.
-    if line == Line::V1 {
+    if line == ProtocolVersion::V1 {
         let served = supported.clone().into_iter().collect::<Vec<_>>().join(", ");
         text.push_str(". ");
         if let Some(hint) = &hint {
@@ -102,14 +102,14 @@ pub fn unknown_method<'a>(
         .detail("supportedMethods", text_of_list(supported))
         .detail("protocolVersion", line.version());
     match hint {
-        Some(hint) if line == Line::V03 => error.detail("hint", hint),
+        Some(hint) if line == ProtocolVersion::V03 => error.detail("hint", hint),
         _ => error,
     }
 }
 
 /// What to do for a method that another line has than that of the request.
-fn hint_at_other_line(name: &str, line: Line) -> Option<String> {
-    let mut others = Line::ALL.into_iter().filter(|other| *other != line);
+fn hint_at_other_line(name: &str, line: ProtocolVersion) -> Option<String> {
+    let mut others = ProtocolVersion::ALL.into_iter().filter(|other| *other != line);
     let other = others.find(|other| surface::core_methods(*other).contains(&name))?;
     let (own, base, other) = (line.version(), line.base(), other.version());
     Some(format!(

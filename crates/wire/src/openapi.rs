@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::card::{scheme_fields, scheme_name};
 use crate::contract::{Audience, Deployment};
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 mod example;
 mod extension;
@@ -47,7 +47,7 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
     // Responses hold schemas, so they are looked through for names too.
     let mut responses = response::all();
     keep_used(&mut responses, "responses", &[&document["paths"]]);
-    let mut schemas = schema::all(deployment, &Line::ALL);
+    let mut schemas = schema::all(deployment, &ProtocolVersion::ALL);
     let mut named = Value::Object(responses);
     response::say_what_all_say(&mut named);
     keep_used(&mut schemas, "schemas", &[&document["paths"], &named]);
@@ -68,8 +68,8 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
 }
 
 fn info(deployment: &Deployment) -> Value {
-    let versions = Line::ALL.map(Line::version);
-    let bases = Line::ALL.map(|line| format!("only {} under {}", line.version(), line.base()));
+    let versions = ProtocolVersion::ALL.map(ProtocolVersion::version);
+    let bases = ProtocolVersion::ALL.map(|line| format!("only {} under {}", line.version(), line.base()));
     let description =
         format!("{} A2A {}; {}.", deployment.description, versions.join(" and "), bases.join(", "));
     json!({"title": deployment.title, "version": deployment.version, "description": description})

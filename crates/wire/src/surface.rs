@@ -14,12 +14,12 @@ use crate::v03;
 
 /// A line of A2A.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub enum Line {
+pub enum ProtocolVersion {
     V1,
     V03,
 }
 
-impl Line {
+impl ProtocolVersion {
     /// The newest first.
     pub const ALL: [Self; 2] = [Self::V1, Self::V03];
 
@@ -87,17 +87,17 @@ pub struct Operation {
 
 impl Operation {
     /// The JSON-RPC method.
-    pub fn jsonrpc(&self, line: Line) -> &'static str {
+    pub fn jsonrpc(&self, line: ProtocolVersion) -> &'static str {
         match line {
-            Line::V1 => self.method.as_str(),
-            Line::V03 => v03::method::name(self.method),
+            ProtocolVersion::V1 => self.method.as_str(),
+            ProtocolVersion::V03 => v03::method::name(self.method),
         }
     }
 
-    pub fn rest(&self, line: Line) -> &'static [Endpoint] {
+    pub fn rest(&self, line: ProtocolVersion) -> &'static [Endpoint] {
         match line {
-            Line::V1 => self.rest,
-            Line::V03 => self.old_rest,
+            ProtocolVersion::V1 => self.rest,
+            ProtocolVersion::V03 => self.old_rest,
         }
     }
 }
@@ -246,7 +246,7 @@ pub struct Route {
     pub verbs: &'static [Verb],
     pub access: Access,
     /// The only line that has it.
-    pub line: Option<Line>,
+    pub line: Option<ProtocolVersion>,
     pub served: Served,
     pub summary: &'static str,
 }
@@ -273,7 +273,7 @@ pub const ROUTES: [Route; 8] = [
         path: "/.well-known/agent.json",
         verbs: &[Verb::Get, Verb::Head],
         access: Access::Anybody,
-        line: Some(Line::V03),
+        line: Some(ProtocolVersion::V03),
         served: Served::Card,
         summary: "Reads the public card, where the oldest clients look for it.",
     },
@@ -320,7 +320,7 @@ pub const ROUTES: [Route; 8] = [
 ];
 
 /// The operations of a line, by their JSON-RPC names.
-pub fn core_methods(line: Line) -> Vec<&'static str> {
+pub fn core_methods(line: ProtocolVersion) -> Vec<&'static str> {
     OPERATIONS.iter().map(|operation| operation.jsonrpc(line)).collect()
 }
 
@@ -330,14 +330,14 @@ pub fn extension_methods(deployment: &Deployment) -> Vec<&'static str> {
 }
 
 /// Every JSON-RPC method of a line that is answered, those of the extensions last.
-pub fn supported_methods(line: Line, deployment: &Deployment) -> Vec<&'static str> {
+pub fn supported_methods(line: ProtocolVersion, deployment: &Deployment) -> Vec<&'static str> {
     let mut methods = core_methods(line);
     methods.extend(extension_methods(deployment));
     methods
 }
 
 /// The REST endpoints of a line. A path that takes GET may take HEAD too, which is not listed apart.
-pub fn endpoints(line: Line) -> Vec<Endpoint> {
+pub fn endpoints(line: ProtocolVersion) -> Vec<Endpoint> {
     let all = OPERATIONS.iter().flat_map(|operation| operation.rest(line).iter().copied());
     all.filter(|endpoint| endpoint.verb != Verb::Head).collect()
 }
@@ -354,7 +354,7 @@ mod tests {
         let mut table = String::new();
         for operation in &OPERATIONS {
             writeln!(table, "{}", operation.method.as_str()).unwrap();
-            for line in Line::ALL {
+            for line in ProtocolVersion::ALL {
                 let name = operation.jsonrpc(line);
                 let rest: Vec<String> = operation.rest(line).iter().map(ToString::to_string).collect();
                 writeln!(table, "  {} {name}; {}", line.version(), rest.join(", ")).unwrap();
@@ -362,7 +362,7 @@ mod tests {
         }
         for Route { path, verbs, access, line, .. } in &ROUTES {
             let verbs: Vec<&str> = verbs.iter().map(|verb| verb.as_str()).collect();
-            let line = line.map_or("both", Line::version);
+            let line = line.map_or("both", ProtocolVersion::version);
             writeln!(table, "{} {path} {access:?} {line}", verbs.join(", ")).unwrap();
         }
         insta::assert_snapshot!(table);
@@ -380,7 +380,7 @@ mod tests {
     fn no_name_and_no_endpoint_means_two_things() {
         let mut names = HashSet::new();
         let mut endpoints = HashSet::new();
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             for operation in &OPERATIONS {
                 assert!(names.insert(operation.jsonrpc(line)), "{operation:?}");
                 assert!(operation.rest(line).iter().all(|endpoint| endpoints.insert(*endpoint)));

@@ -8,7 +8,7 @@ use longshore_testkit::fake_opencode::{Fault, Tool, Turn};
 use longshore_testkit::gateway::until;
 use longshore_testkit::raw::{RawClient, message};
 use longshore_wire::methods::{self, Effect, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::{v1, v03};
 use serde_json::{Value, json};
 
@@ -88,7 +88,7 @@ async fn every_method_about_asks_gives_its_result_on_both_lines() {
     let stage = Stage::start().await;
     let mut number = 0;
     for method in of_asks() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             for is_notification in [false, true] {
                 number += 1;
                 let (task, ask) = ask(&stage, &stage.ada, of_permissions(method), number).await;
@@ -156,7 +156,7 @@ async fn answers_that_go_wrong(seen: &mut Seen) {
     let stage = Stage::start_with(rules).await;
     let mut number = 0;
     for method in of_asks().into_iter().filter(|method| method.effect != Effect::Read) {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             number += 1;
             let (task, ask) = ask(&stage, &stage.ada, of_permissions(method), number).await;
             for (fault, kind, facts) in faults() {
@@ -178,7 +178,7 @@ async fn answers_that_go_wrong(seen: &mut Seen) {
         (ask(&stage, &stage.ada, true, 100).await.1, ask(&stage, &stage.ada, false, 101).await.1);
     stage.fake.kill().await;
     for method in of_asks().into_iter().filter(|method| method.effect != Effect::Read) {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let ask = if of_permissions(method) { &permission } else { &question };
             let answer = call(&stage.ada, line, method, &good(method, ask)).await;
             let facts = Facts { status: None, again: true };
@@ -203,7 +203,7 @@ async fn a_message_that_answers_fails_in_the_words_of_a2a() {
         let mut params = message(&format!("answer{number}"), "once");
         params["message"]["taskId"] = json!(task);
         let refused = stage.ada.rpc("SendMessage", params).await;
-        assert_eq!(word(&refused, Line::V1), expected, "{}", refused.body);
+        assert_eq!(word(&refused, ProtocolVersion::V1), expected, "{}", refused.body);
         stage.fake.clear_faults();
         assert_eq!(stage.fake.open_asks(), [ask.as_str()]);
     }
@@ -229,7 +229,7 @@ async fn every_error_of_methods_about_asks_is_told_as_its_line_tells_it() {
         hasty.ada.rpc("SendMessage", message(&format!("m{is_permission}"), "Build.")).await.result();
         let late = answered_by_gateway(&hasty, is_permission).await;
         for method in &answers {
-            for line in Line::ALL {
+            for line in ProtocolVersion::ALL {
                 let unknown = if is_permission { "per_none" } else { "que_none" };
                 let is_own_kind = of_permissions(method) == is_permission;
                 let cases = [
@@ -250,8 +250,8 @@ async fn every_error_of_methods_about_asks_is_told_as_its_line_tells_it() {
                     let before = stage.fake.log().len();
                     let answer = call(client, line, method, &good(method, ask)).await;
                     let code = match line {
-                        Line::V1 => v1::error::row(kind).code,
-                        Line::V03 => v03::error::row(kind).code,
+                        ProtocolVersion::V1 => v1::error::row(kind).code,
+                        ProtocolVersion::V03 => v03::error::row(kind).code,
                     };
                     let what = format!("{} {line:?} {kind:?} {}", method.name, answer.body);
                     assert_eq!(answer.body["error"]["code"].as_i64(), Some(code.into()), "{what}");
@@ -263,7 +263,7 @@ async fn every_error_of_methods_about_asks_is_told_as_its_line_tells_it() {
         }
     }
     for method in of_asks() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             for kind in method.errors {
                 assert!(
                     seen.contains(&(method.name, line, kind.label())),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use longshore_testkit::raw::{Answer, RawClient};
 use longshore_wire::extension::Activated;
 use longshore_wire::methods::{self, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -36,7 +36,7 @@ pub(crate) fn on_session(method: &Method, session: &str, message: &str) -> Value
         _ => json!({}),
     };
     params["session_id"] = session.into();
-    let read = method.read(Line::V1, &params.to_string(), Activated::ALL);
+    let read = method.read(ProtocolVersion::V1, &params.to_string(), Activated::ALL);
     assert!(read.is_ok(), "{} has no good parameters here: {read:?}", method.name);
     params
 }
@@ -54,7 +54,7 @@ pub(crate) fn asked(stage: &Stage, seen: &mut usize) -> Vec<String> {
 }
 
 /// The call must be refused because of whose the session is.
-pub(crate) fn forbidden(answer: &Answer, line: Line, session: &str, about: &str) {
+pub(crate) fn forbidden(answer: &Answer, line: ProtocolVersion, session: &str, about: &str) {
     let error = &answer.body["error"];
     assert_eq!((answer.status, &error["code"]), (200, &json!(-32006)), "{about}: {}", answer.body);
     assert_eq!(word(answer, line), "SESSION_FORBIDDEN", "{about}: {error}");
@@ -62,17 +62,19 @@ pub(crate) fn forbidden(answer: &Answer, line: Line, session: &str, about: &str)
 }
 
 /// A fact for machines in an error, by its name on 1.0.
-pub(crate) fn fact(answer: &Answer, line: Line, name: &str) -> String {
+pub(crate) fn fact(answer: &Answer, line: ProtocolVersion, name: &str) -> String {
     let data = &answer.body["error"]["data"];
     let found = match line {
-        Line::V1 => data.as_array().and_then(|details| details.iter().find_map(|one| one.get("metadata"))),
-        Line::V03 => Some(data),
+        ProtocolVersion::V1 => {
+            data.as_array().and_then(|details| details.iter().find_map(|one| one.get("metadata")))
+        }
+        ProtocolVersion::V03 => Some(data),
     };
     let snake: String = name
         .chars()
         .flat_map(|c| if c.is_ascii_uppercase() { vec!['_', c.to_ascii_lowercase()] } else { vec![c] })
         .collect();
-    let name = if line == Line::V1 { name } else { &snake };
+    let name = if line == ProtocolVersion::V1 { name } else { &snake };
     found.and_then(|facts| facts[name].as_str()).unwrap_or_default().to_owned()
 }
 
@@ -93,7 +95,12 @@ pub(crate) fn code(answer: &Answer) -> i64 {
 }
 
 /// The call once nothing else runs in the session. It must work.
-pub(crate) async fn works(client: &RawClient, line: Line, method: &Method, params: &Value) -> Answer {
+pub(crate) async fn works(
+    client: &RawClient,
+    line: ProtocolVersion,
+    method: &Method,
+    params: &Value,
+) -> Answer {
     const BUSY: i64 = -32060;
     let begun = Instant::now();
     loop {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use longshore_wire::methods::{Kind, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::callers::{asked, code, fields, on_session, row, works};
@@ -49,7 +49,7 @@ async fn with_the_override_off_callers_are_in_the_root_only() {
         cases.push((workspace, "metadata.opencode.workspace.id"));
         for (wish, field) in cases {
             let Some(params) = with(method, params.clone(), &wish) else { continue };
-            for line in Line::ALL {
+            for line in ProtocolVersion::ALL {
                 let answer = call(&stage.ada, line, method, &params).await;
                 let about = format!("{} {line:?} {wish}: {}", method.name, answer.body);
                 assert_eq!((code(&answer), fields(&answer)), (-32602, vec![field.to_owned()]), "{about}");
@@ -64,7 +64,7 @@ async fn with_the_override_off_callers_are_in_the_root_only() {
     }
     assert!(refused > 50, "{refused}");
     for (wish, _) in wishes(stage.root()) {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let list = row("opencode.sessions.list");
             let params = with(list, json!({}), &wish).expect("a list takes both");
             works(&stage.ada, line, list, &params).await;
@@ -84,7 +84,7 @@ async fn the_directory_of_a_workspace_is_taken_as_its_name_is() {
     let (list, get) = (row("opencode.sessions.list"), row("opencode.sessions.get"));
     let by_name = json!({"metadata": {"opencode": {"workspace": {"id": "wrk_1"}}}});
     let mut seen = 0;
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for wish in wishes(&place).into_iter().map(|(wish, _)| wish).chain([by_name.clone()]) {
             asked(&stage, &mut seen);
             let before = stage.fake.log().len();

@@ -8,7 +8,7 @@ use longshore_model::ErrorKind;
 use longshore_testkit::fake_opencode::{Fault, Gate, Turn};
 use longshore_testkit::raw::{Answer, RawClient};
 use longshore_wire::methods::{self, Method, Upstream};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::{v1, v03};
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use crate::scene::{SESSION, Scene, changes, furnish, good};
 use crate::stage::{FAY_TOKEN, Rules, Stage, call, of_agent, of_session, word};
 
 /// What was seen to fail, and how.
-pub(crate) type Seen = BTreeSet<(&'static str, Line, &'static str)>;
+pub(crate) type Seen = BTreeSet<(&'static str, ProtocolVersion, &'static str)>;
 
 /// What an error says beside what it is.
 #[derive(Clone, Copy, Default)]
@@ -39,7 +39,7 @@ const UPSTREAM: [ErrorKind; 4] = [
 pub(crate) fn check(
     seen: &mut Seen,
     answer: &Answer,
-    line: Line,
+    line: ProtocolVersion,
     method: &'static Method,
     kind: ErrorKind,
     facts: Facts,
@@ -47,17 +47,20 @@ pub(crate) fn check(
     let what = format!("{} {line:?} {kind:?}: {}", method.name, answer.body);
     let error = &answer.body["error"];
     let (code, data) = match line {
-        Line::V1 => (v1::error::row(kind).code, &error["data"][0]["metadata"]),
-        Line::V03 => (v03::error::row(kind).code, &error["data"]),
+        ProtocolVersion::V1 => (v1::error::row(kind).code, &error["data"][0]["metadata"]),
+        ProtocolVersion::V03 => (v03::error::row(kind).code, &error["data"]),
     };
     assert_eq!((answer.status, error["code"].as_i64()), (200, Some(code.into())), "{what}");
     assert_eq!(word(answer, line), kind.label(), "{what}");
     let (status, again) = match line {
-        Line::V1 => (data.get("upstreamStatus").cloned(), data.get("retryAfterSeconds").cloned()),
-        Line::V03 => (data.get("upstream_status").cloned(), data.get("retry_after_seconds").cloned()),
+        ProtocolVersion::V1 => (data.get("upstreamStatus").cloned(), data.get("retryAfterSeconds").cloned()),
+        ProtocolVersion::V03 => {
+            (data.get("upstream_status").cloned(), data.get("retry_after_seconds").cloned())
+        }
     };
     // All facts of 1.0 are texts.
-    let number = |number: u16| if line == Line::V1 { json!(number.to_string()) } else { json!(number) };
+    let number =
+        |number: u16| if line == ProtocolVersion::V1 { json!(number.to_string()) } else { json!(number) };
     assert_eq!(status, facts.status.map(number), "{what}");
     // A turn takes longer than what is under way at OpenCode.
     let (seconds, header) = if kind == ErrorKind::TooManyRequests { (5, "5") } else { (1, "1") };
@@ -76,7 +79,7 @@ pub(crate) fn check(
 }
 
 /// The error must name the session, by itself.
-fn names(answer: &Answer, line: Line, session: &str) {
+fn names(answer: &Answer, line: ProtocolVersion, session: &str) {
     assert_eq!(fact(answer, line, "sessionId"), session, "{}", answer.body);
 }
 
@@ -85,7 +88,7 @@ fn about_sessions() -> impl Iterator<Item = &'static Method> {
 }
 
 /// A name for the session of one method and line.
-pub(crate) fn own_session(method: &Method, line: Line) -> String {
+pub(crate) fn own_session(method: &Method, line: ProtocolVersion) -> String {
     format!("ses_{}{}", method.key.replace('_', ""), line.version().replace('.', ""))
 }
 
@@ -96,7 +99,7 @@ const IDLE: &str = "/session/status";
 async fn sessions_that_are_not_there(seen: &mut Seen) {
     let stage = Stage::start().await;
     for method in about_sessions() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let gone = own_session(method, line);
             furnish(&stage, &gone).await;
             stage.fake.forget_session(&gone);
@@ -118,7 +121,7 @@ async fn sessions_of_others(seen: &mut Seen) {
     let mut before = 0;
     stage.arrived(&mut before);
     for method in about_sessions() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let answer = call(&stage.bob, line, method, &good(method, SESSION)).await;
             check(seen, &answer, line, method, ErrorKind::SessionForbidden, Facts::default());
             names(&answer, line, SESSION);
@@ -139,7 +142,7 @@ async fn workspaces_of_others(seen: &mut Seen) {
     let method = methods::find("opencode.workspaces.remove").expect("a row of the table");
     stage.session_like("ses_inside", &json!({"workspaceID": "wrk_old"}));
     for whose in ["nobody's", "ada's"] {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let answer = call(&stage.bob, line, method, &good(method, SESSION)).await;
             check(seen, &answer, line, method, ErrorKind::SessionForbidden, Facts::default());
             assert!(!answer.body.to_string().contains("ses_inside"), "{whose}: {}", answer.body);
@@ -148,14 +151,14 @@ async fn workspaces_of_others(seen: &mut Seen) {
         stage.claim("ses_inside").await;
     }
     assert_eq!(stage.fake.removed(), [""; 0]);
-    let told = call(&stage.ada, Line::V1, method, &good(method, SESSION)).await;
+    let told = call(&stage.ada, ProtocolVersion::V1, method, &good(method, SESSION)).await;
     assert_eq!(told.result()["item"]["id"], "wrk_old", "{}", told.body);
     assert!(!stage.fake.sessions().contains(&"ses_inside".to_owned()));
     scene.stage.stop().await;
 }
 
 /// The error must say which method it is of, and what is missing in which credential.
-fn lacks(answer: &Answer, line: Line, method: &Method, capability: &str) {
+fn lacks(answer: &Answer, line: ProtocolVersion, method: &Method, capability: &str) {
     assert_eq!(fact(answer, line, "method"), method.name, "{}", answer.body);
     assert_eq!(fact(answer, line, "capability"), capability, "{}", answer.body);
     let whose = fact(answer, line, "credentialId");
@@ -167,7 +170,7 @@ async fn callers_without_capabilities(seen: &mut Seen) {
     let stage = Stage::start().await;
     let mut before = 0;
     for method in of_agent().filter(|method| method.needs().is_some()) {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let answer = call(&stage.eve, line, method, &json!({"nonsense": 1})).await;
             check(seen, &answer, line, method, ErrorKind::AuthorizationForbidden, Facts::default());
             let needed = method.needs().map_or("", longshore_edge::Capability::as_str);
@@ -177,7 +180,7 @@ async fn callers_without_capabilities(seen: &mut Seen) {
     // What only some parameters need is looked at when all are read.
     for method in of_agent() {
         for (path, switch) in method.needs_of_params() {
-            for line in Line::ALL {
+            for line in ProtocolVersion::ALL {
                 let mut params = good(method, SESSION);
                 let field = path.strip_prefix("request.").expect("all of them are of requests");
                 params["request"][field] = "see !`id`".into();
@@ -244,13 +247,13 @@ async fn requests_that_go_wrong(method: &'static Method) -> Seen {
     let mut seen = Seen::new();
     let scene = Scene::for_method(method, Rules::default()).await;
     let stage = &scene.stage;
-    for line in Line::ALL.into_iter().filter(|_| of_session(method)) {
+    for line in ProtocolVersion::ALL.into_iter().filter(|_| of_session(method)) {
         furnish(stage, &own_session(method, line)).await;
     }
     for upstream in method.upstream {
         for (fault, kind, facts) in faults(method) {
             stage.fake.fault_always(upstream.verb.as_str(), path_end(upstream), fault.clone());
-            let calls = Line::ALL.map(|line| async move {
+            let calls = ProtocolVersion::ALL.map(|line| async move {
                 let params = asking(method, upstream, &own_session(method, line));
                 (line, call(&stage.ada, line, method, &params).await)
             });
@@ -284,7 +287,7 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
     let scene = Scene::for_method(method, Rules::default()).await;
     let stage = &scene.stage;
     let own = |line| own_session(method, line);
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         furnish(stage, &own(line)).await;
     }
     let order = path_end(&method.upstream[0]);
@@ -324,7 +327,7 @@ async fn orders_that_go_wrong(method: &'static Method) -> Seen {
     ];
     for (verb, path, fault, (kind, facts)) in cases {
         stage.fake.fault_always(verb, path, fault.clone());
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let answer = call(&stage.ada, line, method, &good(method, &own(line))).await;
             check(&mut seen, &answer, line, method, kind, facts);
             names(&answer, line, &own(line));
@@ -353,7 +356,7 @@ async fn notes_that_go_wrong(method: &'static Method) -> Seen {
     params["request"]["noReply"] = true.into();
     for (fault, kind, facts) in faults(method) {
         scene.stage.fake.fault_always("POST", "/prompt_async", fault);
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let answer = call(&scene.stage.ada, line, method, &params).await;
             check(&mut seen, &answer, line, method, kind, facts);
         }
@@ -376,7 +379,7 @@ async fn orders_that_are_not_taken(seen: &mut Seen) {
         let file =
             json!({"type": "file", "mime": "application/zip", "url": "data:application/zip;base64,UEs="});
         params["request"]["parts"] = json!([file]);
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             stage.arrived(&mut before);
             let answer = call(&stage.ada, line, method, &params).await;
             check(seen, &answer, line, method, ErrorKind::ContentTypeNotSupported, Facts::default());
@@ -387,10 +390,10 @@ async fn orders_that_are_not_taken(seen: &mut Seen) {
     let gate = Gate::new();
     stage.fake.queue(Turn::new().hold(&gate).text("done", 1).finish("stop"));
     let prompt = methods::find("opencode.sessions.prompt_async").expect("a row of the table");
-    call(&stage.ada, Line::V1, prompt, &good(prompt, "ses_first")).await.result();
+    call(&stage.ada, ProtocolVersion::V1, prompt, &good(prompt, "ses_first")).await.result();
     gate.reached().await;
     for method in orders() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let answer = call(&stage.ada, line, method, &good(method, SESSION)).await;
             let facts = Facts { status: None, again: true };
             check(seen, &answer, line, method, ErrorKind::TooManyRequests, facts);
@@ -404,8 +407,8 @@ async fn orders_that_are_not_taken(seen: &mut Seen) {
 /// One call at a time is allowed, and one is under way: all others are refused, and OpenCode hears of none of them.
 async fn calls_beyond_the_limit(seen: &mut Seen) {
     let stage = Stage::start_with(Rules { upstream_calls: 1, ..Rules::default() }).await;
-    let all: Vec<(&Method, Line)> =
-        of_agent().flat_map(|method| Line::ALL.map(|line| (method, line))).collect();
+    let all: Vec<(&Method, ProtocolVersion)> =
+        of_agent().flat_map(|method| ProtocolVersion::ALL.map(|line| (method, line))).collect();
     for (method, line) in &all {
         if of_session(method) {
             furnish(&stage, &own_session(method, *line)).await;
@@ -415,7 +418,7 @@ async fn calls_beyond_the_limit(seen: &mut Seen) {
     stage.fake.fault_once("GET", "/provider", Fault::Hold(gate.clone()));
     let (providers, nothing) =
         (methods::find("opencode.providers.list").expect("a row of the table"), json!({}));
-    let (held, answers) = tokio::join!(call(ada, Line::V1, providers, &nothing), async {
+    let (held, answers) = tokio::join!(call(ada, ProtocolVersion::V1, providers, &nothing), async {
         gate.reached().await;
         let mut before = 0;
         stage.arrived(&mut before);
@@ -452,7 +455,7 @@ async fn sessions_that_are_busy(seen: &mut Seen) {
     let gate = Gate::new();
     for session in [SESSION, "ses_old", "ses_there"] {
         stage.fake.queue(Turn::new().hold(&gate).text("done", 1).finish("stop"));
-        call(&stage.ada, Line::V1, prompt, &good(prompt, session)).await.result();
+        call(&stage.ada, ProtocolVersion::V1, prompt, &good(prompt, session)).await.result();
         stage.fake.requested("POST", &format!("/session/{session}/prompt_async"), 1).await;
     }
     // A command waits for its turn.
@@ -463,7 +466,7 @@ async fn sessions_that_are_busy(seen: &mut Seen) {
         if method.key == "prompt_async" {
             params["request"]["noReply"] = true.into();
         }
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let answer = call(&stage.ada, line, method, &params).await;
             let facts = Facts { status: None, again: true };
             check(seen, &answer, line, method, ErrorKind::SessionBusy, facts);
@@ -483,7 +486,7 @@ async fn sessions_that_others_keep(seen: &mut Seen) {
     let rules = Rules { wait_for_others: Some(Duration::ZERO), watch_directories: 1, ..Rules::default() };
     let stage = Stage::start_with(rules).await;
     let method = methods::find("opencode.sessions.command").expect("a row of the table");
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let session = own_session(method, line);
         furnish(&stage, &session).await;
         let busy = json!({"sessionID": session, "status": {"type": "busy"}});
@@ -492,7 +495,7 @@ async fn sessions_that_others_keep(seen: &mut Seen) {
     let mut before = 0;
     stage.arrived(&mut before);
     let ada = &stage.ada;
-    let calls = Line::ALL.map(|line| async move {
+    let calls = ProtocolVersion::ALL.map(|line| async move {
         let session = own_session(method, line);
         (line, call(ada, line, method, &good(method, &session)).await, session)
     });
@@ -529,7 +532,7 @@ async fn every_error_of_the_table_is_told_as_its_line_tells_it() {
         };
         of_agent().flat_map(of_method)
     };
-    let table: Seen = Line::ALL.into_iter().flat_map(of_line).collect();
+    let table: Seen = ProtocolVersion::ALL.into_iter().flat_map(of_line).collect();
     let missing: Vec<_> = table.difference(&seen).collect();
     assert!(missing.is_empty(), "the table has errors that were not seen: {missing:#?}");
 }
@@ -541,7 +544,7 @@ async fn an_opencode_that_is_away_is_told_with_the_hint_to_come_again() {
     scene.stage.fake.kill().await;
     let mut seen = Seen::new();
     for method in of_agent() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let answer = call(&scene.stage.ada, line, method, &good(method, SESSION)).await;
             let facts = Facts { status: None, again: true };
             check(&mut seen, &answer, line, method, ErrorKind::UpstreamUnreachable, facts);

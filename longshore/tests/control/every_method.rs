@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_testkit::fake_opencode::LoggedRequest;
 use longshore_wire::methods::{Method, Upstream};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::scene::{SESSION, Scene, good, play, template};
@@ -164,7 +164,7 @@ async fn every_method_gives_its_result_on_both_lines() {
         for variant in 0..count {
             let mut results = BTreeMap::new();
             let mut params = String::new();
-            for line in Line::ALL {
+            for line in ProtocolVersion::ALL {
                 let own = Scene::for_change(method, Rules::default()).await;
                 let scene = own.as_ref().unwrap_or(&looks);
                 let session = scene.session_for(method).await;
@@ -197,7 +197,7 @@ async fn upstream_column_is_what_is_called() {
     });
     let looks = Scene::with_places(Rules::default()).await;
     for method in of_agent() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             for variant in 0..plays(method, SESSION).len() {
                 let own = Scene::for_change(method, Rules::default()).await;
                 let scene = own.as_ref().unwrap_or(&looks);

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use longshore_testkit::fake_opencode::{Fault, Gate};
 use longshore_testkit::gateway::until;
 use longshore_wire::methods::{Effect, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::callers::{cal, code, forbidden, on_session, row, rows, works};
@@ -89,7 +89,7 @@ fn message_of(session: &str) -> String {
 }
 
 /// Parameters for a row, and what the audit calls its target.
-async fn target(stage: &Stage, method: &'static Method, line: Line) -> (Value, String) {
+async fn target(stage: &Stage, method: &'static Method, line: ProtocolVersion) -> (Value, String) {
     if of_session(method) {
         let id = format!("ses_{}_{line:?}", method.key);
         nobodys(stage, &id).await;
@@ -104,12 +104,14 @@ async fn target(stage: &Stage, method: &'static Method, line: Line) -> (Value, S
             (json!({"request": {"type": "worktree", "id": id}}), id)
         }
         "remove_worktree" | "reset_worktree" => {
-            let made = works(&stage.ada, Line::V03, create, &json!({"request": {"name": name}})).await;
+            let made =
+                works(&stage.ada, ProtocolVersion::V03, create, &json!({"request": {"name": name}})).await;
             let name = made.result()["item"]["name"].as_str().expect("it has a name").to_owned();
             (json!({"request": {"name": name}}), name)
         }
         "remove_workspace" => {
-            let made = works(&stage.ada, Line::V03, create, &json!({"request": {"name": name}})).await;
+            let made =
+                works(&stage.ada, ProtocolVersion::V03, create, &json!({"request": {"name": name}})).await;
             let directory = made.result()["item"]["directory"].as_str().expect("it is somewhere").to_owned();
             stage.fake.project(|project| project.workspaces.push(("wrk_old".to_owned(), directory)));
             (json!({"workspace_id": "wrk_old"}), "wrk_old".to_owned())
@@ -119,7 +121,7 @@ async fn target(stage: &Stage, method: &'static Method, line: Line) -> (Value, S
 }
 
 /// Makes the call, and hangs up when OpenCode has it.
-async fn hang_up(stage: &Stage, method: &'static Method, line: Line, params: &Value, gate: &Gate) {
+async fn hang_up(stage: &Stage, method: &'static Method, line: ProtocolVersion, params: &Value, gate: &Gate) {
     let (verb, end) = change(method);
     stage.fake.fault_once(verb, end, Fault::Hold(gate.clone()));
     tokio::select! {
@@ -138,7 +140,7 @@ async fn what_a_caller_began_is_done_once_and_noted_though_it_hung_up() {
     let mutating: Vec<_> = of_agent().filter(|method| method.effect != Effect::Read).collect();
     assert_eq!(mutating.len(), 14);
     for method in mutating {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let about = format!("{} {line:?}", method.name);
             let (params, target) = target(&stage, method, line).await;
             let (before, noted) = (changes(&stage, method, &target), audit.about(&target).len());
@@ -186,7 +188,7 @@ async fn what_fails_behind_the_back_of_a_caller_leaves_no_claim() {
     let orders = ["prompt_async", "command"];
     let changing = rows().into_iter().filter(|method| method.effect != Effect::Read);
     for method in changing.filter(|method| !orders.contains(&method.key)) {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let about = format!("{} {line:?}", method.name);
             let (params, target) = target(&stage, method, line).await;
             let gate = Gate::new();
@@ -219,7 +221,7 @@ async fn of_several_who_take_a_session_at_once_one_wins() {
     answering(&stage);
     let callers = [("ada", stage.ada.clone()), ("cal", cal(&stage))];
     for method in rows().into_iter().filter(|method| method.effect != Effect::Read) {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let about = format!("{} {line:?}", method.name);
             let id = format!("ses_{}_{line:?}", method.key);
             nobodys(&stage, &id).await;
@@ -265,8 +267,8 @@ async fn of_several_who_take_a_session_at_once_one_wins() {
 async fn without_a_free_place_opencode_is_not_asked() {
     let stage = Stage::start_with(Rules { upstream_calls: 1, ..Rules::default() }).await;
     // Each call has its own, so that none is refused for another.
-    let own = |method: &Method, line: Line| format!("ses_{}_{line:?}", method.key);
-    for id in rows().into_iter().flat_map(|method| Line::ALL.map(|line| own(method, line))) {
+    let own = |method: &Method, line: ProtocolVersion| format!("ses_{}_{line:?}", method.key);
+    for id in rows().into_iter().flat_map(|method| ProtocolVersion::ALL.map(|line| own(method, line))) {
         nobodys(&stage, &id).await;
         stage.claim(&id).await;
     }
@@ -276,12 +278,12 @@ async fn without_a_free_place_opencode_is_not_asked() {
     stage.fake.fault_once("GET", "/todo", Fault::Hold(gate.clone()));
     let todo = row("opencode.sessions.todo");
     let look = json!({"session_id": "ses_held"});
-    let held = call(&stage.ada, Line::V1, todo, &look);
+    let held = call(&stage.ada, ProtocolVersion::V1, todo, &look);
     let crowd = async {
         gate.reached().await;
         let mut seen = 0;
         stage.arrived(&mut seen);
-        let params = |method: &'static Method, line: Line| match method.key {
+        let params = |method: &'static Method, line: ProtocolVersion| match method.key {
             _ if of_session(method) => {
                 on_session(method, &own(method, line), &message_of(&own(method, line)))
             }
@@ -290,7 +292,7 @@ async fn without_a_free_place_opencode_is_not_asked() {
             "remove_worktree" | "reset_worktree" => json!({"request": {"name": "old"}}),
             _ => json!({}),
         };
-        let all = of_agent().flat_map(|method| Line::ALL.map(|line| (method, line)));
+        let all = of_agent().flat_map(|method| ProtocolVersion::ALL.map(|line| (method, line)));
         let calls = all.map(|(method, line)| {
             let params = params(method, line);
             let client = &stage.ada;
@@ -307,6 +309,6 @@ async fn without_a_free_place_opencode_is_not_asked() {
     let (answer, ()) = tokio::join!(held, crowd);
     assert!(answer.result()["items"].is_array(), "{}", answer.body);
     // There is room again.
-    works(&stage.ada, Line::V1, todo, &look).await;
+    works(&stage.ada, ProtocolVersion::V1, todo, &look).await;
     stage.stop().await;
 }

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use longshore_model::ErrorKind;
 use longshore_testkit::fake_opencode::Fault;
 use longshore_wire::methods::Method;
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::Value;
 
 use crate::callers::row;
@@ -30,12 +30,12 @@ async fn hangs(
     stage: &Stage,
     method: &'static Method,
     at: (&'static str, &'static str),
-    params: impl Fn(Line) -> Value,
+    params: impl Fn(ProtocolVersion) -> Value,
     may_be_done: bool,
 ) {
     stage.fake.fault_always(at.0, at.1, Fault::Hang);
     let before = stage.fake.arrived().len();
-    let calls = Line::ALL.map(|line| {
+    let calls = ProtocolVersion::ALL.map(|line| {
         let params = params(line);
         async move { (line, call(&stage.ada, line, method, &params).await) }
     });
@@ -49,7 +49,7 @@ async fn hangs(
     }
     let made = stage.fake.arrived().split_off(before);
     let changes = made.iter().filter(|request| !request.starts_with("GET ")).count();
-    assert_eq!(changes, if may_be_done { Line::ALL.len() } else { 0 }, "{} {made:?}", method.name);
+    assert_eq!(changes, if may_be_done { ProtocolVersion::ALL.len() } else { 0 }, "{} {made:?}", method.name);
     stage.fake.clear_faults();
 }
 
@@ -57,7 +57,7 @@ async fn hangs(
 async fn every_method_gives_up_on_an_opencode_that_hangs() {
     let tried = of_agent().filter(|method| !is_order(method)).map(|method| async move {
         let scene = Scene::for_method(method, impatient()).await;
-        for line in Line::ALL.into_iter().filter(|_| of_session(method)) {
+        for line in ProtocolVersion::ALL.into_iter().filter(|_| of_session(method)) {
             furnish(&scene.stage, &own_session(method, line)).await;
         }
         for upstream in method.upstream {
@@ -78,7 +78,7 @@ async fn orders_give_up_before_they_are_given_and_notes_when_they_are() {
         hangs(&scene.stage, method, ("GET", "/session/*"), |_| good(method, SESSION), false).await;
     }
     let prompt = row("opencode.sessions.prompt_async");
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         furnish(&scene.stage, &own_session(prompt, line)).await;
     }
     let note = |line| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore_testkit::fake_opencode::Fault;
 use longshore_testkit::gateway::until;
 use longshore_wire::methods::{Effect, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::json;
 
 use crate::scene::{SESSION, Scene, good, template};
@@ -44,7 +44,7 @@ async fn asked_in_the_end(stage: &Stage, seen: &mut usize, method: &Method) -> V
 async fn a_notification_changes_what_it_says_and_asks_for_nothing_else() {
     let looks = Scene::with_places(Rules::default()).await;
     for method in of_agent() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let own = Scene::for_change(method, Rules::default()).await;
             let scene = own.as_ref().unwrap_or(&looks);
             let (stage, session) = (&scene.stage, scene.session_for(method).await);
@@ -80,7 +80,8 @@ async fn a_notification_that_fails_is_answered_with_nothing_as_well() {
     let scene = Scene::with_places(Rules::default()).await;
     let stage = &scene.stage;
     for method in of_agent().filter(|method| method.effect != Effect::Read) {
-        for (fault, line) in [(Fault::Status(418), Line::V1), (Fault::Html, Line::V03)] {
+        for (fault, line) in [(Fault::Status(418), ProtocolVersion::V1), (Fault::Html, ProtocolVersion::V03)]
+        {
             // Of its own: what was left behind by the one before may still have its session.
             let session = scene.session_for(method).await;
             let path = method.upstream[0].path.replace("{id}", "*").leak();
@@ -95,7 +96,7 @@ async fn a_notification_that_fails_is_answered_with_nothing_as_well() {
     }
     stage.fake.kill().await;
     for method in of_agent() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             notify(&stage.ada, line, method, &good(method, SESSION)).await;
         }
     }

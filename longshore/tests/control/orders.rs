@@ -4,7 +4,7 @@
 use longshore_testkit::fake_opencode::{Command, Fault, Gate, LoggedRequest, Turn};
 use longshore_testkit::raw::{Answer, RawClient, message};
 use longshore_wire::methods;
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::callers::{fact, fields, row};
@@ -20,7 +20,7 @@ fn wordy() -> Vec<(&'static str, Value)> {
     let model = |model: &str| json!({"providerID": "scripted", "modelID": model});
     let agent = json!({"type": "agent", "name": "explore"});
     let subtask = json!({
-        "type": "subtask", "prompt": "Look around.", "description": "A look", "agent": "general", "model": model("vision"),
+        "type": "subtask", "prompt": "ControlQuery around.", "description": "A look", "agent": "general", "model": model("vision"),
         "command": "survey",
     });
     let text = json!({"type": "text", "text": " As it is. \n"});
@@ -66,7 +66,7 @@ async fn opencode_is_told_what_the_caller_said_and_no_name_that_the_caller_chose
     for (number, (name, params)) in wordy().into_iter().enumerate() {
         let method = methods::find(name).unwrap_or_else(|| panic!("no method {name}"));
         let mut told = Vec::new();
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let session = format!("ses_own{number}{}", line.version().replace('.', ""));
             furnish(&scene.stage, &session).await;
             let mut params = params.clone();
@@ -105,7 +105,7 @@ async fn an_order_that_may_have_arrived_is_a_task_that_says_what_became_of_it() 
                 .into_iter()
                 .enumerate()
         {
-            for line in Line::ALL {
+            for line in ProtocolVersion::ALL {
                 let session =
                     format!("ses_{}{number}{}", method.key.replace('_', ""), line.version().replace('.', ""));
                 furnish(stage, &session).await;
@@ -162,7 +162,7 @@ async fn an_order_that_opencode_refused_is_tried_again_and_one_that_it_took_is_n
             faults.push(Fault::Html);
         }
         for (number, fault) in faults.into_iter().enumerate() {
-            for line in Line::ALL {
+            for line in ProtocolVersion::ALL {
                 let what = format!("{name} {line:?} {fault:?}");
                 let session =
                     format!("ses_{}{number}{}", method.key.replace('_', ""), line.version().replace('.', ""));
@@ -194,7 +194,7 @@ async fn a_command_whose_provider_refuses_the_credentials_is_answered_at_once() 
     let scene = Scene::of_sessions(Rules::default()).await;
     let stage = &scene.stage;
     let method = row("opencode.sessions.command");
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let session = scene.session_for(method).await;
         let refusal = json!({"message": "no such key", "statusCode": 401, "isRetryable": false});
         stage.fake.queue(Turn::new().error("APIError", &refusal));
@@ -232,7 +232,7 @@ async fn files_that_an_order_names_are_looked_at_again_when_its_turn_begins() {
         ("opencode.sessions.prompt_async", json!({"parts": [subtask]})),
         ("opencode.sessions.command", json!({"command": "review", "arguments": "@link"})),
     ] {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let method = row(name);
             let session = scene.session_for(method).await;
             std::os::unix::fs::symlink("inside", &link).expect("it can be made");
@@ -297,7 +297,7 @@ async fn arguments_of_a_command_of_which_nothing_is_known_are_for_those_who_may_
         for (client, may_run) in [(&gil, session_shell), (&stage.eve, false)] {
             let session = stage.session_of(client, &format!("hello-{may_run}")).await;
             for command in ["docs:search", "runs"] {
-                for line in Line::ALL {
+                for line in ProtocolVersion::ALL {
                     let order = async |arguments: &str| {
                         let request = json!({"command": command, "arguments": arguments});
                         call(client, line, method, &json!({"session_id": session, "request": request})).await

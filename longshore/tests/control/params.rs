@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 const CARRIED: Kind = Kind::Json { max: usize::MAX };
 const DIRECTORY: Kind = Kind::Directory;
 const WORKSPACE: Kind = Kind::Id(longshore_wire::methods::IdKind::Workspace);
-const NAME: Kind = Kind::Line { max: longshore_wire::methods::MAX_NAME, may_be_blank: false };
-const LINE: Kind = Kind::Line { max: longshore_wire::methods::MAX_LINE, may_be_blank: false };
+const NAME: Kind = Kind::ProtocolVersion { max: longshore_wire::methods::MAX_NAME, may_be_blank: false };
+const LINE: Kind = Kind::ProtocolVersion { max: longshore_wire::methods::MAX_LINE, may_be_blank: false };
 /// The `type` of a tagged object. Its words are in the table elsewhere.
 const TAG: Kind = Kind::Word(&[]);
 
@@ -144,7 +144,7 @@ fn good(kind: &'static Kind, choice: usize) -> Value {
         }
         Kind::List { of, .. } => json!([good(of, choice)]),
         Kind::Map { of, .. } => json!({"good": good(of, choice)}),
-        Kind::Line { .. }
+        Kind::ProtocolVersion { .. }
         | Kind::Lines { .. }
         | Kind::Text { .. }
         | Kind::FileName { .. }
@@ -294,7 +294,7 @@ pub(crate) fn mistakes(method: &'static Method) -> Vec<Mistake> {
 /// Whether that type may stand there.
 fn takes(kind: &Kind, value: &Value) -> bool {
     match kind {
-        Kind::Line { .. }
+        Kind::ProtocolVersion { .. }
         | Kind::Lines { .. }
         | Kind::Text { .. }
         | Kind::FileName { .. }
@@ -327,9 +327,10 @@ fn out_of_bounds(kind: &'static Kind, good: &Value) -> Vec<Value> {
             let beyond = [min - 1, max + 1];
             beyond.into_iter().flat_map(|number| [json!(number), json!(number.to_string())]).collect()
         }
-        Kind::Line { max, .. } | Kind::Lines { max, .. } | Kind::Text { max } | Kind::FileName { max } => {
-            too_long(*max)
-        }
+        Kind::ProtocolVersion { max, .. }
+        | Kind::Lines { max, .. }
+        | Kind::Text { max }
+        | Kind::FileName { max } => too_long(*max),
         Kind::Id(kind) => vec![json!(format!("{:a<129}", kind.prefix()))],
         Kind::Command => too_long(longshore_wire::methods::MAX_NAME),
         Kind::Branch => too_long(longshore_wire::methods::MAX_BRANCH),

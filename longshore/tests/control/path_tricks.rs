@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use longshore_testkit::raw::Answer;
 use longshore_wire::methods::{self, IdKind, Kind, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::callers::{code, fields};
@@ -124,7 +124,7 @@ fn good(kind: &Kind, at: &Path, root: &str) -> Option<String> {
         Kind::Directory => root.to_owned(),
         Kind::Command => "review".to_owned(),
         Kind::Cursor | Kind::FileName { .. } | Kind::Branch | Kind::Word(_) | Kind::Reply => "new".to_owned(),
-        Kind::Line { .. } => {
+        Kind::ProtocolVersion { .. } => {
             let name = at.to_string();
             let good = if name.ends_with("agent") || name.ends_with("name") { "explore" } else { "scripted" };
             good.to_owned()
@@ -195,7 +195,7 @@ struct OwnFault {
     is_asked: bool,
 }
 
-async fn own_fault(stage: &Stage, line: Line, method: &'static Method) -> OwnFault {
+async fn own_fault(stage: &Stage, line: ProtocolVersion, method: &'static Method) -> OwnFault {
     let mut seen = stage.fake.arrived().len();
     let answer = speaker(&stage.ada, line, method).rpc(method.name, base(method)).await;
     let is_asked = stage.arrived(&mut seen).iter().any(|line| !line.starts_with("GET "));
@@ -207,7 +207,7 @@ struct Counts {
     taken: usize,
 }
 
-async fn try_row(stage: &Stage, line: Line, method: &'static Method, counts: &mut Counts) {
+async fn try_row(stage: &Stage, line: ProtocolVersion, method: &'static Method, counts: &mut Counts) {
     let (client, root) = (speaker(&stage.ada, line, method), stage.root().to_owned());
     let own = own_fault(stage, line, method).await;
     let lookups = lookups(method);
@@ -222,7 +222,7 @@ async fn try_row(stage: &Stage, line: Line, method: &'static Method, counts: &mu
             };
             // To make something takes long, so a new one is tried with few names.
             let makes = method.key == "create_worktree" && matches!(kind, Kind::FileName { .. });
-            let is_name = !matches!(kind, Kind::Line { .. });
+            let is_name = !matches!(kind, Kind::ProtocolVersion { .. });
             let behind = tricks().into_iter().filter(|_| is_name && !makes);
             let behind = behind.map(|trick| format!("{good}{trick}"));
             for trick in tricks().into_iter().chain(behind) {
@@ -255,7 +255,7 @@ async fn try_row(stage: &Stage, line: Line, method: &'static Method, counts: &mu
 }
 
 /// Whether the field was refused by its name. Any other refusal is one of OpenCode's, or for what else is wrong.
-fn is_refusal(answer: &Answer, line: Line, at: &Path, own: &OwnFault, about: &str) -> bool {
+fn is_refusal(answer: &Answer, line: ProtocolVersion, at: &Path, own: &OwnFault, about: &str) -> bool {
     assert_eq!(answer.status, 200, "{about}: {:.300}", answer.body.to_string());
     if answer.body.get("result").is_some() {
         return false;
@@ -282,7 +282,7 @@ fn is_refusal(answer: &Answer, line: Line, at: &Path, own: &OwnFault, about: &st
     false
 }
 
-async fn every_name(line: Line) {
+async fn every_name(line: ProtocolVersion) {
     let stage = Stage::start().await;
     stage.fake.make_repository().await;
     answering(&stage);
@@ -305,10 +305,10 @@ async fn every_name(line: Line) {
 
 #[tokio::test]
 async fn no_name_leads_to_another_route_on_1_0() {
-    every_name(Line::V1).await;
+    every_name(ProtocolVersion::V1).await;
 }
 
 #[tokio::test]
 async fn no_name_leads_to_another_route_on_0_3() {
-    every_name(Line::V03).await;
+    every_name(ProtocolVersion::V03).await;
 }

@@ -7,7 +7,7 @@ use longshore_testkit::fake_opencode::{LoggedRequest, Turn};
 use longshore_testkit::gateway::until;
 use longshore_testkit::raw::RawClient;
 use longshore_wire::methods::{Effect, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::stage::{Rules, Stage, call, of_session, without_directory};
@@ -214,7 +214,7 @@ pub(crate) struct Played {
 }
 
 /// Plays a method with good parameters, or with others.
-pub(crate) async fn play(scene: &Scene, line: Line, method: &Method, params: Value) -> Played {
+pub(crate) async fn play(scene: &Scene, line: ProtocolVersion, method: &Method, params: Value) -> Played {
     let stage = &scene.stage;
     let seen = stage.fake.log().len();
     let answer = call(&stage.ada, line, method, &params).await;

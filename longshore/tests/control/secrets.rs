@@ -11,7 +11,7 @@ use longshore_testkit::fake_opencode::{Fault, PRIVATE_PROMPT, PROVIDER_KEY};
 use longshore_testkit::gateway::until;
 use longshore_testkit::raw::message;
 use longshore_wire::methods::{Effect, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::Value;
 
 use self::lines::Lines;
@@ -50,7 +50,7 @@ fn check_told(what: &str, told: &Value) {
 async fn no_key_or_prompt_of_opencode_is_in_any_answer() {
     let looks = Scene::with_places(Rules::default()).await;
     for method in of_agent() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let what = format!("{} {line:?}", method.name);
             let own = Scene::for_change(method, Rules::default()).await;
             let scene = own.as_ref().unwrap_or(&looks);
@@ -76,7 +76,7 @@ async fn no_key_or_prompt_of_opencode_is_in_any_answer() {
             }
         }
     }
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let card = card(&looks.stage.ada, line).await;
         assert!(card.to_string().contains("What review does."), "commands are offered: {card}");
         check_told("the extended card", &card);
@@ -145,17 +145,17 @@ async fn one_line_for_each_change_none_for_a_look_and_no_payload_in_any() {
             );
         };
         if of_session(method) {
-            call(&stage.bob, Line::V03, method, &params).await;
+            call(&stage.bob, ProtocolVersion::V03, method, &params).await;
             expect("forbidden", "bob").await;
         }
         let path = method.upstream[0].path.replace("{id}", "*").replace("{message}", "*").leak();
         stage.fake.fault_always(method.upstream[0].verb.as_str(), path, Fault::Answer(418, TALKATIVE));
-        call(&stage.ada, Line::V1, method, &params).await;
+        call(&stage.ada, ProtocolVersion::V1, method, &params).await;
         expect("upstream_http_error status=418", "ada").await;
-        notify(&stage.ada, Line::V1, method, &params).await;
+        notify(&stage.ada, ProtocolVersion::V1, method, &params).await;
         expect("upstream_http_error status=418", "ada").await;
         stage.fake.clear_faults();
-        let answer = call(&stage.ada, Line::V03, method, &params).await;
+        let answer = call(&stage.ada, ProtocolVersion::V03, method, &params).await;
         answer.result();
         expect("success", "ada").await;
         if let Some(task) = answer.body["result"]["task_id"].as_str() {

@@ -7,7 +7,7 @@ mod document;
 
 use longshore_testkit::raw::RawClient;
 use longshore_wire::methods::{self, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::stage::{ADA_TOKEN, Stage, call, notify};
@@ -52,7 +52,7 @@ async fn a_session_is_shared_as_the_guide_has_it() {
     let answer = curl(&stage, &body).await;
     assert_eq!(answer, json!({"jsonrpc": "2.0", "id": id_of(&body), "result": {"item": item}}));
     let (method, params) = parts(&body);
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         assert_eq!(
             *call(&stage.ada, line, method, &params).await.result(),
             json!({"item": item}),
@@ -67,7 +67,9 @@ async fn a_session_is_shared_as_the_guide_has_it() {
 async fn a_workspace_of_git_is_made_as_the_guide_has_it() {
     let body = example("opencode.workspaces.create");
     let opencode = |stage: &Stage| RawClient::new(stage.fake.url(), "nobody asks for it");
-    for (is_curl, line) in [(true, Line::V03), (false, Line::V1), (false, Line::V03)] {
+    for (is_curl, line) in
+        [(true, ProtocolVersion::V03), (false, ProtocolVersion::V1), (false, ProtocolVersion::V03)]
+    {
         let stage = Stage::start().await;
         stage.fake.make_repository().await;
         let (method, params) = parts(&body);
@@ -94,7 +96,7 @@ async fn a_workspace_of_git_is_made_as_the_guide_has_it() {
             (&json!("wrk-api"), &json!("git"), &json!("main"))
         );
         let mut item = json!({"id": "wrk-api", "type": "git", "name": made["name"], "branch": "main"});
-        if line == Line::V03 {
+        if line == ProtocolVersion::V03 {
             item["directory"] = made["directory"].clone();
             item["projectID"] = "9b4c0d".into();
             item["timeUsed"] = made["timeUsed"].clone();

@@ -14,7 +14,7 @@ use longshore_testkit::fake_opencode::{FakeOpenCode, Turn};
 use longshore_testkit::raw::{Answer, RawClient, message};
 use longshore_wire::extension::Extension;
 use longshore_wire::methods::{self, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -201,7 +201,7 @@ impl Stage {
     /// Makes a session of nobody's ada's, by a call that changes nothing else.
     pub(crate) async fn claim(&self, session: &str) {
         let unrevert = methods::find("opencode.sessions.unrevert").expect("a row of the table");
-        let answer = call(&self.ada, Line::V1, unrevert, &json!({"session_id": session})).await;
+        let answer = call(&self.ada, ProtocolVersion::V1, unrevert, &json!({"session_id": session})).await;
         answer.result();
     }
 
@@ -268,18 +268,23 @@ pub(crate) fn of_session(method: &Method) -> bool {
 }
 
 /// The caller as one who speaks this line and knows the extension of the method.
-pub(crate) fn speaker(client: &RawClient, line: Line, method: &Method) -> RawClient {
+pub(crate) fn speaker(client: &RawClient, line: ProtocolVersion, method: &Method) -> RawClient {
     let client = client.speaking(line.version());
-    if line == Line::V1 { client.activating(&[method.extension.uri()]) } else { client }
+    if line == ProtocolVersion::V1 { client.activating(&[method.extension.uri()]) } else { client }
 }
 
 /// One call.
-pub(crate) async fn call(client: &RawClient, line: Line, method: &Method, params: &Value) -> Answer {
+pub(crate) async fn call(
+    client: &RawClient,
+    line: ProtocolVersion,
+    method: &Method,
+    params: &Value,
+) -> Answer {
     speaker(client, line, method).rpc(method.name, params.clone()).await
 }
 
 /// The same without an id, which must be answered with 204 and nothing else.
-pub(crate) async fn notify(client: &RawClient, line: Line, method: &Method, params: &Value) {
+pub(crate) async fn notify(client: &RawClient, line: ProtocolVersion, method: &Method, params: &Value) {
     let body = json!({"jsonrpc": "2.0", "method": method.name, "params": params});
     let client = speaker(client, line, method);
     let answer = client.bytes("POST", "/", "application/json", body.to_string()).await;
@@ -288,11 +293,13 @@ pub(crate) async fn notify(client: &RawClient, line: Line, method: &Method, para
 }
 
 /// The word of an error, such as `SESSION_FORBIDDEN`, wherever its line has it.
-pub(crate) fn word(answer: &Answer, line: Line) -> String {
+pub(crate) fn word(answer: &Answer, line: ProtocolVersion) -> String {
     let data = &answer.body["error"]["data"];
     let found = match line {
-        Line::V1 => data.as_array().and_then(|details| details.iter().find_map(|one| one.get("reason"))),
-        Line::V03 => data.get("type"),
+        ProtocolVersion::V1 => {
+            data.as_array().and_then(|details| details.iter().find_map(|one| one.get("reason")))
+        }
+        ProtocolVersion::V03 => data.get("type"),
     };
     found.and_then(Value::as_str).unwrap_or_default().to_owned()
 }

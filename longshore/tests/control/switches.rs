@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use longshore_testkit::raw::RawClient;
 use longshore_wire::methods::{Method, Switch};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::stage::{Rules, Stage, call, notify, of_agent, word};
@@ -16,8 +16,9 @@ fn conditional() -> Vec<&'static Method> {
 }
 
 /// The extended card of a line.
-pub(crate) async fn card(client: &RawClient, line: Line) -> Value {
-    let path = if line == Line::V1 { "/extendedAgentCard" } else { "/agent/authenticatedExtendedCard" };
+pub(crate) async fn card(client: &RawClient, line: ProtocolVersion) -> Value {
+    let path =
+        if line == ProtocolVersion::V1 { "/extendedAgentCard" } else { "/agent/authenticatedExtendedCard" };
     let answer = client.speaking(line.version()).rest("GET", path, None).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
     answer.body
@@ -56,7 +57,7 @@ async fn check(stage: &Stage, on: &BTreeSet<&'static str>, off: &[(&'static Meth
     let off_names: BTreeSet<&str> = off.iter().map(|(method, _)| method.name).collect();
     let mut openapi = BTreeSet::new();
     described(&stage.ada.rest("GET", "/openapi.json", None).await.body, &mut openapi);
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let card = card(&stage.ada, line).await;
         let contract = params(&card, "wire-contract");
         let all = names(&contract["all_jsonrpc_methods"]);

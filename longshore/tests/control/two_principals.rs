@@ -9,7 +9,7 @@ mod settings;
 use longshore_testkit::fake_opencode::{Fault, Turn};
 use longshore_testkit::raw::{RawClient, message};
 use longshore_wire::methods::Effect;
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::callers::{
@@ -37,7 +37,7 @@ async fn every_method_refuses_the_session_of_another_before_opencode_hears_of_it
         let first = id_of(&before[0]);
         asked(&stage, &mut seen);
         for method in rows() {
-            for line in Line::ALL {
+            for line in ProtocolVersion::ALL {
                 let about = format!("{who} {} {line:?}", method.name);
                 let params = on_session(method, session, first);
                 forbidden(&call(caller, line, method, &params).await, line, session, &about);
@@ -51,7 +51,7 @@ async fn every_method_refuses_the_session_of_another_before_opencode_hears_of_it
     let (changes, looks): (Vec<_>, Vec<_>) =
         rows().into_iter().partition(|method| method.effect != Effect::Read);
     for method in looks.into_iter().chain(changes) {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let params = on_session(method, &hers, id_of(&first_message(&stage, &hers)));
             works(&stage.ada, line, method, &params).await;
         }
@@ -60,16 +60,21 @@ async fn every_method_refuses_the_session_of_another_before_opencode_hears_of_it
 }
 
 /// A send in the words of its line that says which session it is for.
-async fn bound(client: &RawClient, line: Line, id: &str, session: &str) -> longshore_testkit::raw::Answer {
+async fn bound(
+    client: &RawClient,
+    line: ProtocolVersion,
+    id: &str,
+    session: &str,
+) -> longshore_testkit::raw::Answer {
     let binding = json!({"shared": {"session": {"id": session}}});
     match line {
-        Line::V1 => {
+        ProtocolVersion::V1 => {
             let mut params = message(id, "Let me in.");
             params["metadata"] = binding;
             let client = client.activating(&["urn:opencode-a2a:extension:session-binding:v1"]);
             client.rpc("SendMessage", params).await
         }
-        Line::V03 => {
+        ProtocolVersion::V03 => {
             let message = json!({
                 "kind": "message", "messageId": id, "role": "user", "parts": [{"kind": "text", "text": "Let me in."}],
             });
@@ -88,7 +93,7 @@ async fn a_message_for_the_session_of_another_is_refused() {
     let (before, mut seen) = (stage.fake.messages(&hers), 0);
     asked(&stage, &mut seen);
     for (who, caller) in [("bob", &stage.bob), ("cal", &cal(&stage)), ("eve", &stage.eve)] {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let refused = bound(caller, line, &format!("m-{who}-{line:?}"), &hers).await;
             assert!(refused.body["result"].is_null(), "{who} {line:?}: {}", refused.body);
             assert_eq!(code(&refused), -32602, "{who} {line:?}: {}", refused.body);
@@ -102,7 +107,7 @@ async fn a_message_for_the_session_of_another_is_refused() {
     }
     assert_eq!(asked(&stage, &mut seen), [""; 0]);
     assert_eq!(stage.fake.messages(&hers), before);
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let taken = bound(&stage.ada, line, &format!("m-ada-{line:?}"), &hers).await;
         assert!(taken.body["error"].is_null(), "{line:?}: {}", taken.body);
     }
@@ -113,7 +118,7 @@ async fn a_message_for_the_session_of_another_is_refused() {
 async fn settled(stage: &Stage, client: &RawClient, session: &str) {
     stage.fake.quiet().await;
     let unrevert = row("opencode.sessions.unrevert");
-    works(client, Line::V1, unrevert, &json!({"session_id": session})).await;
+    works(client, ProtocolVersion::V1, unrevert, &json!({"session_id": session})).await;
 }
 
 /// OpenCode writes into whichever session a message or a part of that name is in.
@@ -133,7 +138,7 @@ async fn the_names_of_anothers_messages_reach_nothing() {
         params["session_id"] = his.as_str().into();
         params
     };
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for theirs in &names {
             let about = format!("{line:?} {theirs}");
             // As the name of a message that is to come it is the caller's own business, and OpenCode is not told it.
@@ -183,7 +188,7 @@ async fn the_names_of_anothers_messages_reach_nothing() {
     }
     // It was all said in his own session.
     let said: String = stage.fake.messages(&his).iter().map(Value::to_string).collect();
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         assert!(said.contains(&format!("mine now {line:?}")), "{said}");
     }
     stage.stop().await;
@@ -201,7 +206,7 @@ async fn a_fork_whose_answer_is_lost_is_not_left_to_others() {
     let inside = format!("/session/{alike}/message").leak();
     stage.fake.fault_always("GET", inside, Fault::Status(500));
     let fork = row("opencode.sessions.fork");
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let before = stage.fake.sessions();
         stage.fake.fault_once("POST", "/fork", Fault::CutAfter);
         let lost = call(&stage.ada, line, fork, &json!({"session_id": hers})).await;
@@ -227,7 +232,7 @@ async fn a_fork_of_another_session_is_not_taken_for_one_whose_answer_is_lost() {
     let hers = stage.session_of(&stage.ada, "hers").await;
     let his = stage.session_of(&stage.bob, "his").await;
     stage.fake.quiet().await;
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let made = stage.fake.typist(&his).forks().await;
         stage.fake.fault_once("POST", "/fork", Fault::CutBefore);
         let lost = call(&stage.ada, line, row("opencode.sessions.fork"), &json!({"session_id": hers})).await;
@@ -247,7 +252,7 @@ async fn a_fork_is_its_makers_at_once() {
     let hers = stage.session_of(&stage.ada, "hers").await;
     stage.fake.quiet().await;
     let mut seen = 0;
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let fork = row("opencode.sessions.fork");
         let made = works(&stage.ada, line, fork, &json!({"session_id": hers})).await;
         let made = made.result()["item"]["id"].as_str().expect("a fork has a name").to_owned();

@@ -6,17 +6,17 @@ use std::collections::BTreeSet;
 use longshore_testkit::raw::Answer;
 use longshore_wire::extension::Activated;
 use longshore_wire::methods::{self, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::params::{Mistake, mistakes, wholes};
 use crate::stage::{Stage, speaker, word};
 
 /// The one field that an error names. Several, or none, fail the test.
-fn only_field(answer: &Answer, line: Line, about: &str) -> String {
+fn only_field(answer: &Answer, line: ProtocolVersion, about: &str) -> String {
     let data = &answer.body["error"]["data"];
     let field = match line {
-        Line::V1 => {
+        ProtocolVersion::V1 => {
             let [info, request] = data.as_array().map_or(&[][..], Vec::as_slice) else {
                 panic!("{about}: two details are expected: {}", answer.body)
             };
@@ -27,26 +27,28 @@ fn only_field(answer: &Answer, line: Line, about: &str) -> String {
                 others => panic!("{about}: one field is expected: {others:?}"),
             }
         }
-        Line::V03 => match (data.get("field"), data["fields"].as_array().map_or(&[][..], Vec::as_slice)) {
-            (Some(field), []) | (None, [field]) => field.as_str(),
-            _ => panic!("{about}: one field is expected: {data}"),
-        },
+        ProtocolVersion::V03 => {
+            match (data.get("field"), data["fields"].as_array().map_or(&[][..], Vec::as_slice)) {
+                (Some(field), []) | (None, [field]) => field.as_str(),
+                _ => panic!("{about}: one field is expected: {data}"),
+            }
+        }
     };
     field.unwrap_or_default().to_owned()
 }
 
 /// `word_of_old`: the word that 0.3 has for it.
-fn check(answer: &Answer, line: Line, field: &str, word_of_old: &str, about: &str) {
+fn check(answer: &Answer, line: ProtocolVersion, field: &str, word_of_old: &str, about: &str) {
     let error = &answer.body["error"];
     assert_eq!((answer.status, &error["code"]), (200, &json!(-32602)), "{about}: {}", answer.body);
     assert_eq!(only_field(answer, line, about), field, "{about}: {error}");
     let message = error["message"].as_str().unwrap_or_default();
     assert!(message.starts_with(field), "{about}: {message}");
-    let expected = if line == Line::V1 { "INVALID_PARAMS" } else { word_of_old };
+    let expected = if line == ProtocolVersion::V1 { "INVALID_PARAMS" } else { word_of_old };
     assert_eq!(word(answer, line), expected, "{about}");
 }
 
-async fn refuse(stage: &Stage, line: Line, method: &'static Method) -> BTreeSet<&'static str> {
+async fn refuse(stage: &Stage, line: ProtocolVersion, method: &'static Method) -> BTreeSet<&'static str> {
     let client = speaker(&stage.ada, line, method);
     let mut kinds = BTreeSet::new();
     for Mistake { params, field, why } in mistakes(method) {
@@ -61,7 +63,7 @@ async fn refuse(stage: &Stage, line: Line, method: &'static Method) -> BTreeSet<
     kinds
 }
 
-async fn every_mistake(line: Line) {
+async fn every_mistake(line: ProtocolVersion) {
     let stage = Stage::start().await;
     let mut seen = 0;
     stage.arrived(&mut seen);
@@ -95,12 +97,12 @@ async fn every_mistake(line: Line) {
 
 #[tokio::test]
 async fn every_mistake_is_told_by_its_field_on_1_0() {
-    every_mistake(Line::V1).await;
+    every_mistake(ProtocolVersion::V1).await;
 }
 
 #[tokio::test]
 async fn every_mistake_is_told_by_its_field_on_0_3() {
-    every_mistake(Line::V03).await;
+    every_mistake(ProtocolVersion::V03).await;
 }
 
 #[tokio::test]
@@ -109,7 +111,7 @@ async fn parameters_that_are_no_object_are_refused() {
     let mut seen = 0;
     stage.arrived(&mut seen);
     for method in methods::all() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let client = speaker(&stage.ada, line, method);
             for params in [json!([]), json!(["ses_good"]), json!("nonsense"), json!(7), json!(true)] {
                 let answer = client.rpc(method.name, params.clone()).await;
@@ -151,14 +153,14 @@ async fn paging_is_by_limit_only_and_a_query_is_taken_on_0_3_only() {
             (json!({"limit": 1, "query": {"limit": 1}}), "query.limit", "query"),
             (json!({"query": {"query": {}}}), "query.query", "query"),
         ] {
-            for (line, field) in [(Line::V03, old), (Line::V1, new)] {
+            for (line, field) in [(ProtocolVersion::V03, old), (ProtocolVersion::V1, new)] {
                 let answer = speaker(&stage.ada, line, method).rpc(method.name, with(&more)).await;
                 let about = format!("{} {line:?} {more}", method.name);
                 check(&answer, line, field, "INVALID_FIELD", &about);
             }
         }
         for name in ["cursor", "page", "size"] {
-            for line in Line::ALL {
+            for line in ProtocolVersion::ALL {
                 let answer =
                     speaker(&stage.ada, line, method).rpc(method.name, with(&json!({name: 1}))).await;
                 let about = format!("{} {line:?} {name}", method.name);
@@ -166,7 +168,7 @@ async fn paging_is_by_limit_only_and_a_query_is_taken_on_0_3_only() {
             }
         }
         assert_eq!(stage.arrived(&mut seen), [""; 0], "{}", method.name);
-        let old = speaker(&stage.ada, Line::V03, method);
+        let old = speaker(&stage.ada, ProtocolVersion::V03, method);
         let listed = old.rpc(method.name, with(&json!({"query": {"limit": 1}}))).await;
         assert!(listed.result()["items"].is_array(), "{}", listed.body);
     }

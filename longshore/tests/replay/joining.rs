@@ -1,6 +1,6 @@
 //! Recordings in which prompts come while another runs: what a client sees of its task when its further messages join it.
 
-use longshore_testkit::fake_opencode::{Line, Play, Recording};
+use longshore_testkit::fake_opencode::{Play, RecordedLine, Recording};
 use longshore_testkit::raw::{Frame, message};
 use serde_json::json;
 
@@ -50,7 +50,7 @@ fn told_before(recording: &Recording, nth: usize) -> (String, String) {
     let (mut text, mut tool, mut prompts) = (String::new(), String::new(), 0);
     for line in &recording.lines {
         prompts += usize::from(line.prompt().is_some());
-        let Line::Event(event) = line else { continue };
+        let RecordedLine::Event(event) = line else { continue };
         if prompts > nth {
             break;
         }

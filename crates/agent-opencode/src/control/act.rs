@@ -2,8 +2,8 @@
 
 use longshore_engine::port::Session;
 use longshore_model::{
-    Act, Error, MessageRef, ModelName, PartRef, PromptOptions, Result, SessionInfo, SessionQuery, ShellOrder,
-    Timestamp, Told,
+    ControlCommand, ControlResult, Error, MessageRef, ModelName, PartRef, PromptOptions, Result, SessionInfo,
+    SessionQuery, ShellOrder, Timestamp,
 };
 
 use super::look::no_message;
@@ -27,41 +27,47 @@ const MAX_ALIKE: usize = 10;
 const CLOCKS_DIFFER: i64 = 1000;
 
 impl OpenCode {
-    pub(super) async fn acted(&self, session: Option<&Session>, act: &Act) -> Result<Told> {
+    pub(super) async fn acted(
+        &self,
+        session: Option<&Session>,
+        act: &ControlCommand,
+    ) -> Result<ControlResult> {
         match act {
-            Act::Fork { before, .. } => self.forked(given(session)?, before.as_ref()).await,
-            Act::Share(_) => self.shared(given(session)?).await,
-            Act::Unshare(_) => {
+            ControlCommand::Fork { before, .. } => self.forked(given(session)?, before.as_ref()).await,
+            ControlCommand::Share(_) => self.shared(given(session)?).await,
+            ControlCommand::Unshare(_) => {
                 let session = given(session)?;
                 let found = self.for_callers.unshare(&session.directory, session.id.as_str()).await;
-                as_it_is("unshare the session", session, found).map(Told::Session)
+                as_it_is("unshare the session", session, found).map(ControlResult::Session)
             }
-            Act::Summarize { model, auto, .. } => {
+            ControlCommand::Summarize { model, auto, .. } => {
                 self.summarized(given(session)?, model.as_ref(), *auto).await
             }
-            Act::Revert { message, part, .. } => self.reverted(given(session)?, message, part.as_ref()).await,
-            Act::Unrevert(_) => {
+            ControlCommand::Revert { message, part, .. } => {
+                self.reverted(given(session)?, message, part.as_ref()).await
+            }
+            ControlCommand::Unrevert(_) => {
                 let session = given(session)?;
                 let found = self.for_callers.unrevert(&session.directory, session.id.as_str()).await;
-                as_it_is("take the session forward again", session, found).map(Told::Session)
+                as_it_is("take the session forward again", session, found).map(ControlResult::Session)
             }
-            Act::Shell { order, .. } => self.ran(given(session)?, order).await,
-            Act::CreateWorkspace(new) => self.created_workspace(new).await,
-            Act::RemoveWorkspace(id) => self.removed_workspace(id).await,
-            Act::CreateWorktree(new) => self.created_worktree(new).await,
-            Act::RemoveWorktree(worktree) => self.removed_worktree(worktree).await,
-            Act::ResetWorktree(worktree) => self.reset_worktree(worktree).await,
+            ControlCommand::Shell { order, .. } => self.ran(given(session)?, order).await,
+            ControlCommand::CreateWorkspace(new) => self.created_workspace(new).await,
+            ControlCommand::RemoveWorkspace(id) => self.removed_workspace(id).await,
+            ControlCommand::CreateWorktree(new) => self.created_worktree(new).await,
+            ControlCommand::RemoveWorktree(worktree) => self.removed_worktree(worktree).await,
+            ControlCommand::ResetWorktree(worktree) => self.reset_worktree(worktree).await,
         }
     }
 
     /// OpenCode would copy everything for a message that it does not have there.
-    async fn forked(&self, session: &Session, before: Option<&MessageRef>) -> Result<Told> {
+    async fn forked(&self, session: &Session, before: Option<&MessageRef>) -> Result<ControlResult> {
         if let Some(before) = before {
             self.message_of(session, before).await?;
         }
         let before = before.map(MessageRef::as_str);
         let made = self.for_callers.fork(&session.directory, session.id.as_str(), before).await;
-        as_it_is("fork the session", session, made).map(Told::Session)
+        as_it_is("fork the session", session, made).map(ControlResult::Session)
     }
 
     /// Copies of a session, or of what came before a message, that were made since then. OpenCode says nowhere of what a session is a
@@ -126,7 +132,7 @@ impl OpenCode {
         }
     }
 
-    async fn shared(&self, session: &Session) -> Result<Told> {
+    async fn shared(&self, session: &Session) -> Result<ControlResult> {
         let found = self.for_callers.share(&session.directory, session.id.as_str()).await;
         let shared = as_it_is("share the session", session, found)?;
         if shared.share_url.is_none() {
@@ -134,11 +140,16 @@ impl OpenCode {
                 "OpenCode gave the session no address to share it by: it shares nothing here. Its operator must allow it.",
             ));
         }
-        Ok(Told::Session(shared))
+        Ok(ControlResult::Session(shared))
     }
 
     /// OpenCode always wants to be told the model, and leaves a message behind when it does not have it.
-    async fn summarized(&self, session: &Session, model: Option<&ModelName>, auto: bool) -> Result<Told> {
+    async fn summarized(
+        &self,
+        session: &Session,
+        model: Option<&ModelName>,
+        auto: bool,
+    ) -> Result<ControlResult> {
         let (at, id) = (session.directory.as_str(), session.id.as_str());
         let model = if let Some(model) = model {
             let fields =
@@ -152,7 +163,7 @@ impl OpenCode {
         let done = self.for_callers.summarize(at, id, &model, auto, self.long_timeout).await;
         let doing = Doing::changing("summarize the session").of(&session.id);
         let ok = done.map_err(|cause| cause.told(&doing))?;
-        Ok(Told::Done { session: session.id.clone(), ok, begun: None })
+        Ok(ControlResult::Done { session: session.id.clone(), ok, begun: None })
     }
 
     async fn own_model(&self, session: &Session) -> Result<ModelName> {
@@ -174,7 +185,7 @@ impl OpenCode {
         session: &Session,
         message: &MessageRef,
         part: Option<&PartRef>,
-    ) -> Result<Told> {
+    ) -> Result<ControlResult> {
         let found = self.message_of(session, message).await?;
         let has = |part: &PartRef| found.parts.iter().any(|found| found.id == part.as_str());
         if part.is_some_and(|part| !has(part)) {
@@ -183,10 +194,10 @@ impl OpenCode {
         let (at, id) = (session.directory.as_str(), session.id.as_str());
         let part = part.map(PartRef::as_str);
         let found = self.for_callers.revert(at, id, message.as_str(), part).await;
-        as_it_is("take the session back", session, found).map(Told::Session)
+        as_it_is("take the session back", session, found).map(ControlResult::Session)
     }
 
-    async fn ran(&self, session: &Session, order: &ShellOrder) -> Result<Told> {
+    async fn ran(&self, session: &Session, order: &ShellOrder) -> Result<ControlResult> {
         let (at, id) = (session.directory.as_str(), session.id.as_str());
         let named = PromptOptions {
             agent: Some(order.agent.clone()),
@@ -200,7 +211,7 @@ impl OpenCode {
         let ran = self.for_callers.shell(at, id, agent, &order.command, model, limit).await;
         let ran = ran.and_then(|found| told::printed(&session.id, &found));
         let doing = Doing::changing("run the command").of(&session.id);
-        Ok(Told::Message(ran.map_err(|cause| cause.told(&doing))?))
+        Ok(ControlResult::Message(ran.map_err(|cause| cause.told(&doing))?))
     }
 
     /// A message that something is to be done to.

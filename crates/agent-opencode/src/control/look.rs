@@ -1,7 +1,7 @@
 //! Looks.
 
 use longshore_engine::port::Session;
-use longshore_model::{Error, FileDiff, Look, MessageRef, Project, Result, Told, Worktree};
+use longshore_model::{ControlQuery, ControlResult, Error, FileDiff, MessageRef, Project, Result, Worktree};
 
 use super::{Doing, failure, given, told};
 use crate::OpenCode;
@@ -10,11 +10,16 @@ use crate::api::control as api;
 use crate::client::CallError;
 
 impl OpenCode {
-    pub(super) async fn looked(&self, at: &str, session: Option<&Session>, look: &Look) -> Result<Told> {
+    pub(super) async fn looked(
+        &self,
+        at: &str,
+        session: Option<&Session>,
+        look: &ControlQuery,
+    ) -> Result<ControlResult> {
         let seen = self.seen(at, session, look).await;
         seen.map_err(|cause| match (cause, look) {
-            (CallError::NoMessage, Look::Message { .. }) => no_message("message_id"),
-            (CallError::Refused { status: 400, .. }, Look::Messages { page, .. })
+            (CallError::NoMessage, ControlQuery::Message { .. }) => no_message("message_id"),
+            (CallError::Refused { status: 400, .. }, ControlQuery::Messages { page, .. })
                 if page.before.is_some() =>
             {
                 Error::invalid(
@@ -22,11 +27,11 @@ impl OpenCode {
                     "OpenCode does not know this cursor; give the next_cursor of a page of this session.",
                 )
             }
-            (CallError::TooLong, Look::Diffs { message: None, .. }) => failure::too_long(
+            (CallError::TooLong, ControlQuery::Diffs { message: None, .. }) => failure::too_long(
                 "The session changed more than is told at once. Name one turn by its message_id; \
                  opencode.sessions.messages.list tells them.",
             ),
-            (CallError::TooLong, Look::Sessions(_)) => failure::too_long(
+            (CallError::TooLong, ControlQuery::Sessions(_)) => failure::too_long(
                 "OpenCode's list of sessions is too long to be read. Ask for fewer with limit, or with start and search.",
             ),
             (cause, look) => {
@@ -37,64 +42,75 @@ impl OpenCode {
     }
 
     /// A session is looked at in its own directory, and the project is the root's.
-    async fn seen(&self, at: &str, session: Option<&Session>, look: &Look) -> Result<Told, CallError> {
+    async fn seen(
+        &self,
+        at: &str,
+        session: Option<&Session>,
+        look: &ControlQuery,
+    ) -> Result<ControlResult, CallError> {
         let (client, root) = (&self.for_callers, self.gate.root.as_str());
         let own = |session: &'_ Session| (session.directory.clone(), session.id.clone());
         Ok(match look {
-            Look::Statuses => Told::Statuses(told::statuses(&client.own_statuses(at).await?)),
-            Look::Sessions(query) => Told::Sessions(told::sessions(client.sessions(at, query).await?)),
-            Look::Session(_) => {
+            ControlQuery::Statuses => {
+                ControlResult::Statuses(told::statuses(&client.own_statuses(at).await?))
+            }
+            ControlQuery::Sessions(query) => {
+                ControlResult::Sessions(told::sessions(client.sessions(at, query).await?))
+            }
+            ControlQuery::Session(_) => {
                 let (at, id) = own(given(session)?);
-                Told::Session(told::session(client.whole_session(&at, id.as_str()).await?)?)
+                ControlResult::Session(told::session(client.whole_session(&at, id.as_str()).await?)?)
             }
-            Look::Children(_) => {
+            ControlQuery::Children(_) => {
                 let (at, id) = own(given(session)?);
-                Told::Sessions(told::sessions(client.whole_children(&at, id.as_str()).await?))
+                ControlResult::Sessions(told::sessions(client.whole_children(&at, id.as_str()).await?))
             }
-            Look::Todos(_) => {
+            ControlQuery::Todos(_) => {
                 let (at, id) = own(given(session)?);
-                Told::Todos(told::todos(client.todos(&at, id.as_str()).await?))
+                ControlResult::Todos(told::todos(client.todos(&at, id.as_str()).await?))
             }
-            Look::Diffs { message, .. } => {
-                Told::Diffs(self.changes(given(session)?, message.as_ref()).await?)
+            ControlQuery::Diffs { message, .. } => {
+                ControlResult::Diffs(self.changes(given(session)?, message.as_ref()).await?)
             }
-            Look::Messages { page, .. } => {
+            ControlQuery::Messages { page, .. } => {
                 let (at, id) = own(given(session)?);
                 let (found, next) = client.message_page(&at, id.as_str(), page).await?;
                 let items = found.iter().filter_map(|found| told::message(&id, found).ok()).collect();
-                Told::Messages { items, next }
+                ControlResult::Messages { items, next }
             }
-            Look::Message { message, .. } => {
+            ControlQuery::Message { message, .. } => {
                 let session = given(session)?;
-                Told::Message(told::message(&session.id, &self.message_in(session, message).await?)?)
+                ControlResult::Message(told::message(&session.id, &self.message_in(session, message).await?)?)
             }
-            Look::Providers => Told::Providers(told::providers(client.all_providers(at).await?)),
-            Look::Models { provider } => {
-                Told::Models(told::models(client.all_providers(at).await?, provider.as_deref()))
+            ControlQuery::Providers => {
+                ControlResult::Providers(told::providers(client.all_providers(at).await?))
             }
-            Look::Projects => {
+            ControlQuery::Models { provider } => {
+                ControlResult::Models(told::models(client.all_providers(at).await?, provider.as_deref()))
+            }
+            ControlQuery::Projects => {
                 let mut projects = told::projects(client.projects(root).await?, root);
                 for project in &mut projects {
                     project.sandboxes = self.own_worktrees(std::mem::take(&mut project.sandboxes)).await;
                 }
-                Told::Projects(projects)
+                ControlResult::Projects(projects)
             }
-            Look::Project => {
+            ControlQuery::Project => {
                 let project = told::project(client.whole_project(root).await?);
                 let sandboxes = self.own_worktrees(project.sandboxes).await;
-                Told::Project(Project { sandboxes, ..project })
+                ControlResult::Project(Project { sandboxes, ..project })
             }
-            Look::Workspaces => {
+            ControlQuery::Workspaces => {
                 let found = client.whole_workspaces(root).await?.into_iter();
-                Told::Workspaces(found.map(told::workspace).collect::<Result<_, _>>()?)
+                ControlResult::Workspaces(found.map(told::workspace).collect::<Result<_, _>>()?)
             }
-            Look::Worktrees => {
+            ControlQuery::Worktrees => {
                 let mut items = Vec::new();
                 for directory in self.own_worktrees(client.worktrees(root).await?).await {
                     let name = last_segment(&directory).unwrap_or(&directory).to_owned();
                     items.push(Worktree { name, branch: self.gate.branch(&directory).await, directory });
                 }
-                Told::Worktrees(items)
+                ControlResult::Worktrees(items)
             }
         })
     }
@@ -156,21 +172,21 @@ pub(super) fn no_message(field: &str) -> Error {
 }
 
 /// Completes "could not ...".
-fn what(look: &Look) -> &'static str {
+fn what(look: &ControlQuery) -> &'static str {
     match look {
-        Look::Statuses => "see which sessions are at work",
-        Look::Sessions(_) => "list the sessions",
-        Look::Session(_) => "look up the session",
-        Look::Children(_) => "list the sessions below this one",
-        Look::Todos(_) => "read the session's list of things to do",
-        Look::Diffs { .. } => "see what the session changed",
-        Look::Messages { .. } => "read the session's messages",
-        Look::Message { .. } => "read the message",
-        Look::Providers => "list the providers",
-        Look::Models { .. } => "list the models",
-        Look::Projects => "list the projects",
-        Look::Project => "look up the project",
-        Look::Workspaces => "list the workspaces",
-        Look::Worktrees => "list the worktrees",
+        ControlQuery::Statuses => "see which sessions are at work",
+        ControlQuery::Sessions(_) => "list the sessions",
+        ControlQuery::Session(_) => "look up the session",
+        ControlQuery::Children(_) => "list the sessions below this one",
+        ControlQuery::Todos(_) => "read the session's list of things to do",
+        ControlQuery::Diffs { .. } => "see what the session changed",
+        ControlQuery::Messages { .. } => "read the session's messages",
+        ControlQuery::Message { .. } => "read the message",
+        ControlQuery::Providers => "list the providers",
+        ControlQuery::Models { .. } => "list the models",
+        ControlQuery::Projects => "list the projects",
+        ControlQuery::Project => "look up the project",
+        ControlQuery::Workspaces => "list the workspaces",
+        ControlQuery::Worktrees => "list the worktrees",
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use longshore_engine::port::{Inhabitant, Inhabited, Session};
 use longshore_model::{
-    Error, ErrorKind, NewWorkspace, NewWorktree, Result, SessionId, Told, WorkspaceId, WorktreeRef,
+    ControlResult, Error, ErrorKind, NewWorkspace, NewWorktree, Result, SessionId, WorkspaceId, WorktreeRef,
 };
 
 use super::ready::{Listening, Readiness};
@@ -17,7 +17,7 @@ use crate::client::CallError;
 const WORKTREE: &str = "worktree";
 
 impl OpenCode {
-    pub(super) async fn created_workspace(&self, new: &NewWorkspace) -> Result<Told> {
+    pub(super) async fn created_workspace(&self, new: &NewWorkspace) -> Result<ControlResult> {
         let (client, root) = (&self.for_callers, self.gate.root.as_str());
         if let Some(id) = &new.id {
             let listed = client.whole_workspaces(root).await;
@@ -39,11 +39,11 @@ impl OpenCode {
         if let (Some(listening), Some(directory)) = (listening, &made.directory) {
             self.until_ready(listening, directory, "workspace").await?;
         }
-        Ok(Told::Workspace(Some(made)))
+        Ok(ControlResult::Workspace(Some(made)))
     }
 
-    pub(super) async fn removed_workspace(&self, id: &WorkspaceId) -> Result<Told> {
-        let Some(found) = self.own_workspace(id).await? else { return Ok(Told::Workspace(None)) };
+    pub(super) async fn removed_workspace(&self, id: &WorkspaceId) -> Result<ControlResult> {
+        let Some(found) = self.own_workspace(id).await? else { return Ok(ControlResult::Workspace(None)) };
         let directory = match &found.directory {
             Some(directory) => Some(resolved(directory).await),
             None => None,
@@ -54,7 +54,9 @@ impl OpenCode {
         if let (Ok(Some(_)), Some(directory)) = (&removed, &directory) {
             self.watch.leave(directory);
         }
-        Ok(Told::Workspace(removed.map_err(|cause| cause.told(&Doing::changing("remove the workspace")))?))
+        Ok(ControlResult::Workspace(
+            removed.map_err(|cause| cause.told(&Doing::changing("remove the workspace")))?,
+        ))
     }
 
     /// What goes with it. OpenCode deletes its sessions, and those that work for them.
@@ -89,7 +91,7 @@ impl OpenCode {
         Ok(found)
     }
 
-    pub(super) async fn created_worktree(&self, new: &NewWorktree) -> Result<Told> {
+    pub(super) async fn created_worktree(&self, new: &NewWorktree) -> Result<ControlResult> {
         let (client, root) = (&self.for_callers, self.gate.root.as_str());
         let doing = Doing::changing("make the worktree");
         let _place = client.long_place().await.map_err(|cause| cause.told(&doing))?;
@@ -98,10 +100,10 @@ impl OpenCode {
         self.gate.catalog.forget_places().await;
         let made = told::worktree(made.map_err(|cause| cause.told(&doing))?);
         self.until_ready(listening, &made.directory, "worktree").await?;
-        Ok(Told::Worktree(made))
+        Ok(ControlResult::Worktree(made))
     }
 
-    pub(super) async fn removed_worktree(&self, wanted: &WorktreeRef) -> Result<Told> {
+    pub(super) async fn removed_worktree(&self, wanted: &WorktreeRef) -> Result<ControlResult> {
         let listed = self.listed().await?;
         let directory = self.gate.worktree(wanted, &listed).await?;
         let here = resolved(directory).await;
@@ -110,15 +112,15 @@ impl OpenCode {
         if let Ok(true) = removed {
             self.watch.leave(&here);
         }
-        Ok(Told::Ok(removed.map_err(|cause| cause.told(&Doing::changing("remove the worktree")))?))
+        Ok(ControlResult::Ok(removed.map_err(|cause| cause.told(&Doing::changing("remove the worktree")))?))
     }
 
-    pub(super) async fn reset_worktree(&self, wanted: &WorktreeRef) -> Result<Told> {
+    pub(super) async fn reset_worktree(&self, wanted: &WorktreeRef) -> Result<ControlResult> {
         let listed = self.listed().await?;
         let directory = self.gate.worktree(wanted, &listed).await?;
         let reset = self.for_callers.reset_worktree(&self.gate.root, directory).await;
         self.gate.catalog.forget_places().await;
-        Ok(Told::Ok(reset.map_err(|cause| cause.told(&Doing::changing("reset the worktree")))?))
+        Ok(ControlResult::Ok(reset.map_err(|cause| cause.told(&Doing::changing("reset the worktree")))?))
     }
 
     /// Where it is, resolved as the directories of sessions are.

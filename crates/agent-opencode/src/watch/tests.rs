@@ -20,7 +20,7 @@ struct Stage {
     fake: FakeOpenCode,
     agent: OpenCode,
     tasks: Tasks,
-    stirrings: mpsc::Receiver<Stirring>,
+    external_turns: mpsc::Receiver<ExternalTurn>,
 }
 
 impl Stage {
@@ -49,8 +49,8 @@ impl Stage {
             metrics: Arc::default(),
         };
         let agent = OpenCode::new(config, Arc::new(SystemClock), tasks.clone()).unwrap();
-        let stirrings = agent.watch.stirrings();
-        Self { fake, agent, tasks, stirrings }
+        let external_turns = agent.watch.external_turns();
+        Self { fake, agent, tasks, external_turns }
     }
 
     /// A session that was not made here.
@@ -112,16 +112,16 @@ impl Stage {
         self.emit("session.status", session, json!({"status": {"type": status}})).await;
     }
 
-    async fn next(&mut self) -> Stirring {
-        timeout(PATIENCE, self.stirrings.recv()).await.expect("something stirs").expect("it is watched")
+    async fn next(&mut self) -> ExternalTurn {
+        timeout(PATIENCE, self.external_turns.recv()).await.expect("something stirs").expect("it is watched")
     }
 
     /// Takes up a turn as the engine does that found it.
-    async fn adopt(&self, stirring: &Stirring) -> queue::Receiver<AgentEvent> {
+    async fn adopt(&self, external_turn: &ExternalTurn) -> queue::Receiver<AgentEvent> {
         let request = TurnRequest {
             task: TaskId::parse("task-1").unwrap(),
-            session: stirring.session.clone(),
-            prompt: stirring.prompt.clone(),
+            session: external_turn.session.clone(),
+            prompt: external_turn.prompt.clone(),
             input: Vec::new(),
             options: PromptOptions::default(),
             order: None,
@@ -200,10 +200,10 @@ async fn what_somebody_else_prompts_is_told_once_and_can_be_followed() {
     stage.fake.queue(Script::new().text("one ", 1).hold(&gate).text("two", 1));
     let session = stage.watched("ses_tui").await;
     assert_eq!(stage.types(&session, "typed elsewhere").await, 204);
-    let stirring = stage.next().await;
-    assert_eq!(stirring.session, session);
-    assert_eq!(stirring.content, [longshore_model::Part::text("typed elsewhere")]);
-    let events = stage.adopt(&stirring).await;
+    let external_turn = stage.next().await;
+    assert_eq!(external_turn.session, session);
+    assert_eq!(external_turn.content, [longshore_model::Part::text("typed elsewhere")]);
+    let events = stage.adopt(&external_turn).await;
     gate.reached().await;
     gate.open();
     assert_eq!(end(events).await, ("one two".to_owned(), COMPLETED));
@@ -213,7 +213,7 @@ async fn what_somebody_else_prompts_is_told_once_and_can_be_followed() {
     stage.types(&session, "more").await;
     let next = stage.next().await;
     assert_eq!(next.content, [longshore_model::Part::text("more")]);
-    assert_ne!(next.prompt, stirring.prompt);
+    assert_ne!(next.prompt, external_turn.prompt);
     stage.stop().await;
 }
 
@@ -225,11 +225,11 @@ async fn why_somebody_elses_prompt_could_not_be_answered_is_told() {
     let model = json!({"providerID": "scripted", "modelID": "no-such-model"});
     let body = json!({"parts": [{"type": "text", "text": "go"}], "model": model});
     stage.fake.typist(session.id.as_str()).prompts(body).await;
-    let stirring = stage.next().await;
+    let external_turn = stage.next().await;
     // All of it was heard by then.
     stage.types(&other, "something else").await;
     assert_eq!(stage.next().await.session, other);
-    let (_, outcome) = end(stage.adopt(&stirring).await).await;
+    let (_, outcome) = end(stage.adopt(&external_turn).await).await;
     let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
     assert!(failure.message.contains("Model not found: scripted/no-such-model."), "{}", failure.message);
     stage.stop().await;
@@ -248,9 +248,9 @@ async fn what_began_while_nobody_heard_is_found_by_asking() {
     stage.watched("ses_before").await;
     let early = stage.next().await;
     assert_eq!(early.content, [longshore_model::Part::text("early")]);
-    assert_eq!(stage.agent.watch.stirring(&session).await.unwrap(), Some(early));
+    assert_eq!(stage.agent.watch.external_turn(&session).await.unwrap(), Some(early));
     let idle = stage.session("ses_idle");
-    assert_eq!(stage.agent.watch.stirring(&idle).await.unwrap(), None);
+    assert_eq!(stage.agent.watch.external_turn(&idle).await.unwrap(), None);
 
     let other = stage.watched("ses_after").await;
     stage.fake.deliver(Delivery::HeartbeatsOnly);
@@ -418,9 +418,9 @@ async fn the_directory_that_was_not_used_for_longest_is_left_for_another() {
     assert_eq!(stage.watches(["a", "b", "c"]), [true, false, true]);
     stage.fake.queue(Script::new().text("done", 1));
     stage.types(&three, "here").await;
-    let stirring = stage.next().await;
-    assert_eq!(stirring.session, three);
-    assert_eq!(end(stage.adopt(&stirring).await).await.1, COMPLETED);
+    let external_turn = stage.next().await;
+    assert_eq!(external_turn.session, three);
+    assert_eq!(end(stage.adopt(&external_turn).await).await.1, COMPLETED);
     for directory in ["a", "c"] {
         stage.rests(directory).await;
     }
@@ -448,8 +448,8 @@ async fn a_directory_where_something_is_going_on_is_not_left() {
     stage.fake.queue(Script::new().text("one", 1).hold(&gate));
     let busy = stage.watched_in("a", "ses_busy").await;
     stage.types(&busy, "go").await;
-    let stirring = stage.next().await;
-    let events = stage.adopt(&stirring).await;
+    let external_turn = stage.next().await;
+    let events = stage.adopt(&external_turn).await;
     // It is followed, so it is not left.
     stage.watched_in("b", "ses_two").await;
     assert_eq!(stage.watches(["a", "b"]), [true, false]);
@@ -463,8 +463,8 @@ async fn a_directory_where_something_is_going_on_is_not_left() {
     let last = stage.watched_in("a", "ses_last").await;
     stage.fake.queue(Script::new().text("done", 1));
     stage.types(&last, "something else there").await;
-    let stirring = stage.next().await;
-    let events = stage.adopt(&stirring).await;
+    let external_turn = stage.next().await;
+    let events = stage.adopt(&external_turn).await;
     assert_eq!(end(events).await.1, COMPLETED);
     // It is not the turn of the other session that keeps the directory.
     stage.hears(&last).await;
@@ -474,8 +474,8 @@ async fn a_directory_where_something_is_going_on_is_not_left() {
     stage.status(&busy, "idle").await;
     stage.fake.queue(Script::new().text("done", 1));
     stage.types(&last, "so that the end was heard").await;
-    let stirring = stage.next().await;
-    let events = stage.adopt(&stirring).await;
+    let external_turn = stage.next().await;
+    let events = stage.adopt(&external_turn).await;
     assert_eq!(end(events).await.1, COMPLETED);
     stage.rests("a").await;
     stage.watched_in("b", "ses_two").await;
@@ -590,7 +590,7 @@ async fn what_somebody_prompts_in_a_workspace_is_not_told() {
     stage.types(&beside, "beside it").await;
     stage.agent.watch.watch(vec![beside.clone()]);
     assert_eq!(stage.next().await.session, beside);
-    assert_eq!(stage.agent.watch.stirring(&inside).await.unwrap(), None);
+    assert_eq!(stage.agent.watch.external_turn(&inside).await.unwrap(), None);
     gate.open();
     stage.stop().await;
 }
@@ -598,6 +598,6 @@ async fn what_somebody_prompts_in_a_workspace_is_not_told() {
 #[tokio::test]
 async fn what_stirs_is_given_to_one_only() {
     let stage = Stage::new();
-    assert!(stage.agent.watch.stirrings().recv().await.is_none());
+    assert!(stage.agent.watch.external_turns().recv().await.is_none());
     stage.stop().await;
 }

@@ -1,7 +1,7 @@
 //! Directories and workspaces.
 
 use longshore_engine::port::Control as _;
-use longshore_model::{PlaceWish, WishedDirectory};
+use longshore_model::{RequestedDirectory, RequestedLocation};
 use longshore_testkit::fake_opencode::Fault;
 
 use super::*;
@@ -186,8 +186,8 @@ async fn a_worktree_that_nobody_can_confirm_is_no_fault_of_the_caller() {
         let error = bench.in_directory(&bench.outside("side")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AgentUnavailable, "{error}");
         // In the words of those who control OpenCode.
-        let directory = Some(WishedDirectory { path: bench.outside("side"), field: "directory" });
-        let error = bench.agent.place(&PlaceWish { directory, workspace: None }).await.unwrap_err();
+        let directory = Some(RequestedDirectory { path: bench.outside("side"), field: "directory" });
+        let error = bench.agent.place(&RequestedLocation { directory, workspace: None }).await.unwrap_err();
         let status = error.details().iter().find(|(name, _)| name == "upstreamStatus");
         let told = (error.kind(), status.map(|(_, status)| status.as_str()), error.retry_after().is_some());
         let expected = if is_up {

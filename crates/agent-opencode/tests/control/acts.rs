@@ -7,29 +7,37 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-fn info(told: Told) -> longshore_model::SessionInfo {
+fn info(told: ControlResult) -> longshore_model::SessionInfo {
     match told {
-        Told::Session(info) => info,
+        ControlResult::Session(info) => info,
         told => panic!("a session: {told:?}"),
     }
 }
 
 /// Every act upon a session, with the call that it is.
-fn acts(session: &Session) -> Vec<(Act, &'static str, &'static str)> {
+fn acts(session: &Session) -> Vec<(ControlCommand, &'static str, &'static str)> {
     let id = || session.id.clone();
     let shell = ShellOrder { agent: "build".to_owned(), command: "ls".to_owned(), model: None };
     vec![
-        (Act::Fork { session: id(), before: None }, "POST", "/fork"),
-        (Act::Share(id()), "POST", "/share"),
-        (Act::Unshare(id()), "DELETE", "/share"),
+        (ControlCommand::Fork { session: id(), before: None }, "POST", "/fork"),
+        (ControlCommand::Share(id()), "POST", "/share"),
+        (ControlCommand::Unshare(id()), "DELETE", "/share"),
         (
-            Act::Summarize { session: id(), model: ModelName::parse("scripted/vision"), auto: false },
+            ControlCommand::Summarize {
+                session: id(),
+                model: ModelName::parse("scripted/vision"),
+                auto: false,
+            },
             "POST",
             "/summarize",
         ),
-        (Act::Revert { session: id(), message: message_ref("msg_1"), part: None }, "POST", "/revert"),
-        (Act::Unrevert(id()), "POST", "/unrevert"),
-        (Act::Shell { session: id(), order: shell }, "POST", "/shell"),
+        (
+            ControlCommand::Revert { session: id(), message: message_ref("msg_1"), part: None },
+            "POST",
+            "/revert",
+        ),
+        (ControlCommand::Unrevert(id()), "POST", "/unrevert"),
+        (ControlCommand::Shell { session: id(), order: shell }, "POST", "/shell"),
     ]
 }
 
@@ -47,8 +55,10 @@ async fn a_fork_before_a_message_that_is_not_there_is_refused() {
     let session = with_a_message(&bench).await;
     let other = bench.session("ses_b");
     bench.message(&other, "msg_b", json!({}), &[]).await;
-    let fork =
-        |before: Option<&str>| Act::Fork { session: session.id.clone(), before: before.map(message_ref) };
+    let fork = |before: Option<&str>| ControlCommand::Fork {
+        session: session.id.clone(),
+        before: before.map(message_ref),
+    };
     for before in ["msg_none", "msg_b"] {
         assert_eq!(refused_field(bench.act(Some(&session), &fork(Some(before))).await), "request.messageID");
     }
@@ -65,10 +75,11 @@ async fn a_fork_before_a_message_that_is_not_there_is_refused() {
 async fn a_session_is_shared_only_when_it_has_an_address() {
     let bench = Bench::new();
     let session = bench.session("ses_a");
-    let share = Act::Share(session.id.clone());
+    let share = ControlCommand::Share(session.id.clone());
     let shared = info(bench.act(Some(&session), &share).await.unwrap());
     assert!(shared.share_url.is_some_and(|url| url.starts_with("https://")));
-    let unshared = info(bench.act(Some(&session), &Act::Unshare(session.id.clone())).await.unwrap());
+    let unshared =
+        info(bench.act(Some(&session), &ControlCommand::Unshare(session.id.clone())).await.unwrap());
     assert_eq!(unshared.share_url, None);
     for (sharing, kind, status) in [
         (Sharing::Off, ErrorKind::UpstreamPayloadError, None),
@@ -96,16 +107,16 @@ async fn a_summary_is_made_by_the_model_that_is_named_else_by_the_sessions_own()
     ];
     for (id, more, model, expected) in cases {
         let session = bench.session_like(id, &more);
-        let act = Act::Summarize { session: session.id.clone(), model, auto: false };
+        let act = ControlCommand::Summarize { session: session.id.clone(), model, auto: false };
         let done = bench.act(Some(&session), &act).await.unwrap();
-        assert_eq!(done, Told::Done { session: session.id.clone(), ok: true, begun: None });
+        assert_eq!(done, ControlResult::Done { session: session.id.clone(), ok: true, begun: None });
         let body = bench.fake.log().last().unwrap().body.clone();
         assert_eq!(body, json!({"providerID": "scripted", "modelID": expected, "auto": false}), "{id}");
     }
     let session = bench.session("ses_e");
     for (model, field) in [("scripted/none", "request.modelID"), ("none/scripted", "request.providerID")] {
         let model = ModelName::parse(model);
-        let act = Act::Summarize { session: session.id.clone(), model, auto: false };
+        let act = ControlCommand::Summarize { session: session.id.clone(), model, auto: false };
         assert_eq!(refused_field(bench.act(Some(&session), &act).await), field);
     }
     assert_eq!(bench.fake.messages("ses_e"), [] as [Value; 0]);
@@ -117,12 +128,12 @@ async fn a_summary_is_made_by_the_model_that_is_named_else_by_the_sessions_own()
 async fn a_revert_to_what_is_not_there_is_refused() {
     let bench = Bench::new();
     let session = with_a_message(&bench).await;
-    let revert = |message: &str, part: Option<&str>| Act::Revert {
+    let revert = |message: &str, part: Option<&str>| ControlCommand::Revert {
         session: session.id.clone(),
         message: message_ref(message),
         part: part.map(|part| PartRef::parse(part).unwrap()),
     };
-    let refused = async |act: Act| refused_field(bench.act(Some(&session), &act).await);
+    let refused = async |act: ControlCommand| refused_field(bench.act(Some(&session), &act).await);
     assert_eq!(refused(revert("msg_none", None)).await, "request.messageID");
     assert_eq!(refused(revert("msg_1", Some("prt_none"))).await, "request.partID");
     assert_eq!(refused(revert("msg_1", Some("prt_msg_2_0"))).await, "request.partID");
@@ -130,7 +141,8 @@ async fn a_revert_to_what_is_not_there_is_refused() {
     let back = info(bench.act(Some(&session), &revert("msg_2", Some("prt_msg_2_0"))).await.unwrap());
     let to = back.revert.unwrap();
     assert_eq!((to.message.as_str(), to.part.unwrap().as_str()), ("msg_2", "prt_msg_2_0"));
-    let forward = info(bench.act(Some(&session), &Act::Unrevert(session.id.clone())).await.unwrap());
+    let forward =
+        info(bench.act(Some(&session), &ControlCommand::Unrevert(session.id.clone())).await.unwrap());
     assert_eq!(forward.revert, None);
     bench.stop().await;
 }
@@ -142,7 +154,7 @@ async fn a_command_is_told_with_what_it_printed() {
     let session = bench.session("ses_a");
     let gate = Gate::new();
     bench.fake.shell(Shell { output: "a\nb\n".to_owned(), hold: Some(gate.clone()) });
-    let order = |agent: &str, model: Option<&str>| Act::Shell {
+    let order = |agent: &str, model: Option<&str>| ControlCommand::Shell {
         session: session.id.clone(),
         order: ShellOrder {
             agent: agent.to_owned(),
@@ -156,7 +168,7 @@ async fn a_command_is_told_with_what_it_printed() {
         tokio::time::sleep(Duration::from_millis(1500)).await;
         gate.open();
     });
-    let Told::Message(message) = told.unwrap() else { panic!("a message") };
+    let ControlResult::Message(message) = told.unwrap() else { panic!("a message") };
     assert_eq!((message.text.as_str(), message.role), ("a\nb\n", longshore_model::Role::Agent));
     let body = bench.fake.log().last().unwrap().body.clone();
     let model = json!({"providerID": "scripted", "modelID": "vision"});
@@ -269,7 +281,7 @@ async fn a_fork_is_found_by_its_title_its_time_and_its_messages() {
         bench.message(&session, name, json!({"time": {"created": created}}), &[]).await;
     }
     let before = MessageRef::parse("msg_a3").unwrap();
-    let fork = |before| Act::Fork { session: session.id.clone(), before };
+    let fork = |before| ControlCommand::Fork { session: session.id.clone(), before };
     let forks = async |before, since| bench.agent.forks(&session, before, Timestamp(since)).await.unwrap();
     assert_eq!(forks(None, 0).await, []);
     bench.fake.fault_once("POST", "/fork", Fault::CutAfter);
@@ -313,8 +325,10 @@ async fn a_fork_of_another_session_with_the_same_title_is_none() {
     let empty = bench.session_like("ses_c", &json!({"title": "ses_a"}));
     bench.message(&theirs, "msg_b1", json!({"time": {"created": 6}}), &[]).await;
     for other in [&theirs, &empty] {
-        let fork = Act::Fork { session: other.id.clone(), before: None };
-        let Told::Session(made) = bench.act(Some(other), &fork).await.unwrap() else { panic!("no session") };
+        let fork = ControlCommand::Fork { session: other.id.clone(), before: None };
+        let ControlResult::Session(made) = bench.act(Some(other), &fork).await.unwrap() else {
+            panic!("no session")
+        };
         assert_eq!(made.title, "ses_a (fork #1)");
         assert_eq!(bench.agent.forks(&session, None, Timestamp(0)).await.unwrap(), []);
     }

@@ -10,11 +10,11 @@ use super::*;
 #[tokio::test]
 async fn providers_and_models_are_told_without_a_key() {
     let bench = Bench::new();
-    insta::assert_debug_snapshot!("providers", bench.look(None, &Look::Providers).await.unwrap());
+    insta::assert_debug_snapshot!("providers", bench.look(None, &ControlQuery::Providers).await.unwrap());
     let models = async |provider: Option<&str>| {
-        let look = Look::Models { provider: provider.map(str::to_owned) };
+        let look = ControlQuery::Models { provider: provider.map(str::to_owned) };
         match bench.look(None, &look).await.unwrap() {
-            Told::Models(models) => models.items,
+            ControlResult::Models(models) => models.items,
             told => panic!("models: {told:?}"),
         }
     };
@@ -38,16 +38,16 @@ async fn where_a_project_is_is_told_of_the_own_one_only() {
         project.elsewhere.push("/srv/others".to_owned());
         project.sandboxes.push("/srv/copy".to_owned());
     });
-    let told = bench.look(None, &Look::Projects).await.unwrap();
-    let Told::Projects(projects) = told else { panic!("projects: {told:?}") };
+    let told = bench.look(None, &ControlQuery::Projects).await.unwrap();
+    let ControlResult::Projects(projects) = told else { panic!("projects: {told:?}") };
     assert!(projects.len() > 1, "{projects:?}");
     for project in &projects {
         let is_own = project.id == "9b4c0d";
         assert_eq!(project.worktree.as_deref(), is_own.then_some(bench.root()), "{project:?}");
         assert!(project.sandboxes.is_empty(), "a copy is no worktree: {project:?}");
     }
-    let told = bench.look(None, &Look::Project).await.unwrap();
-    let Told::Project(current) = told else { panic!("a project: {told:?}") };
+    let told = bench.look(None, &ControlQuery::Project).await.unwrap();
+    let ControlResult::Project(current) = told else { panic!("a project: {told:?}") };
     assert_eq!((current.id.as_str(), current.worktree.as_deref()), ("9b4c0d", Some(bench.root())));
     bench.stop().await;
 }
@@ -71,21 +71,24 @@ async fn worktrees_are_told_by_name_with_the_branch_that_is_on_the_disk() {
         project.worktrees.clone_from(&listed);
         project.sandboxes.clone_from(&listed);
     });
-    let told = bench.look(None, &Look::Worktrees).await.unwrap();
+    let told = bench.look(None, &ControlQuery::Worktrees).await.unwrap();
     let worktree = |name: &str, branch: Option<&str>, directory: &str| Worktree {
         name: name.to_owned(),
         branch: branch.map(str::to_owned),
         directory: directory.to_owned(),
     };
     let branch = Some("opencode/feature-one");
-    assert_eq!(told, Told::Worktrees(vec![worktree("feature-one", branch, &own)]));
-    let told = bench.look(None, &Look::Project).await.unwrap();
-    assert!(matches!(&told, Told::Project(project) if project.sandboxes == [own.clone()]), "{told:?}");
-    let told = bench.look(None, &Look::Projects).await.unwrap();
-    assert!(matches!(&told, Told::Projects(all) if all[0].sandboxes == [own.clone()]), "{told:?}");
+    assert_eq!(told, ControlResult::Worktrees(vec![worktree("feature-one", branch, &own)]));
+    let told = bench.look(None, &ControlQuery::Project).await.unwrap();
+    assert!(
+        matches!(&told, ControlResult::Project(project) if project.sandboxes == [own.clone()]),
+        "{told:?}"
+    );
+    let told = bench.look(None, &ControlQuery::Projects).await.unwrap();
+    assert!(matches!(&told, ControlResult::Projects(all) if all[0].sandboxes == [own.clone()]), "{told:?}");
     bench.fake.project(|project| project.workspaces.push(("wrk_1".to_owned(), own.clone())));
-    let told = bench.look(None, &Look::Workspaces).await.unwrap();
-    let Told::Workspaces(workspaces) = told else { panic!("workspaces: {told:?}") };
+    let told = bench.look(None, &ControlQuery::Workspaces).await.unwrap();
+    let ControlResult::Workspaces(workspaces) = told else { panic!("workspaces: {told:?}") };
     let [workspace] = workspaces.as_slice() else { panic!("one: {workspaces:?}") };
     assert_eq!((workspace.id.as_str(), workspace.directory.as_deref()), ("wrk_1", Some(own.as_str())));
     bench.stop().await;

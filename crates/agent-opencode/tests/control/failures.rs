@@ -6,25 +6,25 @@ use longshore_testkit::fake_opencode::{Fault, Gate};
 use super::*;
 
 /// Every look, and the end of the path that it asks for.
-fn looks(session: &SessionId) -> Vec<(Look, &'static str)> {
+fn looks(session: &SessionId) -> Vec<(ControlQuery, &'static str)> {
     let session = || session.clone();
     let query = SessionQuery { limit: 1, roots: None, start: None, search: None };
     vec![
-        (Look::Statuses, "/session/status"),
-        (Look::Sessions(query), "/session"),
-        (Look::Session(session()), "/session/ses_a"),
-        (Look::Children(session()), "/children"),
-        (Look::Todos(session()), "/todo"),
-        (Look::Diffs { session: session(), message: Some(message_ref("msg_1")) }, "/diff"),
-        (Look::Diffs { session: session(), message: None }, "/message"),
-        (Look::Messages { session: session(), page: Page { limit: 1, before: None } }, "/message"),
-        (Look::Message { session: session(), message: message_ref("msg_1") }, "/message/msg_1"),
-        (Look::Providers, "/provider"),
-        (Look::Models { provider: None }, "/provider"),
-        (Look::Projects, "/project"),
-        (Look::Project, "/project/current"),
-        (Look::Workspaces, "/experimental/workspace"),
-        (Look::Worktrees, "/experimental/worktree"),
+        (ControlQuery::Statuses, "/session/status"),
+        (ControlQuery::Sessions(query), "/session"),
+        (ControlQuery::Session(session()), "/session/ses_a"),
+        (ControlQuery::Children(session()), "/children"),
+        (ControlQuery::Todos(session()), "/todo"),
+        (ControlQuery::Diffs { session: session(), message: Some(message_ref("msg_1")) }, "/diff"),
+        (ControlQuery::Diffs { session: session(), message: None }, "/message"),
+        (ControlQuery::Messages { session: session(), page: Page { limit: 1, before: None } }, "/message"),
+        (ControlQuery::Message { session: session(), message: message_ref("msg_1") }, "/message/msg_1"),
+        (ControlQuery::Providers, "/provider"),
+        (ControlQuery::Models { provider: None }, "/provider"),
+        (ControlQuery::Projects, "/project"),
+        (ControlQuery::Project, "/project/current"),
+        (ControlQuery::Workspaces, "/experimental/workspace"),
+        (ControlQuery::Worktrees, "/experimental/worktree"),
     ]
 }
 
@@ -98,7 +98,7 @@ async fn a_crowd_is_refused_before_opencode_hears_of_it() {
     let session = bench.session("ses_a");
     let gate = Gate::new();
     bench.fake.fault_once("GET", "/project", Fault::Hold(gate.clone()));
-    let held = bench.look(None, &Look::Projects);
+    let held = bench.look(None, &ControlQuery::Projects);
     let others = async {
         gate.reached().await;
         let before = bench.fake.arrived().len();

@@ -1,7 +1,7 @@
 //! Sessions and places, by the names that callers give them.
 
 use longshore_engine::port::Known;
-use longshore_model::{PlaceWish, WishedDirectory};
+use longshore_model::{RequestedDirectory, RequestedLocation};
 use longshore_testkit::fake_opencode::Fault;
 
 use super::*;
@@ -55,13 +55,13 @@ async fn a_session_whose_parent_is_not_understood_is_not_told() {
 async fn a_place_that_is_refused_is_named_by_its_field() {
     let bench = Bench::new();
     std::fs::create_dir_all(format!("{}/sub", bench.root())).unwrap();
-    let wish = |path: &str, field| PlaceWish {
-        directory: Some(WishedDirectory { path: path.to_owned(), field }),
+    let wish = |path: &str, field| RequestedLocation {
+        directory: Some(RequestedDirectory { path: path.to_owned(), field }),
         workspace: None,
     };
     let root = bench.root().to_owned();
     bench.fake.project(|project| project.workspaces.push(("wrk_1".to_owned(), format!("{root}/sub"))));
-    assert_eq!(bench.agent.place(&PlaceWish::default()).await.unwrap(), root);
+    assert_eq!(bench.agent.place(&RequestedLocation::default()).await.unwrap(), root);
     assert_eq!(bench.agent.place(&wish("  ", "directory")).await.unwrap(), root);
     assert_eq!(bench.agent.place(&wish("sub", "directory")).await.unwrap(), format!("{root}/sub"));
     for field in ["directory", "metadata.opencode.directory"] {
@@ -72,9 +72,12 @@ async fn a_place_that_is_refused_is_named_by_its_field() {
     let asked: Vec<String> = bench.fake.log().into_iter().map(|request| request.path).collect();
     assert_eq!(asked, ["/experimental/workspace"]);
     // A workspace goes first.
-    let both = PlaceWish { workspace: Some(WorkspaceId::parse("wrk_1").unwrap()), ..wish("..", "directory") };
+    let both = RequestedLocation {
+        workspace: Some(WorkspaceId::parse("wrk_1").unwrap()),
+        ..wish("..", "directory")
+    };
     assert_eq!(bench.agent.place(&both).await.unwrap(), format!("{root}/sub"));
-    let none = PlaceWish { workspace: Some(WorkspaceId::parse("wrk_2").unwrap()), directory: None };
+    let none = RequestedLocation { workspace: Some(WorkspaceId::parse("wrk_2").unwrap()), directory: None };
     assert_eq!(refused_field(bench.agent.place(&none).await), "metadata.opencode.workspace.id");
     bench.stop().await;
 }

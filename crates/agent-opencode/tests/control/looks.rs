@@ -8,8 +8,8 @@ fn query(limit: u32) -> SessionQuery {
     SessionQuery { limit, roots: None, start: None, search: None }
 }
 
-fn names(told: Told) -> Vec<String> {
-    let Told::Sessions(sessions) = told else { panic!("sessions: {told:?}") };
+fn names(told: ControlResult) -> Vec<String> {
+    let ControlResult::Sessions(sessions) = told else { panic!("sessions: {told:?}") };
     sessions.into_iter().map(|session| session.id.as_str().to_owned()).collect()
 }
 
@@ -52,7 +52,7 @@ async fn sessions_are_listed_by_what_opencode_takes() {
         ),
     ];
     for (query, asked, expected) in cases {
-        let told = bench.look(None, &Look::Sessions(query)).await.unwrap();
+        let told = bench.look(None, &ControlQuery::Sessions(query)).await.unwrap();
         assert_eq!(names(told), expected, "{asked}");
         assert_eq!(bench.asked(&mut seen), [asked]);
     }
@@ -70,10 +70,10 @@ async fn a_session_is_told_with_what_callers_may_know_of_it() {
             "permission": [{"permission": "bash", "pattern": "*", "action": "ask"}],
         }),
     );
-    let told = bench.look(Some(&session), &Look::Session(session.id.clone())).await.unwrap();
+    let told = bench.look(Some(&session), &ControlQuery::Session(session.id.clone())).await.unwrap();
     insta::assert_snapshot!(format!("{told:#?}").replace(bench.root(), "ROOT"));
     bench.session_like("ses_b", &json!({"parentID": "ses_a"}));
-    let children = bench.look(Some(&session), &Look::Children(session.id.clone())).await.unwrap();
+    let children = bench.look(Some(&session), &ControlQuery::Children(session.id.clone())).await.unwrap();
     assert_eq!(names(children), ["ses_b"]);
     bench.stop().await;
 }
@@ -88,7 +88,7 @@ async fn statuses_are_told_by_name() {
     for (id, status) in [("ses_c", json!({"type": "busy"})), ("ses_a", retry)] {
         bench.fake.emit("session.status", json!({"sessionID": id, "status": status})).await;
     }
-    let told = bench.look(None, &Look::Statuses).await.unwrap();
+    let told = bench.look(None, &ControlQuery::Statuses).await.unwrap();
     insta::assert_debug_snapshot!(told);
     bench.stop().await;
 }
@@ -100,8 +100,8 @@ async fn todos_are_told_without_an_id() {
     let session = bench.session("ses_a");
     let todos = json!([{"content": "paint", "status": "pending", "priority": "low"}, 7, {"content": "sail"}]);
     bench.fake.emit("todo.updated", json!({"sessionID": "ses_a", "todos": todos})).await;
-    let told = bench.look(Some(&session), &Look::Todos(session.id.clone())).await.unwrap();
-    let Told::Todos(todos) = told else { panic!("todos: {told:?}") };
+    let told = bench.look(Some(&session), &ControlQuery::Todos(session.id.clone())).await.unwrap();
+    let ControlResult::Todos(todos) = told else { panic!("todos: {told:?}") };
     let told: Vec<_> = todos.iter().map(|todo| (todo.content.as_str(), todo.priority.as_str())).collect();
     assert_eq!(told, [("paint", "low"), ("sail", "")]);
     bench.stop().await;
@@ -119,12 +119,12 @@ async fn what_turns_changed_is_told_of_one_and_of_all() {
     bench.message(&session, "msg_3", json!({"summary": {"diffs": [diff("c")]}}), &[]).await;
     bench.message(&session, "msg_4", json!({"summary": {"diffs": [nameless]}}), &[]).await;
     bench.message(&session, "msg_5", json!({"role": "assistant"}), &[]).await;
-    let look = |message: Option<&str>| Look::Diffs {
+    let look = |message: Option<&str>| ControlQuery::Diffs {
         session: session.id.clone(),
         message: message.map(message_ref),
     };
     let told = async |message: Option<&str>| match bench.look(Some(&session), &look(message)).await.unwrap() {
-        Told::Diffs(diffs) => diffs,
+        ControlResult::Diffs(diffs) => diffs,
         told => panic!("diffs: {told:?}"),
     };
     let short = |diffs: &[FileDiff]| -> Vec<String> {
@@ -160,11 +160,11 @@ async fn what_all_turns_changed_is_told_whole_or_refused_with_what_to_do_instead
             json!([{"file": "a", "patch": patch, "additions": 1, "deletions": 0, "status": "modified"}]);
         let info = json!({"summary": {"diffs": diffs}, "time": {"created": number}});
         bench.message(&session, &format!("msg_{number}"), info, &[]).await;
-        let all = Look::Diffs { session: session.id.clone(), message: None };
+        let all = ControlQuery::Diffs { session: session.id.clone(), message: None };
         let told = bench.look(Some(&session), &all).await;
         // 4 MB each, and no more than 16.
         match told {
-            Ok(Told::Diffs(diffs)) => assert_eq!((diffs.len(), number < 5), (number, true)),
+            Ok(ControlResult::Diffs(diffs)) => assert_eq!((diffs.len(), number < 5), (number, true)),
             Ok(told) => panic!("diffs: {told:?}"),
             Err(error) => {
                 assert_eq!((error.kind(), number), (ErrorKind::UpstreamPayloadError, 5), "{error:?}");
@@ -173,8 +173,10 @@ async fn what_all_turns_changed_is_told_whole_or_refused_with_what_to_do_instead
             }
         }
     }
-    let one = Look::Diffs { session: session.id.clone(), message: Some(message_ref("msg_5")) };
-    assert!(matches!(bench.look(Some(&session), &one).await, Ok(Told::Diffs(diffs)) if diffs.len() == 1));
+    let one = ControlQuery::Diffs { session: session.id.clone(), message: Some(message_ref("msg_5")) };
+    assert!(
+        matches!(bench.look(Some(&session), &one).await, Ok(ControlResult::Diffs(diffs)) if diffs.len() == 1)
+    );
     bench.stop().await;
 }
 
@@ -187,9 +189,9 @@ async fn messages_are_told_page_by_page_from_the_newest() {
         bench.message(&session, &format!("msg_{number}"), json!({"time": {"created": number}}), &parts).await;
     }
     let page = async |limit, before: Option<String>| {
-        let look = Look::Messages { session: session.id.clone(), page: Page { limit, before } };
+        let look = ControlQuery::Messages { session: session.id.clone(), page: Page { limit, before } };
         match bench.look(Some(&session), &look).await.unwrap() {
-            Told::Messages { items, next } => {
+            ControlResult::Messages { items, next } => {
                 (items.into_iter().map(|message| message.text).collect::<Vec<_>>(), next)
             }
             told => panic!("messages: {told:?}"),
@@ -203,7 +205,7 @@ async fn messages_are_told_page_by_page_from_the_newest() {
     assert_eq!(page(100, None).await.1, None);
     for before in ["zzz", "eyJ9", "a/../b?c#d&limit=1"] {
         let page = Page { limit: 2, before: Some(before.to_owned()) };
-        let look = Look::Messages { session: session.id.clone(), page };
+        let look = ControlQuery::Messages { session: session.id.clone(), page };
         assert_eq!(refused_field(bench.look(Some(&session), &look).await), "before", "{before}");
     }
     let last = bench.fake.log().last().unwrap().target.clone();
@@ -236,7 +238,7 @@ async fn a_message_is_what_was_said_in_it() {
             &[json!({"type": "tool", "tool": "bash", "state": {"output": "x"}})],
         )
         .await;
-    let look = |id: &str| Look::Message { session: session.id.clone(), message: message_ref(id) };
+    let look = |id: &str| ControlQuery::Message { session: session.id.clone(), message: message_ref(id) };
     let said = StoredMessage {
         id: message_ref("msg_1"),
         session: session.id.clone(),
@@ -245,7 +247,10 @@ async fn a_message_is_what_was_said_in_it() {
         created: Some(Timestamp(5)),
         error: None,
     };
-    assert_eq!(bench.look(Some(&session), &look("msg_1")).await.unwrap(), Told::Message(said.clone()));
+    assert_eq!(
+        bench.look(Some(&session), &look("msg_1")).await.unwrap(),
+        ControlResult::Message(said.clone())
+    );
     let failed = StoredMessage {
         id: message_ref("msg_2"),
         role: Role::Agent,
@@ -254,7 +259,7 @@ async fn a_message_is_what_was_said_in_it() {
         error: Some("No key <redacted-key> in <redacted-path>".to_owned()),
         ..said
     };
-    assert_eq!(bench.look(Some(&session), &look("msg_2")).await.unwrap(), Told::Message(failed));
+    assert_eq!(bench.look(Some(&session), &look("msg_2")).await.unwrap(), ControlResult::Message(failed));
     assert!(bench.fake.log().iter().all(|request| request.directory == session.directory));
 
     let other = bench.session("ses_b");

@@ -17,7 +17,8 @@ use longshore_agent_opencode::{
 use longshore_engine::Tasks;
 use longshore_engine::port::{Control, Session, SystemClock};
 use longshore_model::{
-    Act, Error, ErrorKind, Look, MessageRef, PromptOptions, Result, SessionId, Told, WorkspaceId,
+    ControlCommand, ControlQuery, ControlResult, Error, ErrorKind, MessageRef, PromptOptions, Result,
+    SessionId, WorkspaceId,
 };
 use longshore_testkit::fake_opencode::{FakeOpenCode, PRIVATE_PROMPT, PROVIDER_KEY};
 use serde_json::{Value, json};
@@ -101,13 +102,13 @@ impl Bench {
         }
     }
 
-    async fn look(&self, session: Option<&Session>, look: &Look) -> Result<Told> {
+    async fn look(&self, session: Option<&Session>, look: &ControlQuery) -> Result<ControlResult> {
         let told = self.agent.look(self.root(), session, look).await;
         check_shown(&format!("{told:?}"));
         told
     }
 
-    async fn act(&self, session: Option<&Session>, act: &Act) -> Result<Told> {
+    async fn act(&self, session: Option<&Session>, act: &ControlCommand) -> Result<ControlResult> {
         let told = self.agent.act(self.root(), session, act).await;
         check_shown(&format!("{told:?}"));
         told

@@ -11,18 +11,18 @@ async fn in_a_repository() -> Bench {
     bench
 }
 
-fn new_worktree(name: &str) -> Act {
-    Act::CreateWorktree(NewWorktree { name: Some(name.to_owned()), start_command: None })
+fn new_worktree(name: &str) -> ControlCommand {
+    ControlCommand::CreateWorktree(NewWorktree { name: Some(name.to_owned()), start_command: None })
 }
 
-fn new_workspace(kind: &str, id: Option<&str>) -> Act {
+fn new_workspace(kind: &str, id: Option<&str>) -> ControlCommand {
     let id = id.map(|id| WorkspaceId::parse(id).expect("an id"));
-    Act::CreateWorkspace(NewWorkspace { kind: kind.to_owned(), id, branch: None, extra: None })
+    ControlCommand::CreateWorkspace(NewWorkspace { kind: kind.to_owned(), id, branch: None, extra: None })
 }
 
 async fn made(bench: &Bench, name: &str) -> longshore_model::Worktree {
     match bench.act(None, &new_worktree(name)).await.expect("a worktree") {
-        Told::Worktree(worktree) => worktree,
+        ControlResult::Worktree(worktree) => worktree,
         told => panic!("a worktree: {told:?}"),
     }
 }
@@ -41,8 +41,8 @@ async fn a_worktree_is_told_when_it_can_be_used_and_is_reset_and_removed_by_eith
         assert!(file("README.md").exists(), "its files are there");
         assert_eq!(worktree.branch, Some(format!("opencode/{}", worktree.name)));
         // Callers may work there at once.
-        let wish = longshore_model::PlaceWish {
-            directory: Some(longshore_model::WishedDirectory {
+        let wish = longshore_model::RequestedLocation {
+            directory: Some(longshore_model::RequestedDirectory {
                 path: worktree.directory.clone(),
                 field: "directory",
             }),
@@ -52,11 +52,14 @@ async fn a_worktree_is_told_when_it_can_be_used_and_is_reset_and_removed_by_eith
         std::fs::write(file("mess"), "").unwrap();
         let named = WorktreeRef::Name(worktree.name.clone());
         assert_eq!(bench.agent.worktree(&named).await.unwrap(), worktree.directory);
-        assert_eq!(bench.act(None, &Act::ResetWorktree(named)).await.unwrap(), Told::Ok(true));
+        assert_eq!(
+            bench.act(None, &ControlCommand::ResetWorktree(named)).await.unwrap(),
+            ControlResult::Ok(true)
+        );
         assert!(!file("mess").exists() && file("README.md").exists());
         let crooked = format!("{}/../{}", worktree.directory, worktree.name);
-        let removed = bench.act(None, &Act::RemoveWorktree(of_directory(&crooked))).await.unwrap();
-        assert_eq!(removed, Told::Ok(true));
+        let removed = bench.act(None, &ControlCommand::RemoveWorktree(of_directory(&crooked))).await.unwrap();
+        assert_eq!(removed, ControlResult::Ok(true));
         assert_eq!(bench.fake.removed().last(), Some(&worktree.directory), "in OpenCode's own spelling");
         assert_eq!(refused_field(bench.agent.place(&wish).await), "directory", "and not any more");
     }
@@ -112,8 +115,10 @@ async fn nothing_but_a_worktree_of_the_own_repository_is_ever_removed_or_reset()
         "a\nb",
     ];
     for directory in wanted {
-        for act in [Act::RemoveWorktree(of_directory(directory)), Act::ResetWorktree(of_directory(directory))]
-        {
+        for act in [
+            ControlCommand::RemoveWorktree(of_directory(directory)),
+            ControlCommand::ResetWorktree(of_directory(directory)),
+        ] {
             assert_eq!(refused_field(bench.act(None, &act).await), "request.directory", "{directory}");
         }
         assert_eq!(refused_field(bench.agent.worktree(&of_directory(directory)).await), "request.directory");
@@ -121,7 +126,8 @@ async fn nothing_but_a_worktree_of_the_own_repository_is_ever_removed_or_reset()
     let name = |name: &str| WorktreeRef::Name(name.to_owned());
     let of_root = std::path::Path::new(&root).file_name().unwrap().to_str().unwrap();
     for wanted in ["clone", "listed", "plain", "sub", "..", "", "/", of_root, "nothing", "link"] {
-        for act in [Act::RemoveWorktree(name(wanted)), Act::ResetWorktree(name(wanted))] {
+        for act in [ControlCommand::RemoveWorktree(name(wanted)), ControlCommand::ResetWorktree(name(wanted))]
+        {
             assert_eq!(refused_field(bench.act(None, &act).await), "request.name", "{wanted}");
         }
     }
@@ -188,7 +194,7 @@ async fn workspaces_are_made_and_removed_by_name() {
     let bench = in_a_repository().await;
     bench.fake.project(|project| project.has_workspaces = true);
     let told = bench.act(None, &new_workspace("worktree", Some("wrk_mine"))).await.unwrap();
-    let Told::Workspace(Some(made)) = told else { panic!("a workspace: {told:?}") };
+    let ControlResult::Workspace(Some(made)) = told else { panic!("a workspace: {told:?}") };
     let directory = made.directory.unwrap();
     assert_eq!(made.id.as_str(), "wrk_mine");
     assert!(std::path::Path::new(&directory).join("README.md").exists());
@@ -202,16 +208,19 @@ async fn workspaces_are_made_and_removed_by_name() {
         (ErrorKind::UpstreamHttpError, Some("Unknown workspace adapter: git"))
     );
     // That of another project is none.
-    let remove = |id: &str| Act::RemoveWorkspace(WorkspaceId::parse(id).unwrap());
-    assert_eq!(bench.act(None, &remove("wrk_none")).await.unwrap(), Told::Workspace(None));
+    let remove = |id: &str| ControlCommand::RemoveWorkspace(WorkspaceId::parse(id).unwrap());
+    assert_eq!(bench.act(None, &remove("wrk_none")).await.unwrap(), ControlResult::Workspace(None));
     let root = bench.root().to_owned();
     bench.fake.project(|project| project.workspaces.push(("wrk_root".to_owned(), root)));
     assert_eq!(refused_field(bench.act(None, &remove("wrk_root")).await), "workspace_id");
     assert!(!bench.fake.arrived().iter().any(|call| call.starts_with("DELETE")));
     bench.fake.fault_once("DELETE", "/wrk_mine", Fault::Body("null"));
-    assert_eq!(bench.act(None, &remove("wrk_mine")).await.unwrap(), Told::Workspace(None));
+    assert_eq!(bench.act(None, &remove("wrk_mine")).await.unwrap(), ControlResult::Workspace(None));
     let told = bench.act(None, &remove("wrk_mine")).await.unwrap();
-    assert!(matches!(&told, Told::Workspace(Some(gone)) if gone.id.as_str() == "wrk_mine"), "{told:?}");
+    assert!(
+        matches!(&told, ControlResult::Workspace(Some(gone)) if gone.id.as_str() == "wrk_mine"),
+        "{told:?}"
+    );
     assert!(!std::path::Path::new(&directory).exists());
     bench.fake.project(|project| project.has_workspaces = false);
     let off = bench.act(None, &new_workspace("worktree", None)).await.unwrap_err();
@@ -224,7 +233,7 @@ async fn workspaces_are_made_and_removed_by_name() {
 async fn all_sessions_that_go_with_a_workspace_are_known() {
     let bench = in_a_repository().await;
     let told = bench.act(None, &new_workspace("worktree", Some("wrk_mine"))).await.unwrap();
-    let Told::Workspace(Some(made)) = told else { panic!("a workspace: {told:?}") };
+    let ControlResult::Workspace(Some(made)) = told else { panic!("a workspace: {told:?}") };
     let directory = made.directory.unwrap();
     let inside = json!({"directory": directory, "workspaceID": "wrk_mine"});
     bench.session_like("ses_inside", &inside);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::mem::discriminant;
 
-use longshore_wire::surface::{Access, Line, OPERATIONS, ROUTES, Verb};
+use longshore_wire::surface::{Access, OPERATIONS, ProtocolVersion, ROUTES, Verb};
 use longshore_wire::v03::Dialect;
 
 use crate::route::{Resolved, Route, Target, resolve};
@@ -33,13 +33,13 @@ fn every_route() -> Vec<Route> {
 }
 
 /// Each path of the table: the line that it belongs to, its verbs, and who may use it.
-fn every_path() -> Vec<(&'static str, Option<Line>, BTreeSet<&'static str>, Access)> {
+fn every_path() -> Vec<(&'static str, Option<ProtocolVersion>, BTreeSet<&'static str>, Access)> {
     let mut paths = Vec::new();
     for row in &ROUTES {
         let verbs = row.verbs.iter().map(|verb| verb.as_str()).collect();
         paths.push((row.path, row.line, verbs, row.access));
     }
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let endpoints: Vec<_> = OPERATIONS.iter().flat_map(|operation| operation.rest(line)).collect();
         for path in endpoints.iter().map(|endpoint| endpoint.path).collect::<BTreeSet<_>>() {
             let of_path = endpoints.iter().filter(|endpoint| endpoint.path == path);

@@ -9,11 +9,11 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use longshore_engine::port::{on_behalf_of, trace_of_caller};
 use longshore_engine::{ControlCaller, takes_long};
-use longshore_model::{Error, ErrorKind, Result, SessionId, TaskId, Told};
+use longshore_model::{ControlResult, Error, ErrorKind, Result, SessionId, TaskId};
 use longshore_wire::contract;
 use longshore_wire::extension::{self as extensions, Activated};
 use longshore_wire::methods::{Call, Effect, Method, Need, Switch};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::v1::extension;
 use tracing::Span;
 
@@ -29,7 +29,7 @@ pub(crate) const MAX_LEFT: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     pub(crate) method: &'static Method,
-    pub(crate) line: Line,
+    pub(crate) line: ProtocolVersion,
     /// A JSON object, unless the caller is mistaken.
     pub(crate) params: &'a str,
     pub(crate) activated: Activated,
@@ -148,7 +148,7 @@ impl Operations {
                     record.told(&told);
                     told
                 } else {
-                    let done = move |told: &Result<Told>| record.told(told);
+                    let done = move |told: &Result<ControlResult>| record.told(told);
                     let begun = Arc::new(OnceLock::new());
                     let told = engine.control_noting(&who, request, Arc::clone(&begun), done);
                     self.unless_closing(Box::pin(told), || goes_on(begun.get())).await

@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use longshore_model::{Error, EventId};
 use longshore_wire::jsonrpc::{self, Id};
 
-use crate::line::Line;
+use crate::line::ProtocolVersion;
 use crate::reply;
 use crate::rules::{Errors, Rules};
 
@@ -28,11 +28,11 @@ const DATA: &[u8] = b"\ndata: ";
 const END: &[u8] = b"\n\n";
 
 impl Envelope {
-    pub(crate) fn bare(line: Line) -> Self {
+    pub(crate) fn bare(line: ProtocolVersion) -> Self {
         Self { errors: &Rules::of(line).errors, around: Around::Nothing }
     }
 
-    pub(crate) fn rpc(line: Line, id: Id) -> Self {
+    pub(crate) fn rpc(line: ProtocolVersion, id: Id) -> Self {
         // The envelope of nothing, cut where the result goes: `result` is its last member.
         let mut before = jsonrpc::result(&id, b"");
         let after = before.split_off(before.len() - 1);
@@ -99,7 +99,10 @@ mod tests {
             EventId::new(Seq(10), Epoch(1)),
             EventId::new(Seq(u64::MAX), Epoch(99)),
         ];
-        for envelope in [Envelope::bare(Line::V1), Envelope::rpc(Line::V03, Id::String("x".to_owned()))] {
+        for envelope in [
+            Envelope::bare(ProtocolVersion::V1),
+            Envelope::rpc(ProtocolVersion::V03, Id::String("x".to_owned())),
+        ] {
             for id in ids {
                 let mut buffer = BytesMut::new();
                 envelope.begin(&mut buffer, id);

@@ -6,7 +6,7 @@ use longshore_wire::jsonrpc::{self, Id};
 use serde_json::Value;
 
 use super::*;
-use crate::line::Line;
+use crate::line::ProtocolVersion;
 
 /// Gives scripted batches, then waits for ever.
 struct Script {
@@ -133,7 +133,7 @@ async fn text(run: Run) -> Vec<String> {
 async fn one_frame_for_each_event_one_write_for_each_batch() {
     let first = vec![event(1, "{\"a\":1}")];
     let steps = vec![Ok(Some(vec![event(2, "{\"b\":2}"), terminal(3)]))];
-    let run = run(first, steps, Until::Terminal, Envelope::bare(Line::V1));
+    let run = run(first, steps, Until::Terminal, Envelope::bare(ProtocolVersion::V1));
     let metrics = Arc::clone(&run.metrics);
     assert_eq!(
         text(run).await,
@@ -146,8 +146,12 @@ async fn one_frame_for_each_event_one_write_for_each_batch() {
 async fn the_rpc_envelope_is_the_one_of_plain_answers() {
     let id = Id::String("x\"y".to_owned());
     let expected = jsonrpc::result(&id, b"{\"a\":1}");
-    let run =
-        run(vec![event(1, "{\"a\":1}"), terminal(2)], vec![], Until::Terminal, Envelope::rpc(Line::V1, id));
+    let run = run(
+        vec![event(1, "{\"a\":1}"), terminal(2)],
+        vec![],
+        Until::Terminal,
+        Envelope::rpc(ProtocolVersion::V1, id),
+    );
     let sent = text(run).await;
     assert!(
         sent[0].starts_with(&format!("id: 1.4\ndata: {}\n\nid: 2.4\n", str::from_utf8(&expected).unwrap())),
@@ -159,7 +163,12 @@ async fn the_rpc_envelope_is_the_one_of_plain_answers() {
 fn given(batches: Vec<Vec<Event>>, until: Until) -> Option<Vec<u64>> {
     let mut batches = batches.into_iter();
     let first = batches.next().unwrap_or_default();
-    let run = run(first, batches.map(|batch| Ok(Some(batch))).collect(), until, Envelope::bare(Line::V1));
+    let run = run(
+        first,
+        batches.map(|batch| Ok(Some(batch))).collect(),
+        until,
+        Envelope::bare(ProtocolVersion::V1),
+    );
     let lines = text(run).now_or_never()?.concat();
     let ids = lines.lines().filter_map(|line| line.strip_prefix("id: "));
     Some(ids.map(|id| EventId::parse(id).unwrap().seq.0).collect())
@@ -192,19 +201,28 @@ async fn only_a_send_ends_when_the_task_asks() {
             assert_eq!(given(batches, until), expected, "{events:?} {until:?} in batches of {size}");
         }
     }
-    assert_eq!(text(run(vec![], vec![Ok(None)], Until::Terminal, Envelope::bare(Line::V1))).await.len(), 0);
+    assert_eq!(
+        text(run(vec![], vec![Ok(None)], Until::Terminal, Envelope::bare(ProtocolVersion::V1))).await.len(),
+        0
+    );
 }
 
 #[tokio::test]
 async fn a_failure_is_the_last_frame() {
     let failed = || vec![Err(Error::new(ErrorKind::Unavailable, "No store."))];
-    let rest = text(run(vec![event(1, "{}")], failed(), Until::Terminal, Envelope::bare(Line::V1))).await;
+    let rest =
+        text(run(vec![event(1, "{}")], failed(), Until::Terminal, Envelope::bare(ProtocolVersion::V1))).await;
     assert_eq!(rest.len(), 2);
     assert!(rest[1].starts_with("event: error\ndata: {\"error\":{"), "{}", rest[1]);
-    let rpc =
-        text(run(vec![event(1, "{}")], failed(), Until::Terminal, Envelope::rpc(Line::V1, Id::Null))).await;
+    let rpc = text(run(
+        vec![event(1, "{}")],
+        failed(),
+        Until::Terminal,
+        Envelope::rpc(ProtocolVersion::V1, Id::Null),
+    ))
+    .await;
     assert!(rpc[1].starts_with("data: {\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{"), "{}", rpc[1]);
-    let old = [Envelope::bare(Line::V03), Envelope::rpc(Line::V03, Id::Null)];
+    let old = [Envelope::bare(ProtocolVersion::V03), Envelope::rpc(ProtocolVersion::V03, Id::Null)];
     let old = old.map(|envelope| run(vec![event(1, "{}")], failed(), Until::Terminal, envelope));
     let [old_rest, old_rpc] = old;
     let (old_rest, old_rpc) = (text(old_rest).await, text(old_rpc).await);
@@ -217,7 +235,7 @@ async fn a_failure_is_the_last_frame() {
 
 #[tokio::test(start_paused = true)]
 async fn silence_is_filled_with_comments() {
-    let mut run = run(vec![], vec![], Until::Terminal, Envelope::bare(Line::V1));
+    let mut run = run(vec![], vec![], Until::Terminal, Envelope::bare(ProtocolVersion::V1));
     let started = tokio::time::Instant::now();
     for n in 1..=3 {
         assert_eq!(run.frames.next().await.unwrap(), ": keep-alive\n\n");
@@ -230,7 +248,7 @@ async fn a_reader_that_does_not_pull_reads_nothing_ahead() {
     // Short enough to be copied into the batch.
     let some = "x".repeat(1_000);
     let steps = (0..100).map(|n| Ok(Some(vec![event(n, &some); 12]))).collect();
-    let mut run = run(vec![], steps, Until::Terminal, Envelope::bare(Line::V1));
+    let mut run = run(vec![], steps, Until::Terminal, Envelope::bare(ProtocolVersion::V1));
     assert_eq!(run.pulls.load(Ordering::Relaxed), 0);
     // A batch and a half for each pull: two writes.
     for expected_pulls in [1, 1, 2, 2] {
@@ -244,7 +262,9 @@ async fn a_reader_that_does_not_pull_reads_nothing_ahead() {
 async fn what_is_long_is_written_from_the_bytes_that_all_readers_share() {
     let huge = event(2, &"x".repeat(BATCH_BYTES * 2));
     let shared = huge.json.clone().unwrap();
-    for envelope in [Envelope::bare(Line::V1), Envelope::rpc(Line::V1, Id::String("i".to_owned()))] {
+    for envelope in
+        [Envelope::bare(ProtocolVersion::V1), Envelope::rpc(ProtocolVersion::V1, Id::String("i".to_owned()))]
+    {
         let first = vec![event(1, "{}"), huge.clone(), terminal(3)];
         let run = run(first, vec![], Until::Terminal, envelope);
         let pieces: Vec<Bytes> = run.frames.collect().await;
@@ -258,7 +278,7 @@ async fn what_is_long_is_written_from_the_bytes_that_all_readers_share() {
 
 #[tokio::test]
 async fn a_gateway_that_stops_asks_its_clients_to_come_back() {
-    let mut waiting = run(vec![], vec![], Until::Terminal, Envelope::bare(Line::V1));
+    let mut waiting = run(vec![], vec![], Until::Terminal, Envelope::bare(ProtocolVersion::V1));
     assert_eq!(waiting.frames.next().now_or_never(), None);
     waiting.closing.cancel();
     assert_eq!(text(waiting).await, ["retry: 1000\n\n"]);
@@ -267,14 +287,14 @@ async fn a_gateway_that_stops_asks_its_clients_to_come_back() {
 #[tokio::test]
 async fn a_gateway_that_stops_writes_what_it_has_read() {
     let first = "id: 1.4\ndata: {}\n\n";
-    let opened = run(vec![event(1, "{}")], vec![], Until::Terminal, Envelope::bare(Line::V1));
+    let opened = run(vec![event(1, "{}")], vec![], Until::Terminal, Envelope::bare(ProtocolVersion::V1));
     opened.closing.cancel();
     assert_eq!(text(opened).await, [first, "retry: 1000\n\n"]);
 
     // More than one piece, of which the first was written; nothing new is read.
     let long = format!("\"{}\"", "x".repeat(BATCH_BYTES));
     let steps = vec![Ok(Some(vec![event(2, &long)])), Ok(Some(vec![event(3, "{}")]))];
-    let mut busy = run(vec![event(1, "{}")], steps, Until::Terminal, Envelope::bare(Line::V1));
+    let mut busy = run(vec![event(1, "{}")], steps, Until::Terminal, Envelope::bare(ProtocolVersion::V1));
     for expected in ["id: 1.4\n", "id: 2.4\n"] {
         assert!(busy.frames.next().await.unwrap().starts_with(expected.as_bytes()));
     }
@@ -283,7 +303,8 @@ async fn a_gateway_that_stops_writes_what_it_has_read() {
     assert_eq!(rest, [long, "\n\n".to_owned(), "retry: 1000\n\n".to_owned()]);
 
     // A task that is over needs nobody to come back.
-    let over = run(vec![event(1, "{}"), terminal(2)], vec![], Until::Terminal, Envelope::bare(Line::V1));
+    let over =
+        run(vec![event(1, "{}"), terminal(2)], vec![], Until::Terminal, Envelope::bare(ProtocolVersion::V1));
     over.closing.cancel();
     assert_eq!(text(over).await, [format!("{first}id: 2.4\ndata: {{}}\n\n")]);
 }
@@ -297,7 +318,7 @@ async fn what_is_not_shown_leaves_no_trace() {
         Ok(Some(vec![hidden(6), hidden(7)])),
         Ok(Some(vec![hidden(8), terminal(9)])),
     ];
-    let run = run(first, steps, Until::Terminal, Envelope::bare(Line::V1));
+    let run = run(first, steps, Until::Terminal, Envelope::bare(ProtocolVersion::V1));
     assert_eq!(text(run).await, ["id: 4.4\ndata: {}\n\n", "id: 9.4\ndata: {}\n\n"]);
 }
 
@@ -346,7 +367,7 @@ impl Source for Hidden {
 fn unseen(every: Duration, settings: &Arc<StreamSettings>) -> BoxStream<'static, Bytes> {
     let source = Hidden { every, is_there: false };
     let opened = Opened { task: task(), first: vec![], source, until: Until::Terminal, slot: None };
-    frames(opened, Envelope::bare(Line::V1), settings, Span::none()).unwrap()
+    frames(opened, Envelope::bare(ProtocolVersion::V1), settings, Span::none()).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -383,10 +404,10 @@ async fn a_flood_that_is_not_shown_stops_nobody_else() {
 fn envelopes() -> [Envelope; 4] {
     let id = || Id::String("i".to_owned());
     [
-        Envelope::bare(Line::V1),
-        Envelope::rpc(Line::V1, id()),
-        Envelope::bare(Line::V03),
-        Envelope::rpc(Line::V03, id()),
+        Envelope::bare(ProtocolVersion::V1),
+        Envelope::rpc(ProtocolVersion::V1, id()),
+        Envelope::bare(ProtocolVersion::V03),
+        Envelope::rpc(ProtocolVersion::V03, id()),
     ]
 }
 

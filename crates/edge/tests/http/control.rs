@@ -7,7 +7,7 @@ use longshore_edge::EdgeConfig;
 use longshore_testkit::scripted_control::{Call as Asked, ScriptedControl};
 use longshore_wire::extension::Extension;
 use longshore_wire::methods::{self, Effect, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::support::{ADA, ADA_ABLE, ADA_CLAIMING, BOB, BOB_ABLE, Call, Gateway, redacted};
@@ -61,14 +61,26 @@ pub(crate) fn of_session(method: &Method) -> bool {
 }
 
 /// A call on a line by whoever has this credential, who knows the extension.
-pub(crate) fn call(gateway: &Gateway, line: Line, by: &str, method: &Method, params: &Value) -> Call {
+pub(crate) fn call(
+    gateway: &Gateway,
+    line: ProtocolVersion,
+    by: &str,
+    method: &Method,
+    params: &Value,
+) -> Call {
     let call = gateway.rpc(method.name, params).header("authorization", by);
     let call = call.header("a2a-version", line.version());
-    if line == Line::V1 { call.header("a2a-extensions", method.extension.uri()) } else { call }
+    if line == ProtocolVersion::V1 { call.header("a2a-extensions", method.extension.uri()) } else { call }
 }
 
 /// The same without an id.
-pub(crate) fn notification(gateway: &Gateway, line: Line, by: &str, method: &Method, params: &Value) -> Call {
+pub(crate) fn notification(
+    gateway: &Gateway,
+    line: ProtocolVersion,
+    by: &str,
+    method: &Method,
+    params: &Value,
+) -> Call {
     let body = json!({"jsonrpc": "2.0", "method": method.name, "params": params});
     call(gateway, line, by, method, params).json(&body)
 }
@@ -81,7 +93,7 @@ fn noticed(control: &ScriptedControl) -> Vec<Asked> {
 /// Makes `ses_a` ada's.
 pub(crate) async fn claim(gateway: &Gateway) {
     let share = methods::find("opencode.sessions.share").unwrap();
-    let shared = call(gateway, Line::V1, ADA_ABLE, share, &good(share)).send().await.json();
+    let shared = call(gateway, ProtocolVersion::V1, ADA_ABLE, share, &good(share)).send().await.json();
     assert!(shared.get("result").is_some(), "{shared}");
 }
 
@@ -91,11 +103,11 @@ async fn every_method_gives_its_result_on_both_lines() {
     let gateway = Gateway::controlled(&control, all_on).await;
     let mut results = BTreeMap::new();
     for method in of_agent() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let answer = call(&gateway, line, ADA_ABLE, method, &good(method)).send().await;
             assert_eq!(answer.status.as_u16(), 200);
             assert_eq!(answer.header("a2a-version"), line.version());
-            let named = if line == Line::V1 { method.extension.uri() } else { "" };
+            let named = if line == ProtocolVersion::V1 { method.extension.uri() } else { "" };
             assert_eq!(answer.header("a2a-extensions"), named, "{}", method.name);
             assert_eq!(answer.header("cache-control"), "no-store");
             let answer = answer.json();
@@ -118,7 +130,7 @@ async fn a_session_is_for_its_owner_in_every_method() {
     let about_sessions: Vec<&Method> = of_agent().filter(|method| of_session(method)).collect();
     assert_eq!(about_sessions.len(), 15);
     for method in about_sessions {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             // With every capability, so that it is the session that is refused.
             let refused = call(&gateway, line, BOB_ABLE, method, &good(method)).send().await;
             assert_eq!(refused.status.as_u16(), 200, "the binding's own status is for others");
@@ -134,7 +146,7 @@ async fn a_session_is_for_its_owner_in_every_method() {
         control.make_busy(&longshore_testkit::scripted_control::session("ses_a").id);
         let method = methods::find(name).unwrap();
         for (by, sees) in [(ADA, true), (BOB, false), (BOB_ABLE, false)] {
-            let listed = call(&gateway, Line::V1, by, method, &json!({})).send().await.json();
+            let listed = call(&gateway, ProtocolVersion::V1, by, method, &json!({})).send().await.json();
             let listed = listed["result"].to_string();
             assert_eq!(listed.contains("ses_a"), sees, "{name} {by} {listed}");
         }
@@ -149,16 +161,17 @@ async fn a_session_of_nobodys_is_for_those_who_may_take_it() {
         let gateway = Gateway::controlled(&control, all_on).await;
         // Who may not is told so, also where the capability of the method is there.
         for (by, able) in [(BOB, method.needs().is_none()), ("Basic Y2FybDpwdw==", true)] {
-            let refused = call(&gateway, Line::V1, by, method, &good(method)).send().await.json();
+            let refused = call(&gateway, ProtocolVersion::V1, by, method, &good(method)).send().await.json();
             let code = if able { -32006 } else { -32007 };
             assert_eq!(refused["error"]["code"], code, "{} {refused}", method.name);
         }
         if method.needs().is_none() {
-            let taken = call(&gateway, Line::V1, ADA_CLAIMING, method, &good(method)).send().await.json();
+            let taken =
+                call(&gateway, ProtocolVersion::V1, ADA_CLAIMING, method, &good(method)).send().await.json();
             assert!(taken.get("result").is_some(), "{} {taken}", method.name);
             // Whoever changed it has it from then on, with any of its credentials.
             let get = methods::find("opencode.sessions.get").unwrap();
-            let got = call(&gateway, Line::V1, ADA, get, &good(get)).send().await.json();
+            let got = call(&gateway, ProtocolVersion::V1, ADA, get, &good(get)).send().await.json();
             assert_eq!(got.get("result").is_some(), method.effect != Effect::Read, "{} {got}", method.name);
         }
         gateway.stop().await;
@@ -167,14 +180,15 @@ async fn a_session_of_nobodys_is_for_those_who_may_take_it() {
 
 #[tokio::test]
 async fn a_notification_changes_what_it_asks_for_and_asks_for_nothing_else() {
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for method in of_agent() {
             let control = agent();
             let gateway = Gateway::controlled(&control, all_on).await;
             let silent = notification(&gateway, line, ADA_ABLE, method, &good(method)).send().await;
             assert_eq!((silent.status.as_u16(), silent.body.len()), (204, 0), "{}", method.name);
             let mut asked = noticed(&control);
-            let acts = |asked: &[Asked]| asked.iter().filter(|asked| matches!(asked, Asked::Act(..))).count();
+            let acts =
+                |asked: &[Asked]| asked.iter().filter(|asked| matches!(asked, Asked::Command(..))).count();
             let prompts = || gateway.agent.log().prompted.len();
             // What takes long is done behind the answer.
             while method.effect != Effect::Read && acts(&asked) + prompts() == 0 {
@@ -256,7 +270,7 @@ async fn a_mistake_in_the_parameters_is_named_before_anything_is_asked() {
     ];
     for (name, params, field) in cases {
         let method = methods::find(name).unwrap();
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let answer = call(&gateway, line, ADA_ABLE, method, &params).send().await.json();
             let error = &answer["error"];
             assert_eq!(error["code"], -32602, "{name} {params} {error}");
@@ -273,14 +287,15 @@ async fn checks_are_made_in_one_order() {
     let gateway = Gateway::controlled(&agent(), |_| {}).await;
     let shell = methods::find("opencode.sessions.shell").unwrap();
     let wrong = json!({"nonsense": 1});
-    let unknown = call(&gateway, Line::V1, ADA, shell, &wrong).header("a2a-extensions", "").send().await;
+    let unknown =
+        call(&gateway, ProtocolVersion::V1, ADA, shell, &wrong).header("a2a-extensions", "").send().await;
     assert_eq!(unknown.json()["error"]["code"], -32004, "{}", unknown.json());
-    let disabled = call(&gateway, Line::V1, ADA, shell, &wrong).send().await.json();
+    let disabled = call(&gateway, ProtocolVersion::V1, ADA, shell, &wrong).send().await.json();
     assert_eq!(disabled["error"]["code"], -32601, "{disabled}");
     gateway.stop().await;
 
     let gateway = Gateway::controlled(&agent(), all_on).await;
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let lacking = call(&gateway, line, ADA, shell, &wrong).send().await.json();
         assert_eq!(lacking["error"]["code"], -32007, "{lacking}");
         for fact in ["AUTHORIZATION_FORBIDDEN", "session_shell", "opencode.sessions.shell"] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use longshore_model::{Error, ErrorKind};
 use longshore_testkit::scripted_control::Call as Asked;
 use longshore_wire::methods::{self, Effect};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::control::{WORDS, agent, all_on, call, claim, good, notification, of_agent};
@@ -34,7 +34,7 @@ async fn one_line_for_each_call_that_changes_something_and_none_for_a_look() {
     let mut found = Vec::new();
     for method in of_agent() {
         lines.take();
-        let called = call(&gateway, Line::V1, ADA_ABLE, method, &good(method));
+        let called = call(&gateway, ProtocolVersion::V1, ADA_ABLE, method, &good(method));
         called.header("traceparent", PARENT).send().await;
         let (audited, others) = audit(&lines);
         assert_eq!(audited.len(), usize::from(method.effect != Effect::Read), "{audited:#?}");
@@ -85,9 +85,9 @@ async fn a_call_that_is_refused_or_fails_is_noted_with_the_reason() {
             }
             lines.take();
             let called = if is_notification {
-                notification(&gateway, Line::V1, by, method, &params)
+                notification(&gateway, ProtocolVersion::V1, by, method, &params)
             } else {
-                call(&gateway, Line::V1, by, method, &params)
+                call(&gateway, ProtocolVersion::V1, by, method, &params)
             };
             called.send().await;
             let (audited, _) = audit(&lines);
@@ -113,14 +113,14 @@ async fn answers_to_asks_are_noted_too() {
     let reply = methods::find("a2a.interrupt.permission.reply").unwrap();
     let list = methods::find("opencode.permissions.list").unwrap();
     let is_open = async || {
-        let open = call(&gateway, Line::V1, ADA, list, &json!({})).send().await.json();
+        let open = call(&gateway, ProtocolVersion::V1, ADA, list, &json!({})).send().await.json();
         open["result"]["items"].as_array().is_some_and(|items| !items.is_empty())
     };
     while !is_open().await {}
     assert_eq!(audit(&lines).0, [""; 0], "a look");
     let params = json!({"request_id": "per_1", "reply": "once", "message": WORDS});
     for (by, outcome) in [(BOB, "invalid_params"), (ADA, "success"), (ADA, "invalid_params")] {
-        call(&gateway, Line::V1, by, reply, &params).send().await;
+        call(&gateway, ProtocolVersion::V1, by, reply, &params).send().await;
         let (audited, others) = audit(&lines);
         let [line] = audited.as_slice() else { panic!("{audited:#?}") };
         let principal = if by == ADA { "ada" } else { "bob" };
@@ -144,12 +144,12 @@ async fn a_gateway_that_ends_does_not_wait_for_what_takes_long() {
     control.acts.hold();
     let share = methods::find("opencode.sessions.share").unwrap();
     let ending = async {
-        while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Act(..))) {
+        while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Command(..))) {
             tokio::task::yield_now().await;
         }
         gateway.shutdown.cancel();
     };
-    let called = call(&gateway, Line::V1, ADA_ABLE, share, &good(share)).send();
+    let called = call(&gateway, ProtocolVersion::V1, ADA_ABLE, share, &good(share)).send();
     let (answer, ()) = tokio::join!(called, ending);
     let error = answer.json()["error"].to_string();
     assert!(error.contains("UNAVAILABLE") && error.contains("shutting down"), "{error}");
@@ -167,7 +167,7 @@ async fn a_gateway_that_ends_does_not_wait_for_what_takes_long() {
 /// Whoever waits for a command is told which task goes on.
 #[tokio::test]
 async fn a_command_that_a_gateway_leaves_when_it_ends_is_named_by_its_task() {
-    for line in [Line::V1, Line::V03] {
+    for line in [ProtocolVersion::V1, ProtocolVersion::V03] {
         let control = agent();
         let mut gateway = Gateway::controlled_by_hand(&control, |config| {
             config.shutdown_grace = Duration::from_millis(200);
@@ -198,12 +198,12 @@ async fn a_caller_who_hangs_up_leaves_what_it_asked_for_and_its_line() {
     let share = methods::find("opencode.sessions.share").unwrap();
     {
         let asked = async {
-            while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Act(..))) {
+            while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Command(..))) {
                 tokio::task::yield_now().await;
             }
         };
         tokio::select! {
-            _ = call(&gateway, Line::V1, ADA_ABLE, share, &good(share)).send() => panic!("it is held"),
+            _ = call(&gateway, ProtocolVersion::V1, ADA_ABLE, share, &good(share)).send() => panic!("it is held"),
             () = asked => {}
         }
     }
@@ -217,9 +217,9 @@ async fn a_caller_who_hangs_up_leaves_what_it_asked_for_and_its_line() {
     assert!(written[0].contains(" target=ses_a outcome=success"), "{written:?}");
     // And the session is ada's.
     let get = methods::find("opencode.sessions.get").unwrap();
-    let got = call(&gateway, Line::V1, ADA, get, &good(get)).send().await.json();
+    let got = call(&gateway, ProtocolVersion::V1, ADA, get, &good(get)).send().await.json();
     assert_eq!(got["result"]["item"]["id"], "ses_a", "{got}");
-    let refused = call(&gateway, Line::V1, BOB, get, &good(get)).send().await.json();
+    let refused = call(&gateway, ProtocolVersion::V1, BOB, get, &good(get)).send().await.json();
     assert_eq!(refused["error"]["code"], -32006, "{refused}");
     gateway.stop().await;
 }
@@ -239,7 +239,7 @@ async fn audited(lines: &Lines) -> Vec<String> {
 #[tokio::test]
 async fn a_notification_of_what_takes_long_is_answered_at_once_and_noted_at_its_end() {
     let lines = Lines::begin();
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for name in ["shell", "summarize", "command"] {
             let control = agent();
             let mut gateway = Gateway::controlled_by_hand(&control, all_on).await;
@@ -270,11 +270,11 @@ async fn what_a_notification_began_ends_with_the_gateway() {
         let mut gateway = Gateway::controlled_by_hand(&control, all_on).await;
         control.acts.hold();
         let method = methods::find(&format!("opencode.sessions.{name}")).unwrap();
-        notification(&gateway, Line::V1, ADA_ABLE, method, &good(method)).send().await;
+        notification(&gateway, ProtocolVersion::V1, ADA_ABLE, method, &good(method)).send().await;
         let _turn = if name == "command" {
             Some(gateway.turns.recv().await.expect("the command is given"))
         } else {
-            while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Act(..))) {
+            while !control.take_calls().iter().any(|asked| matches!(asked, Asked::Command(..))) {
                 tokio::task::yield_now().await;
             }
             None

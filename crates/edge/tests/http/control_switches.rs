@@ -2,7 +2,7 @@
 
 use longshore_edge::contract::SandboxMode;
 use longshore_wire::methods::{self, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::control::{agent, all_on, call, good, of_agent};
@@ -10,8 +10,8 @@ use crate::documents::{EXTENDED, get};
 use crate::support::{ADA, ADA_ABLE, Gateway};
 
 /// The extended card of a line.
-async fn card(gateway: &Gateway, line: Line) -> Value {
-    let path = if line == Line::V1 { EXTENDED } else { "/agent/authenticatedExtendedCard" };
+async fn card(gateway: &Gateway, line: ProtocolVersion) -> Value {
+    let path = if line == ProtocolVersion::V1 { EXTENDED } else { "/agent/authenticatedExtendedCard" };
     get(gateway, path, ADA, &[]).await.json()
 }
 
@@ -27,7 +27,7 @@ fn member<'a>(document: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 /// What the documents say of a method, and what its callers are told: always the same.
-async fn is_served(gateway: &Gateway, line: Line, method: &'static Method) -> bool {
+async fn is_served(gateway: &Gateway, line: ProtocolVersion, method: &'static Method) -> bool {
     let answer = call(gateway, line, ADA_ABLE, method, &good(method)).send().await.json();
     let is_served = answer.get("result").is_some();
     let card = card(gateway, line).await;
@@ -69,7 +69,7 @@ async fn documents_and_routing_follow_the_switches_together() {
         assert_eq!(conditional.len(), 6);
         for method in conditional {
             let expected = if method.key == "shell" { shell } else { mutations };
-            for line in Line::ALL {
+            for line in ProtocolVersion::ALL {
                 assert_eq!(is_served(&gateway, line, method).await, expected, "{name} {}", method.name);
             }
         }
@@ -86,7 +86,7 @@ async fn a_start_command_needs_what_a_shell_needs() {
         config.deployment.workspace_mutations = true;
     };
     let gateway = Gateway::controlled(&agent(), only_mutations).await;
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let refused = call(&gateway, line, ADA_ABLE, create, &params).send().await.json();
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
         assert!(refused.to_string().contains("request.startCommand"), "{refused}");
@@ -94,7 +94,7 @@ async fn a_start_command_needs_what_a_shell_needs() {
     }
     gateway.stop().await;
     let gateway = Gateway::controlled(&agent(), all_on).await;
-    let made = call(&gateway, Line::V1, ADA_ABLE, create, &params).send().await.json();
+    let made = call(&gateway, ProtocolVersion::V1, ADA_ABLE, create, &params).send().await.json();
     assert!(made.get("result").is_some(), "{made}");
     gateway.stop().await;
 }
@@ -106,14 +106,14 @@ async fn arguments_of_a_command_that_would_be_run_are_refused_like_a_shell() {
     let params = json!({"session_id": "ses_ada", "request": {"command": "review", "arguments": "see !`id`"}});
     let agent = agent();
     let gateway = Gateway::controlled(&agent, |_| ()).await;
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let refused = call(&gateway, line, ADA_ABLE, command, &params).send().await.json();
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
         assert!(refused.to_string().contains("request.arguments"), "{refused}");
     }
     gateway.stop().await;
     let gateway = Gateway::controlled(&agent, all_on).await;
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let refused = call(&gateway, line, ADA, command, &params).send().await.json();
         assert_eq!(refused["error"]["code"], -32007, "{refused}");
         assert!(refused.to_string().contains("session_shell"), "{refused}");
@@ -129,7 +129,7 @@ async fn an_agent_that_cannot_be_looked_at_has_no_such_methods() {
     })
     .await;
     for method in of_agent() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let answer = call(&gateway, line, ADA_ABLE, method, &good(method)).send().await.json();
             assert_eq!(answer["error"]["code"], -32601, "{answer}");
             assert!(!answer.to_string().contains("METHOD_DISABLED"), "{answer}");

@@ -3,7 +3,7 @@
 use longshore_model::{AgentEvent, TaskState};
 use longshore_testkit::faulty_store::FaultyStore;
 use longshore_testkit::scripted_agent::{StartedTurn, text_block};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::v1::decode::StreamEvent;
 use longshore_wire::v1::method::Method;
 use longshore_wire::v03::Dialect;
@@ -88,7 +88,7 @@ async fn a_task_of_one_line_is_canceled_and_continued_on_the_other() {
         assert_eq!(canceled.status.state, TaskState::Canceled, "{about}");
         let told = maker.until(&mut events, TaskState::Canceled).await;
         assert_eq!(events.rest().await, [], "{about}");
-        if maker.line == Line::V03 {
+        if maker.line == ProtocolVersion::V03 {
             let last = told.last().unwrap().data.to_string();
             assert!(last.contains("\"final\":true"), "{last}");
         }
@@ -97,15 +97,17 @@ async fn a_task_of_one_line_is_canceled_and_continued_on_the_other() {
         for speaker in [maker, user] {
             let again = speaker.on(&gateway, Method::CancelTask, &id).send().await;
             match speaker.line {
-                Line::V1 => assert_eq!(speaker.reason(&again), "TASK_NOT_CANCELABLE", "{about}"),
-                Line::V03 => assert_eq!(Seen::of(&speaker.task(&again)), Seen::of(&canceled), "{about}"),
+                ProtocolVersion::V1 => assert_eq!(speaker.reason(&again), "TASK_NOT_CANCELABLE", "{about}"),
+                ProtocolVersion::V03 => {
+                    assert_eq!(Seen::of(&speaker.task(&again)), Seen::of(&canceled), "{about}")
+                }
             }
             let ended = speaker.on(&gateway, Method::SubscribeToTask, &id);
             match speaker.line {
-                Line::V1 => {
+                ProtocolVersion::V1 => {
                     assert_eq!(speaker.reason(&ended.send().await), "UNSUPPORTED_OPERATION", "{about}");
                 }
-                Line::V03 => {
+                ProtocolVersion::V03 => {
                     let frames = ended.stream().await.rest().await;
                     assert_eq!(frames.len(), 1, "{about}");
                     let seen = Seen::of(&speaker.fold(None, &frames).unwrap());
@@ -120,7 +122,7 @@ async fn a_task_of_one_line_is_canceled_and_continued_on_the_other() {
 #[tokio::test]
 async fn a_stream_of_0_3_stays_open_at_an_ask_which_any_line_answers() {
     let mut gateway = Gateway::manual().await;
-    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.line == Line::V03) {
+    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.line == ProtocolVersion::V03) {
         let unique = speaker.name().replace(' ', "-");
         let mut events = speaker.stream(&gateway, &speaker.message(&unique, "go")).stream().await;
         let turn = gateway.turns.recv().await.unwrap();
@@ -146,7 +148,7 @@ async fn a_stream_of_0_3_stays_open_at_an_ask_which_any_line_answers() {
 async fn a_send_by_0_3_rest_does_not_wait_unless_it_says_so() {
     let mut gateway = Gateway::manual().await;
     for speaker in Speaker::ALL {
-        let waits = !(speaker.line == Line::V03 && speaker.dialect == Dialect::Rest);
+        let waits = !(speaker.line == ProtocolVersion::V03 && speaker.dialect == Dialect::Rest);
         let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
         let call = speaker.call(&gateway, Method::SendMessage, "", &json!({"message": message}));
         let (answer, ()) = tokio::join!(call.send(), async {
@@ -189,7 +191,7 @@ async fn what_is_hidden_from_a_reader_is_hidden_on_every_line() {
 async fn where_the_log_is_not_kept_whole_a_reader_of_0_3_gets_the_task_anew() {
     let store = FaultyStore::over(longshore_store::memory());
     let mut gateway = Gateway::manual_on(store.clone()).await;
-    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.line == Line::V03) {
+    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.line == ProtocolVersion::V03) {
         let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
         let mut events = speaker.stream(&gateway, &message).stream().await;
         let turn = gateway.turns.recv().await.unwrap();
@@ -262,7 +264,7 @@ async fn a_reader_of_0_3_takes_the_log_from_the_start_only_once() {
         let replaced = AgentEvent::TextReplaced { block: text_block("prt_3"), text: text.to_owned() };
         turn.report(replaced).await;
     };
-    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.line == Line::V03) {
+    for speaker in Speaker::ALL.into_iter().filter(|speaker| speaker.line == ProtocolVersion::V03) {
         let message = speaker.message(&speaker.name().replace(' ', "-"), "go");
         let mut events = speaker.stream(&gateway, &message).stream().await;
         let turn = gateway.turns.recv().await.unwrap();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use longshore_wire::contract::Deployment;
-use longshore_wire::surface::{self, Access, Line, ROUTES};
+use longshore_wire::surface::{self, Access, ProtocolVersion, ROUTES};
 use serde_json::{Value, json};
 
 use crate::support::{ADA, Answer, Gateway};
@@ -140,7 +140,7 @@ async fn without_a_credential_the_openapi_document_says_no_more_than_the_public_
     let text = anonymous.to_string();
     let public = card.to_string();
     assert!(!text.contains("secret") && !public.contains("secret"), "{text}");
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for method in surface::supported_methods(line, &Deployment::default()) {
             assert!(!text.contains(method) || public.contains(method), "{method}");
         }
@@ -159,7 +159,7 @@ async fn without_a_credential_the_openapi_document_says_no_more_than_the_public_
 #[tokio::test]
 async fn every_method_of_the_contract_is_answered_and_no_other() {
     let gateway = Gateway::echoing().await;
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let base = line.base();
         let call = async |method: &str| {
             let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}});
@@ -173,7 +173,7 @@ async fn every_method_of_the_contract_is_answered_and_no_other() {
             let is_unknown = answer.contains(r#""error":{"code":-32601"#);
             assert!(!is_unknown, "{base} {method}: {answer}");
         }
-        let other = Line::ALL.into_iter().find(|other| *other != line).unwrap();
+        let other = ProtocolVersion::ALL.into_iter().find(|other| *other != line).unwrap();
         let foreign = surface::core_methods(other);
         for method in foreign.into_iter().chain(["opencode.sessions.list", "tasks/unknown", ""]) {
             let told = call(method).await;

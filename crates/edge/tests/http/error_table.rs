@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use longshore_edge::Extension;
 use longshore_model::{Error, ErrorKind};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::v1::method::Method;
 use longshore_wire::v03::Dialect;
 use serde_json::{Value, json};
@@ -41,10 +41,14 @@ const EXCEPTIONS: [Exception; 6] = [
         |speaker| speaker.dialect == Dialect::Rpc,
         "JSON-RPC has one path and one verb",
     ),
-    (&[ErrorKind::ExtensionRequired], |speaker| speaker.line == Line::V03, "no extension is required on 0.3"),
+    (
+        &[ErrorKind::ExtensionRequired],
+        |speaker| speaker.line == ProtocolVersion::V03,
+        "no extension is required on 0.3",
+    ),
     (
         &[ErrorKind::ExtensionNotActivated],
-        |speaker| speaker.line == Line::V03,
+        |speaker| speaker.line == ProtocolVersion::V03,
         "nobody has to activate any on 0.3",
     ),
     (
@@ -93,8 +97,8 @@ fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) 
     if is_rpc {
         let rpc = |method: &str, params: Value| named(gateway.rpc(method, &params));
         let with = |call: Call| match speaker.line {
-            Line::V1 => call.header("a2a-extensions", crate::support::INTERRUPT),
-            Line::V03 => call,
+            ProtocolVersion::V1 => call.header("a2a-extensions", crate::support::INTERRUPT),
+            ProtocolVersion::V03 => call,
         };
         let reply = json!({"request_id": "per_9", "reply": "once"});
         mistakes.extend([
@@ -102,12 +106,12 @@ fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) 
             (ErrorKind::MethodNotFound, rpc("nonsense", json!({}))),
             (ErrorKind::InterruptNotFound, with(rpc("a2a.interrupt.permission.reply", reply.clone()))),
         ]);
-        if speaker.line == Line::V1 {
+        if speaker.line == ProtocolVersion::V1 {
             let call = rpc("a2a.interrupt.permission.reply", reply);
             mistakes.push((ErrorKind::ExtensionNotActivated, call));
         }
     } else {
-        let prefix = if speaker.line == Line::V1 { "" } else { "/v1" };
+        let prefix = if speaker.line == ProtocolVersion::V1 { "" } else { "/v1" };
         let envelope = |method| {
             let params = speaker.send_body(&message, true);
             let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params});
@@ -128,7 +132,7 @@ fn mistakes(gateway: &Gateway, strict: &Gateway, speaker: Speaker, ended: &str) 
             (ErrorKind::WrongBinding, call_on("subscribe", json!(1))),
         ]);
     }
-    if speaker.line == Line::V1 {
+    if speaker.line == ProtocolVersion::V1 {
         let call = speaker.on(strict, Method::GetTask, "t").header("a2a-extensions", "");
         mistakes.push((ErrorKind::ExtensionRequired, call));
         let model = json!({"shared": {"model": {"providerID": "p", "modelID": "m"}}});
@@ -169,8 +173,8 @@ async fn every_kind_of_error_has_the_shape_of_its_line_and_binding() {
             }
             let answer = call.send().await;
             let expected = match speaker.line {
-                Line::V1 => longshore_wire::v1::error::row(kind).reason,
-                Line::V03 => longshore_wire::v03::error::row(kind).word,
+                ProtocolVersion::V1 => longshore_wire::v1::error::row(kind).reason,
+                ProtocolVersion::V03 => longshore_wire::v03::error::row(kind).word,
             };
             let told = speaker.reason(&answer);
             let is_field = kind == ErrorKind::InvalidParams && told.ends_with("_FIELD");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore_edge::Rate;
 use longshore_model::{Error, ErrorKind};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::v03::Dialect;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -38,12 +38,17 @@ async fn whatever_passes_by_itself_says_after_how_long() {
             let (parts, mut pieces) = speaker.stream(&gateway, &message).pieces().await;
             assert_eq!(parts.headers["retry-after"], "5", "{kind:?} {}", speaker.name());
             let is_stream = parts.headers["content-type"] == "text/event-stream";
-            assert_eq!(is_stream, speaker.line == Line::V03 && !is_rest, "{kind:?} {}", speaker.name());
+            assert_eq!(
+                is_stream,
+                speaker.line == ProtocolVersion::V03 && !is_rest,
+                "{kind:?} {}",
+                speaker.name()
+            );
             let body = pieces.next().await.unwrap().unwrap();
             let told = String::from_utf8(body.to_vec()).unwrap();
             let seconds = match speaker.line {
-                Line::V1 => "\"retryAfterSeconds\":\"5\"",
-                Line::V03 => "\"retry_after_seconds\":5",
+                ProtocolVersion::V1 => "\"retryAfterSeconds\":\"5\"",
+                ProtocolVersion::V03 => "\"retry_after_seconds\":5",
             };
             assert!(told.contains(seconds), "{told}");
         }

@@ -4,7 +4,7 @@ use longshore_model::{
     Artifact, ArtifactId, BlockKind, ContextId, Json, MessageId, PartContent, Task, TaskId, TaskState,
     Timestamp,
 };
-use longshore_wire::surface::{Line, OPERATIONS};
+use longshore_wire::surface::{OPERATIONS, ProtocolVersion};
 use longshore_wire::v1::method::Method;
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn is_file(artifact: &Artifact) -> bool {
 /// A task as clients of every line know it: without what 0.3 cannot tell, and without the hints about its blocks, which
 /// stand at the artifact on one line and at its parts on the other.
 fn common(mut task: Task, speaker: Speaker) -> Task {
-    if speaker.line == Line::V1 {
+    if speaker.line == ProtocolVersion::V1 {
         for (_, lose) in LOSSES {
             lose(&mut task);
         }
@@ -59,7 +59,7 @@ fn common(mut task: Task, speaker: Speaker) -> Task {
 /// The same for the answer to a send or a get, where the status of 0.3 says besides what the agent said. Frames and lists do
 /// not repeat it.
 fn answered(mut task: Task, speaker: Speaker) -> Task {
-    if speaker.line == Line::V03 {
+    if speaker.line == ProtocolVersion::V03 {
         let message = task.status.message.take().expect("clients of 0.3 look for the answer there");
         assert_eq!(message.parts[0].as_text(), Some("Better words. Done."));
     }

@@ -1,7 +1,7 @@
 //! Which line a request is of, and what only one line may be asked.
 
 use longshore_edge::contract::MissingVersion;
-use longshore_wire::surface::{Line, OPERATIONS};
+use longshore_wire::surface::{OPERATIONS, ProtocolVersion};
 use longshore_wire::v1::method::Method;
 use serde_json::{Value, json};
 
@@ -189,7 +189,7 @@ async fn a_base_has_every_operation_of_its_line() {
             if operation.method != Method::GetExtendedAgentCard {
                 assert_eq!(here.body, at_root.body, "{} {:?}", speaker.name(), operation.method);
             }
-            let other = Line::ALL.into_iter().find(|line| *line != speaker.line).unwrap();
+            let other = ProtocolVersion::ALL.into_iter().find(|line| *line != speaker.line).unwrap();
             let refused = call(base).header("a2a-version", other.version()).send().await;
             let told = str::from_utf8(&refused.body).unwrap();
             assert!(told.contains("VERSION_NOT_SUPPORTED"), "{} {told}", speaker.name());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore_edge::EdgeConfig;
 use longshore_meter::Metrics;
 use longshore_meter::label::Limit;
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::v1::method::Method;
 use longshore_wire::v03::Dialect;
 use serde_json::json;
@@ -165,7 +165,7 @@ async fn a_client_that_goes_away_at_any_moment_leaves_its_place() {
 /// Whether a frame says that the stream ends at a limit. Its text names the budget.
 fn spent(frame: &Frame, speaker: Speaker) -> Option<&str> {
     let error = match (speaker.line, speaker.dialect) {
-        (Line::V03, Dialect::Rest) => &frame.data,
+        (ProtocolVersion::V03, Dialect::Rest) => &frame.data,
         _ => frame.data.get("error")?,
     };
     let text = error.get("message")?.as_str()?;
@@ -237,8 +237,8 @@ async fn a_first_event_that_is_too_much_is_a_plain_refusal_that_tells_how_to_go_
         let task = told("Get the task ", ',');
         let cursor = told("with Last-Event-ID: ", ' ');
         let (name, last) = match speaker.line {
-            Line::V1 => ("taskId", "lastEventId"),
-            Line::V03 => ("task_id", "last_event_id"),
+            ProtocolVersion::V1 => ("taskId", "lastEventId"),
+            ProtocolVersion::V03 => ("task_id", "last_event_id"),
         };
         assert!(body.contains(&format!("\"{name}\":\"{task}\"")), "{body}");
         assert!(body.contains(&format!("\"{last}\":\"{cursor}\"")), "{body}");

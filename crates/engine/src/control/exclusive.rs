@@ -1,6 +1,6 @@
 //! Calls that need a session for themselves: no turn begins there meanwhile, and none runs when they begin.
 
-use longshore_model::{Act, ErrorKind, Result};
+use longshore_model::{ControlCommand, ErrorKind, Result};
 
 use super::refusal;
 use crate::lanes::{LaneKey, Ticket};
@@ -8,17 +8,20 @@ use crate::port::Session;
 use crate::service::Engine;
 
 /// Whether this cannot be done beside a turn.
-pub(super) fn is_exclusive(act: &Act) -> bool {
+pub(super) fn is_exclusive(act: &ControlCommand) -> bool {
     match act {
-        Act::Summarize { .. } | Act::Revert { .. } | Act::Unrevert(_) | Act::Shell { .. } => true,
-        Act::Fork { .. }
-        | Act::Share(_)
-        | Act::Unshare(_)
-        | Act::CreateWorkspace(_)
-        | Act::RemoveWorkspace(_)
-        | Act::CreateWorktree(_)
-        | Act::RemoveWorktree(_)
-        | Act::ResetWorktree(_) => false,
+        ControlCommand::Summarize { .. }
+        | ControlCommand::Revert { .. }
+        | ControlCommand::Unrevert(_)
+        | ControlCommand::Shell { .. } => true,
+        ControlCommand::Fork { .. }
+        | ControlCommand::Share(_)
+        | ControlCommand::Unshare(_)
+        | ControlCommand::CreateWorkspace(_)
+        | ControlCommand::RemoveWorkspace(_)
+        | ControlCommand::CreateWorktree(_)
+        | ControlCommand::RemoveWorktree(_)
+        | ControlCommand::ResetWorktree(_) => false,
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use longshore_model::{
-    Error, Look, Principal, Result, SessionId, SessionInfo, SessionQuery, SessionStatus, Told,
+    ControlQuery, ControlResult, Error, Principal, Result, SessionId, SessionInfo, SessionQuery,
+    SessionStatus,
 };
 
 use super::guard::{Guard, MAX_LEVELS};
@@ -26,8 +27,8 @@ impl Guard<'_> {
         let wanted = query.limit as usize;
         let mut asked = if self.sees_all() { query.limit } else { query.limit.max(FIRST) };
         loop {
-            let wide = Look::Sessions(SessionQuery { limit: asked, ..query.clone() });
-            let Told::Sessions(found) = self.control.look(at, None, &wide).await? else {
+            let wide = ControlQuery::Sessions(SessionQuery { limit: asked, ..query.clone() });
+            let ControlResult::Sessions(found) = self.control.look(at, None, &wide).await? else {
                 return Err(Error::internal("the agent told of something else than its sessions"));
             };
             let is_all = found.len() < asked as usize;
@@ -42,7 +43,8 @@ impl Guard<'_> {
 
     /// What runs in the sessions that the caller may see.
     pub(super) async fn statuses(&self, at: &str) -> Result<Vec<SessionStatus>> {
-        let Told::Statuses(mut found) = self.control.look(at, None, &Look::Statuses).await? else {
+        let ControlResult::Statuses(mut found) = self.control.look(at, None, &ControlQuery::Statuses).await?
+        else {
             return Err(Error::internal("the agent told of something else than its sessions"));
         };
         found.sort_by(|one, other| one.session.cmp(&other.session));

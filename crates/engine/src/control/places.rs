@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use longshore_model::{Error, ErrorKind, Look, Result, Told, WorkspaceId, WorktreeRef};
+use longshore_model::{ControlQuery, ControlResult, Error, ErrorKind, Result, WorkspaceId, WorktreeRef};
 
 use super::claims::Pending;
 use super::guard::Guard;
@@ -106,7 +106,8 @@ impl Guard<'_> {
 async fn check_at_rest(control: &dyn Control, sessions: &[Inhabitant]) -> Result<()> {
     let directories: BTreeSet<_> = sessions.iter().map(|one| one.session.directory.as_str()).collect();
     for directory in directories {
-        let Told::Statuses(busy) = control.look(directory, None, &Look::Statuses).await? else {
+        let ControlResult::Statuses(busy) = control.look(directory, None, &ControlQuery::Statuses).await?
+        else {
             return Err(Error::internal("the agent told of something else than its sessions"));
         };
         let is_going = |id| sessions.iter().any(|inhabitant| inhabitant.session.id == id);

@@ -1,6 +1,6 @@
 use futures_util::FutureExt as _;
 use longshore_model::{
-    ContextId, Epoch, Message, MessageId, Role, StatusUpdate, TaskState, TaskStatus, Terms, Timestamp,
+    ContextId, Epoch, Message, MessageId, Role, StatusUpdate, TaskOptions, TaskState, TaskStatus, Timestamp,
 };
 
 use super::*;
@@ -141,7 +141,7 @@ fn a_copy_of_a_large_task_is_not_kept() {
             context_id: ContextId::parse("c").unwrap(),
             message,
             at: Timestamp(1),
-            terms: Box::new(Terms::default()),
+            terms: Box::new(TaskOptions::default()),
             parent: None,
         };
         let task = Task::begin(TaskId::parse("t").unwrap(), &first).unwrap();

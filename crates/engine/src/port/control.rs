@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use longshore_model::{
-    Act, Look, MessageRef, Offers, Order, Part, PlaceWish, PromptId, PromptOptions, Result, SessionId,
-    Timestamp, Told, WorkspaceId, WorktreeRef,
+    ControlCommand, ControlQuery, ControlResult, MessageRef, Offers, Order, Part, PromptId, PromptOptions,
+    RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -19,7 +19,7 @@ use super::agent::{Input, Session};
 pub trait Control: Send + Sync + Debug {
     /// The directory that a wish leads to: the agent's own default when nothing is wished. Fails with `InvalidParams` for
     /// one that is out of bounds.
-    fn place<'a>(&'a self, wish: &'a PlaceWish) -> BoxFuture<'a, Result<String>>;
+    fn place<'a>(&'a self, wish: &'a RequestedLocation) -> BoxFuture<'a, Result<String>>;
 
     /// A session by its name, whoever made it. `None`: the agent has none.
     fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>>;
@@ -29,8 +29,8 @@ pub trait Control: Send + Sync + Debug {
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
-        look: &'a Look,
-    ) -> BoxFuture<'a, Result<Told>>;
+        look: &'a ControlQuery,
+    ) -> BoxFuture<'a, Result<ControlResult>>;
 
     /// Acts, in the directory `at`. `session` is that of the act, if it is about one. Never tried twice: when the agent's answer
     /// is lost, the error says that it may have been done ([`longshore_model::Error::may_be_done`]).
@@ -38,8 +38,8 @@ pub trait Control: Send + Sync + Debug {
         &'a self,
         at: &'a str,
         session: Option<&'a Session>,
-        act: &'a Act,
-    ) -> BoxFuture<'a, Result<Told>>;
+        act: &'a ControlCommand,
+    ) -> BoxFuture<'a, Result<ControlResult>>;
 
     /// Forks of a session, or of what came before a message of it, that were made since then, by anybody: for one whose answer was
     /// lost. Only those that are surely forks of this session, and whole: whoever asks for them is given them.
@@ -79,15 +79,15 @@ pub trait Control: Send + Sync + Debug {
     /// The agents and commands that callers may name, at most [`MAX_OFFERS`] of each.
     fn offers(&self) -> BoxFuture<'_, Result<Offers>>;
 
-    /// These sessions are to be watched too: what somebody else prompts in them is told as a [`Stirring`].
+    /// These sessions are to be watched too: what somebody else prompts in them is told as a [`ExternalTurn`].
     fn watch(&self, sessions: Vec<Session>);
 
     /// What stirs in the sessions that are watched, from now on. There is one such queue: it is given once, and whoever asks again
     /// gets one that is closed.
-    fn stirrings(&self) -> mpsc::Receiver<Stirring>;
+    fn external_turns(&self) -> mpsc::Receiver<ExternalTurn>;
 
     /// What stirs in this session now, found out by asking. `None`: it is idle, or what runs there makes no task.
-    fn stirring<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<Option<Stirring>>>;
+    fn external_turn<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<Option<ExternalTurn>>>;
 }
 
 /// How many agents, and how many commands, are offered. What is beyond is left out.
@@ -124,7 +124,7 @@ pub struct Inhabitant {
 
 /// A turn that somebody else began, and that is to become a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stirring {
+pub struct ExternalTurn {
     /// The root of its family: a sub-agent's is not told.
     pub session: Session,
     /// The message that began it, by the agent's own name.

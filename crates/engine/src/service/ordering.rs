@@ -3,11 +3,11 @@
 use std::sync::OnceLock;
 
 use longshore_model::{
-    Begun, ContextId, Error, ErrorKind, Message, MessageId, MessageRef, OrderRequest, Page, PlaceWish,
-    Principal, Result, Role, SendConfig, SendMessage, SessionId, StoredMessage, Task, TaskId, TaskState,
-    Told, Wishes,
+    Begun, ContextId, ControlResult, Error, ErrorKind, Message, MessageId, MessageRef, OrderRequest, Page,
+    Principal, RequestedLocation, Result, Role, SendConfig, SendMessage, SendOptions, SessionId,
+    StoredMessage, Task, TaskId, TaskState,
 };
-use longshore_model::{Look, Order};
+use longshore_model::{ControlQuery, Order};
 use tokio::sync::oneshot;
 
 use super::Engine;
@@ -27,9 +27,9 @@ impl Engine {
         &self,
         caller: &ControlCaller,
         request: OrderRequest,
-        place: &PlaceWish,
+        place: &RequestedLocation,
         known: &OnceLock<TaskId>,
-    ) -> Result<Told> {
+    ) -> Result<ControlResult> {
         let control = self.controlled()?;
         let OrderRequest { session, order, content, options, message } = request;
         let is_command = matches!(order, Order::Command { .. });
@@ -46,7 +46,7 @@ impl Engine {
             self.begin_order(&*control, caller, new, place, known).await?
         };
         if !is_command {
-            return Ok(Told::Done { session, ok: true, begun: Some(begun) });
+            return Ok(ControlResult::Done { session, ok: true, begun: Some(begun) });
         }
         let task = known.get_or_init(|| begun.task.clone());
         let answered = self.answered(&*control, &caller.principal, begun).await;
@@ -58,7 +58,7 @@ impl Engine {
         control: &dyn Control,
         caller: &ControlCaller,
         new: NewOrder<'_>,
-        place: &PlaceWish,
+        place: &RequestedLocation,
         known: &OnceLock<TaskId>,
     ) -> Result<Begun> {
         let NewOrder { session: id, said, options, message, key } = new;
@@ -72,7 +72,7 @@ impl Engine {
         let reserved = reserved.map_err(|full| full.refusal(&self.around.metrics))?;
         let mut message = Message::new(message, Role::User, said.message());
         message.context_id = Some(context.clone());
-        let wishes = Wishes { session: Some(id.clone()), prompt: options, ..Wishes::default() };
+        let wishes = SendOptions { session: Some(id.clone()), prompt: options, ..SendOptions::default() };
         let (orderer, is_taken) = oneshot::channel();
         let made = self
             .make(Ready {
@@ -117,7 +117,12 @@ impl Engine {
     }
 
     /// The last answer of a command's turn, once that is over.
-    async fn answered(&self, control: &dyn Control, caller: &Principal, begun: Begun) -> Result<Told> {
+    async fn answered(
+        &self,
+        control: &dyn Control,
+        caller: &Principal,
+        begun: Begun,
+    ) -> Result<ControlResult> {
         self.is_over(caller, &begun.task).await?;
         let stored = self.around.store.get(caller, &begun.task).await?;
         let stored = stored.ok_or_else(|| Error::task_not_found(&begun.task))?;
@@ -125,7 +130,7 @@ impl Engine {
             Some(turn) => {
                 let session = turn.session.clone();
                 let page = Page { limit: LATEST, before: None };
-                let latest = Look::Messages { session: session.id.clone(), page };
+                let latest = ControlQuery::Messages { session: session.id.clone(), page };
                 let told = control.look(&session.directory, Some(&session), &latest).await;
                 told.map(|told| last_answer(told, turn.prompt.as_str()))
             }
@@ -142,7 +147,7 @@ impl Engine {
         if stored.task.status.state != TaskState::Completed && message.error.is_none() {
             message.error = Some(why_not(&stored.task));
         }
-        Ok(Told::Answered { message, begun })
+        Ok(ControlResult::Answered { message, begun })
     }
 
     /// Waits for the end of a task.
@@ -184,8 +189,8 @@ struct NewOrder<'a> {
 }
 
 /// The last thing that the agent said to this prompt, and before anybody said something else.
-fn last_answer(told: Told, prompt: &str) -> Option<StoredMessage> {
-    let Told::Messages { items, .. } = told else { return None };
+fn last_answer(told: ControlResult, prompt: &str) -> Option<StoredMessage> {
+    let ControlResult::Messages { items, .. } = told else { return None };
     let from = items.iter().position(|message| message.id.as_str() == prompt).map_or(0, |found| found + 1);
     let is_agents = |message: &StoredMessage| message.role == Role::Agent;
     let mut answers = items.into_iter().skip(from);

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use longshore_model::{
-    ContextId, Delivery, Error, ErrorKind, Message, Order, Principal, Result, Retry, SendMessage, Seq,
-    SessionId, Task, TaskEvent, TaskId, Terms, Timestamp, Wishes,
+    ContextId, Delivery, Error, ErrorKind, Message, Order, Principal, Result, Retry, SendMessage,
+    SendOptions, Seq, SessionId, Task, TaskEvent, TaskId, TaskOptions, Timestamp,
 };
 use tokio::sync::oneshot;
 
@@ -155,7 +155,7 @@ impl Engine {
             .then(|| ContextPlace { directory: Some(admitted.directory.clone()), bound: None });
         message.context_id = Some(context.clone());
         message.task_id = Some(task_id.clone());
-        let terms = Terms {
+        let terms = TaskOptions {
             output: config.accepted_output_modes,
             prompt: wishes.prompt,
             ordered_in: order.as_ref().and(wishes.session.clone()),
@@ -255,7 +255,7 @@ impl Engine {
     pub(super) async fn admit(
         &self,
         message: &Message,
-        wishes: &Wishes,
+        wishes: &SendOptions,
         place: &ContextPlace,
     ) -> Result<Admitted> {
         let admission = Admission {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longshore_engine::EngineConfig;
-use longshore_engine::port::{Session, Stirring, Store};
+use longshore_engine::port::{ExternalTurn, Session, Store};
 use longshore_model::{
     AgentEvent, ContextId, Error, ErrorKind, Failure, ListTasks, Outcome, Part, PromptId, Seq, SessionId,
     Task, TaskEvent, TaskId, TaskState, Timestamp,
@@ -19,16 +19,16 @@ use crate::harness::{Harness, alice, message, read_all, reason_of, start_control
 /// Tells the engine what stirs, and nothing else.
 #[derive(Debug)]
 pub(crate) struct Stranger {
-    stirrings: mpsc::Sender<Stirring>,
-    taken_by: Mutex<Option<mpsc::Receiver<Stirring>>>,
+    external_turns: mpsc::Sender<ExternalTurn>,
+    taken_by: Mutex<Option<mpsc::Receiver<ExternalTurn>>>,
     watched: Mutex<Vec<Session>>,
 }
 
 impl Stranger {
     fn new() -> Arc<Self> {
-        let (stirrings, taken_by) = mpsc::channel(16);
+        let (external_turns, taken_by) = mpsc::channel(16);
         let (taken_by, watched) = (Mutex::new(Some(taken_by)), Mutex::default());
-        Arc::new(Self { stirrings, taken_by, watched })
+        Arc::new(Self { external_turns, taken_by, watched })
     }
 
     fn watched(&self) -> Vec<Session> {
@@ -37,13 +37,13 @@ impl Stranger {
 
     /// Somebody types into a session.
     pub(crate) async fn types(&self, session: &Session, prompt: &str, text: &str) {
-        let stirring = Stirring {
+        let external_turn = ExternalTurn {
             session: session.clone(),
             prompt: PromptId::parse(prompt).expect("a prompt"),
             content: vec![Part::text(text)],
             at: Timestamp(1),
         };
-        self.stirrings.send(stirring).await.expect("somebody listens");
+        self.external_turns.send(external_turn).await.expect("somebody listens");
     }
 }
 
@@ -52,7 +52,7 @@ impl Hears for Stranger {
         self.watched.lock().expect("the lock").extend(sessions);
     }
 
-    fn stirrings(&self) -> mpsc::Receiver<Stirring> {
+    fn external_turns(&self) -> mpsc::Receiver<ExternalTurn> {
         self.taken_by.lock().expect("the lock").take().unwrap_or_else(|| mpsc::channel(1).1)
     }
 }

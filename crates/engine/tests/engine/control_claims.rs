@@ -12,7 +12,7 @@ use crate::harness::message;
 
 /// Waits until the agent is asked to act, and has not answered.
 async fn acting(s: &Stage) {
-    while !s.control.take_calls().iter().any(|call| matches!(call, Call::Act(..))) {
+    while !s.control.take_calls().iter().any(|call| matches!(call, Call::ControlCommand(..))) {
         tokio::task::yield_now().await;
     }
 }
@@ -163,7 +163,8 @@ async fn who_found_it_nobodys_a_moment_before_it_was_taken_does_nothing_there() 
     first.unwrap();
     assert_eq!(bobs.unwrap_err().kind(), ErrorKind::SessionForbidden);
     second.expect("it is hers");
-    let acts = s.control.take_calls().into_iter().filter(|call| matches!(call, Call::Act(..))).count();
+    let acts =
+        s.control.take_calls().into_iter().filter(|call| matches!(call, Call::ControlCommand(..))).count();
     assert_eq!(acts, 1, "her second, and nothing of bob's");
     assert_eq!(s.owner_of("ses_n").await.as_deref(), Some("alice"));
 }

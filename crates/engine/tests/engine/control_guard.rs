@@ -1,7 +1,9 @@
 //! Who may look at a session and change it.
 
 use longshore_engine::{Outcome, SessionGuard};
-use longshore_model::{Control, Error, ErrorKind, Look, PlaceWish, Told, WishedDirectory};
+use longshore_model::{
+    Control, ControlQuery, ControlResult, Error, ErrorKind, RequestedDirectory, RequestedLocation,
+};
 use longshore_testkit::scripted_control::Call;
 
 use crate::control_stage::{
@@ -151,8 +153,8 @@ async fn what_is_shared_is_as_the_setting_says() {
 async fn a_place_is_looked_at_and_the_session_keeps_its_own() {
     let s = stage(SessionGuard::Owner);
     s.owned("alice", "ses_a").await;
-    let wish = |path: &str| PlaceWish {
-        directory: Some(WishedDirectory { path: path.to_owned(), field: "directory" }),
+    let wish = |path: &str| RequestedLocation {
+        directory: Some(RequestedDirectory { path: path.to_owned(), field: "directory" }),
         workspace: None,
     };
     let error = s.call_at(&ada(), share("ses_a"), wish("/etc")).await.unwrap_err();
@@ -160,7 +162,7 @@ async fn a_place_is_looked_at_and_the_session_keeps_its_own() {
     s.control.take_calls();
     s.call_at(&ada(), share("ses_a"), wish("sub")).await.unwrap();
     let calls = s.control.take_calls();
-    let Some(Call::Act(at, Some(session), _)) = calls.last() else { panic!("{calls:?}") };
+    let Some(Call::ControlCommand(at, Some(session), _)) = calls.last() else { panic!("{calls:?}") };
     assert_eq!((at.as_str(), session.directory.as_str()), ("sub", "workspace"));
 }
 
@@ -168,7 +170,9 @@ async fn a_place_is_looked_at_and_the_session_keeps_its_own() {
 async fn a_fork_is_its_makers_before_it_is_told() {
     let s = stage(SessionGuard::Owner);
     s.owned("alice", "ses_a").await;
-    let Told::Session(made) = s.call(&ada(), fork("ses_a")).await.unwrap() else { panic!("no session") };
+    let ControlResult::Session(made) = s.call(&ada(), fork("ses_a")).await.unwrap() else {
+        panic!("no session")
+    };
     assert_eq!(s.owner_of(made.id.as_str()).await.as_deref(), Some("alice"));
     assert_eq!(s.refusal(&bob(), share(made.id.as_str())).await, Some(ErrorKind::SessionForbidden));
     assert!(s.control.watched().iter().any(|watched| watched.id == made.id));
@@ -228,7 +232,7 @@ async fn a_turn_waits_for_a_call_that_has_the_session_for_itself() {
     let shelling = s.call(&ada(), shell("ses_a"));
     tokio::pin!(shelling);
     // The lane is taken before the agent is asked.
-    while !s.control.take_calls().iter().any(|call| matches!(call, Call::Act(..))) {
+    while !s.control.take_calls().iter().any(|call| matches!(call, Call::ControlCommand(..))) {
         tokio::select! {
             told = &mut shelling => panic!("{told:?}"),
             () = tokio::task::yield_now() => {}
@@ -273,7 +277,7 @@ async fn no_turn_begins_in_a_worktree_while_that_is_removed() {
     s.control.acts.hold();
     let removing = s.call(&bob(), remove_worktree("going"));
     let coming = async {
-        while !s.control.take_calls().iter().any(|call| matches!(call, Call::Act(..))) {
+        while !s.control.take_calls().iter().any(|call| matches!(call, Call::ControlCommand(..))) {
             tokio::task::yield_now().await;
         }
         let mut wish = message("c", "m1");
@@ -300,8 +304,8 @@ async fn no_turn_begins_in_a_worktree_while_that_is_removed() {
 async fn an_agent_without_a_control_surface_says_so() {
     let h = crate::harness::start();
     let request = longshore_model::ControlRequest {
-        control: Control::Look(Look::Projects),
-        place: PlaceWish::default(),
+        control: Control::Query(ControlQuery::Projects),
+        place: RequestedLocation::default(),
     };
     let error = h.engine.control(&ada(), request, |_| {}).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedOperation);

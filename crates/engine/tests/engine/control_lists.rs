@@ -2,7 +2,8 @@
 
 use longshore_engine::SessionGuard;
 use longshore_model::{
-    ContextId, Control, ErrorKind, ListTasks, Look, SessionQuery, Task, TaskId, TaskState, Timestamp, Told,
+    ContextId, Control, ControlQuery, ControlResult, ErrorKind, ListTasks, SessionQuery, Task, TaskId,
+    TaskState, Timestamp,
 };
 use longshore_testkit::scripted_control::Call;
 
@@ -11,16 +12,20 @@ use crate::harness::message;
 use longshore_engine::ControlCaller;
 
 fn list(limit: u32) -> Control {
-    Control::Look(Look::Sessions(SessionQuery { limit, roots: None, start: None, search: None }))
+    Control::Query(ControlQuery::Sessions(SessionQuery { limit, roots: None, start: None, search: None }))
 }
 
 async fn listed(s: &Stage, caller: &ControlCaller, limit: u32) -> Vec<String> {
-    let Told::Sessions(found) = s.call(caller, list(limit)).await.expect("a look") else { panic!("no list") };
+    let ControlResult::Sessions(found) = s.call(caller, list(limit)).await.expect("a look") else {
+        panic!("no list")
+    };
     found.into_iter().map(|session| session.id.as_str().to_owned()).collect()
 }
 
 async fn busy(s: &Stage, caller: &ControlCaller) -> Vec<String> {
-    let Told::Statuses(found) = s.call(caller, Control::Look(Look::Statuses)).await.expect("a look") else {
+    let ControlResult::Statuses(found) =
+        s.call(caller, Control::Query(ControlQuery::Statuses)).await.expect("a look")
+    else {
         panic!("no statuses")
     };
     found.into_iter().map(|status| status.session.as_str().to_owned()).collect()
@@ -69,10 +74,10 @@ async fn where_reads_are_shared_everybody_sees_all() {
 #[tokio::test]
 async fn children_that_somebody_else_took_are_left_out() {
     let s = family().await;
-    let children = Control::Look(Look::Children(ses("ses_1a")));
+    let children = Control::Query(ControlQuery::Children(ses("ses_1a")));
     s.control.add_child("ses_8", "ses_1a");
-    let told = |told: Told| match told {
-        Told::Sessions(found) => found.len(),
+    let told = |told: ControlResult| match told {
+        ControlResult::Sessions(found) => found.len(),
         other => panic!("{other:?}"),
     };
     assert_eq!(told(s.call(&ada(), children.clone()).await.unwrap()), 2);
@@ -100,7 +105,7 @@ async fn what_is_others_is_left_out_before_the_list_is_cut() {
         .take_calls()
         .into_iter()
         .filter_map(|call| match call {
-            Call::Look(_, _, Look::Sessions(query)) => Some(query.limit),
+            Call::ControlQuery(_, _, ControlQuery::Sessions(query)) => Some(query.limit),
             _ => None,
         })
         .collect();

@@ -3,8 +3,8 @@
 use longshore_engine::port::Input;
 use longshore_engine::{Outcome, SessionGuard};
 use longshore_model::{
-    AgentEvent, Answer, AskKind, Begun, Error, ErrorKind, Failure, Json, Order, OrderPart,
-    Outcome as AgentOutcome, Part, PermissionReply, Retry, Role, TaskState, Told,
+    AgentEvent, Answer, AskKind, Begun, ControlResult, Error, ErrorKind, Failure, Json, Order, OrderPart,
+    Outcome as AgentOutcome, Part, PermissionReply, Retry, Role, TaskState,
 };
 use longshore_testkit::scripted_control::Call;
 
@@ -13,9 +13,11 @@ use crate::control_stage::{
 };
 use crate::harness::{message, reason_of};
 
-fn begun(told: Told) -> Begun {
+fn begun(told: ControlResult) -> Begun {
     match told {
-        Told::Done { ok: true, begun: Some(begun), .. } | Told::Answered { begun, .. } => begun,
+        ControlResult::Done { ok: true, begun: Some(begun), .. } | ControlResult::Answered { begun, .. } => {
+            begun
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -172,7 +174,7 @@ async fn a_command_is_answered_with_its_last_word_when_it_is_over() {
         s.control.add_message("msg_else", Role::Agent, "something else");
         turn.complete().await;
     });
-    let Told::Answered { message, begun } = told.unwrap() else { panic!("no answer") };
+    let ControlResult::Answered { message, begun } = told.unwrap() else { panic!("no answer") };
     assert_eq!((message.text.as_str(), message.error), ("the answer", None));
     let task = s.h.task(&begun.task).await;
     assert_eq!(task.history[0].parts, [Part::text("/review all of it")]);
@@ -188,7 +190,7 @@ async fn a_command_whose_answer_cannot_be_read_is_answered_by_its_task() {
         let failure = Failure::new("The model broke.");
         turn.report(AgentEvent::Ended(AgentOutcome::Failed(failure))).await;
     });
-    let Told::Answered { message, .. } = told.unwrap() else { panic!("no answer") };
+    let ControlResult::Answered { message, .. } = told.unwrap() else { panic!("no answer") };
     assert_eq!(message.text, "half an");
     assert_eq!(message.error.as_deref(), Some("The model broke."));
 }
@@ -251,7 +253,7 @@ async fn a_command_that_asks_waits_for_the_answer_to_what_anybody_can_find() {
         turn.complete().await;
         task
     });
-    let Told::Answered { message, begun } = told.unwrap() else { panic!("no answer") };
+    let ControlResult::Answered { message, begun } = told.unwrap() else { panic!("no answer") };
     assert_eq!((message.text.as_str(), begun.task), ("allowed", task));
 }
 
@@ -358,7 +360,7 @@ async fn why_an_order_was_not_taken_is_told_with_its_status_and_when_to_come_aga
 async fn a_note_is_said_and_makes_no_task() {
     let s = owned().await;
     let told = s.call(&ada(), note("ses_a", "by the way")).await.unwrap();
-    assert_eq!(told, Told::Done { session: ses("ses_a"), ok: true, begun: None });
+    assert_eq!(told, ControlResult::Done { session: ses("ses_a"), ok: true, begun: None });
     let said = vec![Input::Text("by the way".to_owned())];
     assert!(s.control.take_calls().contains(&Call::Note(ses("ses_a"), said)));
     assert!(s.h.store.unfinished().await.unwrap().is_empty());

@@ -6,9 +6,9 @@ use std::time::Duration;
 use longshore_engine::port::{Claim, Session};
 use longshore_engine::{ControlCaller, ControlRules, EngineConfig, Outcome, SessionGuard};
 use longshore_model::{
-    Act, Control, ControlRequest, ErrorKind, Look, MessageId, MessageRef, ModelName, NewWorktree, Order,
-    OrderPart, OrderRequest, Page, Part, PlaceWish, Principal, PromptOptions, Result, SessionId, ShellOrder,
-    Told, WorkspaceId, WorktreeRef,
+    Control, ControlCommand, ControlQuery, ControlRequest, ControlResult, ErrorKind, MessageId, MessageRef,
+    ModelName, NewWorktree, Order, OrderPart, OrderRequest, Page, Part, Principal, PromptOptions,
+    RequestedLocation, Result, SessionId, ShellOrder, WorkspaceId, WorktreeRef,
 };
 use longshore_testkit::scripted_control::{self, ScriptedControl};
 
@@ -36,18 +36,18 @@ impl Stage {
         &self,
         caller: &ControlCaller,
         control: Control,
-    ) -> impl Future<Output = Result<Told>> + use<> {
-        self.call_at(caller, control, PlaceWish::default())
+    ) -> impl Future<Output = Result<ControlResult>> + use<> {
+        self.call_at(caller, control, RequestedLocation::default())
     }
 
     pub(crate) fn call_at(
         &self,
         caller: &ControlCaller,
         control: Control,
-        place: PlaceWish,
-    ) -> impl Future<Output = Result<Told>> + use<> {
+        place: RequestedLocation,
+    ) -> impl Future<Output = Result<ControlResult>> + use<> {
         let (engine, caller, outcomes) = (self.h.engine.clone(), caller.clone(), Arc::clone(&self.outcomes));
-        let note = move |told: &Result<Told>| {
+        let note = move |told: &Result<ControlResult>| {
             outcomes.lock().expect("no test panics with it").push(Outcome::of(told));
         };
         async move { engine.control(&caller, ControlRequest { control, place }, note).await }
@@ -99,58 +99,58 @@ pub(crate) fn looks(id: &str) -> Vec<Control> {
     let (session, message) = (ses(id), MessageRef::parse("msg_1").expect("an id"));
     let page = Page { limit: 20, before: None };
     let looks = vec![
-        Look::Session(session.clone()),
-        Look::Children(session.clone()),
-        Look::Todos(session.clone()),
-        Look::Diffs { session: session.clone(), message: None },
-        Look::Messages { session: session.clone(), page },
-        Look::Message { session, message },
+        ControlQuery::Session(session.clone()),
+        ControlQuery::Children(session.clone()),
+        ControlQuery::Todos(session.clone()),
+        ControlQuery::Diffs { session: session.clone(), message: None },
+        ControlQuery::Messages { session: session.clone(), page },
+        ControlQuery::Message { session, message },
     ];
-    looks.into_iter().map(Control::Look).collect()
+    looks.into_iter().map(Control::Query).collect()
 }
 
 /// Every act upon a session.
 pub(crate) fn acts(id: &str) -> Vec<Control> {
     let (session, message) = (ses(id), MessageRef::parse("msg_1").expect("an id"));
     let acts = vec![
-        Act::Fork { session: session.clone(), before: None },
-        Act::Share(session.clone()),
-        Act::Unshare(session.clone()),
-        Act::Summarize { session: session.clone(), model: ModelName::parse("p/m"), auto: false },
-        Act::Revert { session: session.clone(), message, part: None },
-        Act::Unrevert(session),
+        ControlCommand::Fork { session: session.clone(), before: None },
+        ControlCommand::Share(session.clone()),
+        ControlCommand::Unshare(session.clone()),
+        ControlCommand::Summarize { session: session.clone(), model: ModelName::parse("p/m"), auto: false },
+        ControlCommand::Revert { session: session.clone(), message, part: None },
+        ControlCommand::Unrevert(session),
         shell_act(id),
     ];
-    acts.into_iter().map(Control::Act).collect()
+    acts.into_iter().map(Control::Command).collect()
 }
 
 pub(crate) fn shell(id: &str) -> Control {
-    Control::Act(shell_act(id))
+    Control::Command(shell_act(id))
 }
 
-fn shell_act(id: &str) -> Act {
+fn shell_act(id: &str) -> ControlCommand {
     let order = ShellOrder { agent: "build".to_owned(), command: "ls".to_owned(), model: None };
-    Act::Shell { session: ses(id), order }
+    ControlCommand::Shell { session: ses(id), order }
 }
 
 pub(crate) fn fork(id: &str) -> Control {
-    Control::Act(Act::Fork { session: ses(id), before: None })
+    Control::Command(ControlCommand::Fork { session: ses(id), before: None })
 }
 
 pub(crate) fn share(id: &str) -> Control {
-    Control::Act(Act::Share(ses(id)))
+    Control::Command(ControlCommand::Share(ses(id)))
 }
 
 pub(crate) fn remove_worktree(name: &str) -> Control {
-    Control::Act(Act::RemoveWorktree(WorktreeRef::Name(name.to_owned())))
+    Control::Command(ControlCommand::RemoveWorktree(WorktreeRef::Name(name.to_owned())))
 }
 
 pub(crate) fn remove_workspace(id: &str) -> Control {
-    Control::Act(Act::RemoveWorkspace(WorkspaceId::parse(id).expect("an id")))
+    Control::Command(ControlCommand::RemoveWorkspace(WorkspaceId::parse(id).expect("an id")))
 }
 
 pub(crate) fn make_worktree() -> Control {
-    Control::Act(Act::CreateWorktree(NewWorktree::default()))
+    Control::Command(ControlCommand::CreateWorktree(NewWorktree::default()))
 }
 
 fn prompt_request(id: &str, text: &str, message: Option<&str>) -> Box<OrderRequest> {

@@ -2,7 +2,7 @@
 
 use longshore_engine::SessionGuard;
 use longshore_engine::port::{Known, Session};
-use longshore_model::{ErrorKind, TaskState, Told, WorkspaceId};
+use longshore_model::{ControlResult, ErrorKind, TaskState, WorkspaceId};
 use longshore_testkit::scripted_control::Call;
 
 use crate::control_stage::{Stage, ada, bob, remove_workspace, ses, share, shell, stage, without_claim};
@@ -33,7 +33,7 @@ async fn claim(s: &Stage, owner: &str, session: &Session) {
 
 /// Whether the agent was told to do anything.
 fn was_told(s: &Stage) -> bool {
-    s.control.take_calls().iter().any(|call| matches!(call, Call::Act(..)))
+    s.control.take_calls().iter().any(|call| matches!(call, Call::ControlCommand(..)))
 }
 
 #[tokio::test]
@@ -48,9 +48,9 @@ async fn the_sessions_of_others_do_not_go_with_it() {
     assert!(!was_told(&s));
     // One who owns them needs no more than that.
     let told = s.call(&without_claim(ada()), remove_workspace("wrk_1")).await.unwrap();
-    assert!(matches!(told, Told::Workspace(Some(_))), "{told:?}");
+    assert!(matches!(told, ControlResult::Workspace(Some(_))), "{told:?}");
     // There is none any more.
-    assert_eq!(s.call(&bob(), remove_workspace("wrk_1")).await.unwrap(), Told::Workspace(None));
+    assert_eq!(s.call(&bob(), remove_workspace("wrk_1")).await.unwrap(), ControlResult::Workspace(None));
 }
 
 #[tokio::test]

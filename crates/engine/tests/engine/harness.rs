@@ -8,8 +8,8 @@ use longshore_engine::{Engine, EngineConfig, EngineParts, Sent, TaskReader, Task
 use longshore_meter::Metrics;
 use longshore_meter::label::TurnState;
 use longshore_model::{
-    ContextId, Entry, Message, MessageId, Part, Principal, Role, SendConfig, SendMessage, Task, TaskId,
-    TaskState, Timestamp, Wishes,
+    ContextId, Entry, Message, MessageId, Part, Principal, Role, SendConfig, SendMessage, SendOptions, Task,
+    TaskId, TaskState, Timestamp,
 };
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
 use tokio::sync::mpsc;
@@ -140,7 +140,7 @@ pub(crate) fn message(context: &str, text: &str) -> SendMessage {
         message,
         config: SendConfig::default(),
         metadata: None,
-        wishes: Wishes::default(),
+        wishes: SendOptions::default(),
         may_claim: false,
         trace: None,
     }

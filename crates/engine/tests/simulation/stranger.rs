@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longshore_engine::Tasks;
-use longshore_engine::port::{Session, Stirring};
+use longshore_engine::port::{ExternalTurn, Session};
 use longshore_model::{Part, SessionId, Task, TaskId};
 use longshore_testkit::hearing::Hears;
 use tokio::sync::{Notify, mpsc};
@@ -112,14 +112,14 @@ impl Watcher {
     }
 
     /// Tells of each turn that runs and that this life was not told of.
-    async fn run(self: Arc<Self>, stirrings: mpsc::Sender<Stirring>) {
+    async fn run(self: Arc<Self>, external_turns: mpsc::Sender<ExternalTurn>) {
         let mut changes = self.agent.changes();
         let stage = &self.agent.stage;
         loop {
             changes.borrow_and_update();
-            if let Some(stirring) = self.next() {
-                stage.note(format_args!("driver: hears of {}", stirring.prompt));
-                if stirrings.send(stirring).await.is_err() {
+            if let Some(external_turn) = self.next() {
+                stage.note(format_args!("driver: hears of {}", external_turn.prompt));
+                if external_turns.send(external_turn).await.is_err() {
                     return;
                 }
                 continue;
@@ -135,7 +135,7 @@ impl Watcher {
         }
     }
 
-    fn next(&self) -> Option<Stirring> {
+    fn next(&self) -> Option<ExternalTurn> {
         let (watched, mut state) = (self.watched(), self.agent.state());
         if !state.is_up {
             return None;
@@ -147,7 +147,7 @@ impl Watcher {
                 turn.is_typed && turn.fate == Fate::Running && turn.told_to != Some(self.life)
             })?;
             turn.told_to = Some(self.life);
-            Some(Stirring {
+            Some(ExternalTurn {
                 session: session.clone(),
                 prompt: turn.prompts[0].id.clone(),
                 content: vec![Part::text(turn.prompts[0].words.clone())],
@@ -163,14 +163,14 @@ impl Hears for SimControl {
         self.watcher.more.notify_one();
     }
 
-    fn stirrings(&self) -> mpsc::Receiver<Stirring> {
-        let (stirrings, receiver) = mpsc::channel(2);
+    fn external_turns(&self) -> mpsc::Receiver<ExternalTurn> {
+        let (external_turns, receiver) = mpsc::channel(2);
         let (watcher, stop) = (Arc::clone(&self.watcher), self.tasks.stopping().clone());
         self.tasks.spawn("watch", async move {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                () = watcher.run(stirrings) => {}
+                () = watcher.run(external_turns) => {}
             }
         });
         receiver

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use longshore_engine::{Engine, Opening, Sent, Snapshot, Subscription, TaskReader};
 use longshore_model::{
     ContextId, Delivery, Error, ErrorKind, Message, MessageId, Part, Principal, Result, Role, SendConfig,
-    SendMessage, Seq, TaskEvent, TaskId, TaskState, Wishes,
+    SendMessage, SendOptions, Seq, TaskEvent, TaskId, TaskState,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -470,7 +470,7 @@ fn command(
         message,
         config: SendConfig::default(),
         metadata: None,
-        wishes: Wishes { delivery, ..Wishes::default() },
+        wishes: SendOptions { delivery, ..SendOptions::default() },
         may_claim: false,
         trace: None,
     }

@@ -3,8 +3,8 @@
 use longshore_engine::port::{Append, AskChange, Begun, Create, IdempotencyKey, TurnRecord};
 use longshore_model::{
     Artifact, Closed, ContextId, Epoch, Error, Interrupt, InterruptNote, Message, Metadata, Parent,
-    Principal, RequestId, Result, Seq, SessionNote, Task, TaskEvent, TaskId, TaskState, TaskStatus, Terms,
-    Timestamp, Usage,
+    Principal, RequestId, Result, Seq, SessionNote, Task, TaskEvent, TaskId, TaskOptions, TaskState,
+    TaskStatus, Timestamp, Usage,
 };
 use serde::Serialize;
 
@@ -238,8 +238,8 @@ struct Summary<'a> {
     usage: Option<&'a Usage>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     open_asks: &'a [InterruptNote],
-    #[serde(skip_serializing_if = "Terms::is_empty")]
-    terms: &'a Terms,
+    #[serde(skip_serializing_if = "TaskOptions::is_empty")]
+    terms: &'a TaskOptions,
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<&'a Parent>,
     #[serde(skip_serializing_if = "Option::is_none")]

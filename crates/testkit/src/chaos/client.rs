@@ -183,7 +183,7 @@ impl Session {
         }
         self.record.canceling.sends += 1;
         let answer = match self.wire.call(&speaker.cancel(&task)).await {
-            Ok(task) => speaker.task(&task).map(|task| Canceled::Told(task.status.state)),
+            Ok(task) => speaker.task(&task).map(|task| Canceled::ControlResult(task.status.state)),
             Err(Trouble::Passing) => {
                 self.record.refusals += 1;
                 return false;

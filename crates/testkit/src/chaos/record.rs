@@ -47,7 +47,7 @@ pub struct Canceling {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Canceled {
     /// The task is in this state.
-    Told(TaskState),
+    ControlResult(TaskState),
     /// It was over before.
     TooLate,
 }

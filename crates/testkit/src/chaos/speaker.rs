@@ -2,7 +2,7 @@
 
 use longshore_model::{PartContent, Task, TaskState};
 use longshore_wire::extension::Extension;
-use longshore_wire::surface::{Line, OPERATIONS};
+use longshore_wire::surface::{OPERATIONS, ProtocolVersion};
 use longshore_wire::v1::decode::StreamEvent;
 use longshore_wire::v1::method::Method;
 use longshore_wire::v03::Dialect;
@@ -14,7 +14,7 @@ use super::record::Errand;
 /// A line and a binding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Speaker {
-    pub line: Line,
+    pub line: ProtocolVersion,
     pub dialect: Dialect,
 }
 
@@ -37,25 +37,25 @@ pub enum Answering {
 
 impl Speaker {
     pub const ALL: [Self; 4] = [
-        Self { line: Line::V1, dialect: Dialect::Rpc },
-        Self { line: Line::V1, dialect: Dialect::Rest },
-        Self { line: Line::V03, dialect: Dialect::Rpc },
-        Self { line: Line::V03, dialect: Dialect::Rest },
+        Self { line: ProtocolVersion::V1, dialect: Dialect::Rpc },
+        Self { line: ProtocolVersion::V1, dialect: Dialect::Rest },
+        Self { line: ProtocolVersion::V03, dialect: Dialect::Rpc },
+        Self { line: ProtocolVersion::V03, dialect: Dialect::Rest },
     ];
 
     pub fn name(self) -> &'static str {
         match (self.line, self.dialect) {
-            (Line::V1, Dialect::Rpc) => "1.0 JSON-RPC",
-            (Line::V1, Dialect::Rest) => "1.0 REST",
-            (Line::V03, Dialect::Rpc) => "0.3 JSON-RPC",
-            (Line::V03, Dialect::Rest) => "0.3 REST",
+            (ProtocolVersion::V1, Dialect::Rpc) => "1.0 JSON-RPC",
+            (ProtocolVersion::V1, Dialect::Rest) => "1.0 REST",
+            (ProtocolVersion::V03, Dialect::Rpc) => "0.3 JSON-RPC",
+            (ProtocolVersion::V03, Dialect::Rest) => "0.3 REST",
         }
     }
 
     /// The headers that say which line is spoken, and what the client knows besides.
     pub fn headers(self, answering: Answering) -> Vec<(&'static str, String)> {
         let mut headers = vec![("a2a-version", self.line.version().to_owned())];
-        if self.line == Line::V1 {
+        if self.line == ProtocolVersion::V1 {
             let mut extensions = vec![Extension::StreamHints.uri()];
             if answering == Answering::ByCall {
                 extensions.push(Extension::InteractiveInterrupt.uri());
@@ -77,11 +77,13 @@ impl Speaker {
     /// `task` and `context`: where the message belongs, if it says so.
     pub fn message(self, id: &str, text: &str, task: Option<&str>, context: Option<&str>) -> Value {
         let mut message = match (self.line, self.dialect) {
-            (Line::V1, _) => json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]}),
-            (Line::V03, Dialect::Rpc) => json!({
+            (ProtocolVersion::V1, _) => {
+                json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]})
+            }
+            (ProtocolVersion::V03, Dialect::Rpc) => json!({
                 "kind": "message", "messageId": id, "role": "user", "parts": [{"kind": "text", "text": text}],
             }),
-            (Line::V03, Dialect::Rest) => {
+            (ProtocolVersion::V03, Dialect::Rest) => {
                 json!({"messageId": id, "role": "ROLE_USER", "content": [{"text": text}]})
             }
         };
@@ -100,8 +102,8 @@ impl Speaker {
     /// A send that does not wait for the task.
     pub fn send(self, message: &Value) -> Spelled {
         let configuration = match self.line {
-            Line::V1 => json!({"returnImmediately": true}),
-            Line::V03 => json!({"blocking": false}),
+            ProtocolVersion::V1 => json!({"returnImmediately": true}),
+            ProtocolVersion::V03 => json!({"blocking": false}),
         };
         self.spelled(Method::SendMessage, "", &json!({"message": message, "configuration": configuration}))
     }
@@ -144,10 +146,10 @@ impl Speaker {
     /// What a frame or an answer says, out of its envelope. `Err`: an error, with its reason.
     pub(super) fn opened(self, body: &Value) -> Result<Value, String> {
         let reason = match (self.line, self.dialect) {
-            (Line::V1, Dialect::Rpc) => body.pointer("/error/data/0/reason"),
-            (Line::V1, Dialect::Rest) => body.pointer("/error/details/0/reason"),
-            (Line::V03, Dialect::Rpc) => body.pointer("/error/data/type"),
-            (Line::V03, Dialect::Rest) => body.get("type"),
+            (ProtocolVersion::V1, Dialect::Rpc) => body.pointer("/error/data/0/reason"),
+            (ProtocolVersion::V1, Dialect::Rest) => body.pointer("/error/details/0/reason"),
+            (ProtocolVersion::V03, Dialect::Rpc) => body.pointer("/error/data/type"),
+            (ProtocolVersion::V03, Dialect::Rest) => body.get("type"),
         };
         if let Some(reason) = reason.and_then(Value::as_str) {
             return Err(reason.to_owned());
@@ -162,8 +164,8 @@ impl Speaker {
     pub(super) fn event(self, json: &Value) -> Result<StreamEvent, String> {
         let text = json.to_string();
         let event = match self.line {
-            Line::V1 => v1::decode::stream_event(&text),
-            Line::V03 => v03::decode::stream_event(self.dialect, &text),
+            ProtocolVersion::V1 => v1::decode::stream_event(&text),
+            ProtocolVersion::V03 => v03::decode::stream_event(self.dialect, &text),
         };
         event.map_err(|error| format!("{error:?}: {text}"))
     }
@@ -171,8 +173,8 @@ impl Speaker {
     pub(super) fn task(self, json: &Value) -> Result<Task, String> {
         let text = json.to_string();
         let task = match self.line {
-            Line::V1 => v1::decode::task(&text),
-            Line::V03 => v03::decode::task(self.dialect, &text),
+            ProtocolVersion::V1 => v1::decode::task(&text),
+            ProtocolVersion::V03 => v03::decode::task(self.dialect, &text),
         };
         task.map_err(|error| format!("{error:?}: {text}"))
     }

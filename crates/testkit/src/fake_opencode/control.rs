@@ -9,7 +9,7 @@ use super::answer::{Answer, busy, failure, ok, tagged_bad_request, with_status};
 use super::check;
 use super::gate::Gate;
 use super::ids::{fresh, now_ms};
-use super::player::{self, Act};
+use super::player::{self, ControlCommand};
 use super::project::Sharing;
 use super::prompting::{error, last_message};
 use super::routes::new_session;
@@ -157,7 +157,7 @@ pub(super) async fn summarize(shared: &Arc<Shared>, session: &str, body: &Value,
         let mut steps = Writer::begin(&prompt).give_up(&said);
         // What a prompt says once more is not said here.
         steps.pop();
-        acts.push(Act::Steps(prompt.clone(), steps));
+        acts.push(ControlCommand::Steps(prompt.clone(), steps));
     } else {
         let compacted = event("session.compacted", json!({"sessionID": session}));
         let mut steps = Writer::begin(&prompt).summary(gate.as_ref(), !auto);
@@ -171,13 +171,13 @@ pub(super) async fn summarize(shared: &Arc<Shared>, session: &str, body: &Value,
             steps.push(Step::Emit(compacted));
             let status = json!({"sessionID": session, "status": {"type": "busy"}});
             steps.push(Step::Emit(event("session.status", status)));
-            acts.push(Act::Steps(prompt.clone(), steps));
+            acts.push(ControlCommand::Steps(prompt.clone(), steps));
             acts.push(match shared.lock().next_script() {
-                Script::Written(turn) => Act::GoOn(next, turn),
-                recorded @ Script::Recorded(_) => Act::Begin(next, recorded),
+                Script::Written(turn) => ControlCommand::GoOn(next, turn),
+                recorded @ Script::Recorded(_) => ControlCommand::Begin(next, recorded),
             });
         } else {
-            acts.push(Act::Steps(prompt.clone(), steps));
+            acts.push(ControlCommand::Steps(prompt.clone(), steps));
         }
     }
     // A script that panics fails the test by itself.
@@ -203,7 +203,7 @@ pub(super) async fn shell(shared: &Arc<Shared>, session: &str, body: &Value, pos
         let mut steps = Writer::quiet(&prompt).busy();
         steps.push(Step::Emit(error(session, &said)));
         steps.extend(idle(session).map(Step::Emit));
-        let _ = player::start(shared, prompt.clone(), vec![Act::Steps(prompt, steps)]).await;
+        let _ = player::start(shared, prompt.clone(), vec![ControlCommand::Steps(prompt, steps)]).await;
         return failure(500);
     };
     let command = text(body, "command");
@@ -213,7 +213,7 @@ pub(super) async fn shell(shared: &Arc<Shared>, session: &str, body: &Value, pos
     }]);
     let prompt = Prompt { voice, parts: said, ..prompt };
     let steps = Writer::quiet(&prompt).shell(command, &shell.output, shell.hold.as_ref());
-    let _ = player::start(shared, prompt.clone(), vec![Act::Steps(prompt, steps)]).await;
+    let _ = player::start(shared, prompt.clone(), vec![ControlCommand::Steps(prompt, steps)]).await;
     ok(last_message(shared, session))
 }
 

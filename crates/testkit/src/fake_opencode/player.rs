@@ -19,7 +19,7 @@ use super::world::World;
 type FromWorld = Box<dyn FnOnce(&World) -> Vec<Step> + Send>;
 
 /// A piece of what happens, and the prompt that it answers.
-pub(super) enum Act {
+pub(super) enum ControlCommand {
     Steps(Prompt, Vec<Step>),
     /// The whole answer, with the message of the prompt.
     Begin(Prompt, Script),
@@ -29,13 +29,13 @@ pub(super) enum Act {
     Then(Prompt, FromWorld),
 }
 
-impl fmt::Debug for Act {
+impl fmt::Debug for ControlCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Act for {:?}", self.prompt())
+        write!(f, "ControlCommand for {:?}", self.prompt())
     }
 }
 
-impl Act {
+impl ControlCommand {
     fn prompt(&self) -> &Prompt {
         let (Self::Steps(prompt, _) | Self::Begin(prompt, _) | Self::GoOn(prompt, _) | Self::Then(prompt, _)) =
             self;
@@ -54,7 +54,7 @@ impl Act {
 
 /// Plays the acts to their end, or until the server dies. What the prompts of one session set going comes one after the other, and
 /// the session counts as busy from now on.
-pub(super) fn start(shared: &Arc<Shared>, prompt: Prompt, acts: Vec<Act>) -> JoinHandle<()> {
+pub(super) fn start(shared: &Arc<Shared>, prompt: Prompt, acts: Vec<ControlCommand>) -> JoinHandle<()> {
     let (life, lane) = shared.change(|state| {
         *state.turns.entry(prompt.session.clone()).or_default() += 1;
         (state.life.clone(), Arc::clone(state.lanes.entry(prompt.session.clone()).or_default()))
@@ -68,7 +68,7 @@ async fn perform(
     life: CancellationToken,
     lane: Arc<Mutex<()>>,
     prompt: Prompt,
-    acts: Vec<Act>,
+    acts: Vec<ControlCommand>,
 ) {
     let whole = async {
         let _turn = lane.lock().await;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::answer::{Answer, failure, ok};
 use super::check;
 use super::ids::fresh;
-use super::player::{self, Act};
+use super::player::{self, ControlCommand};
 use super::script::{Prompt, Step};
 use super::state::Shared;
 use super::subtask;
@@ -45,7 +45,7 @@ pub(super) async fn prompt(
     let acts = match acts(shared, &asked) {
         Some(acts) => acts,
         // The message went to another session: this one has nothing to answer.
-        None => vec![Act::Steps(asked.clone(), nothing_to_answer(shared, &asked))],
+        None => vec![ControlCommand::Steps(asked.clone(), nothing_to_answer(shared, &asked))],
     };
     let fails = asked.voice.unknown_model(&shared.lock().project).is_some();
     let playing = player::start(shared, asked, acts);
@@ -172,13 +172,13 @@ async fn ask(
 }
 
 /// What the prompt sets going. `None`: its message is another session's.
-fn acts(shared: &Shared, prompt: &Prompt) -> Option<Vec<Act>> {
+fn acts(shared: &Shared, prompt: &Prompt) -> Option<Vec<ControlCommand>> {
     let mut state = shared.lock();
     if state.world.is_lent(&prompt.message) {
         return None;
     }
     if let Some(said) = prompt.voice.unknown_model(&state.project) {
-        return Some(vec![Act::Steps(prompt.clone(), Writer::begin(prompt).give_up(&said))]);
+        return Some(vec![ControlCommand::Steps(prompt.clone(), Writer::begin(prompt).give_up(&said))]);
     }
     state.truth.prompted(
         &prompt.session,
@@ -189,7 +189,7 @@ fn acts(shared: &Shared, prompt: &Prompt) -> Option<Vec<Act>> {
     if let Some(part) = parts.into_iter().find(|part| part["type"] == "subtask") {
         return Some(subtask::acts(&mut state, prompt, part));
     }
-    Some(vec![Act::Begin(prompt.clone(), state.next_script())])
+    Some(vec![ControlCommand::Begin(prompt.clone(), state.next_script())])
 }
 
 /// Busy for a moment: there is no message of the user, or the last one is answered.

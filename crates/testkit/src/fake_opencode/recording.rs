@@ -8,7 +8,7 @@ use serde_json::Value;
 #[derive(Clone, Debug)]
 pub struct Recording {
     pub name: String,
-    pub lines: Vec<Line>,
+    pub lines: Vec<RecordedLine>,
 }
 
 /// An answer to an ask.
@@ -23,7 +23,7 @@ pub struct RecordedAnswer {
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub enum Line {
+pub enum RecordedLine {
     Event(Value),
     Request { method: String, path: String, body: Value },
     Response { method: String, path: String, status: u64, body: Value },
@@ -51,7 +51,7 @@ impl Recording {
 
     pub fn events(&self) -> impl Iterator<Item = &Value> {
         self.lines.iter().filter_map(|line| match line {
-            Line::Event(event) => Some(event),
+            RecordedLine::Event(event) => Some(event),
             _ => None,
         })
     }
@@ -60,16 +60,16 @@ impl Recording {
     pub fn prompts(&self) -> Vec<String> {
         self.lines
             .iter()
-            .filter_map(Line::prompt)
+            .filter_map(RecordedLine::prompt)
             .map(|(_, body)| body["parts"][0]["text"].as_str().unwrap_or_default().to_owned())
             .collect()
     }
 
     /// The session of the first prompt, as OpenCode answered when it was made.
     pub fn session(&self) -> Option<Value> {
-        let (id, _) = self.lines.iter().find_map(Line::prompt)?;
+        let (id, _) = self.lines.iter().find_map(RecordedLine::prompt)?;
         self.lines.iter().find_map(|line| match line {
-            Line::Response { method, path, body, .. }
+            RecordedLine::Response { method, path, body, .. }
                 if method == "POST" && bare(path) == "/session" && body["id"] == id =>
             {
                 Some(body.clone())
@@ -85,12 +85,12 @@ impl Recording {
         let mut answers = Vec::new();
         for (place, line) in self.lines.iter().enumerate() {
             match line {
-                Line::Event(event)
+                RecordedLine::Event(event)
                     if matches!(event["type"].as_str(), Some("permission.asked" | "question.asked")) =>
                 {
                     asked.push(event["properties"].clone());
                 }
-                Line::Request { method, path, body } if method == "POST" && self.was_taken(place) => {
+                RecordedLine::Request { method, path, body } if method == "POST" && self.was_taken(place) => {
                     let segments: Vec<&str> = bare(path).split('/').skip(1).collect();
                     if let [kind @ ("permission" | "question"), request, action] = segments.as_slice() {
                         answers.push(RecordedAnswer {
@@ -109,23 +109,23 @@ impl Recording {
 
     /// Whether the request at this place of the recording did what it asked for.
     pub(super) fn was_taken(&self, place: usize) -> bool {
-        let Some(Line::Request { path: asked, .. }) = self.lines.get(place) else { return false };
-        self.lines[place..]
-            .iter()
-            .any(|line| matches!(line, Line::Response { path, status: 200 | 204, .. } if path == asked))
+        let Some(RecordedLine::Request { path: asked, .. }) = self.lines.get(place) else { return false };
+        self.lines[place..].iter().any(
+            |line| matches!(line, RecordedLine::Response { path, status: 200 | 204, .. } if path == asked),
+        )
     }
 
     /// The last message list of the session that OpenCode gave, and whether events came after it.
     pub fn final_messages(&self, session: &str) -> Option<(Value, bool)> {
         let wanted = format!("/session/{session}/message");
         let place = self.lines.iter().rposition(|line| {
-            matches!(line, Line::Response { method, path, status: 200, .. }
+            matches!(line, RecordedLine::Response { method, path, status: 200, .. }
                 if method == "GET" && bare(path) == wanted)
         })?;
-        let Line::Response { body, .. } = &self.lines[place] else { return None };
+        let RecordedLine::Response { body, .. } = &self.lines[place] else { return None };
         let changed_after = self.lines[place..].iter().any(|line| match line {
             // The late update of the user's message changes only its summary.
-            Line::Event(event) => {
+            RecordedLine::Event(event) => {
                 event["type"].as_str().is_some_and(|kind| kind.starts_with("message."))
                     && event["properties"]["info"]["role"] != "user"
             }
@@ -135,7 +135,7 @@ impl Recording {
     }
 }
 
-impl Line {
+impl RecordedLine {
     /// The session and the body, if this is a prompt.
     pub fn prompt(&self) -> Option<(&str, &Value)> {
         let Self::Request { method, path, body } = self else { return None };
@@ -153,22 +153,24 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("recordings/http")
 }
 
-fn parse(name: &str, line: &str) -> Option<Line> {
+fn parse(name: &str, line: &str) -> Option<RecordedLine> {
     let value: Value =
         serde_json::from_str(line).unwrap_or_else(|error| panic!("the recording {name} is no JSON: {error}"));
     let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
     match value["kind"].as_str() {
-        Some("sse") => Some(Line::Event(value["data"].clone())),
-        Some("request") => {
-            Some(Line::Request { method: text("method"), path: text("path"), body: value["body"].clone() })
-        }
-        Some("response") => Some(Line::Response {
+        Some("sse") => Some(RecordedLine::Event(value["data"].clone())),
+        Some("request") => Some(RecordedLine::Request {
+            method: text("method"),
+            path: text("path"),
+            body: value["body"].clone(),
+        }),
+        Some("response") => Some(RecordedLine::Response {
             method: text("method"),
             path: text("path"),
             status: value["status"].as_u64().unwrap_or_default(),
             body: value["body"].clone(),
         }),
-        Some("note") => Some(Line::Note(text("text"))),
+        Some("note") => Some(RecordedLine::Note(text("text"))),
         _ => None,
     }
 }

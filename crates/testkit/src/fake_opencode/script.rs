@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::decision::Decision;
 use super::gate::Gate;
 use super::ids;
-use super::recording::{Line, Recording, bare};
+use super::recording::{RecordedLine, Recording, bare};
 use super::turn::Turn;
 use super::voice::Voice;
 
@@ -178,7 +178,7 @@ impl Play {
             let Some((session, body)) = line.prompt() else { continue };
             let words = &body["parts"][0]["text"];
             let own = lines[place..].iter().find_map(|line| {
-                let Line::Event(event) = line else { return None };
+                let RecordedLine::Event(event) = line else { return None };
                 let part = &event["properties"]["part"];
                 let id = text(&part["messageID"]);
                 let is_own = part["sessionID"] == session && part["text"] == *words && of_users.contains(&id);
@@ -189,10 +189,10 @@ impl Play {
         found
     }
 
-    fn step(&self, place: usize, line: &Line) -> Option<Step> {
+    fn step(&self, place: usize, line: &RecordedLine) -> Option<Step> {
         match line {
-            Line::Event(event) => Some(Step::Emit(event.clone())),
-            Line::Request { method, path, .. } if method == "POST" => {
+            RecordedLine::Event(event) => Some(Step::Emit(event.clone())),
+            RecordedLine::Request { method, path, .. } if method == "POST" => {
                 let segments: Vec<&str> = bare(path).split('/').skip(1).collect();
                 match segments.as_slice() {
                     ["session", _, "abort"] if !self.foreign_aborts => Some(Step::AwaitAbort),

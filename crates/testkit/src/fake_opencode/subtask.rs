@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::ids::{fresh, now_ms};
-use super::player::Act;
+use super::player::ControlCommand;
 use super::prompting::error;
 use super::script::{Prompt, Script, Step};
 use super::state::State;
@@ -15,7 +15,7 @@ use super::writer::Writer;
 const SUMMARIZE: &str = "Summarize the task tool output above and continue with your task.";
 
 /// The sub-agent plays the next script, and the one after it is what is made of its result.
-pub(super) fn acts(state: &mut State, prompt: &Prompt, part: &Value) -> Vec<Act> {
+pub(super) fn acts(state: &mut State, prompt: &Prompt, part: &Value) -> Vec<ControlCommand> {
     let agent = text(part, "agent").to_owned();
     let call = Call::new(prompt, part);
     let mut steps = Writer::begin(prompt).steps();
@@ -27,7 +27,7 @@ pub(super) fn acts(state: &mut State, prompt: &Prompt, part: &Value) -> Vec<Act>
         steps.push(Step::Emit(error(&prompt.session, &said)));
         steps.extend(idle(&prompt.session).map(Step::Emit));
         steps.push(Step::Emit(error(&prompt.session, &said)));
-        return vec![Act::Steps(prompt.clone(), steps)];
+        return vec![ControlCommand::Steps(prompt.clone(), steps)];
     }
     let child = Prompt {
         session: fresh("ses"),
@@ -43,8 +43,8 @@ pub(super) fn acts(state: &mut State, prompt: &Prompt, part: &Value) -> Vec<Act>
     steps.push(Step::Emit(created(state, prompt, &child, part)));
     let running = json!({"status": "running", "title": part["description"], "metadata": metadata});
     steps.push(Step::Emit(call.part(running)));
-    let begins = Act::Steps(prompt.clone(), steps);
-    let works = Act::Begin(child.clone(), state.next_script());
+    let begins = ControlCommand::Steps(prompt.clone(), steps);
+    let works = ControlCommand::Begin(child.clone(), state.next_script());
     let (title, is_command) = (part["description"].clone(), part["command"].is_string());
     let mut answered = prompt.clone();
     if is_command {
@@ -71,10 +71,10 @@ pub(super) fn acts(state: &mut State, prompt: &Prompt, part: &Value) -> Vec<Act>
         steps
     };
     let concludes = match state.next_script() {
-        Script::Written(turn) => Act::GoOn(answered, turn),
-        recorded @ Script::Recorded(_) => Act::Begin(answered, recorded),
+        Script::Written(turn) => ControlCommand::GoOn(answered, turn),
+        recorded @ Script::Recorded(_) => ControlCommand::Begin(answered, recorded),
     };
-    vec![begins, works, Act::Then(prompt.clone(), Box::new(ends)), concludes]
+    vec![begins, works, ControlCommand::Then(prompt.clone(), Box::new(ends)), concludes]
 }
 
 /// The call of the `task` tool, and the message that it is in.

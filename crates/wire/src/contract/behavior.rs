@@ -4,13 +4,13 @@ use longshore_model::ErrorKind;
 use serde_json::{Value, json};
 
 use super::method;
-use crate::surface::{Line, OPERATIONS};
+use crate::surface::{OPERATIONS, ProtocolVersion};
 use crate::v1::method::Method;
 
 /// How an operation behaves when it is repeated, after a cut, and on a task that is over already.
-pub fn service_behaviors(line: Line) -> Value {
+pub fn service_behaviors(line: ProtocolVersion) -> Value {
     let mut methods = match line {
-        Line::V03 => json!({
+        ProtocolVersion::V03 => json!({
             "tasks/cancel": {
                 "baseline": "core",
                 "retention": "stable",
@@ -33,7 +33,7 @@ pub fn service_behaviors(line: Line) -> Value {
                 },
             },
         }),
-        Line::V1 => json!({
+        ProtocolVersion::V1 => json!({
             "CancelTask": {
                 "baseline": "core",
                 "retention": "stable",

@@ -10,7 +10,7 @@ use super::deployment::Deployment;
 use super::{params, skill};
 use crate::card::bindings;
 use crate::extension::{Activated, Exposure, Extension};
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 /// Who reads a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,26 +25,26 @@ pub enum Base {
     /// Where all lines are served.
     Root,
     /// Where only the line of the document is served.
-    Line,
+    ProtocolVersion,
 }
 
 impl Base {
     /// The lines that are served there, for a document of `line`.
-    pub(super) fn lines(self, line: Line) -> Vec<Line> {
+    pub(super) fn lines(self, line: ProtocolVersion) -> Vec<ProtocolVersion> {
         match self {
-            Self::Root => Line::ALL.to_vec(),
-            Self::Line => vec![line],
+            Self::Root => ProtocolVersion::ALL.to_vec(),
+            Self::ProtocolVersion => vec![line],
         }
     }
 }
 
 /// The card of one line. It has no spelling yet: see `v1::card`.
-pub fn card(deployment: &Deployment, line: Line, audience: Audience, base: Base) -> Card {
+pub fn card(deployment: &Deployment, line: ProtocolVersion, audience: Audience, base: Base) -> Card {
     card_of(deployment, line, audience, base, None)
 }
 
 /// The extended card of one line, with what the agent has to offer by name.
-pub fn extended_card(deployment: &Deployment, line: Line, base: Base, offers: &Offers) -> Card {
+pub fn extended_card(deployment: &Deployment, line: ProtocolVersion, base: Base, offers: &Offers) -> Card {
     // Nobody could name them where the agent cannot be controlled.
     let offers = Some(offers).filter(|_| deployment.control);
     card_of(deployment, line, Audience::Authenticated, base, offers)
@@ -52,14 +52,14 @@ pub fn extended_card(deployment: &Deployment, line: Line, base: Base, offers: &O
 
 fn card_of(
     deployment: &Deployment,
-    line: Line,
+    line: ProtocolVersion,
     audience: Audience,
     base: Base,
     offers: Option<&Offers>,
 ) -> Card {
     let path = match base {
         Base::Root => "",
-        Base::Line => line.base(),
+        Base::ProtocolVersion => line.base(),
     };
     let url = format!("{}{path}", deployment.url());
     Card {
@@ -81,8 +81,8 @@ fn card_of(
 /// The card of the root, for clients of every line: each finds the extensions under the names and with the parameters of its
 /// own. See `v03::card::merged`.
 pub fn merged_card(deployment: &Deployment, audience: Audience) -> Card {
-    let mut merged = card(deployment, Line::V1, audience, Base::Root);
-    for entry in extensions(deployment, Line::V03, audience, Base::Root) {
+    let mut merged = card(deployment, ProtocolVersion::V1, audience, Base::Root);
+    for entry in extensions(deployment, ProtocolVersion::V03, audience, Base::Root) {
         // What has one name only is listed once.
         if merged.extensions.iter().all(|known| known.uri != entry.uri) {
             merged.extensions.push(entry);
@@ -117,13 +117,18 @@ fn description(deployment: &Deployment, audience: Audience) -> String {
 
 /// The extensions that are served, in the order of the card, under the URIs and with the names of a line. The public ones
 /// have the short parameters for everybody, and all have the full ones for callers with a credential.
-pub fn extensions(deployment: &Deployment, line: Line, audience: Audience, base: Base) -> Vec<CardExtension> {
+pub fn extensions(
+    deployment: &Deployment,
+    line: ProtocolVersion,
+    audience: Audience,
+    base: Base,
+) -> Vec<CardExtension> {
     extensions_with(deployment, line, audience, base, None)
 }
 
 fn extensions_with(
     deployment: &Deployment,
-    line: Line,
+    line: ProtocolVersion,
     audience: Audience,
     base: Base,
     offers: Option<&Offers>,
@@ -133,7 +138,7 @@ fn extensions_with(
     let entry = |extension| {
         let mut entry = params::declaration(deployment, line, extension)?;
         // On the older line all count as activated, so there is nothing to require.
-        entry.required = line == Line::V1 && required.contains(&extension);
+        entry.required = line == ProtocolVersion::V1 && required.contains(&extension);
         if audience == Audience::Authenticated {
             entry.params =
                 params::full(deployment, line, base, extension, offers).map(|params| Json::of(&params));
@@ -149,10 +154,10 @@ fn is_public(extension: Extension) -> bool {
 }
 
 /// The URI of a line.
-pub(super) fn uri(extension: Extension, line: Line) -> Cow<'static, str> {
+pub(super) fn uri(extension: Extension, line: ProtocolVersion) -> Cow<'static, str> {
     match line {
-        Line::V1 => Cow::Borrowed(extension.uri()),
-        Line::V03 => extension.uri_v03(),
+        ProtocolVersion::V1 => Cow::Borrowed(extension.uri()),
+        ProtocolVersion::V03 => extension.uri_v03(),
     }
 }
 

@@ -8,9 +8,9 @@ use super::method;
 use super::{profile, service_behaviors};
 use crate::extension::Extension;
 use crate::methods::{self, Stability};
-use crate::surface::{self, Line, OPERATIONS};
+use crate::surface::{self, OPERATIONS, ProtocolVersion};
 
-pub fn compatibility_profile(deployment: &Deployment, line: Line, base: Base) -> Value {
+pub fn compatibility_profile(deployment: &Deployment, line: ProtocolVersion, base: Base) -> Value {
     let mut document = profile(deployment, line);
     document["default_protocol_version"] = json!(deployment.default_line(line, base).version());
     document["supported_protocol_versions"] = json!(versions(line, base));
@@ -23,18 +23,18 @@ pub fn compatibility_profile(deployment: &Deployment, line: Line, base: Base) ->
     document
 }
 
-pub(super) fn versions(line: Line, base: Base) -> Vec<&'static str> {
-    base.lines(line).into_iter().map(Line::version).collect()
+pub(super) fn versions(line: ProtocolVersion, base: Base) -> Vec<&'static str> {
+    base.lines(line).into_iter().map(ProtocolVersion::version).collect()
 }
 
-pub(super) fn core(line: Line) -> Value {
+pub(super) fn core(line: ProtocolVersion) -> Value {
     let endpoints: Vec<String> = surface::endpoints(line).iter().map(ToString::to_string).collect();
     json!({"jsonrpc_methods": surface::core_methods(line), "http_endpoints": endpoints})
 }
 
-pub(super) fn protocol_compatibility(deployment: &Deployment, line: Line, base: Base) -> Value {
+pub(super) fn protocol_compatibility(deployment: &Deployment, line: ProtocolVersion, base: Base) -> Value {
     let default = deployment.default_line(line, base);
-    let entry = |line: Line| {
+    let entry = |line: ProtocolVersion| {
         let (features, gaps) = told(line);
         let value = json!({
             "enabled": true,
@@ -57,9 +57,9 @@ pub(super) fn protocol_compatibility(deployment: &Deployment, line: Line, base: 
 }
 
 /// What a line can do here, and what of it is missing.
-fn told(line: Line) -> (&'static [&'static str], &'static [&'static str]) {
+fn told(line: ProtocolVersion) -> (&'static [&'static str], &'static [&'static str]) {
     match line {
-        Line::V1 => (
+        ProtocolVersion::V1 => (
             &[
                 "All operations over JSON-RPC and HTTP+JSON.",
                 "Streams that are resumed with Last-Event-ID, without a lost or doubled event.",
@@ -68,7 +68,7 @@ fn told(line: Line) -> (&'static [&'static str], &'static [&'static str]) {
             ],
             &["Push notifications are not supported.", "There is no gRPC binding.", "There are no tenants."],
         ),
-        Line::V03 => (
+        ProtocolVersion::V03 => (
             &[
                 "All operations over JSON-RPC and HTTP+JSON under /v1.",
                 "Resubscribing to a task that is over gives it once more.",
@@ -84,7 +84,7 @@ fn told(line: Line) -> (&'static [&'static str], &'static [&'static str]) {
     }
 }
 
-fn extension_retention(deployment: &Deployment, line: Line) -> Map<String, Value> {
+fn extension_retention(deployment: &Deployment, line: ProtocolVersion) -> Map<String, Value> {
     let declared = declared_extensions(deployment);
     let rows = declared.into_iter().filter_map(|extension| {
         let (surface, retention) = match extension {
@@ -110,7 +110,7 @@ fn extension_retention(deployment: &Deployment, line: Line) -> Map<String, Value
     rows.collect()
 }
 
-fn method_retention(deployment: &Deployment, line: Line) -> Map<String, Value> {
+fn method_retention(deployment: &Deployment, line: ProtocolVersion) -> Map<String, Value> {
     let core = OPERATIONS.iter().map(|operation| {
         let mut row = json!({"surface": "core", "availability": "always", "retention": "required"});
         if let Some(kind) = operation.refused {
@@ -155,14 +155,14 @@ fn add_scope(row: &mut Value, extension: Extension) {
     }
 }
 
-fn guidance(line: Line, base: Base) -> Vec<String> {
+fn guidance(line: ProtocolVersion, base: Base) -> Vec<String> {
     let on_version = match base {
         Base::Root => {
             "Send A2A-Version with every request. Without it the method or the path decides, unless this deployment says \
              otherwise."
                 .to_owned()
         }
-        Base::Line => {
+        Base::ProtocolVersion => {
             let version = line.version();
             format!("Only A2A {version} is served here; a request that names another version is refused.")
         }

@@ -5,7 +5,7 @@ use longshore_model::card::{AuthScheme, INPUT_MODES};
 use super::card::Base;
 use super::environment::Environment;
 use crate::extension::{Exposure, Extension};
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 /// The name and the words of an agent whose operator gave it none.
 pub const DEFAULT_TITLE: &str = "Longshore";
@@ -59,10 +59,10 @@ impl Deployment {
     }
 
     /// The line that is meant when a request says nothing, as a client of `line` has to know it.
-    pub(super) fn default_line(&self, line: Line, base: Base) -> Line {
+    pub(super) fn default_line(&self, line: ProtocolVersion, base: Base) -> ProtocolVersion {
         match (base, self.missing_version) {
-            (Base::Line, _) | (Base::Root, MissingVersion::ByRequest) => line,
-            (Base::Root, MissingVersion::V03) => Line::V03,
+            (Base::ProtocolVersion, _) | (Base::Root, MissingVersion::ByRequest) => line,
+            (Base::Root, MissingVersion::V03) => ProtocolVersion::V03,
         }
     }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::deployment::Deployment;
 use super::profile;
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 /// A part of the gateway that can fail by itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ impl HealthFacts {
 }
 
 /// The answer of `/health`.
-pub fn health(deployment: &Deployment, line: Line, facts: &HealthFacts) -> Bytes {
+pub fn health(deployment: &Deployment, line: ProtocolVersion, facts: &HealthFacts) -> Bytes {
     let document = json!({
         "status": if facts.is_ready() { "ok" } else { "unavailable" },
         "service": "longshore",
@@ -68,7 +68,7 @@ mod tests {
             (Part::Up, Part::Up, true, "unavailable", false),
         ] {
             let facts = HealthFacts { opencode, store, stopping };
-            let bytes = health(&Deployment::default(), Line::V1, &facts);
+            let bytes = health(&Deployment::default(), ProtocolVersion::V1, &facts);
             let document: Value = serde_json::from_slice(&bytes).unwrap();
             assert_eq!(
                 (&document["status"], &document["ready"]),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::deployment::Deployment;
 use crate::extension::Extension;
 use crate::methods::{self, Effect, Kind, Method, Param, Switch, Variant};
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 use crate::{v1, v03};
 
 /// The methods of an extension that are served.
@@ -61,12 +61,16 @@ fn switched(extension: Extension) -> impl Iterator<Item = (&'static str, Switch)
 }
 
 /// How each method of an extension is called.
-pub(super) fn contracts(deployment: &Deployment, line: Line, extension: Extension) -> Map<String, Value> {
+pub(super) fn contracts(
+    deployment: &Deployment,
+    line: ProtocolVersion,
+    extension: Extension,
+) -> Map<String, Value> {
     let contract = |method: &Method| (method.name.to_owned(), contract(deployment, line, method));
     of(deployment, extension).map(contract).collect()
 }
 
-fn contract(deployment: &Deployment, line: Line, method: &Method) -> Value {
+fn contract(deployment: &Deployment, line: ProtocolVersion, method: &Method) -> Value {
     let mut names = Names::default();
     for param in method.params {
         names.add("", param, true, deployment);
@@ -176,25 +180,25 @@ fn subtask_support() -> Value {
 }
 
 /// The code of an error and the word that clients go by, in the spelling of a line.
-pub(crate) fn code(line: Line, kind: ErrorKind) -> (i32, &'static str) {
+pub(crate) fn code(line: ProtocolVersion, kind: ErrorKind) -> (i32, &'static str) {
     match line {
-        Line::V1 => {
+        ProtocolVersion::V1 => {
             let row = v1::error::row(kind);
             (row.code, row.reason)
         }
-        Line::V03 => {
+        ProtocolVersion::V03 => {
             let row = v03::error::row(kind);
             (row.code, row.word)
         }
     }
 }
 
-pub(super) fn error(line: Line, kind: ErrorKind) -> Value {
+pub(super) fn error(line: ProtocolVersion, kind: ErrorKind) -> Value {
     let (code, word) = code(line, kind);
     json!({"code": code, "type": word})
 }
 
 /// The codes of these kinds, by their words.
-pub(super) fn codes(line: Line, kinds: &[ErrorKind]) -> Map<String, Value> {
+pub(super) fn codes(line: ProtocolVersion, kinds: &[ErrorKind]) -> Map<String, Value> {
     kinds.iter().map(|kind| code(line, *kind)).map(|(code, word)| (word.to_owned(), json!(code))).collect()
 }

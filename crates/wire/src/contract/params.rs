@@ -19,17 +19,17 @@ use super::wire_contract::wire_contract;
 use super::{method, profile};
 use crate::extension::{Extension, as_of_v03, declared, declared_exposure};
 use crate::methods::{Answer, Item};
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 /// What stands on the public card too, in the names of the line. `None`: nothing.
-pub(super) fn slim(deployment: &Deployment, line: Line, extension: Extension) -> Option<Value> {
+pub(super) fn slim(deployment: &Deployment, line: ProtocolVersion, extension: Extension) -> Option<Value> {
     declaration(deployment, line, extension)?.params.map(|params| params.to_value())
 }
 
 /// The entry of the public card, in the names of the line. `None`: there is nothing to declare.
 pub(super) fn declaration(
     deployment: &Deployment,
-    line: Line,
+    line: ProtocolVersion,
     extension: Extension,
 ) -> Option<CardExtension> {
     let entry = match extension {
@@ -37,15 +37,15 @@ pub(super) fn declaration(
         _ => declared(&[extension]).pop()?,
     };
     Some(match line {
-        Line::V1 => entry,
-        Line::V03 => as_of_v03(&entry),
+        ProtocolVersion::V1 => entry,
+        ProtocolVersion::V03 => as_of_v03(&entry),
     })
 }
 
 /// `offers`: what the agent has by name, where that is known and told.
 pub(super) fn full(
     deployment: &Deployment,
-    line: Line,
+    line: ProtocolVersion,
     base: Base,
     extension: Extension,
     offers: Option<&Offers>,
@@ -134,7 +134,7 @@ fn model_selection() -> Value {
     })
 }
 
-fn stream_hints(line: Line) -> Value {
+fn stream_hints(line: ProtocolVersion) -> Value {
     let text = json!({"part_kind": "text", "payload": "artifact.parts[].text"});
     let mut hints = json!({
         "status_metadata_field": "metadata.shared.stream",
@@ -163,7 +163,7 @@ fn stream_hints(line: Line) -> Value {
         "gap_metadata_field": "metadata.longshore.gap",
         "gap_fields": fields("metadata.longshore.gap", &["requested", "first", "head", "requested_epoch", "head_epoch"]),
     });
-    if line == Line::V03 {
+    if line == ProtocolVersion::V03 {
         // Clients of that line look for it here.
         hints["interrupt_fields"] = json!(fields("metadata.shared.interrupt", &["outcome"]));
     }
@@ -174,13 +174,13 @@ const INTERRUPT_FIELDS: [&str; 6] = ["request_id", "type", "phase", "details", "
 
 /// What a method can end in, beside bad parameters: these kinds, that too many come, that the gateway stops or its store is down,
 /// and on the line where methods are gated that their extension was not activated.
-fn errors(line: Line, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
+fn errors(line: ProtocolVersion, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
     let mut kinds = kinds.to_vec();
     kinds.retain(|kind| *kind != ErrorKind::TooManyRequests);
     kinds.extend([ErrorKind::TooManyRequests, ErrorKind::Unavailable]);
-    let mut fields = vec![if line == Line::V1 { "reason" } else { "type" }.to_owned()];
+    let mut fields = vec![if line == ProtocolVersion::V1 { "reason" } else { "type" }.to_owned()];
     fields.extend(data_fields.iter().map(|name| data_field(line, name)));
-    if line == Line::V1 {
+    if line == ProtocolVersion::V1 {
         kinds.push(ErrorKind::ExtensionNotActivated);
         let names = ["method", "requiredExtensions", "requestedExtensions"];
         fields.extend(names.map(|name| data_field(line, name)));
@@ -193,17 +193,17 @@ fn errors(line: Line, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
         "error_types": words,
         "error_data_fields": fields,
         "invalid_params_data_fields": match line {
-            Line::V1 => json!(["fieldViolations[].field", "fieldViolations[].description"]),
-            Line::V03 => json!(["type", "field"]),
+            ProtocolVersion::V1 => json!(["fieldViolations[].field", "fieldViolations[].description"]),
+            ProtocolVersion::V03 => json!(["type", "field"]),
         },
     })
 }
 
 /// Where an error of a line tells a fact.
-fn data_field(line: Line, name: &str) -> String {
+fn data_field(line: ProtocolVersion, name: &str) -> String {
     match line {
-        Line::V1 => format!("metadata.{name}"),
-        Line::V03 => {
+        ProtocolVersion::V1 => format!("metadata.{name}"),
+        ProtocolVersion::V03 => {
             let mut field = String::new();
             for letter in name.chars() {
                 if letter.is_ascii_uppercase() {
@@ -228,7 +228,7 @@ fn kinds_of(deployment: &Deployment, extension: Extension) -> Vec<ErrorKind> {
 }
 
 /// The errors of the methods of an extension.
-fn errors_of(deployment: &Deployment, line: Line, extension: Extension) -> Value {
+fn errors_of(deployment: &Deployment, line: ProtocolVersion, extension: Extension) -> Value {
     let kinds = kinds_of(deployment, extension);
     let mut data_fields = vec!["method", "upstreamStatus", "detail"];
     // What is about no session in particular does not say which is in the way.
@@ -240,7 +240,7 @@ fn errors_of(deployment: &Deployment, line: Line, extension: Extension) -> Value
     }
     let mut errors = errors(line, &kinds, &data_fields);
     let mut more = Vec::new();
-    if line == Line::V03 {
+    if line == ProtocolVersion::V03 {
         more.push("fields");
     }
     if method::of(deployment, extension).any(|method| method.paged) {
@@ -267,16 +267,16 @@ fn routing_fields() -> Value {
 }
 
 /// The fields of an item, each with its place in the items of a result.
-fn item_fields(item: Item, line: Line) -> Map<String, Value> {
+fn item_fields(item: Item, line: ProtocolVersion) -> Map<String, Value> {
     placed_fields("items[]", item, line)
 }
 
-fn placed_fields(place: &str, item: Item, line: Line) -> Map<String, Value> {
+fn placed_fields(place: &str, item: Item, line: ProtocolVersion) -> Map<String, Value> {
     let names: Vec<&str> = item.fields_of(line).map(|field| field.name).collect();
     fields(place, &names)
 }
 
-fn interactive_interrupt(deployment: &Deployment, line: Line) -> Value {
+fn interactive_interrupt(deployment: &Deployment, line: ProtocolVersion) -> Value {
     let kinds = kinds_of(deployment, Extension::InteractiveInterrupt);
     let data_fields =
         ["requestId", "expectedInterruptType", "actualInterruptType", "method", "upstreamStatus", "detail"];
@@ -302,7 +302,7 @@ fn interactive_interrupt(deployment: &Deployment, line: Line) -> Value {
     params
 }
 
-fn interrupt_recovery(deployment: &Deployment, line: Line) -> Value {
+fn interrupt_recovery(deployment: &Deployment, line: ProtocolVersion) -> Value {
     json!({
         "methods": method::names(deployment, Extension::InterruptRecovery),
         "method_contracts": method::contracts(deployment, line, Extension::InterruptRecovery),

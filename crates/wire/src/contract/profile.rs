@@ -5,22 +5,22 @@ use serde_json::{Map, Value, json};
 use super::deployment::Deployment;
 use super::environment::Environment;
 use crate::methods::Switch;
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 /// With `protocol_version`, as health and the contracts have it.
-pub fn profile(deployment: &Deployment, line: Line) -> Value {
+pub fn profile(deployment: &Deployment, line: ProtocolVersion) -> Value {
     let mut profile = summary(deployment, line);
     profile["protocol_version"] = json!(line.version());
     profile
 }
 
 /// As the extensions have it.
-pub(super) fn summary(deployment: &Deployment, line: Line) -> Value {
+pub(super) fn summary(deployment: &Deployment, line: ProtocolVersion) -> Value {
     let mut services = json!({
         "streaming": {"enabled": true, "availability": "always"},
         "health_endpoint": {"enabled": true, "availability": "always"},
     });
-    if line == Line::V1 {
+    if line == ProtocolVersion::V1 {
         let mut metrics = switched(deployment.metrics, "A2A_METRICS_ENABLED");
         metrics["path"] = json!(METRICS);
         metrics["authentication"] = json!("required");

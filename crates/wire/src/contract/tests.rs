@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::extension::{Activated, Exposure, Extension};
 use crate::jsonrpc::{self, Id};
-use crate::surface::{self, Line};
+use crate::surface::{self, ProtocolVersion};
 use crate::{v1, v03};
 
 mod control;
@@ -93,7 +93,7 @@ fn pretty(value: &Value) -> String {
 #[test]
 fn the_documents_of_every_line() {
     for (name, deployment) in both() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let version = line.version();
             let documents = [
                 ("profile", profile(&deployment, line)),
@@ -115,9 +115,9 @@ fn the_cards() {
                 Audience::Anonymous => card(&deployment, line, audience, Base::Root),
                 Audience::Authenticated => extended_card(&deployment, line, Base::Root, &offers()),
             };
-            let new = v1::card::encode(&of(Line::V1));
+            let new = v1::card::encode(&of(ProtocolVersion::V1));
             let merged = v03::card::merged(&merged_card(&deployment, audience));
-            let old = |dialect| v03::card::encode(&of(Line::V03), dialect);
+            let old = |dialect| v03::card::encode(&of(ProtocolVersion::V03), dialect);
             // The public card is served in a form for both lines, the extended one by 0.3 in two spellings.
             let third = match audience {
                 Audience::Anonymous => ("merged", merged.clone()),
@@ -146,7 +146,7 @@ fn health_of_every_line() {
     let ill = HealthFacts { opencode: down, store: Part::Up, stopping: false };
     let well = HealthFacts { opencode: Part::Up, store: Part::Up, stopping: false };
     for ((name, deployment), facts) in both().into_iter().zip([well, ill]) {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let value: Value = serde_json::from_slice(&health(&deployment, line, &facts)).unwrap();
             insta::assert_snapshot!(format!("{name}_{}_health", line.version()), pretty(&value));
         }
@@ -157,9 +157,9 @@ fn health_of_every_line() {
 fn a_card_under_a_base_names_the_base() {
     let deployment = full();
     for (line, base, url) in [
-        (Line::V1, Base::Root, "https://agent.example.com/a"),
-        (Line::V1, Base::Line, "https://agent.example.com/a/a2a/1.0"),
-        (Line::V03, Base::Line, "https://agent.example.com/a/a2a/0.3"),
+        (ProtocolVersion::V1, Base::Root, "https://agent.example.com/a"),
+        (ProtocolVersion::V1, Base::ProtocolVersion, "https://agent.example.com/a/a2a/1.0"),
+        (ProtocolVersion::V03, Base::ProtocolVersion, "https://agent.example.com/a/a2a/0.3"),
     ] {
         let card = card(&deployment, line, Audience::Anonymous, base);
         assert!(card.interfaces.iter().all(|interface| interface.url == url), "{:?}", card.interfaces);
@@ -170,18 +170,18 @@ fn a_card_under_a_base_names_the_base() {
 #[test]
 fn the_contracts_under_a_base_know_one_line_only() {
     let deployment = full();
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let version = line.version();
         let documents = [
-            ("compatibility", compatibility_profile(&deployment, line, Base::Line)),
-            ("wire_contract", wire_contract(&deployment, line, Base::Line)),
+            ("compatibility", compatibility_profile(&deployment, line, Base::ProtocolVersion)),
+            ("wire_contract", wire_contract(&deployment, line, Base::ProtocolVersion)),
         ];
         for (document, value) in documents {
             insta::assert_snapshot!(format!("full_{version}_base_{document}"), pretty(&value));
         }
         // And so do the cards that hold them.
         for deployment in [&deployment, &Deployment::default()] {
-            let card = card(deployment, line, Audience::Authenticated, Base::Line);
+            let card = card(deployment, line, Audience::Authenticated, Base::ProtocolVersion);
             let params = card.extensions.iter().filter_map(|entry| Some(entry.params.as_ref()?.to_value()));
             let told: Vec<Value> =
                 params.filter(|params| params.get("supported_protocol_versions").is_some()).collect();
@@ -204,7 +204,7 @@ fn the_contracts_under_a_base_know_one_line_only() {
 
 #[test]
 fn both_lines_declare_the_same_extensions() {
-    let [one, other] = Line::ALL.map(|line| {
+    let [one, other] = ProtocolVersion::ALL.map(|line| {
         let entries = extensions(&full(), line, Audience::Authenticated, Base::Root);
         entries.into_iter().map(|entry| Extension::parse(&entry.uri).unwrap()).collect::<Vec<_>>()
     });
@@ -214,7 +214,7 @@ fn both_lines_declare_the_same_extensions() {
 #[test]
 fn the_public_says_nothing_that_the_extended_takes_back() {
     for (_, deployment) in both() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let extended = extensions(&deployment, line, Audience::Authenticated, Base::Root);
             for public in extensions(&deployment, line, Audience::Anonymous, Base::Root) {
                 let full = extended.iter().find(|entry| entry.uri == public.uri).unwrap();
@@ -241,7 +241,7 @@ fn contains(all: &Value, some: &Value) -> bool {
 #[test]
 fn numbers_are_integers_and_nobody_learns_the_root_who_is_not_to() {
     let hidden = Deployment { workspace_root: None, ..full() };
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for document in
             [compatibility_profile(&hidden, line, Base::Root), wire_contract(&hidden, line, Base::Root)]
         {
@@ -273,7 +273,7 @@ fn what_would_write_is_off_where_nothing_can_be_written() {
         assert_eq!(deployment.has_session_shell(), is_on);
         assert_eq!(deployment.has_workspace_mutations(), is_on);
         let availability = if is_on { "enabled" } else { "disabled" };
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let features = &profile(&deployment, line)["runtime_features"];
             for switch in [
                 ("session_shell", "A2A_ENABLE_SESSION_SHELL"),
@@ -288,7 +288,7 @@ fn what_would_write_is_off_where_nothing_can_be_written() {
 
 #[test]
 fn an_unknown_method_is_told_what_there_is() {
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let error = unsupported_method(line, "tasks/pur\nge", &plain());
         assert_eq!(error.kind(), ErrorKind::MethodNotFound);
         let detail = |name: &str| error.details().iter().find(|(key, _)| key == name).unwrap().1.clone();
@@ -299,8 +299,8 @@ fn an_unknown_method_is_told_what_there_is() {
 
         let id = Id::Number("7".to_owned());
         let bytes = match line {
-            Line::V1 => jsonrpc::error(&id, &error),
-            Line::V03 => v03::error::jsonrpc(&id, &error),
+            ProtocolVersion::V1 => jsonrpc::error(&id, &error),
+            ProtocolVersion::V03 => v03::error::jsonrpc(&id, &error),
         };
         let value: Value = serde_json::from_slice(&bytes).unwrap();
         insta::assert_snapshot!(format!("{}_unsupported_method", line.version()), pretty(&value));
@@ -309,14 +309,14 @@ fn an_unknown_method_is_told_what_there_is() {
 
 #[test]
 fn every_method_of_the_contract_is_read() {
-    let contract = wire_contract(&full(), Line::V1, Base::Root);
+    let contract = wire_contract(&full(), ProtocolVersion::V1, Base::Root);
     for name in contract["all_jsonrpc_methods"].as_array().unwrap() {
         let name = name.as_str().unwrap();
         let is_core = v1::method::Method::parse(name).is_some();
         assert!(is_core != crate::methods::find(name).is_some(), "{name}");
     }
     // And what an extension declares can be activated by the URI under which it is declared.
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for entry in extensions(&full(), line, Audience::Authenticated, Base::Root) {
             assert_ne!(Activated::of_header([entry.uri.as_str()]), Activated::NONE, "{}", entry.uri);
         }
@@ -331,8 +331,8 @@ fn only_callers_of_the_line_that_is_gated_must_activate_what_is_required() {
         entries.map(|entry| Extension::parse(&entry.uri).unwrap()).collect()
     };
     for audience in [Audience::Anonymous, Audience::Authenticated] {
-        assert_eq!(required(Line::V1, audience), [Extension::StreamHints]);
-        assert_eq!(required(Line::V03, audience), []);
+        assert_eq!(required(ProtocolVersion::V1, audience), [Extension::StreamHints]);
+        assert_eq!(required(ProtocolVersion::V03, audience), []);
     }
     let merged: Value =
         serde_json::from_slice(&v03::card::merged(&merged_card(&full(), Audience::Anonymous))).unwrap();
@@ -348,7 +348,7 @@ fn nothing_is_promised_that_callers_do_not_see() {
         let deployment =
             Deployment { exposure: Exposure { raw_thinking, tool_trace }, ..Deployment::default() };
         for audience in [Audience::Anonymous, Audience::Authenticated] {
-            let card = card(&deployment, Line::V1, audience, Base::Root);
+            let card = card(&deployment, ProtocolVersion::V1, audience, Base::Root);
             let mut texts = vec![card.description, card.skills[0].description.clone()];
             let exposure = Extension::ThinkingExposure.uri();
             texts.extend(

@@ -13,9 +13,9 @@ use crate::extension::Extension;
 use crate::json::text_of_list;
 use crate::jsonrpc;
 use crate::methods::{self, Switch};
-use crate::surface::{self, Line};
+use crate::surface::{self, ProtocolVersion};
 
-pub fn wire_contract(deployment: &Deployment, line: Line, base: Base) -> Value {
+pub fn wire_contract(deployment: &Deployment, line: ProtocolVersion, base: Base) -> Value {
     let [preferred, additional @ ..] = bindings(line).map(|binding| transport(line, binding));
     let declared = declared_extensions(deployment);
     let uris: Vec<_> = declared
@@ -44,10 +44,10 @@ pub fn wire_contract(deployment: &Deployment, line: Line, base: Base) -> Value {
     })
 }
 
-fn transport(line: Line, binding: Binding) -> &'static str {
+fn transport(line: ProtocolVersion, binding: Binding) -> &'static str {
     match (binding, line) {
-        (Binding::JsonRpc, Line::V1) => "JSONRPC",
-        (Binding::JsonRpc, Line::V03) => "JSON-RPC",
+        (Binding::JsonRpc, ProtocolVersion::V1) => "JSONRPC",
+        (Binding::JsonRpc, ProtocolVersion::V03) => "JSON-RPC",
         (Binding::Rest, _) => "HTTP+JSON",
     }
 }
@@ -61,27 +61,29 @@ fn conditional_methods(deployment: &Deployment) -> Map<String, Value> {
     methods::off(deployment).map(entry).collect()
 }
 
-fn method_error(line: Line, kind: ErrorKind, more: &[&str]) -> Value {
+fn method_error(line: ProtocolVersion, kind: ErrorKind, more: &[&str]) -> Value {
     let (code, word) = method::code(line, kind);
     let (word_field, facts) = match line {
-        Line::V1 => ("reason", ["metadata.method", "metadata.supportedMethods", "metadata.protocolVersion"]),
-        Line::V03 => ("type", ["method", "supported_methods", "protocol_version"]),
+        ProtocolVersion::V1 => {
+            ("reason", ["metadata.method", "metadata.supportedMethods", "metadata.protocolVersion"])
+        }
+        ProtocolVersion::V03 => ("type", ["method", "supported_methods", "protocol_version"]),
     };
-    let more = more
-        .iter()
-        .map(|name| if line == Line::V1 { format!("metadata.{name}") } else { (*name).to_owned() });
+    let more = more.iter().map(|name| {
+        if line == ProtocolVersion::V1 { format!("metadata.{name}") } else { (*name).to_owned() }
+    });
     let fields: Vec<String> =
         std::iter::once(word_field).chain(facts).map(str::to_owned).chain(more).collect();
     json!({"code": code, "type": word, "data_fields": fields})
 }
 
 /// What a caller is told who names a method that the line does not have.
-pub fn unsupported_method(line: Line, name: &str, deployment: &Deployment) -> Error {
+pub fn unsupported_method(line: ProtocolVersion, name: &str, deployment: &Deployment) -> Error {
     jsonrpc::unknown_method(name, surface::supported_methods(line, deployment), line)
 }
 
 /// What a caller is told who names a method that could be switched on.
-pub fn disabled_method(line: Line, method: &methods::Method, deployment: &Deployment) -> Error {
+pub fn disabled_method(line: ProtocolVersion, method: &methods::Method, deployment: &Deployment) -> Error {
     let switch = method.switch.map(Switch::toggle);
     let text = match switch {
         Some(toggle) => format!("{} is switched off here; its operator can set {toggle}.", method.name),

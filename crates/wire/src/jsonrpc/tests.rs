@@ -154,14 +154,14 @@ fn written(bytes: Bytes) -> String {
 
 #[test]
 fn whoever_calls_a_method_of_the_other_line_is_told_so() {
-    let old = unknown_method("GetTask", ["tasks/get"], Line::V03);
+    let old = unknown_method("GetTask", ["tasks/get"], ProtocolVersion::V03);
     // The text is what clients of that line know.
     assert_eq!(old.message(), "Unsupported method: GetTask");
     let hint =
         "It is a method of A2A 1.0: send A2A-Version: 1.0, and not under /a2a/0.3, where only 0.3 is served.";
     assert_eq!(old.details().last(), Some(&("hint".to_owned(), hint.to_owned())));
 
-    let new = unknown_method("message/send", ["SendMessage"], Line::V1);
+    let new = unknown_method("message/send", ["SendMessage"], ProtocolVersion::V1);
     assert_eq!(
         new.message(),
         "Unsupported method: message/send. It is a method of A2A 0.3: send A2A-Version: 0.3, and not under /a2a/1.0, \
@@ -173,7 +173,7 @@ fn whoever_calls_a_method_of_the_other_line_is_told_so() {
 #[test]
 fn a_method_that_nobody_serves_is_answered_with_those_that_are() {
     let long = "Unsupported method: no/such. A2A 1.0 has these here: message/send, tasks/get.";
-    for (line, text) in [(Line::V1, long), (Line::V03, "Unsupported method: no/such")] {
+    for (line, text) in [(ProtocolVersion::V1, long), (ProtocolVersion::V03, "Unsupported method: no/such")] {
         let error = unknown_method("no\n/such", ["message/send", "tasks/get"], line);
         assert_eq!(error.kind(), ErrorKind::MethodNotFound);
         assert_eq!(error.message(), text);

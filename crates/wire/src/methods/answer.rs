@@ -13,12 +13,12 @@ mod tests;
 pub(crate) use tests::sample as samples;
 
 use bytes::Bytes;
-use longshore_model::{Begun, Error, Result, Told, spelled};
+use longshore_model::{Begun, ControlResult, Error, Result, spelled};
 
 use super::row::{Answer, Item, Method};
 use crate::json::ObjectWriter;
 use crate::spelling::Spelling;
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 use crate::v1;
 use crate::v03::Dialect;
 
@@ -27,74 +27,76 @@ pub const CONTEXT_PREFIX: &str = spelled::CONTEXT_OF_SESSION;
 
 impl Method {
     /// The result of a call. Fails only for what this method never tells.
-    pub fn answer(&self, told: &Told, line: Line) -> Result<Bytes> {
+    pub fn answer(&self, told: &ControlResult, line: ProtocolVersion) -> Result<Bytes> {
         let mut out = Vec::with_capacity(256);
         let mut object = ObjectWriter::begin(&mut out);
         match (self.result, told) {
-            (Answer::Items(Item::SessionStatus), Told::Statuses(statuses)) => {
+            (Answer::Items(Item::SessionStatus), ControlResult::Statuses(statuses)) => {
                 session::write_statuses(&mut object, statuses);
             }
-            (Answer::Items(Item::Task), Told::Sessions(sessions)) => {
+            (Answer::Items(Item::Task), ControlResult::Sessions(sessions)) => {
                 object.array("items", sessions, |out, told| session::write_task(out, told, line));
             }
-            (Answer::Item(Item::Task), Told::Session(told)) => {
+            (Answer::Item(Item::Task), ControlResult::Session(told)) => {
                 session::write_task(object.key("item"), told, line);
             }
-            (Answer::Item(Item::SessionSummary), Told::Session(told)) => {
+            (Answer::Item(Item::SessionSummary), ControlResult::Session(told)) => {
                 session::write_summary(object.key("item"), told);
             }
-            (Answer::Items(Item::Todo), Told::Todos(todos)) => session::write_todos(&mut object, todos),
-            (Answer::Items(Item::FileDiff), Told::Diffs(diffs)) => {
+            (Answer::Items(Item::Todo), ControlResult::Todos(todos)) => {
+                session::write_todos(&mut object, todos)
+            }
+            (Answer::Items(Item::FileDiff), ControlResult::Diffs(diffs)) => {
                 object.array("items", diffs, session::write_diff);
             }
-            (Answer::Page(Item::Message), Told::Messages { items, next }) => {
+            (Answer::Page(Item::Message), ControlResult::Messages { items, next }) => {
                 object.array("items", items, |out, told| session::write_message(out, told, line));
                 match next {
                     Some(next) => object.text("next_cursor", next),
                     None => object.null("next_cursor"),
                 }
             }
-            (Answer::Item(Item::Message), Told::Message(told)) => {
+            (Answer::Item(Item::Message), ControlResult::Message(told)) => {
                 session::write_message(object.key("item"), told, line);
             }
-            (Answer::ItemOfTask(Item::Message), Told::Answered { message, begun }) => {
+            (Answer::ItemOfTask(Item::Message), ControlResult::Answered { message, begun }) => {
                 session::write_message(object.key("item"), message, line);
                 write_begun(&mut object, begun);
             }
-            (Answer::Done | Answer::Begun, Told::Done { session, ok, begun }) => {
+            (Answer::Done | Answer::Begun, ControlResult::Done { session, ok, begun }) => {
                 object.boolean("ok", *ok);
                 object.text("session_id", session.as_str());
                 if let Some(begun) = begun.as_ref().filter(|_| self.result == Answer::Begun) {
                     write_begun(&mut object, begun);
                 }
             }
-            (Answer::Flag, Told::Ok(ok)) => object.boolean("ok", *ok),
-            (Answer::Catalog(Item::Provider), Told::Providers(catalog)) => {
+            (Answer::Flag, ControlResult::Ok(ok)) => object.boolean("ok", *ok),
+            (Answer::Catalog(Item::Provider), ControlResult::Providers(catalog)) => {
                 catalog::write(&mut object, catalog, catalog::write_provider);
             }
-            (Answer::Catalog(Item::Model), Told::Models(catalog)) => {
+            (Answer::Catalog(Item::Model), ControlResult::Models(catalog)) => {
                 catalog::write(&mut object, catalog, catalog::write_model);
             }
-            (Answer::Items(Item::Project), Told::Projects(projects)) => {
+            (Answer::Items(Item::Project), ControlResult::Projects(projects)) => {
                 object.array("items", projects, |out, told| place::write_project(out, told, line));
             }
-            (Answer::Item(Item::Project), Told::Project(told)) => {
+            (Answer::Item(Item::Project), ControlResult::Project(told)) => {
                 place::write_project(object.key("item"), told, line);
             }
-            (Answer::Items(Item::Workspace), Told::Workspaces(workspaces)) => {
+            (Answer::Items(Item::Workspace), ControlResult::Workspaces(workspaces)) => {
                 object.array("items", workspaces, |out, told| place::write_workspace(out, told, line));
             }
             (
                 Answer::Item(Item::Workspace) | Answer::ItemOrNull(Item::Workspace),
-                Told::Workspace(Some(told)),
+                ControlResult::Workspace(Some(told)),
             ) => {
                 place::write_workspace(object.key("item"), told, line);
             }
-            (Answer::ItemOrNull(Item::Workspace), Told::Workspace(None)) => object.null("item"),
-            (Answer::Items(Item::Worktree), Told::Worktrees(worktrees)) => {
+            (Answer::ItemOrNull(Item::Workspace), ControlResult::Workspace(None)) => object.null("item"),
+            (Answer::Items(Item::Worktree), ControlResult::Worktrees(worktrees)) => {
                 object.array("items", worktrees, |out, told| place::write_listed_worktree(out, told, line));
             }
-            (Answer::Item(Item::Worktree), Told::Worktree(told)) => {
+            (Answer::Item(Item::Worktree), ControlResult::Worktree(told)) => {
                 place::write_worktree(object.key("item"), told, line);
             }
             // Not what it was: that may be the caller's words.
@@ -111,9 +113,9 @@ fn write_begun(object: &mut ObjectWriter<'_>, begun: &Begun) {
 }
 
 /// The methods are of JSON-RPC only.
-fn spelling(line: Line) -> &'static Spelling {
+fn spelling(line: ProtocolVersion) -> &'static Spelling {
     match line {
-        Line::V1 => &v1::SPELLING,
-        Line::V03 => Dialect::Rpc.spelling(),
+        ProtocolVersion::V1 => &v1::SPELLING,
+        ProtocolVersion::V03 => Dialect::Rpc.spelling(),
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    Act, Answer, Control, ControlRequest, Look, MessageId, MessageRef, ModelName, NewWorkspace, NewWorktree,
-    Order, OrderPart, OrderRequest, Page, Part, PartContent, PartRef, PlaceWish, PromptOptions, RequestId,
-    SessionId, SessionQuery, ShellOrder, Subtask, Timestamp, WishedDirectory, WorkspaceId, WorktreeRef,
+    Answer, Control, ControlCommand, ControlQuery, ControlRequest, MessageId, MessageRef, ModelName,
+    NewWorkspace, NewWorktree, Order, OrderPart, OrderRequest, Page, Part, PartContent, PartRef,
+    PromptOptions, RequestId, RequestedDirectory, RequestedLocation, SessionId, SessionQuery, ShellOrder,
+    Subtask, Timestamp, WorkspaceId, WorktreeRef,
 };
 
 use super::args::{Arg, Args};
@@ -14,12 +15,12 @@ use super::call::Call;
 /// The table has checked whatever is picked here, and that what is required is there.
 const CHECKED: &str = "the table requires it in this form";
 
-pub(super) fn look(args: &Args, look: Look) -> Call {
-    Call::Control(ControlRequest { control: Control::Look(look), place: place(args) })
+pub(super) fn look(args: &Args, look: ControlQuery) -> Call {
+    Call::Control(ControlRequest { control: Control::Query(look), place: place(args) })
 }
 
-pub(super) fn act(args: &Args, act: Act) -> Call {
-    Call::Control(ControlRequest { control: Control::Act(act), place: place(args) })
+pub(super) fn act(args: &Args, act: ControlCommand) -> Call {
+    Call::Control(ControlRequest { control: Control::Command(act), place: place(args) })
 }
 
 pub(super) fn answer(args: &Args, answer: Answer) -> Call {
@@ -46,12 +47,12 @@ pub(super) fn message(args: &Args, name: &str) -> Option<MessageRef> {
     args.text(name).map(|id| MessageRef::parse(id).expect(CHECKED))
 }
 
-pub(super) fn message_of(args: &Args) -> Look {
-    Look::Message { session: session(args), message: message(args, "message_id").expect(CHECKED) }
+pub(super) fn message_of(args: &Args) -> ControlQuery {
+    ControlQuery::Message { session: session(args), message: message(args, "message_id").expect(CHECKED) }
 }
 
-pub(super) fn sessions(args: &Args) -> Look {
-    Look::Sessions(SessionQuery {
+pub(super) fn sessions(args: &Args) -> ControlQuery {
+    ControlQuery::Sessions(SessionQuery {
         limit: limit(args),
         roots: args.flag("roots"),
         start: args.int("start").map(Timestamp),
@@ -59,9 +60,9 @@ pub(super) fn sessions(args: &Args) -> Look {
     })
 }
 
-pub(super) fn messages(args: &Args) -> Look {
+pub(super) fn messages(args: &Args) -> ControlQuery {
     let page = Page { limit: limit(args), before: owned(args, "before") };
-    Look::Messages { session: session(args), page }
+    ControlQuery::Messages { session: session(args), page }
 }
 
 pub(super) fn prompt(args: &Args) -> Call {
@@ -90,46 +91,46 @@ pub(super) fn command(args: &Args) -> Call {
     Call::Control(ControlRequest { control, place: place(args) })
 }
 
-pub(super) fn fork(args: &Args) -> Act {
+pub(super) fn fork(args: &Args) -> ControlCommand {
     let before = args.object("request").and_then(|request| message(request, "messageID"));
-    Act::Fork { session: session(args), before }
+    ControlCommand::Fork { session: session(args), before }
 }
 
-pub(super) fn summarize(args: &Args) -> Act {
+pub(super) fn summarize(args: &Args) -> ControlCommand {
     let request = args.object("request");
-    Act::Summarize {
+    ControlCommand::Summarize {
         session: session(args),
         model: request.and_then(model_of),
         auto: request.and_then(|request| request.flag("auto")).unwrap_or(false),
     }
 }
 
-pub(super) fn revert(args: &Args) -> Act {
+pub(super) fn revert(args: &Args) -> ControlCommand {
     let request = args.object("request").expect(CHECKED);
-    Act::Revert {
+    ControlCommand::Revert {
         session: session(args),
         message: message(request, "messageID").expect(CHECKED),
         part: request.text("partID").map(|id| PartRef::parse(id).expect(CHECKED)),
     }
 }
 
-pub(super) fn shell(args: &Args) -> Act {
+pub(super) fn shell(args: &Args) -> ControlCommand {
     let request = args.object("request").expect(CHECKED);
     let order = ShellOrder {
         agent: required(request, "agent"),
         command: required(request, "command"),
         model: model(request),
     };
-    Act::Shell { session: session(args), order }
+    ControlCommand::Shell { session: session(args), order }
 }
 
-pub(super) fn create_workspace(args: &Args) -> Act {
+pub(super) fn create_workspace(args: &Args) -> ControlCommand {
     let request = args.object("request").expect(CHECKED);
     let extra = match request.get("extra") {
         Some(Arg::Json(extra)) => Some(extra.clone()),
         _ => None,
     };
-    Act::CreateWorkspace(NewWorkspace {
+    ControlCommand::CreateWorkspace(NewWorkspace {
         kind: required(request, "type"),
         id: workspace(request, "id"),
         branch: owned(request, "branch"),
@@ -137,16 +138,16 @@ pub(super) fn create_workspace(args: &Args) -> Act {
     })
 }
 
-pub(super) fn remove_workspace(args: &Args) -> Act {
-    Act::RemoveWorkspace(workspace(args, "workspace_id").expect(CHECKED))
+pub(super) fn remove_workspace(args: &Args) -> ControlCommand {
+    ControlCommand::RemoveWorkspace(workspace(args, "workspace_id").expect(CHECKED))
 }
 
-pub(super) fn create_worktree(args: &Args) -> Act {
+pub(super) fn create_worktree(args: &Args) -> ControlCommand {
     let new = args.object("request").map(|request| NewWorktree {
         name: owned(request, "name"),
         start_command: owned(request, "startCommand"),
     });
-    Act::CreateWorktree(new.unwrap_or_default())
+    ControlCommand::CreateWorktree(new.unwrap_or_default())
 }
 
 pub(super) fn worktree(args: &Args) -> WorktreeRef {
@@ -174,20 +175,20 @@ fn workspace(args: &Args, name: &str) -> Option<WorkspaceId> {
 }
 
 /// A workspace goes before all directories, a directory of its own before that of the metadata.
-fn place(args: &Args) -> PlaceWish {
+fn place(args: &Args) -> RequestedLocation {
     let metadata = match args.get("metadata") {
         Some(Arg::Place(place)) => Some(place),
         _ => None,
     };
     if let Some(workspace) = metadata.and_then(|place| place.workspace.clone()) {
-        return PlaceWish { directory: None, workspace: Some(workspace) };
+        return RequestedLocation { directory: None, workspace: Some(workspace) };
     }
-    let own = owned(args, "directory").map(|path| WishedDirectory { path, field: "directory" });
+    let own = owned(args, "directory").map(|path| RequestedDirectory { path, field: "directory" });
     let directory = own.or_else(|| {
         let path = metadata?.directory.clone()?;
-        Some(WishedDirectory { path, field: "metadata.opencode.directory" })
+        Some(RequestedDirectory { path, field: "metadata.opencode.directory" })
     });
-    PlaceWish { directory, workspace: None }
+    RequestedLocation { directory, workspace: None }
 }
 
 fn model(args: &Args) -> Option<ModelName> {

@@ -9,7 +9,7 @@ use super::args::{self, Member, Members};
 use super::row::{Method, Switch};
 use crate::extension::{Activated, HEADER, naming};
 use crate::json::{Fault, Read, is_null, text_of_list};
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 /// What a caller asks for by one of the methods.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,14 +50,14 @@ impl Method {
 
     /// The call of these parameters, a JSON object. In order: the extension must be activated, every parameter be known, and
     /// its value be good. Whether it is switched on, and for whom, is for others to say.
-    pub fn read(&self, line: Line, params: &str, activated: Activated) -> Result<Call> {
+    pub fn read(&self, line: ProtocolVersion, params: &str, activated: Activated) -> Result<Call> {
         self.read_with_need(line, params, activated).map(|(call, _)| call)
     }
 
     /// The same, with what these parameters need beside what the method does.
     pub fn read_with_need(
         &self,
-        line: Line,
+        line: ProtocolVersion,
         params: &str,
         activated: Activated,
     ) -> Result<(Call, Option<Need>)> {
@@ -68,10 +68,10 @@ impl Method {
         self.read_members(line, raw).map_err(Fault::into_params_error)
     }
 
-    fn read_members(&self, line: Line, params: &RawValue) -> Read<(Call, Option<Need>)> {
+    fn read_members(&self, line: ProtocolVersion, params: &RawValue) -> Read<(Call, Option<Need>)> {
         let mut members = args::plain(params)?;
         if self.paged {
-            if line == Line::V03 {
+            if line == ProtocolVersion::V03 {
                 merge_query(&mut members)?;
             }
             refuse_other_paging(&members)?;

@@ -1,7 +1,7 @@
 //! What results are made of, by name: for the card, the `OpenAPI` and the reference page. That results are so is held by a test.
 
 use super::row::{Answer, Item};
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 /// A field of an item.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ pub struct Field {
     /// Else it is left out where there is nothing to say.
     pub always: bool,
     /// The only line that has it.
-    pub line: Option<Line>,
+    pub line: Option<ProtocolVersion>,
     pub help: &'static str,
 }
 
@@ -44,7 +44,7 @@ const fn sometimes(name: &'static str, shape: Shape, help: &'static str) -> Fiel
 
 /// Only on 0.3, which tells of places what OpenCode tells.
 const fn older(field: Field) -> Field {
-    Field { line: Some(Line::V03), ..field }
+    Field { line: Some(ProtocolVersion::V03), ..field }
 }
 
 impl Item {
@@ -117,7 +117,7 @@ impl Item {
     }
 
     /// The fields that a line has.
-    pub fn fields_of(self, line: Line) -> impl Iterator<Item = &'static Field> {
+    pub fn fields_of(self, line: ProtocolVersion) -> impl Iterator<Item = &'static Field> {
         self.fields().iter().filter(move |field| field.line.is_none_or(|only| only == line))
     }
 }
@@ -152,11 +152,11 @@ impl Answer {
     }
 
     /// The same with the number of them, as the contracts write it.
-    pub fn items_type(self, line: Line) -> Option<String> {
+    pub fn items_type(self, line: ProtocolVersion) -> Option<String> {
         let name = self.item().map(Item::name);
         match (self, line) {
             (Self::Flag, _) => Some("boolean".to_owned()),
-            (Self::Items(Item::Worktree), Line::V03) => Some("string[]".to_owned()),
+            (Self::Items(Item::Worktree), ProtocolVersion::V03) => Some("string[]".to_owned()),
             (Self::Items(_) | Self::Page(_) | Self::Catalog(_), _) => name.map(|name| format!("{name}[]")),
             _ => name.map(str::to_owned),
         }

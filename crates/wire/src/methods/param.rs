@@ -72,7 +72,7 @@ impl Param {
 pub enum Kind {
     Id(IdKind),
     /// Text without control characters.
-    Line {
+    ProtocolVersion {
         max: usize,
         may_be_blank: bool,
     },
@@ -186,8 +186,8 @@ pub const MAX_BRANCH: usize = 255;
 /// The largest whole number that every JSON reader takes as it is.
 pub const MAX_INT: i64 = (1 << 53) - 1;
 
-pub(super) const NAME: Kind = Kind::Line { max: MAX_NAME, may_be_blank: false };
-pub(super) const LINE: Kind = Kind::Line { max: MAX_LINE, may_be_blank: false };
+pub(super) const NAME: Kind = Kind::ProtocolVersion { max: MAX_NAME, may_be_blank: false };
+pub(super) const LINE: Kind = Kind::ProtocolVersion { max: MAX_LINE, may_be_blank: false };
 pub(super) const LINES: Kind = Kind::Lines { max: MAX_LINES, may_be_blank: false };
 
 /// A model by its two names.

@@ -1,6 +1,6 @@
 //! What models there are.
 
-use longshore_model::Look;
+use longshore_model::ControlQuery;
 
 use super::build;
 use super::param::{METADATA, NAME, Param};
@@ -21,7 +21,7 @@ const CATALOG: Method = Method {
     upstream: &[Upstream::get("/provider", PLACE)],
     errors: UPSTREAM,
     stability: Stability::Stable,
-    build: |args| build::look(args, Look::Providers),
+    build: |args| build::look(args, ControlQuery::Providers),
 };
 
 pub(super) static METHODS: [Method; 2] = [
@@ -37,7 +37,7 @@ pub(super) static METHODS: [Method; 2] = [
         summary: "The models of all providers, or of one.",
         params: &[Param::optional("provider_id", NAME, "Only the models of this provider."), METADATA],
         result: Answer::Catalog(Item::Model),
-        build: |args| build::look(args, Look::Models { provider: build::owned(args, "provider_id") }),
+        build: |args| build::look(args, ControlQuery::Models { provider: build::owned(args, "provider_id") }),
         ..CATALOG
     },
 ];

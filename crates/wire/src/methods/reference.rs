@@ -9,7 +9,7 @@ use super::param::{Kind, MAX_BRANCH, MAX_CURSOR, MAX_LINE, MAX_NAME, MODEL, Para
 use super::row::{Answer, Effect, Item, Method, Stability};
 use super::{OTHER_PAGING, all, answer};
 use crate::extension::{Activated, Extension, HEADER};
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 use crate::{v1, v03};
 
 const HEAD: &str = "\
@@ -151,7 +151,7 @@ fn takes(kind: &Kind) -> String {
     match kind {
         Kind::Id(id) if id.prefix().is_empty() => "an id".to_owned(),
         Kind::Id(id) => format!("an id that begins with `{}`", id.prefix()),
-        Kind::Line { max, may_be_blank } => {
+        Kind::ProtocolVersion { max, may_be_blank } => {
             bounded(if *may_be_blank { "a line" } else { "a line that is not blank" }, *max)
         }
         Kind::Lines { max, may_be_blank } => {
@@ -301,11 +301,11 @@ fn errors(page: &mut String) {
         let (new, old) = (v1::error::row(kind), v03::error::row(kind));
         let mut words = format!("`{}`", new.reason);
         if old.word != new.reason {
-            let _ = write!(words, ", on {} `{}`", Line::V03.version(), old.word);
+            let _ = write!(words, ", on {} `{}`", ProtocolVersion::V03.version(), old.word);
         }
         let mut codes = new.code.to_string();
         if old.code != new.code {
-            let _ = write!(codes, ", on {} {}", Line::V03.version(), old.code);
+            let _ = write!(codes, ", on {} {}", ProtocolVersion::V03.version(), old.code);
         }
         let _ = writeln!(page, "| {words} | {codes} | {} |", meaning(kind));
     }

@@ -12,7 +12,7 @@ use super::param::{IdKind, Kind, MAX_BRANCH, MAX_CURSOR, MAX_LINE, MAX_NAME, MOD
 use super::row::{Answer, Item, Method};
 use crate::contract::Deployment;
 use crate::openapi::reference;
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 /// The parameters of a method, as far as they are switched on.
 pub(crate) fn params(method: &Method, deployment: &Deployment) -> Value {
@@ -50,7 +50,9 @@ fn of_kind(kind: &Kind, is_on: &dyn Fn(&&Param) -> bool) -> Value {
             "maxLength": MAX_ID_LENGTH,
             "pattern": format!("^{}[A-Za-z0-9_.:-]*$", kind.prefix()),
         }),
-        Kind::Line { max, may_be_blank } | Kind::Lines { max, may_be_blank } => text(*max, !may_be_blank),
+        Kind::ProtocolVersion { max, may_be_blank } | Kind::Lines { max, may_be_blank } => {
+            text(*max, !may_be_blank)
+        }
         Kind::Text { max } => text(*max, false),
         Kind::Word(words) => json!({"enum": words}),
         Kind::FileName { max } => text(*max, true),
@@ -134,7 +136,7 @@ fn metadata(routed: bool) -> Value {
 }
 
 /// The name of the schema of a result: methods whose results have the same shape share it.
-pub(crate) fn result_name(answer: Answer, line: Line) -> String {
+pub(crate) fn result_name(answer: Answer, line: ProtocolVersion) -> String {
     let name = match answer {
         Answer::Items(Item::Interrupt) => "InterruptList".to_owned(),
         Answer::Items(item) => format!("{}List", item.name()),
@@ -148,8 +150,8 @@ pub(crate) fn result_name(answer: Answer, line: Line) -> String {
         Answer::Begun => "SessionBegun".to_owned(),
         Answer::Answered => "InterruptAnswered".to_owned(),
     };
-    let differs = result(answer, Line::V1) != result(answer, Line::V03);
-    if line == Line::V03 && differs { older(&name) } else { name }
+    let differs = result(answer, ProtocolVersion::V1) != result(answer, ProtocolVersion::V03);
+    if line == ProtocolVersion::V03 && differs { older(&name) } else { name }
 }
 
 fn older(name: &str) -> String {
@@ -157,9 +159,9 @@ fn older(name: &str) -> String {
 }
 
 /// The result of a method.
-pub(crate) fn result(answer: Answer, line: Line) -> Value {
+pub(crate) fn result(answer: Answer, line: ProtocolVersion) -> Value {
     let items = |item| {
-        let is_bare = item == Item::Worktree && line == Line::V03;
+        let is_bare = item == Item::Worktree && line == ProtocolVersion::V03;
         let items = if is_bare { json!({"type": "string"}) } else { reference(&item_name(item, line)) };
         json!({"type": "array", "items": items})
     };
@@ -210,14 +212,14 @@ pub(crate) fn result(answer: Answer, line: Line) -> Value {
 }
 
 /// The name of the schema of an item.
-pub(crate) fn item_name(item: Item, line: Line) -> String {
+pub(crate) fn item_name(item: Item, line: ProtocolVersion) -> String {
     let differs =
         matches!(item, Item::Task | Item::Message) || item.fields().iter().any(|field| field.line.is_some());
-    if line == Line::V03 && differs { older(item.name()) } else { item.name().to_owned() }
+    if line == ProtocolVersion::V03 && differs { older(item.name()) } else { item.name().to_owned() }
 }
 
 /// An item. `None`: it is one of A2A's own.
-pub(crate) fn item(item: Item, line: Line) -> Option<Value> {
+pub(crate) fn item(item: Item, line: ProtocolVersion) -> Option<Value> {
     if item.fields().is_empty() {
         return None;
     }
@@ -226,7 +228,7 @@ pub(crate) fn item(item: Item, line: Line) -> Option<Value> {
     Some(schema)
 }
 
-fn of_fields(fields: &[Field], line: Line) -> Value {
+fn of_fields(fields: &[Field], line: ProtocolVersion) -> Value {
     let seen = || fields.iter().filter(|field| field.line.is_none_or(|only| only == line));
     let required: Vec<&str> = seen().filter(|field| field.always).map(|field| field.name).collect();
     let described = |field: &Field| {
@@ -242,7 +244,7 @@ fn of_fields(fields: &[Field], line: Line) -> Value {
     schema
 }
 
-fn of_shape(shape: &Shape, line: Line) -> Value {
+fn of_shape(shape: &Shape, line: ProtocolVersion) -> Value {
     match shape {
         Shape::Id => reference("Id"),
         Shape::Text => json!({"type": "string"}),

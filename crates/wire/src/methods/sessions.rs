@@ -1,6 +1,6 @@
 //! Sessions of OpenCode: looking at them, changing them, and having the agent work in them.
 
-use longshore_model::{Act, ErrorKind, Look};
+use longshore_model::{ControlCommand, ControlQuery, ErrorKind};
 
 use super::build;
 use super::param::{
@@ -44,7 +44,7 @@ const FILE: Variant = Variant {
         Param::required("mime", NAME, "Its media type."),
         Param::required(
             "url",
-            Kind::Line { max: MAX_URL, may_be_blank: false },
+            Kind::ProtocolVersion { max: MAX_URL, may_be_blank: false },
             "Where it is: `data:`, `file:` inside the workspace, or what else messages may refer to.",
         ),
         Param::optional("filename", LINE, "What it is called."),
@@ -52,7 +52,7 @@ const FILE: Variant = Variant {
 };
 
 /// OpenCode makes letters of line breaks and tabs on the way to its shell, which would run something else then.
-const SHELL_LINE: Kind = Kind::Line { max: MAX_LINES, may_be_blank: false };
+const SHELL_LINE: Kind = Kind::ProtocolVersion { max: MAX_LINES, may_be_blank: false };
 
 const PROMPT_PARTS: Kind = Kind::Tagged(&[
     Variant {
@@ -138,13 +138,13 @@ const LOOK: Method = Method {
     upstream: &[],
     errors: SESSION,
     stability: Stability::Stable,
-    build: |args| build::look(args, Look::Session(build::session(args))),
+    build: |args| build::look(args, ControlQuery::Session(build::session(args))),
 };
 
 const CHANGE: Method = Method {
     result: Answer::Item(Item::SessionSummary),
     effect: Effect::Mutate,
-    build: |args| build::act(args, Act::Share(build::session(args))),
+    build: |args| build::act(args, ControlCommand::Share(build::session(args))),
     ..LOOK
 };
 
@@ -157,7 +157,7 @@ pub(super) static METHODS: [Method; 17] = [
         result: Answer::Items(Item::SessionStatus),
         upstream: &[Upstream::get("/session/status", PLACE)],
         errors: UPSTREAM,
-        build: |args| build::look(args, Look::Statuses),
+        build: |args| build::look(args, ControlQuery::Statuses),
         ..LOOK
     },
     Method {
@@ -175,7 +175,7 @@ pub(super) static METHODS: [Method; 17] = [
             ),
             Param::optional(
                 "search",
-                Kind::Line { max: 256, may_be_blank: true },
+                Kind::ProtocolVersion { max: 256, may_be_blank: true },
                 "Only those with this in the title; `%` and `_` stand for anything and for one character.",
             ),
             METADATA,
@@ -216,7 +216,7 @@ pub(super) static METHODS: [Method; 17] = [
         summary: "The sessions of the sub-agents that work for a session.",
         result: Answer::Items(Item::Task),
         upstream: &[Upstream::get("/session/{id}/children", PLACE)],
-        build: |args| build::look(args, Look::Children(build::session(args))),
+        build: |args| build::look(args, ControlQuery::Children(build::session(args))),
         ..LOOK
     },
     Method {
@@ -225,7 +225,7 @@ pub(super) static METHODS: [Method; 17] = [
         summary: "What the agent has set out to do in a session.",
         result: Answer::Items(Item::Todo),
         upstream: &[Upstream::get("/session/{id}/todo", PLACE)],
-        build: |args| build::look(args, Look::Todos(build::session(args))),
+        build: |args| build::look(args, ControlQuery::Todos(build::session(args))),
         ..LOOK
     },
     Method {
@@ -249,7 +249,7 @@ pub(super) static METHODS: [Method; 17] = [
         ],
         build: |args| {
             let message = build::message(args, "message_id");
-            build::look(args, Look::Diffs { session: build::session(args), message })
+            build::look(args, ControlQuery::Diffs { session: build::session(args), message })
         },
         ..LOOK
     },
@@ -326,7 +326,7 @@ pub(super) static METHODS: [Method; 17] = [
         key: "unshare",
         summary: "Takes a shared session back.",
         upstream: &[Upstream::delete("/session/{id}/share")],
-        build: |args| build::act(args, Act::Unshare(build::session(args))),
+        build: |args| build::act(args, ControlCommand::Unshare(build::session(args))),
         ..CHANGE
     },
     Method {
@@ -387,7 +387,7 @@ pub(super) static METHODS: [Method; 17] = [
         summary: "Undoes the last revert of a session.",
         upstream: &[Upstream::post("/session/{id}/unrevert")],
         errors: IDLE_SESSION,
-        build: |args| build::act(args, Act::Unrevert(build::session(args))),
+        build: |args| build::act(args, ControlCommand::Unrevert(build::session(args))),
         ..CHANGE
     },
     Method {

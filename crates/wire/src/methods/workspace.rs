@@ -1,6 +1,6 @@
 //! Projects, workspaces and worktrees: always those of the project that the gateway works in.
 
-use longshore_model::{Act, ErrorKind, Look};
+use longshore_model::{ControlCommand, ControlQuery, ErrorKind};
 
 use super::build;
 use super::param::{IdKind, Kind, LINES, NAME, Param};
@@ -32,7 +32,7 @@ const LOOK: Method = Method {
     upstream: &[],
     errors: UPSTREAM,
     stability: Stability::Experimental,
-    build: |args| build::look(args, Look::Projects),
+    build: |args| build::look(args, ControlQuery::Projects),
 };
 
 const CHANGE: Method = Method {
@@ -96,7 +96,7 @@ pub(super) static METHODS: [Method; 9] = [
         result: Answer::Item(Item::Project),
         upstream: &[Upstream::get("/project/current", PLACE)],
         stability: Stability::Stable,
-        build: |args| build::look(args, Look::Project),
+        build: |args| build::look(args, ControlQuery::Project),
         ..LOOK
     },
     Method {
@@ -105,7 +105,7 @@ pub(super) static METHODS: [Method; 9] = [
         summary: "The workspaces of the project.",
         result: Answer::Items(Item::Workspace),
         upstream: &[Upstream::get("/experimental/workspace", PLACE)],
-        build: |args| build::look(args, Look::Workspaces),
+        build: |args| build::look(args, ControlQuery::Workspaces),
         ..LOOK
     },
     Method {
@@ -154,7 +154,7 @@ pub(super) static METHODS: [Method; 9] = [
         summary: "The worktrees of the project's own repository, beside the root of the workspace.",
         result: Answer::Items(Item::Worktree),
         upstream: &[Upstream::get("/experimental/worktree", PLACE)],
-        build: |args| build::look(args, Look::Worktrees),
+        build: |args| build::look(args, ControlQuery::Worktrees),
         ..LOOK
     },
     Method {
@@ -192,7 +192,7 @@ pub(super) static METHODS: [Method; 9] = [
         params: &[WHICH_WORKTREE, METADATA],
         upstream: &[Upstream::delete("/experimental/worktree")],
         errors: UNUSED,
-        build: |args| build::act(args, Act::RemoveWorktree(build::worktree(args))),
+        build: |args| build::act(args, ControlCommand::RemoveWorktree(build::worktree(args))),
         ..CHANGE
     },
     Method {
@@ -202,7 +202,7 @@ pub(super) static METHODS: [Method; 9] = [
         params: &[WHICH_WORKTREE, METADATA],
         upstream: &[Upstream::post("/experimental/worktree/reset")],
         errors: UNUSED,
-        build: |args| build::act(args, Act::ResetWorktree(build::worktree(args))),
+        build: |args| build::act(args, ControlCommand::ResetWorktree(build::worktree(args))),
         ..CHANGE
     },
 ];

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::schema::Dialect;
 use crate::contract::Deployment;
 use crate::methods;
-use crate::surface::{Line, OPERATIONS};
+use crate::surface::{OPERATIONS, ProtocolVersion};
 use crate::v1::method::Method;
 
 /// Bodies of a send.
@@ -46,10 +46,10 @@ fn text_message(dialect: Dialect, id: &str, text: &str) -> Value {
 /// Bodies of calls.
 pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
     let mut examples = Map::new();
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let (dialect, word) = match line {
-            Line::V1 => (Dialect::V1, "v1"),
-            Line::V03 => (Dialect::V03Rpc, "v03"),
+            ProtocolVersion::V1 => (Dialect::V1, "v1"),
+            ProtocolVersion::V03 => (Dialect::V03Rpc, "v03"),
         };
         for operation in &OPERATIONS {
             let params = match operation.method {

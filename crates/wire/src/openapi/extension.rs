@@ -4,13 +4,13 @@ use serde_json::{Map, Value, json};
 
 use crate::contract::{Audience, Base, Deployment, extensions};
 use crate::extension::Extension;
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 /// By the names that clients of the document know. Of what the public card shows, what it shows; of all others everything,
 /// for callers with a credential.
 pub(super) fn contracts(deployment: &Deployment, audience: Audience) -> Map<String, Value> {
-    let mut entries = extensions(deployment, Line::V1, Audience::Anonymous, Base::Root);
-    for entry in extensions(deployment, Line::V1, audience, Base::Root) {
+    let mut entries = extensions(deployment, ProtocolVersion::V1, Audience::Anonymous, Base::Root);
+    for entry in extensions(deployment, ProtocolVersion::V1, audience, Base::Root) {
         if entries.iter().all(|known| known.uri != entry.uri) {
             entries.push(entry);
         }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::schema::{self, Dialect, list_fields, reference};
 use crate::contract::{Deployment, MissingVersion};
 use crate::extension::HEADER;
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 use crate::v1::method::Method;
 
 /// What stands in braces.
@@ -17,9 +17,9 @@ pub(super) fn of_path(path: &str) -> Vec<Value> {
 }
 
 /// What every operation of a line by REST takes. A caller must send what a request is refused without.
-pub(super) fn of_operation(deployment: &Deployment, method: Method, line: Line) -> Vec<Value> {
+pub(super) fn of_operation(deployment: &Deployment, method: Method, line: ProtocolVersion) -> Vec<Value> {
     let (mut version, mut extensions) = (version(&[line]), extensions());
-    if line == Line::V1 {
+    if line == ProtocolVersion::V1 {
         if deployment.missing_version == MissingVersion::V03 {
             // Under the base of the line it is not, but a parameter cannot say so.
             version["required"] = json!(true);
@@ -32,7 +32,7 @@ pub(super) fn of_operation(deployment: &Deployment, method: Method, line: Line) 
 }
 
 pub(super) fn of_rpc() -> Vec<Value> {
-    vec![version(&Line::ALL), extensions(), last_event_id()]
+    vec![version(&ProtocolVersion::ALL), extensions(), last_event_id()]
 }
 
 pub(super) fn of_list(dialect: Dialect) -> Vec<Value> {
@@ -73,7 +73,7 @@ pub(super) fn range() -> Value {
 }
 
 /// A patch number may follow, which means nothing.
-pub(super) fn version(lines: &[Line]) -> Value {
+pub(super) fn version(lines: &[ProtocolVersion]) -> Value {
     let versions: Vec<&str> = lines.iter().map(|line| line.version()).collect();
     json!({
         "name": "A2A-Version",

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::schema::{Dialect, reference};
 use super::{example, extension, parameter, response, security};
 use crate::contract::{Audience, Deployment, method};
-use crate::surface::{Access, Endpoint, Line, OPERATIONS, Operation, ROUTES, Route, Served, Verb};
+use crate::surface::{Access, Endpoint, OPERATIONS, Operation, ProtocolVersion, ROUTES, Route, Served, Verb};
 use crate::v1::method::Method;
 
 const DISCOVERY: &str = "Discovery";
@@ -27,7 +27,7 @@ pub(super) fn all(deployment: &Deployment, audience: Audience) -> Map<String, Va
     if audience == Audience::Anonymous {
         return paths;
     }
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for operation in &OPERATIONS {
             for endpoint in operation.rest(line) {
                 add(&mut paths, *endpoint, of_operation(deployment, operation, line, *endpoint));
@@ -47,7 +47,7 @@ fn add(paths: &mut Map<String, Value>, endpoint: Endpoint, operation: Value) {
 }
 
 /// The root, and the bases of the lines.
-fn servers(deployment: &Deployment, lines: &[Line]) -> Value {
+fn servers(deployment: &Deployment, lines: &[ProtocolVersion]) -> Value {
     let url = deployment.public_url.trim_end_matches('/');
     let mut servers = vec![json!({"url": url})];
     servers.extend(lines.iter().map(|line| json!({"url": format!("{url}{}", line.base())})));
@@ -55,10 +55,10 @@ fn servers(deployment: &Deployment, lines: &[Line]) -> Value {
 }
 
 /// The lines under whose bases a route is served too.
-fn lines_of(route: &Route) -> &[Line] {
+fn lines_of(route: &Route) -> &[ProtocolVersion] {
     match (route.served, &route.line) {
         (Served::Rpc | Served::Card, Some(line)) => std::slice::from_ref(line),
-        (Served::Rpc | Served::Card, None) => &Line::ALL,
+        (Served::Rpc | Served::Card, None) => &ProtocolVersion::ALL,
         _ => &[],
     }
 }
@@ -67,7 +67,7 @@ pub(super) fn tags(audience: Audience) -> Vec<Value> {
     let mut tags = vec![json!({"name": DISCOVERY, "description": "What can be learnt about this gateway."})];
     if audience == Audience::Authenticated {
         tags.push(json!({"name": RPC, "description": "All operations of both lines, and the methods of extensions."}));
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let version = line.version();
             tags.push(
                 json!({"name": tag(line), "description": format!("The HTTP+JSON binding of A2A {version}.")}),
@@ -77,14 +77,19 @@ pub(super) fn tags(audience: Audience) -> Vec<Value> {
     tags
 }
 
-fn tag(line: Line) -> String {
+fn tag(line: ProtocolVersion) -> String {
     format!("REST {}", line.version())
 }
 
-fn of_operation(deployment: &Deployment, operation: &Operation, line: Line, endpoint: Endpoint) -> Value {
+fn of_operation(
+    deployment: &Deployment,
+    operation: &Operation,
+    line: ProtocolVersion,
+    endpoint: Endpoint,
+) -> Value {
     let dialect = match line {
-        Line::V1 => Dialect::V1,
-        Line::V03 => Dialect::V03Rest,
+        ProtocolVersion::V1 => Dialect::V1,
+        ProtocolVersion::V03 => Dialect::V03Rest,
     };
     let mut parameters = parameter::of_operation(deployment, operation.method, line);
     if operation.method == Method::ListTasks {
@@ -111,7 +116,7 @@ fn of_operation(deployment: &Deployment, operation: &Operation, line: Line, endp
         let (_, word) = method::code(line, kind);
         entry["description"] = json!(format!("Not supported yet: every call is refused ({word})."));
     }
-    if (operation.method, line) == (Method::SendMessage, Line::V03) {
+    if (operation.method, line) == (Method::SendMessage, ProtocolVersion::V03) {
         entry["description"] = json!("The answer comes at once, unless configuration.blocking is true.");
     }
     if let Some(body) = body(operation, dialect, endpoint.verb) {
@@ -122,10 +127,10 @@ fn of_operation(deployment: &Deployment, operation: &Operation, line: Line, endp
 }
 
 /// A path of its own for each endpoint of an operation makes its name longer.
-fn operation_id(operation: &Operation, line: Line, endpoint: Endpoint) -> String {
+fn operation_id(operation: &Operation, line: ProtocolVersion, endpoint: Endpoint) -> String {
     let line_word = match line {
-        Line::V1 => "v1",
-        Line::V03 => "v03",
+        ProtocolVersion::V1 => "v1",
+        ProtocolVersion::V03 => "v03",
     };
     let mut id = format!("{line_word}_{}", operation.method.as_str());
     let endpoints = operation.rest(line);
@@ -138,7 +143,7 @@ fn operation_id(operation: &Operation, line: Line, endpoint: Endpoint) -> String
     id
 }
 
-fn answer(operation: &Operation, line: Line, dialect: Dialect, verb: Verb) -> Map<String, Value> {
+fn answer(operation: &Operation, line: ProtocolVersion, dialect: Dialect, verb: Verb) -> Map<String, Value> {
     if operation.refused.is_some() {
         return Map::new();
     }
@@ -148,7 +153,7 @@ fn answer(operation: &Operation, line: Line, dialect: Dialect, verb: Verb) -> Ma
     let name = match operation.method {
         Method::SendMessage => "SendMessageResponse",
         // The proto file of 0.3 has no list, so its REST writes tasks as its JSON-RPC does.
-        Method::ListTasks if line == Line::V03 => {
+        Method::ListTasks if line == ProtocolVersion::V03 => {
             return ok(response::json(line, &Dialect::V03Rpc.reference("TaskPage")));
         }
         Method::ListTasks => "TaskPage",
@@ -158,10 +163,10 @@ fn answer(operation: &Operation, line: Line, dialect: Dialect, verb: Verb) -> Ma
     ok(response::json(line, &dialect.reference(name)))
 }
 
-fn dialect_card(line: Line) -> Value {
+fn dialect_card(line: ProtocolVersion) -> Value {
     match line {
-        Line::V1 => reference("AgentCard"),
-        Line::V03 => reference("V03AgentCard"),
+        ProtocolVersion::V1 => reference("AgentCard"),
+        ProtocolVersion::V03 => reference("V03AgentCard"),
     }
 }
 
@@ -213,7 +218,8 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
             response::rpc()
         }
         Served::Card => {
-            entry["parameters"] = json!([parameter::version(&Line::ALL), parameter::if_none_match()]);
+            entry["parameters"] =
+                json!([parameter::version(&ProtocolVersion::ALL), parameter::if_none_match()]);
             let both = json!({"anyOf": [reference("AgentCard"), reference("V03AgentCard")]});
             card(&both, verb)
         }
@@ -226,7 +232,7 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
             entry["parameters"] = json!([parameter::if_none_match()]);
             let document = json!({"type": "object", "additionalProperties": true});
             let mut responses = response::cached("The document.", &document, verb);
-            responses.insert("401".to_owned(), response::error(Line::V1, 401));
+            responses.insert("401".to_owned(), response::error(ProtocolVersion::V1, 401));
             responses
         }
         Served::Metrics => response::metrics(verb),
@@ -235,7 +241,7 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
     // What is for everybody is not counted.
     let is_counted = route.access != Access::Anybody;
     for status in response::OF_ANY_PATH.into_iter().filter(|status| is_counted || *status != 429) {
-        responses.entry(status.to_string()).or_insert_with(|| response::error(Line::V1, status));
+        responses.entry(status.to_string()).or_insert_with(|| response::error(ProtocolVersion::V1, status));
     }
     match route.access {
         Access::Anybody => entry["security"] = json!([]),

@@ -6,7 +6,7 @@ use longshore_model::ErrorKind;
 use serde_json::{Map, Value, json};
 
 use super::schema::reference;
-use crate::surface::{Line, Verb};
+use crate::surface::{ProtocolVersion, Verb};
 use crate::{v1, v03};
 
 /// What can be answered before it is settled that path and request are of one line, or where the path is of none. The
@@ -19,7 +19,7 @@ pub(super) const OF_ANY_PATH: [u16; 2] = [403, 429];
 /// The shared answers: the errors of each line by their status.
 pub(super) fn all() -> Map<String, Value> {
     let mut responses = Map::new();
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for (status, words) in rows(line) {
             let mut description = format!("One of {}.", words.join(", "));
             let mut response = json(line, &reference(schema(line)));
@@ -55,18 +55,18 @@ fn header_of(status: u16) -> Option<&'static str> {
 }
 
 fn of_either_line() -> Value {
-    let mut response = json(Line::V1, &reference(schema(Line::V1)));
+    let mut response = json(ProtocolVersion::V1, &reference(schema(ProtocolVersion::V1)));
     response["content"]["application/json"]["schema"] =
-        json!({"anyOf": Line::ALL.map(|line| reference(schema(line)))});
+        json!({"anyOf": ProtocolVersion::ALL.map(|line| reference(schema(line)))});
     response
 }
 
 /// The errors that an operation of a line can end in.
-pub(super) fn errors(line: Line) -> Map<String, Value> {
+pub(super) fn errors(line: ProtocolVersion) -> Map<String, Value> {
     rows(line).into_keys().map(|status| (status.to_string(), error(line, status))).collect()
 }
 
-pub(super) fn error(line: Line, status: u16) -> Value {
+pub(super) fn error(line: ProtocolVersion, status: u16) -> Value {
     shared(&name(line, status))
 }
 
@@ -86,30 +86,30 @@ const OF_METHODS: [ErrorKind; 7] = [
 ];
 
 /// The words of the errors, by status. A path that takes other verbs is another operation, so 405 is none of any.
-fn rows(line: Line) -> BTreeMap<u16, Vec<&'static str>> {
+fn rows(line: ProtocolVersion) -> BTreeMap<u16, Vec<&'static str>> {
     let mut rows: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
     let is_told = |kind: &ErrorKind| *kind != ErrorKind::VerbNotAllowed && !OF_METHODS.contains(kind);
     for kind in ErrorKind::ALL.into_iter().filter(is_told) {
         let (status, word) = match line {
-            Line::V1 => (v1::error::row(kind).http, v1::error::row(kind).reason),
-            Line::V03 => (v03::error::row(kind).http, v03::error::row(kind).word),
+            ProtocolVersion::V1 => (v1::error::row(kind).http, v1::error::row(kind).reason),
+            ProtocolVersion::V03 => (v03::error::row(kind).http, v03::error::row(kind).word),
         };
         rows.entry(status).or_default().push(word);
     }
     rows
 }
 
-fn name(line: Line, status: u16) -> String {
+fn name(line: ProtocolVersion, status: u16) -> String {
     match line {
-        Line::V1 => format!("Error{status}"),
-        Line::V03 => format!("V03Error{status}"),
+        ProtocolVersion::V1 => format!("Error{status}"),
+        ProtocolVersion::V03 => format!("V03Error{status}"),
     }
 }
 
-fn schema(line: Line) -> &'static str {
+fn schema(line: ProtocolVersion) -> &'static str {
     match line {
-        Line::V1 => "RestError",
-        Line::V03 => "V03RestError",
+        ProtocolVersion::V1 => "RestError",
+        ProtocolVersion::V03 => "V03RestError",
     }
 }
 
@@ -141,7 +141,7 @@ pub(super) fn all_headers() -> Map<String, Value> {
     let header = |(name, description): (&str, &str)| {
         let mut schema = json!({"type": "string"});
         if name == LINE {
-            schema["enum"] = json!(Line::ALL.map(Line::version));
+            schema["enum"] = json!(ProtocolVersion::ALL.map(ProtocolVersion::version));
         }
         if name == RETRY_AFTER {
             schema = json!({"type": "integer", "minimum": 1});
@@ -169,9 +169,9 @@ pub(super) fn say_what_all_say(answers: &mut Value) {
 }
 
 /// JSON of a line, under the media types that it has.
-pub(super) fn json(line: Line, schema: &Value) -> Value {
+pub(super) fn json(line: ProtocolVersion, schema: &Value) -> Value {
     let mut response = plain_json(schema);
-    if line == Line::V1 {
+    if line == ProtocolVersion::V1 {
         response["content"]["application/a2a+json"] = json!({"schema": schema});
     }
     response
@@ -201,10 +201,10 @@ fn stream(schema: &Value) -> Value {
 pub(super) fn rpc() -> Map<String, Value> {
     let mut content = plain_json(&reference("JsonRpcResponse"));
     let mut data: Vec<Value> = Vec::new();
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let name = match line {
-            Line::V1 => "StreamResponse",
-            Line::V03 => "V03StreamResponse",
+            ProtocolVersion::V1 => "StreamResponse",
+            ProtocolVersion::V03 => "V03StreamResponse",
         };
         data.push(reference(name));
     }
@@ -263,7 +263,7 @@ pub(super) fn file(verb: Verb) -> Map<String, Value> {
     let unchanged = json!({"description": "The caller has the file.", "headers": headers(&version)});
     responses.insert("304".to_owned(), unchanged);
     for status in OF_EITHER_LINE {
-        responses.insert(status.to_string(), error(Line::V1, status));
+        responses.insert(status.to_string(), error(ProtocolVersion::V1, status));
     }
     responses
 }
@@ -279,7 +279,7 @@ pub(super) fn health(verb: Verb) -> Map<String, Value> {
     let mut responses = Map::new();
     responses.insert("200".to_owned(), told("New work can be taken."));
     for status in [401, 500] {
-        responses.insert(status.to_string(), error(Line::V1, status));
+        responses.insert(status.to_string(), error(ProtocolVersion::V1, status));
     }
     responses.insert("503".to_owned(), told("Something that is needed is down."));
     responses
@@ -293,7 +293,7 @@ pub(super) fn metrics(verb: Verb) -> Map<String, Value> {
     let mut responses = Map::new();
     responses.insert("200".to_owned(), page);
     for status in [401, 500] {
-        responses.insert(status.to_string(), error(Line::V1, status));
+        responses.insert(status.to_string(), error(ProtocolVersion::V1, status));
     }
     responses
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::contract::Deployment;
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 mod card;
 mod content;
@@ -17,7 +17,7 @@ pub(super) use content::Dialect;
 pub(super) use request::{history_length, list_fields};
 
 /// Every schema of these lines, by its name. There are more than a document may need.
-pub(super) fn all(deployment: &Deployment, lines: &[Line]) -> Map<String, Value> {
+pub(super) fn all(deployment: &Deployment, lines: &[ProtocolVersion]) -> Map<String, Value> {
     let mut schemas = Map::new();
     for add in [metadata::add, error::add, card::add, service::add] {
         add(&mut schemas);

@@ -21,7 +21,7 @@ use crate::jsonrpc::{self, Id};
 use crate::methods;
 use crate::methods::answer::samples as told;
 use crate::methods::arbitrary::{changes, full as full_params};
-use crate::surface::{Endpoint, Line, OPERATIONS, ROUTES};
+use crate::surface::{Endpoint, OPERATIONS, ProtocolVersion, ROUTES};
 use crate::v1::encode::View;
 use crate::{arbitrary, v1, v03};
 
@@ -57,7 +57,7 @@ fn the_documents() {
 #[test]
 fn every_endpoint_is_a_path_and_every_path_an_endpoint() {
     let mut expected: HashSet<String> = HashSet::new();
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         expected
             .extend(OPERATIONS.iter().flat_map(|operation| operation.rest(line)).map(ToString::to_string));
     }
@@ -106,7 +106,8 @@ fn strangers_see_what_the_public_card_shows_and_nothing_else() {
         document["components"]["securitySchemes"].as_object().unwrap().keys().collect();
     assert_eq!(schemes, ["bearerAuth", "basicAuth", "apiKeyAuth"]);
     let contracts = document["x-a2a-extension-contracts"].as_object().unwrap();
-    let public = contract::extensions(&full_deployment(), Line::V1, Audience::Anonymous, Base::Root);
+    let public =
+        contract::extensions(&full_deployment(), ProtocolVersion::V1, Audience::Anonymous, Base::Root);
     assert_eq!(contracts.len(), public.len());
     for word in ["/tasks", "/message", "harbour\"", "/srv", "health", "JsonRpc"] {
         assert!(!document.to_string().contains(word), "{word}");
@@ -148,7 +149,7 @@ fn examples_can_be_sent_as_they_stand() {
         let call = jsonrpc::parse(body.as_bytes()).unwrap();
         let params = call.params.unwrap().get();
         if let Some(method) = crate::methods::find(&call.method) {
-            method.read(Line::V1, params, [method.extension].into_iter().collect()).unwrap();
+            method.read(ProtocolVersion::V1, params, [method.extension].into_iter().collect()).unwrap();
         } else if v1::method::Method::parse(&call.method)
             .is_some_and(|method| method == v1::method::Method::SendMessage)
         {
@@ -182,8 +183,8 @@ fn cards_and_health_are_as_they_say() {
     let document = whole();
     for deployment in [plain_deployment(), full_deployment()] {
         for audience in [Audience::Anonymous, Audience::Authenticated] {
-            let new = card(&deployment, Line::V1, audience, Base::Root);
-            let old = card(&deployment, Line::V03, audience, Base::Root);
+            let new = card(&deployment, ProtocolVersion::V1, audience, Base::Root);
+            let old = card(&deployment, ProtocolVersion::V03, audience, Base::Root);
             let merged = merged_card(&deployment, audience);
             for (name, bytes) in [
                 ("AgentCard", v1::card::encode(&new)),
@@ -196,7 +197,7 @@ fn cards_and_health_are_as_they_say() {
         }
         for opencode in [Part::Up, Part::Down("Gone.".to_owned())] {
             let facts = HealthFacts { opencode, store: Part::Up, stopping: false };
-            holds(document, "Health", &health(&deployment, Line::V1, &facts)).unwrap();
+            holds(document, "Health", &health(&deployment, ProtocolVersion::V1, &facts)).unwrap();
         }
     }
 }
@@ -237,7 +238,7 @@ fn every_result_is_as_it_says() {
         let call = &document["components"]["schemas"][format!("{}Call", methods::pascal_case(method.key))];
         assert_eq!(call["properties"]["method"]["const"], method.name);
         for told in [told::full(method), told::sparse(method)].into_iter().flatten() {
-            for line in Line::ALL {
+            for line in ProtocolVersion::ALL {
                 let result = method.answer(&told, line).unwrap();
                 let value: Value = serde_json::from_slice(&result).unwrap();
                 let schema = &call["x-a2a-result"][line.version()];
@@ -256,7 +257,7 @@ fn every_result_is_as_it_says() {
 fn every_field_of_an_item_is_written() {
     for method in methods::all() {
         let (Some(told), Some(item)) = (told::full(method), method.result.item()) else { continue };
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let value: Value = serde_json::from_slice(&method.answer(&told, line).unwrap()).unwrap();
             let Some(written) = value.get("item").unwrap_or(&value["items"][0]).as_object() else { continue };
             for field in item.fields_of(line) {

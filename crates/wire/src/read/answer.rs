@@ -5,7 +5,7 @@
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, BlockKind, ContextId, Error, ErrorKind, Message, Metadata,
-    OutputModes, Result, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus, Terms,
+    OutputModes, Result, StatusUpdate, Task, TaskEvent, TaskId, TaskOptions, TaskState, TaskStatus,
 };
 use serde_json::value::RawValue;
 
@@ -129,7 +129,7 @@ fn task_fields(task: &Object<'_>, spelling: &Spelling) -> Read<Task> {
         session: None,
         usage: None,
         open_asks: Vec::new(),
-        terms: Box::new(Terms { output, ..Terms::default() }),
+        terms: Box::new(TaskOptions { output, ..TaskOptions::default() }),
         // Half of it is told, in the metadata, and half is not.
         parent: None,
         metadata,

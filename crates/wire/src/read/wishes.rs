@@ -4,7 +4,7 @@
 //! is wrong in one is told even where the other has the last word.
 
 use longshore_model::id::check_id;
-use longshore_model::{Delivery, Metadata, ModelName, PromptOptions, SessionId, Wishes};
+use longshore_model::{Delivery, Metadata, ModelName, PromptOptions, SendOptions, SessionId};
 use serde_json::value::RawValue;
 
 use super::id;
@@ -19,9 +19,9 @@ const MAX_BYTES: usize = 1024;
 /// The same for instructions to the agent.
 const MAX_SYSTEM_BYTES: usize = 64 * 1024;
 
-pub(super) fn wishes(request: Option<&Metadata>, message: Option<&Metadata>) -> Read<Wishes> {
+pub(super) fn wishes(request: Option<&Metadata>, message: Option<&Metadata>) -> Read<SendOptions> {
     let [first, second] = both(request, message)?;
-    Ok(Wishes {
+    Ok(SendOptions {
         session: first.session.or(second.session),
         directory: first.directory.or(first.cwd).or(second.directory).or(second.cwd),
         workspace: first.workspace.or(second.workspace),

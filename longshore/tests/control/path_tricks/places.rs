@@ -5,7 +5,7 @@ use std::process::Command;
 
 use longshore_testkit::raw::RawClient;
 use longshore_wire::methods::Method;
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -110,7 +110,7 @@ fn spellings(directory: &Path, root: &Path) -> Vec<String> {
 
 /// The row must refuse it by the name of the field, and OpenCode must not be told to do anything.
 async fn refused(client: &RawClient, method: &'static Method, field: &str, value: &str, stage: &Stage) {
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let about = format!("{} {line:?} {field} {:?}", method.name, value);
         let mut seen = 0;
         stage.arrived(&mut seen);
@@ -127,7 +127,7 @@ async fn only_worktrees_that_opencode_made_can_be_removed_or_reset() {
     let ground = Ground::prepare().await;
     let stage = &ground.stage;
     let create = row("opencode.worktrees.create");
-    let made = works(&stage.ada, Line::V03, create, &json!({"request": {"name": "made"}})).await;
+    let made = works(&stage.ada, ProtocolVersion::V03, create, &json!({"request": {"name": "made"}})).await;
     let made = PathBuf::from(made.result()["item"]["directory"].as_str().expect("it is somewhere"));
     std::fs::create_dir(made.join("inner")).expect("a directory can be made");
     let mut targets = ground.kept.clone();
@@ -171,11 +171,13 @@ async fn only_worktrees_that_opencode_made_can_be_removed_or_reset() {
     // The one that was made goes, and no other.
     std::fs::write(made.join("README.md"), "changed").expect("a file can be written");
     let by_directory = json!({"request": {"directory": format!("{}/../made/", made.display())}});
-    assert_eq!(works(&stage.ada, Line::V1, methods[1], &by_directory).await.result()["ok"], true);
+    assert_eq!(works(&stage.ada, ProtocolVersion::V1, methods[1], &by_directory).await.result()["ok"], true);
     assert_eq!(std::fs::read_to_string(made.join("README.md")).ok().as_deref(), Some("# Harbour\n"));
     ground.check("a reset");
     assert_eq!(
-        works(&stage.ada, Line::V1, methods[0], &json!({"request": {"name": "made"}})).await.result()["ok"],
+        works(&stage.ada, ProtocolVersion::V1, methods[0], &json!({"request": {"name": "made"}}))
+            .await
+            .result()["ok"],
         true
     );
     assert!(!made.exists());
@@ -198,7 +200,7 @@ async fn the_workspace_that_the_gateway_works_in_cannot_be_removed() {
     });
     let remove = row("opencode.workspaces.remove");
     let mut seen = 0;
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for (id, _) in &holds {
             stage.arrived(&mut seen);
             let answer = call(&stage.ada, line, remove, &json!({"workspace_id": id})).await;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use longshore_testkit::raw::RawClient;
 use longshore_wire::methods::{Effect, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use crate::callers::{asked, cal, code, fields, forbidden, on_session, row, rows, works};
@@ -17,7 +17,7 @@ fn listed(items: &Value, name: &str) -> BTreeSet<String> {
     items.filter_map(|item| Some(item[name].as_str()?.to_owned())).collect()
 }
 
-async fn seen_by(client: &RawClient, line: Line, method: &'static Method) -> BTreeSet<String> {
+async fn seen_by(client: &RawClient, line: ProtocolVersion, method: &'static Method) -> BTreeSet<String> {
     let answer = works(client, line, method, &json!({})).await;
     let name = if method.key == "status" { "session_id" } else { "id" };
     listed(&answer.result()["items"], name)
@@ -49,7 +49,7 @@ async fn lists_and_statuses_show_ones_own_and_what_one_may_take() {
     let his = family(&stage, &his, "his").await;
     let free = family(&stage, "ses_free", "free").await;
     for method in [row("opencode.sessions.list"), row("opencode.sessions.status")] {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let about = format!("{} {line:?}", method.name);
             let with_free = &hers | &free;
             assert_eq!(seen_by(&stage.ada, line, method).await, with_free, "ada {about}");
@@ -71,7 +71,7 @@ async fn ones_own_is_found_behind_many_of_others() {
         stage.session_like(&format!("ses_later_{number}"), &later);
     }
     let list = row("opencode.sessions.list");
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let answer = works(&stage.bob, line, list, &json!({"limit": 1})).await;
         assert_eq!(listed(&answer.result()["items"], "id"), BTreeSet::from([his.clone()]), "{line:?}");
         let answer = works(&cal(&stage), line, list, &json!({"limit": 100})).await;
@@ -95,7 +95,7 @@ async fn the_session_of_a_sub_agent_is_that_of_whom_it_works_for() {
         let message = session.replace("ses_", "msg_");
         let before = stage.fake.messages(session);
         for method in rows() {
-            for line in Line::ALL {
+            for line in ProtocolVersion::ALL {
                 let params = on_session(method, session, &message);
                 asked(&stage, &mut seen);
                 for (who, caller) in [("bob", &stage.bob), ("cal", &cal)] {
@@ -111,7 +111,7 @@ async fn the_session_of_a_sub_agent_is_that_of_whom_it_works_for() {
         }
         assert_eq!(stage.fake.messages(session), before);
         for method in rows() {
-            for line in Line::ALL {
+            for line in ProtocolVersion::ALL {
                 let params = on_session(method, session, &message);
                 if matches!(method.key, "prompt_async" | "command") {
                     let refused = call(&stage.ada, line, method, &params).await;
@@ -124,7 +124,7 @@ async fn the_session_of_a_sub_agent_is_that_of_whom_it_works_for() {
     }
     // What she did there made her its owner no more and no less than before.
     let children = row("opencode.sessions.children");
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let told = works(&stage.ada, line, children, &json!({"session_id": hers})).await;
         let child = BTreeSet::from(["ses_hers_child".to_owned()]);
         assert_eq!(listed(&told.result()["items"], "id"), child, "{line:?}");

@@ -2,7 +2,7 @@
 
 use longshore_testkit::fake_opencode::Fault;
 use longshore_wire::methods::{Effect, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::json;
 
 use super::answering;
@@ -33,7 +33,7 @@ async fn who_may_not_take_them_neither_sees_nor_changes_them() {
     let mut seen = 0;
     asked(&stage, &mut seen);
     for method in rows() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let params = on_session(method, "ses_free", "msg_free");
             for (who, caller) in [("bob", &stage.bob), ("eve", &stage.eve)] {
                 let about = format!("{who} {} {line:?}", method.name);
@@ -59,7 +59,7 @@ async fn a_look_takes_nothing_and_a_change_takes_them_for_good() {
     let (cal, get) = (cal(&stage), row("opencode.sessions.get"));
     let mut seen = 0;
     for method in rows() {
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             let id = format!("ses_{}_{line:?}", method.key);
             nobodys(&stage, &id).await;
             let (params, about) =
@@ -101,7 +101,7 @@ async fn what_fails_upstream_takes_nothing() {
     let changing = |method: &&'static Method| method.effect != Effect::Read && method.key != "command";
     for method in rows().into_iter().filter(changing) {
         let (verb, end) = change(method);
-        for line in Line::ALL {
+        for line in ProtocolVersion::ALL {
             for (how, fault, refusal) in [
                 ("status", Fault::Status(500), "UPSTREAM_HTTP_ERROR"),
                 ("html", Fault::Html, "UPSTREAM_PAYLOAD_ERROR"),
@@ -136,7 +136,7 @@ async fn an_order_takes_a_session_with_its_task_also_when_it_fails() {
     let stage = Stage::start().await;
     let (cal, get) = (cal(&stage), row("opencode.sessions.get"));
     let prompt = row("opencode.sessions.prompt_async");
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let id = format!("ses_ordered_{line:?}");
         nobodys(&stage, &id).await;
         stage.fake.fault_once("POST", "/prompt_async", Fault::Status(400));

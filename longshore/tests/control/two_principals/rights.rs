@@ -4,14 +4,14 @@ use longshore_testkit::fake_opencode::FakeOpenCode;
 use longshore_testkit::gateway::{Gateway, Setup, TOKEN};
 use longshore_testkit::raw::{Answer, RawClient};
 use longshore_wire::methods::{Method, Switch};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
 use super::answering;
 use crate::callers::{asked, code, fact, first_message, forbidden, id_of, on_session, row, rows, works};
 use crate::stage::{FAY_TOKEN, GIL_TOKEN, Stage, call, notify, of_agent, word};
 
-fn lacks(answer: &Answer, line: Line, method: &Method, switch: Switch, credential: &str) {
+fn lacks(answer: &Answer, line: ProtocolVersion, method: &Method, switch: Switch, credential: &str) {
     let about = format!("{} {line:?}: {}", method.name, answer.body);
     assert_eq!((answer.status, code(answer)), (200, -32007), "{about}");
     assert_eq!(word(answer, line), "AUTHORIZATION_FORBIDDEN", "{about}");
@@ -38,7 +38,7 @@ async fn a_method_that_needs_a_capability_is_for_credentials_that_have_it() {
                 Switch::SessionShell => *may_shell,
                 Switch::WorkspaceMutations => *may_mutate,
             };
-            for line in Line::ALL {
+            for line in ProtocolVersion::ALL {
                 // Nothing is good about these parameters, and that is not said to those who may not.
                 let answer = call(caller, line, method, &json!({"nonsense": 1})).await;
                 if may {
@@ -54,7 +54,7 @@ async fn a_method_that_needs_a_capability_is_for_credentials_that_have_it() {
     // What runs in a shell needs that capability, too, whichever method it comes by.
     let create = row("opencode.worktrees.create");
     let (fay_id, fay, _) = &callers[1];
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let answer = call(fay, line, create, &json!({"request": {"startCommand": "touch here"}})).await;
         lacks(&answer, line, create, Switch::SessionShell, fay_id);
         assert_eq!(asked(&stage, &mut seen), [""; 0]);
@@ -68,7 +68,7 @@ async fn without_any_capability_ones_own_sessions_are_ones_own() {
     answering(&stage);
     let own = stage.session_of(&stage.eve, "eves").await;
     stage.fake.quiet().await;
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for method in rows().into_iter().filter(|method| method.needs().is_none()) {
             let params = on_session(method, &own, id_of(&first_message(&stage, &own)));
             works(&stage.eve, line, method, &params).await;
@@ -96,7 +96,7 @@ async fn the_one_token_of_a_gateway_may_do_everything() {
     let owner = caller(TOKEN);
     let plain = caller("plain-token-0123456789abcdef");
     let claims = caller("claim-token-0123456789abcdef");
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let session = format!("ses_typed_{line:?}");
         fake.add_session(&session, root);
         for (method, switch) in of_agent().filter_map(|method| Some((method, method.switch?))) {

@@ -2,7 +2,7 @@
 
 use longshore_engine::{ControlRules, SessionGuard};
 use longshore_wire::methods::{Effect, Method};
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use serde_json::json;
 
 use super::answering;
@@ -29,7 +29,7 @@ fn is_order(method: &Method) -> bool {
 async fn check_looks(stage: &Stage, hers: &str) {
     stage.session("ses_free");
     let message = first_message(stage, hers);
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for (who, caller) in [("ada", &stage.ada), ("bob", &stage.bob), ("eve", &stage.eve)] {
             for method in of_effect(true) {
                 works(caller, line, method, &on_session(method, hers, id_of(&message))).await;
@@ -52,7 +52,7 @@ async fn shared_reads_let_all_look_and_the_owner_change() {
     let before = stage.fake.messages(&hers);
     let mut seen = 0;
     asked(&stage, &mut seen);
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for method in of_effect(false) {
             let about = format!("{} {line:?}", method.name);
             let params = on_session(method, &hers, id_of(&before[0]));
@@ -76,7 +76,7 @@ async fn shared_lets_all_change_and_the_owner_prompt() {
     stage.fake.quiet().await;
     check_looks(&stage, &hers).await;
     let mut seen = 0;
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for method in of_effect(false) {
             let message = first_message(&stage, &hers);
             let params = on_session(method, &hers, id_of(&message));
@@ -105,12 +105,17 @@ async fn where_all_is_shared_the_first_to_change_what_is_nobodys_owns_it() {
     stage.session("ses_free");
     let (unshare, prompt) = (row("opencode.sessions.unshare"), row("opencode.sessions.prompt_async"));
     let params = json!({"session_id": "ses_free"});
-    works(&stage.eve, Line::V1, unshare, &params).await;
-    works(&stage.bob, Line::V1, unshare, &params).await;
+    works(&stage.eve, ProtocolVersion::V1, unshare, &params).await;
+    works(&stage.bob, ProtocolVersion::V1, unshare, &params).await;
     let order = on_session(prompt, "ses_free", "msg_1");
     for caller in [&stage.ada, &stage.bob] {
-        forbidden(&call(caller, Line::V1, prompt, &order).await, Line::V1, "ses_free", "not the first");
+        forbidden(
+            &call(caller, ProtocolVersion::V1, prompt, &order).await,
+            ProtocolVersion::V1,
+            "ses_free",
+            "not the first",
+        );
     }
-    works(&stage.eve, Line::V1, prompt, &order).await;
+    works(&stage.eve, ProtocolVersion::V1, prompt, &order).await;
     stage.stop().await;
 }

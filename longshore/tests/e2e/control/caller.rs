@@ -21,12 +21,12 @@ pub(crate) const CANARY: &str = "a-word-that-nobody-is-told-4711";
 
 /// A line of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Line {
+pub(crate) enum ProtocolVersion {
     V1,
     V03,
 }
 
-impl Line {
+impl ProtocolVersion {
     pub(crate) const ALL: [Self; 2] = [Self::V1, Self::V03];
 
     pub(crate) fn version(self) -> &'static str {
@@ -63,12 +63,12 @@ impl Kind {
 }
 
 /// What came of the calls: the method, the line, and `ok` or the word of the error.
-pub(crate) type Seen = Arc<Mutex<BTreeSet<(String, Line, String)>>>;
+pub(crate) type Seen = Arc<Mutex<BTreeSet<(String, ProtocolVersion, String)>>>;
 
 /// One principal on one line.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    pub(crate) line: Line,
+    pub(crate) line: ProtocolVersion,
     raw: RawClient,
     seen: Seen,
 }
@@ -78,7 +78,7 @@ pub(crate) struct Caller {
 pub(crate) struct Refusal {
     /// Whose call of what it answers, for those who read that a test failed.
     call: String,
-    line: Line,
+    line: ProtocolVersion,
     pub(crate) code: i64,
     pub(crate) word: String,
     pub(crate) message: String,
@@ -91,7 +91,11 @@ impl Caller {
     /// Whoever has this token, on both lines. What their calls come to is remembered together.
     pub(crate) fn on_both_lines(gateway: &Gateway, token: &str, seen: &Seen) -> [Self; 2] {
         let raw = RawClient::new(gateway.url(), token);
-        Line::ALL.map(|line| Self { line, raw: raw.speaking(line.version()), seen: Arc::clone(seen) })
+        ProtocolVersion::ALL.map(|line| Self {
+            line,
+            raw: raw.speaking(line.version()),
+            seen: Arc::clone(seen),
+        })
     }
 
     /// Calls a method that must work, and gives its result. A session that is busy for a moment, as one is whose turn has
@@ -161,15 +165,15 @@ impl Caller {
         for secret in SECRETS {
             assert!(!text.contains(secret), "{call} tells a secret: {text}");
         }
-        if let (Line::V1, Some(extension)) = (self.line, extension(method)) {
+        if let (ProtocolVersion::V1, Some(extension)) = (self.line, extension(method)) {
             assert_eq!(answer.header("a2a-extensions"), Some(extension.uri()), "{call}: {answer:#?}");
         }
     }
 
     fn activated(&self, method: &str) -> Vec<&'static str> {
         match self.line {
-            Line::V1 => extension(method).map(Extension::uri).into_iter().collect(),
-            Line::V03 => Vec::new(),
+            ProtocolVersion::V1 => extension(method).map(Extension::uri).into_iter().collect(),
+            ProtocolVersion::V03 => Vec::new(),
         }
     }
 
@@ -192,11 +196,11 @@ impl Caller {
     pub(crate) fn is_session(&self, told: &Value, upstream: &Value) {
         let line = self.line.version();
         let id = upstream["id"].as_str().expect("a session has an id");
-        let state = if self.line == Line::V1 { "TASK_STATE_COMPLETED" } else { "completed" };
+        let state = if self.line == ProtocolVersion::V1 { "TASK_STATE_COMPLETED" } else { "completed" };
         assert_eq!(told["id"], id, "{line}: {told:#}");
         assert_eq!(told["contextId"], format!("ctx:opencode-session:{id}"), "{line}: {told:#}");
         assert_eq!(told["status"]["state"], state, "{line}: {told:#}");
-        assert_eq!(told.get("kind").is_some(), self.line == Line::V03, "{line}: {told:#}");
+        assert_eq!(told.get("kind").is_some(), self.line == ProtocolVersion::V03, "{line}: {told:#}");
         let session = json!({"id": id, "title": upstream["title"]});
         assert_eq!(told["metadata"]["shared"]["session"], session, "{line}: {told:#}");
     }
@@ -209,15 +213,15 @@ impl Caller {
         assert_eq!(told["messageId"], *id, "{line}: {told:#}");
         assert_eq!(told["contextId"], format!("ctx:opencode-session:{session}"), "{line}: {told:#}");
         let role = match (self.line, upstream["info"]["role"] == "user") {
-            (Line::V1, true) => "ROLE_USER",
-            (Line::V1, false) => "ROLE_AGENT",
-            (Line::V03, true) => "user",
-            (Line::V03, false) => "agent",
+            (ProtocolVersion::V1, true) => "ROLE_USER",
+            (ProtocolVersion::V1, false) => "ROLE_AGENT",
+            (ProtocolVersion::V03, true) => "user",
+            (ProtocolVersion::V03, false) => "agent",
         };
         assert_eq!(told["role"], role, "{line}: {told:#}");
         let parts = match self.line {
-            Line::V1 => json!([{"text": said(upstream)}]),
-            Line::V03 => json!([{"kind": "text", "text": said(upstream)}]),
+            ProtocolVersion::V1 => json!([{"text": said(upstream)}]),
+            ProtocolVersion::V03 => json!([{"kind": "text", "text": said(upstream)}]),
         };
         assert_eq!(told["parts"], parts, "{line}: {told:#}\nof\n{upstream:#}");
         assert_eq!(told["metadata"]["shared"]["session"]["id"], session, "{line}: {told:#}");
@@ -248,15 +252,15 @@ pub(crate) fn extension(method: &str) -> Option<Extension> {
 }
 
 impl Refusal {
-    fn read(call: String, line: Line, error: &Value) -> Self {
+    fn read(call: String, line: ProtocolVersion, error: &Value) -> Self {
         let data = &error["data"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (word, fields) = match line {
-            Line::V1 => {
+            ProtocolVersion::V1 => {
                 let violations = data[1]["fieldViolations"].as_array().into_iter().flatten();
                 (text(&data[0]["reason"]), violations.map(|violation| text(&violation["field"])).collect())
             }
-            Line::V03 => {
+            ProtocolVersion::V03 => {
                 let many = data["fields"].as_array().into_iter().flatten();
                 (text(&data["type"]), data.get("field").into_iter().chain(many).map(text).collect())
             }
@@ -273,8 +277,8 @@ impl Refusal {
     /// A fact for programs, by the name that it has on the 0.3 line.
     pub(crate) fn detail(&self, name: &str) -> Value {
         match self.line {
-            Line::V1 => self.body["data"][0]["metadata"][camel_case(name)].clone(),
-            Line::V03 => self.body["data"][name].clone(),
+            ProtocolVersion::V1 => self.body["data"][0]["metadata"][camel_case(name)].clone(),
+            ProtocolVersion::V03 => self.body["data"][name].clone(),
         }
     }
 

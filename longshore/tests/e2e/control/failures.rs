@@ -9,7 +9,7 @@ use longshore_testkit::gateway::{Gateway, Paused, Record, Setup, TOKEN};
 use longshore_testkit::raw::RawClient;
 use serde_json::{Value, json};
 
-use super::caller::{Caller, Kind, Line, Refusal, Seen, extension};
+use super::caller::{Caller, Kind, ProtocolVersion, Refusal, Seen, extension};
 use super::places;
 use super::sessions::everything::{self, number};
 use super::stage::{SESSION_BINDING, Stage};
@@ -69,7 +69,7 @@ async fn extensions_that_were_not_activated(stage: &Stage) {
     ];
     let mut rows = all_rows(&own.session, &user);
     rows.extend(of_asks.map(|method| (method, json!({"request_id": "per_nobody"}))));
-    let client = RawClient::new(stage.harness.gateway.url(), TOKEN).speaking(Line::V1.version());
+    let client = RawClient::new(stage.harness.gateway.url(), TOKEN).speaking(ProtocolVersion::V1.version());
     for (method, params) in rows {
         let uri = extension(method).unwrap_or_else(|| panic!("{method} has no extension")).uri();
         for activated in [vec![], vec![SESSION_BINDING]] {
@@ -121,7 +121,7 @@ struct Attached {
     /// The session in which something was said.
     session: String,
     /// What each method is called with: a session of its own for each line, since some need theirs for themselves.
-    calls: Vec<(Line, &'static str, Value)>,
+    calls: Vec<(ProtocolVersion, &'static str, Value)>,
 }
 
 impl Attached {
@@ -139,7 +139,7 @@ impl Attached {
         attached
     }
 
-    async fn prepared_calls(&self) -> Vec<(Line, &'static str, Value)> {
+    async fn prepared_calls(&self) -> Vec<(ProtocolVersion, &'static str, Value)> {
         let mut calls = Vec::new();
         for ada in self.callers() {
             for (method, mut params) in all_rows(&self.session, "msg_that_is_not_looked_for") {

@@ -17,7 +17,7 @@ use longshore_testkit::gateway::{Setup, TOKEN, is_alive, kill, until};
 use longshore_testkit::raw::{Answer, RawClient};
 use serde_json::{Value, json};
 
-use super::caller::{CANARY, Caller, Kind, Line};
+use super::caller::{CANARY, Caller, Kind, ProtocolVersion};
 use super::stage::Stage;
 use crate::client::{PATIENCE, within};
 
@@ -131,10 +131,10 @@ fn make_checkouts_slow(root: &Path) {
 }
 
 /// The extended card of a line.
-async fn card(stage: &Stage, line: Line) -> Answer {
+async fn card(stage: &Stage, line: ProtocolVersion) -> Answer {
     let path = match line {
-        Line::V1 => "/extendedAgentCard",
-        Line::V03 => "/agent/authenticatedExtendedCard",
+        ProtocolVersion::V1 => "/extendedAgentCard",
+        ProtocolVersion::V03 => "/agent/authenticatedExtendedCard",
     };
     let client = RawClient::new(stage.harness.gateway.url(), TOKEN).speaking(line.version());
     let card = within("the card", client.rest("GET", path, None)).await;
@@ -152,7 +152,7 @@ async fn projects_are_told(stage: &Stage) {
     let own = stage.harness.opencode.get("/project/current").await;
     assert_ne!(own["id"], other["id"], "{other:#}");
     for ada in stage.ada() {
-        let is_old = ada.line == Line::V03;
+        let is_old = ada.line == ProtocolVersion::V03;
         let told = ada.result("opencode.projects.current", json!({})).await;
         assert_eq!((&told["item"]["id"], &told["item"]["vcs"]), (&own["id"], &json!("git")), "{told:#}");
         let all = ada.result("opencode.projects.list", json!({})).await;

@@ -1,6 +1,6 @@
 //! Prompts that join a turn: the turn is over when its newest prompt is.
 
-use longshore_testkit::fake_opencode::{Line, Recording};
+use longshore_testkit::fake_opencode::{RecordedLine, Recording};
 use serde_json::{Value, json};
 
 use super::merging::{feed, message, step};
@@ -61,9 +61,9 @@ fn prompts_that_join_in_mid_text_and_in_mid_tool_are_one_turn() {
         let mut outcome = None;
         for line in &recording.lines {
             match line {
-                Line::Request { .. } if line.prompt().is_some() => asked += 1,
-                Line::Response { status: 204, .. } => answered += 1,
-                Line::Event(event) => {
+                RecordedLine::Request { .. } if line.prompt().is_some() => asked += 1,
+                RecordedLine::Response { status: 204, .. } => answered += 1,
+                RecordedLine::Event(event) => {
                     let kind = event["type"].as_str().unwrap_or_default();
                     let Some(kind) = EventKind::parse(kind) else { continue };
                     translator.event(kind, event.to_string().as_bytes()).unwrap();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use longshore_engine::port::Resume;
 use longshore_model::{Cost, Usage};
-use longshore_testkit::fake_opencode::{Line, Recording};
+use longshore_testkit::fake_opencode::{RecordedLine, Recording};
 use serde_json::{Value, json};
 
 use super::merging::{feed, message, step};
@@ -164,7 +164,7 @@ fn sum<'a>(infos: impl Iterator<Item = &'a Value>) -> Usage {
 fn below(name: &str, replay: &Replay) -> HashMap<(String, String), Value> {
     let mut found = HashMap::new();
     for line in Recording::load(name).lines {
-        let Line::Event(event) = line else { continue };
+        let RecordedLine::Event(event) = line else { continue };
         let info = &event["properties"]["info"];
         let session = info["sessionID"].as_str().unwrap_or_default().to_owned();
         let child = session != replay.session && replay.tree.contains(&session);

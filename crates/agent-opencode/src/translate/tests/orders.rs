@@ -1,6 +1,6 @@
 //! Commands, and what OpenCode says on its own account after the sub-agent of one.
 
-use longshore_testkit::fake_opencode::Line;
+use longshore_testkit::fake_opencode::RecordedLine;
 
 use super::replay::{Replay, decode};
 use super::*;
@@ -85,11 +85,11 @@ fn a_command_that_is_refused_leaves_nothing_but_an_error() {
 impl Replay {
     /// Stands before the first event of a command.
     fn of_command(name: &str, command: &str) -> Self {
-        let is_command = |line: &Line| {
-            matches!(line, Line::Request { path, body, .. }
+        let is_command = |line: &RecordedLine| {
+            matches!(line, RecordedLine::Request { path, body, .. }
                 if path.ends_with("/command") && body["command"] == command)
         };
-        let is_any = |line: &Line| matches!(line, Line::Request { path, .. } if path.ends_with("/command"));
+        let is_any = |line: &RecordedLine| matches!(line, RecordedLine::Request { path, .. } if path.ends_with("/command"));
         Self::from(name, is_command, is_any)
     }
 }

@@ -1,6 +1,6 @@
 //! Whole recordings: what they end with, and that the text adds up to OpenCode's own message list.
 
-use longshore_testkit::fake_opencode::{Line, Recording};
+use longshore_testkit::fake_opencode::{RecordedLine, Recording};
 use serde_json::Value;
 
 use super::*;
@@ -14,7 +14,7 @@ pub(super) struct Replay {
     /// Set when the stream alone told the end.
     pub(super) outcome: Option<Outcome>,
     /// Lines of the recording after the prompt, up to the end of the turn.
-    rest: std::vec::IntoIter<Line>,
+    rest: std::vec::IntoIter<RecordedLine>,
     /// The session and its sub-agents.
     pub(super) tree: Vec<String>,
 }
@@ -23,7 +23,7 @@ impl Replay {
     /// Stands before the first event of the `nth` prompt, counted from 0.
     pub(super) fn of(name: &str, nth: usize) -> Self {
         let mut seen = 0;
-        let is_nth = |line: &Line| {
+        let is_nth = |line: &RecordedLine| {
             seen += usize::from(line.prompt().is_some());
             seen > nth
         };
@@ -33,18 +33,18 @@ impl Replay {
     /// Stands before the first event after this request, and ends before the next of its kind.
     pub(super) fn from(
         name: &str,
-        is_first: impl FnMut(&Line) -> bool,
-        is_next: impl Fn(&Line) -> bool,
+        is_first: impl FnMut(&RecordedLine) -> bool,
+        is_next: impl Fn(&RecordedLine) -> bool,
     ) -> Self {
         let recording = Recording::load(name);
         let at = recording.lines.iter().position(is_first).expect("a prompt");
         let mut rest = recording.lines[at..].to_vec();
-        let Line::Request { path, .. } = &rest[0] else { panic!("no request: {:?}", rest[0]) };
+        let RecordedLine::Request { path, .. } = &rest[0] else { panic!("no request: {:?}", rest[0]) };
         let session = path.split('/').nth(2).expect("a session").to_owned();
         let next_prompt = rest[1..].iter().position(is_next);
         rest.truncate(next_prompt.map_or(rest.len(), |next| next + 1));
         let prompt = rest.iter().find_map(|line| match line {
-            Line::Event(event) if event["type"] == "message.updated" => {
+            RecordedLine::Event(event) if event["type"] == "message.updated" => {
                 let info = &event["properties"]["info"];
                 (info["role"] == "user" && info["sessionID"] == session.as_str() && info["summary"].is_null())
                     .then(|| info["id"].as_str().unwrap().to_owned())
@@ -72,7 +72,7 @@ impl Replay {
     /// Plays one event of the session, as the reader would route it.
     pub(super) fn next_event(&mut self) -> Option<Value> {
         loop {
-            let Line::Event(event) = self.rest.next()? else { continue };
+            let RecordedLine::Event(event) = self.rest.next()? else { continue };
             let properties = &event["properties"];
             let session = properties["sessionID"].as_str().unwrap_or_default();
             if properties["info"]["parentID"]

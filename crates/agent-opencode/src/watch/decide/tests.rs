@@ -1,4 +1,4 @@
-use longshore_testkit::fake_opencode::{Line, Recording};
+use longshore_testkit::fake_opencode::{RecordedLine, Recording};
 use serde_json::{Value, json};
 
 use super::*;
@@ -125,7 +125,7 @@ fn recorded(name: &str) -> Vec<String> {
     let mut scenes: std::collections::HashMap<String, Scene> = std::collections::HashMap::new();
     let mut told = Vec::new();
     for line in &recording.lines {
-        let Line::Event(event) = line else { continue };
+        let RecordedLine::Event(event) = line else { continue };
         let kind = event["type"].as_str().unwrap();
         let Some(kind) = crate::api::EventKind::parse(kind) else { continue };
         let session = event["properties"]["sessionID"].as_str().unwrap_or_default();

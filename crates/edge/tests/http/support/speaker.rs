@@ -1,7 +1,7 @@
 //! A client of one line and binding: it makes requests in its own spelling and reads the answers into the model.
 
 use longshore_model::{PartContent, Role, Task, TaskState};
-use longshore_wire::surface::{Line, OPERATIONS};
+use longshore_wire::surface::{OPERATIONS, ProtocolVersion};
 use longshore_wire::v1::decode::{StreamEvent, TaskPage};
 use longshore_wire::v1::method::Method;
 use longshore_wire::v03::Dialect;
@@ -12,16 +12,16 @@ use super::{Answer, Call, Events, Frame, Gateway, HINTS, INTERRUPT, SESSION};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Speaker {
-    pub(crate) line: Line,
+    pub(crate) line: ProtocolVersion,
     pub(crate) dialect: Dialect,
 }
 
 impl Speaker {
     pub(crate) const ALL: [Self; 4] = [
-        Self { line: Line::V1, dialect: Dialect::Rpc },
-        Self { line: Line::V1, dialect: Dialect::Rest },
-        Self { line: Line::V03, dialect: Dialect::Rpc },
-        Self { line: Line::V03, dialect: Dialect::Rest },
+        Self { line: ProtocolVersion::V1, dialect: Dialect::Rpc },
+        Self { line: ProtocolVersion::V1, dialect: Dialect::Rest },
+        Self { line: ProtocolVersion::V03, dialect: Dialect::Rpc },
+        Self { line: ProtocolVersion::V03, dialect: Dialect::Rest },
     ];
 
     pub(crate) fn name(self) -> String {
@@ -31,11 +31,13 @@ impl Speaker {
 
     pub(crate) fn message(self, id: &str, text: &str) -> Value {
         match (self.line, self.dialect) {
-            (Line::V1, _) => json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]}),
-            (Line::V03, Dialect::Rpc) => json!({
+            (ProtocolVersion::V1, _) => {
+                json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]})
+            }
+            (ProtocolVersion::V03, Dialect::Rpc) => json!({
                 "kind": "message", "messageId": id, "role": "user", "parts": [{"kind": "text", "text": text}],
             }),
-            (Line::V03, Dialect::Rest) => {
+            (ProtocolVersion::V03, Dialect::Rest) => {
                 json!({"messageId": id, "role": "ROLE_USER", "content": [{"text": text}]})
             }
         }
@@ -45,10 +47,10 @@ impl Speaker {
     pub(crate) fn reason(self, answer: &Answer) -> String {
         let body = answer.json();
         let word = match (self.line, self.dialect) {
-            (Line::V1, Dialect::Rpc) => &body["error"]["data"][0]["reason"],
-            (Line::V1, Dialect::Rest) => &body["error"]["details"][0]["reason"],
-            (Line::V03, Dialect::Rpc) => &body["error"]["data"]["type"],
-            (Line::V03, Dialect::Rest) => &body["type"],
+            (ProtocolVersion::V1, Dialect::Rpc) => &body["error"]["data"][0]["reason"],
+            (ProtocolVersion::V1, Dialect::Rest) => &body["error"]["details"][0]["reason"],
+            (ProtocolVersion::V03, Dialect::Rpc) => &body["error"]["data"]["type"],
+            (ProtocolVersion::V03, Dialect::Rest) => &body["type"],
         };
         word.as_str().unwrap_or_else(|| panic!("{} {body}", self.name())).to_owned()
     }
@@ -56,8 +58,8 @@ impl Speaker {
     /// With a configuration that says in the words of the line whether to wait.
     pub(crate) fn send_body(self, message: &Value, waits: bool) -> Value {
         let configuration = match self.line {
-            Line::V1 => json!({"returnImmediately": !waits}),
-            Line::V03 => json!({"blocking": waits}),
+            ProtocolVersion::V1 => json!({"returnImmediately": !waits}),
+            ProtocolVersion::V03 => json!({"blocking": waits}),
         };
         json!({"message": message, "configuration": configuration})
     }
@@ -92,8 +94,8 @@ impl Speaker {
             }
         };
         match self.line {
-            Line::V1 => call.header("a2a-extensions", &format!("{HINTS},{INTERRUPT},{SESSION}")),
-            Line::V03 => call,
+            ProtocolVersion::V1 => call.header("a2a-extensions", &format!("{HINTS},{INTERRUPT},{SESSION}")),
+            ProtocolVersion::V03 => call,
         }
     }
 
@@ -129,8 +131,8 @@ impl Speaker {
     pub(crate) fn task(self, answer: &Answer) -> Task {
         let text = self.result(answer);
         match self.line {
-            Line::V1 => v1::decode::task(&text),
-            Line::V03 => v03::decode::task(self.dialect, &text),
+            ProtocolVersion::V1 => v1::decode::task(&text),
+            ProtocolVersion::V03 => v03::decode::task(self.dialect, &text),
         }
         .unwrap_or_else(|error| panic!("{error:?}: {text}"))
     }
@@ -145,8 +147,8 @@ impl Speaker {
     pub(crate) fn page(self, answer: &Answer) -> TaskPage {
         let text = self.result(answer);
         match self.line {
-            Line::V1 => v1::decode::task_page(&text).unwrap(),
-            Line::V03 => v03::decode::task_page(Dialect::Rpc, &text).unwrap(),
+            ProtocolVersion::V1 => v1::decode::task_page(&text).unwrap(),
+            ProtocolVersion::V03 => v03::decode::task_page(Dialect::Rpc, &text).unwrap(),
         }
     }
 
@@ -164,8 +166,8 @@ impl Speaker {
 
     fn event_of(self, text: &str) -> StreamEvent {
         match self.line {
-            Line::V1 => v1::decode::stream_event(text),
-            Line::V03 => v03::decode::stream_event(self.dialect, text),
+            ProtocolVersion::V1 => v1::decode::stream_event(text),
+            ProtocolVersion::V03 => v03::decode::stream_event(self.dialect, text),
         }
         .unwrap_or_else(|error| panic!("{} {error:?}: {text}", self.name()))
     }

@@ -1,6 +1,6 @@
 //! Records that were doctored: each kind of fault must be found, and nothing else.
 
-use longshore_wire::surface::Line;
+use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::v03::Dialect;
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn frame(seq: u64, json: Value) -> Frame {
 
 /// What is written here in the spelling of 1.0, in that of another line and binding.
 fn spelled(json: &Value, speaker: Speaker) -> Value {
-    if speaker.line == Line::V1 {
+    if speaker.line == ProtocolVersion::V1 {
         return json.clone();
     }
     let of_rest = speaker.dialect == Dialect::Rest;
@@ -261,7 +261,7 @@ fn with_cancel(state: &str, canceling: Canceling) -> Testimony {
 
 #[test]
 fn a_cancel_stands_or_came_too_late() {
-    let told = |state| Some(Canceled::Told(state));
+    let told = |state| Some(Canceled::ControlResult(state));
     let (half, whole) = ([upstream("one two three four", false)], [upstream("one two three", true)]);
     let canceled = with_cancel("CANCELED", canceling(1, told(TaskState::Canceled)));
     assert_eq!(faults(&canceled, &half), [], "the agent may have written more");

@@ -248,7 +248,7 @@ fn check_excuses(state: TaskState, happened: &Happened, report: &mut impl FnMut(
 /// What was said of a cancel stands.
 fn check_cancel(state: TaskState, canceling: &Canceling, report: &mut impl FnMut(Fault, String)) {
     match canceling.answer {
-        Some(Canceled::Told(told)) if told != state => {
+        Some(Canceled::ControlResult(told)) if told != state => {
             report(Fault::Untrue, format!("a cancel was answered with {told}, and the task is {state}"));
         }
         // Who else would have done it?

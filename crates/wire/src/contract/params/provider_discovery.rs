@@ -7,11 +7,11 @@ use super::super::method;
 use super::{errors_of, item_fields, merge, routing, routing_fields};
 use crate::extension::Extension;
 use crate::methods::Item;
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 const EXTENSION: Extension = Extension::ProviderDiscovery;
 
-pub(super) fn params(deployment: &Deployment, line: Line) -> Value {
+pub(super) fn params(deployment: &Deployment, line: ProtocolVersion) -> Value {
     let mut params = json!({
         "methods": method::names(deployment, EXTENSION),
         "method_contracts": method::contracts(deployment, line, EXTENSION),

@@ -9,11 +9,11 @@ use super::{errors_of, item_fields, merge, placed_fields, routing, routing_field
 use crate::extension::Extension;
 use crate::methods::answer::CONTEXT_PREFIX;
 use crate::methods::{Effect, Item, Kind, Method, Param};
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 const EXTENSION: Extension = Extension::SessionManagement;
 
-pub(super) fn params(deployment: &Deployment, line: Line, offers: Option<&Offers>) -> Value {
+pub(super) fn params(deployment: &Deployment, line: ProtocolVersion, offers: Option<&Offers>) -> Value {
     let by_effect = |effect| method::names_by_effect(deployment, EXTENSION, effect);
     let mut params = json!({
         "methods": method::names(deployment, EXTENSION),

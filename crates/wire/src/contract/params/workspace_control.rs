@@ -7,11 +7,11 @@ use super::super::method;
 use super::{errors_of, item_fields, merge, routing, routing_fields};
 use crate::extension::Extension;
 use crate::methods::{self, Item, Stability};
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 const EXTENSION: Extension = Extension::WorkspaceControl;
 
-pub(super) fn params(deployment: &Deployment, line: Line) -> Value {
+pub(super) fn params(deployment: &Deployment, line: ProtocolVersion) -> Value {
     let mut params = json!({
         "methods": method::names(deployment, EXTENSION),
         "control_method_flags": method::flags(EXTENSION),
@@ -22,8 +22,8 @@ pub(super) fn params(deployment: &Deployment, line: Line) -> Value {
     });
     routing(&mut params);
     let paths = match line {
-        Line::V1 => "Places are told by name, without their directories.",
-        Line::V03 => "Directories are told of the gateway's own project.",
+        ProtocolVersion::V1 => "Places are told by name, without their directories.",
+        ProtocolVersion::V03 => "Directories are told of the gateway's own project.",
     };
     let rest = json!({
         "routing_fields": routing_fields(),

@@ -12,7 +12,7 @@ const SWITCHED: [&str; 6] = [
 ];
 
 /// All that a document says about methods, as a deployment serves them.
-fn documents(deployment: &Deployment, line: Line) -> [Value; 4] {
+fn documents(deployment: &Deployment, line: ProtocolVersion) -> [Value; 4] {
     let entries = extensions(deployment, line, Audience::Authenticated, Base::Root);
     let params = |extension: Extension| {
         let mut found = entries.iter().filter(|entry| Extension::parse(&entry.uri) == Some(extension));
@@ -36,7 +36,7 @@ fn holds(names: &Value, name: &str) -> bool {
 
 #[test]
 fn a_switch_changes_every_document_at_once() {
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for is_on in [false, true] {
             let deployment = Deployment { session_shell: is_on, workspace_mutations: is_on, ..plain() };
             let [contract, profile, sessions, workspace] = documents(&deployment, line);
@@ -76,7 +76,7 @@ fn a_switch_changes_every_document_at_once() {
 #[test]
 fn an_agent_that_cannot_be_controlled_has_no_methods_for_that() {
     let deployment = Deployment { control: false, ..full() };
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let card = extended_card(&deployment, line, Base::Root, &offers());
         let text = format!("{card:?} {:?}", documents(&deployment, line));
         for word in [
@@ -97,7 +97,7 @@ fn an_agent_that_cannot_be_controlled_has_no_methods_for_that() {
 
 #[test]
 fn every_row_is_in_the_documents_once_and_as_it_is() {
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let entries = extensions(&full(), line, Audience::Authenticated, Base::Root);
         let mut told = HashSet::new();
         for entry in entries {
@@ -128,7 +128,7 @@ fn every_row_is_in_the_documents_once_and_as_it_is() {
 fn what_is_offered_is_told_to_callers_only_and_cut_when_it_is_long() {
     let mut offers = offers();
     offers.agents[0].description = Some("é".repeat(2000));
-    let extended = extended_card(&plain(), Line::V1, Base::Root, &offers);
+    let extended = extended_card(&plain(), ProtocolVersion::V1, Base::Root, &offers);
     let skill = extended.skills.iter().find(|skill| skill.id == "opencode.agent.build").unwrap();
     assert_eq!(skill.description, "é".repeat(512) + "…");
     let entry =
@@ -136,26 +136,26 @@ fn what_is_offered_is_told_to_callers_only_and_cut_when_it_is_long() {
     let params = entry.params.as_ref().unwrap().to_value();
     assert_eq!(params["agents"][0]["description"], skill.description);
     // Other ones, another document; and who has nothing to offer says so.
-    assert_ne!(extended, extended_card(&plain(), Line::V1, Base::Root, &super::offers()));
-    let none = extended_card(&plain(), Line::V1, Base::Root, &Offers::default());
+    assert_ne!(extended, extended_card(&plain(), ProtocolVersion::V1, Base::Root, &super::offers()));
+    let none = extended_card(&plain(), ProtocolVersion::V1, Base::Root, &Offers::default());
     let entry = none.extensions.iter().find(|entry| entry.uri == Extension::SessionManagement.uri()).unwrap();
     assert_eq!(entry.params.as_ref().unwrap().to_value()["commands"], json!([]));
     assert!(none.skills.iter().all(|skill| !skill.id.starts_with("opencode.command")));
-    let public = card(&plain(), Line::V1, Audience::Anonymous, Base::Root);
+    let public = card(&plain(), ProtocolVersion::V1, Audience::Anonymous, Base::Root);
     assert!(!format!("{public:?}").contains("opencode.agent.build"));
 }
 
 #[test]
 fn a_method_that_is_off_says_what_would_switch_it_on() {
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         let deployment = plain();
         let method = crate::methods::find("opencode.sessions.shell").unwrap();
         let error = disabled_method(line, method, &deployment);
         assert_eq!(error.kind(), ErrorKind::MethodDisabled);
         let id = Id::Number("7".to_owned());
         let bytes = match line {
-            Line::V1 => jsonrpc::error(&id, &error),
-            Line::V03 => v03::error::jsonrpc(&id, &error),
+            ProtocolVersion::V1 => jsonrpc::error(&id, &error),
+            ProtocolVersion::V03 => v03::error::jsonrpc(&id, &error),
         };
         let value: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(value["error"]["code"], -32601);

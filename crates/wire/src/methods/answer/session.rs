@@ -8,7 +8,7 @@ use longshore_model::{
 use super::{CONTEXT_PREFIX, spelling};
 use crate::json::{ObjectWriter, write_number};
 use crate::spelling::PartView;
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 use crate::time;
 use crate::write::write_kind;
 
@@ -31,7 +31,7 @@ pub(super) fn write_statuses(object: &mut ObjectWriter<'_>, statuses: &[SessionS
 }
 
 /// A session is a task that nothing is awaited from: what happens in it now is told by its status, or by tasks of their own.
-pub(super) fn write_task(out: &mut Vec<u8>, told: &SessionInfo, line: Line) {
+pub(super) fn write_task(out: &mut Vec<u8>, told: &SessionInfo, line: ProtocolVersion) {
     let spelling = spelling(line);
     let mut task = ObjectWriter::begin(out);
     write_kind(&mut task, "task", spelling);
@@ -50,7 +50,7 @@ pub(super) fn write_task(out: &mut Vec<u8>, told: &SessionInfo, line: Line) {
     task.end();
 }
 
-pub(super) fn write_message(out: &mut Vec<u8>, told: &StoredMessage, line: Line) {
+pub(super) fn write_message(out: &mut Vec<u8>, told: &StoredMessage, line: ProtocolVersion) {
     let spelling = spelling(line);
     let StoredMessage { id, session, role, text, created: _, error } = told;
     let mut message = ObjectWriter::begin(out);

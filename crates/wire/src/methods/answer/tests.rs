@@ -15,7 +15,7 @@ pub(crate) mod sample;
 
 use sample::{full, sparse};
 
-fn answer(name: &str, told: &Told, line: Line) -> Value {
+fn answer(name: &str, told: &ControlResult, line: ProtocolVersion) -> Value {
     serde_json::from_slice(&find(name).unwrap().answer(told, line).unwrap()).unwrap()
 }
 
@@ -24,7 +24,7 @@ fn every_method_in_both_lines() {
     let mut text = String::new();
     for method in all() {
         for told in [full(method), sparse(method)].into_iter().flatten() {
-            let [new, old] = Line::ALL.map(|line| answer(method.name, &told, line));
+            let [new, old] = ProtocolVersion::ALL.map(|line| answer(method.name, &told, line));
             writeln!(text, "{} {:#}", method.name, new).unwrap();
             if old != new {
                 writeln!(text, "0.3 {old:#}").unwrap();
@@ -44,13 +44,16 @@ fn only_methods_of_asks_have_their_answers_elsewhere() {
 
 #[test]
 fn what_is_not_its_result_is_an_error_and_is_not_repeated() {
-    let secret = Told::Worktrees(Vec::new());
+    let secret = ControlResult::Worktrees(Vec::new());
     for method in all().filter(|method| method.result != Answer::Items(Item::Worktree)) {
-        let error = method.answer(&secret, Line::V1).unwrap_err();
+        let error = method.answer(&secret, ProtocolVersion::V1).unwrap_err();
         assert_eq!(error.kind(), longshore_model::ErrorKind::Internal, "{}", method.name);
     }
     // There is one after it was made, so nothing is no answer.
-    find("opencode.workspaces.create").unwrap().answer(&Told::Workspace(None), Line::V1).unwrap_err();
+    find("opencode.workspaces.create")
+        .unwrap()
+        .answer(&ControlResult::Workspace(None), ProtocolVersion::V1)
+        .unwrap_err();
 }
 
 #[test]
@@ -62,7 +65,7 @@ fn the_official_types_agree_on_sessions_and_messages() {
             continue;
         };
         for told in [full(method), sparse(method)].into_iter().flatten() {
-            let result = answer(method.name, &told, Line::V1);
+            let result = answer(method.name, &told, ProtocolVersion::V1);
             let items = result["items"].as_array().cloned().unwrap_or_else(|| vec![result["item"].clone()]);
             for value in items {
                 match item {
@@ -84,15 +87,15 @@ fn through<T: Serialize + DeserializeOwned>(ours: &Value) {
 
 #[test]
 fn an_empty_message_has_a_part() {
-    let Some(Told::Message(mut told)) = full(find("opencode.sessions.messages.get").unwrap()) else {
+    let Some(ControlResult::Message(mut told)) = full(find("opencode.sessions.messages.get").unwrap()) else {
         unreachable!()
     };
     told.text = String::new();
     told.role = Role::User;
-    let told = Told::Message(told);
-    let new = answer("opencode.sessions.messages.get", &told, Line::V1);
+    let told = ControlResult::Message(told);
+    let new = answer("opencode.sessions.messages.get", &told, ProtocolVersion::V1);
     assert_eq!((&new["item"]["parts"], &new["item"]["role"]), (&json!([{"text": ""}]), &json!("ROLE_USER")));
-    let old = answer("opencode.sessions.messages.get", &told, Line::V03);
+    let old = answer("opencode.sessions.messages.get", &told, ProtocolVersion::V03);
     let part = json!([{"kind": "text", "text": ""}]);
     assert_eq!((&old["item"]["parts"], &old["item"]["role"]), (&part, &json!("user")));
 }
@@ -102,22 +105,22 @@ fn a_session_with_the_longest_id_has_a_context() {
     let longest = "s".repeat(longshore_model::id::MAX_ID_LENGTH);
     let mut told = sample::session("ses_1");
     told.id = longshore_model::SessionId::parse(&longest).unwrap();
-    let value = answer("opencode.sessions.get", &Told::Session(told), Line::V1);
+    let value = answer("opencode.sessions.get", &ControlResult::Session(told), ProtocolVersion::V1);
     assert_eq!(value["item"]["contextId"], format!("{CONTEXT_PREFIX}{longest}"));
 }
 
 #[test]
 fn statuses_are_by_id_and_todos_by_place() {
     let status = |session: &str| {
-        let Some(Told::Statuses(mut all)) = full(find("opencode.sessions.status").unwrap()) else {
+        let Some(ControlResult::Statuses(mut all)) = full(find("opencode.sessions.status").unwrap()) else {
             unreachable!()
         };
         let mut status = all.remove(0);
         status.session = longshore_model::SessionId::parse(session).unwrap();
         status
     };
-    let told = Told::Statuses(vec![status("ses_b"), status("ses_a"), status("ses_c")]);
-    let value = answer("opencode.sessions.status", &told, Line::V03);
+    let told = ControlResult::Statuses(vec![status("ses_b"), status("ses_a"), status("ses_c")]);
+    let value = answer("opencode.sessions.status", &told, ProtocolVersion::V03);
     let ids: Vec<&Value> =
         value["items"].as_array().unwrap().iter().map(|item| &item["session_id"]).collect();
     assert_eq!(ids, ["ses_a", "ses_b", "ses_c"]);

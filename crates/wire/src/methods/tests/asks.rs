@@ -6,7 +6,7 @@ use super::{all, method};
 use crate::extension::Activated;
 use crate::jsonrpc::{self, Id};
 use crate::methods::Call;
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 fn request(id: &str) -> RequestId {
     RequestId::parse(id).unwrap()
@@ -49,7 +49,11 @@ fn good_calls() {
         ("opencode.permissions.list", "{}", Call::OpenAsks(AskKind::Permission)),
         ("opencode.questions.list", "{}", Call::OpenAsks(AskKind::Question)),
     ] {
-        assert_eq!(method(name).read(Line::V1, params, Activated::ALL).unwrap(), expected, "{name} {params}");
+        assert_eq!(
+            method(name).read(ProtocolVersion::V1, params, Activated::ALL).unwrap(),
+            expected,
+            "{name} {params}"
+        );
     }
 }
 
@@ -88,7 +92,7 @@ fn bad_parameters_are_named() {
         ("opencode.permissions.list", r#"{"metadata":{}}"#, "metadata"),
         ("opencode.questions.list", r#"{"limit":1}"#, "limit"),
     ] {
-        let error = method(name).read(Line::V1, params, Activated::ALL).expect_err(params);
+        let error = method(name).read(ProtocolVersion::V1, params, Activated::ALL).expect_err(params);
         let fields: Vec<&str> = error.violations().iter().map(|violation| violation.field.as_str()).collect();
         assert_eq!((error.kind(), &fields[..]), (ErrorKind::InvalidParams, &[field][..]), "{name} {params}");
     }
@@ -101,12 +105,14 @@ fn a_method_is_served_to_those_who_activated_its_extension() {
             all().map(|method| method.extension).filter(|extension| *extension != method.extension).collect();
         for activated in [Activated::NONE, others] {
             // Nothing else is looked at before.
-            let error = method.read(Line::V1, r#"{"nonsense":1}"#, activated).unwrap_err();
+            let error = method.read(ProtocolVersion::V1, r#"{"nonsense":1}"#, activated).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ExtensionNotActivated, "{}", method.name);
         }
-        let error = method.read(Line::V1, r#"{"nonsense":1}"#, Activated::ALL).unwrap_err();
+        let error = method.read(ProtocolVersion::V1, r#"{"nonsense":1}"#, Activated::ALL).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidParams, "{}", method.name);
     }
-    let refused = method("a2a.interrupt.permission.reply").read(Line::V1, "{}", Activated::NONE).unwrap_err();
+    let refused = method("a2a.interrupt.permission.reply")
+        .read(ProtocolVersion::V1, "{}", Activated::NONE)
+        .unwrap_err();
     insta::assert_snapshot!("not_activated", str::from_utf8(&jsonrpc::error(&Id::Null, &refused)).unwrap());
 }

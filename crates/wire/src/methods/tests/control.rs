@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use longshore_model::{Error, PlaceWish};
+use longshore_model::{Error, RequestedLocation};
 
 use super::{all, method};
 use crate::extension::Activated;
 use crate::methods::{Call, Effect, Method, Need, Switch};
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 /// Good parameters of each method that controls the agent: with as little as can be, and with all.
 const GOOD: &[(&str, &[&str])] = &[
@@ -130,11 +130,11 @@ fn good_calls() {
         let name = whole(name);
         for params in *params {
             let read = |line| method(&name).read(line, params, Activated::ALL).expect(params);
-            assert_eq!(read(Line::V1), read(Line::V03), "{params}");
-            let Call::Control(request) = read(Line::V1) else { panic!("{name}") };
+            assert_eq!(read(ProtocolVersion::V1), read(ProtocolVersion::V03), "{params}");
+            let Call::Control(request) = read(ProtocolVersion::V1) else { panic!("{name}") };
             let params: String = params.split_whitespace().collect::<Vec<_>>().join(" ");
             writeln!(transcript, "{name} {params}\n  {:?}", request.control).unwrap();
-            if request.place != PlaceWish::default() {
+            if request.place != RequestedLocation::default() {
                 writeln!(transcript, "  {:?}", request.place).unwrap();
             }
         }
@@ -158,7 +158,7 @@ fn arguments_that_would_be_run_need_what_a_shell_needs() {
         ("", false),
     ] {
         let params = serde_json::json!({"session_id": "ses_1", "request": {"command": "review", "arguments": arguments}});
-        for line in [Line::V1, Line::V03] {
+        for line in [ProtocolVersion::V1, ProtocolVersion::V03] {
             let read = command.read_with_need(line, &params.to_string(), Activated::ALL);
             let field = "request.arguments".to_owned();
             let expected = is_run.then_some(Need { field, switch: Switch::SessionShell });
@@ -171,7 +171,8 @@ fn arguments_that_would_be_run_need_what_a_shell_needs() {
 fn an_answer_names_some_of_many_names_that_are_not_known() {
     let params: serde_json::Map<_, _> = (0..100_000).map(|at| (format!("n{at}"), 0.into())).collect();
     for params in [serde_json::json!(params), serde_json::json!({"metadata": params})] {
-        let error = method("opencode.sessions.status").read(Line::V1, &params.to_string(), Activated::ALL);
+        let error =
+            method("opencode.sessions.status").read(ProtocolVersion::V1, &params.to_string(), Activated::ALL);
         assert_eq!(error.unwrap_err().violations().len(), 16);
     }
 }
@@ -185,7 +186,7 @@ fn the_url_of_a_file_has_its_bound() {
         let url = "a".repeat(bytes);
         let part = format!(r#"{{"type":"file","mime":"text/plain","url":"{url}"}}"#);
         let params = format!(r#"{{"session_id":"ses_1","request":{{"parts":[{part}]}}}}"#);
-        prompt.read(Line::V1, &params, Activated::ALL)
+        prompt.read(ProtocolVersion::V1, &params, Activated::ALL)
     };
     assert!(read(MAX).is_ok());
     assert_eq!(fields(&read(MAX + 1).unwrap_err()), ["request.parts[0].url"]);
@@ -195,7 +196,7 @@ fn the_url_of_a_file_has_its_bound() {
 fn what_else_must_be_switched_on_is_as_the_table_says() {
     let with = r#"{"request":{"startCommand":"make"}}"#;
     let create = method("opencode.worktrees.create");
-    let need = |params: &str| create.read_with_need(Line::V1, params, Activated::ALL).unwrap().1;
+    let need = |params: &str| create.read_with_need(ProtocolVersion::V1, params, Activated::ALL).unwrap().1;
     let field = "request.startCommand".to_owned();
     assert_eq!(need(with), Some(Need { field, switch: Switch::SessionShell }));
     assert_eq!(need("{}"), None);
@@ -214,7 +215,7 @@ fn what_else_must_be_switched_on_is_as_the_table_says() {
     );
 }
 
-fn refused(name: &str, line: Line, params: &str) -> Error {
+fn refused(name: &str, line: ProtocolVersion, params: &str) -> Error {
     method(&whole(name)).read(line, params, Activated::ALL).expect_err(params)
 }
 
@@ -323,31 +324,31 @@ fn bad_parameters_are_named() {
         ("revert", r#"{"session_id":"ses_1","request":{"messageID":7},"other":1}"#, "other"),
         ("revert", r#"{"session_id":"ses_1","request":{"messageID":7,"other":1}}"#, "request.other"),
     ] {
-        let error = refused(name, Line::V1, params);
+        let error = refused(name, ProtocolVersion::V1, params);
         assert_eq!(fields(&error), [field], "{name} {params}");
     }
-    let error = refused("get", Line::V1, r#"{"b":1,"a":2}"#);
+    let error = refused("get", ProtocolVersion::V1, r#"{"b":1,"a":2}"#);
     assert_eq!(fields(&error), ["a", "b"]);
-    assert!(refused("get", Line::V1, "[]").violations().is_empty());
+    assert!(refused("get", ProtocolVersion::V1, "[]").violations().is_empty());
 }
 
 #[test]
 fn pages_are_asked_for_in_one_way() {
     for name in ["cursor", "page", "size"] {
         for (line, params) in [
-            (Line::V1, format!(r#"{{"{name}":1,"nonsense":1}}"#)),
-            (Line::V03, format!(r#"{{"query":{{"{name}":1}}}}"#)),
+            (ProtocolVersion::V1, format!(r#"{{"{name}":1,"nonsense":1}}"#)),
+            (ProtocolVersion::V03, format!(r#"{{"query":{{"{name}":1}}}}"#)),
         ] {
             let error = refused("list", line, &params);
-            let path = if line == Line::V1 { name.to_owned() } else { format!("query.{name}") };
+            let path = if line == ProtocolVersion::V1 { name.to_owned() } else { format!("query.{name}") };
             assert_eq!(fields(&error), [path], "{params}");
         }
     }
-    let error = refused("list", Line::V03, r#"{"cursor":"x"}"#);
+    let error = refused("list", ProtocolVersion::V03, r#"{"cursor":"x"}"#);
     let written = crate::v03::error::jsonrpc(&crate::jsonrpc::Id::Null, &error);
     let data = r#""data":{"type":"INVALID_PAGINATION_MODE","field":"cursor","supported":["limit"],"unsupported":["cursor","page","size"]}"#;
     assert!(str::from_utf8(&written).unwrap().contains(data), "{written:?}");
-    let error = refused("list", Line::V03, r#"{"limit":101}"#);
+    let error = refused("list", ProtocolVersion::V03, r#"{"limit":101}"#);
     let written = crate::v03::error::jsonrpc(&crate::jsonrpc::Id::Null, &error);
     let data = r#""data":{"type":"INVALID_FIELD","field":"limit","max":100}"#;
     assert!(str::from_utf8(&written).unwrap().contains(data), "{written:?}");
@@ -355,8 +356,9 @@ fn pages_are_asked_for_in_one_way() {
 
 #[test]
 fn on_0_3_lists_take_their_parameters_from_a_query_too() {
-    let read =
-        |name: &str, params: &str| method(&whole(name)).read(Line::V03, params, Activated::ALL).unwrap();
+    let read = |name: &str, params: &str| {
+        method(&whole(name)).read(ProtocolVersion::V03, params, Activated::ALL).unwrap()
+    };
     let flat = read("list", r#"{"limit":5,"search":"x","directory":"a"}"#);
     for params in [
         r#"{"query":{"limit":5,"search":"x","directory":"a"}}"#,
@@ -377,7 +379,7 @@ fn on_0_3_lists_take_their_parameters_from_a_query_too() {
         ("list", r#"{"query":{"nonsense":0}}"#, "query.nonsense"),
         ("get", r#"{"session_id":"ses_1","query":{}}"#, "query"),
     ] {
-        assert_eq!(fields(&refused(name, Line::V03, params)), [field], "{params}");
+        assert_eq!(fields(&refused(name, ProtocolVersion::V03, params)), [field], "{params}");
     }
 }
 

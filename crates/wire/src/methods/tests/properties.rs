@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use super::all;
 use crate::extension::Activated;
 use crate::methods::arbitrary;
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 
 /// The same values in each run: every row is tried with as many.
 fn runner(cases: u32) -> TestRunner {
@@ -22,7 +22,7 @@ fn good_parameters_are_read_on_both_lines() {
     for method in all() {
         let tried = runner(128).run(&arbitrary::some(method.params), |params| {
             let params = params.to_string();
-            let [one, other] = Line::ALL.map(|line| method.read(line, &params, Activated::ALL));
+            let [one, other] = ProtocolVersion::ALL.map(|line| method.read(line, &params, Activated::ALL));
             prop_assert_eq!(one.unwrap(), other.unwrap(), "{} {}", method.name, params);
             Ok(())
         });
@@ -37,7 +37,7 @@ fn each_wrong_parameter_is_told_by_its_path_on_both_lines() {
         let tried = runner(3).run(&arbitrary::full(method.params), |params| {
             for change in arbitrary::changes(method.params, &params) {
                 let changed = change.apply(&params).to_string();
-                for line in Line::ALL {
+                for line in ProtocolVersion::ALL {
                     let read = method.read(line, &changed, Activated::ALL);
                     // Long texts say nothing in a message.
                     let about = || format!("{} {line:?} {:.300}", method.name, changed);

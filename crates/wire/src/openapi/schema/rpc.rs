@@ -6,10 +6,10 @@ use super::content::Dialect;
 use super::{object, reference};
 use crate::contract::Deployment;
 use crate::methods::{self, Item};
-use crate::surface::{Line, OPERATIONS};
+use crate::surface::{OPERATIONS, ProtocolVersion};
 use crate::v1::method::Method;
 
-pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment, lines: &[Line]) {
+pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment, lines: &[ProtocolVersion]) {
     schemas.insert(
         "JsonRpcId".to_owned(),
         json!({
@@ -87,14 +87,14 @@ pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment, lin
     );
 }
 
-fn dialect(line: Line) -> Dialect {
+fn dialect(line: ProtocolVersion) -> Dialect {
     match line {
-        Line::V1 => Dialect::V1,
-        Line::V03 => Dialect::V03Rpc,
+        ProtocolVersion::V1 => Dialect::V1,
+        ProtocolVersion::V03 => Dialect::V03Rpc,
     }
 }
 
-fn core(line: Line, name: &str, method: Method) -> Value {
+fn core(line: ProtocolVersion, name: &str, method: Method) -> Value {
     let dialect = dialect(line);
     let (params, is_required) = match method {
         Method::SendMessage | Method::SendStreamingMessage => (dialect.reference("SendMessageRequest"), true),
@@ -131,7 +131,7 @@ fn envelope(method: &str, params: &Value, needs_params: bool) -> Value {
 }
 
 /// A call of a method of an extension, with what it gives on each line.
-fn extension(method: &methods::Method, deployment: &Deployment, lines: &[Line]) -> Value {
+fn extension(method: &methods::Method, deployment: &Deployment, lines: &[ProtocolVersion]) -> Value {
     let params = methods::schema::params(method, deployment);
     let mut call = envelope(method.name, &params, method.params.iter().any(|param| param.required));
     call["description"] = json!(method.summary);
@@ -143,7 +143,7 @@ fn extension(method: &methods::Method, deployment: &Deployment, lines: &[Line]) 
     call
 }
 
-fn results(deployment: &Deployment, lines: &[Line]) -> Vec<Value> {
+fn results(deployment: &Deployment, lines: &[ProtocolVersion]) -> Vec<Value> {
     let mut results = Vec::new();
     for dialect in lines.iter().map(|line| dialect(*line)) {
         for name in ["SendMessageResponse", "Task", "TaskPage", "AgentCard"] {

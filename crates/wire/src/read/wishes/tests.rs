@@ -1,6 +1,6 @@
 //! Each field in either metadata, and the exact fault of what is no wish.
 
-use longshore_model::{Delivery, ErrorKind, Result, SendMessage, Wishes};
+use longshore_model::{Delivery, ErrorKind, Result, SendMessage, SendOptions};
 
 use crate::v1::decode::send_message;
 
@@ -11,7 +11,7 @@ fn sent(request: &str, message: &str) -> Result<SendMessage> {
 }
 
 /// The value of a field that a wish has.
-type Get = fn(&Wishes) -> Option<String>;
+type Get = fn(&SendOptions) -> Option<String>;
 
 /// A field, as an object in which `@` stands for its value, and what it makes of "…1" and "…2".
 const FIELDS: [(&str, &str, Get); 9] = [
@@ -156,7 +156,7 @@ fn a_model_has_two_halves() {
     }
     assert_eq!(
         sent(&model("{}"), &model(r#"{"providerID":"","modelID":""}"#)).unwrap().wishes,
-        Wishes::default()
+        SendOptions::default()
     );
     // A model's own name may hold anything.
     let wishes = sent(&model(r#"{"providerID":"p","modelID":"a/b:c é"}"#), "null").unwrap().wishes;
@@ -201,7 +201,7 @@ fn a_delivery_is_one_of_three_words() {
 fn only_plain_text_is_a_format() {
     let format = |json: &str| format!(r#"{{"opencode":{{"format":{json}}}}}"#);
     for json in ["null", r#"{"type":"text"}"#, r#"{"type":"text","more":1}"#] {
-        assert_eq!(sent(&format(json), "null").unwrap().wishes, Wishes::default(), "{json}");
+        assert_eq!(sent(&format(json), "null").unwrap().wishes, SendOptions::default(), "{json}");
     }
     let schema = format(r#"{"type":"json_schema","schema":{"type":"object"}}"#);
     assert!(refused(&schema, "null", "metadata.opencode.format.type").contains("json_schema"));

@@ -32,7 +32,7 @@ pub(super) fn says_any(parts: &[Part], output: &OutputModes) -> bool {
 /// Whether the parts have to say what they are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kinds {
-    Told,
+    ControlResult,
     Known,
 }
 
@@ -40,24 +40,24 @@ impl Kinds {
     /// In a whole artifact. What says nothing is text.
     pub(super) fn of(task: &Task, view: View, dialect: Dialect) -> Self {
         let is_text = || blocks(task, view).all(|block| block.kind == BlockKind::Text);
-        if dialect == Dialect::Rest && is_text() { Self::Known } else { Self::Told }
+        if dialect == Dialect::Rest && is_text() { Self::Known } else { Self::ControlResult }
     }
 
     /// The same, in an artifact that says that it is about this block.
     pub(super) fn or_of(self, block: &Artifact) -> Self {
-        if block.kind == BlockKind::Text { self } else { Self::Told }
+        if block.kind == BlockKind::Text { self } else { Self::ControlResult }
     }
 
     /// In an update, which is of one block.
     pub(super) fn of_update(block: &Artifact, dialect: Dialect) -> Self {
         match dialect {
-            Dialect::Rpc => Self::Told,
+            Dialect::Rpc => Self::ControlResult,
             Dialect::Rest => Self::Known.or_of(block),
         }
     }
 
     pub(super) fn told(self, kind: BlockKind) -> Option<BlockKind> {
-        (self == Self::Told).then_some(kind)
+        (self == Self::ControlResult).then_some(kind)
     }
 }
 

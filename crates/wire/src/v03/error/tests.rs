@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 
 use super::*;
 use crate::extension::Activated;
-use crate::surface::Line;
+use crate::surface::ProtocolVersion;
 use crate::v1;
 
 fn facts(error: &Error) -> String {
@@ -56,7 +56,7 @@ fn both_shapes_byte_for_byte() {
         .detail("max", "120")
         .after(std::time::Duration::from_millis(4200));
     let large = Error::new(ErrorKind::BodyTooLarge, "Too large.").detail("maxBytes", "1024");
-    let method = jsonrpc::unknown_method("tasks/nope", ["message/send"], Line::V03);
+    let method = jsonrpc::unknown_method("tasks/nope", ["message/send"], ProtocolVersion::V03);
     let field = Error::invalid("pageSize", "must be from 1 to 100");
     let not_there = Error::task_not_found("17");
     for (name, error) in [
@@ -152,6 +152,10 @@ fn a_method_of_an_extension_is_refused_in_the_shape_of_this_line() {
         (r#"{"request_id":"p","reply":"once","x":1}"#, r#"{"type":"INVALID_FIELD","fields":["x"]}"#),
         ("[]", r#"{"type":"INVALID_PARAMS"}"#),
     ] {
-        assert_eq!(facts(&method.read(Line::V03, params, Activated::ALL).unwrap_err()), expected, "{params}");
+        assert_eq!(
+            facts(&method.read(ProtocolVersion::V03, params, Activated::ALL).unwrap_err()),
+            expected,
+            "{params}"
+        );
     }
 }

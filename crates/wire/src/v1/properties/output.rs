@@ -1,7 +1,7 @@
 //! Whatever modes a caller asked for, what it is told is A2A, and nothing else.
 
 use a2a_pb::protojson;
-use longshore_model::{OutputModes, Task, Terms};
+use longshore_model::{OutputModes, Task, TaskOptions};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -74,5 +74,5 @@ proptest! {
 }
 
 fn in_modes(task: Task, output: &OutputModes) -> Task {
-    Task { terms: Box::new(Terms { output: output.clone(), ..Terms::default() }), ..task }
+    Task { terms: Box::new(TaskOptions { output: output.clone(), ..TaskOptions::default() }), ..task }
 }

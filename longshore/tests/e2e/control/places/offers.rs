@@ -4,7 +4,7 @@ use longshore_testkit::raw::Answer;
 use serde_json::{Value, json};
 
 use super::{card, root};
-use crate::control::caller::{CANARY, Line};
+use crate::control::caller::{CANARY, ProtocolVersion};
 use crate::control::stage::Stage;
 
 pub(super) async fn are_in_the_extended_card(stage: &mut Stage) {
@@ -61,8 +61,11 @@ pub(super) async fn are_in_the_extended_card(stage: &mut Stage) {
     }
 }
 
-async fn cards(stage: &Stage) -> [(Line, Answer); 2] {
-    [(Line::V1, card(stage, Line::V1).await), (Line::V03, card(stage, Line::V03).await)]
+async fn cards(stage: &Stage) -> [(ProtocolVersion, Answer); 2] {
+    [
+        (ProtocolVersion::V1, card(stage, ProtocolVersion::V1).await),
+        (ProtocolVersion::V03, card(stage, ProtocolVersion::V03).await),
+    ]
 }
 
 /// What the extension for sessions offers under this name.

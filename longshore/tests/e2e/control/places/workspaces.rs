@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::SLOW;
 use crate::client::{PATIENCE, message};
-use crate::control::caller::{Caller, Kind, Line};
+use crate::control::caller::{Caller, Kind, ProtocolVersion};
 use crate::control::stage::{SESSION_BINDING, Stage};
 use crate::frames::state_of;
 
@@ -16,7 +16,7 @@ const REMOVE: &str = "opencode.workspaces.remove";
 
 pub(super) async fn are_made_and_removed(stage: &Stage) {
     for ada in stage.ada() {
-        let id = if ada.line == Line::V1 { "wrk_new" } else { "wrk-old" };
+        let id = if ada.line == ProtocolVersion::V1 { "wrk_new" } else { "wrk-old" };
         assert_eq!(ada.result(LIST, json!({})).await, json!({"items": []}));
         is_refused_by_opencode(&ada, json!({"type": "git", "branch": "main"}), "git").await;
         // OpenCode says no, and keeps it all the same.
@@ -56,7 +56,7 @@ async fn listed(stage: &Stage) -> Vec<Value> {
 /// What is told of a workspace that OpenCode has.
 fn expected(ada: &Caller, upstream: &Value) -> Value {
     let mut fields = vec!["id", "type", "name", "branch"];
-    if ada.line == Line::V03 {
+    if ada.line == ProtocolVersion::V03 {
         fields.extend(["directory", "projectID"]);
     }
     let fields = fields.into_iter().filter(|field| !upstream[*field].is_null());

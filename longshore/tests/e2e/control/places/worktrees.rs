@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{SLOW, git, path, root};
 use crate::client::{PATIENCE, message, message_in};
-use crate::control::caller::{Caller, Kind, Line};
+use crate::control::caller::{Caller, Kind, ProtocolVersion};
 use crate::control::stage::{Own, SESSION_BINDING, Stage};
 use crate::frames::{artifact, state_of};
 
@@ -19,7 +19,7 @@ const RESET: &str = "opencode.worktrees.reset";
 pub(super) async fn are_made_reset_and_removed(stage: &Stage) {
     let clone = clone_that_opencode_lists(stage).await;
     for ada in stage.ada() {
-        let name = format!("feature-{}", if ada.line == Line::V1 { "new" } else { "old" });
+        let name = format!("feature-{}", if ada.line == ProtocolVersion::V1 { "new" } else { "old" });
         let directory = made(stage, &ada, &name).await;
         let own = is_usable_at_once(stage, &directory).await;
         o01_worktrees_are_listed_as_strings_and_as_names(&ada, &name, &directory).await;
@@ -59,7 +59,7 @@ async fn made(stage: &Stage, ada: &Caller, name: &str) -> String {
     let is_there = Path::new(&directory).join(SLOW).exists();
     assert!(is_there, "the answer came before the files of {told:#}");
     let mut expected = json!({"name": name, "branch": format!("opencode/{name}")});
-    if ada.line == Line::V03 {
+    if ada.line == ProtocolVersion::V03 {
         expected["directory"] = json!(directory);
     }
     assert_eq!(told, json!({"item": expected}));
@@ -87,8 +87,8 @@ async fn is_usable_at_once(stage: &Stage, directory: &str) -> Own {
 async fn o01_worktrees_are_listed_as_strings_and_as_names(ada: &Caller, name: &str, directory: &str) {
     let told = ada.result(LIST, json!({})).await;
     let expected = match ada.line {
-        Line::V1 => json!({"name": name, "branch": format!("opencode/{name}")}),
-        Line::V03 => json!(directory),
+        ProtocolVersion::V1 => json!({"name": name, "branch": format!("opencode/{name}")}),
+        ProtocolVersion::V03 => json!(directory),
     };
     // Without the clone that OpenCode lists as well.
     assert_eq!(told["items"], json!([expected]), "{told:#}");
@@ -98,8 +98,8 @@ async fn is_reset(stage: &Stage, ada: &Caller, name: &str, directory: &str) {
     let readme = Path::new(directory).join("README.md");
     let original = std::fs::read(root(stage).join("README.md")).expect("a file can be read");
     let which = match ada.line {
-        Line::V1 => json!({"directory": directory}),
-        Line::V03 => json!({"name": name}),
+        ProtocolVersion::V1 => json!({"directory": directory}),
+        ProtocolVersion::V03 => json!({"name": name}),
     };
     let tried = Path::new(directory).join("tried.txt");
     assert!(tried.exists(), "the agent wrote there");
@@ -155,8 +155,8 @@ async fn nobody_is_interrupted(stage: &Stage, ada: &Caller, directory: &str) {
 /// As soon as nobody works there any more.
 async fn is_removed(stage: &Stage, ada: &Caller, name: &str, directory: &str) {
     let which = match ada.line {
-        Line::V1 => json!({"request": {"name": name}}),
-        Line::V03 => json!({"request": {"directory": directory}}),
+        ProtocolVersion::V1 => json!({"request": {"name": name}}),
+        ProtocolVersion::V03 => json!({"request": {"directory": directory}}),
     };
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let told = loop {
@@ -211,7 +211,7 @@ async fn files_that_cannot_be_written_are_told(stage: &Stage) {
     let make_smudge = |command| git(&root, &["config", "filter.tide.smudge", command]);
     make_smudge("false");
     for ada in stage.ada() {
-        let name = format!("dry-{}", if ada.line == Line::V1 { "new" } else { "old" });
+        let name = format!("dry-{}", if ada.line == ProtocolVersion::V1 { "new" } else { "old" });
         let refusal = ada.refused(CREATE, json!({"request": {"name": name}}), Kind::PAYLOAD).await;
         refusal.says("could not make it ready");
         // It is there, as the error says; where it is, it does not say.

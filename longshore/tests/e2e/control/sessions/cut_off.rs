@@ -4,7 +4,7 @@ use longshore_testkit::gateway::{is_alive, kill, until};
 use serde_json::json;
 
 use crate::client::PATIENCE;
-use crate::control::caller::{Kind, Line};
+use crate::control::caller::{Kind, ProtocolVersion};
 use crate::control::stage::Stage;
 
 const SHELL: &str = "opencode.sessions.shell";
@@ -12,7 +12,7 @@ const SHELL: &str = "opencode.sessions.shell";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shell_that_opencode_did_not_survive_may_have_run() {
     let mut stage = Stage::start(&["--session-shell"]).await;
-    for number in 0..Line::ALL.len() {
+    for number in 0..ProtocolVersion::ALL.len() {
         let own = stage.session(&format!("scn:text n=1 (cut off {number})")).await;
         let ada = &stage.ada()[number];
         // It ends by itself, though nobody is left to wait for it.

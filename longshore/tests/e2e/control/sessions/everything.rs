@@ -5,7 +5,7 @@ use longshore_testkit::gateway::{is_alive, kill, until};
 use serde_json::{Value, json};
 
 use crate::client::PATIENCE;
-use crate::control::caller::{Caller, Kind, Line};
+use crate::control::caller::{Caller, Kind, ProtocolVersion};
 use crate::control::stage::Stage;
 
 /// So often OpenCode is killed until everybody has found it dead.
@@ -145,7 +145,7 @@ async fn without_opencode(stage: &mut Stage, rows: &[(&'static str, Value)]) {
         }
     }
     let seen = stage.seen.lock().expect("nobody panics while it is locked");
-    for line in Line::ALL {
+    for line in ProtocolVersion::ALL {
         for (method, _) in rows {
             let unreachable = ((*method).to_owned(), line, "UPSTREAM_UNREACHABLE".to_owned());
             assert!(seen.contains(&unreachable), "{method} {line:?}: {seen:#?}");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::reading::{GET, LIST, STATUS, items, of};
 use crate::client::message;
-use crate::control::caller::{Caller, Line};
+use crate::control::caller::{Caller, ProtocolVersion};
 use crate::control::places::{self, root};
 use crate::control::stage::{Own, SESSION_BINDING, Stage};
 use crate::frames::{self, state_of};
@@ -32,7 +32,7 @@ async fn what_is_said_beside_the_rest_reaches_opencode() {
 }
 
 fn line(ada: &Caller) -> &'static str {
-    if ada.line == Line::V1 { "new" } else { "old" }
+    if ada.line == ProtocolVersion::V1 { "new" } else { "old" }
 }
 
 /// The frames of a prompt in OpenCode's own words.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use longshore_model::{
-    Begun, Catalog, ContextId, FileDiff, MessageRef, ModelInfo, PartRef, Project, ProviderInfo, Revert, Role,
-    SessionId, SessionInfo, SessionStatus, StoredMessage, TaskId, Timestamp, Todo, Told, Workspace,
-    WorkspaceId, Worktree,
+    Begun, Catalog, ContextId, ControlResult, FileDiff, MessageRef, ModelInfo, PartRef, Project,
+    ProviderInfo, Revert, Role, SessionId, SessionInfo, SessionStatus, StoredMessage, TaskId, Timestamp,
+    Todo, Workspace, WorkspaceId, Worktree,
 };
 
 use crate::methods::{Answer, Item, Method};
@@ -13,47 +13,53 @@ use crate::methods::{Answer, Item, Method};
 const AT: Timestamp = Timestamp(1_750_000_000_123);
 
 /// `None`: it has its answers elsewhere.
-pub(crate) fn full(method: &Method) -> Option<Told> {
+pub(crate) fn full(method: &Method) -> Option<ControlResult> {
     Some(match method.result {
         Answer::Items(item) => items(item)?,
         Answer::Page(_) => {
-            Told::Messages { items: vec![message()], next: Some("eyJpZCI6Im1zZ18xIn0".to_owned()) }
+            ControlResult::Messages { items: vec![message()], next: Some("eyJpZCI6Im1zZ18xIn0".to_owned()) }
         }
-        Answer::Catalog(Item::Provider) => Told::Providers(catalog(vec![provider()])),
-        Answer::Catalog(_) => Told::Models(catalog(vec![model()])),
-        Answer::Item(Item::Message) => Told::Message(message()),
-        Answer::Item(Item::Project) => Told::Project(project()),
-        Answer::Item(Item::Workspace) | Answer::ItemOrNull(_) => Told::Workspace(Some(workspace())),
-        Answer::Item(Item::Worktree) => Told::Worktree(worktree()),
-        Answer::Item(_) => Told::Session(session("ses_1")),
-        Answer::ItemOfTask(_) => Told::Answered { message: message(), begun: begun() },
-        Answer::Flag => Told::Ok(true),
-        Answer::Done => Told::Done { session: session_id("ses_1"), ok: true, begun: None },
-        Answer::Begun => Told::Done { session: session_id("ses_1"), ok: true, begun: Some(begun()) },
+        Answer::Catalog(Item::Provider) => ControlResult::Providers(catalog(vec![provider()])),
+        Answer::Catalog(_) => ControlResult::Models(catalog(vec![model()])),
+        Answer::Item(Item::Message) => ControlResult::Message(message()),
+        Answer::Item(Item::Project) => ControlResult::Project(project()),
+        Answer::Item(Item::Workspace) | Answer::ItemOrNull(_) => ControlResult::Workspace(Some(workspace())),
+        Answer::Item(Item::Worktree) => ControlResult::Worktree(worktree()),
+        Answer::Item(_) => ControlResult::Session(session("ses_1")),
+        Answer::ItemOfTask(_) => ControlResult::Answered { message: message(), begun: begun() },
+        Answer::Flag => ControlResult::Ok(true),
+        Answer::Done => ControlResult::Done { session: session_id("ses_1"), ok: true, begun: None },
+        Answer::Begun => ControlResult::Done { session: session_id("ses_1"), ok: true, begun: Some(begun()) },
         Answer::Answered => return None,
     })
 }
 
 /// `None`: there is no less.
-pub(crate) fn sparse(method: &Method) -> Option<Told> {
+pub(crate) fn sparse(method: &Method) -> Option<ControlResult> {
     Some(match full(method)? {
-        Told::Statuses(_) => Told::Statuses(vec![SessionStatus {
+        ControlResult::Statuses(_) => ControlResult::Statuses(vec![SessionStatus {
             session: session_id("ses_2"),
             kind: "busy".to_owned(),
             attempt: None,
             message: None,
             next: None,
         }]),
-        Told::Sessions(_) => Told::Sessions(vec![bare_session()]),
-        Told::Session(_) => Told::Session(bare_session()),
-        Told::Todos(_) => Told::Todos(Vec::new()),
-        Told::Diffs(_) => Told::Diffs(vec![FileDiff { patch: None, status: None, message: None, ..diff() }]),
-        Told::Messages { .. } => Told::Messages { items: Vec::new(), next: None },
-        Told::Message(_) => Told::Message(StoredMessage { created: None, error: None, ..message() }),
-        Told::Providers(_) => {
-            Told::Providers(catalog(vec![ProviderInfo { source: None, default_model: None, ..provider() }]))
+        ControlResult::Sessions(_) => ControlResult::Sessions(vec![bare_session()]),
+        ControlResult::Session(_) => ControlResult::Session(bare_session()),
+        ControlResult::Todos(_) => ControlResult::Todos(Vec::new()),
+        ControlResult::Diffs(_) => {
+            ControlResult::Diffs(vec![FileDiff { patch: None, status: None, message: None, ..diff() }])
         }
-        Told::Models(_) => Told::Models(catalog(vec![ModelInfo {
+        ControlResult::Messages { .. } => ControlResult::Messages { items: Vec::new(), next: None },
+        ControlResult::Message(_) => {
+            ControlResult::Message(StoredMessage { created: None, error: None, ..message() })
+        }
+        ControlResult::Providers(_) => ControlResult::Providers(catalog(vec![ProviderInfo {
+            source: None,
+            default_model: None,
+            ..provider()
+        }])),
+        ControlResult::Models(_) => ControlResult::Models(catalog(vec![ModelInfo {
             status: None,
             context_window: None,
             max_output_tokens: None,
@@ -62,34 +68,38 @@ pub(crate) fn sparse(method: &Method) -> Option<Told> {
             supports_attachments: None,
             ..model()
         }])),
-        Told::Projects(_) => Told::Projects(vec![bare_project()]),
-        Told::Project(_) => Told::Project(bare_project()),
-        Told::Workspaces(_) => Told::Workspaces(vec![bare_workspace()]),
-        Told::Workspace(_) if matches!(method.result, Answer::ItemOrNull(_)) => Told::Workspace(None),
-        Told::Workspace(_) => Told::Workspace(Some(bare_workspace())),
-        Told::Worktrees(_) => Told::Worktrees(vec![Worktree { branch: None, ..worktree() }]),
-        Told::Worktree(_) => Told::Worktree(Worktree { branch: None, ..worktree() }),
-        Told::Ok(_) => Told::Ok(false),
-        Told::Done { session, .. } => Told::Done { session, ok: false, begun: None },
-        Told::Answered { .. } => return None,
+        ControlResult::Projects(_) => ControlResult::Projects(vec![bare_project()]),
+        ControlResult::Project(_) => ControlResult::Project(bare_project()),
+        ControlResult::Workspaces(_) => ControlResult::Workspaces(vec![bare_workspace()]),
+        ControlResult::Workspace(_) if matches!(method.result, Answer::ItemOrNull(_)) => {
+            ControlResult::Workspace(None)
+        }
+        ControlResult::Workspace(_) => ControlResult::Workspace(Some(bare_workspace())),
+        ControlResult::Worktrees(_) => {
+            ControlResult::Worktrees(vec![Worktree { branch: None, ..worktree() }])
+        }
+        ControlResult::Worktree(_) => ControlResult::Worktree(Worktree { branch: None, ..worktree() }),
+        ControlResult::Ok(_) => ControlResult::Ok(false),
+        ControlResult::Done { session, .. } => ControlResult::Done { session, ok: false, begun: None },
+        ControlResult::Answered { .. } => return None,
     })
 }
 
-fn items(item: Item) -> Option<Told> {
+fn items(item: Item) -> Option<ControlResult> {
     Some(match item {
-        Item::SessionStatus => Told::Statuses(vec![SessionStatus {
+        Item::SessionStatus => ControlResult::Statuses(vec![SessionStatus {
             session: session_id("ses_1"),
             kind: "retry".to_owned(),
             attempt: Some(3),
             message: Some("The provider is overloaded".to_owned()),
             next: Some(AT),
         }]),
-        Item::Task => Told::Sessions(vec![session("ses_1"), session("ses_2")]),
-        Item::Todo => Told::Todos(["Read it", "Say \"so\""].map(todo).to_vec()),
-        Item::FileDiff => Told::Diffs(vec![diff()]),
-        Item::Project => Told::Projects(vec![project()]),
-        Item::Workspace => Told::Workspaces(vec![workspace()]),
-        Item::Worktree => Told::Worktrees(vec![worktree()]),
+        Item::Task => ControlResult::Sessions(vec![session("ses_1"), session("ses_2")]),
+        Item::Todo => ControlResult::Todos(["Read it", "Say \"so\""].map(todo).to_vec()),
+        Item::FileDiff => ControlResult::Diffs(vec![diff()]),
+        Item::Project => ControlResult::Projects(vec![project()]),
+        Item::Workspace => ControlResult::Workspaces(vec![workspace()]),
+        Item::Worktree => ControlResult::Worktrees(vec![worktree()]),
         Item::Interrupt => return None,
         Item::Message | Item::SessionSummary | Item::Provider | Item::Model => {
             unreachable!("there is no bare list of them")

@@ -1,6 +1,6 @@
 //! What of a task's content is told to whom: output modes, byte for byte, and what is exposed.
 
-use longshore_model::Terms;
+use longshore_model::TaskOptions;
 
 use super::*;
 use crate::extension::Extension;
@@ -40,7 +40,7 @@ fn told(output: &[&str]) -> Task {
             block("tool", BlockKind::ToolCall, vec![data(r#"{"tool":"bash","é":1.50}"#)]),
             block("file", BlockKind::File, vec![image()]),
         ],
-        terms: Box::new(Terms { output: modes(output), ..Terms::default() }),
+        terms: Box::new(TaskOptions { output: modes(output), ..TaskOptions::default() }),
         metadata: Some(metadata(r#"{"opencode":{"error":{"type":"X"}},"a":1}"#)),
         ..bare_task()
     }
