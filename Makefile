@@ -1,5 +1,5 @@
-# `make run` serves a demo agent, `make test` runs every check. `make help` lists the rest.
-# Nothing is installed outside .tools/, target/ and the caches of cargo, npm and pip.
+# `make run` serves a demo agent, `make test` runs every check. `make help` lists the other targets.
+# Everything is installed under .tools/ and target/; package managers use their own caches, and cargo-deny is kept in one too.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -9,34 +9,37 @@ SHELL := /bin/sh
 WORKSPACE ?= $(CURDIR)
 HOST ?= 127.0.0.1
 PORT ?= 8000
-# Each workspace has a data directory of its own, named by a checksum of its path. Only `run` looks at it.
+# Each workspace has its own data directory, named by a checksum of its path. Only `run` uses it.
 DATA_DIR ?= .longshore/demo-$(shell cd '$(WORKSPACE)' 2>/dev/null && pwd -P | cksum | cut -d ' ' -f 1)
 ARGS ?=
 
 TOOLS := $(CURDIR)/.tools
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+DIST := $(TARGET)/dist
 VENV_PYTHON := $(TOOLS)/venv/bin/python
 VENV03_PYTHON := $(TOOLS)/venv03/bin/python
 VENV_OPENAPI_PYTHON := $(TOOLS)/venv-openapi/bin/python
+# An installed cargo-deny is used. Otherwise it is built once per machine (three minutes) and kept in the user's cache.
 CARGO_DENY_VERSION := 0.20.2
-# One that is installed on the machine is used; otherwise it is built once, under .tools/.
-CARGO_DENY := $(or $(shell command -v cargo-deny 2>/dev/null),$(TOOLS)/cargo/bin/cargo-deny)
-# The test binaries that drive the real OpenCode, as in .config/nextest.toml: their names tell.
-REAL := binary(/^(e2e|interop)/)
-# The other test binaries, for a machine without nextest.
-TEST_FILES = $(wildcard crates/*/tests/*.rs longshore/tests/*.rs)
-TEST_DIRECTORIES = $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs longshore/tests/*/main.rs))
-UNREAL = $(filter-out e2e% interop%,$(sort $(basename $(notdir $(TEST_FILES))) $(notdir $(TEST_DIRECTORIES))))
-# The documents whose examples are played are not part of the checkout: where they are not beside it, that is said.
-HAS_SEEDS := $(wildcard ../shared/seeds)
-NO_SEEDS := $(if $(HAS_SEEDS),,--skip seeds::)
-ALL := $(if $(HAS_SEEDS),all(),not test(/^seeds::/))
+CARGO_DENY_ROOT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/longshore/cargo-deny-$(CARGO_DENY_VERSION)
+CARGO_DENY := $(or $(shell command -v cargo-deny 2>/dev/null),$(CARGO_DENY_ROOT)/bin/cargo-deny)
 HAS_NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
+HAS_SEEDS := $(wildcard ../shared/seeds)
 
-# OpenCode finds its `rg`, and the tests find OpenCode, on the PATH.
+# Tests are selected by their names: `e2e::` drives the real OpenCode, `seeds::` plays examples of documents that are not part
+# of the repository, `long_` is too slow for `make test`.
+REAL := test(/(^|::)e2e::/)
+SEEDS_TESTS := test(/(^|::)seeds::/)
+LONG := test(/(^|::)long_/)
+QUICK := not $(LONG)$(if $(HAS_SEEDS),, and not $(SEEDS_TESTS))
+SKIP_SEEDS := $(if $(HAS_SEEDS),,--skip seeds::)
+
+# OpenCode finds `rg`, and the tests find OpenCode, on the PATH.
 export PATH := $(TOOLS)/bin:$(PATH)
 
 say = @printf '\n==> %s\n' '$(1)'
+# A line for the summary of `make test`: see tools/test.sh.
+note = @if [ -n "$$TEST_NOTES" ]; then echo '$(1)' >> "$$TEST_NOTES"; fi
 
 .PHONY: help
 help: ## Show this list.
@@ -45,21 +48,33 @@ help: ## Show this list.
 
 .PHONY: run
 run: opencode ## Build, install the pinned OpenCode, and serve a demo agent for WORKSPACE (this directory).
-	$(call say,Building longshore (optimised; six minutes or more the first time))
-	cargo build --release --locked --package longshore
+	$(call say,Building longshore (about three minutes the first time))
+	cargo build --profile run --locked --package longshore
 	$(call say,Serving an A2A agent for $(WORKSPACE) with the demo model; Ctrl-C ends it)
-	@exec '$(TARGET)/release/longshore' serve --demo --opencode '$(TOOLS)/bin/opencode' \
+	@exec '$(TARGET)/run/longshore' serve --demo --opencode '$(TOOLS)/bin/opencode' \
 		--workspace '$(WORKSPACE)' --data-dir '$(DATA_DIR)' --host '$(HOST)' --port '$(PORT)' $(ARGS)
 
-# The runner whose summary CI reads comes last.
+.PHONY: release
+release: ## Build the binary that is shipped and measured, stripped, with its debug symbols beside it.
+	$(call say,Building longshore (whole-program optimisation; six minutes or more the first time))
+	CARGO_PROFILE_RELEASE_STRIP=none cargo build --release --locked --package longshore
+	mkdir -p '$(DIST)'
+	objcopy --only-keep-debug --compress-debug-sections '$(TARGET)/release/longshore' '$(DIST)/longshore.debug'
+	objcopy --strip-all --add-gnu-debuglink='$(DIST)/longshore.debug' '$(TARGET)/release/longshore' '$(DIST)/longshore'
+	@ls -l '$(DIST)'
+
 .PHONY: test
-test: ## Install what the tests need and run all of them: lint, deny, rust-test, openapi, interop.
-	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory deny
-	@$(MAKE) --no-print-directory doc-test
-	@$(MAKE) --no-print-directory rust-test
-	@$(MAKE) --no-print-directory openapi
-	@$(MAKE) --no-print-directory interop
+test: ## Install what the tests need and run the quick suite, with a summary of how long each part took.
+	@tools/test.sh tools lint deny build-tests rust-test openapi interop
+
+.PHONY: test-long
+test-long: ## Run what is too slow for `make test`: 5,000 simulation seeds, storms, leak and full-disk runs. Before a release.
+	@tools/test.sh tools build-tests long-simulation long-rust-test
+
+.PHONY: tools
+tools: $(CARGO_DENY) python node-clients
+	@tools/install-opencode.sh || { [ -n "$$TEST_NOTES" ] && \
+		echo 'MISSING: OpenCode could not be installed, so no test with the real OpenCode ran.' >> "$$TEST_NOTES"; }
 
 .PHONY: lint
 lint: ## Check the format and run clippy; every warning is an error.
@@ -78,57 +93,76 @@ audit: $(CARGO_DENY) ## Check the dependencies for known vulnerabilities (fetche
 	$(call say,Dependencies: advisories)
 	$(CARGO_DENY) --locked check advisories
 
-.PHONY: doc-test
-doc-test:
-	$(call say,Examples in the documentation)
-	cargo test --workspace --doc --locked --quiet
+# Every later part uses exactly this build: another selection of packages or targets would compile the workspace again.
+.PHONY: build-tests
+build-tests:
+	$(call say,Building the tests)
+	cargo test --workspace --locked --no-run --quiet
 
 .PHONY: rust-test
-rust-test: opencode ## Run every Rust test: unit, property, replay, end-to-end with the real OpenCode.
-	$(call say,Rust tests$(if $(HAS_SEEDS),, without the examples of the seeds which are not in ../shared/seeds))
+rust-test: build-tests ## Run the quick Rust tests: unit, property, replay, and end-to-end with the real OpenCode.
+	$(call say,Rust tests)
+	$(if $(HAS_SEEDS),,$(call note,Not run: the examples of the seed documents, because ../shared/seeds is not there.))
+	$(if $(wildcard $(TOOLS)/bin/opencode),,$(call note,Not run: tests with the real OpenCode, because it is not installed.))
 ifeq ($(HAS_NEXTEST),yes)
-	cargo nextest run --workspace --locked -E '$(ALL)'
+	cargo nextest run --workspace --locked -E '$(QUICK)$(if $(wildcard $(TOOLS)/bin/opencode),, and not $(REAL))'
 else
-	cargo test --workspace --locked --lib --bins --tests -- --test-threads=2 $(NO_SEEDS)
+	cargo test --workspace --locked --lib --bins --tests -- --test-threads=2 --skip long_ $(SKIP_SEEDS) \
+		$(if $(wildcard $(TOOLS)/bin/opencode),,--skip e2e::)
 endif
 
+.PHONY: long-rust-test
+long-rust-test: build-tests
+	$(call say,Long Rust tests)
+ifeq ($(HAS_NEXTEST),yes)
+	cargo nextest run --workspace --locked --profile long -E '$(LONG)'
+else
+	cargo test --workspace --locked --lib --bins --tests -- --test-threads=2 long_
+endif
+
+.PHONY: long-simulation
+long-simulation: export LONGSHORE_SEED := 0
+long-simulation: export LONGSHORE_SEEDS := 5000
+long-simulation: build-tests
+	$(call say,Simulation of 5000 seeds)
+	cargo test --quiet --package longshore-engine --locked --test simulation -- --nocapture the_seed_of_the_environment
+
 .PHONY: unit
-unit: ## Run the Rust tests that need no OpenCode.
+unit: ## Run the quick Rust tests that need no OpenCode.
 	$(call say,Rust tests without OpenCode)
 ifeq ($(HAS_NEXTEST),yes)
-	cargo nextest run --workspace --locked -E 'not $(REAL)'
+	cargo nextest run --workspace --locked -E '$(QUICK) and not $(REAL)'
 else
-	cargo test --workspace --locked --lib --bins $(addprefix --test ,$(UNREAL))
+	cargo test --workspace --locked --lib --bins --tests -- --skip long_ --skip e2e:: $(SKIP_SEEDS)
 endif
 
 .PHONY: seed
 seed: export LONGSHORE_SEED := $(SEED)
 seed: export LONGSHORE_SEEDS := $(SEEDS)
-seed: ## Play SEED=number of the simulation again, and SEEDS=count from there on if more are wanted.
+seed: ## Replay SEED=number of the simulation; SEEDS=count plays that many from there on.
 	$(call say,Simulation of seed $(or $(SEED),0))
 	cargo test --quiet --package longshore-engine --locked --test simulation -- --nocapture the_seed_of_the_environment
 
 .PHONY: e2e
-e2e: opencode ## Run the end-to-end tests with the real OpenCode.
+e2e: opencode ## Run the end-to-end tests with the real OpenCode, the long ones too.
 	$(call say,End-to-end tests with the real OpenCode)
 ifeq ($(HAS_NEXTEST),yes)
-	cargo nextest run --workspace --locked -E '$(REAL) and $(ALL)'
+	cargo nextest run --workspace --locked -E '$(REAL)$(if $(HAS_SEEDS),, and not $(SEEDS_TESTS))'
 else
-	cargo test --workspace --locked --test 'e2e*' --test 'interop*' -- --test-threads=2 $(NO_SEEDS)
+	cargo test --workspace --locked --tests -- --test-threads=2 e2e:: $(SKIP_SEEDS)
 endif
 
 .PHONY: chaos
-chaos: opencode ## Kill and cut everything for up to half an hour, check that nothing is lost, and write docs/reliability.md.
-	@# As the tests build it: with debug assertions, and with the places where it can be made to die.
-	cargo test --workspace --locked --no-run --quiet
+chaos: opencode build-tests ## Kill and cut everything for up to half an hour, check that nothing is lost, write docs/reliability.md.
+	@# The build of the tests: with debug assertions and fail points.
 	$(call say,Chaos: storms over the gateway with a fake and with the real OpenCode)
 	'$(TARGET)/debug/examples/chaos' --gateway '$(TARGET)/debug/longshore' --evidence '$(TARGET)/chaos' \
 		--report docs/reliability.md --date "$$(date -u +%F)" --commit "$$(git rev-parse --short HEAD)" $(ARGS)
 
-# Smaller runs: ARGS='--quick', ARGS='--only unary,streams'. Only a full run writes the report. What it has found is kept
-# after each phase: ARGS='--resume' goes on with the rest, ARGS='--resume --only soak' measures that again.
+# Smaller runs: ARGS='--quick', ARGS='--only unary,streams'. Only a full run writes the report. Results are kept after each
+# phase: ARGS='--resume' continues with the rest, ARGS='--resume --only soak' measures that phase again.
 .PHONY: bench
-bench: peer ## Measure Longshore beside its peer (50 minutes on a quiet machine), and write docs/performance.md.
+bench: peer ## Measure Longshore beside its Python peer (50 minutes on a quiet machine), and write docs/performance.md.
 	$(call say,Building longshore and its bench (optimised; six minutes or more the first time))
 	cargo build --release --locked --package longshore --package longshore-bench
 	$(call say,Measuring Longshore and its peer)
@@ -142,23 +176,20 @@ bench-report: ## Write docs/performance.md again from the last full run, with th
 
 .PHONY: bench-count
 bench-count: ## Count the instructions of the pieces of the hot path (valgrind), for the next report.
-	cargo build --release --locked --package longshore --package longshore-bench
+	CARGO_PROFILE_RELEASE_STRIP=none cargo build --release --locked --package longshore --package longshore-bench
 	$(call say,Instructions of the hot path)
 	'$(TARGET)/release/longshore-bench' count --callgrind $(ARGS)
 
 .PHONY: openapi
 openapi: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore
 openapi: export HYPOTHESIS_STORAGE_DIRECTORY := $(TOOLS)/hypothesis
-openapi: python ## Validate the OpenAPI document, and look for answers outside of it with generated requests.
-	cargo test --workspace --locked --no-run --quiet
-	$(call say,The OpenAPI document and requests that are generated from it)
+openapi: python build-tests ## Validate the OpenAPI document, and compare responses to generated requests with it.
+	$(call say,The OpenAPI document and generated requests)
 	$(VENV_OPENAPI_PYTHON) -m pytest interop/openapi
 
 .PHONY: interop
 interop: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore
-interop: opencode python node-clients ## Run the tests with the official A2A clients of both lines: Python, JavaScript.
-	@# As the tests above build it: `cargo build` would choose other features and compile everything again.
-	cargo test --workspace --locked --no-run --quiet
+interop: opencode python node-clients build-tests ## Run the official A2A clients for Python and JavaScript, of both versions.
 	$(call say,Interop tests with the JavaScript clients of A2A 1.0 and 0.3)
 	node --test --test-reporter=spec interop/js/operations.test.mjs
 	$(call say,Interop tests with the Python client of A2A 0.3)
@@ -167,15 +198,14 @@ interop: opencode python node-clients ## Run the tests with the official A2A cli
 	$(VENV_PYTHON) -m pytest interop/python
 
 .PHONY: conformance
-conformance: ## Run the public A2A conformance kits in KIT=folder (docs/conformance.md). Not part of `make test`.
-	@test -n '$(KIT)' || { echo 'make conformance KIT=folder: say where a2aproject/a2a-tck is checked out' >&2; exit 2; }
+conformance: build-tests ## Run the public A2A conformance kits in KIT=folder (docs/conformance.md). Not part of `make test`.
+	@test -n '$(KIT)' || { echo 'make conformance KIT=folder: name the folder with a checkout of a2aproject/a2a-tck' >&2; exit 2; }
 	@tools/install-python.sh conformance
-	cargo test --workspace --locked --no-run --quiet
 	$(call say,The public conformance kits)
 	$(TOOLS)/venv-conformance/bin/python tools/conformance/run.py '$(KIT)'
 
 .PHONY: docs
-docs: ## Write docs/configuration.md and docs/methods.md anew from the tables of settings and methods.
+docs: ## Generate docs/configuration.md and docs/methods.md from the tables of settings and methods.
 	cargo run --quiet --locked --package longshore -- settings > docs/configuration.md.new
 	mv docs/configuration.md.new docs/configuration.md
 	cargo run --quiet --locked --package longshore -- methods > docs/methods.md.new
@@ -190,18 +220,18 @@ python: ## Install the official A2A clients for Python, schemathesis and pytest 
 	@tools/install-python.sh
 
 .PHONY: peer
-peer: ## Install opencode-a2a, the peer that `make bench` measures, under .tools/.
+peer: ## Install opencode-a2a, the Python peer that `make bench` measures, under .tools/.
 	@tools/install-python.sh peer
 
 .PHONY: node-clients
 node-clients: ## Install the official A2A clients for JavaScript under .tools/.
 	@tools/install-node-clients.sh
 
-$(TOOLS)/cargo/bin/cargo-deny:
-	$(call say,Installing cargo-deny $(CARGO_DENY_VERSION) under .tools/ once (about three minutes))
+$(CARGO_DENY_ROOT)/bin/cargo-deny:
+	$(call say,Installing cargo-deny $(CARGO_DENY_VERSION) in the cache of this user (about three minutes))
 	cargo install --quiet --locked cargo-deny --version $(CARGO_DENY_VERSION) \
-		--root '$(TOOLS)/cargo' --target-dir '$(TOOLS)/cargo-build'
-	rm -rf '$(TOOLS)/cargo-build'
+		--root '$(CARGO_DENY_ROOT)' --target-dir '$(CARGO_DENY_ROOT)/build'
+	rm -rf '$(CARGO_DENY_ROOT)/build'
 
 .PHONY: clean-tools
 clean-tools: ## Remove everything that was installed under .tools/.
