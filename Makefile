@@ -69,7 +69,7 @@ test: ## Install what the tests need and run the quick suite, with a summary of 
 
 .PHONY: test-long
 test-long: ## Run what is too slow for `make test`: 5,000 simulation seeds, storms, leak and full-disk runs. Before a release.
-	@tools/test.sh tools build-tests long-simulation long-rust-test
+	@tools/test.sh tools build-tests long-simulation long-rust-test long-openapi
 
 .PHONY: tools
 tools: $(CARGO_DENY) python node-clients
@@ -185,17 +185,20 @@ openapi: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore
 openapi: export HYPOTHESIS_STORAGE_DIRECTORY := $(TOOLS)/hypothesis
 openapi: python build-tests ## Validate the OpenAPI document, and compare responses to generated requests with it.
 	$(call say,The OpenAPI document and generated requests)
-	$(VENV_OPENAPI_PYTHON) -m pytest interop/openapi
+	$(VENV_OPENAPI_PYTHON) -m pytest interop/openapi -m '$(if $(LONG_OPENAPI),long,not long)'
 
+.PHONY: long-openapi
+long-openapi:
+	@$(MAKE) --no-print-directory openapi LONG_OPENAPI=yes
+
+# Each client has its own gateway and OpenCode, and mostly waits: they run at the same time.
 .PHONY: interop
 interop: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore
 interop: opencode python node-clients build-tests ## Run the official A2A clients for Python and JavaScript, of both versions.
-	$(call say,Interop tests with the JavaScript clients of A2A 1.0 and 0.3)
-	node --test --test-reporter=spec interop/js/operations.test.mjs
-	$(call say,Interop tests with the Python client of A2A 0.3)
-	$(VENV03_PYTHON) -m pytest interop/python03
-	$(call say,Interop tests with the Python client of A2A 1.0)
-	$(VENV_PYTHON) -m pytest interop/python
+	@tools/together.sh \
+		'JavaScript clients of A2A 1.0 and 0.3: node --test --test-reporter=spec interop/js/operations.test.mjs' \
+		'Python client of A2A 0.3: $(VENV03_PYTHON) -m pytest interop/python03' \
+		'Python client of A2A 1.0: $(VENV_PYTHON) -m pytest interop/python'
 
 .PHONY: conformance
 conformance: build-tests ## Run the public A2A conformance kits in KIT=folder (docs/conformance.md). Not part of `make test`.

@@ -5,8 +5,8 @@
 #
 # Afterwards .tools/node-clients/node_modules has a2a-v1 and a2a-v03: @a2a-js/sdk of A2A 1.0 and of 0.3.
 #
-# The versions stand in tools/node-clients/package.json, their hashes in package-lock.json. When .tools/ already
-# holds exactly them, this says nothing and ends at once.
+# tools/node-clients/package.json has the versions, package-lock.json their hashes. If .tools/ already holds exactly these
+# versions, the script does nothing.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -19,7 +19,7 @@ fail() {
     exit 1
 }
 
-# The whole lock file is the stamp: any change of a version or a hash installs anew.
+# The whole lock file is the stamp: any change of a version or a hash installs again.
 if cmp -s "$pins/package-lock.json" "$stamp" && [ -d "$home/node_modules" ]; then
     exit 0
 fi

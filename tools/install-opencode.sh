@@ -7,8 +7,8 @@
 #   .tools/bin/opencode               the native binary of this platform
 #   .tools/bin/rg                     ripgrep; put .tools/bin on the PATH of OpenCode
 #
-# The versions stand in tools/opencode/package.json, their hashes in package-lock.json. When .tools/ already
-# holds exactly them, this says nothing and ends at once.
+# tools/opencode/package.json has the versions, package-lock.json their hashes. If .tools/ already holds exactly these
+# versions, the script does nothing.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -22,7 +22,7 @@ fail() {
     exit 1
 }
 
-# The whole lock file is the stamp: any change of a version or a hash installs anew.
+# The whole lock file is the stamp: any change of a version or a hash installs again.
 if cmp -s "$pins/package-lock.json" "$stamp" && [ -x "$tools/bin/opencode" ] && [ -x "$tools/bin/rg" ]; then
     exit 0
 fi
@@ -41,13 +41,13 @@ echo "installing OpenCode $version and ripgrep for $platform under .tools/ (abou
 mkdir -p "$home" "$tools/bin"
 rm -f "$stamp"
 cp "$pins/package.json" "$pins/package-lock.json" "$pins/.npmrc" "$home/"
-# `npm ci` would refuse the lock file: npm leaves binaries of other platforms out of it. `npm install` keeps to
-# the hashes that stand in it and takes any other binary in the exact version that opencode-ai names.
-# No package script runs: the one of opencode-ai only looks for the binary, and the loop below does that.
+# `npm ci` would refuse the lock file, because npm leaves binaries of other platforms out of it. `npm install` checks
+# the hashes in the lock file and installs other binaries in the exact version that opencode-ai names.
+# Package scripts are off: the script of opencode-ai only finds the binary, and the loop below does that.
 (cd "$home" && rm -rf node_modules && npm install --ignore-scripts --no-progress --loglevel=error >/dev/null) \
-    || fail "npm could not install the pinned packages; see its words above (is the registry reachable?)"
+    || fail "npm could not install the pinned packages; see its output above (is the registry reachable?)"
 
-# The packages differ in C library and in the CPU that they need. The first that runs is ours.
+# The packages differ in C library and required CPU. The first binary that runs is used.
 chosen=
 for variant in "" -baseline -musl -baseline-musl; do
     package=$home/node_modules/opencode-$platform$variant
@@ -57,7 +57,7 @@ for variant in "" -baseline -musl -baseline-musl; do
         chosen=$binary
         echo "  opencode $version ($(basename "$package"))"
     else
-        # Each is 170 MB of no further use.
+        # The other variants are 170 MB each.
         rm -rf "$package"
     fi
 done

@@ -1,16 +1,17 @@
 #!/bin/sh
-# Makes the Python environments of the tests: the official A2A SDKs, what reads the OpenAPI document, and pytest, pinned,
-# under .tools/.
+# Creates the Python environments of the tests under .tools/: the official A2A SDKs, the OpenAPI tools and pytest, pinned.
 #
 #   tools/install-python.sh                called by `make test`, from anywhere
-#   tools/install-python.sh conformance    called by `make conformance`: what the kits import, and not the kits themselves
-#   tools/install-python.sh peer           called by `make bench`: the peer that it measures
+#   tools/install-python.sh conformance    called by `make conformance`: the packages that the kits import, not the kits
+#   tools/install-python.sh peer           called by `make bench`: the Python peer
 #
-# Afterwards .tools/venv/bin/python has what tools/python/requirements-interop.txt names, .tools/venv03/bin/python
-# what requirements-interop03.txt names (the SDKs of A2A 1.0 and 0.3 do not fit into one environment), and
-# .tools/venv-openapi/bin/python what requirements-openapi.txt names; or .tools/venv-conformance/bin/python
-# what tools/conformance/requirements.txt names; or .tools/venv-peer/bin/python what requirements-peer.txt names. What is
-# already exactly that is left alone, without a word. PYTHON chooses the interpreter (python3 otherwise).
+# Environment                  packages
+#   .tools/venv                tools/python/requirements-interop.txt
+#   .tools/venv03              tools/python/requirements-interop03.txt (the SDKs of A2A 1.0 and 0.3 need separate environments)
+#   .tools/venv-openapi        tools/python/requirements-openapi.txt
+#   .tools/venv-conformance    tools/conformance/requirements.txt
+#   .tools/venv-peer           tools/python/requirements-peer.txt
+# An environment that already has exactly these packages is left alone. PYTHON selects the interpreter (default: python3).
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -21,13 +22,12 @@ fail() {
     exit 1
 }
 
-# install name-under-.tools file-under-tools package-that-it-is-for oldest-minor-version-of-Python-3
-#         [pattern-of-what-`pip check`-may-complain-about]
+# install ENVIRONMENT REQUIREMENTS MAIN-PACKAGE MINIMUM-PYTHON-3-MINOR [PATTERN-OF-KNOWN-`pip check`-COMPLAINTS]
 install() {
     venv=$root/.tools/$1
     requirements=$root/tools/$2
     stamp=$venv/.installed
-    # The requirements themselves are the stamp: any change of a pin makes the environment anew.
+    # The requirements themselves are the stamp: any change of a pin creates the environment again.
     if cmp -s "$requirements" "$stamp" && [ -x "$venv/bin/python" ]; then
         return
     fi
@@ -39,10 +39,10 @@ install() {
     echo "installing $3 $version and what it needs under .tools/$1 ($("$python" --version 2>&1)) ..."
     rm -rf "$venv"
     mkdir -p "$root/.tools"
-    "$python" -m venv "$venv" || fail "cannot make a virtual environment (on Debian: install python3-venv)"
+    "$python" -m venv "$venv" || fail "cannot create a virtual environment (on Debian: install python3-venv)"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --requirement "$requirements" \
-        || fail "pip could not install the pinned packages; see its words above (is the index reachable?)"
-    # Only what is said counts: the status is that of any complaint, also of one that is known.
+        || fail "pip could not install the pinned packages; see its output above (is the index reachable?)"
+    # The exit status also reports known complaints, so only the text counts.
     complaints=$("$venv/bin/python" -m pip check --disable-pip-version-check 2>&1) || true
     complaints=$(echo "$complaints" | grep -v -e '^No broken requirements found' -e "${5:-^$}" || true)
     [ -z "$complaints" ] || fail "the pins in tools/$2 do not fit together: $complaints"

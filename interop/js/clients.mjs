@@ -1,6 +1,6 @@
-// The official clients of both lines behind one set of words, so that one table of tests serves both.
+// The official clients of both protocol versions behind one interface, so that one table of tests serves both.
 //
-// What a client gives is shown as plain JSON in the words of its own line; `state`, `texts` and `kind` read it.
+// Results are plain JSON in the format of the client's version; `state`, `texts` and `kind` read them.
 
 import { randomUUID } from 'node:crypto';
 import { createRequire } from 'node:module';
@@ -12,7 +12,7 @@ const require = createRequire(join(ROOT, '.tools', 'node-clients', 'package.json
 
 export const BINDINGS = ['JSONRPC', 'HTTP+JSON'];
 
-// A client that has nothing but the URL of the gateway and a token: the rest it has from the public card.
+// A client that knows only the URL of the gateway and a token. It learns everything else from the public card.
 async function connect(sdk, gateway, binding, { token = gateway.token, path, legacy, ...clientConfig } = {}) {
   const fetchImpl = (url, options = {}) => {
     const headers = new Headers(options.headers);
@@ -35,10 +35,10 @@ async function* map(stream, change) {
   for await (const event of stream) yield change(event);
 }
 
-// Over REST of 0.3 both clients read `append` and then leave it out of what they give: each update looks whole.
+// Over REST of 0.3 both clients read `append` but do not return it: each update looks like a whole artifact.
 const losesAppend = (binding) => binding === 'HTTP+JSON';
 
-// Over JSON-RPC of 0.3 both clients put what a stream refuses into an error of their own.
+// Over JSON-RPC of 0.3 both clients wrap the error of a refused stream in an error of their own.
 const streamRefused = (binding) => binding === 'JSONRPC' && /SSE event contained an error: .* \(Code: -32001\)/;
 
 function version1() {
@@ -49,7 +49,7 @@ function version1() {
     types.SendMessageRequest.fromJSON({
       message: { messageId: randomUUID(), role: 'ROLE_USER', parts: [{ text }], ...ids },
     });
-  // The client's own default decides whether to wait.
+  // Without a configuration, the default of the client decides whether to wait.
   const message = (text, ids) => ({ ...request(text, ids), configuration: undefined });
   const event = (value) => types.StreamResponse.toJSON(value);
   const task = (value) => types.Task.toJSON(value);
@@ -74,18 +74,18 @@ function version1() {
   };
 }
 
-// The same client as one of 0.3: what its legacy mode gives has the shapes of 1.0.
+// The same client in its legacy mode: it speaks 0.3 and returns the format of 1.0.
 function version1Legacy() {
-  const line = version1();
+  const adapter = version1();
   const path = '/a2a/0.3/.well-known/agent-card.json';
   return {
-    ...line,
+    ...adapter,
     name: '@a2a-js/sdk 1.x in its legacy mode',
     old: true,
     lists: false,
     losesAppend,
     streamRefused,
-    connect: (gateway, binding, options) => line.connect(gateway, binding, { ...options, path, legacy: true }),
+    connect: (gateway, binding, options) => adapter.connect(gateway, binding, { ...options, path, legacy: true }),
   };
 }
 
@@ -116,30 +116,30 @@ function version03() {
   };
 }
 
-export const LINES = [version1(), version1Legacy(), version03()];
+export const ADAPTERS = [version1(), version1Legacy(), version03()];
 
 export const textOf = (parts) => parts.map((part) => part.text ?? '').join('');
 
 // The text of each artifact of a task.
 export const texts = (task) => (task.artifacts ?? []).map((artifact) => textOf(artifact.parts));
 
-// The task that a reader of the events ends with, by the rules of the protocol.
-export function fold(line, binding, events) {
+// Applies the events of a stream and returns the resulting task.
+export function fold(adapter, binding, events) {
   const [first, ...updates] = events;
-  if (line.kind(first) !== 'task') throw new Error(`expected a task first, got ${JSON.stringify(first)}`);
-  const task = structuredClone(line.value(first));
+  if (adapter.kind(first) !== 'task') throw new Error(`expected a task first, got ${JSON.stringify(first)}`);
+  const task = structuredClone(adapter.value(first));
   task.artifacts ??= [];
   for (const said of updates) {
-    const update = line.value(said);
-    if (line.kind(said) === 'statusUpdate') {
+    const update = adapter.value(said);
+    if (adapter.kind(said) === 'statusUpdate') {
       task.status = update.status;
       continue;
     }
-    if (line.kind(said) !== 'artifactUpdate') throw new Error(`expected an update, got ${JSON.stringify(said)}`);
+    if (adapter.kind(said) !== 'artifactUpdate') throw new Error(`expected an update, got ${JSON.stringify(said)}`);
     const { artifact, append } = update;
     const at = task.artifacts.findIndex((known) => known.artifactId === artifact.artifactId);
     if (at < 0) task.artifacts.push(structuredClone(artifact));
-    else if (append || line.losesAppend(binding)) task.artifacts[at].parts.push(...artifact.parts);
+    else if (append || adapter.losesAppend(binding)) task.artifacts[at].parts.push(...artifact.parts);
     else task.artifacts[at] = structuredClone(artifact);
   }
   return task;

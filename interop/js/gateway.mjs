@@ -13,7 +13,7 @@ const TOOLS = join(ROOT, '.tools', 'bin');
 const BINARY = process.env.LONGSHORE_BIN ?? join(ROOT, 'target', 'debug', 'longshore');
 const TOKEN = 'a-token-for-tests-only-0123456789';
 
-// A gateway that has not said by then that it listens will never do so.
+// A gateway that has not printed its URL by then has failed to start.
 const START_MILLISECONDS = 60_000;
 
 // Starts a gateway and waits until it listens: its `url`, its `token`, and `stop()`.
@@ -23,16 +23,16 @@ export async function start() {
     [join(TOOLS, 'rg'), 'tools/install-opencode.sh'],
     [BINARY, 'cargo build --package longshore'],
   ]) {
-    if (!existsSync(program)) throw new Error(`${program} is not there: run ${remedy}`);
+    if (!existsSync(program)) throw new Error(`${program} is missing: run ${remedy}`);
   }
   const directory = mkdtempSync(join(tmpdir(), 'longshore-js-'));
   const [workspace, home, data] = ['workspace', 'home', 'data'].map((name) => join(directory, name));
   makeRepository(workspace);
   mkdirSync(home);
   const env = { PATH: `${TOOLS}${delimiter}${process.env.PATH}`, HOME: home, A2A_BEARER_TOKEN: TOKEN };
-  const place = ['--demo', '--data-dir', data, '--workspace', workspace];
+  const flags = ['--demo', '--data-dir', data, '--workspace', workspace];
   const log = join(directory, 'gateway.log');
-  const child = spawn(BINARY, ['serve', ...place, '--port', '0'], {
+  const child = spawn(BINARY, ['serve', ...flags, '--port', '0'], {
     env,
     cwd: directory,
     stdio: ['ignore', 'pipe', openSync(log, 'w')],
@@ -43,7 +43,7 @@ export async function start() {
   async function stop() {
     child.kill('SIGKILL');
     await ended;
-    execFileSync(BINARY, ['stop', ...place], { env, stdio: 'pipe' });
+    execFileSync(BINARY, ['stop', ...flags], { env, stdio: 'pipe' });
     rmSync(directory, { recursive: true, force: true });
   }
 
@@ -51,14 +51,14 @@ export async function start() {
   if (url === undefined) {
     const logged = readFileSync(log, 'utf8');
     await stop();
-    throw new Error(`longshore did not say that it listens; it logged:\n${logged}`);
+    throw new Error(`longshore did not print its URL; it logged:\n${logged}`);
   }
-  // It goes on saying things that nobody reads.
+  // Later output is discarded.
   child.stdout.resume();
   return { url, token: TOKEN, stop };
 }
 
-// Reads what the gateway says until it says where it is.
+// Reads the output of the gateway until it prints its URL.
 async function listening(child) {
   const lines = createInterface({ input: child.stdout, signal: AbortSignal.timeout(START_MILLISECONDS) });
   for await (const line of lines) {

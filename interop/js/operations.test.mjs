@@ -1,13 +1,13 @@
-// Every operation that the official clients for JavaScript offer (push excepted), over each binding, on each line.
+// Every operation of the official JavaScript clients except push notifications, over each binding and protocol version.
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 
-import { BINDINGS, LINES, fold, textOf, texts } from './clients.mjs';
+import { BINDINGS, ADAPTERS, fold, textOf, texts } from './clients.mjs';
 import { start } from './gateway.mjs';
 
-// No test takes longer, not even the first turn of an OpenCode that has just been started.
+// No test takes longer, not even the first turn of an OpenCode that has just started.
 const timeout = 60_000;
 
 let gateway;
@@ -22,14 +22,14 @@ const gather = async (stream) => {
   return events;
 };
 
-function operations(line, binding) {
-  const connect = (options) => line.connect(gateway, binding, options);
-  const state = (task) => line.state(task.status);
+function operations(adapter, binding) {
+  const connect = (options) => adapter.connect(gateway, binding, options);
+  const state = (task) => adapter.state(task.status);
   const it = (name, body) => test(name, { timeout }, body);
 
   it('reads the extended card', async () => {
     const client = await connect();
-    const card = await line.card(client);
+    const card = await adapter.card(client);
     assert.ok(card.name);
     assert.ok(card.skills.length > 0);
     assert.equal(card.capabilities.streaming, true);
@@ -38,44 +38,44 @@ function operations(line, binding) {
 
   it('sends, waits for the end, and gets the same task', async () => {
     const client = await connect();
-    const task = await line.send(client, 'scn:text n=4 text="ahoy from the demo model"');
+    const task = await adapter.send(client, 'scn:text n=4 text="ahoy from the demo model"');
     assert.equal(state(task), 'completed');
     assert.deepEqual(texts(task), ['ahoy from the demo model']);
     assert.equal(task.history.length, 1);
-    assert.deepEqual(await line.get(client, task.id), task);
-    assert.equal((await line.get(client, task.id, 1)).history.length, 1);
+    assert.deepEqual(await adapter.get(client, task.id), task);
+    assert.equal((await adapter.get(client, task.id, 1)).history.length, 1);
   });
 
   it('streams what folds into the task', async () => {
     const client = await connect();
-    const events = await gather(line.stream(client, 'scn:reason rn=2 n=2 text="thought through"'));
-    const folded = fold(line, binding, events);
-    const stored = await line.get(client, folded.id);
+    const events = await gather(adapter.stream(client, 'scn:reason rn=2 n=2 text="thought through"'));
+    const folded = fold(adapter, binding, events);
+    const stored = await adapter.get(client, folded.id);
     assert.equal(state(folded), 'completed');
     assert.equal(texts(stored).join(''), 'Thought 1 of 2. Thought 2 of 2. thought through');
-    assert.equal(texts(stored).length, line.old ? 1 : 2);
+    assert.equal(texts(stored).length, adapter.old ? 1 : 2);
     assert.deepEqual([texts(folded), state(folded)], [texts(stored), state(stored)]);
-    // Clients of 0.3 look for the answer in the status of the task. The stream has told it.
+    // Clients of 0.3 read the answer from the status of the task; in the stream it came as an artifact.
     const said = stored.status.message?.parts.map((part) => part.text).join('');
-    assert.equal(said, line.old ? 'thought through' : undefined);
-    if (line.final) {
-      const finals = events.filter((event) => line.kind(event) === 'statusUpdate').map((event) => event.final);
+    assert.equal(said, adapter.old ? 'thought through' : undefined);
+    if (adapter.final) {
+      const finals = events.filter((event) => adapter.kind(event) === 'statusUpdate').map((event) => event.final);
       assert.deepEqual(finals, finals.map((_, at) => at === finals.length - 1));
     }
   });
 
-  it('goes on in a context', async () => {
+  it('continues in a context', async () => {
     const client = await connect();
-    const first = await line.send(client, 'scn:text n=1');
-    const second = await line.send(client, 'scn:text n=2', { contextId: first.contextId });
+    const first = await adapter.send(client, 'scn:text n=1');
+    const second = await adapter.send(client, 'scn:text n=2', { contextId: first.contextId });
     assert.equal(state(second), 'completed');
     assert.equal(second.contextId, first.contextId);
     assert.notEqual(second.id, first.id);
-    if (line.lists) {
-      const listed = await line.list(client, { contextId: first.contextId, pageSize: 1 });
+    if (adapter.lists) {
+      const listed = await adapter.list(client, { contextId: first.contextId, pageSize: 1 });
       assert.deepEqual(listed.tasks.map((task) => task.id), [second.id]);
       const { contextId } = first;
-      const rest = await line.list(client, { contextId, pageSize: 1, pageToken: listed.nextPageToken });
+      const rest = await adapter.list(client, { contextId, pageSize: 1, pageToken: listed.nextPageToken });
       assert.deepEqual(rest.tasks.map((task) => task.id), [first.id]);
     }
   });
@@ -83,17 +83,17 @@ function operations(line, binding) {
   for (const answered of ['send', 'stream']) {
     it(`answers an ask by a plain message (${answered})`, async () => {
       const client = await connect();
-      const waiting = await line.send(client, 'scn:question q="Which way?" options="Left|Right" scn:text n=2');
+      const waiting = await adapter.send(client, 'scn:question q="Which way?" options="Left|Right" scn:text n=2');
       assert.equal(state(waiting), 'input-required');
       const asked = waiting.status.message;
       assert.match(textOf(asked.parts), /Which way\? \(Left, Right\)/);
       const ids = { taskId: waiting.id, contextId: waiting.contextId };
       const done =
         answered === 'send'
-          ? await line.send(client, 'Right', ids)
-          : fold(line, binding, await gather(line.stream(client, 'Right', ids)));
+          ? await adapter.send(client, 'Right', ids)
+          : fold(adapter, binding, await gather(adapter.stream(client, 'Right', ids)));
       assert.deepEqual([done.id, state(done)], [waiting.id, 'completed']);
-      const stored = await line.get(client, done.id);
+      const stored = await adapter.get(client, done.id);
       assert.deepEqual(stored.history.slice(1).map((message) => textOf(message.parts)), ['Right']);
       assert.match(texts(stored).join(''), /anchor/);
     });
@@ -102,71 +102,71 @@ function operations(line, binding) {
   it('does not wait when it polls, resubscribes in the middle, and cancels', async () => {
     const polling = await connect({ polling: true });
     const client = await connect();
-    const task = await line.send(polling, 'scn:forever delay=20');
+    const task = await adapter.send(polling, 'scn:forever delay=20');
     assert.ok(['submitted', 'working'].includes(state(task)), JSON.stringify(task));
 
     const events = [];
     let canceled;
-    for await (const event of line.resubscribe(client, task.id)) {
+    for await (const event of adapter.resubscribe(client, task.id)) {
       events.push(event);
-      if (line.kind(event) === 'artifactUpdate') canceled ??= line.cancel(polling, task.id);
+      if (adapter.kind(event) === 'artifactUpdate') canceled ??= adapter.cancel(polling, task.id);
     }
     assert.equal(state(await canceled), 'canceled');
-    const folded = fold(line, binding, events);
-    const stored = await line.get(client, task.id);
+    const folded = fold(adapter, binding, events);
+    const stored = await adapter.get(client, task.id);
     assert.deepEqual([folded.id, folded.status], [task.id, stored.status]);
     assert.deepEqual(texts(folded), texts(stored));
     assert.equal(state(stored), 'canceled');
 
-    // Said again, 0.3 answers with the task and 1.0 refuses.
-    if (line.old) assert.deepEqual((await line.cancel(client, task.id)).status, stored.status);
-    else await assert.rejects(line.cancel(client, task.id), line.refused('TaskNotCancelableError'));
+    // A second cancel returns the task in 0.3 and is refused in 1.0.
+    if (adapter.old) assert.deepEqual((await adapter.cancel(client, task.id)).status, stored.status);
+    else await assert.rejects(adapter.cancel(client, task.id), adapter.refused('TaskNotCancelableError'));
   });
 
   it('resubscribes after the end', async () => {
     const client = await connect();
-    const task = await line.send(client, 'scn:text n=2');
-    const again = gather(line.resubscribe(client, task.id));
-    if (line.old) {
+    const task = await adapter.send(client, 'scn:text n=2');
+    const again = gather(adapter.resubscribe(client, task.id));
+    if (adapter.old) {
       const events = await again;
-      assert.deepEqual(events.map(line.kind), ['task']);
-      assert.deepEqual(texts(line.value(events[0])), texts(task));
+      assert.deepEqual(events.map(adapter.kind), ['task']);
+      assert.deepEqual(texts(adapter.value(events[0])), texts(task));
     } else {
-      await assert.rejects(again, line.refused('UnsupportedOperationError'));
+      await assert.rejects(again, adapter.refused('UnsupportedOperationError'));
     }
   });
 
-  it('is told that a task is unknown', async () => {
+  it('reports an unknown task', async () => {
     const client = await connect();
     const id = randomUUID();
-    const unknown = line.refused('TaskNotFoundError');
-    const untold = line.streamRefused?.(binding) || unknown;
-    for (const [call, told] of [
-      [() => line.get(client, id), unknown],
-      [() => line.cancel(client, id), unknown],
-      [() => line.send(client, 'hello', { taskId: id }), unknown],
-      [() => gather(line.stream(client, 'hello', { taskId: id })), untold],
-      [() => gather(line.resubscribe(client, id)), untold],
+    const unknown = adapter.refused('TaskNotFoundError');
+    const refusedStream = adapter.streamRefused?.(binding) || unknown;
+    for (const [call, error] of [
+      [() => adapter.get(client, id), unknown],
+      [() => adapter.cancel(client, id), unknown],
+      [() => adapter.send(client, 'hello', { taskId: id }), unknown],
+      [() => gather(adapter.stream(client, 'hello', { taskId: id })), refusedStream],
+      [() => gather(adapter.resubscribe(client, id)), refusedStream],
     ]) {
-      await assert.rejects(call, told, `${call}`);
+      await assert.rejects(call, error, `${call}`);
     }
   });
 
-  it('is told that a task has ended', async () => {
+  it('reports an ended task', async () => {
     const client = await connect();
-    const { id } = await line.send(client, 'scn:text n=1');
-    await assert.rejects(line.cancel(client, id), line.refused('TaskNotCancelableError'));
-    await assert.rejects(line.send(client, 'more', { taskId: id }), line.refused('UnsupportedOperationError'));
+    const { id } = await adapter.send(client, 'scn:text n=1');
+    await assert.rejects(adapter.cancel(client, id), adapter.refused('TaskNotCancelableError'));
+    await assert.rejects(adapter.send(client, 'more', { taskId: id }), adapter.refused('UnsupportedOperationError'));
   });
 
-  it('is told that its token is wrong', async () => {
+  it('reports a wrong token', async () => {
     const client = await connect({ token: 'not-the-token' });
-    await assert.rejects(line.send(client, 'hello'), /needs a valid credential/);
+    await assert.rejects(adapter.send(client, 'hello'), /needs a valid credential/);
   });
 }
 
-for (const line of LINES) {
+for (const adapter of ADAPTERS) {
   for (const binding of BINDINGS) {
-    describe(`${line.name}, ${binding}`, () => operations(line, binding));
+    describe(`${adapter.name}, ${binding}`, () => operations(adapter, binding));
   }
 }

@@ -1,4 +1,4 @@
-"""What is checked of every answer beside schemathesis' own checks, and what is written down of it.
+"""Checks of every response, in addition to those of schemathesis, and a record of the responses.
 
 Schemathesis loads this file by name (`hooks` in its configuration).
 """
@@ -10,7 +10,7 @@ import jsonschema_rs
 import schemathesis
 
 
-# What a call by JSON-RPC gives, by its method. The document has one schema for all results.
+# The schema of the result of each JSON-RPC method. The document has one schema for all results.
 RESULTS = {
     'SendMessage': 'SendMessageResponse',
     'SendStreamingMessage': 'StreamResponse',
@@ -35,16 +35,16 @@ RESULTS = {
 
 
 @schemathesis.check
-def nothing_else_is_told(ctx, response, case):
-    """No answer has a field that the document does not name."""
-    media = told(case, response)
+def responses_have_no_undocumented_fields(ctx, response, case):
+    """No response has a field that the document does not name."""
+    media = documented(case, response)
     if media is not None and 'json' in media_type(response):
         validate(case, media['schema'], json.loads(response.content), 'the body')
 
 
 @schemathesis.check
-def results_are_of_their_method(ctx, response, case):
-    """The result of a call is what its method gives, not what any method gives."""
+def results_match_their_method(ctx, response, case):
+    """The result of a call has the schema of its own method."""
     method = called(response).get('method')
     if method in RESULTS and media_type(response) == 'application/json' and response.status_code == 200:
         answer = json.loads(response.content)
@@ -53,12 +53,12 @@ def results_are_of_their_method(ctx, response, case):
 
 
 @schemathesis.check
-def frames_are_as_the_document_says(ctx, response, case):
-    """Each event of a stream has the shape that the document gives it, and a number above that of the event before."""
+def frames_match_the_document(ctx, response, case):
+    """Each event of a stream has the documented schema, and a higher number than the event before."""
     if media_type(response) != 'text/event-stream':
         return
-    media = told(case, response)
-    assert media is not None, 'the document knows no stream here'
+    media = documented(case, response)
+    assert media is not None, 'the document declares no stream here'
     last = 0
     frames = [frame for frame in response.content.decode().split('\n\n') if frame and not frame.startswith(':')]
     for frame in frames:
@@ -73,7 +73,7 @@ def frames_are_as_the_document_says(ctx, response, case):
         if method in RESULTS and 'result' in data:
             validate(case, reference(RESULTS[method]), data['result'], f'a frame of {method}')
         if 'id' in fields:
-            # The number, and behind the dot the epoch of the store that gave it.
+            # The event number; the epoch of the store follows after the dot.
             number = int(fields['id'].partition('.')[0])
             assert last < number, f'frame {fields["id"]} follows {last}'
             last = number
@@ -81,7 +81,7 @@ def frames_are_as_the_document_says(ctx, response, case):
 
 @schemathesis.hook
 def after_call(context, case, response):
-    """Writes down what was answered, so that the test can see that the generator got everywhere."""
+    """Records the response, so that the test can verify that the generator reached every operation."""
     seen = {
         'operation': case.operation.label,
         'method': called(response).get('method'),
@@ -95,13 +95,13 @@ def after_call(context, case, response):
 
 
 def media_type(response):
-    """The media type of an answer without its parameters, or nothing."""
+    """The media type of a response without parameters, or an empty string."""
     named = response.headers.get('content-type', [''])[0]
     return named.split(';')[0].strip() if response.content else ''
 
 
 def called(response):
-    """The call that a request by JSON-RPC made, as it was sent."""
+    """The body of a JSON-RPC request, as it was sent."""
     request = response.request
     if request.method != 'POST' or not request.body or 'json' not in request.headers.get('Content-Type', ''):
         return {}
@@ -112,8 +112,8 @@ def called(response):
     return body if isinstance(body, dict) and isinstance(body.get('method'), str) else {}
 
 
-def told(case, response):
-    """What the document tells of answers of this status and media type."""
+def documented(case, response):
+    """What the document declares for responses with this status and media type."""
     document = case.operation.schema.raw_schema
     operation = document['paths'][case.operation.path].get(case.method.lower())
     if operation is None:
@@ -131,15 +131,15 @@ def reference(name):
 def validate(case, schema, value, what):
     error = next(validator(case, json.dumps(schema)).iter_errors(value), None)
     if error is not None:
-        raise AssertionError(f'{what} is not as the document says: {error}')
+        raise AssertionError(f'{what} does not match the document: {error}')
 
 
-# Made once for each schema: one run reads one document.
+# Cached by schema: one run reads one document.
 VALIDATORS = {}
 
 
 def validator(case, schema):
-    """Holds values against a schema of the document, strictly."""
+    """A strict validator for a schema of the document."""
     if schema not in VALIDATORS:
         schemas = case.operation.schema.raw_schema['components']['schemas']
         parts = set(in_all_of(schemas))
@@ -150,7 +150,7 @@ def validator(case, schema):
 
 
 def in_all_of(schema):
-    """The names of schemas that are parts of others: those may not say on their own what is too much."""
+    """The names of schemas that are parts of others. Such a part alone cannot forbid additional fields."""
     if isinstance(schema, dict):
         for part in schema.get('allOf', []):
             if '$ref' in part:
@@ -163,7 +163,7 @@ def in_all_of(schema):
 
 
 def closed(schema, is_part=False):
-    """The schema without room for fields that it does not name."""
+    """The schema, with additional fields forbidden."""
     if not isinstance(schema, dict):
         return schema
     made = {}

@@ -1,4 +1,4 @@
-"""The deployments that are looked at: one with nothing configured but a token, and one with everything."""
+"""The deployments under test: one with only a token configured, and one with everything configured."""
 
 import pytest
 

@@ -15,7 +15,7 @@ TOKEN = 'a-token-for-tests-only-0123456789'
 PASSWORD = 'a-password-for-tests-only-0123456789'
 KEY = 'a-key-for-tests-only-0123456789'
 
-# Everything that can be configured and changes a document. Whoever calls must activate an extension.
+# Every setting that changes a document. Callers must activate an extension.
 FULL = {
     'A2A_TITLE': 'Harbour',
     'A2A_DESCRIPTION': 'Works on the harbour.',
@@ -46,14 +46,14 @@ FULL = {
         {'scheme': 'api_key', 'key': KEY, 'principal': 'ada'},
     ]),
 }
-# Asks that nobody answers are rejected soon, so that no task stays open for long and no stream either. Where everything is
-# configured they stay, so that there are tasks to cancel and asks to answer.
+# Unanswered asks expire soon, so that no task and no stream stays open for long. With FULL they stay open, so that there are
+# tasks to cancel and asks to answer.
 DEFAULT = {'A2A_BEARER_TOKEN': TOKEN, 'A2A_INTERRUPT_REQUEST_TTL_SECONDS': '0.3'}
 
 
 @dataclasses.dataclass
 class Deployment:
-    """A gateway that runs."""
+    """A running gateway."""
 
     url: str
     log: pathlib.Path
@@ -69,7 +69,7 @@ def running(directory: pathlib.Path, configured: dict[str, str]):
     """A gateway with this configuration, whose data and log are in `directory`."""
     for program in (gateway.binary(), fake()):
         if not pathlib.Path(program).exists():
-            raise RuntimeError(f'{program} is not there: run cargo test --workspace --no-run')
+            raise RuntimeError(f'{program} is missing: run cargo test --workspace --no-run')
     home = directory / 'home'
     home.mkdir()
     environment = {'PATH': os.environ['PATH'], 'HOME': str(home)}
@@ -97,10 +97,10 @@ def running(directory: pathlib.Path, configured: dict[str, str]):
         except RuntimeError as error:
             raise RuntimeError(f'{error}; it logged:\n{log.read_text()}') from error
         yield Deployment(url.rstrip('/'), log)
-        assert process.poll() is None, f'the gateway has ended by itself; it logged:\n{log.read_text()}'
+        assert process.poll() is None, f'the gateway has exited; it logged:\n{log.read_text()}'
 
 
 def end(opencode: subprocess.Popen) -> None:
-    """The fake ends with its standard input."""
+    """Ends the fake OpenCode by closing its standard input."""
     opencode.stdin.close()
     opencode.wait()

@@ -1,4 +1,4 @@
-"""Runs schemathesis on a document, as its users do, and reads what came of it."""
+"""Runs schemathesis on a document and reads its results."""
 
 import dataclasses
 import json
@@ -9,40 +9,40 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# A run that takes longer hangs.
+# A run that takes longer is stuck.
 PATIENCE_SECONDS = 600
 
 SEED = 20261115
 
-# An answer takes milliseconds, also where a machine has much else to do. A stream that says nothing for so long is left.
+# A response takes milliseconds, even on a busy machine. A silent stream is closed after this time.
 REQUEST_SECONDS = 10
 WAITING_SECONDS = 2
 
 
-# For a run that differs from the long one in who asks and how, and not in what is asked.
+# For runs that differ from the main one in the caller or the base path, not in the requests.
 BRIEF = {'phases': 'examples,fuzzing', 'examples': 4}
 
 
 @dataclasses.dataclass
 class Run:
-    """What is generated, and for whom."""
+    """One run of schemathesis."""
 
     document: dict
     url: str
     phases: str = 'examples,coverage,fuzzing,stateful'
     examples: int = 10
-    # What to say by which security scheme.
+    # Credentials by security scheme.
     credentials: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
-    # The paths whose streams may wait for an answer that nobody gives.
+    # Paths whose streams may wait for an ask that is never answered.
     waiting: list[str] = dataclasses.field(default_factory=list)
-    # Parameters with fixed values, and those whose value is mostly or always one of these, by path.
+    # Parameters with a fixed value; and, by path, parameters that mostly (known) or always (certain) have one of these values.
     fixed: dict[str, str] = dataclasses.field(default_factory=dict)
     known: dict[str, dict[str, list[str]]] = dataclasses.field(default_factory=dict)
     certain: dict[str, dict[str, list[str]]] = dataclasses.field(default_factory=dict)
 
 
 def run(directory: pathlib.Path, wanted: Run) -> list[dict]:
-    """Every answer that was given. Raises what schemathesis says when it found something."""
+    """Returns every response. Raises the report of schemathesis if it found something."""
     document = directory / 'openapi.json'
     document.write_text(json.dumps(readable(wanted.document)))
     configuration = directory / 'schemathesis.toml'
@@ -75,9 +75,9 @@ def run(directory: pathlib.Path, wanted: Run) -> list[dict]:
 def readable(document: dict) -> dict:
     """The document as schemathesis can read it.
 
-    It takes the schema of an event stream for that of one event, and ours is about the whole text; `checks.py` looks at
-    the events. Where requests go is the run's to say. Every method of JSON-RPC gets a path of its own, so that it is
-    generated for as thoroughly as the paths of REST are.
+    Schemathesis applies the schema of an event stream to one event, and ours describes the whole text, so that schema is removed;
+    `checks.py` checks the events. The servers are removed because the run names the URL. Every JSON-RPC method gets a path of
+    its own, so that it is tested as thoroughly as a REST path.
     """
     document = json.loads(json.dumps(document))
     if '/' in document['paths']:
@@ -91,7 +91,7 @@ def readable(document: dict) -> dict:
 
 
 def calls(document: dict) -> dict[str, dict]:
-    """What the document says of the path of JSON-RPC, for each method alone."""
+    """The description of the JSON-RPC path, separately for each method."""
     schemas, found = document['components']['schemas'], {}
     for reference in schemas['JsonRpcRequest']['oneOf']:
         method = schemas[reference['$ref'].rsplit('/', 1)[1]]['properties']['method']['const']
@@ -116,7 +116,7 @@ def all_under(value, key):
 
 
 def configured(wanted: Run) -> str:
-    """The configuration of schemathesis. JSON texts, numbers and lists are TOML too."""
+    """The configuration of schemathesis. JSON strings, numbers and lists are also valid TOML."""
     lines = [
         f'seed = {SEED}',
         'hooks = "checks"',
@@ -130,7 +130,7 @@ def configured(wanted: Run) -> str:
         'database = "none"',
         'no-shrink = true',
         '[checks]',
-        # The state of a task and of the deployment can refuse what is well formed, and more is taken than is told.
+        # Task state and configuration can refuse a well-formed request, and the gateway accepts more than the document says.
         'positive_data_acceptance.enabled = false',
         'negative_data_rejection.enabled = false',
     ]

@@ -1,4 +1,4 @@
-"""The OpenAPI document is valid, and nothing that is answered is outside of it."""
+"""The OpenAPI document is valid, and every response of the gateway conforms to it."""
 
 import collections
 import re
@@ -18,15 +18,15 @@ CREDENTIALS = {
     'apiKey': {'api_key': deployment.KEY},
 }
 
-# One of each kind of turn of the fake OpenCode.
+# One turn of each kind that the fake OpenCode plays.
 TURNS = 7
 
-# What ends a task or an ask can do so once: each of these paths and methods gets some of its own.
+# A task can be canceled and an ask answered only once, so each of these paths and methods gets tasks of its own.
 CANCELS = ['/tasks/{id}:cancel', '/v1/tasks/{id}:cancel', '/?CancelTask', '/?tasks/cancel']
 REPLY = '/?a2a.interrupt.permission.reply'
 ENDING = {'CancelTask', 'tasks/cancel', *(method for method in checks.RESULTS if 'interrupt' in method)}
 
-# The streams of 0.3 go on when a task asks.
+# Streams of 0.3 stay open while a task has an open ask.
 WAITING = ['/', '/?message/stream', '/?tasks/resubscribe', '/v1/message:stream', '/v1/tasks/{id}:subscribe']
 
 
@@ -40,47 +40,47 @@ def document(running, *, is_caller=True):
         return http.get('/openapi.json').raise_for_status().json()
 
 
-def credential(told, scheme):
+def credential(spec, scheme):
     """The credential of a scheme, under the name that the document gives the scheme."""
-    schemes = told['components']['securitySchemes'].items()
+    schemes = spec['components']['securitySchemes'].items()
     [name] = [name for name, each in schemes if scheme in (each['type'], each.get('scheme'))]
     return {name: CREDENTIALS[scheme]}
 
 
-def extensions(told):
+def extensions(spec):
     """The URIs of all extensions, as a caller activates them."""
-    contracts = told['paths']['/']['post']['x-a2a-extension-contracts'].values()
+    contracts = spec['paths']['/']['post']['x-a2a-extension-contracts'].values()
     return ','.join(contract['extension_uri'] for contract in contracts)
 
 
-def send(http, told, nth):
-    """Sends a message and waits until its turn ends or asks."""
+def send(http, spec, nth):
+    """Sends a message and waits until its turn ends or has an open ask."""
     message = {'messageId': f'known-{nth}', 'role': 'ROLE_USER', 'parts': [{'text': 'Look around.'}]}
-    headers = {'A2A-Version': '1.0', 'A2A-Extensions': extensions(told)}
+    headers = {'A2A-Version': '1.0', 'A2A-Extensions': extensions(spec)}
     return http.post('/message:send', json={'message': message}, headers=headers).raise_for_status()
 
 
-def known(running, told):
-    """Tasks and files that there are, for the paths and methods that name one."""
+def known(running, spec):
+    """Existing tasks and files, for the paths and methods that name one."""
     tasks, files = [], set()
     with client(running) as http:
         for nth in range(TURNS):
-            sent = send(http, told, nth)
+            sent = send(http, spec, nth)
             tasks.append(sent.json()['task']['id'])
             files.update(re.findall(r'/artifacts/([^"/]+)', sent.text))
-    assert files, 'no turn has handed back a file'
-    ids = {path: {'path.id': tasks} for path in told['paths'] if '/tasks/{id}' in path}
+    assert files, 'no turn has returned a file'
+    ids = {path: {'path.id': tasks} for path in spec['paths'] if '/tasks/{id}' in path}
     for method in ['GetTask', 'SubscribeToTask', 'tasks/get', 'tasks/resubscribe']:
         ids[f'/?{method}'] = {'body.params.id': tasks}
     return ids | {'/artifacts/{id}': {'path.id': sorted(files)}}
 
 
-def open_asks(running, told):
-    """Tasks that ask, for what ends them, and their asks, for what answers them."""
+def open_asks(running, spec):
+    """Tasks with an open ask, for cancels, and open asks, for replies."""
     asking, asks, nth = [], [], TURNS
     with client(running) as http:
         while len(asking) < 3 * len(CANCELS) or len(asks) < 3:
-            task = send(http, told, nth).json()['task']
+            task = send(http, spec, nth).json()['task']
             nth += 1
             if task['status']['state'] == 'TASK_STATE_INPUT_REQUIRED':
                 if len(asks) < 3:
@@ -97,22 +97,22 @@ def open_asks(running, told):
 @pytest.mark.parametrize('name', ['default', 'full'])
 @pytest.mark.parametrize('is_caller', [False, True], ids=['anonymous', 'authenticated'])
 def test_the_document_is_valid(request, name, is_caller):
-    told = document(request.getfixturevalue(name), is_caller=is_caller)
-    assert told['openapi'].startswith('3.1.')
-    assert ('/' in told['paths']) == is_caller
-    openapi_spec_validator.validate(told, cls=openapi_spec_validator.OpenAPIV31SpecValidator)
+    spec = document(request.getfixturevalue(name), is_caller=is_caller)
+    assert spec['openapi'].startswith('3.1.')
+    assert ('/' in spec['paths']) == is_caller
+    openapi_spec_validator.validate(spec, cls=openapi_spec_validator.OpenAPIV31SpecValidator)
 
 
-def test_callers_get_no_answer_outside_of_it(default, tmp_path):
-    told = document(default)
-    wanted = generator.Run(told, default.url, credentials=credential(told, 'bearer'), known=known(default, told))
+def test_responses_to_a_caller_conform(default, tmp_path):
+    spec = document(default)
+    wanted = generator.Run(spec, default.url, credentials=credential(spec, 'bearer'), known=known(default, spec))
     seen = generator.run(tmp_path, wanted)
 
-    # The generator got everywhere, or what it did not find would mean nothing.
+    # The generator reached every operation; otherwise a run without findings would mean nothing.
     statuses = collections.defaultdict(set)
     for answer in seen:
         statuses[answer['operation']].add(answer['status'])
-    for path, item in told['paths'].items():
+    for path, item in spec['paths'].items():
         for verb, operation in item.items():
             if verb not in ('parameters', 'servers'):
                 name = f'{verb.upper()} {path}'
@@ -128,27 +128,29 @@ def test_callers_get_no_answer_outside_of_it(default, tmp_path):
 
 
     given = {answer['method'] for answer in seen if answer['is_result']}
-    assert set(checks.RESULTS) - given <= ENDING, 'these were never done'
+    assert set(checks.RESULTS) - given <= ENDING, 'these methods never succeeded'
 
 
-def test_nor_do_those_who_name_another_version(default, tmp_path):
-    told = document(default)
+@pytest.mark.long
+def test_responses_to_other_versions_conform(default, tmp_path):
+    spec = document(default)
     versions = ['1.0', '0.3', '1.0.7', '0.3.0', '9.9', '1', ' ']
-    ids = {path: {'header.A2A-Version': versions} for path in told['paths']}
-    wanted = generator.Run(told, default.url, credentials=credential(told, 'bearer'), known=ids, **generator.BRIEF)
+    ids = {path: {'header.A2A-Version': versions} for path in spec['paths']}
+    wanted = generator.Run(spec, default.url, credentials=credential(spec, 'bearer'), known=ids, **generator.BRIEF)
     seen = generator.run(tmp_path, wanted)
     assert {answer['status'] for answer in seen} > {200, 400, 401, 404}
 
 
-def test_nor_do_callers_of_a_deployment_with_everything_configured(full, tmp_path):
-    told = document(full)
+@pytest.mark.long
+def test_responses_with_everything_configured_conform(full, tmp_path):
+    spec = document(full)
     wanted = generator.Run(
-        told,
+        spec,
         full.url,
-        credentials=credential(told, 'basic'),
-        fixed={'header.A2A-Extensions': extensions(told)},
-        known=known(full, told),
-        certain=open_asks(full, told),
+        credentials=credential(spec, 'basic'),
+        fixed={'header.A2A-Extensions': extensions(spec)},
+        known=known(full, spec),
+        certain=open_asks(full, spec),
         waiting=WAITING,
         phases='examples,fuzzing',
         examples=6,
@@ -160,30 +162,31 @@ def test_nor_do_callers_of_a_deployment_with_everything_configured(full, tmp_pat
     assert {f'POST {path}' for path in CANCELS} <= done
 
 
-@pytest.mark.parametrize('line', ['1.0', '0.3'])
-def test_nor_do_they_under_the_base_of_a_line(full, tmp_path, line):
-    told = document(full)
-    base = f'{full.url}/a2a/{line}'
-    ids = known(full, told)
-    told['paths'] = {path: item for path, item in told['paths'].items() if {'url': base} in item['servers']}
-    assert '/' in told['paths'] and len(told['paths']) > 5
+@pytest.mark.long
+@pytest.mark.parametrize('version', ['1.0', '0.3'])
+def test_responses_under_the_base_path_of_a_version_conform(full, tmp_path, version):
+    spec = document(full)
+    base = f'{full.url}/a2a/{version}'
+    ids = known(full, spec)
+    spec['paths'] = {path: item for path, item in spec['paths'].items() if {'url': base} in item['servers']}
+    assert '/' in spec['paths'] and len(spec['paths']) > 5
     wanted = generator.Run(
-        told,
+        spec,
         base,
-        credentials=credential(told, 'apiKey'),
-        fixed={'header.A2A-Extensions': extensions(told)},
+        credentials=credential(spec, 'apiKey'),
+        fixed={'header.A2A-Extensions': extensions(spec)},
         known=ids,
         waiting=WAITING,
         **generator.BRIEF,
     )
     seen = generator.run(tmp_path, wanted)
     assert {answer['status'] for answer in seen} > {200, 400, 401}
-    assert {answer['version'] for answer in seen} == {line}
+    assert {answer['version'] for answer in seen} == {version}
 
 
-def test_nor_do_strangers(default, tmp_path):
-    told = document(default)
-    seen = generator.run(tmp_path, generator.Run(told, default.url, **generator.BRIEF))
+def test_responses_without_a_credential_conform(default, tmp_path):
+    spec = document(default)
+    seen = generator.run(tmp_path, generator.Run(spec, default.url, **generator.BRIEF))
     public = set(document(default, is_caller=False)['paths']) | {'/openapi.json'}
     assert seen
     for answer in seen:
@@ -192,8 +195,8 @@ def test_nor_do_strangers(default, tmp_path):
 
 
 @pytest.mark.parametrize('name', ['default', 'full'])
-def test_nor_do_they_by_their_own_document(request, tmp_path, name):
+def test_responses_conform_to_the_public_document(request, tmp_path, name):
     running = request.getfixturevalue(name)
-    told = document(running, is_caller=False)
-    seen = generator.run(tmp_path, generator.Run(told, running.url))
+    spec = document(running, is_caller=False)
+    seen = generator.run(tmp_path, generator.Run(spec, running.url))
     assert {answer['status'] for answer in seen} > {200, 405}

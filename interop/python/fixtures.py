@@ -1,4 +1,4 @@
-"""What the tests with both SDKs of Python share: a gateway, its card, and HTTP with its credential."""
+"""Fixtures for the tests of both Python SDKs: a gateway, its card, and an HTTP client with its credential."""
 
 import httpx
 import pytest
@@ -8,7 +8,7 @@ from a2a.client import A2ACardResolver
 import gateway as gateways
 
 
-# No call of these tests takes longer, not even the first turn of an OpenCode that has just been started.
+# No call takes longer, not even the first turn of an OpenCode that has just started.
 TIMEOUT = 60.0
 
 
@@ -21,7 +21,7 @@ def gateway(tmp_path_factory):
 
 @pytest.fixture
 async def http(gateway):
-    """An HTTP client with the gateway's credential, and without the proxies of the environment."""
+    """An HTTP client with the gateway's credential, that ignores proxies of the environment."""
     headers = {'Authorization': f'Bearer {gateway.token}'}
     async with httpx.AsyncClient(headers=headers, timeout=TIMEOUT, trust_env=False) as client:
         yield client
@@ -29,7 +29,7 @@ async def http(gateway):
 
 @pytest.fixture
 async def card(gateway):
-    """The card as anybody may read it, without a credential."""
+    """The public card, read without a credential."""
     async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as client:
         return await A2ACardResolver(client, gateway.url).get_agent_card()
 

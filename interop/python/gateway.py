@@ -14,24 +14,24 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOLS = ROOT / '.tools' / 'bin'
 TOKEN = 'a-token-for-tests-only-0123456789'
 
-# A gateway that has not said by then that it listens will never do so.
+# A gateway that has not printed its URL by then has failed to start.
 START_SECONDS = 60
 
 
 @dataclasses.dataclass
 class Gateway:
-    """A gateway that runs."""
+    """A running gateway."""
 
     url: str
     token: str
-    place: list[str]
+    flags: list[str]
     data: pathlib.Path
     workspace: pathlib.Path
     process: subprocess.Popen
     environment: dict[str, str]
 
     async def abort_at_opencode(self, prompt: str) -> None:
-        """Stops the turn of this prompt as a user of OpenCode itself does, without the gateway."""
+        """Aborts the turn of this prompt directly in OpenCode, without the gateway."""
         record = json.loads((self.data / 'managed.json').read_text())
         options = {
             'base_url': f'http://127.0.0.1:{record["port"]}',
@@ -44,14 +44,14 @@ class Gateway:
                 if any(part.get('text') == prompt for message in messages for part in message['parts']):
                     (await client.post(f'/session/{session["id"]}/abort')).raise_for_status()
                     return
-        raise RuntimeError(f'OpenCode was not given the prompt {prompt!r}')
+        raise RuntimeError(f'OpenCode did not receive the prompt {prompt!r}')
 
     def stop(self) -> None:
         """Ends the gateway and the OpenCode that it started, and nothing else."""
         self.process.kill()
         self.process.wait()
         subprocess.run(
-            [binary(), 'stop', *self.place],
+            [binary(), 'stop', *self.flags],
             env=self.environment,
             check=True,
             capture_output=True,
@@ -69,7 +69,7 @@ def start(directory: pathlib.Path) -> Gateway:
         if not (TOOLS / program).exists():
             raise RuntimeError(f'{program} is not installed for the tests: run tools/install-opencode.sh')
     if not pathlib.Path(binary()).exists():
-        raise RuntimeError(f'{binary()} is not there: run cargo build --package longshore')
+        raise RuntimeError(f'{binary()} is missing: run cargo build --package longshore')
     workspace = directory / 'workspace'
     make_repository(workspace)
     home = directory / 'home'
@@ -80,18 +80,18 @@ def start(directory: pathlib.Path) -> Gateway:
         'A2A_BEARER_TOKEN': TOKEN,
     }
     data = directory / 'data'
-    place = ['--demo', '--data-dir', str(data), '--workspace', str(workspace)]
+    flags = ['--demo', '--data-dir', str(data), '--workspace', str(workspace)]
     log = directory / 'gateway.log'
     with log.open('wb') as stderr:
         process = subprocess.Popen(
-            [binary(), 'serve', *place, '--port', '0'],
+            [binary(), 'serve', *flags, '--port', '0'],
             env=environment,
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
         )
-    gateway = Gateway('', TOKEN, place, data, workspace, process, environment)
+    gateway = Gateway('', TOKEN, flags, data, workspace, process, environment)
     try:
         gateway.url = listening(process)
     except Exception as error:
@@ -101,7 +101,7 @@ def start(directory: pathlib.Path) -> Gateway:
 
 
 def listening(process: subprocess.Popen) -> str:
-    """Reads what the gateway says until it says where it is."""
+    """Reads the output of the gateway until it prints its URL."""
     said = b''
     deadline = time.monotonic() + START_SECONDS
     descriptor = process.stdout.fileno()
@@ -116,7 +116,7 @@ def listening(process: subprocess.Popen) -> str:
                     return url.strip()
             if not piece:
                 break
-    raise RuntimeError(f'longshore did not say that it listens; it said: {said.decode()!r}')
+    raise RuntimeError(f'longshore did not print its URL; its output: {said.decode()!r}')
 
 
 def make_repository(directory: pathlib.Path) -> None:

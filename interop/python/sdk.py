@@ -1,4 +1,4 @@
-"""Short words for what the tests do with the official SDK."""
+"""Helpers for tests with the official SDK."""
 
 import uuid
 
@@ -7,7 +7,7 @@ from a2a.types import Message, Role, SendMessageConfiguration, SendMessageReques
 
 
 def ask(content, *, context_id=None, task_id=None, **configuration):
-    """A message of one part: a text, or data."""
+    """A request with one text or data part."""
     part = new_text_part(content) if isinstance(content, str) else new_data_part(content)
     message = Message(
         message_id=str(uuid.uuid4()),
@@ -20,12 +20,12 @@ def ask(content, *, context_id=None, task_id=None, **configuration):
 
 
 def texts(task):
-    """The text of each artifact of a task, under its name."""
+    """The name and text of each artifact of a task."""
     return [(artifact.name, ''.join(get_text_parts(artifact.parts))) for artifact in task.artifacts]
 
 
 async def send(client, request):
-    """The task of a send that waits for the end."""
+    """Sends a message, waits for the end and returns the task."""
     [answer] = [event async for event in client.send_message(request)]
     assert answer.HasField('task'), f'expected a task, got {answer}'
     return answer.task
@@ -36,7 +36,7 @@ async def gather(stream):
 
 
 def fold(events):
-    """The task that a reader of the events ends with, by the rules of the SDK's own types."""
+    """Applies the events of a stream and returns the resulting task."""
     assert events[0].HasField('task'), f'expected a task first, got {events[0]}'
     task = type(events[0].task)()
     task.CopyFrom(events[0].task)

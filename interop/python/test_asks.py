@@ -1,4 +1,4 @@
-"""What OpenCode asks, answered by plain messages: this client activates no extension."""
+"""Asks of OpenCode, answered with plain messages: this client activates no extension."""
 
 import asyncio
 import dataclasses
@@ -13,7 +13,7 @@ from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 
 from sdk import ask, fold, gather, send, texts
 
-# What `scn:text n=2` says.
+# The answer of the demo model to `scn:text n=2`.
 TEXT = 'anchor  ballast '
 
 COMPLETED = TaskState.TASK_STATE_COMPLETED
@@ -23,20 +23,20 @@ CANCELED = TaskState.TASK_STATE_CANCELED
 
 @dataclasses.dataclass
 class Scenario:
-    """A turn that asks once. `{n}` is a name that nobody else uses, `{outside}` a directory outside the workspace."""
+    """A turn with one ask. `{n}` is a unique name, `{outside}` a directory outside the workspace."""
 
-    # As the recording of it is called.
+    # The name of its recording.
     name: str
     prompt: str
     asked: str
     answer: object
     state: int = COMPLETED
-    # What the agent says in the end, or why it does not.
+    # The final text of the agent, or the reason of the failure.
     said: str = TEXT
-    # Each tool call and how it ended, and words that the result of the first one has.
+    # Each tool call with its final status; and text in the result of the first one.
     calls: tuple = ()
     told: str = ''
-    # The file that is there in the end. Without one, there is none of the name `{n}`.
+    # A file that exists at the end. None: the file `{n}` does not exist.
     file: str | None = None
 
 
@@ -128,7 +128,7 @@ SCENARIOS = [
         'dismissed this question',
         ('question error',),
     ),
-    # Asked for on the only task that the client knows.
+    # The ask of a sub-agent, on the only task that the client knows.
     Scenario(
         'task_permission',
         r'scn:task desc=errand prompt="scn:bash cmd=\"touch {n}\" scn:text n=3" scn:text n=2',
@@ -143,7 +143,7 @@ SCENARIOS = [
 
 @pytest.fixture
 def fill(gateway):
-    """Fills the places in a text with names that nobody else uses."""
+    """Replaces the placeholders in a text with unique names."""
     name = str(uuid.uuid4())
     outside = gateway.workspace.parent / f'outside-{name}'
     outside.mkdir()
@@ -158,12 +158,12 @@ def calls(task):
 
 
 def said(task):
-    """What the agent says of the state of its task."""
+    """The text of the status message."""
     return ''.join(get_text_parts(task.status.message.parts))
 
 
 def asked(task):
-    """What a task that waits for its user says."""
+    """The text of the ask of a task that waits for its user."""
     assert task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED, task
     assert 'Answer with a message on this task' in said(task), task
     return said(task)
@@ -174,10 +174,10 @@ async def test_an_ask_is_answered_by_a_plain_message(connect, gateway, fill, sce
     client = connect(streaming=False)
     waiting = await send(client, ask(fill(scenario.prompt)))
     assert fill(scenario.asked) in asked(waiting)
-    # The tool call that asks may have been shown once more since.
+    # Only the status is compared: the tool call may have been updated since.
     assert (await client.get_task(GetTaskRequest(id=waiting.id))).status == waiting.status
 
-    # The answer's stream brings the rest of the task.
+    # The stream of the answer contains the rest of the task.
     answer = ask(scenario.answer, task_id=waiting.id)
     done = fold(await gather(connect().send_message(answer)))
     assert (done.id, done.status.state) == (waiting.id, scenario.state), done
@@ -198,10 +198,10 @@ async def test_an_ask_is_answered_by_a_plain_message(connect, gateway, fill, sce
         await send(client, ask(scenario.answer, task_id=waiting.id))
 
 
-async def test_of_several_asks_one_is_named(connect, gateway, fill):
+async def test_an_answer_names_one_of_several_asks(connect, gateway, fill):
     client = connect(streaming=False)
     task = await send(client, ask(fill('scn:pair a="touch {n}-a" b="touch {n}-b" scn:text n=2')))
-    # What is open is listed once it is not clear which is meant. The second ask may come a moment after the first.
+    # An ambiguous answer is refused with a list of the open asks. The second ask may open a moment after the first.
     requests = []
     async with asyncio.timeout(30):
         while len(requests) < 2:
@@ -219,7 +219,7 @@ async def test_of_several_asks_one_is_named(connect, gateway, fill):
     assert [(gateway.workspace / fill('{n}' + which)).exists() for which in ('-a', '-b')] == [True, True]
 
 
-async def test_words_that_are_no_answer_change_nothing(connect):
+async def test_an_invalid_answer_changes_nothing(connect):
     client = connect(streaming=False)
     waiting = await send(client, ask('scn:bash cmd="touch unclear" scn:text n=1'))
     for words in ('perhaps', '', 'once and for all', {'reply': 'perhaps'}, {'answers': [['once']]}):
@@ -237,7 +237,7 @@ STOPPED = {
 }
 
 
-# Of a turn whose sub-agent asks, OpenCode itself stops the sub-agent alone now and then.
+# OpenCode sometimes aborts only the sub-agent of a turn whose sub-agent has an open ask, so that case is left out.
 @pytest.mark.parametrize(
     'name, by',
     [(name, by) for name in STOPPED for by in ('client', 'opencode') if (name, by) != ('task_permission', 'opencode')],
@@ -255,7 +255,7 @@ async def test_an_ask_ends_with_its_turn(connect, gateway, fill, name, by):
         await gateway.abort_at_opencode(fill(prompt))
     if not watching.done():
         await asyncio.wait_for(asyncio.wait([watching]), timeout=30)
-    # The subscription may have come after the end.
+    # The subscription may have started after the end.
     if watching.exception() is None:
         assert fold(watching.result()).status.state == CANCELED
     else:
@@ -271,7 +271,7 @@ async def test_an_ask_ends_with_its_turn(connect, gateway, fill, name, by):
     assert not (gateway.workspace / fill('{n}')).exists()
 
 
-async def test_a_message_on_a_task_that_works_joins_it(connect):
+async def test_a_message_on_a_running_task_joins_it(connect):
     client, watcher = connect(streaming=False), connect()
     task = await send(client, ask('scn:text n=60 delay=25 size=3', return_immediately=True))
     async for event in watcher.subscribe(SubscribeToTaskRequest(id=task.id)):
@@ -282,7 +282,7 @@ async def test_a_message_on_a_task_that_works_joins_it(connect):
     assert texts(joined)[-1] == ('text', 'as you wish')
     stored = await client.get_task(GetTaskRequest(id=task.id))
     assert [message.parts[0].text for message in stored.history][1:] == ['scn:text n=1 text="as you wish"']
-    # It became no task of its own.
+    # The message did not become a task of its own.
     listed = await client.list_tasks(ListTasksRequest(context_id=task.context_id))
     assert [listed.id for listed in listed.tasks] == [task.id]
 
@@ -294,7 +294,7 @@ async def test_a_task_without_credentials_is_prompted_again(connect, streaming):
     async def tell(request):
         return fold(await gather(client.send_message(request)))
 
-    # The model refuses twice, and then it has the key.
+    # The provider rejects the key twice, then accepts it.
     prompt = 'scn:auth times=2 body="no such key"'
     waiting = await tell(ask(prompt))
     again = await tell(ask(prompt, task_id=waiting.id))

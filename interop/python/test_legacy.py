@@ -1,4 +1,4 @@
-"""The same SDK as a client of A2A 0.3, which it is where a card offers nothing else: here under /a2a/0.3."""
+"""The same SDK as a client of A2A 0.3: the card under /a2a/0.3 offers only that version."""
 
 import asyncio
 import uuid
@@ -21,7 +21,7 @@ from sdk import ask, fold, gather, send, texts
 
 @pytest.fixture
 async def card(gateway):
-    """In place of the card of both lines: the one of 0.3 alone."""
+    """The card of 0.3, instead of the card of both versions."""
     async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
         return await A2ACardResolver(client, f'{gateway.url}/a2a/0.3').get_agent_card()
 
@@ -49,7 +49,7 @@ async def test_a_stream_folds_into_the_task(connect):
     stored = await client.get_task(GetTaskRequest(id=folded.id))
     assert [text for _, text in texts(stored)] == ['Thought 1 of 2. Thought 2 of 2. thought through']
     assert (texts(folded), folded.status.state) == (texts(stored), stored.status.state)
-    # Clients of 0.3 look for the answer in the status of the task. The stream has told it.
+    # Clients of 0.3 read the answer from the status of the task; in the stream it came as an artifact.
     assert [part.text for part in stored.status.message.parts] == ['thought through']
 
 
@@ -80,14 +80,14 @@ async def test_a_task_is_subscribed_to_and_canceled(connect):
     await asyncio.wait_for(watching, timeout=30)
     assert fold(seen).status == canceled.status
 
-    # On 0.3 the end is told again, once, and so is a cancel.
+    # In 0.3 a finished task is sent once to a new subscriber, and a second cancel returns the task.
     [again] = await gather(connect().subscribe(SubscribeToTaskRequest(id=task.id)))
     assert again.task.status == canceled.status
     assert (await client.cancel_task(CancelTaskRequest(id=task.id))).status == canceled.status
 
 
-# Over REST of 0.3, whose errors have no form that was agreed on, this client looks for the names of its own classes,
-# and reads any other 404 so.
+# REST errors of 0.3 have no agreed format. This client looks for the names of its own error classes, and maps any other 404 to
+# MethodNotFoundError.
 UNKNOWN = {'JSONRPC': TaskNotFoundError, 'HTTP+JSON': MethodNotFoundError}
 
 

@@ -1,4 +1,4 @@
-"""Every operation of A2A 1.0 that Longshore serves, as the official SDK does it, over both bindings."""
+"""Every operation of A2A 1.0 that Longshore serves, with the official SDK, over both bindings."""
 
 import asyncio
 import uuid
@@ -94,7 +94,7 @@ async def test_a_conversation_goes_on_in_its_context(connect):
     assert second.context_id == first.context_id
     assert second.id != first.id
 
-    # The newest first, page by page, without artifacts unless they are asked for.
+    # Newest first, page by page, without artifacts unless requested.
     listed = await client.list_tasks(ListTasksRequest(context_id=first.context_id, page_size=1))
     assert [task.id for task in listed.tasks] == [second.id]
     assert (listed.total_size, listed.page_size) == (2, 1)

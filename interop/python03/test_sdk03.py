@@ -1,4 +1,4 @@
-"""Every operation of A2A 0.3 that Longshore serves, as the official SDK of that line does it, over both bindings."""
+"""Every operation of A2A 0.3 that Longshore serves, with the official SDK of that version, over both bindings."""
 
 import asyncio
 import base64
@@ -22,12 +22,12 @@ from a2a.types import (
     TextPart,
 )
 
-# Longer than any wait of these tests.
+# No wait of these tests takes longer.
 PATIENCE = 30
 
 
 def ask(text, **ids):
-    """A message of one text."""
+    """A message with one text part."""
     return Message(message_id=str(uuid.uuid4()), role=Role.user, parts=[Part(root=TextPart(text=text))], **ids)
 
 
@@ -36,13 +36,13 @@ def text_of(parts):
 
 
 def texts(task):
-    """The text of each artifact of a task: 0.3 has one for all that is said."""
+    """The text of each artifact of a task. In 0.3 one artifact holds the whole output."""
     return [text_of(artifact.parts) for artifact in task.artifacts or []]
 
 
 def blocks(task):
-    """What the agent did, as pairs of what a part says that it is and what is in it. Parts that go on with each other are
-    one, and of the states of a tool call the last counts. A part that says nothing is of the answer."""
+    """The output of the agent as pairs of block type and content. Consecutive parts of one type are merged, and only the last
+    state of a tool call is kept. A part without a block type is text."""
     found = []
     for part in (part.root for artifact in task.artifacts or [] for part in artifact.parts):
         kind = (part.metadata or {}).get('shared', {}).get('stream', {}).get('block_type', 'text')
@@ -58,14 +58,14 @@ def blocks(task):
 
 
 async def send(client, message):
-    """The task of a send that is answered at once or in the end."""
+    """Sends a message and returns the task of the response."""
     [(task, update)] = [event async for event in client.send_message(message)]
     assert update is None
     return task
 
 
 async def stream(events):
-    """The task that the SDK folds of a stream, and its updates."""
+    """The task that the SDK assembles from a stream, and its updates."""
     task, updates = None, []
     async for task, update in events:
         updates.append(update)
@@ -101,7 +101,7 @@ async def test_the_extended_card_is_the_public_one_and_more(connect, card):
     extended = await connect().get_card()
     assert (extended.name, extended.url) == (card.name, card.url)
     assert {skill.id for skill in extended.skills} >= {skill.id for skill in card.skills}
-    # The public card is for clients of both lines and names each extension twice; this one is of 0.3 alone.
+    # The public card serves both versions and names each extension twice; the extended card has only the 0.3 names.
     public = {extension.uri for extension in card.capabilities.extensions if extension.uri.startswith('https://')}
     assert public
     assert {extension.uri for extension in extended.capabilities.extensions} >= public
@@ -124,10 +124,10 @@ async def test_a_stream_folds_into_the_task(connect):
     stored = await client.get_task(TaskQueryParams(id=task.id))
     assert texts(stored) == ['Thought 1 of 2. Thought 2 of 2. thought through']
     assert (texts(task), task.status.state) == (texts(stored), stored.status.state)
-    # What was thought is told from what was said.
+    # Reasoning and answer can be distinguished.
     assert blocks(stored) == [('reasoning', 'Thought 1 of 2. Thought 2 of 2. '), ('text', 'thought through')]
     assert blocks(task) == blocks(stored)
-    # Clients of 0.3 look for the answer in the status of the task. The stream has told it.
+    # Clients of 0.3 read the answer from the status of the task; in the stream it came as an artifact.
     assert text_of(stored.status.message.parts) == 'thought through'
     statuses = [update for update in updates if isinstance(update, TaskStatusUpdateEvent)]
     assert [status.final for status in statuses] == [False] * (len(statuses) - 1) + [True]
@@ -148,7 +148,7 @@ async def test_a_tool_call_is_a_data_part(connect):
 
 @pytest.mark.parametrize('media_type', ['application/octet-stream', None])
 async def test_the_bytes_of_a_file_arrive_as_they_are(connect, http, card, media_type):
-    # Over REST the SDK encodes them twice. So few that they need no padding could be a word.
+    # Over REST the SDK encodes the bytes twice. The second content has base64 without padding, which looks like plain text.
     for content in [bytes(range(256)), bytes([255, 0, 129, 7])]:
         file = FileWithBytes(bytes=base64.b64encode(content).decode(), mime_type=media_type, name='a.bin')
         message = ask('scn:text n=1')
@@ -205,7 +205,7 @@ async def test_a_task_is_resubscribed_to_in_the_middle_and_canceled(connect):
     assert (folded.id, folded.status.state, last.final) == (task.id, TaskState.canceled, True)
     assert texts(folded) == texts(await client.get_task(TaskQueryParams(id=task.id)))
 
-    # On 0.3 a cancel that is said again is answered with the task.
+    # In 0.3 a second cancel returns the task.
     assert (await client.cancel_task(TaskIdParams(id=task.id))).status == canceled.status
 
 
@@ -216,16 +216,16 @@ async def test_resubscribing_after_the_end_gives_the_task_once(connect):
     assert texts(events[0][0]) == texts(task)
 
 
-async def test_what_is_unknown_is_refused(connect, binding):
+async def test_an_unknown_task_is_refused(connect, binding):
     client = connect(streaming=False)
     unknown = str(uuid.uuid4())
     missing = {'code': -32001, 'http': 404, 'binding': binding}
     await refused(client.get_task(TaskQueryParams(id=unknown)), **missing)
     await refused(client.cancel_task(TaskIdParams(id=unknown)), **missing)
     await refused(send(client, ask('hello', task_id=unknown)), **missing)
-    # Over REST the SDK sees an answer that is no stream, and calls it a 400 whatever its status is.
-    untold = {**missing, 'http': 400}
-    await refused(stream(connect().resubscribe(TaskIdParams(id=unknown))), **untold)
+    # Over REST the SDK reports every response that is not a stream as a 400, whatever its status.
+    not_a_stream = {**missing, 'http': 400}
+    await refused(stream(connect().resubscribe(TaskIdParams(id=unknown))), **not_a_stream)
 
 
 async def test_a_task_that_ended_takes_no_message_and_is_not_canceled(connect, binding):

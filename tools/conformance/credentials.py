@@ -1,7 +1,7 @@
-"""A pytest plugin that gives the requests of a conformance kit the credential that Longshore asks for.
+"""A pytest plugin that adds Longshore's credential to the requests of a conformance kit.
 
-Neither kit can be told of one, and Longshore serves nobody without. A request that brings a credential of its own, wrong
-or right, is left as it is; so are those of the tests that are about a missing one.
+Neither kit can be configured with a credential, and Longshore requires one. A request with a credential of its own, valid or
+not, is not changed, and neither are requests of tests that check a missing credential.
 
 LONGSHORE_SUT is the gateway's `host:port`, LONGSHORE_TOKEN the token. Loaded with `pytest -p credentials`.
 """
@@ -12,10 +12,10 @@ import pathlib
 import httpx
 import pytest
 
-PLACE = os.environ['LONGSHORE_SUT']
+GATEWAY = os.environ['LONGSHORE_SUT']
 CREDENTIAL = f'Bearer {os.environ["LONGSHORE_TOKEN"]}'
 
-# Here the kit for 0.3 looks at what happens without a credential: with `requests`, while its clients use httpx.
+# In these files the 0.3 kit checks requests without a credential. It sends them with `requests`; its clients use httpx.
 BARE = {
     'test_auth_compliance_v030.py',
     'test_auth_enforcement.py',
@@ -26,7 +26,7 @@ BARE = {
     'test_in_task_authentication.py',
 }
 
-# A test that is named so has its client ask without a credential.
+# A test with this text in its name makes its client send requests without a credential.
 BARE_NAME = 'without_auth'
 
 current, name = '', ''
@@ -34,34 +34,34 @@ current, name = '', ''
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """Notes which test comes."""
+    """Remembers the current test."""
     global current, name
     current, name = pathlib.Path(item.fspath).name, item.name
 
 
-def completed(headers: dict, place: str) -> None:
-    """Adds the credential where there is none."""
-    if place == PLACE and BARE_NAME not in name and not {'authorization', 'x-api-key'} & {name.lower() for name in headers}:
+def add_credential(headers: dict, host: str) -> None:
+    """Adds the credential if there is none."""
+    if host == GATEWAY and BARE_NAME not in name and not {'authorization', 'x-api-key'} & {name.lower() for name in headers}:
         headers['Authorization'] = CREDENTIAL
 
 
 def patch_httpx() -> None:
-    """Completes what httpx sends, with a client or without."""
+    """Adds the credential to requests of httpx."""
     blocking, asynchronous = httpx.Client.send, httpx.AsyncClient.send
 
     def send(self, request, **options):
-        completed(request.headers, request.url.netloc.decode())
+        add_credential(request.headers, request.url.netloc.decode())
         return blocking(self, request, **options)
 
     async def send_async(self, request, **options):
-        completed(request.headers, request.url.netloc.decode())
+        add_credential(request.headers, request.url.netloc.decode())
         return await asynchronous(self, request, **options)
 
     httpx.Client.send, httpx.AsyncClient.send = send, send_async
 
 
 def patch_requests() -> None:
-    """Completes what requests sends, but for the tests that are about a missing credential."""
+    """Adds the credential to requests of `requests`, except in tests that check a missing credential."""
     try:
         import requests
     except ImportError:
@@ -70,7 +70,7 @@ def patch_requests() -> None:
 
     def send(self, request, **options):
         if current not in BARE:
-            completed(request.headers, request.url.split('/')[2])
+            add_credential(request.headers, request.url.split('/')[2])
         return original(self, request, **options)
 
     requests.Session.send = send

@@ -1,10 +1,10 @@
-"""Runs the public A2A conformance kits against Longshore, with an agent that acts out their scenarios.
+"""Runs the public A2A conformance kits against Longshore, with a fake agent that plays their scenarios.
 
     tools/conformance/run.py KIT      called by `make conformance`, which builds and installs what is needed
 
-KIT is a checkout of a2aproject/a2a-tck, or a folder with several: the one for A2A 1.0 and the one for 0.3 are told
-apart by their tests. Nothing is written into them. Every test that fails must be named in docs/conformance.md, which
-says why; the end is a failure when one is not, or when a named one has not failed.
+KIT is a checkout of a2aproject/a2a-tck, or a folder with several. The kits for A2A 1.0 and 0.3 are recognised by their
+test folders. Nothing is written into them. docs/conformance.md lists every test that may fail, with the reason. The command
+fails if another test fails, or if a listed test passes.
 """
 
 import argparse
@@ -27,9 +27,9 @@ PYTHON = ROOT / '.tools' / 'venv-conformance' / 'bin' / 'python'
 PAGE = ROOT / 'docs' / 'conformance.md'
 TOKEN = 'a-token-for-conformance-only-0123456789'
 
-# A program that has not said by then where it listens will never do so.
+# A program that has not printed its URL by then has failed to start.
 START_SECONDS = 60
-# The kits' own choice; the agent's long task is made for it.
+# The default of the kits; the long task of the fake agent is made for it.
 STREAMING_TIMEOUT = '2.0'
 
 
@@ -38,15 +38,15 @@ class Run:
     """One run of a part of a kit."""
 
     name: str
-    # What pytest gets.
+    # Arguments of pytest.
     selection: tuple[str, ...]
-    # Below the gateway's URL.
+    # Path below the gateway's URL.
     base: str = ''
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
-    """How the kit of one line of A2A is told from others, and run."""
+class Kit:
+    """The kit of one protocol version: how to recognise and run it."""
 
     version: str
     commit: str
@@ -58,8 +58,8 @@ class Line:
 
 MULTI = 'tests/optional/multi_transport'
 
-LINES = [
-    Line(
+KITS = [
+    Kit(
         version='1.0',
         commit='357c4a8',
         mark='tests/compatibility',
@@ -71,7 +71,7 @@ LINES = [
             Run('the card of 1.0 alone', ('tests/compatibility/agent_card',), base='/a2a/1.0'),
         ),
     ),
-    Line(
+    Kit(
         version='0.3',
         commit='eb1f804',
         mark='tests/mandatory',
@@ -79,7 +79,7 @@ LINES = [
         more=('--test-scope=all',),
         runs=(
             Run('JSON-RPC', ('tests/mandatory', 'tests/optional', f'--ignore={MULTI}', '--transports=jsonrpc')),
-            # The kit's own runner, too, leaves the tests of JSON-RPC itself out of a run for REST.
+            # The kit's own runner also leaves out the JSON-RPC tests for REST.
             Run(
                 'REST',
                 (
@@ -90,7 +90,7 @@ LINES = [
                     '--transports=rest',
                 ),
             ),
-            # A JSON-RPC send waits for the end, so that both bindings find the task in one state.
+            # A JSON-RPC send waits for the end, so both bindings see the task in the same state.
             Run('both together', (MULTI, '--transports=jsonrpc,rest', '--transport-strategy=prefer_jsonrpc')),
         ),
     ),
@@ -98,56 +98,55 @@ LINES = [
 
 
 def main() -> int:
-    """Runs every kit that is found."""
+    """Runs every kit in the folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('kit', type=pathlib.Path)
-    parser.add_argument('--only', help='a part of the names of the tests to run; what fails is then not judged')
+    parser.add_argument('--only', help='run only tests whose names match; failures are then not compared with docs/conformance.md')
     arguments = parser.parse_args()
-    kits = find(arguments.kit)
     wrong = []
-    for line, kit in kits:
+    for kit, folder in find(arguments.kit):
         failed = set()
-        print(f'\n==> The kit for A2A {line.version} in {kit}', flush=True)
-        for part in line.runs:
+        print(f'\n==> The kit for A2A {kit.version} in {folder}', flush=True)
+        for part in kit.runs:
             with tempfile.TemporaryDirectory(prefix='longshore-conformance-') as place:
-                cases = run(line, kit, pathlib.Path(place), part, arguments.only)
-            failed |= show(line, part, cases)
+                cases = run(kit, folder, pathlib.Path(place), part, arguments.only)
+            failed |= show(kit, part, cases)
         if not arguments.only:
-            wrong += judge(line, failed)
+            wrong += judge(kit, failed)
     for sentence in wrong:
         print(sentence)
     return 1 if wrong else 0
 
 
-def find(folder: pathlib.Path) -> list[tuple[Line, pathlib.Path]]:
+def find(folder: pathlib.Path) -> list[tuple[Kit, pathlib.Path]]:
     """The kits in a folder, 1.0 first."""
     if not folder.is_dir():
-        sys.exit(f'conformance: {folder} is no folder; make conformance KIT=folder takes a checkout of a2aproject/a2a-tck')
+        sys.exit(f'conformance: {folder} is not a folder; make conformance KIT=folder needs a checkout of a2aproject/a2a-tck')
     places = [folder, *sorted(child for child in folder.iterdir() if child.is_dir())]
-    kits = [(line, place.resolve()) for line in LINES for place in places if (place / line.mark).is_dir()]
+    kits = [(kit, place.resolve()) for kit in KITS for place in places if (place / kit.mark).is_dir()]
     if not kits:
-        commits = ' and '.join(f'{line.commit} (A2A {line.version})' for line in LINES)
-        sys.exit(f'conformance: there is no kit in {folder}; check out a2aproject/a2a-tck there, at {commits}')
+        commits = ' and '.join(f'{kit.commit} (A2A {kit.version})' for kit in KITS)
+        sys.exit(f'conformance: no kit found in {folder}; check out a2aproject/a2a-tck there, at {commits}')
     return kits
 
 
-def run(line: Line, kit: pathlib.Path, place: pathlib.Path, part: Run, only: str | None) -> list:
-    """Runs a part of a kit against a gateway of its own. Gives the test cases of its report."""
+def run(kit: Kit, folder: pathlib.Path, place: pathlib.Path, part: Run, only: str | None) -> list:
+    """Runs a part of a kit against a new gateway. Returns the test cases of its report."""
     report = place / 'report.xml'
     with gateway(place) as url:
         environment = os.environ | {
             'LONGSHORE_SUT': urllib.parse.urlsplit(url).netloc,
             'LONGSHORE_TOKEN': TOKEN,
             'PYTHONDONTWRITEBYTECODE': '1',
-            'PYTHONPATH': f'{pathlib.Path(__file__).parent}{os.pathsep}{kit}',
+            'PYTHONPATH': f'{pathlib.Path(__file__).parent}{os.pathsep}{folder}',
             'TCK_STREAMING_TIMEOUT': STREAMING_TIMEOUT,
             'NO_PROXY': '*',
         }
         command = [PYTHON, '-m', 'pytest', '-p', 'credentials', '-p', 'no:cacheprovider', *part.selection]
-        command += [f'{line.host_option}={url}{part.base}', *line.more, '-q', '--tb=no', '-rN', f'--junitxml={report}']
+        command += [f'{kit.host_option}={url}{part.base}', *kit.more, '-q', '--tb=no', '-rN', f'--junitxml={report}']
         command += ['-k', only] if only else []
         with (place / 'kit.log').open('wb') as log:
-            subprocess.run(command, cwd=kit, env=environment, stdout=log, stderr=log, check=False)
+            subprocess.run(command, cwd=folder, env=environment, stdout=log, stderr=log, check=False)
         if not report.exists():
             sys.exit(f'conformance: the kit did not run:\n{(place / "kit.log").read_text()}')
         return list(xml.etree.ElementTree.parse(report).getroot().iter('testcase'))
@@ -155,12 +154,12 @@ def run(line: Line, kit: pathlib.Path, place: pathlib.Path, part: Run, only: str
 
 @contextlib.contextmanager
 def gateway(place: pathlib.Path):
-    """The agent that acts, and a gateway in front of it."""
+    """The fake agent, and a gateway attached to it."""
     with contextlib.ExitStack() as stack:
         agent = start(stack, [TARGET / 'examples' / 'conformance_agent'], {'LONGSHORE_TOKEN': TOKEN}, place / 'agent.log')
         said = listening(agent)
         flags = ['--port', '0', '--data-dir', place / 'data', '--workspace', said['directory']]
-        # The kits send many messages under one id, and look at the first artifact only.
+        # The kits send many messages with the same id, and read only the first artifact.
         flags += ['--idempotency-window', '0', '--thinking-exposure', 'none']
         settings = {'A2A_BEARER_TOKEN': TOKEN, 'OPENCODE_BASE_URL': said['url'], 'HOME': str(place)}
         url = listening(start(stack, [TARGET / 'longshore', 'serve', *flags], settings, place / 'gateway.log'))['url']
@@ -170,9 +169,9 @@ def gateway(place: pathlib.Path):
 
 
 def start(stack: contextlib.ExitStack, command: list, environment: dict[str, str], log: pathlib.Path) -> subprocess.Popen:
-    """Starts a program that ends with the stack."""
+    """Starts a program that is killed when the stack closes."""
     if not pathlib.Path(command[0]).exists():
-        sys.exit(f'conformance: {command[0]} is not built; run it as make conformance')
+        sys.exit(f'conformance: {command[0]} is not built; run make conformance')
     errors = stack.enter_context(log.open('wb'))
     environment = {'PATH': os.environ['PATH'], **environment}
     process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
@@ -182,7 +181,7 @@ def start(stack: contextlib.ExitStack, command: list, environment: dict[str, str
 
 
 def listening(process: subprocess.Popen) -> dict[str, str]:
-    """Reads what a program says until it says where it is. What it says later is thrown away."""
+    """Reads the output of a program until it prints its URL. Later output is discarded."""
     said = {}
     patience = threading.Timer(START_SECONDS, process.kill)
     patience.start()
@@ -194,11 +193,11 @@ def listening(process: subprocess.Popen) -> dict[str, str]:
             threading.Thread(target=process.stdout.read, daemon=True).start()
             return said
     patience.cancel()
-    sys.exit(f'conformance: {process.args[0]} did not say that it listens')
+    sys.exit(f'conformance: {process.args[0]} did not print its URL')
 
 
 def outcome(case: xml.etree.ElementTree.Element) -> tuple[str, str]:
-    """What became of a test, and what was said of it."""
+    """The outcome of a test, and its message."""
     for mark in ('failure', 'error', 'skipped'):
         found = case.find(mark)
         if found is not None:
@@ -208,14 +207,14 @@ def outcome(case: xml.etree.ElementTree.Element) -> tuple[str, str]:
 
 
 def identity(case: xml.etree.ElementTree.Element) -> str:
-    """The name of a test as docs/conformance.md has it: `file::class::name`, without the folders."""
+    """The name of a test as docs/conformance.md writes it: `file::class::name`, without the folders."""
     parts = case.get('classname', '').split('.')
     place = next(i for i, part in enumerate(parts) if part.startswith('test_'))
     return '::'.join([f'{parts[place]}.py', *parts[place + 1 :], case.get('name')])
 
 
-def show(line: Line, part: Run, cases: list) -> set[str]:
-    """Prints the figures of a run, and what did not pass. Gives the names of the tests that failed."""
+def show(kit: Kit, part: Run, cases: list) -> set[str]:
+    """Prints the figures of a run and the tests that did not pass. Returns the names of the failed tests."""
     results = [(identity(case), *outcome(case)) for case in cases]
     counts = collections.Counter(kind for _, kind, _ in results)
     failed = {test for test, kind, _ in results if kind in ('failure', 'error')}
@@ -226,20 +225,20 @@ def show(line: Line, part: Run, cases: list) -> set[str]:
     for words, count in reasons.most_common():
         print(f'  skipped {count}: {words}')
     print(
-        f'| {line.version} | {part.name} | {counts["passed"]} | {counts["failure"] + counts["error"]} '
+        f'| {kit.version} | {part.name} | {counts["passed"]} | {counts["failure"] + counts["error"]} '
         f'| {counts["missed"]} | {counts["skipped"]} |',
         flush=True,
     )
     return failed
 
 
-def judge(line: Line, failed: set[str]) -> list[str]:
-    """Compares what failed with what docs/conformance.md names."""
-    section = re.search(rf'^## A2A {re.escape(line.version)}$(.*?)(?=^## |\Z)', PAGE.read_text(), re.M | re.S)
+def judge(kit: Kit, failed: set[str]) -> list[str]:
+    """Compares the failed tests with those listed in docs/conformance.md."""
+    section = re.search(rf'^## A2A {re.escape(kit.version)}$(.*?)(?=^## |\Z)', PAGE.read_text(), re.M | re.S)
     named = set(re.findall(r'`(test_\w+\.py::[^`]+)`', section[1] if section else ''))
-    wrong = [f'A2A {line.version}: {test} failed, and docs/conformance.md does not say why' for test in sorted(failed - named)]
+    wrong = [f'A2A {kit.version}: {test} failed, and docs/conformance.md does not say why' for test in sorted(failed - named)]
     return wrong + [
-        f'A2A {line.version}: {test} did not fail, but docs/conformance.md says that it does' for test in sorted(named - failed)
+        f'A2A {kit.version}: {test} did not fail, but docs/conformance.md says that it does' for test in sorted(named - failed)
     ]
 
 
