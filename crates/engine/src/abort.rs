@@ -47,9 +47,9 @@ pub(crate) async fn try_abort(ctx: &EngineContext, session: &Session) -> AbortOu
     let (limit, metrics) = (ctx.config.cancel_abort_timeout, &ctx.metrics);
     metrics.abort_attempts.increment();
     fail_point::hit("abort.before");
-    let told = tokio::time::timeout(limit, ctx.ports.agent.abort(session)).await;
+    let stopped = tokio::time::timeout(limit, ctx.ports.agent.abort(session)).await;
     fail_point::hit("abort.after");
-    match told {
+    match stopped {
         Ok(Ok(())) => {
             metrics.abort_successes.increment();
             AbortOutcome::Success

@@ -14,14 +14,12 @@ mod start;
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use longshore_meter::label::AbortOutcome;
 use longshore_model::{
-    Epoch, Error, Failure, Interrupt, Json, Metadata, Principal, Result, Retry, Seq, Task, TaskState,
-    TraceContext,
+    Error, Failure, Interrupt, Json, Metadata, Principal, Result, Retry, TaskState, TraceContext,
 };
 use serde::Serialize;
 use tokio::time::Instant;
@@ -35,10 +33,9 @@ use crate::asks::Asks;
 use crate::children::Children;
 use crate::engine_context::EngineContext;
 use crate::joins::Joins;
-use crate::live::LiveLog;
 use crate::port::{ContextPlace, Prompting, ResumedChild, TurnRecord};
 use crate::queue;
-use crate::registry::Registration;
+use crate::registry::{Registered, Registration};
 use crate::retry::Backoff;
 use crate::snapshot::Snapshot;
 use crate::turn_limiter::TurnPermit;
@@ -51,14 +48,8 @@ use crate::{derived_ids, lifecycle};
 #[derive(Debug)]
 pub(crate) struct ActorParts {
     pub(crate) owner: Principal,
-    pub(crate) registration: Registration,
-    pub(crate) inbox: queue::Receiver<ActorRequest>,
-    pub(crate) live: Arc<LiveLog>,
-    pub(crate) task: Task,
-    /// The event that `task` reflects.
-    pub(crate) head: Seq,
-    /// The epoch in which that event was written.
-    pub(crate) epoch: Epoch,
+    pub(crate) registered: Registered,
+    pub(crate) snapshot: Snapshot,
     /// The task's ticket in the queue of its context. `None` for a task that waits for credentials.
     pub(crate) ticket: Option<QueueTicket>,
     /// Set when the gateway was restarted during the turn.
@@ -71,6 +62,23 @@ pub(crate) struct ActorParts {
     pub(crate) new_context: Option<ContextPlace>,
     /// The native prompt that started the turn, until the agent has accepted it. Lost with a restart.
     pub(crate) pending_prompt: Option<Box<PendingPrompt>>,
+}
+
+impl ActorParts {
+    /// For a task that does not wait, that runs no turn, and that no caller waits for.
+    pub(crate) fn new(owner: Principal, registered: Registered, snapshot: Snapshot) -> Self {
+        Self {
+            owner,
+            registered,
+            snapshot,
+            ticket: None,
+            resumed: None,
+            open_asks: Vec::new(),
+            trace: None,
+            new_context: None,
+            pending_prompt: None,
+        }
+    }
 }
 
 /// A turn that an earlier run of the gateway began, and its ticket in the queue of its session. The ticket is taken
@@ -138,11 +146,12 @@ struct ActiveTurn {
 impl Actor {
     pub(crate) fn new(ctx: EngineContext, parts: ActorParts) -> Self {
         let ctx = EngineContext { tasks: ctx.tasks.with_own_signal(), ..ctx };
-        let ActorParts { owner, registration, inbox, live, task, head, epoch, ticket, open_asks, .. } = parts;
+        let ActorParts { owner, registered, snapshot, ticket, open_asks, .. } = parts;
+        let Registered { registration, live, inbox } = registered;
         let mut resumed = parts.resumed.map(Box::new);
         let children = resumed.as_mut().map(|turn| std::mem::take(&mut turn.children)).unwrap_or_default();
         let asks = Asks::new(ctx.config.asks, open_asks, &ctx.live.open_asks);
-        let writer = Writer::new(&ctx, live, owner.clone(), Snapshot { task, seq: head, epoch });
+        let writer = Writer::new(&ctx, live, owner.clone(), snapshot);
         Self {
             ctx,
             owner,

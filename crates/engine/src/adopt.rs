@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use longshore_model::{
-    Error, Message, MessageId, Part, Principal, Result, Retry, Role, Seq, Task, TaskEvent, TaskId,
-    TaskOptions, Timestamp,
+    Error, Message, MessageId, Part, Principal, Result, Retry, Role, Seq, TaskEvent, TaskId, TaskOptions,
+    Timestamp,
 };
 use tokio::sync::mpsc;
 
@@ -18,6 +18,7 @@ use crate::log_entry::Events;
 use crate::port::{self, Create, Created, ExternalTurn, Owned, TurnRecord};
 use crate::retry::Backoff;
 use crate::service::Engine;
+use crate::snapshot::Snapshot;
 use crate::turn_queue::QueueKey;
 use crate::{derived_ids, fail_point, lifecycle, states};
 
@@ -28,7 +29,7 @@ const RECENT: Duration = Duration::from_hours(24);
 const MOST_RECENT: usize = 10_000;
 
 /// The message of a task whose turn began without a message.
-const NO_MESSAGE: &str = "(work that was begun at the agent itself)";
+const NO_MESSAGE: &str = "(work that another client of the agent started)";
 
 impl Engine {
     /// Adopts external turns in owned sessions, from now on. Does nothing for an agent without a control
@@ -134,8 +135,10 @@ impl Engine {
             return Ok(None);
         }
         ctx.metrics.adopted_turns.increment();
-        states::count(&ctx.metrics, new.task.status.state);
-        new.live.publish(Events::number(Seq::START.next(), new.epoch, [first, working]), false);
+        states::count(&ctx.metrics, new.snapshot.task.status.state);
+        new.registered
+            .live
+            .publish(Events::number(Seq::START.next(), new.snapshot.epoch, [first, working]), false);
         self.start_actor(new);
         Ok(Some(id))
     }
@@ -151,11 +154,12 @@ impl Engine {
     ) -> Result<ActorParts> {
         let ctx = self.ctx();
         let id = derived_ids::adopted_task(&record.session.id, &record.prompt);
-        let mut task = Task::begin(id.clone(), first)
-            .ok_or_else(|| Error::internal("a first event that makes no task"))?;
-        task.apply(working);
+        let mut snapshot = Snapshot::first(id.clone(), first, ctx.ports.store.epoch())?;
+        snapshot.task.apply(working);
+        snapshot.seq = snapshot.seq.next();
+        let context = snapshot.task.context_id.clone();
         let queues = &ctx.live.queues;
-        let of_context = QueueKey::Context(owner.clone(), task.context_id.clone());
+        let of_context = QueueKey::Context(owner.clone(), context.clone());
         let ticket = queues.enter_front(of_context, id.clone());
         let of_session = QueueKey::Session(record.session.id.clone());
         let resumed = ResumedTurn {
@@ -165,23 +169,10 @@ impl Engine {
             children: Children::default(),
         };
         // An external turn cannot be refused.
-        let counted = ctx.live.unfinished.count(&owner, &task.context_id);
-        let (registration, live, inbox) = self.register(counted, id, Seq::START);
-        Ok(ActorParts {
-            owner,
-            registration,
-            inbox,
-            live,
-            task,
-            head: Seq::START.next().next(),
-            epoch: ctx.ports.store.epoch(),
-            ticket: Some(ticket),
-            resumed: Some(resumed),
-            open_asks: Vec::new(),
-            trace: None,
-            new_context: None,
-            pending_prompt: None,
-        })
+        let counted = ctx.live.unfinished.count(&owner, &context);
+        let registered = ctx.live.registry.register(Some(counted), id, Seq::START);
+        let parts = ActorParts::new(owner, registered, snapshot);
+        Ok(ActorParts { ticket: Some(ticket), resumed: Some(resumed), ..parts })
     }
 
     /// Returns whether this call created the task.

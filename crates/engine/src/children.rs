@@ -1,24 +1,22 @@
 //! The sub-agents of a turn, from the view of the root task's actor: which there are, and the actors of their tasks.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use longshore_model::{
-    AgentEvent, Ask, ChildEvent, ChildStart, Error, ErrorKind, Failure, Interrupt, Message, MessageId,
-    Outcome, Parent, Part, Principal, Result, Retry, Role, Seq, SessionId, Task, TaskEvent, TaskId,
-    TaskOptions, TaskState,
+    AgentEvent, Ask, ChildEvent, ChildStart, ErrorKind, Failure, Interrupt, Message, MessageId, Outcome,
+    Parent, Part, Principal, Result, Retry, Role, Seq, SessionId, Task, TaskEvent, TaskId, TaskOptions,
+    TaskState,
 };
 use tokio::sync::oneshot;
 
-use crate::actor_request::{ActorRequest, INBOX_CAPACITY};
+use crate::actor_request::ActorRequest;
 use crate::asks::AskChangeForChild;
 use crate::child::{ChildActor, ChildReport};
 use crate::derived_ids;
 use crate::engine_context::EngineContext;
-use crate::live::LiveLog;
 use crate::port::{Create, ResumedChild, ResumedChildState, Session, Store, StoredTask};
 use crate::queue;
-use crate::registry::Registration;
+use crate::registry::{Registered, Registration};
 use crate::snapshot::Snapshot;
 use crate::states;
 use crate::writer::Writer;
@@ -283,9 +281,8 @@ pub(crate) fn start_actor(
 impl PendingCreate {
     /// Registers the task before the store is called.
     fn new(ctx: &EngineContext, create: Create) -> Result<Self> {
-        let created = Task::begin(create.task.clone(), &create.first)
-            .ok_or_else(|| Error::internal("a first event that makes no task"))?;
-        let from = Snapshot { task: created.clone(), seq: Seq::START.next(), epoch: ctx.ports.store.epoch() };
+        let from = Snapshot::first(create.task.clone(), &create.first, ctx.ports.store.epoch())?;
+        let created = from.task.clone();
         let registered = RegisteredTask::register(ctx, &create.owner, from);
         Ok(Self { create, created, registered })
     }
@@ -301,9 +298,8 @@ struct RegisteredTask {
 
 impl RegisteredTask {
     fn register(ctx: &EngineContext, owner: &Principal, from: Snapshot) -> Self {
-        let live = Arc::new(LiveLog::new(from.task.id.clone(), from.seq));
-        let (sender, inbox) = queue::channel(INBOX_CAPACITY);
-        let registration = ctx.live.registry.insert(None, Arc::clone(&live), sender);
+        let registered = ctx.live.registry.register(None, from.task.id.clone(), from.seq);
+        let Registered { registration, live, inbox } = registered;
         let writer = Writer::new(ctx, live, owner.clone(), from);
         Self { registration, inbox, writer }
     }

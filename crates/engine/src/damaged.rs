@@ -5,7 +5,7 @@ use longshore_model::Failure;
 use crate::lifecycle;
 use crate::service::Engine;
 
-const REASON: &str = "The stored task is damaged, so the gateway cannot go on with it: what it said last is lost, and its turn \
+const REASON: &str = "The stored task is damaged, so the gateway cannot continue it: its last state is lost, and its turn \
                       may still run at the agent. A backup of the gateway's store may have more of it.";
 
 impl Engine {

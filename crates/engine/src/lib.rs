@@ -1,10 +1,11 @@
-//! The task engine: decides what happens to a task, and names every thing that it needs from outside.
+//! The task engine: decides what happens to a task, and defines traits for everything that it needs from outside.
 //!
 //! Requests come down through [`Engine`] (one function per operation) to the actor that owns the task, and
 //! from there to the [`port::Agent`]. Events come up from the agent to the actor, through the pure
 //! `lifecycle`, into the [`port::Store`], and only then to the readers, each of which has a cursor.
 //!
-//! No protocol spelling, no SQL, no sockets.
+//! The crate knows no protocol encoding, no SQL and no sockets. Its modules import each other in one direction: `control`,
+//! `recover` and `adopt` use `service`, `service` uses `actor`, and all use `engine_context` and the modules below it.
 
 mod abort;
 mod actor;

@@ -27,18 +27,19 @@ impl PromptContent {
             let indices = (0..content.len()).collect();
             return Self { order, content, indices };
         };
-        let (mut kept, mut said, mut indices) = (Vec::with_capacity(parts.len()), Vec::new(), Vec::new());
+        let (mut kept_parts, mut kept_content, mut indices) =
+            (Vec::with_capacity(parts.len()), Vec::new(), Vec::new());
         let mut content = content.into_iter();
         for (index, part) in parts.into_iter().enumerate() {
             if part == OrderPart::Content {
                 // A text of nothing but spaces is not sent to the agent.
                 let Some(piece) = content.next().filter(|piece| !is_blank(piece)) else { continue };
-                said.push(piece);
+                kept_content.push(piece);
                 indices.push(index);
             }
-            kept.push(part);
+            kept_parts.push(part);
         }
-        Self { order: Order::Prompt { parts: kept, withheld }, content: said, indices }
+        Self { order: Order::Prompt { parts: kept_parts, withheld }, content: kept_content, indices }
     }
 
     /// The content, checked, in the form that an agent gets.

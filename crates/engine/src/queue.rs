@@ -17,8 +17,8 @@ pub fn channel<T>(most: usize) -> (Sender<T>, Receiver<T>) {
         state: Mutex::new(State { items: VecDeque::new(), senders: 1, is_closed: false }),
         room: Semaphore::new(most),
         most,
-        news: Notify::new(),
-        gone: Notify::new(),
+        item_sent: Notify::new(),
+        receiver_gone: Notify::new(),
     });
     (Sender(Arc::clone(&shared)), Receiver(shared))
 }
@@ -73,11 +73,11 @@ impl<T> Sender<T> {
 
     /// Waits until the receiver is gone.
     pub async fn closed(&self) {
-        let mut gone = pin!(self.0.gone.notified());
+        let mut receiver_gone = pin!(self.0.receiver_gone.notified());
         // Before the check, so that an end between the two is not missed.
-        gone.as_mut().enable();
+        receiver_gone.as_mut().enable();
         if !self.is_closed() {
-            gone.await;
+            receiver_gone.await;
         }
     }
 
@@ -100,7 +100,7 @@ impl<T> Drop for Sender<T> {
         let is_last = state.senders == 0;
         drop(state);
         if is_last {
-            self.0.news.notify_one();
+            self.0.item_sent.notify_one();
         }
     }
 }
@@ -135,7 +135,7 @@ impl<T> Receiver<T> {
                 Ok(item) => return Some(item),
                 Err(TryRecvError::Disconnected) => return None,
                 // A notification after the check is kept for this task: no other task waits for it.
-                Err(TryRecvError::Empty) => self.0.news.notified().await,
+                Err(TryRecvError::Empty) => self.0.item_sent.notified().await,
             }
         }
     }
@@ -159,7 +159,7 @@ impl<T> Receiver<T> {
     pub fn close(&mut self) {
         self.0.lock().is_closed = true;
         self.0.room.close();
-        self.0.gone.notify_waiters();
+        self.0.receiver_gone.notify_waiters();
     }
 
     pub fn is_empty(&self) -> bool {
@@ -186,9 +186,9 @@ struct Shared<T> {
     room: Semaphore,
     most: usize,
     /// An item was sent, or the last sender is gone.
-    news: Notify,
+    item_sent: Notify,
     /// The receiver has closed the queue.
-    gone: Notify,
+    receiver_gone: Notify,
 }
 
 struct State<T> {
@@ -206,7 +206,7 @@ impl<T> Shared<T> {
         }
         state.items.push_back(item);
         drop(state);
-        self.news.notify_one();
+        self.item_sent.notify_one();
         Ok(())
     }
 

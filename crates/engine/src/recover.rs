@@ -11,6 +11,7 @@ use crate::children::Children;
 use crate::orphaned_turns::OrphanedTurns;
 use crate::port::{StoredTask, TurnRecord};
 use crate::service::Engine;
+use crate::snapshot::Snapshot;
 use crate::turn_queue::QueueKey;
 use crate::{children, derived_ids, fail_point};
 
@@ -67,7 +68,7 @@ impl Engine {
         children: Vec<StoredTask>,
         missed: Vec<AskChangeForChild>,
     ) -> ActorParts {
-        let StoredTask { owner, task, seq: head, epoch, turn, open_asks } = stored;
+        let StoredTask { owner, task, seq, epoch, turn, open_asks } = stored;
         let state = task.status.state;
         tracing::info!(task = %task.id, %state, "resuming a task");
         let queues = &self.ctx().live.queues;
@@ -93,23 +94,9 @@ impl Engine {
             }
         }
         let counted = self.ctx().live.unfinished.count(&owner, &task.context_id);
-        let (registration, live, inbox) = self.register(counted, task.id.clone(), head);
-        let trace = None;
-        ActorParts {
-            owner,
-            registration,
-            inbox,
-            live,
-            task,
-            head,
-            epoch,
-            ticket,
-            resumed,
-            open_asks,
-            trace,
-            new_context: None,
-            pending_prompt: None,
-        }
+        let registered = self.ctx().live.registry.register(Some(counted), task.id.clone(), seq);
+        let snapshot = Snapshot { task, seq, epoch };
+        ActorParts { ticket, resumed, open_asks, ..ActorParts::new(owner, registered, snapshot) }
     }
 
     /// The gateway stopped between the end of a turn and that of its sub-agent.

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longshore_model::{Error, ErrorKind, TaskId};
+use longshore_model::{Error, ErrorKind, Seq, TaskId};
 use tokio_util::sync::CancellationToken;
 
-use crate::actor_request::ActorRequest;
+use crate::actor_request::{ActorRequest, INBOX_CAPACITY};
 use crate::live::LiveLog;
 use crate::queue;
 use crate::unfinished::Reserved;
@@ -37,21 +37,32 @@ pub(crate) struct Registration {
     _counted: Option<Reserved>,
 }
 
+/// What the actor of a registered task needs.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) registration: Registration,
+    pub(crate) live: Arc<LiveLog>,
+    pub(crate) inbox: queue::Receiver<ActorRequest>,
+}
+
 impl Registry {
     pub(crate) fn new(stopping: CancellationToken) -> Self {
         Self { owned: Mutex::default(), stopping }
     }
 
-    pub(crate) fn insert(
+    /// Registers a task whose log has this head.
+    pub(crate) fn register(
         self: &Arc<Self>,
         counted: Option<Reserved>,
-        log: Arc<LiveLog>,
-        inbox: queue::Sender<ActorRequest>,
-    ) -> Registration {
+        task: TaskId,
+        head: Seq,
+    ) -> Registered {
+        let log = Arc::new(LiveLog::new(task.clone(), head));
+        let (sender, inbox) = queue::channel(INBOX_CAPACITY);
         let registration =
             Registration { registry: Arc::clone(self), log: Arc::clone(&log), _counted: counted };
-        self.lock().by_task.insert(log.task().clone(), Live { log, inbox });
-        registration
+        self.lock().by_task.insert(task, Live { log: Arc::clone(&log), inbox: sender });
+        Registered { registration, live: log, inbox }
     }
 
     pub(crate) fn log(&self, task: &TaskId) -> Option<Arc<LiveLog>> {

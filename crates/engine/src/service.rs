@@ -17,16 +17,12 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::actor::{Actor, ActorParts};
-use crate::actor_request::{ActorRequest, AnswerMessage, GivenAnswer, INBOX_CAPACITY};
+use crate::actor_request::{ActorRequest, AnswerMessage, GivenAnswer};
 use crate::asks;
 use crate::engine_context::{EngineContext, EngineParts};
-use crate::live::LiveLog;
-use crate::port::{FileFacts, Head, Spans, trace_of_caller};
-use crate::queue;
+use crate::port::{FileFacts, Head, Spans, StoredTask, trace_of_caller};
 use crate::reader::TaskReader;
-use crate::registry::Registration;
 use crate::snapshot::Snapshot;
-use crate::unfinished::Reserved;
 use crate::upstream_error::of_upstream;
 
 /// How long a cancel waits for the actor of the task, which answers at once unless the store cannot be reached.
@@ -129,9 +125,7 @@ impl Engine {
         if let Some(now) = self.ctx.live.registry.log(task).and_then(|live| live.snapshot(caller)) {
             return Ok(now);
         }
-        let stored = self.ctx.ports.store.get(caller, task).await?;
-        let stored = stored.ok_or_else(|| Error::task_not_found(task))?;
-        Ok(stored.into())
+        self.stored(caller, task).await.map(Snapshot::from)
     }
 
     /// Ends the task, then stops the agent. The context stays bound to its session.
@@ -296,16 +290,9 @@ impl Engine {
         self.ctx.tasks.spawn("task", Box::new(actor).run());
     }
 
-    pub(crate) fn register(
-        &self,
-        counted: Reserved,
-        task: TaskId,
-        head: Seq,
-    ) -> (Registration, Arc<LiveLog>, queue::Receiver<ActorRequest>) {
-        let live = Arc::new(LiveLog::new(task, head));
-        let (sender, inbox) = queue::channel(INBOX_CAPACITY);
-        let registration = self.ctx.live.registry.insert(Some(counted), Arc::clone(&live), sender);
-        (registration, live, inbox)
+    pub(crate) async fn stored(&self, caller: &Principal, task: &TaskId) -> Result<StoredTask> {
+        let stored = self.ctx.ports.store.get(caller, task).await?;
+        stored.ok_or_else(|| Error::task_not_found(task))
     }
 
     pub(crate) async fn head(&self, caller: &Principal, task: &TaskId) -> Result<Head> {

@@ -1,6 +1,6 @@
 //! A task as of one event of its log.
 
-use longshore_model::{Epoch, EventId, Seq, Task};
+use longshore_model::{Epoch, Error, EventId, Result, Seq, Task, TaskEvent, TaskId};
 
 use crate::port::StoredTask;
 
@@ -14,6 +14,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The task as of its first event.
+    pub(crate) fn first(task: TaskId, first: &TaskEvent, epoch: Epoch) -> Result<Self> {
+        let task = Task::begin(task, first);
+        let task = task.ok_or_else(|| Error::internal("the first event of a log creates no task"))?;
+        Ok(Self { task, seq: Seq::START.next(), epoch })
+    }
+
     /// The id of the event.
     pub fn id(&self) -> EventId {
         EventId::new(self.seq, self.epoch)

@@ -32,7 +32,7 @@ impl Tasks {
 
     /// Runs `future` in the background. `name` is in every log line that it writes, and in a line about its panic, which
     /// nothing else may ever report: few callers wait for the returned handle.
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that spawns")]
+    #[expect(clippy::disallowed_methods, reason = "only this function spawns")]
     pub fn spawn<F>(&self, name: &'static str, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,

@@ -33,7 +33,7 @@ const CUT_SHORT: &str = "turn_ended";
 #[derive(Debug)]
 pub(crate) struct TurnSpan {
     spans: Arc<dyn Spans>,
-    place: SpanPlace,
+    position: SpanPlace,
     began: Timestamp,
     has_worked: bool,
     usage: Option<Usage>,
@@ -47,7 +47,7 @@ pub(crate) struct TurnSpan {
 struct Tool {
     /// Empty until the agent reports the call itself.
     name: String,
-    place: SpanPlace,
+    position: SpanPlace,
     task: TaskId,
     began: Timestamp,
     is_running: bool,
@@ -55,7 +55,7 @@ struct Tool {
 
 #[derive(Debug)]
 struct SubAgent {
-    place: SpanPlace,
+    position: SpanPlace,
     task: TaskId,
 }
 
@@ -67,7 +67,7 @@ impl TurnSpan {
         now: Timestamp,
     ) -> Option<Self> {
         Some(Self {
-            place: spans.begin(caller)?,
+            position: spans.begin(caller)?,
             spans: Arc::clone(spans),
             began: now,
             has_worked: false,
@@ -80,7 +80,7 @@ impl TurnSpan {
 
     /// The trace context that the agent gets for its work.
     pub(crate) fn context(&self) -> &TraceContext {
-        &self.place.own
+        &self.position.own
     }
 
     /// The agent begins to work. The time before, spent waiting for a session or a permit, is not part of the span.
@@ -110,10 +110,10 @@ impl TurnSpan {
         }
     }
 
-    /// A tool of the turn itself. `is_news`: this is reported as it happens, and not after the gateway was down.
-    pub(crate) fn tool(&mut self, task: &Task, call: &ToolCall, now: Timestamp, is_news: bool) {
-        let place = self.place.clone();
-        self.take_tool(&place, &task.id, call, now, is_news);
+    /// A tool of the turn itself. `is_live`: this is reported as it happens, and not after the gateway was down.
+    pub(crate) fn tool(&mut self, task: &Task, call: &ToolCall, now: Timestamp, is_live: bool) {
+        let position = self.position.clone();
+        self.take_tool(&position, &task.id, call, now, is_live);
     }
 
     /// A report of a sub-agent.
@@ -123,14 +123,14 @@ impl TurnSpan {
         session: &SessionId,
         event: &ChildEvent,
         now: Timestamp,
-        is_news: bool,
+        is_live: bool,
     ) {
         match event {
             ChildEvent::Started(start) => self.start_sub_agent(task, session, start, now),
             ChildEvent::Report(AgentEvent::Tool { call, .. }) => {
-                let Some(SubAgent { place, task }) = self.sub_agents.get(session) else { return };
-                let (place, task) = (place.clone(), task.clone());
-                self.take_tool(&place, &task, call, now, is_news);
+                let Some(SubAgent { position, task }) = self.sub_agents.get(session) else { return };
+                let (position, task) = (position.clone(), task.clone());
+                self.take_tool(&position, &task, call, now, is_live);
             }
             ChildEvent::Working(_) | ChildEvent::Report(_) => {}
         }
@@ -146,7 +146,7 @@ impl TurnSpan {
         let error = self.error.filter(|_| has_failed).or_else(|| has_failed.then_some(Cow::Borrowed(OTHER)));
         let prompt = &task.terms.prompt;
         self.spans.ended(Span {
-            place: self.place,
+            place: self.position,
             began: self.began,
             ended: now.max(self.began),
             task: task.id.clone(),
@@ -167,32 +167,32 @@ impl TurnSpan {
             return;
         }
         let caller = self.sub_agents.get(&start.caller);
-        let (place, caller_task) =
-            caller.map_or((&self.place, &root.id), |caller| (&caller.place, &caller.task));
-        let (mut place, caller_task) = (place.clone(), caller_task.clone());
+        let (position, caller_task) =
+            caller.map_or((&self.position, &root.id), |caller| (&caller.position, &caller.task));
+        let (mut position, caller_task) = (position.clone(), caller_task.clone());
         if let Some(call) = &start.call
-            && let Some(tool) = self.remember(&place, &caller_task, call, now)
+            && let Some(tool) = self.remember(&position, &caller_task, call, now)
         {
-            place = tool.place.clone();
+            position = tool.position.clone();
         }
         let task = derived_ids::child_task(&root.id, session, start.call.as_deref());
-        self.sub_agents.insert(session.clone(), SubAgent { place, task });
+        self.sub_agents.insert(session.clone(), SubAgent { position, task });
     }
 
     fn take_tool(
         &mut self,
-        place: &SpanPlace,
+        position: &SpanPlace,
         task: &TaskId,
         call: &ToolCall,
         now: Timestamp,
-        is_news: bool,
+        is_live: bool,
     ) {
         let is_over = matches!(call.status, ToolStatus::Completed | ToolStatus::Error);
-        if is_over && !is_news && !self.tools.contains_key(&call.call_id) {
+        if is_over && !is_live && !self.tools.contains_key(&call.call_id) {
             // The start time of the tool is not known.
             return;
         }
-        let Some(tool) = self.remember(place, task, &call.call_id, now) else { return };
+        let Some(tool) = self.remember(position, task, &call.call_id, now) else { return };
         if tool.name.is_empty() {
             tool.name.clone_from(&call.tool);
         }
@@ -207,7 +207,7 @@ impl TurnSpan {
 
     fn remember(
         &mut self,
-        place: &SpanPlace,
+        position: &SpanPlace,
         task: &TaskId,
         call: &str,
         now: Timestamp,
@@ -216,18 +216,18 @@ impl TurnSpan {
             if self.tools.len() >= MAX_REMEMBERED {
                 return None;
             }
-            let (place, task) = (place.below(), task.clone());
-            let tool = Tool { name: String::new(), place, task, began: now, is_running: false };
+            let (position, task) = (position.below(), task.clone());
+            let tool = Tool { name: String::new(), position, task, began: now, is_running: false };
             self.tools.insert(call.to_owned(), tool);
         }
         self.tools.get_mut(call)
     }
 
     fn end_tool(&self, call: String, tool: Tool, now: Timestamp, error: Option<&'static str>) {
-        let Tool { name, place, task, began, .. } = tool;
+        let Tool { name, position, task, began, .. } = tool;
         let work = Work::Tool { name, call };
         let ended = now.max(began);
-        self.spans.ended(Span { place, began, ended, task, work, error: error.map(Cow::Borrowed) });
+        self.spans.ended(Span { place: position, began, ended, task, work, error: error.map(Cow::Borrowed) });
     }
 }
 

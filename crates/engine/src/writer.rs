@@ -1,4 +1,4 @@
-//! The one writer of a task's log: folds, appends, and only then shows readers what was appended.
+//! The only writer of a task's log: folds events, appends them, and only then publishes them to readers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -311,7 +311,7 @@ impl Writer {
                     return Err(Error::internal(format!("{} is over in the store", append.task)));
                 }
                 Err(error) if error.retry() == Retry::Later => {
-                    tracing::warn!(task = %append.task, error = ?error, "the store is away; will try again");
+                    tracing::warn!(task = %append.task, error = ?error, "the store cannot be reached; will try again");
                     may_be_there = true;
                     if !backoff.pause(&self.tasks).await {
                         return Err(Error::new(ErrorKind::Unavailable, "The gateway is shutting down."));

@@ -73,6 +73,20 @@ enum Next {
     Report(Option<AgentEvent>),
 }
 
+impl Batch {
+    fn slow(report: SlowReport) -> Self {
+        Self { slow: Some(Box::new(report)), ..Self::default() }
+    }
+
+    fn end(end: TurnEnd) -> Self {
+        Self { end: Some(end), ..Self::default() }
+    }
+
+    fn held(outcome: Outcome) -> Self {
+        Self { held: Some(Box::new(AgentEvent::Ended(outcome))), ..Self::default() }
+    }
+}
+
 impl Actor {
     /// Writes the agent's reports until the turn is over. The record of the turn grows with each message that joins.
     pub(super) async fn follow(
@@ -216,7 +230,7 @@ impl Actor {
             let failure =
                 Failure::new("The connection to the agent was lost, and how the turn ended is not known.");
             self.writer.take(AgentEvent::Ended(Outcome::Failed(failure)));
-            return Batch { end: Some(TurnEnd::Unknown), ..Batch::default() };
+            return Batch::end(TurnEnd::Unknown);
         };
         loop {
             match report {
@@ -228,41 +242,33 @@ impl Actor {
                 }
                 AgentEvent::CaughtUp => self.has_caught_up = true,
                 AgentEvent::Asked(ask) if !self.has_caught_up => {
-                    return Batch { slow: Some(Box::new(SlowReport::AskedBefore(ask))), ..Batch::default() };
+                    return Batch::slow(SlowReport::AskedBefore(ask));
                 }
                 AgentEvent::Asked(ask) => {
                     if let Some((ask, answer)) = self.asks.opened(&mut self.writer, &self.owner, ask) {
-                        return Batch {
-                            slow: Some(Box::new(SlowReport::TooMany(ask, answer))),
-                            ..Batch::default()
-                        };
+                        return Batch::slow(SlowReport::TooMany(ask, answer));
                     }
                 }
                 AgentEvent::AskClosed { request_id, resolution } => {
                     self.asks.closed(&mut self.writer, &request_id, resolution);
                 }
                 AgentEvent::File { block, file } => {
-                    return Batch { slow: Some(Box::new(SlowReport::File(block, file))), ..Batch::default() };
+                    return Batch::slow(SlowReport::File(block, file));
                 }
                 AgentEvent::Child { session, event } => {
                     if let Some(span) = &mut self.span {
                         let (task, now) = (self.writer.task(), self.writer.now());
                         span.sub_agent(task, &session, &event, now, self.has_caught_up);
                     }
-                    return Batch {
-                        slow: Some(Box::new(SlowReport::Child(session, *event))),
-                        ..Batch::default()
-                    };
+                    return Batch::slow(SlowReport::Child(session, *event));
                 }
                 AgentEvent::Ended(outcome) if self.asks.is_answering() || !self.joins.is_empty() => {
-                    return Batch { held: Some(Box::new(AgentEvent::Ended(outcome))), ..Batch::default() };
+                    return Batch::held(outcome);
                 }
                 AgentEvent::Ended(outcome) if self.children.are_behind() => {
-                    let held = Some(Box::new(AgentEvent::Ended(outcome)));
                     return Batch {
-                        held,
-                        slow: Some(Box::new(SlowReport::LastOfChildren)),
-                        ..Batch::default()
+                        held: Batch::held(outcome).held,
+                        ..Batch::slow(SlowReport::LastOfChildren)
                     };
                 }
                 AgentEvent::Ended(outcome) => {
@@ -272,7 +278,7 @@ impl Actor {
                     }
                     self.writer.take(AgentEvent::Ended(outcome));
                     let end = if needs_credentials { TurnEnd::NeedsCredentials } else { TurnEnd::ByAgent };
-                    return Batch { end: Some(end), ..Batch::default() };
+                    return Batch::end(end);
                 }
                 output => {
                     if let AgentEvent::Tool { call, .. } = &output

@@ -43,7 +43,7 @@ impl Actor {
              that work is over.",
         )
         .await?;
-        // Not before the log says that the task waits: the callers of rejected requests are told so.
+        // Not before the log says that the task waits: that is what the callers of the rejected requests then see.
         self.reject_parked().await?;
         let key = QueueKey::Session(session.id.clone());
         let allowed = self.ctx.config.wait_for_others;
@@ -162,7 +162,7 @@ impl Actor {
     }
 
     /// Decides whether a start that failed with this error is tried again, and waits before it: for the agent, or for the
-    /// gateway's own calls to it. Nothing was prompted for certain, and the log says so meanwhile.
+    /// gateway's own calls to it. The agent certainly has no prompt, and the log says so meanwhile.
     pub(super) async fn waits_to_retry(
         &mut self,
         error: &Error,
@@ -268,7 +268,7 @@ impl Actor {
         started
     }
 
-    /// The trace position of what is done for the turn: below its own span, if it has one.
+    /// The trace position of work for the turn: below its own span, if it has one.
     fn turn_trace(&self) -> Option<TraceContext> {
         self.span.as_ref().map(|span| span.context()).or(self.trace.as_ref()).cloned()
     }

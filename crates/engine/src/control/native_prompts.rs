@@ -15,8 +15,7 @@ use crate::control_errors;
 use crate::native_prompt::PromptContent;
 use crate::port::{Control, Created, IdempotencyKey, StoredTask};
 use crate::service::Engine;
-use crate::service::sending::{self, Admitted, CheckedSend};
-use crate::turn_queue::QueueKey;
+use crate::service::sending::{self, Admitted, CheckedSend, NativeSend};
 use crate::upstream_error::{UPSTREAM_STATUS, of_upstream};
 use crate::{derived_ids, idempotency};
 
@@ -90,15 +89,13 @@ impl Engine {
                     may_claim: false,
                     trace: self.trace_of_caller(),
                 },
-                queue: QueueKey::Context(owner.clone(), context.clone()),
                 context,
                 admitted: Admitted { directory: session.directory.clone(), directory_named: false, input },
                 session: Some(session),
                 key,
                 reserved,
-                order: Some(prompt.order),
                 claim: pending_claim.as_ref().map(|pending_claim| pending_claim.session().clone()),
-                accepted: Some(accepted),
+                native: Some(NativeSend { prompt: prompt.order, accepted }),
             })
             .await?;
         let sent = made.map_err(|created| refused(id, &created))?;
@@ -129,8 +126,7 @@ impl Engine {
         begun: Begun,
     ) -> Result<ControlResult> {
         self.wait_until_over(caller, &begun.task).await?;
-        let stored = self.ctx().ports.store.get(caller, &begun.task).await?;
-        let stored = stored.ok_or_else(|| Error::task_not_found(&begun.task))?;
+        let stored = self.stored(caller, &begun.task).await?;
         let found = match &stored.turn {
             Some(turn) => {
                 let session = turn.session.clone();

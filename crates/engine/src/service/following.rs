@@ -39,8 +39,7 @@ impl Engine {
     ) -> Result<Sent> {
         let key = self.key(&command);
         let SendMessage { mut message, wishes, trace, .. } = command;
-        let stored = self.ctx.ports.store.get(&caller, &task).await?;
-        let stored = stored.ok_or_else(|| Error::task_not_found(&task))?;
+        let stored = self.stored(&caller, &task).await?;
         let context = stored.task.context_id.clone();
         if message.context_id.as_ref().is_some_and(|named| *named != context) {
             return Err(Error::invalid(
@@ -104,17 +103,16 @@ impl Engine {
     /// the session, which another context has, or for a permit, the message is refused only after the wait.)
     async fn wait_until_begun(&self, caller: &Principal, mut stored: StoredTask) -> Result<StoredTask> {
         let task = stored.task.id.clone();
-        let lane = QueueKey::Context(caller.clone(), stored.task.context_id.clone());
+        let queue = QueueKey::Context(caller.clone(), stored.task.context_id.clone());
         let until = Instant::now() + BEGIN_TIMEOUT;
         while stored.task.status.state == TaskState::Submitted
-            && self.ctx.live.queues.holder(&lane).as_ref() == Some(&task)
+            && self.ctx.live.queues.holder(&queue).as_ref() == Some(&task)
         {
             let head = self.head(caller, &task).await?;
             let mut reader = self.reader(caller, task.clone(), &head, stored.seq);
             let Ok(read) = tokio::time::timeout_at(until, reader.next()).await else { break };
             read?;
-            let known = self.ctx.ports.store.get(caller, &task).await?;
-            stored = known.ok_or_else(|| Error::task_not_found(&task))?;
+            stored = self.stored(caller, &task).await?;
         }
         Ok(stored)
     }
@@ -132,8 +130,7 @@ impl Engine {
         let attempt =
             AnswerAttempt { caller: &caller, task: &task, root: &parent.root, message: &message, key: &key };
         // The root task owns the asks of its sub-agents.
-        let root = self.ctx.ports.store.get(&caller, &parent.root).await?;
-        let root = root.ok_or_else(|| Error::task_not_found(&parent.root))?;
+        let root = self.stored(&caller, &parent.root).await?;
         let asks = root.open_asks.iter().map(|open| &open.ask);
         let open: Vec<&Ask> = asks.filter(|ask| ask.session == parent.session).collect();
         let snapshot = if stored.task.status.state == TaskState::InputRequired && !open.is_empty() {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use longshore_model::{
     ContextId, Delivery, Error, ErrorKind, Message, Order, Principal, Result, Retry, SendMessage,
-    SendOptions, Seq, SessionId, Task, TaskEvent, TaskId, TaskOptions, Timestamp,
+    SendOptions, Seq, SessionId, TaskEvent, TaskId, TaskOptions, Timestamp,
 };
 use tokio::sync::oneshot;
 
@@ -36,17 +36,30 @@ pub(crate) struct CheckedSend {
     pub(crate) caller: Principal,
     pub(crate) command: SendMessage,
     pub(crate) context: ContextId,
-    pub(crate) queue: QueueKey,
     pub(crate) session: Option<Session>,
     pub(crate) admitted: Admitted,
     pub(crate) key: IdempotencyKey,
     pub(crate) reserved: Reserved,
-    /// The native prompt that the message stands for. `None`: the agent is prompted with the message.
-    pub(crate) order: Option<Order>,
+    /// `None`: the agent is prompted with the message itself.
+    pub(crate) native: Option<NativeSend>,
     /// The named session, if it is unowned and the caller is known to be allowed to claim it.
     pub(crate) claim: Option<Session>,
-    /// Receives whether the agent accepted the native prompt.
-    pub(crate) accepted: Option<oneshot::Sender<Result<()>>>,
+}
+
+/// The native prompt that a message stands for.
+pub(crate) struct NativeSend {
+    pub(crate) prompt: Order,
+    /// Receives whether the agent accepted the prompt.
+    pub(crate) accepted: oneshot::Sender<Result<()>>,
+}
+
+impl NativeSend {
+    fn into_parts(self, key: &IdempotencyKey) -> (Order, Box<PendingPrompt>) {
+        // A caller that waits for the end of a command can wait for its beginning.
+        let answers_when_queued = !matches!(self.prompt, Order::Command { .. });
+        let accepted = Some(self.accepted);
+        (self.prompt, Box::new(PendingPrompt { key: key.clone(), accepted, answers_when_queued }))
+    }
 }
 
 /// The created task, or why the store created none.
@@ -93,23 +106,11 @@ impl Engine {
         }
         let session = self.requested_session(&caller, &location, command.wishes.session.as_ref()).await?;
         let admitted = self.admit(&command.message, &command.wishes, &location).await?;
-        let queue = QueueKey::Context(caller.clone(), context.clone());
         if command.wishes.delivery == Delivery::Steer
-            && let Some((running, context)) =
-                self.running(&caller, &queue, session.as_ref(), &command.message).await?
+            && let Some(sent) =
+                self.steer(&caller, &context, session.as_ref(), &mut command, &key, &admitted).await?
         {
-            command.message.context_id = Some(context);
-            let joining = JoinRequest {
-                message: command.message.clone(),
-                key: key.clone(),
-                input: admitted.input.clone(),
-                options: command.wishes.prompt.clone(),
-                trace: command.trace.clone(),
-            };
-            if let Some(snapshot) = self.join(&caller, &running, joining).await? {
-                return self.follow_from(&caller, running, snapshot).await;
-            }
-            // The task ended by itself, or had not begun: then there is no turn to steer, and the message creates a task.
+            return Ok(sent);
         }
         let reserved = match reserved.map_or_else(reserve, Ok) {
             Ok(reserved) => reserved,
@@ -119,26 +120,42 @@ impl Engine {
                 None => return Err(full(reason)),
             },
         };
-        let (order, claim, accepted) = (None, None, None);
-        let ready = CheckedSend {
-            caller,
-            command,
-            context,
-            queue,
-            session,
-            admitted,
-            key,
-            reserved,
-            order,
-            claim,
-            accepted,
-        };
-        match self.create_task(ready).await? {
+        let (native, claim) = (None, None);
+        let send = CheckedSend { caller, command, context, session, admitted, key, reserved, native, claim };
+        match self.create_task(send).await? {
             Ok(sent) => Ok(sent),
             Err(Created::UnknownSession | Created::ForeignSession) if session_by_context.is_some() => {
                 Err(Error::invalid("message.contextId", "stands for a session that you may not use"))
             }
             Err(created) => Err(refusal(&created)),
+        }
+    }
+
+    /// Joins the turn that runs in the context or session of the message. `None`: the task ended by itself, or had not begun;
+    /// then there is no turn to steer, and the message creates a task.
+    async fn steer(
+        &self,
+        caller: &Principal,
+        context: &ContextId,
+        session: Option<&Session>,
+        command: &mut SendMessage,
+        key: &IdempotencyKey,
+        admitted: &Admitted,
+    ) -> Result<Option<Sent>> {
+        let queue = QueueKey::Context(caller.clone(), context.clone());
+        let running = self.running(caller, &queue, session, &command.message).await?;
+        let Some((running, context)) = running else { return Ok(None) };
+        command.message.context_id = Some(context);
+        let joining = JoinRequest {
+            message: command.message.clone(),
+            key: key.clone(),
+            input: admitted.input.clone(),
+            options: command.wishes.prompt.clone(),
+            trace: command.trace.clone(),
+        };
+        match self.join(caller, &running, joining).await? {
+            Some(snapshot) => self.follow_from(caller, running, snapshot).await.map(Some),
+            None => Ok(None),
         }
     }
 
@@ -153,30 +170,14 @@ impl Engine {
         context.filter(|_| is_free).and_then(derived_ids::session_of_context)
     }
 
-    pub(crate) async fn create_task(&self, ready: CheckedSend) -> Result<CreateResult> {
-        let CheckedSend {
-            caller,
-            command,
-            context,
-            queue,
-            session,
-            admitted,
-            key,
-            reserved,
-            order,
-            claim,
-            accepted,
-        } = ready;
-        let now = self.ctx.ports.clock.now();
-        let task_id = self.new_task_id();
-        let pending_prompt = accepted.map(|accepted| {
-            // A caller that waits for the end of a command can wait for its beginning.
-            let answers_when_queued = !matches!(order, Some(Order::Command { .. }));
-            Box::new(PendingPrompt { key: key.clone(), accepted: Some(accepted), answers_when_queued })
-        });
+    pub(crate) async fn create_task(&self, send: CheckedSend) -> Result<CreateResult> {
+        let CheckedSend { caller, command, context, session, admitted, key, reserved, native, claim } = send;
+        let (now, task_id) = (self.now(), self.new_task_id());
+        let (order, pending_prompt) = native.map(|native| native.into_parts(&key)).unzip();
         let SendMessage { mut message, config, wishes, may_claim, trace, .. } = command;
         // The queue is entered and the log is registered before the store is called: the order of messages is the order
         // in which they came, and a caller who finds the task in the store also finds its actor.
+        let queue = QueueKey::Context(caller.clone(), context.clone());
         let ticket = self.enter(queue, &task_id, wishes.delivery, session.as_ref()).await?;
         // A context that this send creates is bound to nothing, unless the caller named a session.
         let new_context = (message.context_id.is_none() && wishes.session.is_none())
@@ -197,12 +198,11 @@ impl Engine {
             terms: Box::new(terms),
             parent: None,
         };
-        let task = Task::begin(task_id.clone(), &first)
-            .ok_or_else(|| Error::internal("a first event that makes no task"))?;
-        let (registration, live, inbox) = self.register(reserved, task_id.clone(), Seq::START);
+        let snapshot = Snapshot::first(task_id.clone(), &first, self.ctx.ports.store.epoch())?;
+        let registered = self.ctx.live.registry.register(Some(reserved), task_id.clone(), Seq::START);
         // The reader is created before the actor runs, so that it cannot miss the live log of a very short task, and before
         // the task: nothing can fail any more once the task exists.
-        let reader = self.reader_of(&caller, &task, Seq::START);
+        let reader = self.reader_of(&caller, &snapshot.task, Seq::START);
         let create = Create {
             owner: caller.clone(),
             task: task_id.clone(),
@@ -217,19 +217,11 @@ impl Engine {
             begun: None,
         };
         let new = ActorParts {
-            owner: caller.clone(),
-            registration,
-            inbox,
-            live,
-            task,
-            head: Seq::START.next(),
-            epoch: self.ctx.ports.store.epoch(),
             ticket: Some(ticket),
-            resumed: None,
-            open_asks: Vec::new(),
             trace,
             new_context,
             pending_prompt,
+            ..ActorParts::new(caller.clone(), registered, snapshot)
         };
         match self.create(create, may_claim).await {
             Ok(Created::New) => {
@@ -252,9 +244,9 @@ impl Engine {
 
     /// The task exists: publishes its first event to readers, and starts its actor.
     fn begin(&self, new: ActorParts, first: TaskEvent) {
-        states::count(&self.ctx.metrics, new.task.status.state);
+        states::count(&self.ctx.metrics, new.snapshot.task.status.state);
         // The turn has not begun, so the next event may take long.
-        new.live.publish(Events::number(new.head, new.epoch, [first]), true);
+        new.registered.live.publish(Events::number(new.snapshot.seq, new.snapshot.epoch, [first]), true);
         self.start_actor(new);
     }
 
@@ -263,7 +255,7 @@ impl Engine {
     async fn begin_if_created(&self, new: ActorParts, first: TaskEvent) {
         let mut backoff = Backoff::new();
         loop {
-            match self.ctx.ports.store.head(&new.owner, &new.task.id).await {
+            match self.ctx.ports.store.head(&new.owner, &new.snapshot.task.id).await {
                 Ok(Some(_)) => return self.begin(new, first),
                 Ok(None) => return,
                 Err(error) if error.retry() == Retry::Later => {
@@ -272,7 +264,7 @@ impl Engine {
                     }
                 }
                 Err(error) => {
-                    tracing::error!(task = %new.task.id, error = ?error, "cannot find out whether a task was created");
+                    tracing::error!(task = %new.snapshot.task.id, error = ?error, "cannot find out whether a task was created");
                     return;
                 }
             }
@@ -336,16 +328,16 @@ impl Engine {
         delivery: Delivery,
         session: Option<&Session>,
     ) -> Result<QueueTicket> {
-        let lanes = &self.ctx.live.queues;
+        let queues = &self.ctx.live.queues;
         if delivery != Delivery::Reject {
-            return Ok(lanes.enter(queue, task.clone()));
+            return Ok(queues.enter(queue, task.clone()));
         }
         if let Some(session) = session
             && self.is_busy(session).await?
         {
             return Err(busy());
         }
-        lanes.enter_if_free(queue, task.clone()).ok_or_else(busy)
+        queues.enter_if_free(queue, task.clone()).ok_or_else(busy)
     }
 
     /// The session that the message goes to, as far as the caller is known to own it: the one that the message names, or that of
@@ -372,9 +364,9 @@ impl Engine {
         session: Option<&Session>,
         message: &Message,
     ) -> Result<Option<(TaskId, ContextId)>> {
-        let lanes = &self.ctx.live.queues;
-        let in_session = || lanes.holder(&QueueKey::Session(session?.id.clone()));
-        let Some(task) = lanes.holder(queue).or_else(in_session) else { return Ok(None) };
+        let queues = &self.ctx.live.queues;
+        let in_session = || queues.holder(&QueueKey::Session(session?.id.clone()));
+        let Some(task) = queues.holder(queue).or_else(in_session) else { return Ok(None) };
         // Another context of the same session may have the turn; a message that names its own context does not join that.
         let head = self.ctx.ports.store.head(caller, &task).await?;
         let context = head.map(|head| head.context);
