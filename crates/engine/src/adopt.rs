@@ -1,52 +1,54 @@
-//! Turns that somebody else began in a session of ours, such as in the agent's own interface, made into tasks.
+//! Turns that another client of OpenCode started in a session of the gateway's users, made into tasks.
 //!
-//! Nothing here prompts. The task is made with its turn on record, in one step, and its owner takes it up as one that an
-//! earlier run of the gateway began: a crash between two steps leaves nothing that looks as if it had still to be sent.
-//! What is in nobody's session is left alone, and a turn of ours is never somebody else's.
+//! Nothing here prompts. The task is created with the record of its turn in one step, and its actor resumes the turn like
+//! one of an earlier run of the gateway: a crash between two steps leaves nothing that looks as if it had still to be sent.
+//! Unowned sessions are left alone, and a turn that the gateway started is never adopted.
 
 use std::time::Duration;
 
 use longshore_model::{
-    Error, Message, MessageId, Part, Principal, Result, Retry, Role, Seq, Task, TaskEvent, TaskId,
-    TaskOptions, Timestamp,
+    Error, Message, MessageId, Part, Principal, Result, Retry, Role, Seq, TaskEvent, TaskId, TaskOptions,
+    Timestamp,
 };
 use tokio::sync::mpsc;
 
-use crate::actor::{Begun, Ownership, RETRY_FIRST, RETRY_LONGEST};
+use crate::actor::{ActorParts, ResumedTurn};
 use crate::children::Children;
-use crate::lanes::LaneKey;
 use crate::log_entry::Events;
 use crate::port::{self, Create, Created, ExternalTurn, Owned, TurnRecord};
+use crate::retry::Backoff;
 use crate::service::Engine;
-use crate::{fail_point, lifecycle, names, states};
+use crate::snapshot::Snapshot;
+use crate::turn_queue::QueueKey;
+use crate::{derived_ids, fail_point, lifecycle, states};
 
-/// Sessions that were not used for longer than this are not watched from the start on.
+/// Sessions that were not used for longer than this are not watched from the start.
 const RECENT: Duration = Duration::from_hours(24);
 
-/// How many of them are watched then, the newest.
+/// How many sessions are watched from the start, the most recent ones.
 const MOST_RECENT: usize = 10_000;
 
-/// What a task shows of work that nobody's words began.
-const WITHOUT_WORDS: &str = "(work that was begun at the agent itself)";
+/// The message of a task whose turn began without a message.
+const NO_MESSAGE: &str = "(work that another client of the agent started)";
 
 impl Engine {
-    /// Makes tasks of what somebody else prompts in our sessions, from now on. Does nothing for an agent without a control
+    /// Adopts external turns in owned sessions, from now on. Does nothing for an agent without a control
     /// surface.
     pub(crate) async fn watch_sessions(&self) -> Result<()> {
-        let around = self.around();
-        let Some(control) = around.control.clone() else { return Ok(()) };
+        let ctx = self.ctx();
+        let Some(control) = ctx.ports.control.clone() else { return Ok(()) };
         let recent = i64::try_from(RECENT.as_millis()).unwrap_or(i64::MAX);
-        let since = Timestamp(around.clock.now().0.saturating_sub(recent));
-        let sessions = around.store.recent_sessions(since, MOST_RECENT).await?;
+        let since = Timestamp(ctx.ports.clock.now().0.saturating_sub(recent));
+        let sessions = ctx.ports.store.recent_sessions(since, MOST_RECENT).await?;
         let external_turns = control.external_turns();
         control.watch(sessions);
         let engine = self.clone();
-        around.tasks.spawn("adopt", async move { engine.adopt_all(external_turns).await });
+        ctx.tasks.spawn("adopt", async move { engine.adopt_all(external_turns).await });
         Ok(())
     }
 
     async fn adopt_all(&self, mut external_turns: mpsc::Receiver<ExternalTurn>) {
-        let stopping = self.around().tasks.stopping().clone();
+        let stopping = self.ctx().tasks.stopping().clone();
         loop {
             let external_turn = tokio::select! {
                 biased;
@@ -57,57 +59,56 @@ impl Engine {
             tokio::select! {
                 biased;
                 () = stopping.cancelled() => return,
-                () = self.adopt_patiently(&external_turn) => {}
+                () = self.adopt_with_retries(&external_turn) => {}
             }
         }
     }
 
-    /// A store that is away is waited for: the turn runs, and nobody else will tell of it.
-    async fn adopt_patiently(&self, external_turn: &ExternalTurn) {
-        let mut pause = RETRY_FIRST;
+    /// Waits for a store that cannot be reached: the turn runs, and will not be reported again.
+    async fn adopt_with_retries(&self, external_turn: &ExternalTurn) {
+        let mut backoff = Backoff::new();
         loop {
             match self.adopt(external_turn).await {
                 Ok(Some(task)) => {
-                    tracing::info!(%task, session = %external_turn.session.id, "somebody else's turn became a task");
+                    tracing::info!(%task, session = %external_turn.session.id, "adopted an external turn as a task");
                     return;
                 }
                 Ok(None) => return,
                 Err(error) if error.retry() == Retry::Later => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(RETRY_LONGEST);
+                    tokio::time::sleep(backoff.next_pause()).await;
                 }
                 Err(error) => {
-                    tracing::warn!(session = %external_turn.session.id, error = ?error, "a turn did not become a task");
+                    tracing::warn!(session = %external_turn.session.id, error = ?error, "an external turn could not be adopted");
                     return;
                 }
             }
         }
     }
 
-    /// Makes a task of it. `None`: it is ours already, or in nobody's session.
+    /// Makes a task of the turn. `None`: the gateway started the turn, or its session is unowned.
     async fn adopt(&self, external_turn: &ExternalTurn) -> Result<Option<TaskId>> {
-        let around = self.around();
+        let ctx = self.ctx();
         let session = &external_turn.session;
-        let Some(Owned { owner, .. }) = around.store.owner_of(None, &session.id).await? else {
+        let Some(Owned { owner, .. }) = ctx.ports.store.owner_of(None, &session.id).await? else {
             return Ok(None);
         };
-        // Also one that was canceled and goes on: somebody sees to its end.
-        if around.store.turn_of(&session.id, &external_turn.prompt).await?.is_some() {
+        // Also a canceled turn that goes on: the gateway stops it.
+        if ctx.ports.store.turn_of(&session.id, &external_turn.prompt).await?.is_some() {
             return Ok(None);
         }
-        let bound = around.store.contexts_of(&owner, &session.id).await?.into_iter().next();
-        // A context that is bound to it may have got another session by the time that the task is made. The turn is told there
-        // all the same.
+        let bound = ctx.ports.store.contexts_of(&owner, &session.id).await?.into_iter().next();
+        // A context that is bound to the session may have another session by the time that the task is created. The turn is
+        // reported there anyway.
         let named = bound.is_none().then(|| session.id.clone());
-        let context = bound.unwrap_or_else(|| names::of_session(&session.id));
-        let id = names::of_adopted(&session.id, &external_turn.prompt);
-        let now = around.clock.now();
+        let context = bound.unwrap_or_else(|| derived_ids::session_context(&session.id));
+        let id = derived_ids::adopted_task(&session.id, &external_turn.prompt);
+        let now = ctx.ports.clock.now();
         let first = TaskEvent::Submitted {
             context_id: context.clone(),
             message: Message {
                 context_id: Some(context.clone()),
                 task_id: Some(id.clone()),
-                ..said(external_turn)?
+                ..message_of(external_turn)?
             },
             at: now,
             terms: Box::new(TaskOptions { adopted: true, ..TaskOptions::default() }),
@@ -129,80 +130,69 @@ impl Engine {
             claim: None,
             begun: Some(port::Begun { working: working.clone(), turn: record.clone() }),
         };
-        let new = self.ownership(owner, &first, &working, record)?;
-        if !self.is_made(create).await? {
+        let new = self.actor_parts(owner, &first, &working, record)?;
+        if !self.create_once(create).await? {
             return Ok(None);
         }
-        around.metrics.adopted_turns.increment();
-        states::count(&around.metrics, new.task.status.state);
-        new.live.publish(Events::number(Seq::START.next(), new.epoch, [first, working]), false);
-        self.own(new);
+        ctx.metrics.adopted_turns.increment();
+        states::count(&ctx.metrics, new.snapshot.task.status.state);
+        new.registered
+            .live
+            .publish(Events::number(Seq::START.next(), new.snapshot.epoch, [first, working]), false);
+        self.start_actor(new);
         Ok(Some(id))
     }
 
-    /// Its places are taken before it is there: whoever finds it in the store finds its owner too. It waits for nobody, because
-    /// it runs.
-    fn ownership(
+    /// The queue tickets and the registration are taken before the task exists: a caller who finds it in the store also finds its
+    /// actor. The turn waits for nothing, because it runs.
+    fn actor_parts(
         &self,
         owner: Principal,
         first: &TaskEvent,
         working: &TaskEvent,
         record: TurnRecord,
-    ) -> Result<Ownership> {
-        let around = self.around();
-        let id = names::of_adopted(&record.session.id, &record.prompt);
-        let mut task = Task::begin(id.clone(), first)
-            .ok_or_else(|| Error::internal("a first event that makes no task"))?;
-        task.apply(working);
-        let lanes = &around.lanes;
-        let of_context = LaneKey::Context(owner.clone(), task.context_id.clone());
-        let place = lanes.enter_front(of_context, id.clone());
-        let of_session = LaneKey::Session(record.session.id.clone());
-        let begun = Begun {
-            place: lanes.enter_front(of_session, id.clone()),
+    ) -> Result<ActorParts> {
+        let ctx = self.ctx();
+        let id = derived_ids::adopted_task(&record.session.id, &record.prompt);
+        let mut snapshot = Snapshot::first(id.clone(), first, ctx.ports.store.epoch())?;
+        snapshot.task.apply(working);
+        snapshot.seq = snapshot.seq.next();
+        let context = snapshot.task.context_id.clone();
+        let queues = &ctx.live.queues;
+        let of_context = QueueKey::Context(owner.clone(), context.clone());
+        let ticket = queues.enter_front(of_context, id.clone());
+        let of_session = QueueKey::Session(record.session.id.clone());
+        let resumed = ResumedTurn {
+            ticket: queues.enter_front(of_session, id.clone()),
             record,
-            resumed: Vec::new(),
+            known_children: Vec::new(),
             children: Children::default(),
         };
-        // Nobody can be refused who was not asked.
-        let counted = around.unfinished.count(&owner, &task.context_id);
-        let (registration, live, inbox) = self.register(counted, id, Seq::START);
-        Ok(Ownership {
-            owner,
-            registration,
-            inbox,
-            live,
-            task,
-            head: Seq::START.next().next(),
-            epoch: around.store.epoch(),
-            place: Some(place),
-            begun: Some(begun),
-            open_asks: Vec::new(),
-            trace: None,
-            new_context: None,
-            ordered: None,
-        })
+        // An external turn cannot be refused.
+        let counted = ctx.live.unfinished.count(&owner, &context);
+        let registered = ctx.live.registry.register(Some(counted), id, Seq::START);
+        let parts = ActorParts::new(owner, registered, snapshot);
+        Ok(ActorParts { ticket: Some(ticket), resumed: Some(resumed), ..parts })
     }
 
-    /// Whether this made the task, and not somebody before.
-    async fn is_made(&self, create: Create) -> Result<bool> {
-        let (mut pause, mut is_unsure) = (RETRY_FIRST, false);
+    /// Returns whether this call created the task.
+    async fn create_once(&self, create: Create) -> Result<bool> {
+        let (mut backoff, mut is_unsure) = (Backoff::new(), false);
         loop {
             fail_point::hit("adopt.before");
-            let created = self.around().store.create(create.clone()).await;
+            let created = self.ctx().ports.store.create(create.clone()).await;
             fail_point::hit("adopt.after");
             match created {
                 Ok(Created::New) => return Ok(true),
-                // The answer to the first attempt was lost.
+                // The response to the first attempt was lost.
                 Ok(Created::Existing { task, .. }) => return Ok(is_unsure && task == create.task),
                 Ok(refused) => {
-                    tracing::warn!(task = %create.task, ?refused, "a turn did not become a task");
+                    tracing::warn!(task = %create.task, ?refused, "an external turn could not be adopted");
                     return Ok(false);
                 }
                 Err(error) if error.retry() == Retry::Later => {
                     is_unsure = true;
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(RETRY_LONGEST);
+                    tokio::time::sleep(backoff.next_pause()).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -210,12 +200,12 @@ impl Engine {
     }
 }
 
-/// The message that began it.
-fn said(external_turn: &ExternalTurn) -> Result<Message> {
+/// The message that started the turn.
+fn message_of(external_turn: &ExternalTurn) -> Result<Message> {
     let id = MessageId::parse(external_turn.prompt.as_str()).map_err(Error::internal)?;
     let parts = match external_turn.content.as_slice() {
-        [] => vec![Part::text(WITHOUT_WORDS)],
-        said => said.to_vec(),
+        [] => vec![Part::text(NO_MESSAGE)],
+        parts => parts.to_vec(),
     };
     Ok(Message::new(id, Role::User, parts))
 }

@@ -1,22 +1,22 @@
-//! What a plain message means as an answer to an ask. Pure.
+//! Reads a plain message as the answer to an ask. Pure.
 
 use longshore_model::{
     Answer, Ask, AskKind, Error, Json, Message, PartContent, PermissionReply, Question, RequestId, Result,
 };
 use serde::Deserialize;
 
-/// The answer of a client that knows no extension: a data part, or just words.
+/// The answer of a client that knows no extension: a data part, or plain text.
 ///
-/// A data part names the ask by `request_id` and holds a `reply` or `answers`. Words answer the one ask that is open.
+/// A data part names the ask by `request_id` and holds a `reply` or `answers`. Text answers the one ask that is open.
 pub(crate) fn read(message: &Message, open: &[&Ask]) -> Result<(RequestId, Answer)> {
     for (index, part) in message.parts.iter().enumerate() {
         if let PartContent::Data(data) = &part.content {
             let field = format!("message.parts[{index}].data");
-            let written: Written = serde_json::from_str(data.get()).map_err(|cause| {
+            let data: AnswerData = serde_json::from_str(data.get()).map_err(|cause| {
                 Error::invalid(&field, "must hold request_id and reply (or answers)").caused_by(cause)
             })?;
-            let ask = find(open, written.request_id.as_deref(), &field)?;
-            return Ok((ask.request_id.clone(), from_data(ask, written, &field)?));
+            let ask = find(open, data.request_id.as_deref(), &field)?;
+            return Ok((ask.request_id.clone(), from_data(ask, data, &field)?));
         }
     }
     let ask = find(open, None, "message.parts")?;
@@ -24,28 +24,28 @@ pub(crate) fn read(message: &Message, open: &[&Ask]) -> Result<(RequestId, Answe
     Ok((ask.request_id.clone(), from_words(ask, words.join("\n").trim())?))
 }
 
-/// How a message would answer, whatever is asked.
+/// How a message would answer, whichever asks are open.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Form {
+pub(crate) enum AnswerForm {
     /// A data part answers this ask.
     Named(RequestId),
-    /// Just words, which answer the one ask that is open.
-    Words,
+    /// Plain text, which answers the one ask that is open.
+    Text,
 }
 
-/// The form that a message has as an answer. `None`: it is none, or says more than one would.
-pub(crate) fn form(message: &Message) -> Option<Form> {
+/// The form that a message has as an answer. `None`: it is no answer, or says more than an answer would.
+pub(crate) fn form(message: &Message) -> Option<AnswerForm> {
     let named = |data: &Json| {
-        let written: Written = serde_json::from_str(data.get()).ok()?;
-        let answers = written.reply.is_some() || written.answers.is_some();
-        RequestId::parse(&written.request_id?).ok().filter(|_| answers)
+        let data: AnswerData = serde_json::from_str(data.get()).ok()?;
+        let answers = data.reply.is_some() || data.answers.is_some();
+        RequestId::parse(&data.request_id?).ok().filter(|_| answers)
     };
     let mut data = message.parts.iter().filter_map(|part| match &part.content {
         PartContent::Data(data) => Some(data),
         _ => None,
     });
     if let Some(request) = data.find_map(named) {
-        return Some(Form::Named(request));
+        return Some(AnswerForm::Named(request));
     }
     let words: Option<Vec<&str>> = message.parts.iter().map(|part| part.as_text()).collect();
     let words = words?.join("\n");
@@ -54,11 +54,11 @@ pub(crate) fn form(message: &Message) -> Option<Form> {
     // Many a sentence for the agent begins with "Reject".
     let is_sentence = words.trim()[word.len()..].starts_with(' ');
     let is_rejection = reply == PermissionReply::Reject && !is_sentence;
-    (reason.is_empty() || is_rejection).then_some(Form::Words)
+    (reason.is_empty() || is_rejection).then_some(AnswerForm::Text)
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct AnswerData {
     request_id: Option<String>,
     reply: Option<String>,
     message: Option<String>,
@@ -91,15 +91,13 @@ fn list(open: &[&Ask]) -> String {
     open.iter().map(each).collect::<Vec<_>>().join("; ")
 }
 
-fn from_data(ask: &Ask, written: Written, field: &str) -> Result<Answer> {
-    let reply = written.reply.as_deref().map(|word| {
+fn from_data(ask: &Ask, data: AnswerData, field: &str) -> Result<Answer> {
+    let reply = data.reply.as_deref().map(|word| {
         PermissionReply::parse(word)
             .ok_or_else(|| Error::invalid(format!("{field}.reply"), "must be once, always or reject"))
     });
-    match (ask.kind, reply.transpose()?, written.answers) {
-        (AskKind::Permission, Some(reply), None) => {
-            Ok(Answer::Permission { reply, message: written.message })
-        }
+    match (ask.kind, reply.transpose()?, data.answers) {
+        (AskKind::Permission, Some(reply), None) => Ok(Answer::Permission { reply, message: data.message }),
         (AskKind::Question, None, Some(answers)) => Ok(Answer::Question { answers }),
         (AskKind::Question, Some(PermissionReply::Reject), None) => Ok(Answer::RejectQuestion),
         (AskKind::Permission, ..) => Err(Error::invalid(
@@ -116,7 +114,7 @@ fn from_data(ask: &Ask, written: Written, field: &str) -> Result<Answer> {
 fn from_words(ask: &Ask, words: &str) -> Result<Answer> {
     match ask.kind {
         AskKind::Permission => {
-            // "reject" may have a reason behind it, which the agent is told.
+            // "reject" may be followed by a reason, which the agent gets.
             let (word, reason) = word_and_reason(words);
             let reply = PermissionReply::parse(word).ok_or_else(|| {
                 Error::invalid("message.parts", format!("must be once, always or reject. {}", ask.summary))
@@ -143,7 +141,7 @@ fn from_words(ask: &Ask, words: &str) -> Result<Answer> {
     }
 }
 
-/// The first word, and what stands behind it.
+/// The first word, and the text after it.
 fn word_and_reason(words: &str) -> (&str, &str) {
     const BETWEEN: [char; 4] = [' ', ':', ',', '\n'];
     let (word, reason) = words.split_once(BETWEEN).unwrap_or((words, ""));
@@ -165,7 +163,7 @@ fn answers(questions: &[Question], words: &str) -> Result<Vec<Vec<String>>> {
     Ok(questions.iter().zip(lines).map(|(question, line)| chosen(question, line)).collect())
 }
 
-/// The labels as the agent spells them; what is no label is free text.
+/// The labels as the agent spells them; other text is free text.
 fn chosen(question: &Question, words: &str) -> Vec<String> {
     let label = |word: &str| question.options.iter().find(|label| label.eq_ignore_ascii_case(word)).cloned();
     if let Some(label) = label(words) {

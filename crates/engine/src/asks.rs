@@ -1,4 +1,4 @@
-//! The open asks of one task: who may answer them, until when, and what became of them.
+//! The open asks of one task: who may answer them, until when, and how they ended.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,65 +8,40 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use longshore_model::{
     Answer, Ask, AskKind, Closed, Error, ErrorKind, Interrupt, Message, PermissionReply, Principal,
-    RequestId, Resolution, Result, Retry, SessionId, Timestamp, TraceContext,
+    RequestId, Resolution, Result, Retry, SessionId, Timestamp,
 };
-use tokio::sync::oneshot;
 
+use crate::actor_request::{GivenAnswer, Reply};
 use crate::config::{AskConfig, AtDeadline};
 use crate::open_asks::{OpenAsk, OpenAsks};
 use crate::port::{Agent, AskChange, BoxFuture, Session, on_behalf_of};
-use crate::service::Snapshot;
 use crate::writer::Writer;
 use crate::{fail_point, lifecycle};
 
-/// Somebody answers an ask.
-#[derive(Debug)]
-pub(crate) struct Given {
-    pub(crate) request: RequestId,
-    pub(crate) answer: Answer,
-    pub(crate) by: Principal,
-    /// Where the request that holds it stands in its caller's trace.
-    pub(crate) trace: Option<TraceContext>,
-    /// The message that held the answer, if it was one.
-    pub(crate) send: Option<Send>,
-    pub(crate) reply: Reply,
-}
-
-/// A message that holds an answer.
-#[derive(Debug)]
-pub(crate) struct Send {
-    /// The same for the same message sent again.
-    pub(crate) digest: [u8; 32],
-    /// As it joins the task that asks. `None`: it was sent to another.
-    pub(crate) message: Option<Message>,
-}
-
-type Reply = oneshot::Sender<Result<Snapshot>>;
-
 /// An answer on its way to the agent.
-struct OnItsWay {
+struct PendingAnswer {
     send: Option<[u8; 32]>,
-    /// Who sent the same message again meanwhile.
+    /// Further callers that sent the same message meanwhile.
     others: Vec<Reply>,
-    /// What the agent has said of the end of the ask.
-    said: Option<Resolution>,
+    /// How the ask ended, as the agent reports it.
+    reported: Option<Resolution>,
 }
 
-/// The agent has taken an answer, or not.
+/// The agent has accepted an answer, or not.
 pub(crate) struct Delivered {
-    given: Given,
+    given: GivenAnswer,
     outcome: Result<()>,
 }
 
-/// What the task of a sub-agent has to know of an ask of its own, which the root task owns.
+/// A change to an ask of a sub-agent, which the root task owns, for the sub-agent's own task.
 #[derive(Debug)]
-pub(crate) enum AskNews {
+pub(crate) enum AskChangeForChild {
     Asked(Ask),
     Closed(Ask, Resolution),
 }
 
-/// How many asks of one task may be open. An agent that asks more at once is answered by the policy of the deadline, and
-/// goes on.
+/// How many asks of one task may be open. Further asks of the agent are answered by the deadline policy, so that it can
+/// go on.
 const MAX_OPEN: usize = 64;
 
 pub(crate) struct Asks {
@@ -75,24 +50,24 @@ pub(crate) struct Asks {
     session: Option<SessionId>,
     open: Vec<Interrupt>,
     all: Arc<OpenAsks>,
-    /// The open ones, as an operator sees them.
+    /// The open asks as the metrics count them.
     counted: HashMap<RequestId, OpenAsk>,
-    news: Vec<AskNews>,
-    answering: HashMap<RequestId, OnItsWay>,
+    child_changes: Vec<AskChangeForChild>,
+    answering: HashMap<RequestId, PendingAnswer>,
     deliveries: FuturesUnordered<BoxFuture<'static, Box<Delivered>>>,
 }
 
 impl Asks {
-    /// `all`: those of all tasks.
+    /// `all`: the open asks of all tasks.
     pub(crate) fn new(config: AskConfig, open: Vec<Interrupt>, all: &Arc<OpenAsks>) -> Self {
         let (answering, deliveries) = (HashMap::new(), FuturesUnordered::new());
         let known = |open: &Interrupt| (open.ask.request_id.clone(), all.known(open.asked_at));
         let counted = open.iter().map(known).collect();
-        let (session, news, all) = (None, Vec::new(), Arc::clone(all));
-        Self { config, session, open, all, counted, news, answering, deliveries }
+        let (session, child_changes, all) = (None, Vec::new(), Arc::clone(all));
+        Self { config, session, open, all, counted, child_changes, answering, deliveries }
     }
 
-    /// The task is over, and what was asked ends with it.
+    /// The task is over, and its asks end with it.
     pub(crate) fn end(self, at: Timestamp) {
         for counted in self.counted.into_values() {
             counted.resolved(at);
@@ -104,13 +79,13 @@ impl Asks {
         self.session = Some(session.clone());
     }
 
-    /// What sub-agents' tasks have to be told since the last call.
-    pub(crate) fn take_news(&mut self) -> Vec<AskNews> {
-        std::mem::take(&mut self.news)
+    /// The changes that the sub-agents' tasks have to learn since the last call.
+    pub(crate) fn take_child_changes(&mut self) -> Vec<AskChangeForChild> {
+        std::mem::take(&mut self.child_changes)
     }
 
-    pub(crate) fn has_news(&self) -> bool {
-        !self.news.is_empty()
+    pub(crate) fn has_child_changes(&self) -> bool {
+        !self.child_changes.is_empty()
     }
 
     /// An answer is on its way to the agent.
@@ -126,7 +101,7 @@ impl Asks {
         self.open.iter().map(|open| open.ask.request_id.clone()).collect()
     }
 
-    /// The agent asks. Asking the same again changes nothing. Gives the ask and its answer back when there are too many.
+    /// The agent asks. Asking the same again changes nothing. Returns the ask and its answer when too many are open.
     pub(crate) fn opened(
         &mut self,
         writer: &mut Writer,
@@ -143,7 +118,7 @@ impl Asks {
             return Some((ask, answer));
         }
         if self.is_of_sub_agent(&ask) {
-            self.news.push(AskNews::Asked(ask.clone()));
+            self.child_changes.push(AskChangeForChild::Asked(ask.clone()));
         }
         let (task, now) = (writer.task(), writer.now());
         let event = lifecycle::asked(task, now, &ask);
@@ -166,19 +141,19 @@ impl Asks {
         self.session.as_ref().is_some_and(|session| *session != ask.session)
     }
 
-    /// The agent says that an ask is closed.
+    /// The agent reports that an ask is closed.
     pub(crate) fn closed(&mut self, writer: &mut Writer, request: &RequestId, resolution: Resolution) {
         if let Some(answering) = self.answering.get_mut(request) {
-            // Most likely by the answer that is on its way; that is known when it has arrived.
-            answering.said = Some(resolution);
+            // Most likely by the answer that is on its way; [`Asks::settle`] will know.
+            answering.reported = Some(resolution);
             return;
         }
         let closed = Closed { resolution, at: writer.now(), by: None, how: None };
         self.close(writer, request, closed, None);
     }
 
-    /// Sends an answer to the agent. Whoever gave it is told by [`Asks::settle`].
-    pub(crate) fn answer(&mut self, agent: &Arc<dyn Agent>, session: &Session, given: Given) {
+    /// Sends an answer to the agent. The caller who gave it gets the result from [`Asks::settle`].
+    pub(crate) fn answer(&mut self, agent: &Arc<dyn Agent>, session: &Session, given: GivenAnswer) {
         let Some(open) = self.open.iter().find(|open| open.ask.request_id == given.request) else {
             let _ = given.reply.send(Err(not_open(&given.request)));
             return;
@@ -197,7 +172,8 @@ impl Asks {
             }
             return;
         }
-        self.answering.insert(given.request.clone(), OnItsWay { send, others: Vec::new(), said: None });
+        self.answering
+            .insert(given.request.clone(), PendingAnswer { send, others: Vec::new(), reported: None });
         let (agent, session, ask) = (Arc::clone(agent), session.clone(), open.ask.clone());
         self.deliveries.push(Box::pin(async move {
             fail_point::hit("reply.before");
@@ -208,7 +184,7 @@ impl Asks {
         }));
     }
 
-    /// Waits until the agent has taken an answer. Cancel safe; waits for ever while none is on its way.
+    /// Waits until the agent has accepted an answer. Cancel safe; waits for ever while none is on its way.
     pub(crate) async fn delivered(&mut self) -> Box<Delivered> {
         match self.deliveries.next().await {
             Some(delivered) => delivered,
@@ -216,15 +192,15 @@ impl Asks {
         }
     }
 
-    /// Writes down what became of an answer. The giver is told by the caller, once it is durable.
-    pub(crate) fn settle(&mut self, writer: &mut Writer, delivered: Delivered) -> Verdict {
+    /// Records the result of an answer. The actor sends it to the callers once it is durable.
+    pub(crate) fn settle(&mut self, writer: &mut Writer, delivered: Delivered) -> AnswerResult {
         let Delivered { given, outcome } = delivered;
-        let Given { request, answer, by, send, reply, .. } = given;
+        let GivenAnswer { request, answer, by, send, reply, .. } = given;
         let answering = self.answering.remove(&request);
-        let (said, others) = answering.map_or((None, Vec::new()), |known| (known.said, known.others));
+        let (reported, others) = answering.map_or((None, Vec::new()), |known| (known.reported, known.others));
         let replies = others.into_iter().chain([reply]).collect();
-        let elsewhere = match (outcome, said) {
-            // It arrived. Also when the connection broke and the agent says that somebody answered.
+        let elsewhere = match (outcome, reported) {
+            // The answer arrived. Also when the connection broke and the agent reports that the ask was answered.
             (Ok(()), _) => None,
             (Err(error), Some(Resolution::Elsewhere | Resolution::RejectedElsewhere))
                 if error.retry() == Retry::Later =>
@@ -232,35 +208,35 @@ impl Asks {
                 None
             }
             (Err(error), None) if error.kind() == ErrorKind::InterruptNotFound => Some(Resolution::Elsewhere),
-            // It did not arrive, and nothing is known of the ask: it can be answered again.
-            (Err(error), None) => return Verdict { replies, refusal: Some(error) },
-            // Somebody else was faster.
+            // The answer did not arrive, and the ask is still open as far as is known: it can be answered again.
+            (Err(error), None) => return AnswerResult { replies, refusal: Some(error) },
+            // Another client answered first.
             (Err(_), Some(resolution)) => Some(resolution),
         };
         if let Some(resolution) = elsewhere {
             let closed = Closed { resolution, at: writer.now(), by: None, how: None };
             self.close(writer, &request, closed, None);
-            return Verdict { replies, refusal: Some(not_open(&request)) };
+            return AnswerResult { replies, refusal: Some(not_open(&request)) };
         }
         let (resolution, how) = (answer.resolution(), Some(answer.how()));
         let closed = Closed { resolution, at: writer.now(), by: Some(by), how };
         self.close(writer, &request, closed, send.and_then(|send| send.message));
-        Verdict { replies, refusal: None }
+        AnswerResult { replies, refusal: None }
     }
 
-    /// What the policy answers when nobody does.
-    pub(crate) fn answer_of_nobody(&self, kind: AskKind) -> Answer {
+    /// The policy's answer to an ask that nobody answers.
+    pub(crate) fn policy_answer(&self, kind: AskKind) -> Answer {
         policy(self.config.at_deadline, kind)
     }
 
-    /// How long it is until the next deadline of an ask that nobody is answering.
+    /// The time until the next deadline of an ask that nobody is answering.
     pub(crate) fn until_deadline(&self, now: Timestamp) -> Option<Duration> {
         let unanswered = self.open.iter().filter(|open| !self.answering.contains_key(&open.ask.request_id));
         let next = unanswered.filter_map(|open| open.expires_at).min()?;
         Some(Duration::from_millis(u64::try_from(next.0.saturating_sub(now.0)).unwrap_or(0)))
     }
 
-    /// Closes the asks whose time is over, and gives the agent the answer of the policy, so that it does not wait for ever.
+    /// Closes the asks whose time is over, and returns the policy's answers for the agent, so that it does not wait for ever.
     pub(crate) fn expire(&mut self, writer: &mut Writer, now: Timestamp) -> Vec<(Ask, Answer)> {
         let due = |open: &&Interrupt| {
             open.expires_at.is_some_and(|at| at <= now) && !self.answering.contains_key(&open.ask.request_id)
@@ -287,7 +263,7 @@ impl Asks {
             return;
         }
         if self.is_of_sub_agent(&ask) {
-            self.news.push(AskNews::Closed(ask.clone(), closed.resolution));
+            self.child_changes.push(AskChangeForChild::Closed(ask.clone(), closed.resolution));
         }
         let next = self.open.first().map(|open| &open.ask);
         let event = lifecycle::ask_closed(writer.task(), writer.now(), &ask, closed.resolution, next, joined);
@@ -295,20 +271,20 @@ impl Asks {
     }
 }
 
-/// What the givers of an answer are to be told, once everything is durable.
-pub(crate) struct Verdict {
+/// The result for the callers who gave an answer, sent once everything is durable.
+pub(crate) struct AnswerResult {
     replies: Vec<Reply>,
     refusal: Option<Error>,
 }
 
-impl Verdict {
-    pub(crate) fn tell(self, writer: &Writer) {
+impl AnswerResult {
+    pub(crate) fn send(self, writer: &Writer) {
         let answer = match self.refusal {
             Some(error) => Err(error),
             None => Ok(writer.snapshot()),
         };
         for reply in self.replies {
-            // The giver may have gone; the answer stands all the same.
+            // The caller may have disconnected; the answer counts anyway.
             let _ = reply.send(answer.clone());
         }
     }
@@ -319,7 +295,7 @@ pub(crate) fn not_open(request: &RequestId) -> Error {
     Error::new(ErrorKind::InterruptNotFound, text).detail("requestId", request.as_str())
 }
 
-/// Why an answer cannot be taken by a turn that does not run, or not yet again.
+/// Why a turn that does not run, or not yet again, cannot take an answer.
 pub(crate) fn not_now(open: &[RequestId], request: &RequestId) -> Error {
     if !open.contains(request) {
         return not_open(request);

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// How long a turn may run before it is aborted and its task fails. `None`: for ever.
+    /// How long a turn may run before it is aborted and its task fails. `None`: no limit.
     pub turn_timeout: Option<Duration>,
-    /// How long an agent that cannot be reached is waited for before a turn fails that it was not prompted for.
+    /// How long a turn that was not prompted yet waits for an agent that cannot be reached, before it fails.
     pub start_patience: Duration,
-    /// How long a turn waits for work of somebody else in its session that is no turn, and so does not become a task that goes
-    /// first. `None`: for as long as it takes.
+    /// How long a turn waits for work of another client of OpenCode in its session that is no turn, and so does not become a task
+    /// that goes first. `None`: no limit.
     pub wait_for_others: Option<Duration>,
-    /// How long the abort of a turn that has ended here is waited for.
+    /// How long the gateway waits for the abort of a turn that has ended here.
     pub cancel_abort_timeout: Duration,
-    /// For how long the same send is known to be the same.
+    /// How long a repeated send is recognized as the same send.
     pub idempotency_window: Duration,
-    /// How many turns may run at once. Others wait, and are let in by turns of their principals. 0: any number.
+    /// How many turns may run at once. Others wait; the principals take turns. 0: any number.
     pub turns: usize,
     /// The same for the turns of one principal.
     pub turns_per_principal: usize,
@@ -34,11 +34,11 @@ pub struct EngineConfig {
     pub control: ControlRules,
 }
 
-/// Who may look at the agent's sessions and change them beside turns.
+/// Who may read and change the agent's sessions outside of turns.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlRules {
     pub session_guard: SessionGuard,
-    /// For how long a session that is nobody's is kept from others while a call is under way that makes it the caller's.
+    /// How long an unowned session is reserved while a call runs that makes it the caller's.
     pub claim_ttl: Duration,
 }
 
@@ -48,15 +48,15 @@ impl Default for ControlRules {
     }
 }
 
-/// Whom a session is for. Tasks are their owner's whatever is said here.
+/// Who may use a session. Tasks always belong to their owner alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SessionGuard {
-    /// Its owner. One that is nobody's: whoever may claim sessions.
+    /// Its owner. An unowned session: every caller that may claim sessions.
     #[default]
     Owner,
-    /// Everybody may look at it, and only its owner may change it.
+    /// Everybody may read it, and only its owner may change it.
     SharedReads,
-    /// Everybody, but for turns: those are its owner's.
+    /// Everybody, except for turns: only the owner may start those.
     Shared,
 }
 
@@ -77,13 +77,13 @@ impl SessionGuard {
     }
 }
 
-/// How long what is over is kept.
+/// How long tasks that are over are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct RetentionRules {
-    /// After this long the log of a task that is over is folded to its last event. The task itself stays. `None`: never.
+    /// The log of a task is folded to its last event this long after the task ended. The task itself stays. `None`: never.
     pub fold_after: Option<Duration>,
-    /// After this long a task that is over goes, with all that belongs to it, but not while the same send is known to be
-    /// the same. `None`: never.
+    /// A task is deleted with all that belongs to it this long after it ended, but not while a repeated send is still recognized.
+    /// `None`: never.
     pub keep_tasks: Option<Duration>,
 }
 
@@ -96,22 +96,22 @@ impl Default for RetentionRules {
 /// What a message may hold.
 #[derive(Clone, Debug)]
 pub struct IntakeRules {
-    /// Files of the workspace may be referred to, those outside may not. Resolved.
+    /// Files in this directory may be referred to, those outside may not. A resolved path.
     pub root: PathBuf,
-    /// Data parts are taken, as JSON text.
+    /// Data parts are accepted, as JSON text.
     pub data_parts: bool,
-    /// Media types that are text, beside `text/*` and those that everybody knows.
+    /// Media types that are text, in addition to `text/*` and the well-known ones.
     pub text_types: Vec<String>,
-    /// Media types of other files that are taken, beside images, audio, PDF and plain bytes. Types, and ranges such as
+    /// Media types of other files that are accepted, in addition to images, audio, PDF and plain bytes. Types, and ranges such as
     /// `video/*`.
     pub media_types: Vec<String>,
-    /// The largest text or data, wherever it comes from.
+    /// The largest text or data, whatever its source.
     pub max_text_bytes: u64,
     /// The largest file that comes with the message.
     pub max_inline_bytes: u64,
     /// The largest file of the workspace that is referred to.
     pub max_file_bytes: u64,
-    /// Hosts whose `http` and `https` URLs are handed on: names, and `*.` for every name below. Empty: none.
+    /// Hosts whose `http` and `https` URLs are passed on: derived_ids, and `*.` for every subdomain. Empty: none.
     pub remote_hosts: Vec<String>,
 }
 
@@ -130,14 +130,14 @@ impl Default for IntakeRules {
     }
 }
 
-/// What becomes of files that an agent hands over.
+/// What happens to files that an agent produces.
 #[derive(Clone, Debug)]
 pub struct FileRules {
-    /// What stands before a file's id in its URL.
+    /// The part of a file's URL before its id.
     pub base_url: String,
-    /// A larger file is not kept; the task tells of it.
+    /// A larger file is not stored; the task says so.
     pub max_bytes: u64,
-    /// One task keeps so many files. More are not kept; the task tells of the first of them.
+    /// How many files one task stores. Further ones are not stored; the task says so for the first of them.
     pub max_per_task: usize,
 }
 
@@ -147,12 +147,12 @@ impl Default for FileRules {
     }
 }
 
-/// What becomes of asks that nobody answers.
+/// What happens to asks that nobody answers.
 #[derive(Clone, Copy, Debug)]
 pub struct AskConfig {
     /// How long an ask can be answered. `None`: as long as its turn runs.
     pub time_to_live: Option<Duration>,
-    /// For how long an answer that comes too late is told so. After that, the ask was never there.
+    /// How long a late answer is refused as expired. After that, the ask counts as unknown.
     pub tombstone: Duration,
     /// What the gateway answers at the deadline, so that no turn waits for ever.
     pub at_deadline: AtDeadline,
@@ -162,7 +162,7 @@ pub struct AskConfig {
 pub enum AtDeadline {
     /// Permissions and questions are rejected.
     Reject,
-    /// Permissions are given once; questions, to which there is no such answer, are rejected.
+    /// Permissions are granted once; questions, which have no such answer, are rejected.
     Once,
 }
 

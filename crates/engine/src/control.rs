@@ -1,54 +1,49 @@
-//! What callers look at and change beside turns: who may, when, and what is theirs afterwards.
+//! What callers read and change outside of turns: who may, when, and which sessions they own afterwards.
 //!
-//! Whatever changes something runs apart from its caller, who may hang up: it is done wholly or not at all, and whoever wants
-//! to note what became of it is told. Nothing here prompts the agent: an order becomes a task ([`crate::service`]).
+//! A command runs in a background task, because its caller may disconnect: it is done completely or not at all, and a callback
+//! receives its result. Nothing here prompts the agent: a native prompt becomes a task ([`crate::service`]).
 
-pub(crate) mod claims;
-pub(crate) mod content;
 mod exclusive;
 mod guard;
 mod listing;
-pub(crate) mod offers;
+mod native_prompts;
 mod outcome;
-mod places;
-pub(crate) mod refusal;
-pub(crate) mod removals;
-mod upstream;
+mod removal;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longshore_model::{
-    Control as Asked, ControlCommand, ControlQuery, ControlRequest, ControlResult, Error, MessageRef, Offers,
+    Control as Call, ControlCommand, ControlQuery, ControlRequest, ControlResult, Error, MessageRef, Offers,
     Order, OrderRequest, Principal, RequestedLocation, Result, SessionId, TaskId, Timestamp,
 };
 use tokio::task::JoinHandle;
 
-pub(crate) use self::guard::{Entry, Taking};
-use self::guard::{Guard, Intent};
+use self::guard::{AdmittedSession, Guard, Intent, PendingClaim};
 pub use self::outcome::Outcome;
-pub use self::upstream::{STATUS as UPSTREAM_STATUS, come_again, of_upstream};
+use crate::control_errors;
+use crate::native_prompt::PromptContent;
 use crate::port::{Claim, Claimed, Control, Known, Session, on_behalf_of};
 use crate::service::Engine;
 
-/// When a fork is looked for whose answer was lost, each after the look before: the agent may still be about to make it.
-const LOOK_FOR_FORK: [Duration; 3] =
+/// The pauses before each search for a fork whose response was lost: the agent may still be creating it.
+const FORK_SEARCH_PAUSES: [Duration; 3] =
     [Duration::ZERO, Duration::from_millis(500), Duration::from_millis(1500)];
 
-/// Who wants something, and what it may.
+/// A caller of control methods, and what it may do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ControlCaller {
     pub principal: Principal,
-    /// It may take a session that is nobody's.
+    /// The caller may claim unowned sessions.
     pub may_claim: bool,
-    /// It may have something run in a shell.
+    /// The caller may run commands in a shell.
     pub may_run: bool,
 }
 
 impl Engine {
-    /// Looks at the agent, changes something there, or gives it an order, for a caller who has the capabilities that it needs.
+    /// Runs a query, a command or a native prompt for a caller who has the capabilities that it needs.
     ///
-    /// `done` is told what became of it, also when the caller did not wait for it: but for a look, which ends with its caller.
+    /// `done` receives the result, even when the caller did not wait for it. Only a query ends with its caller.
     pub async fn control(
         &self,
         caller: &ControlCaller,
@@ -58,7 +53,7 @@ impl Engine {
         self.control_noting(caller, request, Arc::default(), done).await
     }
 
-    /// The same. `begun` names the task of an order as soon as there is one, for whoever does not wait for its end.
+    /// The same. `begun` is set to the task of a native prompt as soon as there is one, for a caller that does not wait for its end.
     pub async fn control_noting(
         &self,
         caller: &ControlCaller,
@@ -66,23 +61,23 @@ impl Engine {
         begun: Arc<OnceLock<TaskId>>,
         done: impl FnOnce(&Result<ControlResult>) + Send + 'static,
     ) -> Result<ControlResult> {
-        let mut done = Done(Some(done));
-        if let Asked::Query(look) = &request.control {
-            let told = self.look(caller, look, &request.place).await;
-            done.tell(&told);
-            return told;
+        let mut done = ResultCallback(Some(done));
+        if let Call::Query(query) = &request.control {
+            let result = self.query(caller, query, &request.place).await;
+            done.report(&result);
+            return result;
         }
         self.begin_control(caller, request, begun, done).await.map_err(Error::internal)?
     }
 
-    /// The same for a caller who does not wait for it, and is told nothing.
+    /// The same for a caller who does not wait, and gets no response.
     pub fn leave_control(
         &self,
         caller: &ControlCaller,
         request: ControlRequest,
         done: impl FnOnce(&Result<ControlResult>) + Send + 'static,
     ) {
-        self.begin_control(caller, request, Arc::default(), Done(Some(done)));
+        self.begin_control(caller, request, Arc::default(), ResultCallback(Some(done)));
     }
 
     fn begin_control<F>(
@@ -90,99 +85,103 @@ impl Engine {
         caller: &ControlCaller,
         request: ControlRequest,
         begun: Arc<OnceLock<TaskId>>,
-        mut done: Done<F>,
+        mut done: ResultCallback<F>,
     ) -> JoinHandle<Result<ControlResult>>
     where
         F: FnOnce(&Result<ControlResult>) + Send + 'static,
     {
         let (engine, caller) = (self.clone(), caller.clone());
-        let ControlRequest { control: asked, place } = request;
+        let ControlRequest { control: call, place: location } = request;
         let work = on_behalf_of(self.trace_of_caller(), async move {
-            let told = match asked {
-                Asked::Query(look) => engine.look(&caller, &look, &place).await,
-                Asked::Command(act) => {
-                    let acted = engine.act(&caller, &act, &place);
-                    if act_takes_long(&act) {
-                        engine.unless_stopping(acted).await
+            let result = match call {
+                Call::Query(query) => engine.query(&caller, &query, &location).await,
+                Call::Command(command) => {
+                    let run = engine.run_command(&caller, &command, &location);
+                    if command_takes_long(&command) {
+                        engine.unless_stopping(run).await
                     } else {
-                        Box::pin(acted).await
+                        Box::pin(run).await
                     }
                 }
-                Asked::Order(order) => Box::pin(engine.order(&caller, *order, &place, &begun)).await,
-                Asked::Note(note) => Box::pin(engine.say(&caller, *note, &place)).await,
+                Call::Order(prompt) => {
+                    Box::pin(engine.native_prompt(&caller, *prompt, &location, &begun)).await
+                }
+                Call::Note(note) => Box::pin(engine.add_note(&caller, *note, &location)).await,
             };
-            done.tell(&told);
-            told
+            done.report(&result);
+            result
         });
-        self.around().tasks.spawn("control", work)
+        self.ctx().tasks.spawn("control", work)
     }
 
-    /// A gateway that stops does not wait for what takes as long as a model or a program takes. Whatever is soon over is waited for.
+    /// A gateway that stops does not wait for calls that take as long as a model or a program takes. It waits for short ones.
     async fn unless_stopping(
         &self,
         work: impl Future<Output = Result<ControlResult>>,
     ) -> Result<ControlResult> {
         tokio::select! {
             biased;
-            told = Box::pin(work) => told,
-            () = self.around().tasks.stopping().cancelled() => Err(refusal::left_at_work()),
+            result = Box::pin(work) => result,
+            () = self.ctx().tasks.stopping().cancelled() => Err(control_errors::left_running()),
         }
     }
 
-    /// What the agent offers by name, as of not long ago. Nothing, when it has not said so yet and does not say so now.
+    /// The agents and commands that the agent offered recently. Empty, when the agent has not answered yet and does not answer now.
     pub async fn offers(&self) -> Arc<Offers> {
-        match &self.around().control {
-            Some(control) => self.around().offers.get(self.around(), control).await,
+        match &self.ctx().ports.control {
+            Some(control) => self.ctx().control_state.offers.get(&self.ctx().tasks, control).await,
             None => Arc::default(),
         }
     }
 
-    async fn look(
+    async fn query(
         &self,
         caller: &ControlCaller,
-        look: &ControlQuery,
-        place: &RequestedLocation,
+        query: &ControlQuery,
+        location: &RequestedLocation,
     ) -> Result<ControlResult> {
         let control = self.controlled()?;
         let guard = self.guard(caller, &*control);
-        let entry = match look.session() {
-            Some(id) => Some(guard.admit(id, Intent::Look).await?),
+        let entry = match query.session() {
+            Some(id) => Some(guard.admit(id, Intent::Read).await?),
             None => None,
         };
-        let at = control.place(place).await?;
-        match look {
-            ControlQuery::Sessions(query) => Ok(ControlResult::Sessions(guard.sessions(&at, query).await?)),
+        let at = control.place(location).await?;
+        match query {
+            ControlQuery::Sessions(sessions) => {
+                Ok(ControlResult::Sessions(guard.sessions(&at, sessions).await?))
+            }
             ControlQuery::Statuses => Ok(ControlResult::Statuses(guard.statuses(&at).await?)),
-            look => {
-                let told = control.look(&at, entry.as_ref().map(|entry| &entry.session), look).await?;
-                match (look, told) {
+            query => {
+                let result = control.look(&at, entry.as_ref().map(|entry| &entry.session), query).await?;
+                match (query, result) {
                     (ControlQuery::Children(_), ControlResult::Sessions(found)) => {
                         Ok(ControlResult::Sessions(guard.children(found).await?))
                     }
-                    (_, told) => Ok(told),
+                    (_, result) => Ok(result),
                 }
             }
         }
     }
 
-    async fn act(
+    async fn run_command(
         &self,
         caller: &ControlCaller,
-        act: &ControlCommand,
-        place: &RequestedLocation,
+        command: &ControlCommand,
+        location: &RequestedLocation,
     ) -> Result<ControlResult> {
         let control = self.controlled()?;
-        let entry = match act.session() {
+        let entry = match command.session() {
             Some(id) => Some(self.guard(caller, &*control).admit(id, Intent::Change).await?),
             None => None,
         };
-        let at = control.place(place).await?;
+        let at = control.place(location).await?;
         let session = entry.as_ref().map(|entry| &entry.session);
-        let _held = match session.filter(|_| exclusive::is_exclusive(act)) {
+        let _held = match session.filter(|_| exclusive::is_exclusive(command)) {
             Some(session) => Some(self.hold(session).await?),
             None => None,
         };
-        let _closed = match act {
+        let _closed = match command {
             ControlCommand::RemoveWorktree(worktree) | ControlCommand::ResetWorktree(worktree) => {
                 Some(self.close_worktree(&*control, worktree).await?)
             }
@@ -194,136 +193,137 @@ impl Engine {
             }
             _ => None,
         };
-        let began = self.around().clock.now();
-        let told = match (control.act(&at, session, act).await, act, session) {
+        let since = self.ctx().ports.clock.now();
+        let result = match (control.act(&at, session, command).await, command, session) {
             (Err(lost), ControlCommand::Fork { before, .. }, Some(session)) if lost.may_be_done() => {
-                let asked = LostFork { session, before: before.as_ref(), since: began };
-                return Err(self.own_lost_fork(&*control, &caller.principal, asked, lost).await);
+                let fork = LostFork { session, before: before.as_ref(), since };
+                return Err(self.claim_lost_fork(&*control, &caller.principal, fork, lost).await);
             }
-            (told, ..) => told?,
+            (result, ..) => result?,
         };
         if let (ControlCommand::Fork { .. }, Some(session), ControlResult::Session(fork)) =
-            (act, session, &told)
+            (command, session, &result)
         {
             let directory = fork.directory.clone().unwrap_or_else(|| session.directory.clone());
             let fork = Session { id: fork.id.clone(), directory };
-            self.own_fork(&*control, &caller.principal, fork).await?;
+            self.claim_fork(&*control, &caller.principal, fork).await?;
         }
-        self.settle(entry.and_then(|entry| entry.taking)).await?;
-        Ok(told)
+        self.settle(entry.and_then(|entry| entry.pending_claim)).await?;
+        Ok(result)
     }
 
-    /// A fork whose answer was lost may be there nevertheless, and is nobody's then: others could take it, and read in it what was
-    /// said. So it is looked for, and is its maker's if the agent finds one that is surely a fork of the session. Gives what is told
-    /// of it.
-    async fn own_lost_fork(
+    /// A fork whose response was lost may exist nevertheless, and is unowned then: others could claim it and read its messages. So
+    /// this searches for it, and makes the caller its owner if the agent finds one that is certainly a fork of the session. Returns
+    /// the error for the caller.
+    async fn claim_lost_fork(
         &self,
         control: &dyn Control,
         owner: &Principal,
-        asked: LostFork<'_>,
+        fork: LostFork<'_>,
         lost: Error,
     ) -> Error {
-        let LostFork { session, before, since } = asked;
-        for pause in LOOK_FOR_FORK {
+        let LostFork { session, before, since } = fork;
+        for pause in FORK_SEARCH_PAUSES {
             tokio::time::sleep(pause).await;
-            // An agent that does not answer may do so with the next look, and one that is at it may be done.
+            // An agent that does not answer now may answer the next search, and a fork in progress may be done then.
             for fork in control.forks(session, before, since).await.unwrap_or_default() {
-                let at = self.around().clock.now();
+                let at = self.ctx().ports.clock.now();
                 let claim = Claim { owner: owner.clone(), session: fork.clone(), at };
-                // Who else forked the session meanwhile has that fork already, or is the owner of what was said in it.
-                if let Ok(Claimed::Now) = self.around().store.claim(claim).await {
+                // Another caller who forked the session meanwhile owns that fork already, or owns the messages in it.
+                if let Ok(Claimed::Now) = self.ctx().ports.store.claim(claim).await {
                     tracing::info!(session = %fork.id, "a fork whose answer was lost was found");
                     control.watch(vec![fork.clone()]);
-                    return refusal::fork_found(&lost, &fork.id);
+                    return control_errors::fork_found(&lost, &fork.id);
                 }
             }
         }
         lost
     }
 
-    /// A fork is the caller's before it hears of it.
-    async fn own_fork(&self, control: &dyn Control, owner: &Principal, fork: Session) -> Result<()> {
-        let (id, at) = (fork.id.clone(), self.around().clock.now());
-        let told = |error: Error| error.detail("forkedSessionId", id.as_str());
+    /// The caller owns a fork before it gets the response.
+    async fn claim_fork(&self, control: &dyn Control, owner: &Principal, fork: Session) -> Result<()> {
+        let (id, at) = (fork.id.clone(), self.ctx().ports.clock.now());
+        let named = |error: Error| error.detail("forkedSessionId", id.as_str());
         let claim = Claim { owner: owner.clone(), session: fork.clone(), at };
-        match self.around().store.claim(claim).await {
+        match self.ctx().ports.store.claim(claim).await {
             Ok(Claimed::Now | Claimed::Yours) => {
                 control.watch(vec![fork]);
                 Ok(())
             }
-            Ok(Claimed::Others) => Err(told(refusal::fork_of_another())),
-            Err(error) => Err(told(refusal::fork_not_kept(&error))),
+            Ok(Claimed::Others) => Err(named(control_errors::fork_of_another())),
+            Err(error) => Err(named(control_errors::fork_not_stored(&error))),
         }
     }
 
-    pub(crate) async fn settle(&self, taking: Option<Taking>) -> Result<()> {
-        match taking {
-            Some(taking) => taking.settle(self.around()).await,
+    pub(crate) async fn settle(&self, pending_claim: Option<PendingClaim>) -> Result<()> {
+        match pending_claim {
+            Some(pending_claim) => pending_claim.settle(self.ctx()).await,
             None => Ok(()),
         }
     }
 
-    /// The session of an order, if the caller may give one there. It is asked for in any case: whether it can be prompted only
-    /// the agent knows.
-    pub(crate) async fn admit_order(
+    /// The session of a native prompt, if the caller may prompt it. Always queries the agent: only the agent knows whether the
+    /// session can be prompted.
+    pub(crate) async fn admit_native_prompt(
         &self,
         control: &dyn Control,
         caller: &ControlCaller,
         id: &SessionId,
-    ) -> Result<Entry> {
-        let mut entry = self.guard(caller, control).admit(id, Intent::Order).await?;
+    ) -> Result<AdmittedSession> {
+        let mut entry = self.guard(caller, control).admit(id, Intent::StartTurn).await?;
         let known = match entry.known.take() {
             Some(known) => known,
-            None => control.find(id).await?.ok_or_else(|| refusal::not_found(id))?,
+            None => control.find(id).await?.ok_or_else(|| control_errors::not_found(id))?,
         };
         match &known {
-            Known { workspace: Some(_), .. } => Err(refusal::in_workspace()),
-            Known { parent: Some(_), .. } => Err(refusal::of_sub_agent()),
-            _ => Ok(Entry { known: Some(known), ..entry }),
+            Known { workspace: Some(_), .. } => Err(control_errors::in_workspace()),
+            Known { parent: Some(_), .. } => Err(control_errors::of_sub_agent()),
+            _ => Ok(AdmittedSession { known: Some(known), ..entry }),
         }
     }
 
     pub(crate) fn controlled(&self) -> Result<Arc<dyn Control>> {
-        self.around().control.clone().ok_or_else(refusal::no_control)
+        self.ctx().ports.control.clone().ok_or_else(control_errors::no_control)
     }
 
     fn guard<'a>(&'a self, caller: &'a ControlCaller, control: &'a dyn Control) -> Guard<'a> {
-        Guard { around: self.around(), control, caller }
+        Guard { ctx: self.ctx(), control, caller }
     }
 
-    /// Says something that nobody is to answer.
-    async fn say(
+    /// Adds a message to a session without starting a turn.
+    async fn add_note(
         &self,
         caller: &ControlCaller,
         note: OrderRequest,
-        place: &RequestedLocation,
+        location: &RequestedLocation,
     ) -> Result<ControlResult> {
         let control = self.controlled()?;
         let OrderRequest { session: id, order, content, options, .. } = note;
-        let Entry { session, taking, .. } = self.admit_order(&*control, caller, &id).await?;
-        control.place(place).await?;
+        let AdmittedSession { session, pending_claim, .. } =
+            self.admit_native_prompt(&*control, caller, &id).await?;
+        control.place(location).await?;
         control.check_order(&session, &order, &options, caller.may_run).await?;
-        let said = content::Said::new(order, content);
-        let input = said.prepare(&self.around().config.intake, &session.directory).await?;
+        let prompt = PromptContent::new(order, content);
+        let input = prompt.prepare(&self.ctx().config.intake, &session.directory).await?;
         let _held = self.hold(&session).await?;
-        control.note(&session, &said.order, &input, &options).await?;
-        self.settle(taking).await?;
+        control.note(&session, &prompt.order, &input, &options).await?;
+        self.settle(pending_claim).await?;
         Ok(ControlResult::Done { session: id, ok: true, begun: None })
     }
 }
 
-/// Whether this takes as long as a model, or a program that somebody wrote, takes.
-pub fn takes_long(control: &Asked) -> bool {
+/// Whether the call takes as long as a model or a user's program takes.
+pub fn takes_long(control: &Call) -> bool {
     match control {
-        Asked::Command(act) => act_takes_long(act),
-        Asked::Order(order) => matches!(order.order, Order::Command { .. }),
-        Asked::Query(_) | Asked::Note(_) => false,
+        Call::Command(command) => command_takes_long(command),
+        Call::Order(order) => matches!(order.order, Order::Command { .. }),
+        Call::Query(_) | Call::Note(_) => false,
     }
 }
 
-fn act_takes_long(act: &ControlCommand) -> bool {
-    match act {
-        // A worktree has a program of its own that makes it ready.
+fn command_takes_long(command: &ControlCommand) -> bool {
+    match command {
+        // A worktree has a start script of its own.
         ControlCommand::Summarize { .. }
         | ControlCommand::Shell { .. }
         | ControlCommand::CreateWorktree(_) => true,
@@ -339,26 +339,26 @@ fn act_takes_long(act: &ControlCommand) -> bool {
     }
 }
 
-/// What a fork was asked for whose answer was lost.
+/// A fork request whose response was lost.
 struct LostFork<'a> {
     session: &'a Session,
     before: Option<&'a MessageRef>,
     since: Timestamp,
 }
 
-/// Tells what became of something, exactly once: also when it broke.
-struct Done<F: FnOnce(&Result<ControlResult>)>(Option<F>);
+/// Reports the result exactly once, even when the call panicked.
+struct ResultCallback<F: FnOnce(&Result<ControlResult>)>(Option<F>);
 
-impl<F: FnOnce(&Result<ControlResult>)> Done<F> {
-    fn tell(&mut self, told: &Result<ControlResult>) {
+impl<F: FnOnce(&Result<ControlResult>)> ResultCallback<F> {
+    fn report(&mut self, result: &Result<ControlResult>) {
         if let Some(done) = self.0.take() {
-            done(told);
+            done(result);
         }
     }
 }
 
-impl<F: FnOnce(&Result<ControlResult>)> Drop for Done<F> {
+impl<F: FnOnce(&Result<ControlResult>)> Drop for ResultCallback<F> {
     fn drop(&mut self) {
-        self.tell(&Err(Error::internal("it ended without a word")));
+        self.report(&Err(Error::internal("a control call ended without a result")));
     }
 }

@@ -5,24 +5,24 @@ use longshore_model::Failure;
 use crate::lifecycle;
 use crate::service::Engine;
 
-const REASON: &str = "The stored task is damaged, so the gateway cannot go on with it: what it said last is lost, and its turn \
+const REASON: &str = "The stored task is damaged, so the gateway cannot continue it: its last state is lost, and its turn \
                       may still run at the agent. A backup of the gateway's store may have more of it.";
 
 impl Engine {
-    /// Ends what was left unfinished and cannot be read any more. Nobody would own it: it would work for ever.
+    /// Ends unfinished tasks that can no longer be read. They would have no actor and never end.
     ///
-    /// A store that cannot be written keeps the gateway from that, and from nothing else.
+    /// Does not keep the gateway from starting when the store cannot be written.
     pub(crate) async fn end_damaged(&self) {
-        let now = self.around().clock.now();
+        let now = self.ctx().ports.clock.now();
         let failure = Failure::new(REASON);
         let end = Box::new(move |task: &_| lifecycle::failed(task, now, failure.clone()));
-        match self.around().store.end_damaged(now, end).await {
+        match self.ctx().ports.store.end_damaged(now, end).await {
             Ok(ended) => {
                 for task in ended {
-                    tracing::error!(%task, "a task is damaged, and has ended for that");
+                    tracing::error!(%task, "a task is damaged and was ended");
                 }
             }
-            Err(error) => tracing::error!(error = ?error, "tasks that are damaged could not be ended"),
+            Err(error) => tracing::error!(error = ?error, "damaged tasks could not be ended"),
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Places where a test may kill the process, as a crash would: with SIGKILL, in the middle of what it does.
+//! Points where a test may kill the process, as a crash would: with SIGKILL, in the middle of its work.
 //!
-//! The feature `fail-points` is on where tests are built. A build of the whole workspace has it in every program, so that
-//! one that is optimised never looks at it. Even in the others nothing happens unless the environment names a place:
-//! `LONGSHORE_FAIL_POINT=turn.recorded:2` dies when that place is reached for the second time.
+//! The feature `fail-points` is on where tests are built. A build of the whole workspace has it in every program, so
+//! optimised programs leave the checks out. Even in the others nothing happens unless the environment names a point:
+//! `LONGSHORE_FAIL_POINT=turn.recorded:2` kills the process when it reaches that point for the second time.
 
-/// The variable that names a place, and how often it is passed before.
+/// The environment variable that names a point, and at which pass the process dies.
 pub const VARIABLE: &str = "LONGSHORE_FAIL_POINT";
 
-/// Every place that a gateway passes which serves an OpenCode that runs already.
+/// Every point that a gateway passes when it serves an OpenCode that was started separately.
 pub const POINTS: [&str; 19] = [
     // The store: a group of writes.
     "commit.before",
     "commit.after",
-    // The log of a task: what is durable, and what readers are shown.
+    // The log of a task: what is durable, and what readers see.
     "append.before",
     "append.after",
     "publish.after",
@@ -24,24 +24,24 @@ pub const POINTS: [&str; 19] = [
     "turn.recorded",
     "prompt.before",
     "prompt.after",
-    // A turn is compared with what the agent has kept.
+    // A turn is compared with what the agent has stored.
     "reconcile.before",
     "reconcile.after",
     // An ask is answered.
     "reply.before",
     "reply.after",
-    // A task is over here, and the agent is to stop.
+    // A task has ended here, and the agent is to stop.
     "abort.before",
     "abort.after",
-    // A start takes up what the last run left.
+    // A start resumes the tasks of the last run.
     "recover.each",
     "recover.done",
 ];
 
-/// Those that it passes besides when it starts OpenCode itself.
+/// Further points when the gateway starts OpenCode itself.
 pub const MANAGED_POINTS: [&str; 3] = ["managed.recorded", "managed.spawned", "managed.ready"];
 
-/// The process is at this place.
+/// The process has reached this point.
 #[cfg(not(all(feature = "fail-points", debug_assertions)))]
 #[inline]
 pub fn hit(_point: &'static str) {}
@@ -67,11 +67,11 @@ mod armed {
         Some(Armed { point: point.to_owned(), left: AtomicU64::new(count.parse().unwrap_or(1)) })
     });
 
-    /// The process is at this place. It dies here when the environment says so.
+    /// The process has reached this point, and dies here when the environment says so.
     pub fn hit(point: &'static str) {
         let Some(armed) = &*ARMED else { return };
         if armed.point == point && armed.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            // Nothing runs behind this: no destructor, no other thread, no line of the log.
+            // Nothing runs after this: no destructor, no other thread, no log line.
             let _ = kill_process(getpid(), Signal::KILL);
         }
     }

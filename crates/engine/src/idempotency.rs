@@ -1,4 +1,4 @@
-//! What makes two sends the same send.
+//! Which sends count as the same send.
 
 use longshore_model::{Message, MessageId, Order, Part, PromptOptions, RequestId, SendMessage, SessionId};
 use serde::Serialize;
@@ -7,25 +7,25 @@ use sha2::{Digest, Sha256};
 use crate::port::IdempotencyKey;
 
 impl IdempotencyKey {
-    /// Under which the same send is known as the answer to this ask.
+    /// The key of the same send as the answer to this ask.
     pub(crate) fn of_answer(&self, request: &RequestId) -> Self {
-        self.of(request.as_str())
+        self.derived(request.as_str())
     }
 
-    /// Under which the same send is known as an answer that was not taken.
+    /// The key of the same send as an answer that was refused.
     pub(crate) fn of_refusal(&self) -> Self {
-        // No ask has this name.
-        self.of("\0refused")
+        // No ask has this id.
+        self.derived("\0refused")
     }
 
-    fn of(&self, what: &str) -> Self {
+    fn derived(&self, what: &str) -> Self {
         let digest = Sha256::new().chain_update(self.digest).chain_update(what).finalize().into();
         Self { digest, valid_since: self.valid_since }
     }
 }
 
 /// A digest of the message id, its target and its content. Configuration does not count: a client that lost the
-/// answer of a blocking send may ask again with a stream.
+/// response of a blocking send may try again with a stream.
 pub(crate) fn digest(command: &SendMessage) -> [u8; 32] {
     let Message { id, role, parts, context_id, task_id, reference_task_ids, extensions, metadata } =
         &command.message;
@@ -43,8 +43,8 @@ pub(crate) fn digest(command: &SendMessage) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// A digest of an order: of what the caller calls it, and all that it says.
-pub(crate) fn digest_of_order(
+/// A digest of a native prompt: of the caller's message id and the whole content.
+pub(crate) fn native_prompt_digest(
     message: &MessageId,
     session: &SessionId,
     order: &Order,
@@ -52,7 +52,7 @@ pub(crate) fn digest_of_order(
     options: &PromptOptions,
 ) -> [u8; 32] {
     let mut hasher = Sha256::new();
-    // No message begins so: the first field of one is its id, a text.
+    // No message begins like this: its first field is its id, which is a string.
     feed(&mut hasher, &["order"]);
     feed(&mut hasher, message);
     feed(&mut hasher, session);
@@ -62,7 +62,7 @@ pub(crate) fn digest_of_order(
     hasher.finalize().into()
 }
 
-/// Each field is a JSON text of its own behind its length, so that no two different messages run together.
+/// Each field is a JSON text of its own after its length, so that no two different messages have the same bytes.
 fn feed(hasher: &mut Sha256, field: &(impl Serialize + ?Sized)) {
     let field = serde_json::to_vec(field).expect("the model's types serialise to JSON");
     hasher.update((field.len() as u64).to_le_bytes());

@@ -1,10 +1,10 @@
 //! Messages that join a turn while it runs.
 //!
 //! Three steps, so that no message is lost and none is prompted twice: the driver promises not to end the turn without
-//! the prompt, the log takes the message, and only then is the prompt sent. All waiting is done here, so that the owner
-//! of the task goes on meanwhile: the driver may itself wait for the owner to take its reports.
+//! the prompt, the message is written to the log, and only then is the prompt sent. All waiting is done here, so that the
+//! actor of the task goes on meanwhile: the driver may itself wait for the actor to take its reports.
 //!
-//! The same message again, while it is on its way, waits for the fate of the first.
+//! The same message again, while the first is on its way, gets the result of the first.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,42 +13,28 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use longshore_meter::label::Limit;
 use longshore_meter::{Label as _, Metrics};
-use longshore_model::{Error, ErrorKind, Message, PromptId, PromptOptions, Result, TraceContext};
+use longshore_model::{Error, ErrorKind, Message, PromptId, Result};
 use tokio::sync::oneshot;
 
-use crate::port::{BoxFuture, IdempotencyKey, Input, Steering};
+use crate::actor_request::{Joining, Reply};
+use crate::port::{BoxFuture, IdempotencyKey, Steering};
 use crate::queue;
-use crate::service::Snapshot;
-use crate::unfinished::COME_AGAIN;
+use crate::snapshot::Snapshot;
+use crate::unfinished::RETRY_AFTER;
 
 /// How many messages of one task may be on their way to its turn. One more is refused.
 const MAX_JOINING: usize = 16;
 
 /// How many messages one task takes in all. One more is refused: a conversation is made of tasks, not of one that never
-/// ends, and each message is written anew with every snapshot of the task.
+/// ends, and every snapshot of the task writes each message again.
 const MAX_MESSAGES: usize = 256;
 
-/// When whoever has a message too many for a task should come again: nothing but its end helps, and that may take a while.
-const WHEN_IT_IS_OVER: Duration = Duration::from_mins(1);
+/// The retry hint when a task has too many messages: only its end helps, and that may take a while.
+const RETRY_AFTER_TASK: Duration = Duration::from_mins(1);
 
-type Reply = oneshot::Sender<Result<Snapshot>>;
-
-/// A message that is to join a task.
-#[derive(Debug)]
-pub(crate) struct Joining {
-    pub(crate) message: Message,
-    /// Under which the same send is known again.
-    pub(crate) key: IdempotencyKey,
-    pub(crate) input: Vec<Input>,
-    pub(crate) options: PromptOptions,
-    pub(crate) trace: Option<TraceContext>,
-    /// Dropped when the task takes no message at this moment.
-    pub(crate) reply: Reply,
-}
-
-/// How far a message has come.
+/// How far a message has got.
 pub(crate) enum Step {
-    /// The driver waits for the word, and the log is to take the message.
+    /// The driver waits for the go-ahead, and the message is to be written to the log.
     Expected(Expected),
     /// The turn is over, or about to be.
     TooLate(PromptId),
@@ -61,16 +47,16 @@ pub(crate) struct Expected {
     sent: oneshot::Receiver<Result<()>>,
 }
 
-/// A message on its way, and who waits to hear of it.
-struct OnItsWay {
+/// A message on its way, and the callers who wait for its result.
+struct PendingJoin {
     prompt: PromptId,
     message: Message,
     key: IdempotencyKey,
     replies: Vec<Reply>,
 }
 
-/// A message whose fate is known, and who is to be told.
-pub(crate) struct Arrived {
+/// A message whose result is known, and the callers who wait for it.
+pub(crate) struct CompletedJoin {
     pub(crate) message: Message,
     pub(crate) key: IdempotencyKey,
     replies: Vec<Reply>,
@@ -79,22 +65,22 @@ pub(crate) struct Arrived {
 #[derive(Default)]
 pub(crate) struct Joins {
     steps: FuturesUnordered<BoxFuture<'static, Step>>,
-    on_their_way: Vec<OnItsWay>,
+    pending: Vec<PendingJoin>,
 }
 
 impl Joins {
     pub(crate) fn is_empty(&self) -> bool {
-        self.on_their_way.is_empty()
+        self.pending.is_empty()
     }
 
-    /// Whether the task has the message already, or cannot take it. Gives it back when it can.
-    pub(crate) fn look_at(
+    /// Answers the caller if the task has the message already or cannot take it. Returns the message if the task can take it.
+    pub(crate) fn check(
         &mut self,
         joining: Joining,
         metrics: &Metrics,
         task: impl FnOnce() -> Snapshot,
     ) -> Option<Joining> {
-        let known = self.on_their_way.iter_mut().find(|known| known.message == joining.message);
+        let known = self.pending.iter_mut().find(|known| known.message == joining.message);
         if let Some(known) = known {
             known.replies.push(joining.reply);
             return None;
@@ -103,15 +89,15 @@ impl Joins {
         let answer = if now.task.history.contains(&joining.message) {
             Ok(now)
         } else if now.task.history.len() >= MAX_MESSAGES {
-            let error = too_many(metrics, Limit::MessagesPerTask, MAX_MESSAGES, WHEN_IT_IS_OVER);
+            let error = too_many(metrics, Limit::MessagesPerTask, MAX_MESSAGES, RETRY_AFTER_TASK);
             Err(error.detail("taskId", now.task.id.as_str()))
-        } else if self.on_their_way.len() >= MAX_JOINING {
-            let error = too_many(metrics, Limit::JoiningPerTask, MAX_JOINING, COME_AGAIN);
+        } else if self.pending.len() >= MAX_JOINING {
+            let error = too_many(metrics, Limit::JoiningPerTask, MAX_JOINING, RETRY_AFTER);
             Err(error.detail("taskId", now.task.id.as_str()))
         } else {
             return Some(joining);
         };
-        // The giver may have gone.
+        // The caller may have disconnected.
         let _ = joining.reply.send(answer);
         None
     }
@@ -119,14 +105,15 @@ impl Joins {
     /// Offers a message to the driver of the turn.
     pub(crate) fn begin(&mut self, turn: &queue::Sender<Box<Steering>>, prompt: PromptId, joining: Joining) {
         let Joining { message, key, input, options, trace, reply } = joining;
-        self.on_their_way.push(OnItsWay { prompt: prompt.clone(), message, key, replies: vec![reply] });
+        self.pending.push(PendingJoin { prompt: prompt.clone(), message, key, replies: vec![reply] });
         let turn = turn.clone();
         self.steps.push(Box::pin(async move {
             let (expected, is_expected) = oneshot::channel();
-            let (go, word) = oneshot::channel();
+            let (go, go_ahead) = oneshot::channel();
             let (sent, outcome) = oneshot::channel();
             let prompt_id = prompt.clone();
-            let steering = Steering { prompt: prompt_id, input, options, trace, expected, go: word, sent };
+            let steering =
+                Steering { prompt: prompt_id, input, options, trace, expected, go: go_ahead, sent };
             if turn.send(Box::new(steering)).await.is_err() || is_expected.await.is_err() {
                 return Step::TooLate(prompt);
             }
@@ -136,23 +123,23 @@ impl Joins {
 
     /// The message of a prompt that is on its way, and the key of its send.
     pub(crate) fn message_of(&self, prompt: &PromptId) -> Option<(Message, IdempotencyKey)> {
-        let known = self.on_their_way.iter().find(|known| known.prompt == *prompt)?;
+        let known = self.pending.iter().find(|known| known.prompt == *prompt)?;
         Some((known.message.clone(), known.key.clone()))
     }
 
-    /// The log has the message: lets it go to the agent.
+    /// The log has the message: sends it to the agent.
     pub(crate) fn go(&mut self, expected: Expected) {
         let Expected { prompt, go, sent } = expected;
-        // A driver that is gone by now has ended the turn; the message is in the log, and its giver is told that it is.
+        // A driver that is gone by now has ended the turn; the message is in the log, and its callers learn that it is.
         let _ = go.send(());
         self.steps.push(Box::pin(async move { Step::Sent(prompt, sent.await.unwrap_or(Ok(()))) }));
     }
 
-    /// The fate of a message is known. Dropping what this gives tells its givers that the task takes no message now.
-    pub(crate) fn arrived(&mut self, prompt: &PromptId) -> Option<Arrived> {
-        let place = self.on_their_way.iter().position(|known| known.prompt == *prompt)?;
-        let OnItsWay { message, key, replies, .. } = self.on_their_way.remove(place);
-        Some(Arrived { message, key, replies })
+    /// The result of a message is known. Dropping the return value tells its callers that the task takes no message now.
+    pub(crate) fn complete(&mut self, prompt: &PromptId) -> Option<CompletedJoin> {
+        let index = self.pending.iter().position(|known| known.prompt == *prompt)?;
+        let PendingJoin { message, key, replies, .. } = self.pending.remove(index);
+        Some(CompletedJoin { message, key, replies })
     }
 
     /// The next step of any message. Cancel safe; waits for ever while there is none.
@@ -164,16 +151,16 @@ impl Joins {
     }
 }
 
-impl Arrived {
-    pub(crate) fn tell(self, outcome: &Result<Snapshot>) {
+impl CompletedJoin {
+    pub(crate) fn send(self, outcome: &Result<Snapshot>) {
         for reply in self.replies {
-            // The giver may have gone; what happened stands.
+            // The caller may have disconnected; the result counts anyway.
             let _ = reply.send(outcome.clone());
         }
     }
 }
 
-/// Counts that a message is refused by this limit, and says so.
+/// Counts the refusal of a message by this limit, and makes its error.
 fn too_many(metrics: &Metrics, limit: Limit, max: usize, after: Duration) -> Error {
     metrics.refused.of(limit).increment();
     let text = format!(
@@ -188,6 +175,6 @@ fn too_many(metrics: &Metrics, limit: Limit, max: usize, after: Duration) -> Err
 
 impl fmt::Debug for Joins {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Joins").field("on_their_way", &self.on_their_way.len()).finish_non_exhaustive()
+        f.debug_struct("Joins").field("pending", &self.pending.len()).finish_non_exhaustive()
     }
 }

@@ -1,53 +1,68 @@
-//! The task engine: decides what happens to a task, and names every thing that it needs from outside.
+//! The task engine: decides what happens to a task, and defines traits for everything that it needs from outside.
 //!
 //! Requests come down through [`Engine`] (one function per operation) to the actor that owns the task, and
 //! from there to the [`port::Agent`]. Events come up from the agent to the actor, through the pure
 //! `lifecycle`, into the [`port::Store`], and only then to the readers, each of which has a cursor.
 //!
-//! No protocol spelling, no SQL, no sockets.
+//! The crate knows no protocol encoding, no SQL and no sockets. Its modules import each other in one direction: `control`,
+//! `recover` and `adopt` use `service`, `service` uses `actor`, and all use `engine_context` and the modules below it.
 
+mod abort;
 mod actor;
+mod actor_request;
 mod adopt;
 mod answer;
 mod asks;
 mod child;
 mod children;
+mod claims;
 mod config;
 mod control;
+mod control_errors;
 mod damaged;
+mod derived_ids;
+mod engine_context;
 pub mod fail_point;
 mod files;
-mod gate;
 mod idempotency;
 mod intake;
 mod joins;
-mod lanes;
-mod left_turns;
 mod lifecycle;
 mod live;
 mod log_entry;
-mod names;
+mod native_prompt;
+mod offers;
 mod open_asks;
+mod orphaned_turns;
 mod page_token;
 pub mod port;
 pub mod queue;
 mod reader;
 mod recover;
 mod registry;
+mod removals;
 mod retention;
+mod retry;
 mod service;
 pub mod simulation;
+mod snapshot;
 mod states;
 pub mod tasks;
+mod turn_limiter;
+mod turn_queue;
 mod turn_span;
 mod unfinished;
+mod upstream_error;
 mod writer;
 
 pub use config::{
     AskConfig, AtDeadline, ControlRules, EngineConfig, FileRules, IntakeRules, RetentionRules, SessionGuard,
 };
-pub use control::{ControlCaller, Outcome, UPSTREAM_STATUS, come_again, of_upstream, takes_long};
+pub use control::{ControlCaller, Outcome, takes_long};
+pub use engine_context::EngineParts;
 pub use log_entry::{Entries, Events, Form, LogEntry, Logged};
 pub use reader::TaskReader;
-pub use service::{Engine, EngineParts, GapBounds, Listing, Opening, Sent, Snapshot, Subscription};
+pub use service::{Engine, GapBounds, Listing, Opening, Sent, Subscription};
+pub use snapshot::Snapshot;
 pub use tasks::Tasks;
+pub use upstream_error::{UPSTREAM_STATUS, come_again, of_upstream};

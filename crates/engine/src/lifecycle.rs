@@ -9,10 +9,10 @@ use longshore_model::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::names;
+use crate::derived_ids;
 use crate::port::FileFacts;
 
-/// The event that this report of output becomes in the log of `task`. `None` when it changes nothing.
+/// The event that this report becomes in the log of `task`. `None` when it changes nothing.
 pub(crate) fn apply(task: &Task, report: AgentEvent, now: impl FnOnce() -> Timestamp) -> Option<TaskEvent> {
     Some(match report {
         AgentEvent::Text { block, text } => {
@@ -30,12 +30,12 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: impl FnOnce() -> Times
             let append = task.artifact(block.id.as_str()).is_some();
             tool_update(task, block, &call, append)
         }
-        // Told again after a restart of the gateway.
+        // Reported again after a restart of the gateway.
         AgentEvent::Session(session) if task.session.as_ref() == Some(&session) => return None,
         AgentEvent::Session(session) => noted(task, Notes { session: Some(session), ..Notes::default() }),
         AgentEvent::Progress(progress) => noted(task, Notes { progress: Some(progress), ..Notes::default() }),
         AgentEvent::Ended(outcome) => ended(task, now(), outcome),
-        // The owner of the task keeps these, and tells of them in a status of its own making.
+        // The actor of the task handles these, and reports them in a status of its own.
         AgentEvent::Usage(_)
         | AgentEvent::Asked(_)
         | AgentEvent::AskClosed { .. }
@@ -56,7 +56,7 @@ pub(crate) fn asked(task: &Task, now: Timestamp, ask: &Ask) -> TaskEvent {
     TaskEvent::Status(Box::new(update))
 }
 
-/// An ask is closed. `next` is another one that is still open: then the task goes on waiting, for that.
+/// An ask is closed. `next` is another one that is still open: then the task goes on waiting for that.
 pub(crate) fn ask_closed(
     task: &Task,
     now: Timestamp,
@@ -83,7 +83,7 @@ pub(crate) fn dropped_asks(task: &Task) -> Vec<TaskEvent> {
     task.open_asks.iter().map(dropped).collect()
 }
 
-/// An ask of a sub-agent is closed: told in the sub-agent's own task, which goes on waiting if it has others.
+/// An ask of a sub-agent is closed: reported in the sub-agent's own task, which goes on waiting if it has others.
 pub(crate) fn child_ask_closed(
     task: &Task,
     now: Timestamp,
@@ -115,7 +115,7 @@ pub(crate) fn withdrawn(task: &Task, message: MessageId) -> TaskEvent {
     TaskEvent::Status(Box::new(update))
 }
 
-/// The task is to be prompted again, with this message and as it asks, when its turn comes.
+/// The task is to be prompted again, with this message and these options, when its turn comes.
 pub(crate) fn submitted_again(now: Timestamp, message: Message, prompt: PromptOptions) -> TaskEvent {
     let mut update = StatusUpdate::new(TaskStatus { state: TaskState::Submitted, at: now, message: None });
     update.joined = Some(message);
@@ -123,20 +123,20 @@ pub(crate) fn submitted_again(now: Timestamp, message: Message, prompt: PromptOp
     TaskEvent::Status(Box::new(update))
 }
 
-/// A file that is kept, and where to get it.
+/// A file that is stored, and its URL.
 pub(crate) fn file_kept(block: BlockRef, facts: &FileFacts, url: String) -> TaskEvent {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct ControlResult<'a> {
+    struct FileReference<'a> {
         uri: &'a str,
         media_type: &'a str,
         byte_size: u64,
         sha256: String,
     }
-    let sha256 = names::hex(&facts.sha256);
-    let told =
-        Json::of(&ControlResult { uri: &url, media_type: &facts.media_type, byte_size: facts.size, sha256 });
-    let metadata = Metadata::try_from(told).ok();
+    let sha256 = derived_ids::hex(&facts.sha256);
+    let reference =
+        Json::of(&FileReference { uri: &url, media_type: &facts.media_type, byte_size: facts.size, sha256 });
+    let metadata = Metadata::try_from(reference).ok();
     let part = Part {
         media_type: Some(facts.media_type.clone()),
         filename: facts.name.clone(),
@@ -151,7 +151,7 @@ pub(crate) fn file_kept(block: BlockRef, facts: &FileFacts, url: String) -> Task
     TaskEvent::Artifact(update)
 }
 
-/// A file that is not kept, in words.
+/// A file that is not stored, and the reason.
 pub(crate) fn file_dropped(block: BlockRef, name: Option<String>, reason: String) -> TaskEvent {
     artifact_update(block, name.unwrap_or_else(|| "file".to_owned()), Part::text(reason), false, true)
 }
@@ -161,7 +161,7 @@ pub(crate) fn working(now: Timestamp) -> TaskEvent {
     status(TaskState::Working, now, None, None)
 }
 
-/// The task waits, as one that has not begun, and this is why.
+/// The task waits, like one that has not begun, for this reason.
 pub(crate) fn waiting(task: &Task, now: Timestamp, why: String) -> TaskEvent {
     let state = TaskState::Submitted;
     let at = if task.status.state == state { task.status.at } else { now };
@@ -226,12 +226,12 @@ fn status(
     }))
 }
 
-/// The status as it is, with notes.
+/// The current status, with notes.
 fn noted(task: &Task, notes: Notes) -> TaskEvent {
     TaskEvent::Status(Box::new(StatusUpdate { notes, ..StatusUpdate::new(task.status.clone()) }))
 }
 
-/// What is asked and how to answer it, for people.
+/// The question and how to answer it, for people.
 fn question(task: &Task, ask: &Ask) -> Message {
     let how = match ask.kind {
         AskKind::Permission => {
@@ -249,7 +249,7 @@ fn question(task: &Task, ask: &Ask) -> Message {
     agent_message(task, id, format!("{}\n{how}", ask.summary))
 }
 
-/// The agent's words about a state. A task enters a terminal state once, so the state makes the id unique. It may wait
+/// The agent's message about a state. A task enters a terminal state once, so the state makes the id unique. It may wait
 /// for credentials once for each of its messages.
 fn explanation(task: &Task, state: TaskState, text: String) -> Message {
     let which = if state.is_terminal() { String::new() } else { format!(".{}", task.history.len()) };
@@ -277,7 +277,7 @@ fn tool_update(task: &Task, block: BlockRef, call: &ToolCall, append: bool) -> T
     artifact_update(block, format!("tool:{}", call.tool), data, append, last_chunk)
 }
 
-/// The tool call as clients of this field know it: only the keys that have a value. The input goes out as it came.
+/// The tool call as clients know it: only the keys that have a value. The input is passed on unchanged.
 #[derive(Serialize)]
 struct ToolData<'a> {
     call_id: &'a str,
@@ -296,17 +296,17 @@ struct ToolData<'a> {
     child_task_id: Option<&'a str>,
 }
 
-/// The calls of tools that had begun and not ended, by what the task shows of them.
+/// The tool calls that had begun and not ended, as far as the task shows.
 pub(crate) fn running_tools(task: &Task) -> Vec<ArtifactId> {
     #[derive(Deserialize)]
-    struct ControlResult {
+    struct ShownCall {
         status: String,
     }
     let ends = [ToolStatus::Completed, ToolStatus::Error].map(ToolStatus::as_str);
     let is_running = |artifact: &&Artifact| match artifact.parts.last().map(|part| &part.content) {
         Some(PartContent::Data(data)) if artifact.kind == BlockKind::ToolCall => {
-            serde_json::from_str::<ControlResult>(data.get())
-                .is_ok_and(|told| !ends.contains(&told.status.as_str()))
+            serde_json::from_str::<ShownCall>(data.get())
+                .is_ok_and(|call| !ends.contains(&call.status.as_str()))
         }
         _ => false,
     };
@@ -315,7 +315,8 @@ pub(crate) fn running_tools(task: &Task) -> Vec<ArtifactId> {
 
 fn tool_data(task: &Task, call: &ToolCall) -> Json {
     let root = task.parent.as_ref().map_or(&task.id, |parent| &parent.root);
-    let child = call.child.as_ref().map(|session| names::of_child(root, session, Some(&call.call_id)));
+    let child =
+        call.child.as_ref().map(|session| derived_ids::child_task(root, session, Some(&call.call_id)));
     Json::of(&ToolData {
         call_id: &call.call_id,
         tool: &call.tool,

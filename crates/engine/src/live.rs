@@ -1,7 +1,7 @@
-//! The newest events of a task that is not over, kept in memory for the readers that keep up.
+//! The newest events of an unfinished task, kept in memory for the readers that keep up.
 //!
-//! What all readers have taken is dropped. A reader that falls behind the tail reads the store instead: it is late, never
-//! broken, and costs no memory.
+//! Events that all readers have taken are dropped. A reader that falls behind the tail reads the store instead: it is late,
+//! never broken, and costs no memory.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -11,55 +11,55 @@ use longshore_model::{Epoch, Part, Principal, Seq, Task, TaskEvent, TaskId};
 use tokio::sync::Notify;
 
 use crate::log_entry::{Entries, Events};
-use crate::service::Snapshot;
+use crate::snapshot::Snapshot;
 
-/// How many bytes of events the tail holds for readers that have not taken them, beside its newest append, which it holds
-/// whole until a reader that is alone has it: so a reader at the head finds what it needs here, and one that is further
+/// How many bytes of events the tail keeps for readers that have not taken them, beside its newest append. It keeps that one
+/// whole until a sole reader has it, so a reader at the head finds what it needs here, and one that is further
 /// behind reads the store. Small, because there is one tail for each live task.
 const TAIL_BYTES: usize = 8 * 1024;
 
-/// How many of them stay when every reader has them, for one that comes just now.
+/// How many bytes stay when every reader has them, for a reader that is just starting.
 const SPARE_BYTES: usize = 1024;
 
-/// Where a reader stands that is gone.
-const NOBODY: Seq = Seq(u64::MAX);
+/// The cursor of a reader that is gone.
+const GONE: Seq = Seq(u64::MAX);
 
-/// About what an entry costs beside its content and one encoded form of that.
+/// The approximate cost of an entry beside its content and one encoded form of that.
 const ENTRY_BYTES: usize = 600;
 
-/// The largest task of which a copy is kept for those who ask for it, by its content. A larger one is read from the store.
-/// Small, because it is kept for as long as any reader has the log, also one that has stopped reading.
+/// The largest content of a task of which a copy is kept for [`LiveLog::snapshot`]. A larger task is read from the store.
+/// Small, because the copy is kept for as long as any reader has the log, even one that has stopped reading.
 const SNAPSHOT_BYTES: usize = 16 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct LiveLog {
     task: TaskId,
     state: Mutex<State>,
-    /// Told after each change.
+    /// Notified after each change.
     changed: Notify,
 }
 
-/// A reader's hold on a log. While there is one, what it has not taken stays in the tail, as far as that reaches.
+/// A reader's hold on a log. While there is one, the events it has not taken stay in the tail, as far as the tail reaches.
 #[derive(Debug)]
 pub(crate) struct Follower {
     log: Arc<LiveLog>,
-    place: usize,
+    slot: usize,
 }
 
 #[derive(Debug)]
 struct State {
-    /// What the newest appends brought, oldest first.
+    /// The newest appends, oldest first.
     tail: VecDeque<Events>,
     tail_bytes: usize,
-    /// What each reader has taken, by its place.
+    /// How far each reader has read, by its slot.
     cursors: Vec<Seq>,
     progress: Progress,
-    snapshot: Option<Kept>,
+    snapshot: Option<KeptTask>,
 }
 
 /// The task as of the head of its log.
 #[derive(Debug)]
-struct Kept {
+struct KeptTask {
     owner: Principal,
     task: Arc<Task>,
     id: (Seq, Epoch),
@@ -69,19 +69,19 @@ struct Kept {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Progress {
     pub(crate) head: Seq,
-    /// Nobody will write any more.
+    /// No more events will be written.
     pub(crate) is_closed: bool,
-    /// There is a reason for which nothing may come for long.
+    /// There is a reason why no event may come for long.
     pub(crate) is_excused: bool,
 }
 
-/// What a reader finds behind its cursor.
+/// What a reader finds after its cursor.
 #[derive(Debug)]
 pub(crate) enum Found {
     Entries(Entries),
     /// The cursor is at the head.
     Nothing,
-    /// The same, and nobody will write any more.
+    /// The same, and no more events will be written.
     Closed,
     /// The events are no longer (or not yet) in memory.
     InStore,
@@ -95,20 +95,20 @@ impl LiveLog {
         Self { task, state: Mutex::new(state), changed: Notify::new() }
     }
 
-    /// For a reader that has taken everything up to here.
+    /// For a reader that has taken everything up to the cursor.
     pub(crate) fn follow(self: Arc<Self>, cursor: Seq) -> Follower {
         let mut state = self.state();
-        let free = state.cursors.iter().position(|cursor| *cursor == NOBODY);
-        let place = free.unwrap_or(state.cursors.len());
+        let free = state.cursors.iter().position(|cursor| *cursor == GONE);
+        let slot = free.unwrap_or(state.cursors.len());
         if free.is_some() {
-            state.cursors[place] = cursor;
+            state.cursors[slot] = cursor;
         } else {
             // Most logs have one reader.
             state.cursors.reserve_exact(1);
             state.cursors.push(cursor);
         }
         drop(state);
-        Follower { log: self, place }
+        Follower { log: self, slot }
     }
 
     pub(crate) fn task(&self) -> &TaskId {
@@ -119,10 +119,10 @@ impl LiveLog {
         self.state().progress
     }
 
-    /// Waits until there is something behind the cursor, or nobody writes any more.
-    pub(crate) async fn grows_behind(&self, cursor: Seq) {
+    /// Waits until there are events after the cursor, or no more will be written.
+    pub(crate) async fn grows_beyond(&self, cursor: Seq) {
         loop {
-            // Made before the look, so that nothing is missed between the two.
+            // Created before the check, so that no change between the two is missed.
             let changed = self.changed.notified();
             let now = self.progress();
             if now.head > cursor || now.is_closed {
@@ -137,7 +137,7 @@ impl LiveLog {
         self.publish_with(events, is_excused, None);
     }
 
-    /// The same, with the task as of the last of these events, and whose it is. Kept until more comes, if it is small.
+    /// The same, with the owner and the task as of the last of these events. The task is kept until the next append, if it is small.
     pub(crate) fn publish_with(
         &self,
         events: Events,
@@ -151,7 +151,7 @@ impl LiveLog {
             (state.progress.head, state.progress.is_excused) = (last.0, is_excused);
             let before = std::mem::replace(
                 &mut state.snapshot,
-                snapshot.map(|(owner, task)| Kept { owner, task, id: last }),
+                snapshot.map(|(owner, task)| KeptTask { owner, task, id: last }),
             );
             drop(state);
             drop(before);
@@ -159,13 +159,13 @@ impl LiveLog {
         self.changed.notify_waiters();
     }
 
-    /// More is about to be durable, and shows in the store before it is published: what is kept would be older than that.
+    /// More events are about to be durable, and readable in the store before they are published: the kept task would be older.
     pub(crate) fn forget_snapshot(&self) {
         let before = self.state().snapshot.take();
         drop(before);
     }
 
-    /// The task as of the head of the log, if it is kept and is the caller's.
+    /// The task as of the head of the log, if it is kept and the caller owns it.
     pub(crate) fn snapshot(&self, caller: &Principal) -> Option<Snapshot> {
         let (task, (seq, epoch)) = {
             let state = self.state();
@@ -175,7 +175,7 @@ impl LiveLog {
         Some(Snapshot { task: Arc::unwrap_or_clone(task), seq, epoch })
     }
 
-    /// Nobody will write any more: readers that have reached the head are done.
+    /// No more events will be written: readers that have reached the head are done.
     pub(crate) fn close(&self) {
         self.state().progress.is_closed = true;
         self.changed.notify_waiters();
@@ -187,11 +187,11 @@ impl LiveLog {
 }
 
 impl Follower {
-    /// What comes after the cursor; the reader has taken everything up to it.
+    /// The events after the cursor; the reader has taken everything up to it.
     pub(crate) fn after(&self, cursor: Seq) -> Found {
         let mut state = self.log.state();
-        state.cursors[self.place] = cursor;
-        state.drop_what_the_only_reader_has();
+        state.cursors[self.slot] = cursor;
+        state.drop_taken_by_sole_reader();
         state.after(cursor)
     }
 }
@@ -206,7 +206,7 @@ impl Deref for Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.log.state().cursors[self.place] = NOBODY;
+        self.log.state().cursors[self.slot] = GONE;
     }
 }
 
@@ -217,17 +217,17 @@ impl State {
             return if is_closed { Found::Closed } else { Found::Nothing };
         }
         // Nearly always in the newest append.
-        let place = self.tail.iter().rposition(|events| first_of(events) <= cursor.next());
-        let Some(place) = place else { return Found::InStore };
-        let mut behind = self.tail.iter().skip(place).cloned();
+        let index = self.tail.iter().rposition(|events| first_of(events) <= cursor.next());
+        let Some(index) = index else { return Found::InStore };
+        let mut behind = self.tail.iter().skip(index).cloned();
         let Some(first) = behind.next() else { return Found::InStore };
         let taken = usize::try_from(cursor.next().0 - first_of(&first).0).unwrap_or(usize::MAX);
         Found::Entries(Entries::new(first, taken, behind.collect()))
     }
 
-    /// Most logs have one reader, which is at the head most of the time. Where there are more, it would cost each of them
-    /// a look at all the others, and the next append drops what all have taken anyway.
-    fn drop_what_the_only_reader_has(&mut self) {
+    /// Most logs have one reader, which is at the head most of the time. With more readers, each of them would have to check
+    /// all the others, and the next append drops what all have taken anyway.
+    fn drop_taken_by_sole_reader(&mut self) {
         if let [only] = self.cursors[..]
             && only >= self.progress.head
         {
@@ -239,7 +239,7 @@ impl State {
     fn push(&mut self, events: Events) {
         self.tail_bytes += bytes_of(&events);
         self.tail.push_back(events);
-        let taken_by_all = self.cursors.iter().copied().min().unwrap_or(NOBODY);
+        let taken_by_all = self.cursors.iter().copied().min().unwrap_or(GONE);
         while self.tail.len() > 1
             && let Some(oldest) = self.tail.front()
         {
@@ -253,7 +253,7 @@ impl State {
     }
 }
 
-/// About how many bytes of content the task holds.
+/// The approximate number of content bytes in the task.
 fn weight_of(task: &Task) -> usize {
     let messages = task.history.iter().chain(&task.status.message).flat_map(|message| &message.parts);
     let artifacts = task.artifacts.iter().flat_map(|artifact| &artifact.parts);
@@ -269,7 +269,7 @@ fn last_of(events: &Events) -> Seq {
 }
 
 fn bytes_of(events: &Events) -> usize {
-    // The content is there twice: once more in the form in which readers get it.
+    // The content is there twice: once more in the encoded form for readers.
     events.iter().map(|event| ENTRY_BYTES + 2 * TaskEvent::weight(event)).sum()
 }
 

@@ -8,19 +8,19 @@ use std::time::Instant;
 use bytes::Bytes;
 use longshore_model::{Entry, Epoch, Seq, TaskEvent};
 
-/// Which encoding: whoever encodes numbers its forms. The engine only keeps them apart.
+/// Identifies an encoding. The encoder numbers its forms; the engine only keeps them apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Form(pub u8);
 
 pub struct LogEntry {
     pub entry: Entry,
-    /// The form that was asked for first. Mostly there is no other.
+    /// The form that was requested first. Mostly there is no other.
     first: OnceLock<(Form, Bytes)>,
     others: OnceLock<Box<[OnceLock<Bytes>; Self::KEPT_FORMS]>>,
 }
 
 impl LogEntry {
-    /// How many forms of one entry are kept. A form beyond them is encoded anew for each reader.
+    /// How many forms of one entry are kept. Any other form is encoded again for each reader.
     pub const KEPT_FORMS: usize = 13;
 
     pub(crate) fn new(entry: Entry) -> Self {
@@ -49,8 +49,8 @@ impl fmt::Debug for LogEntry {
     }
 }
 
-/// Events that go into a log together, in their places. An append, the live log and all its readers hold the same ones:
-/// a clone copies none of them.
+/// Events that are appended to a log together, with their numbers. An append, the live log and all its readers share them:
+/// a clone copies no event.
 #[derive(Clone, Debug)]
 pub struct Events {
     entries: Arc<[LogEntry]>,
@@ -60,16 +60,16 @@ pub struct Events {
 impl Events {
     /// Numbers them from `first` on.
     pub fn number(first: Seq, epoch: Epoch, events: impl IntoIterator<Item = TaskEvent>) -> Self {
-        let place = |(offset, event)| LogEntry::new(Entry { seq: first.plus(offset), epoch, event });
-        Self { entries: events.into_iter().enumerate().map(place).collect(), since: None }
+        let entry = |(offset, event)| LogEntry::new(Entry { seq: first.plus(offset), epoch, event });
+        Self { entries: events.into_iter().enumerate().map(entry).collect(), since: None }
     }
 
-    /// Says since when the first of them waited to be kept, for those who measure how long they were under way.
+    /// Sets since when the first event waited to be stored, so that readers can measure how long the events took.
     pub(crate) fn waiting_since(self, since: Option<Instant>) -> Self {
         Self { since, ..self }
     }
 
-    /// What was read from a store, with its numbers.
+    /// Events that were read from a store, with their numbers.
     pub(crate) fn read(entries: Vec<Entry>) -> Self {
         Self { entries: entries.into_iter().map(LogEntry::new).collect(), since: None }
     }
@@ -91,7 +91,7 @@ impl Events {
     }
 }
 
-/// One entry of the log. Keeps those that went into it together with this one, which are few.
+/// One entry of the log. Keeps the few entries alive that were appended together with it.
 #[derive(Clone, Debug)]
 pub struct Logged {
     together: Events,
@@ -106,33 +106,33 @@ impl Deref for Logged {
     }
 }
 
-/// What a reader is given at once, in order.
+/// The entries that a reader gets in one call, in order.
 #[derive(Clone, Debug)]
 pub struct Entries {
     first: Events,
-    /// So many of the first ones are not for this reader, or were taken.
+    /// How many entries of `first` are not for this reader, or were taken already.
     taken: usize,
-    /// Only where several appends are given together.
+    /// Only where several appends are delivered together.
     more: std::vec::IntoIter<Events>,
 }
 
 impl Entries {
-    /// All of `first` behind the first `taken`, and all of the others.
+    /// All of `first` after the first `taken`, and all of the others.
     pub(crate) fn new(first: Events, taken: usize, more: Vec<Events>) -> Self {
         Self { first, taken, more: more.into_iter() }
     }
 
-    /// For a reader that was not there when they came: how long they were under way is then the reader's doing.
+    /// For a reader that was not waiting when the entries came: then their age says nothing about the gateway.
     pub(crate) fn found_late(self) -> Self {
         Self { first: self.first.waiting_since(None), ..self }
     }
 
-    /// Since when the first of them was on its way through the gateway. `None`: it was kept before the reader asked for it.
+    /// When the first entry entered the gateway. `None`: it was stored before the reader asked for it.
     pub fn since(&self) -> Option<Instant> {
         self.first.since
     }
 
-    /// Never true when it is given.
+    /// Never true for entries that a reader returned.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }
@@ -158,8 +158,8 @@ impl Iterator for Entries {
 impl Index<usize> for Entries {
     type Output = LogEntry;
 
-    fn index(&self, place: usize) -> &LogEntry {
-        self.iter().nth(place).expect("no more entries than were given are asked for")
+    fn index(&self, index: usize) -> &LogEntry {
+        self.iter().nth(index).expect("the index is within the entries")
     }
 }
 
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_is_encoded_once_whichever_comes_first() {
+    fn each_form_is_encoded_once_whichever_is_requested_first() {
         let events = events(1, 1);
         let entry = &events.entries()[0];
         let mut made = Vec::new();
@@ -188,14 +188,14 @@ mod tests {
             assert_eq!(bytes, [number].as_slice());
         }
         assert_eq!(made, [4, 0, 12]);
-        // One that is not kept is made each time.
+        // A form that is not kept is encoded each time.
         for _ in 0..2 {
             assert_eq!(entry.encoded(Form(13), |_| Bytes::from_static(b"x")), "x");
         }
     }
 
     #[test]
-    fn what_several_appends_brought_is_given_in_order() {
+    fn entries_of_several_appends_come_in_order() {
         let entries = Entries::new(events(1, 3), 2, vec![events(4, 1), events(5, 2)]);
         let seqs: Vec<u64> = entries.iter().map(|logged| logged.entry.seq.0).collect();
         assert_eq!(seqs, [3, 4, 5, 6]);

@@ -1,4 +1,4 @@
-//! Which asks are open, of all tasks together: for an operator who wants to know how many wait, and for how long.
+//! The open asks of all tasks, for metrics: how many wait, and for how long.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ pub(crate) struct OpenAsks {
 
 #[derive(Debug, Default)]
 struct Open {
-    /// When each was asked; the number tells those of one moment apart.
+    /// When each was asked; the number distinguishes asks of the same moment.
     asked: BTreeSet<(Timestamp, u64)>,
     next_id: u64,
 }
@@ -39,13 +39,13 @@ impl OpenAsks {
         self.known(asked_at)
     }
 
-    /// The agent asked, and was answered at once: there were too many.
+    /// The agent asked, and was answered at once because too many asks were open.
     pub(crate) fn refused(&self) {
         self.metrics.interrupt_requests.increment();
         self.metrics.interrupt_resolved.increment();
     }
 
-    /// An earlier run of the gateway was asked.
+    /// An ask that an earlier run of the gateway received.
     pub(crate) fn known(self: &Arc<Self>, asked_at: Timestamp) -> OpenAsk {
         let mut open = self.lock();
         let id = open.next_id;
@@ -55,7 +55,7 @@ impl OpenAsks {
         OpenAsk { all: Arc::clone(self), asked_at, id }
     }
 
-    /// How long the oldest has waited. Zero when none does.
+    /// How long the oldest ask has waited. Zero when none is open.
     pub(crate) fn oldest_age(&self, now: Timestamp) -> Duration {
         self.lock().asked.first().map_or(Duration::ZERO, |(asked_at, _)| between(*asked_at, now))
     }
@@ -66,7 +66,7 @@ impl OpenAsks {
 }
 
 impl OpenAsk {
-    /// It came to an end, whichever way.
+    /// The ask was closed, whichever way.
     pub(crate) fn resolved(self, at: Timestamp) {
         self.all.metrics.interrupt_resolved.increment();
         self.all.metrics.interrupt_waited.observe(between(self.asked_at, at));
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_of_those_that_are_open_is_told() {
+    fn the_age_of_the_oldest_open_ask_is_known() {
         let metrics = Arc::new(Metrics::default());
         let all = Arc::new(OpenAsks::new(Arc::clone(&metrics)));
         assert_eq!(all.oldest_age(Timestamp(9_000)), Duration::ZERO);

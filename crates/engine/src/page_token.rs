@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_reads_back_and_nothing_else_does() {
+    fn a_token_decodes_to_its_cursor_and_anything_else_is_refused() {
         let cursor = PageCursor { status_at: Timestamp(17), task: TaskId::parse("t-1").unwrap() };
         assert_eq!(decode(&encode(&cursor)).unwrap(), cursor);
         for bad in ["", "17", "~t", "x~t", "17~", "17~a/b", "17~t~u"] {

@@ -1,4 +1,4 @@
-//! What the engine needs from outside. Other crates implement these; only the binary sees both sides.
+//! What the engine needs from outside. Other crates implement these traits; only the binary sees both sides.
 
 mod agent;
 mod caller;

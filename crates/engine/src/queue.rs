@@ -1,7 +1,7 @@
-//! A bounded queue between two tasks that costs what waits in it.
+//! A bounded queue between two tasks whose memory grows only with the waiting items.
 //!
-//! The channel of tokio has room for 32 from its start, which is most of what a quiet turn would hold: thousands of turns
-//! run, and in most of their queues nothing waits. Otherwise this is the same, with the same errors; only one task takes.
+//! The channel of tokio allocates room for 32 items at once, which is most of the memory of an idle turn: thousands of turns
+//! run, and most of their queues are empty. Otherwise this queue works the same, with the same errors, and has one receiver.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,29 +11,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::mpsc::error::{SendError, TryRecvError, TrySendError};
 use tokio::sync::{Notify, Semaphore, TryAcquireError};
 
-/// A queue in which at most `most` wait.
+/// A queue of at most `most` waiting items.
 pub fn channel<T>(most: usize) -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Shared {
         state: Mutex::new(State { items: VecDeque::new(), senders: 1, is_closed: false }),
         room: Semaphore::new(most),
         most,
-        news: Notify::new(),
-        gone: Notify::new(),
+        item_sent: Notify::new(),
+        receiver_gone: Notify::new(),
     });
     (Sender(Arc::clone(&shared)), Receiver(shared))
 }
 
-/// Puts things into a queue. When all clones are dropped, the receiver gets what waits, and then nothing.
+/// Sends items. When all clones are dropped, the receiver gets the waiting items, and then the end.
 pub struct Sender<T>(Arc<Shared<T>>);
 
-/// A sender that keeps no queue open.
+/// A sender that does not keep the queue open.
 pub struct WeakSender<T>(Weak<Shared<T>>);
 
-/// Takes things out of a queue. When it is dropped, so is what waits, and senders learn that it is closed.
+/// Receives items. When it is dropped, the waiting items are dropped, and senders learn that the queue is closed.
 pub struct Receiver<T>(Arc<Shared<T>>);
 
 impl<T> Sender<T> {
-    /// Waits for room. When the future is dropped before, nothing is sent.
+    /// Waits for room. When the future is dropped before that, nothing is sent.
     pub async fn send(&self, item: T) -> Result<(), SendError<T>> {
         match self.0.room.acquire().await {
             Ok(permit) => {
@@ -55,29 +55,29 @@ impl<T> Sender<T> {
         }
     }
 
-    /// For how many more there is room.
+    /// How many more items fit.
     pub fn capacity(&self) -> usize {
         self.0.room.available_permits()
     }
 
-    /// Waits until nothing waits here, and says whether somebody still takes.
+    /// Waits until the queue is empty, and returns whether the receiver still exists.
     pub async fn emptied(&self) -> bool {
         let all = u32::try_from(self.0.most).unwrap_or(u32::MAX);
         self.0.room.acquire_many(all).await.is_ok()
     }
 
-    /// Whether nobody takes any more.
+    /// Whether the receiver is gone.
     pub fn is_closed(&self) -> bool {
         self.0.lock().is_closed
     }
 
-    /// Waits until nobody takes any more.
+    /// Waits until the receiver is gone.
     pub async fn closed(&self) {
-        let mut gone = pin!(self.0.gone.notified());
-        // Before the look, so that an end between the two is not missed.
-        gone.as_mut().enable();
+        let mut receiver_gone = pin!(self.0.receiver_gone.notified());
+        // Before the check, so that an end between the two is not missed.
+        receiver_gone.as_mut().enable();
         if !self.is_closed() {
-            gone.await;
+            receiver_gone.await;
         }
     }
 
@@ -100,13 +100,13 @@ impl<T> Drop for Sender<T> {
         let is_last = state.senders == 0;
         drop(state);
         if is_last {
-            self.0.news.notify_one();
+            self.0.item_sent.notify_one();
         }
     }
 }
 
 impl<T> WeakSender<T> {
-    /// A sender, if there is one still.
+    /// A sender, if another one still exists.
     pub fn upgrade(&self) -> Option<Sender<T>> {
         let shared = self.0.upgrade()?;
         let mut state = shared.lock();
@@ -126,16 +126,16 @@ impl<T> Clone for WeakSender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The next; `None` when nothing waits and nothing will come. When the future is dropped, nothing is taken.
+    /// The next item; `None` when the queue is empty and no sender is left. When the future is dropped, no item is lost.
     pub async fn recv(&mut self) -> Option<T> {
-        // A task that always finds something lets others have their turn too.
+        // A task that always finds an item lets others run too.
         tokio::task::coop::consume_budget().await;
         loop {
             match self.try_recv() {
                 Ok(item) => return Some(item),
                 Err(TryRecvError::Disconnected) => return None,
-                // Whatever comes after the look is kept for this: nobody else waits for it.
-                Err(TryRecvError::Empty) => self.0.news.notified().await,
+                // A notification after the check is kept for this task: no other task waits for it.
+                Err(TryRecvError::Empty) => self.0.item_sent.notified().await,
             }
         }
     }
@@ -147,7 +147,7 @@ impl<T> Receiver<T> {
             return Err(if is_over { TryRecvError::Disconnected } else { TryRecvError::Empty });
         };
         if state.items.is_empty() {
-            // Its room costs a quiet turn more than it costs a busy one to make it again.
+            // Keeping the buffer costs an idle turn more than allocating it again costs a busy one.
             state.items = VecDeque::new();
         }
         drop(state);
@@ -155,11 +155,11 @@ impl<T> Receiver<T> {
         Ok(item)
     }
 
-    /// Takes no more. What waits can still be taken.
+    /// Accepts no more items. The waiting ones can still be received.
     pub fn close(&mut self) {
         self.0.lock().is_closed = true;
         self.0.room.close();
-        self.0.gone.notify_waiters();
+        self.0.receiver_gone.notify_waiters();
     }
 
     pub fn is_empty(&self) -> bool {
@@ -175,20 +175,20 @@ impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         self.close();
         let left = std::mem::take(&mut self.0.lock().items);
-        // Outside of the lock: what is dropped may have a sender of this queue.
+        // Outside of the lock: a dropped item may hold a sender of this queue.
         drop(left);
     }
 }
 
 struct Shared<T> {
     state: Mutex<State<T>>,
-    /// A permit for each that may still come.
+    /// A permit for each item that may still be sent.
     room: Semaphore,
     most: usize,
-    /// Something came, or nothing more will.
-    news: Notify,
-    /// The receiver has closed it.
-    gone: Notify,
+    /// An item was sent, or the last sender is gone.
+    item_sent: Notify,
+    /// The receiver has closed the queue.
+    receiver_gone: Notify,
 }
 
 struct State<T> {
@@ -198,7 +198,7 @@ struct State<T> {
 }
 
 impl<T> Shared<T> {
-    /// Gives it back when nobody takes any more.
+    /// Returns the item when the receiver is gone.
     fn push(&self, item: T) -> Result<(), T> {
         let mut state = self.lock();
         if state.is_closed {
@@ -206,7 +206,7 @@ impl<T> Shared<T> {
         }
         state.items.push_back(item);
         drop(state);
-        self.news.notify_one();
+        self.item_sent.notify_one();
         Ok(())
     }
 
@@ -243,15 +243,15 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    struct Held(#[expect(dead_code, reason = "it is there to be dropped")] Sender<Self>);
+    struct Held(#[expect(dead_code, reason = "held only to be dropped")] Sender<Self>);
 
     #[tokio::test]
-    async fn what_is_sent_comes_in_order_and_the_end_behind_it() {
+    async fn items_come_in_order_and_then_the_end() {
         let (sender, mut receiver) = channel(2);
         let sending = tokio::task::LocalSet::new();
         sending.spawn_local(async move {
             for number in 0..1000 {
-                sender.send(number).await.expect("somebody takes");
+                sender.send(number).await.expect("the receiver exists");
             }
         });
         let taken = sending.run_until(async {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn two_threads_lose_nothing_between_a_look_and_a_wait() {
+    async fn no_item_is_lost_between_a_check_and_a_wait_on_two_threads() {
         let (sender, mut receiver) = channel(3);
         let senders: Vec<_> = (0..4)
             .map(|_| {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn at_the_bound_a_sender_waits_and_one_that_leaves_sends_nothing() {
+    async fn a_sender_waits_at_the_bound_and_a_dropped_send_sends_nothing() {
         let (sender, mut receiver) = channel(1);
         sender.try_send(1).unwrap();
         assert_eq!(sender.try_send(2), Err(TrySendError::Full(2)));
@@ -313,10 +313,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_learns_that_the_other_side_has_gone() {
+    async fn waiting_senders_learn_that_the_receiver_is_gone() {
         let (sender, receiver) = channel(1);
         let weak = sender.downgrade();
-        // What waits has a sender of the queue, which is dropped with it.
+        // The waiting item holds a sender of the queue, which is dropped with it.
         assert!(sender.try_send(Held(sender.clone())).is_ok());
         let (second, waiting) = (sender.clone(), sender.clone());
         let ((), refused, ()) = tokio::join!(
@@ -325,14 +325,14 @@ mod tests {
             async { drop(receiver) }
         );
         assert!(refused && sender.is_closed() && weak.upgrade().is_some());
-        // One comes too late to be told.
+        // This one starts to wait after the end.
         timeout(PATIENCE, sender.closed()).await.unwrap();
         drop((sender, second, waiting));
         assert!(weak.upgrade().is_none());
     }
 
     #[tokio::test]
-    async fn a_closed_queue_gives_what_waits_and_keeps_no_room_for_a_crowd() {
+    async fn a_closed_queue_returns_its_items_and_frees_its_buffer() {
         let (sender, mut receiver) = channel(1000);
         for number in 0..1000 {
             sender.try_send(number).unwrap();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_always_finds_something_lets_others_go_on() {
+    async fn a_receiver_that_always_finds_an_item_lets_other_tasks_run() {
         let (sender, mut receiver) = channel(100_000);
         for number in 0..100_000 {
             sender.try_send(number).unwrap();

@@ -1,4 +1,4 @@
-//! A reader of one task's log: a cursor, and a way to wait for what comes after it.
+//! A reader of one task's log: a cursor, and a way to wait for the events after it.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::live::{Follower, Found};
 use crate::log_entry::{Entries, Events};
 use crate::port::Store;
 use crate::registry::Registry;
-use crate::service::Snapshot;
+use crate::snapshot::Snapshot;
 
-/// How many events one call of [`TaskReader::next`] takes from the store at most. A reader with a full socket asks for no
-/// more, so this bounds what it costs.
+/// How many events one call of [`TaskReader::next`] reads from the store at most. A reader with a full socket asks for no
+/// more, so this bounds its memory.
 const BATCH: usize = 128;
 
 /// Reads a task's log from a cursor to its end. Dropping it changes nothing for the task.
@@ -19,7 +19,7 @@ const BATCH: usize = 128;
 pub struct TaskReader {
     store: Arc<dyn Store>,
     registry: Arc<Registry>,
-    /// For whom it reads.
+    /// The principal for whom it reads.
     caller: Principal,
     task: TaskId,
     context: ContextId,
@@ -51,30 +51,30 @@ impl TaskReader {
         &self.context
     }
 
-    /// What the caller who made the task accepts. The same for every reader.
+    /// What the caller who created the task accepts. The same for every reader.
     pub fn output(&self) -> &OutputModes {
         &self.output
     }
 
-    /// The last event that was given.
+    /// The last event that was returned.
     pub fn cursor(&self) -> Seq {
         self.cursor
     }
 
-    /// The task as it is now, if the live log has it: also when its owner has just gone.
+    /// The current task, if the live log has it, even when its actor has just ended.
     pub(crate) fn snapshot(&self, caller: &Principal) -> Option<Snapshot> {
         self.live.as_ref()?.snapshot(caller)
     }
 
-    /// There is a reason for which nothing may come for long: the task waits for its user or for a tool, or does not run.
-    /// Nobody should take such a silence for a fault.
+    /// There is a reason why no event may come for long: the task waits for its user or for a tool, or does not run.
+    /// Such a silence is not a fault.
     pub fn is_excused(&self) -> bool {
-        // The store gives the rest of a log that nobody writes at once, or says why not.
+        // The store returns the rest of a log without a writer at once, or an error.
         self.live.as_ref().is_none_or(|live| live.progress().is_excused)
     }
 
-    /// The events after the cursor, as many as are there; waits when there are none. `None` once the event that
-    /// ended the task has been given. Cancel safe: an event counts as given only when this returns.
+    /// The events after the cursor, as many as there are; waits when there are none. `None` once the event that
+    /// ended the task was returned. Cancel safe: an event counts as returned only when this function returns.
     pub async fn next(&mut self) -> Result<Option<Entries>> {
         let mut has_waited = false;
         loop {
@@ -93,10 +93,10 @@ impl TaskReader {
                     return Ok(Some(self.give(entries)));
                 }
                 Found::Nothing => {
-                    live.grows_behind(self.cursor).await;
+                    live.grows_beyond(self.cursor).await;
                     has_waited = true;
                 }
-                // Either the task is over and its end was given, or its owner went away. The store knows which.
+                // Either the task is over and its end was returned, or its actor ended. The store knows which.
                 Found::Closed => self.live = None,
                 Found::InStore => {
                     if let Some(entries) = self.read().await? {
@@ -107,14 +107,14 @@ impl TaskReader {
         }
     }
 
-    /// What the store has behind the cursor. `None`: nothing, and it is known by now whether the task goes on.
+    /// The events after the cursor in the store. `None`: there are none, and it is known by now whether the task goes on.
     async fn read(&mut self) -> Result<Option<Entries>> {
         let stored = self.store.read(&self.caller, &self.task, self.cursor, BATCH).await?;
         let Some(first) = stored.first() else {
             self.reattach().await?;
             return Ok(None);
         };
-        self.check_hole(first.seq)?;
+        self.check_gap(first.seq)?;
         Ok(Some(Entries::new(Events::read(stored), 0, Vec::new())))
     }
 
@@ -126,7 +126,7 @@ impl TaskReader {
         entries
     }
 
-    /// The store has nothing after the cursor and no live log was known: look again before giving up.
+    /// The store has nothing after the cursor and no live log was known: check for a live log again before giving up.
     async fn reattach(&mut self) -> Result<()> {
         self.live = self.registry.log(&self.task).map(|live| live.follow(self.cursor));
         if self.live.is_some() {
@@ -141,12 +141,12 @@ impl TaskReader {
         Err(self.registry.no_owner())
     }
 
-    /// Events that retention folded away under the cursor are told, never passed over.
-    fn check_hole(&self, next: Seq) -> Result<()> {
+    /// Events that retention folded away after the cursor are an error; they are never skipped silently.
+    fn check_gap(&self, next: Seq) -> Result<()> {
         if next == self.cursor.next() {
             return Ok(());
         }
-        let text = "Events after this cursor are no longer kept; get the task, or subscribe anew.";
+        let text = "Events after this cursor are no longer kept; get the task, or subscribe again.";
         Err(Error::new(ErrorKind::Unavailable, text).detail("first", next.to_string()))
     }
 }

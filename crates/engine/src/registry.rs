@@ -1,12 +1,12 @@
-//! The tasks that have an owner in this process.
+//! The tasks that have an actor in this process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longshore_model::{Error, ErrorKind, TaskId};
+use longshore_model::{Error, ErrorKind, Seq, TaskId};
 use tokio_util::sync::CancellationToken;
 
-use crate::actor::Inbox;
+use crate::actor_request::{ActorRequest, INBOX_CAPACITY};
 use crate::live::LiveLog;
 use crate::queue;
 use crate::unfinished::Reserved;
@@ -25,16 +25,24 @@ struct Owned {
 #[derive(Debug)]
 struct Live {
     log: Arc<LiveLog>,
-    inbox: queue::Sender<Inbox>,
+    inbox: queue::Sender<ActorRequest>,
 }
 
-/// Says that a task has an owner, for as long as it is kept.
+/// Registers the actor of a task, for as long as this is kept.
 #[derive(Debug)]
 pub(crate) struct Registration {
     registry: Arc<Registry>,
     log: Arc<LiveLog>,
-    /// `None`: the work of a sub-agent, which nobody counts.
+    /// `None`: the task of a sub-agent, which is not counted.
     _counted: Option<Reserved>,
+}
+
+/// What the actor of a registered task needs.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) registration: Registration,
+    pub(crate) live: Arc<LiveLog>,
+    pub(crate) inbox: queue::Receiver<ActorRequest>,
 }
 
 impl Registry {
@@ -42,36 +50,39 @@ impl Registry {
         Self { owned: Mutex::default(), stopping }
     }
 
-    pub(crate) fn insert(
+    /// Registers a task whose log has this head.
+    pub(crate) fn register(
         self: &Arc<Self>,
         counted: Option<Reserved>,
-        log: Arc<LiveLog>,
-        inbox: queue::Sender<Inbox>,
-    ) -> Registration {
+        task: TaskId,
+        head: Seq,
+    ) -> Registered {
+        let log = Arc::new(LiveLog::new(task.clone(), head));
+        let (sender, inbox) = queue::channel(INBOX_CAPACITY);
         let registration =
             Registration { registry: Arc::clone(self), log: Arc::clone(&log), _counted: counted };
-        self.lock().by_task.insert(log.task().clone(), Live { log, inbox });
-        registration
+        self.lock().by_task.insert(task, Live { log: Arc::clone(&log), inbox: sender });
+        Registered { registration, live: log, inbox }
     }
 
     pub(crate) fn log(&self, task: &TaskId) -> Option<Arc<LiveLog>> {
         self.lock().by_task.get(task).map(|live| Arc::clone(&live.log))
     }
 
-    pub(crate) fn inbox(&self, task: &TaskId) -> Option<queue::Sender<Inbox>> {
+    pub(crate) fn inbox(&self, task: &TaskId) -> Option<queue::Sender<ActorRequest>> {
         self.lock().by_task.get(task).map(|live| live.inbox.clone())
     }
 
-    /// Why a task that is not over has no owner.
+    /// Why an unfinished task has no actor.
     pub(crate) fn no_owner(&self) -> Error {
         if self.stopping.is_cancelled() {
             Error::new(
                 ErrorKind::Unavailable,
-                "The gateway is shutting down; come back with the last event id to go on.",
+                "The gateway is shutting down; reconnect with the last event id to go on.",
             )
         } else {
             let text =
-                "The gateway lost hold of this task; its log says why. The next start takes it up again.";
+                "The gateway lost hold of this task; its log says why. The next start resumes the task.";
             Error::new(ErrorKind::Internal, text)
         }
     }
@@ -82,7 +93,7 @@ impl Registry {
 }
 
 impl Drop for Registration {
-    /// Readers that have the log see that it is closed. Somebody else may own the task by now.
+    /// Readers that have the log see that it is closed. Another actor may own the task by now.
     fn drop(&mut self) {
         let mut owned = self.registry.lock();
         if owned.by_task.get(self.log.task()).is_some_and(|live| Arc::ptr_eq(&live.log, &self.log)) {

@@ -1,60 +1,59 @@
-//! Keeping the store from growing for ever: in the background, in small steps, so that no turn waits for it.
+//! Keeps the store from growing for ever: in the background, in small steps, so that no turn waits for it.
 
 use std::time::Duration;
 
 use longshore_model::Timestamp;
 
 use crate::port::{Retained, Retention};
+use crate::retry::sleep_unless_stopping;
 use crate::service::Engine;
 
-/// How often it is looked whether something has become old.
-const EVERY: Duration = Duration::from_mins(1);
+/// How often retention checks for old data.
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Between two steps, for whatever else wants to write.
+/// The pause between two steps, for other writers.
 const BETWEEN_STEPS: Duration = Duration::from_millis(5);
 
 impl Engine {
-    /// Folds and removes what is old, from now on, as the configuration says. Call it once.
+    /// Folds and deletes old data from now on, as configured. Call it once.
     pub fn keep_tidy(&self) {
         let engine = self.clone();
-        self.around().tasks.spawn("retention", async move { engine.tidy_until_stopped().await });
+        self.ctx().tasks.spawn("retention", async move { engine.retain_until_stopped().await });
     }
 
-    async fn tidy_until_stopped(&self) {
-        let stopping = self.around().tasks.stopping().clone();
+    async fn retain_until_stopped(&self) {
         let mut done = Retained::default();
         loop {
-            let pause = match self.around().store.retain(self.retention()).await {
+            let pause = match self.ctx().ports.store.retain(self.retention()).await {
                 Ok(step) => {
                     done.folded += step.folded;
                     done.dropped += step.dropped;
-                    if step.more { BETWEEN_STEPS } else { EVERY }
+                    if step.more { BETWEEN_STEPS } else { CHECK_INTERVAL }
                 }
-                // It is tried again. What is kept too long harms nobody.
+                // The next step tries again. Data that is kept too long does no harm.
                 Err(error) => {
-                    tracing::warn!(error = ?error, "what is old could not be folded or removed");
-                    EVERY
+                    tracing::warn!(error = ?error, "old tasks could not be folded or deleted");
+                    CHECK_INTERVAL
                 }
             };
-            if pause == EVERY && done != Retained::default() {
+            if pause == CHECK_INTERVAL && done != Retained::default() {
                 let Retained { folded, dropped, .. } = std::mem::take(&mut done);
-                tracing::info!(folded, dropped, "folded the logs of old tasks, and removed older ones");
+                tracing::info!(folded, dropped, "folded the logs of old tasks, and deleted older tasks");
             }
-            tokio::select! {
-                biased;
-                () = stopping.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
+            if !sleep_unless_stopping(&self.ctx().tasks, pause).await {
+                return;
             }
         }
     }
 
     fn retention(&self) -> Retention {
-        let (now, config) = (self.around().clock.now(), &self.around().config);
+        let (now, config) = (self.ctx().ports.clock.now(), &self.ctx().config);
         let keys_before = before(now, config.idempotency_window);
         Retention {
             now,
             fold_before: config.retention.fold_after.map(|age| before(now, age)),
-            // With a task its keys go. While one of them counts the task stays: the same send again would make another.
+            // The keys of a task are deleted with it. While one of them counts the task stays: otherwise the same send would
+            // make another task.
             drop_before: config.retention.keep_tasks.map(|age| before(now, age).min(keys_before)),
             keys_before,
         }

@@ -1,84 +1,46 @@
-//! One function per operation: authorise, find or make the task, read.
+//! One function per operation: authorise, find or create the task, read.
 
 mod answering;
 mod following;
 mod listing;
-mod ordering;
-mod sending;
+pub(crate) mod sending;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_meter::Metrics;
 use longshore_meter::label::AbortOutcome;
 use longshore_model::{
-    Answer, AskKind, Closed, Epoch, Error, ErrorKind, EventId, FileId, Interrupt, Principal, RequestId,
-    Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp, TraceContext,
+    Answer, AskKind, Closed, Error, ErrorKind, EventId, FileId, Interrupt, Principal, RequestId, Resolution,
+    Result, Seq, Task, TaskEvent, TaskId, Timestamp, TraceContext,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::actor::{Actor, INBOX, Inbox, Ownership, Surroundings};
-use crate::asks::{self, Given, Send};
-use crate::config::EngineConfig;
-use crate::control::claims::Claims;
-use crate::control::of_upstream;
-use crate::gate::{Bounds, Gate};
-use crate::live::LiveLog;
-use crate::open_asks::OpenAsks;
-use crate::port::{Agent, Clock, Control, FileFacts, Head, NoSpans, Spans, Store, trace_of_caller};
-use crate::queue;
+use crate::actor::{Actor, ActorParts};
+use crate::actor_request::{ActorRequest, AnswerMessage, GivenAnswer};
+use crate::asks;
+use crate::engine_context::{EngineContext, EngineParts};
+use crate::port::{FileFacts, Head, Spans, StoredTask, trace_of_caller};
 use crate::reader::TaskReader;
-use crate::registry::{Registration, Registry};
-use crate::tasks::Tasks;
-use crate::unfinished::{Reserved, Unfinished};
+use crate::snapshot::Snapshot;
+use crate::upstream_error::of_upstream;
 
-/// How long a cancel waits for the owner of the task, who answers at once unless the store is away.
+/// How long a cancel waits for the actor of the task, which answers at once unless the store cannot be reached.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The engine. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    around: Surroundings,
+    ctx: EngineContext,
 }
 
-/// What an engine is made of.
-#[derive(Debug)]
-pub struct EngineParts {
-    pub store: Arc<dyn Store>,
-    pub agent: Arc<dyn Agent>,
-    /// The agent's control surface, if it has one.
-    pub control: Option<Arc<dyn Control>>,
-    pub clock: Arc<dyn Clock>,
-    pub tasks: Tasks,
-    /// Where the engine counts.
-    pub metrics: Arc<Metrics>,
-    pub config: EngineConfig,
-}
-
-/// The task that a message made or went to, and a reader of its log.
+/// The task that a message created or joined, and a reader of its log.
 #[derive(Debug)]
 pub struct Sent {
     pub task: TaskId,
-    /// `Tail` for a task that this message made, now or before: the reader gives all of it, if all of it is kept.
+    /// `Tail` for a task that this message created, now or before: the reader returns the whole log, if it is still kept.
     pub opening: Opening,
     pub reader: TaskReader,
-}
-
-/// A task as of an event.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Snapshot {
-    pub task: Task,
-    pub seq: Seq,
-    /// Under which that event was written.
-    pub epoch: Epoch,
-}
-
-impl Snapshot {
-    /// The name of the event.
-    pub fn id(&self) -> EventId {
-        EventId::new(self.seq, self.epoch)
-    }
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -95,23 +57,23 @@ pub struct Listing {
 pub struct Subscription {
     pub opening: Opening,
     pub reader: TaskReader,
-    /// The reader has something to give at once: events that were missed, or the end of a task that is over.
+    /// The reader returns something at once: events that were missed, or the end of a task that is over.
     pub is_behind: bool,
 }
 
 /// How a subscription begins.
 #[derive(Debug)]
 pub enum Opening {
-    /// With the task as it is; the reader stands behind it.
+    /// With the current task; the reader continues after it.
     Snapshot(Snapshot),
-    /// With nothing: the reader gives exactly the events that were missed.
+    /// With nothing: the reader returns exactly the events that were missed.
     Tail,
-    /// The event at the cursor is not in the log: it is no longer kept, or a loss of power took it, and another may have
-    /// its number. Here is the task as it is; the reader stands behind it. The caller must be told that there is a gap.
+    /// The event at the cursor is not in the log: it is no longer kept, or it was lost with a power failure, and another may
+    /// have its number. Holds the current task; the reader continues after it. The caller must learn that there is a gap.
     Gap(Snapshot, GapBounds),
 }
 
-/// Which cursors could have been served.
+/// The cursor that was requested, and those that the log can serve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GapBounds {
     pub requested: EventId,
@@ -121,88 +83,58 @@ pub struct GapBounds {
 
 impl Engine {
     pub fn new(parts: EngineParts) -> Self {
-        let EngineParts { store, agent, control, clock, tasks, metrics, config } = parts;
-        let config = Arc::new(config);
-        let registry = Arc::new(Registry::new(tasks.stopping().clone()));
-        let bounds = Bounds { in_all: config.turns, per_principal: config.turns_per_principal };
-        let gate = Arc::new(Gate::new(bounds, Arc::clone(&metrics)));
-        let unfinished = Arc::new(Unfinished::new(&config));
-        let asks = Arc::new(OpenAsks::new(Arc::clone(&metrics)));
-        let lanes = Arc::default();
-        let claims = Arc::new(Claims::new(config.control.claim_ttl));
-        Self {
-            around: Surroundings {
-                store,
-                agent,
-                control,
-                clock,
-                tasks,
-                registry,
-                lanes,
-                gate,
-                asks,
-                unfinished,
-                claims,
-                removals: Arc::default(),
-                offers: Arc::default(),
-                metrics,
-                spans: Arc::new(NoSpans),
-                config,
-            },
-        }
+        Self { ctx: EngineContext::new(parts) }
     }
 
-    /// Tells of its turns there.
+    /// Sends the spans of turns there.
     #[must_use]
     pub fn with_spans(mut self, spans: Arc<dyn Spans>) -> Self {
-        self.around.spans = spans;
+        self.ctx.ports.spans = spans;
         self
     }
 
-    /// Sets what is known at a moment only, for the page of metrics that is about to be written.
+    /// Sets the gauges whose values are known only at a moment, just before the metrics are written.
     pub fn note_gauges(&self) {
-        let Surroundings { metrics, asks, unfinished, clock, .. } = &self.around;
-        metrics.interrupt_oldest_age.set(asks.oldest_age(clock.now()));
-        metrics.tasks_unfinished.set(i64::try_from(unfinished.len()).unwrap_or(i64::MAX));
+        let EngineContext { metrics, live, .. } = &self.ctx;
+        metrics.interrupt_oldest_age.set(live.open_asks.oldest_age(self.now()));
+        metrics.tasks_unfinished.set(i64::try_from(live.unfinished.len()).unwrap_or(i64::MAX));
     }
 
-    /// What the engine's clock says.
+    /// The time of the engine's clock.
     pub fn now(&self) -> Timestamp {
-        self.around.clock.now()
+        self.ctx.ports.clock.now()
     }
 
-    /// Whether the agent can be looked at and changed beside turns.
+    /// Whether the agent has a control surface.
     pub fn has_control(&self) -> bool {
-        self.around.control.is_some()
+        self.ctx.ports.control.is_some()
     }
 
     /// Whether the agent could work now.
     pub async fn check_agent(&self) -> Result<()> {
-        self.around.agent.check().await
+        self.ctx.ports.agent.check().await
     }
 
-    /// Whether tasks could be kept now.
+    /// Whether tasks could be stored now.
     pub async fn check_store(&self) -> Result<()> {
-        self.around.store.check().await
+        self.ctx.ports.store.check().await
     }
 
     pub async fn get(&self, caller: &Principal, task: &TaskId) -> Result<Snapshot> {
-        // What the owner of the task has made durable last need not be read again.
-        if let Some(now) = self.around.registry.log(task).and_then(|live| live.snapshot(caller)) {
+        // The task that the actor made durable last need not be read again.
+        if let Some(now) = self.ctx.live.registry.log(task).and_then(|live| live.snapshot(caller)) {
             return Ok(now);
         }
-        let stored = self.around.store.get(caller, task).await?;
-        let stored = stored.ok_or_else(|| Error::task_not_found(task))?;
-        Ok(Snapshot { task: stored.task, seq: stored.seq, epoch: stored.epoch })
+        self.stored(caller, task).await.map(Snapshot::from)
     }
 
-    /// Ends the task, then tells the agent. The conversation stays bound to its session.
+    /// Ends the task, then stops the agent. The context stays bound to its session.
     pub async fn cancel(&self, caller: &Principal, task: &TaskId) -> Result<Snapshot> {
-        let (metrics, since) = (&self.around.metrics, Instant::now());
+        let (metrics, since) = (&self.ctx.metrics, Instant::now());
         metrics.cancel_requests.increment();
         let canceled = self.try_cancel(caller, task, since).await;
         let outcome = match &canceled {
-            // The owner of the task tells what becomes of the turn.
+            // The actor of the task records the outcome of the abort.
             Ok(_) => return canceled,
             Err(error) if matches!(error.kind(), ErrorKind::TaskNotFound | ErrorKind::TaskNotCancelable) => {
                 AbortOutcome::NoRunningTask
@@ -218,26 +150,26 @@ impl Engine {
 
     async fn try_cancel(&self, caller: &Principal, task: &TaskId, since: Instant) -> Result<Snapshot> {
         self.head(caller, task).await?;
-        if let Some(inbox) = self.around.registry.inbox(task) {
+        if let Some(inbox) = self.ctx.live.registry.inbox(task) {
             let (reply, answer) = oneshot::channel();
             let asked = async {
                 let trace = self.trace_of_caller().map(Box::new);
-                inbox.send(Inbox::Cancel { reply, since, trace }).await.ok()?;
+                inbox.send(ActorRequest::Cancel { reply, since, trace }).await.ok()?;
                 answer.await.ok()
             };
             match tokio::time::timeout(CANCEL_PATIENCE, asked).await {
                 Ok(Some(answer)) => return answer,
-                // The task ended by itself before it could be canceled, or its owner stopped.
+                // The task ended by itself before it could be canceled, or its actor stopped.
                 Ok(None) => {}
                 Err(_) => {
-                    let text = "The store does not take the cancel now. It stands, and is done when the store is back.";
+                    let text = "The store cannot be written now. The cancel is kept, and is carried out when the store is back.";
                     return Err(Error::new(ErrorKind::Unavailable, text));
                 }
             }
         }
         let state = self.head(caller, task).await?.state;
         if !state.is_terminal() {
-            return Err(self.around.registry.no_owner());
+            return Err(self.ctx.live.registry.no_owner());
         }
         let text = format!("The task is already {state} and cannot be canceled.");
         Err(Error::new(ErrorKind::TaskNotCancelable, text)
@@ -245,7 +177,7 @@ impl Engine {
             .detail("state", state.as_str()))
     }
 
-    /// A reader from where the caller left off, or from now on.
+    /// A reader from the caller's cursor on, or from now on.
     pub async fn subscribe(
         &self,
         caller: &Principal,
@@ -266,7 +198,7 @@ impl Engine {
             let reader = self.reader(caller, task.clone(), &head, snapshot.seq);
             return Ok(Subscription { opening: Opening::Snapshot(snapshot), reader, is_behind: false });
         };
-        if !self.goes_on_behind(caller, task, &head, cursor).await? {
+        if !self.can_serve(caller, task, &head, cursor).await? {
             let snapshot = self.get(caller, task).await?;
             let bounds = GapBounds { requested: cursor, first: head.first, head: snapshot.id() };
             let reader = self.reader(caller, task.clone(), &head, snapshot.seq);
@@ -278,7 +210,7 @@ impl Engine {
     }
 
     /// Whether the log has everything that a reader with this cursor has not seen, and had what it has seen.
-    async fn goes_on_behind(
+    async fn can_serve(
         &self,
         caller: &Principal,
         task: &TaskId,
@@ -289,25 +221,25 @@ impl Engine {
         if seq > head.seq || seq.next() < head.first {
             return Ok(false);
         }
-        // Epochs only grow along a log, so that nothing before an event was written anew since that event's epoch.
+        // Epochs only grow along a log, so nothing before an event was written again since that event's epoch.
         let Some(epoch) = epoch.filter(|epoch| seq > Seq::START && *epoch != head.epoch) else {
             return Ok(true);
         };
-        let found = self.around.store.read(caller, task, Seq(seq.0 - 1), 1).await?;
+        let found = self.ctx.ports.store.read(caller, task, Seq(seq.0 - 1), 1).await?;
         Ok(found.first().is_some_and(|entry| entry.seq == seq && entry.epoch == epoch))
     }
 
-    /// The task as it was before an event of its log, as far as its artifacts go: what was sent to it, which may be large, and
-    /// its status are left out. `None`: the log is no longer kept from its start.
+    /// The artifacts of the task as they were before an event of its log: its messages, which may be large, and
+    /// its status are left out. `None`: the beginning of the log is no longer kept.
     pub async fn task_before(&self, caller: &Principal, task: &TaskId, seq: Seq) -> Result<Option<Task>> {
-        // As many as one read of the log gives a reader.
+        // As many as a reader gets with one read of the log.
         const BATCH: usize = 128;
         if self.head(caller, task).await?.first > Seq::START.next() {
             return Ok(None);
         }
         let (mut folded, mut cursor): (Option<Task>, _) = (None, Seq::START);
         while cursor.next() < seq {
-            let entries = self.around.store.read(caller, task, cursor, BATCH).await?;
+            let entries = self.ctx.ports.store.read(caller, task, cursor, BATCH).await?;
             let Some(last) = entries.last().map(|entry| entry.seq) else { break };
             for entry in entries.iter().filter(|entry| entry.seq < seq) {
                 match (&mut folded, &entry.event) {
@@ -324,10 +256,10 @@ impl Engine {
         Ok(folded)
     }
 
-    /// Waits until the task is over or asks something, and gives it as it is then.
+    /// Waits until the task is over or asks something, and returns it as it is then.
     pub async fn settled(&self, caller: &Principal, mut reader: TaskReader) -> Result<Snapshot> {
         if reader.cursor() > Seq::START {
-            // Behind a message that answered one of several asks: the task still waits for the others.
+            // After a message that answered one of several asks, the task still waits for the others.
             let snapshot = self.get(caller, reader.task_id()).await?;
             if snapshot.task.status.state.is_settled() {
                 return Ok(snapshot);
@@ -336,7 +268,7 @@ impl Engine {
         while let Some(entries) = reader.next().await? {
             let newest = entries.iter().rev().find_map(|entry| entry.entry.event.status());
             if newest.is_some_and(|status| status.state.is_settled()) {
-                // What was asked in the middle of a log may have been answered long ago.
+                // An ask in the middle of a log may have been answered long ago.
                 let snapshot = match reader.snapshot(caller) {
                     Some(now) => now,
                     None => self.get(caller, reader.task_id()).await?,
@@ -349,34 +281,27 @@ impl Engine {
         self.get(caller, reader.task_id()).await
     }
 
-    pub(crate) fn around(&self) -> &Surroundings {
-        &self.around
+    pub(crate) fn ctx(&self) -> &EngineContext {
+        &self.ctx
     }
 
-    pub(crate) fn own(&self, ownership: Ownership) {
-        let actor = Actor::new(self.around.clone(), ownership);
-        self.around.tasks.spawn("task", Box::new(actor).run());
+    pub(crate) fn start_actor(&self, parts: ActorParts) {
+        let actor = Actor::new(self.ctx.clone(), parts);
+        self.ctx.tasks.spawn("task", Box::new(actor).run());
     }
 
-    pub(crate) fn register(
-        &self,
-        counted: Reserved,
-        task: TaskId,
-        head: Seq,
-    ) -> (Registration, Arc<LiveLog>, queue::Receiver<Inbox>) {
-        let live = Arc::new(LiveLog::new(task, head));
-        let (sender, inbox) = queue::channel(INBOX);
-        let registration = self.around.registry.insert(Some(counted), Arc::clone(&live), sender);
-        (registration, live, inbox)
+    pub(crate) async fn stored(&self, caller: &Principal, task: &TaskId) -> Result<StoredTask> {
+        let stored = self.ctx.ports.store.get(caller, task).await?;
+        stored.ok_or_else(|| Error::task_not_found(task))
     }
 
     pub(crate) async fn head(&self, caller: &Principal, task: &TaskId) -> Result<Head> {
-        let head = self.around.store.head(caller, task).await?;
+        let head = self.ctx.ports.store.head(caller, task).await?;
         head.ok_or_else(|| Error::task_not_found(task))
     }
 
     fn reader(&self, caller: &Principal, task: TaskId, head: &Head, cursor: Seq) -> TaskReader {
-        let (store, registry) = (Arc::clone(&self.around.store), Arc::clone(&self.around.registry));
+        let (store, registry) = (Arc::clone(&self.ctx.ports.store), Arc::clone(&self.ctx.live.registry));
         TaskReader::new(
             store,
             registry,
@@ -388,23 +313,23 @@ impl Engine {
         )
     }
 
-    /// A reader of a task that is at hand.
-    fn reader_of(&self, caller: &Principal, task: &Task, cursor: Seq) -> TaskReader {
-        let (store, registry) = (Arc::clone(&self.around.store), Arc::clone(&self.around.registry));
+    /// A reader of a task that the caller has at hand.
+    pub(crate) fn reader_of(&self, caller: &Principal, task: &Task, cursor: Seq) -> TaskReader {
+        let (store, registry) = (Arc::clone(&self.ctx.ports.store), Arc::clone(&self.ctx.live.registry));
         let (context, output) = (task.context_id.clone(), task.terms.output.clone());
         TaskReader::new(store, registry, caller.clone(), task.id.clone(), context, output, cursor)
     }
 
-    /// What is known of a file that the gateway keeps.
+    /// The metadata of a stored file.
     pub async fn file(&self, caller: &Principal, id: &FileId) -> Result<FileFacts> {
-        // Another's file and one that never was look the same from outside.
-        let file = self.around.store.file(caller, id).await?;
+        // A caller cannot distinguish another caller's file from one that does not exist.
+        let file = self.ctx.ports.store.file(caller, id).await?;
         file.ok_or_else(|| {
             Error::new(ErrorKind::RouteNotFound, format!("There is no file {id} that you may see."))
         })
     }
 
-    /// A piece of a file. Ask [`Engine::file`] first: this does not look at whose it is.
+    /// A piece of a file. Call [`Engine::file`] first: this does not check the owner.
     pub async fn read_file(
         &self,
         caller: &Principal,
@@ -412,14 +337,14 @@ impl Engine {
         offset: u64,
         length: usize,
     ) -> Result<Vec<u8>> {
-        let bytes = self.around.store.read_file(caller, id, offset, length).await?;
-        bytes.ok_or_else(|| Error::internal("a file went away while it was read"))
+        let bytes = self.ctx.ports.store.read_file(caller, id, offset, length).await?;
+        bytes.ok_or_else(|| Error::internal("a file was deleted while it was read"))
     }
 
-    /// Answers an ask by its name. What the agent fails at is told in the words of control calls.
+    /// Answers an ask by its id. Failures of the agent are reported as errors of control calls.
     pub async fn answer(&self, caller: &Principal, request: &RequestId, answer: Answer) -> Result<()> {
-        let known = self.around.store.interrupt(caller, request).await?;
-        // Another's ask and one that never was look the same from outside.
+        let known = self.ctx.ports.store.interrupt(caller, request).await?;
+        // A caller cannot distinguish another caller's ask from one that does not exist.
         let known = known.filter(|known| known.owner == *caller).ok_or_else(|| asks::not_open(request))?;
         if let Some(closed) = &known.closed {
             return Err(self.too_late(request, closed));
@@ -433,42 +358,42 @@ impl Engine {
 
     /// The open asks of a caller, soonest deadline first.
     pub async fn open_asks(&self, caller: &Principal, kind: AskKind) -> Result<Vec<Interrupt>> {
-        self.around.store.open_interrupts(caller, kind).await
+        self.ctx.ports.store.open_interrupts(caller, kind).await
     }
 
-    /// Hands an answer to the owner of the task, and waits until the agent has it and the log says so.
+    /// Sends an answer to the actor of the task, and waits until the agent has it and the log says so.
     pub(crate) async fn deliver(
         &self,
         caller: &Principal,
         task: &TaskId,
         request: RequestId,
         answer: Answer,
-        send: Option<Send>,
+        send: Option<AnswerMessage>,
     ) -> Result<Snapshot> {
-        let (reply, told) = oneshot::channel();
+        let (reply, answered) = oneshot::channel();
         let (by, trace) = (caller.clone(), self.trace_of_caller());
-        let given = Given { request: request.clone(), answer, by, trace, send, reply };
-        if let Some(inbox) = self.around.registry.inbox(task)
-            && inbox.send(Inbox::Answer(Box::new(given))).await.is_ok()
-            && let Ok(told) = told.await
+        let given = GivenAnswer { request: request.clone(), answer, by, trace, send, reply };
+        if let Some(inbox) = self.ctx.live.registry.inbox(task)
+            && inbox.send(ActorRequest::Answer(Box::new(given))).await.is_ok()
+            && let Ok(answered) = answered.await
         {
-            return told;
+            return answered;
         }
-        // The owner went away: with the turn, and nobody asks any more, or with the gateway, and the ask stays open.
+        // The actor ended: with the turn, and the ask is closed, or with the gateway, and the ask stays open.
         if self.head(caller, task).await?.state.is_terminal() {
             return Err(asks::not_open(&request));
         }
-        Err(self.around.registry.no_owner())
+        Err(self.ctx.live.registry.no_owner())
     }
 
     pub(crate) fn trace_of_caller(&self) -> Option<TraceContext> {
-        trace_of_caller().map(|trace| self.around.spans.decided(trace))
+        trace_of_caller().map(|trace| self.ctx.ports.spans.decided(trace))
     }
 
     fn too_late(&self, request: &RequestId, closed: &Closed) -> Error {
-        let tombstone = i64::try_from(self.around.config.asks.tombstone.as_millis()).unwrap_or(i64::MAX);
-        let is_told = closed.at.0.saturating_add(tombstone) > self.around.clock.now().0;
-        if closed.resolution != Resolution::Expired || !is_told {
+        let tombstone = i64::try_from(self.ctx.config.asks.tombstone.as_millis()).unwrap_or(i64::MAX);
+        let is_remembered = closed.at.0.saturating_add(tombstone) > self.ctx.ports.clock.now().0;
+        if closed.resolution != Resolution::Expired || !is_remembered {
             return asks::not_open(request);
         }
         let text = format!("The ask {request} was not answered in time.");

@@ -1,4 +1,4 @@
-//! What a simulation may change about an engine: when its tasks run, what it calls things, and which mistakes it makes.
+//! What a simulation may change about an engine: when its tasks run, which ids it generates, and which mistakes it makes.
 //!
 //! The feature `simulation` is on where tests are built and nowhere else, and even there nothing changes for a [`Tasks`]
 //! that was not made by [`Tasks::simulated`].
@@ -9,21 +9,21 @@
 #[cfg(feature = "simulation")]
 use std::{future::Future, pin::Pin, sync::Arc, task::Context, task::Poll, task::Waker};
 
-/// A mistake that an engine can be made to make, to show that it would be found.
+/// A mistake that an engine can be made to make, to show that the tests would find it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flaw {
-    /// Readers are shown what the store does not have yet.
+    /// Readers see events that the store does not have yet.
     PublishBeforeCommit,
-    /// What happened to a turn while nobody listened is not looked up. It is the driver of the simulated agent that makes this
-    /// mistake: looking it up is the driver's part.
+    /// The events that happened while the gateway was down are not read after a restart. The driver of the simulated agent makes
+    /// this mistake, because reading them is the driver's job.
     NoReconcile,
-    /// The driver of a turn that is taken up again is not told what the log holds of it.
+    /// The driver of a resumed turn does not get what the log holds of it.
     NoResume,
-    /// A task that is over goes on, and its log takes more.
+    /// A task that is over goes on, and events are appended to its log.
     NoTerminalGuard,
 }
 
-/// Decides what chance decides outside a simulation.
+/// Decides what is random outside a simulation.
 #[cfg(feature = "simulation")]
 pub trait Simulation: Send + Sync + std::fmt::Debug {
     /// A number for a task that is about to be spawned.
@@ -35,14 +35,14 @@ pub trait Simulation: Send + Sync + std::fmt::Debug {
     /// A task has ended, or was aborted.
     fn has_ended(&self, task: u64);
 
-    /// The task of this name panicked.
+    /// The task with this name panicked.
     fn has_panicked(&self, name: &'static str);
 
-    /// A task was spawned. Whoever aborts them all at once does to the engine what a kill does to its process, but for
-    /// destructors, which run.
+    /// A task was spawned. Aborting all of them at once does to the engine what a kill does to its process, except that
+    /// destructors run.
     fn spawned(&self, task: tokio::task::AbortHandle);
 
-    /// A fresh name for a task or a context of the protocol.
+    /// A new id for a task or a context of the protocol.
     fn new_id(&self) -> String;
 
     fn has(&self, flaw: Flaw) -> bool;
@@ -96,7 +96,7 @@ impl Hooks {
         }
     }
 
-    /// The future, which takes its steps when the simulation lets it.
+    /// Wraps a future, which then makes progress only when the simulation lets it.
     pub(crate) fn conducted<F: Future>(&self, future: F) -> Conducted<F> {
         let part = self.simulation.clone().map(|simulation| Part { task: simulation.new_task(), simulation });
         Conducted { future: Box::pin(future), part }
@@ -109,7 +109,7 @@ pub(crate) struct Conducted<F> {
     part: Option<Part>,
 }
 
-/// The place of a task in a simulation.
+/// A task's registration with a simulation.
 #[cfg(feature = "simulation")]
 struct Part {
     task: u64,

@@ -1,9 +1,9 @@
-//! The states of tasks as they are counted.
+//! Counts the states of tasks.
 
 use longshore_meter::{Metrics, label};
 use longshore_model::TaskState;
 
-/// A task came to this state.
+/// A task has entered this state.
 pub(crate) fn count(metrics: &Metrics, state: TaskState) {
     let state = match state {
         TaskState::Submitted => label::TaskState::Submitted,

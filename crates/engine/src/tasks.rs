@@ -1,4 +1,4 @@
-//! The one place that spawns. A background task has a name, is counted, and can be waited for.
+//! The only place that spawns background tasks. Each has a name, is counted, and can be waited for.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -30,18 +30,18 @@ impl Tasks {
         Self { hooks: Hooks::of(simulation), ..Self::default() }
     }
 
-    /// Runs `future` in the background. `name` stands in every log line that it writes, and in one about its panic, of which
-    /// nobody else may ever hear: few wait for what is given back here.
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that spawns")]
+    /// Runs `future` in the background. `name` is in every log line that it writes, and in a line about its panic, which
+    /// nothing else may ever report: few callers wait for the returned handle.
+    #[expect(clippy::disallowed_methods, reason = "only this function spawns")]
     pub fn spawn<F>(&self, name: &'static str, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        // It may outlive whatever started it by far, so its lines do not stand below those of the first request.
+        // The task may outlive the request that started it by far, so its log lines are not children of that request's.
         let span = tracing::info_span!(parent: None, "task", name);
         let hooks = self.hooks.clone();
-        // No async block: that would hold the future twice, and most of what a connection or a live task costs is its future.
+        // No async block: that would hold the future twice, and most of the memory of a connection or a live task is its future.
         let watched = AssertUnwindSafe(future).catch_unwind().map(move |outcome| {
             outcome.unwrap_or_else(|panic| {
                 tracing::error!(name, "a background task panicked");
@@ -62,13 +62,13 @@ impl Tasks {
         &self.hooks
     }
 
-    /// Ends when the process is to stop. Long-lived tasks watch it.
+    /// Canceled when the process is to stop. Long-lived tasks watch it.
     pub fn stopping(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// The same with a stop signal of its own, which follows this one: whoever waits for it again and again does not meet all
-    /// others at one lock.
+    /// The same with a stop signal of its own, which follows this one: tasks that wait for it again and again do not contend
+    /// for one lock.
     pub(crate) fn with_own_signal(&self) -> Self {
         Self { stop: self.stop.child_token(), ..self.clone() }
     }

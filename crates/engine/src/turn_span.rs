@@ -1,6 +1,6 @@
-//! What is told of a turn to whoever collects traces: one span for it, and one for each call of a tool.
+//! The spans of a turn, for trace collectors: one for the turn, and one for each tool call.
 //!
-//! Something is done here when a turn or a tool begins or ends, and never for text on its way.
+//! Spans begin and end with a turn or a tool call; text output costs nothing here.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,28 +12,28 @@ use longshore_model::{
 };
 use serde_json::Value;
 
-use crate::names;
+use crate::derived_ids;
 use crate::port::{Span, SpanPlace, Spans, TurnFacts, Work};
 
-/// Tools at work, and sub-agents, that are remembered for one turn. Of more than that nothing is told.
+/// How many running tools, and how many sub-agents, are remembered for one turn. Further ones get no span.
 const MAX_REMEMBERED: usize = 256;
 
-/// The longest word for a kind of failure.
+/// The longest name of a kind of failure.
 const MAX_KIND: usize = 64;
 
-/// How such a word is written when the kind is not known.
+/// The name of a kind of failure that is not known.
 const OTHER: &str = "_OTHER";
 
 /// A tool that failed.
 const TOOL_FAILED: &str = "tool_error";
 
-/// A tool that was at work when its turn ended.
+/// A tool that was still running when its turn ended.
 const CUT_SHORT: &str = "turn_ended";
 
 #[derive(Debug)]
 pub(crate) struct TurnSpan {
     spans: Arc<dyn Spans>,
-    place: SpanPlace,
+    position: SpanPlace,
     began: Timestamp,
     has_worked: bool,
     usage: Option<Usage>,
@@ -45,9 +45,9 @@ pub(crate) struct TurnSpan {
 
 #[derive(Debug)]
 struct Tool {
-    /// Not known before the agent shows the call itself.
+    /// Empty until the agent reports the call itself.
     name: String,
-    place: SpanPlace,
+    position: SpanPlace,
     task: TaskId,
     began: Timestamp,
     is_running: bool,
@@ -55,19 +55,19 @@ struct Tool {
 
 #[derive(Debug)]
 struct SubAgent {
-    place: SpanPlace,
+    position: SpanPlace,
     task: TaskId,
 }
 
 impl TurnSpan {
-    /// `None`: nobody wants to hear of this turn.
+    /// `None`: this turn is not recorded.
     pub(crate) fn begin(
         spans: &Arc<dyn Spans>,
         caller: Option<&TraceContext>,
         now: Timestamp,
     ) -> Option<Self> {
         Some(Self {
-            place: spans.begin(caller)?,
+            position: spans.begin(caller)?,
             spans: Arc::clone(spans),
             began: now,
             has_worked: false,
@@ -78,12 +78,12 @@ impl TurnSpan {
         })
     }
 
-    /// What the agent is told that its work belongs to.
+    /// The trace context that the agent gets for its work.
     pub(crate) fn context(&self) -> &TraceContext {
-        &self.place.own
+        &self.position.own
     }
 
-    /// What was waited for until now, a session or a place to run, is no work.
+    /// The agent begins to work. The time before, spent waiting for a session or a permit, is not part of the span.
     pub(crate) fn works(&mut self, now: Timestamp) {
         if !self.has_worked {
             (self.has_worked, self.began) = (true, now);
@@ -99,54 +99,54 @@ impl TurnSpan {
         self.error = Some(metadata.and_then(kind_of_failure).map_or(Cow::Borrowed(OTHER), Cow::Owned));
     }
 
-    /// Looks at the end that the agent reports.
-    pub(crate) fn is_told_to_end(&mut self, outcome: &Outcome) {
+    /// Records the outcome that the agent reports.
+    pub(crate) fn ended_with(&mut self, outcome: &Outcome) {
         match outcome {
             Outcome::Failed(failure) | Outcome::AuthRequired(failure) => {
                 self.failed(failure.metadata.as_ref());
             }
-            Outcome::Lacking(outcome) => self.is_told_to_end(outcome),
+            Outcome::Lacking(outcome) => self.ended_with(outcome),
             Outcome::Completed { .. } | Outcome::Canceled { .. } => {}
         }
     }
 
-    /// A tool of the turn itself. `is_news`: this is told as it happens, and not after a time when nobody listened.
-    pub(crate) fn tool(&mut self, task: &Task, call: &ToolCall, now: Timestamp, is_news: bool) {
-        let place = self.place.clone();
-        self.take_tool(&place, &task.id, call, now, is_news);
+    /// A tool of the turn itself. `is_live`: this is reported as it happens, and not after the gateway was down.
+    pub(crate) fn tool(&mut self, task: &Task, call: &ToolCall, now: Timestamp, is_live: bool) {
+        let position = self.position.clone();
+        self.take_tool(&position, &task.id, call, now, is_live);
     }
 
-    /// What a sub-agent reports.
+    /// A report of a sub-agent.
     pub(crate) fn sub_agent(
         &mut self,
         task: &Task,
         session: &SessionId,
         event: &ChildEvent,
         now: Timestamp,
-        is_news: bool,
+        is_live: bool,
     ) {
         match event {
             ChildEvent::Started(start) => self.start_sub_agent(task, session, start, now),
             ChildEvent::Report(AgentEvent::Tool { call, .. }) => {
-                let Some(SubAgent { place, task }) = self.sub_agents.get(session) else { return };
-                let (place, task) = (place.clone(), task.clone());
-                self.take_tool(&place, &task, call, now, is_news);
+                let Some(SubAgent { position, task }) = self.sub_agents.get(session) else { return };
+                let (position, task) = (position.clone(), task.clone());
+                self.take_tool(&position, &task, call, now, is_live);
             }
             ChildEvent::Working(_) | ChildEvent::Report(_) => {}
         }
     }
 
-    /// The turn is over, or left to the next run of the gateway.
+    /// The turn is over, or will be resumed by the next run of the gateway.
     pub(crate) fn end(mut self, task: &Task, now: Timestamp) {
         for (call, tool) in std::mem::take(&mut self.tools) {
-            self.tell_tool(call, tool, now, Some(CUT_SHORT));
+            self.end_tool(call, tool, now, Some(CUT_SHORT));
         }
         let state = task.status.state;
         let has_failed = matches!(state, TaskState::Failed | TaskState::Rejected | TaskState::AuthRequired);
         let error = self.error.filter(|_| has_failed).or_else(|| has_failed.then_some(Cow::Borrowed(OTHER)));
         let prompt = &task.terms.prompt;
         self.spans.ended(Span {
-            place: self.place,
+            place: self.position,
             began: self.began,
             ended: now.max(self.began),
             task: task.id.clone(),
@@ -161,38 +161,38 @@ impl TurnSpan {
         });
     }
 
-    /// What it does is done for the call that started it.
+    /// The work of the sub-agent belongs to the call that started it.
     fn start_sub_agent(&mut self, root: &Task, session: &SessionId, start: &ChildStart, now: Timestamp) {
         if self.sub_agents.len() >= MAX_REMEMBERED {
             return;
         }
         let caller = self.sub_agents.get(&start.caller);
-        let (place, caller_task) =
-            caller.map_or((&self.place, &root.id), |caller| (&caller.place, &caller.task));
-        let (mut place, caller_task) = (place.clone(), caller_task.clone());
+        let (position, caller_task) =
+            caller.map_or((&self.position, &root.id), |caller| (&caller.position, &caller.task));
+        let (mut position, caller_task) = (position.clone(), caller_task.clone());
         if let Some(call) = &start.call
-            && let Some(tool) = self.remember(&place, &caller_task, call, now)
+            && let Some(tool) = self.remember(&position, &caller_task, call, now)
         {
-            place = tool.place.clone();
+            position = tool.position.clone();
         }
-        let task = names::of_child(&root.id, session, start.call.as_deref());
-        self.sub_agents.insert(session.clone(), SubAgent { place, task });
+        let task = derived_ids::child_task(&root.id, session, start.call.as_deref());
+        self.sub_agents.insert(session.clone(), SubAgent { position, task });
     }
 
     fn take_tool(
         &mut self,
-        place: &SpanPlace,
+        position: &SpanPlace,
         task: &TaskId,
         call: &ToolCall,
         now: Timestamp,
-        is_news: bool,
+        is_live: bool,
     ) {
         let is_over = matches!(call.status, ToolStatus::Completed | ToolStatus::Error);
-        if is_over && !is_news && !self.tools.contains_key(&call.call_id) {
-            // When it began, nobody knows.
+        if is_over && !is_live && !self.tools.contains_key(&call.call_id) {
+            // The start time of the tool is not known.
             return;
         }
-        let Some(tool) = self.remember(place, task, &call.call_id, now) else { return };
+        let Some(tool) = self.remember(position, task, &call.call_id, now) else { return };
         if tool.name.is_empty() {
             tool.name.clone_from(&call.tool);
         }
@@ -201,13 +201,13 @@ impl TurnSpan {
         }
         if is_over && let Some(tool) = self.tools.remove(&call.call_id) {
             let error = (call.status == ToolStatus::Error).then_some(TOOL_FAILED);
-            self.tell_tool(call.call_id.clone(), tool, now, error);
+            self.end_tool(call.call_id.clone(), tool, now, error);
         }
     }
 
     fn remember(
         &mut self,
-        place: &SpanPlace,
+        position: &SpanPlace,
         task: &TaskId,
         call: &str,
         now: Timestamp,
@@ -216,22 +216,22 @@ impl TurnSpan {
             if self.tools.len() >= MAX_REMEMBERED {
                 return None;
             }
-            let (place, task) = (place.below(), task.clone());
-            let tool = Tool { name: String::new(), place, task, began: now, is_running: false };
+            let (position, task) = (position.below(), task.clone());
+            let tool = Tool { name: String::new(), position, task, began: now, is_running: false };
             self.tools.insert(call.to_owned(), tool);
         }
         self.tools.get_mut(call)
     }
 
-    fn tell_tool(&self, call: String, tool: Tool, now: Timestamp, error: Option<&'static str>) {
-        let Tool { name, place, task, began, .. } = tool;
+    fn end_tool(&self, call: String, tool: Tool, now: Timestamp, error: Option<&'static str>) {
+        let Tool { name, position, task, began, .. } = tool;
         let work = Work::Tool { name, call };
         let ended = now.max(began);
-        self.spans.ended(Span { place, began, ended, task, work, error: error.map(Cow::Borrowed) });
+        self.spans.ended(Span { place: position, began, ended, task, work, error: error.map(Cow::Borrowed) });
     }
 }
 
-/// What stands as `error.type` under the first name that has one. Such types are words for programs.
+/// The `error.type` of the first entry that has one. Such types are words for programs.
 fn kind_of_failure(metadata: &Metadata) -> Option<String> {
     let metadata: Value = serde_json::from_str(metadata.get()).ok()?;
     let mut kinds = metadata.as_object()?.values().filter_map(|of| of["error"]["type"].as_str());

@@ -1,8 +1,8 @@
-//! How many tasks are unfinished: in all, of a principal, and of a context. One more than allowed is refused.
+//! How many tasks are unfinished: in all, per principal, and per context. One more than allowed is refused.
 //!
-//! A place is reserved before anything else is done for a message, so that sends that race cannot exceed a bound together,
-//! and one that is refused costs no more than a look whether it was taken before. Only a message that steers reserves it when
-//! there turned out to be nothing to steer: its refusal costs the looks until then.
+//! A slot is reserved before anything else is done for a message, so that concurrent sends cannot exceed a limit together,
+//! and a refused send costs no more than the check whether it was accepted before. Only a message that steers reserves its slot
+//! after there turned out to be no turn to steer: its refusal costs all checks until then.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +14,8 @@ use longshore_model::{ContextId, Error, ErrorKind, Principal};
 
 use crate::config::EngineConfig;
 
-/// When whoever is refused should come again. Turns of an agent take seconds at least, and a refusal costs little.
-pub(crate) const COME_AGAIN: Duration = Duration::from_secs(5);
+/// When a refused caller should try again. Turns of an agent take seconds at least, and a refusal costs little.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Unfinished {
@@ -28,12 +28,12 @@ pub(crate) struct Unfinished {
 #[derive(Debug, Default)]
 struct Counts {
     in_all: usize,
-    /// Only those of whom there are some.
-    of_principal: HashMap<Principal, Own>,
+    /// Only principals with unfinished tasks.
+    of_principal: HashMap<Principal, PrincipalCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Own {
+struct PrincipalCounts {
     in_all: usize,
     of_context: HashMap<ContextId, usize>,
 }
@@ -46,9 +46,9 @@ pub(crate) struct Reserved {
     context: ContextId,
 }
 
-/// There are as many as this limit allows.
+/// This limit is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Full {
+pub(crate) struct LimitReached {
     limit: Limit,
     max: usize,
 }
@@ -63,12 +63,12 @@ impl Unfinished {
         }
     }
 
-    /// A place for one more task.
+    /// Reserves a slot for one more task.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         owner: &Principal,
         context: &ContextId,
-    ) -> Result<Reserved, Full> {
+    ) -> Result<Reserved, LimitReached> {
         let mut counts = self.lock();
         let own = counts.of_principal.get(owner);
         let of_context = own.and_then(|own| own.of_context.get(context)).copied().unwrap_or(0);
@@ -79,18 +79,18 @@ impl Unfinished {
             (counts.in_all, self.in_all, Limit::Unfinished),
         ] {
             if max > 0 && count >= max {
-                return Err(Full { limit, max });
+                return Err(LimitReached { limit, max });
             }
         }
         Ok(self.count_locked(&mut counts, owner, context))
     }
 
-    /// Counts a task that is there in any case.
+    /// Counts a task that exists already, even beyond the limits.
     pub(crate) fn count(self: &Arc<Self>, owner: &Principal, context: &ContextId) -> Reserved {
         self.count_locked(&mut self.lock(), owner, context)
     }
 
-    /// How many there are, and are about to be.
+    /// The number of unfinished tasks, including those that are being created.
     pub(crate) fn len(&self) -> usize {
         self.lock().in_all
     }
@@ -131,8 +131,8 @@ impl Drop for Reserved {
     }
 }
 
-impl Full {
-    /// Counts that somebody is refused for it, and says so.
+impl LimitReached {
+    /// Counts the refusal, and makes its error.
     pub(crate) fn refusal(self, metrics: &Metrics) -> Error {
         let Self { limit, max } = self;
         metrics.refused.of(limit).increment();
@@ -145,7 +145,7 @@ impl Full {
         Error::new(ErrorKind::TooManyRequests, text)
             .detail("limit", Limit::VALUES[limit.index()])
             .detail("max", max.to_string())
-            .after(COME_AGAIN)
+            .after(RETRY_AFTER)
     }
 }
 
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn each_bound_is_kept_and_the_narrowest_is_told() {
+    fn each_limit_holds_and_the_narrowest_is_reported() {
         let all = unfinished(4, 3, 2);
         let mut kept = vec![reserve(&all, "a", "c1").unwrap(), reserve(&all, "a", "c1").unwrap()];
         assert_eq!(reserve(&all, "a", "c1").unwrap_err(), Limit::UnfinishedPerContext);
         kept.push(reserve(&all, "a", "c2").unwrap());
         assert_eq!(reserve(&all, "a", "c3").unwrap_err(), Limit::UnfinishedPerPrincipal);
         assert_eq!(reserve(&all, "a", "c1").unwrap_err(), Limit::UnfinishedPerContext);
-        // The same name is another's context.
+        // Another principal's context with the same id is a different context.
         kept.push(reserve(&all, "b", "c1").unwrap());
         assert_eq!(reserve(&all, "b", "c2").unwrap_err(), Limit::Unfinished);
         assert_eq!(all.len(), 4);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_there_counts_beyond_every_bound() {
+    fn an_existing_task_counts_beyond_every_limit() {
         let all = unfinished(1, 1, 1);
         let (owner, context) = (Principal::new("a"), ContextId::parse("c").unwrap());
         let kept = [all.count(&owner, &context), all.count(&owner, &context)];
@@ -198,21 +198,21 @@ mod tests {
     }
 
     #[test]
-    fn without_bounds_nobody_is_refused() {
+    fn without_limits_no_task_is_refused() {
         let all = unfinished(0, 0, 0);
         let kept: Vec<_> = (0..100).map(|_| reserve(&all, "a", "c").unwrap()).collect();
         assert_eq!(all.len(), kept.len());
     }
 
     #[test]
-    fn a_refusal_names_its_limit_and_when_to_come_again() {
+    fn a_refusal_names_its_limit_and_when_to_try_again() {
         let metrics = Metrics::default();
-        let error = Full { limit: Limit::UnfinishedPerContext, max: 7 }.refusal(&metrics);
+        let error = LimitReached { limit: Limit::UnfinishedPerContext, max: 7 }.refusal(&metrics);
         assert_eq!(error.kind(), ErrorKind::TooManyRequests);
         let details: Vec<_> =
             error.details().iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(details, [("limit", "unfinished_per_context"), ("max", "7"), ("retryAfterSeconds", "5")]);
-        assert_eq!(error.retry_after(), Some(COME_AGAIN));
+        assert_eq!(error.retry_after(), Some(RETRY_AFTER));
         assert_eq!(metrics.refused.of(Limit::UnfinishedPerContext).get(), 1);
     }
 }

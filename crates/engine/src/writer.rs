@@ -1,4 +1,4 @@
-//! The one writer of a task's log: folds, appends, and only then shows readers what was appended.
+//! The only writer of a task's log: folds events, appends them, and only then publishes them to readers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,26 +9,27 @@ use longshore_model::{
     Result, Retry, Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
 };
 
+use crate::engine_context::EngineContext;
 use crate::live::LiveLog;
 use crate::log_entry::Events;
 use crate::port::{Append, Appended, AskChange, Clock, IdempotencyKey, Store, TurnRecord};
-use crate::service::Snapshot;
+use crate::retry::Backoff;
 use crate::simulation::Flaw;
+use crate::snapshot::Snapshot;
 use crate::tasks::Tasks;
 use crate::{fail_point, lifecycle, states};
 
 /// A snapshot is written when this many events have come since the last one, or half as many as the log holds,
-/// whichever is more: then all snapshots of a task together cost as much as a few of its last one.
+/// whichever is more: then all snapshots of a task together cost as much as a few of its last ones.
 const SNAPSHOT_EVERY: u64 = 256;
 
-/// How many events one append takes, and how many bytes of content; what comes after them goes with the next. Bounds what
-/// the tail of a live log holds, and the time for which a reader waits behind a flood.
+/// How many events one append takes, and how many bytes of content; the next append takes the rest. Bounds
+/// the tail of a live log, and the time that a reader waits behind a flood.
 const APPEND_EVENTS: usize = 64;
 const APPEND_BYTES: usize = 256 * 1024;
 
-/// First and longest pause before an append is tried again while the store is away.
-const RETRY_FIRST: Duration = Duration::from_millis(50);
-const RETRY_LONGEST: Duration = Duration::from_secs(5);
+/// The first pause before an append is tried again while the store cannot be reached.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -40,46 +41,38 @@ pub(crate) struct Writer {
     owner: Principal,
     task: Task,
     head: Seq,
-    /// Under which the newest event was written.
+    /// The epoch in which the newest event was written.
     epoch: Epoch,
     snapshot_at: Seq,
     /// Folded into `task`, and not yet in the store.
     pending: Vec<TaskEvent>,
     pending_bytes: usize,
-    /// Since when the first of them waits. Only told to readers, who measure: nothing is decided by it.
+    /// Since when the first of them waits. Only for the measurements of readers: nothing is decided by it.
     pending_since: Option<Instant>,
-    /// The states to which they bring the task.
+    /// The states that they bring the task to.
     pending_states: Vec<TaskState>,
     pending_asks: Vec<AskChange>,
     pending_join: Option<IdempotencyKey>,
     pending_withdrawal: Option<IdempotencyKey>,
-    /// The calls of tools that have begun and not ended.
+    /// The tool calls that have begun and not ended.
     running_tools: Vec<ArtifactId>,
-    /// The agent waits before it asks its model again, for all that it has said.
+    /// The agent waits before it calls its model again, as far as it has reported.
     is_retrying: bool,
-    /// What earlier turns of the task had used, and what this one has, as far as the agent has told.
+    /// What earlier turns of the task used, and what all used so far, as far as the agent has reported.
     usage_before: Usage,
     usage: Option<Usage>,
 }
 
 impl Writer {
-    pub(crate) fn new(
-        store: Arc<dyn Store>,
-        clock: Arc<dyn Clock>,
-        tasks: Tasks,
-        metrics: Arc<Metrics>,
-        live: Arc<LiveLog>,
-        owner: Principal,
-        from: Snapshot,
-    ) -> Self {
+    pub(crate) fn new(ctx: &EngineContext, live: Arc<LiveLog>, owner: Principal, from: Snapshot) -> Self {
         let Snapshot { task, seq: head, epoch } = from;
         let usage_before = task.usage.unwrap_or_default();
         let running_tools = lifecycle::running_tools(&task);
         Self {
-            store,
-            clock,
-            tasks,
-            metrics,
+            store: Arc::clone(&ctx.ports.store),
+            clock: Arc::clone(&ctx.ports.clock),
+            tasks: ctx.tasks.clone(),
+            metrics: Arc::clone(&ctx.metrics),
             live,
             owner,
             task,
@@ -110,7 +103,7 @@ impl Writer {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        // Never before the status that stands: lists are sorted by it, and a clock may step back.
+        // Never before the current status: lists are sorted by it, and a clock may step back.
         self.clock.now().max(self.task.status.at)
     }
 
@@ -118,7 +111,7 @@ impl Writer {
         self.task.status.state.is_terminal()
     }
 
-    /// As many events wait for [`Writer::flush`] as go into one append.
+    /// There are as many pending events as one append takes.
     pub(crate) fn is_full(&self) -> bool {
         self.pending.len() >= APPEND_EVENTS || self.pending_bytes >= APPEND_BYTES
     }
@@ -126,7 +119,7 @@ impl Writer {
     /// Takes a report of the agent. It is not in the log before [`Writer::flush`].
     pub(crate) fn take(&mut self, report: AgentEvent) {
         if self.is_over() && !self.has(Flaw::NoTerminalGuard) {
-            // The first terminal state stands; what the agent says after it is late.
+            // The first terminal state counts; later reports of the agent are ignored.
             return;
         }
         if let Some(event) = lifecycle::apply(&self.task, report, || self.now()) {
@@ -134,8 +127,8 @@ impl Writer {
         }
     }
 
-    /// Whether there is a reason for which nothing may come for long: somebody is asked, a tool is at work (of which one may
-    /// be a sub-agent), the agent waits before it tries again, or nothing runs.
+    /// Whether there is a reason why no event may come for long: an ask is open, a tool runs (which may
+    /// be a sub-agent), the agent waits before it tries again, or no turn runs.
     fn is_excused(&self) -> bool {
         self.task.status.state != TaskState::Working
             || !self.task.open_asks.is_empty()
@@ -143,7 +136,7 @@ impl Writer {
             || self.is_retrying
     }
 
-    /// Keeps account of the tools that are at work.
+    /// Keeps track of the running tools.
     fn note_tool(&mut self, event: &TaskEvent) {
         let TaskEvent::Artifact(ArtifactUpdate { artifact, last_chunk, .. }) = event else { return };
         if artifact.kind != BlockKind::ToolCall {
@@ -157,7 +150,7 @@ impl Writer {
         }
     }
 
-    /// Keeps account of the pause before a retry. What is taken back meanwhile, or a name of the session, does not end it.
+    /// Keeps track of the pause before a retry. Withdrawn text or a new session title does not end the pause.
     fn note_retry(&mut self, event: &TaskEvent) {
         match event {
             TaskEvent::Status(update) => {
@@ -174,7 +167,7 @@ impl Writer {
         self.tasks.hooks().has(flaw)
     }
 
-    /// What the turn has used so far. It is told with the end of the turn.
+    /// What the turn has used so far. Reported with the end of the turn.
     pub(crate) fn note_usage(&mut self, usage: Usage) {
         self.usage = Some(self.usage_before.plus(usage));
     }
@@ -187,32 +180,32 @@ impl Writer {
         self.is_retrying = false;
     }
 
-    /// An event that opens or closes an ask. Both are durable together.
+    /// An event that opens or closes an ask. The event and the change are durable together.
     pub(crate) fn push_ask(&mut self, event: TaskEvent, change: AskChange) {
         self.push(event);
         self.pending_asks.push(change);
     }
 
-    /// An event with which a message joins. Whoever sends it again is led here; one message goes into one append.
+    /// An event with which a message joins. The same message sent again leads to this task; one append takes one such message.
     pub(crate) fn push_join(&mut self, event: TaskEvent, key: IdempotencyKey) {
         self.push(event);
         self.pending_join = Some(key);
     }
 
-    /// An event that withdraws a message that had joined. Whoever sends it again is heard.
+    /// An event that withdraws a message that had joined. The same message sent again is a new one.
     pub(crate) fn push_withdrawal(&mut self, event: TaskEvent, key: IdempotencyKey) {
         self.push(event);
         self.pending_withdrawal = Some(key);
     }
 
-    /// Whoever sends this again is heard, once the next event is in the log.
+    /// The send with this key, repeated, is a new one once the next event is in the log.
     pub(crate) fn forget(&mut self, key: IdempotencyKey) {
         self.pending_withdrawal = Some(key);
     }
 
     pub(crate) fn push(&mut self, mut event: TaskEvent) {
         if event.is_terminal() {
-            // What was asked ends with the task, and whoever waits to answer hears of it.
+            // Open asks end with the task, and readers learn of it.
             for dropped in lifecycle::dropped_asks(&self.task) {
                 self.push(dropped);
             }
@@ -242,14 +235,14 @@ impl Writer {
         self.pending.push(event);
     }
 
-    /// Appends what waits, then shows it to readers. While the store is away it tries again; the agent waits
-    /// meanwhile. Fails when somebody else owns the log, or when the gateway stops.
+    /// Appends the pending events, then publishes them to readers. While the store cannot be reached it tries again; the agent
+    /// waits meanwhile. Fails when another writer owns the log, or when the gateway stops.
     pub(crate) async fn flush(&mut self, turn: Option<TurnRecord>) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
         let epoch = self.store.epoch();
-        // With its room: nothing waits for most of a turn's time.
+        // Takes the buffer too: for most of a turn's time nothing is pending.
         let pending = std::mem::take(&mut self.pending);
         let events =
             Events::number(self.head.next(), epoch, pending).waiting_since(self.pending_since.take());
@@ -294,17 +287,17 @@ impl Writer {
 
     fn is_snapshot_due(&self, head: Seq, events: &Events) -> bool {
         let since = head.0 - self.snapshot_at.0;
-        events.iter().any(changes_the_task) || since >= SNAPSHOT_EVERY.max(head.0 / 2)
+        events.iter().any(is_worth_a_snapshot) || since >= SNAPSHOT_EVERY.max(head.0 / 2)
     }
 
     async fn append(&self, append: &Append) -> Result<()> {
-        let (mut pause, mut may_be_there) = (RETRY_FIRST, false);
+        let (mut backoff, mut may_be_there) = (Backoff::starting_at(FIRST_PAUSE), false);
         let written = append.expected.plus(append.events.len());
         let ends_the_task = append.events.iter().next_back().is_some_and(TaskEvent::is_terminal);
         loop {
             match self.store.append(append.clone()).await {
                 Ok(Appended::Head(_)) => return Ok(()),
-                // An attempt that was said to have failed had gone through after all.
+                // An attempt that was reported as failed had succeeded.
                 Ok(Appended::Conflict { head }) if may_be_there && head == written => return Ok(()),
                 Ok(Appended::Conflict { head }) => {
                     return Err(Error::internal(format!(
@@ -312,20 +305,16 @@ impl Writer {
                         append.task, append.expected
                     )));
                 }
-                // The same, and with it the task is over.
+                // The same, and the append ended the task.
                 Ok(Appended::Terminal) if may_be_there && ends_the_task => return Ok(()),
                 Ok(Appended::Terminal) => {
                     return Err(Error::internal(format!("{} is over in the store", append.task)));
                 }
                 Err(error) if error.retry() == Retry::Later => {
-                    tracing::warn!(task = %append.task, error = ?error, "the store is away; will try again");
+                    tracing::warn!(task = %append.task, error = ?error, "the store cannot be reached; will try again");
                     may_be_there = true;
-                    tokio::select! {
-                        biased;
-                        () = self.tasks.stopping().cancelled() => {
-                            return Err(Error::new(ErrorKind::Unavailable, "The gateway is shutting down."));
-                        }
-                        () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
+                    if !backoff.pause(&self.tasks).await {
+                        return Err(Error::new(ErrorKind::Unavailable, "The gateway is shutting down."));
                     }
                 }
                 Err(error) => return Err(error),
@@ -334,14 +323,14 @@ impl Writer {
     }
 }
 
-/// Credentials are missing only where a turn failed for it.
+/// A task waits for credentials only after a turn failed for lack of them.
 fn ends_a_turn(state: TaskState) -> bool {
     state.is_terminal() || state == TaskState::AuthRequired
 }
 
 /// Whether the event is worth a snapshot by itself. A status that only repeats the state with a note is not: there may be
 /// many, and each snapshot costs as much as the whole task.
-fn changes_the_task(event: &TaskEvent) -> bool {
+fn is_worth_a_snapshot(event: &TaskEvent) -> bool {
     match event {
         TaskEvent::Status(update) => update.notes.progress.is_none() && update.notes.session.is_none(),
         _ => false,

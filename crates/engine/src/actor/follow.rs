@@ -1,4 +1,4 @@
-//! A turn that runs: what the agent reports goes to the log, what callers say goes to the agent.
+//! A running turn: reports of the agent go to the log, requests of callers go to the agent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,102 +13,120 @@ use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFuture;
 
 use super::limit::{self, Limit, Overtime};
-use super::{Actor, Inbox, Prompted, RETRY_FIRST, RETRY_LONGEST, Stop, Surroundings, on_inbox};
+use super::request::handle_without_turn;
+use super::{ActiveTurn, Actor, StopReason};
+use crate::actor_request::ActorRequest;
 use crate::asks::Delivered;
 use crate::children::Root;
-use crate::files::Keeper;
+use crate::engine_context::EngineContext;
+use crate::files::FileKeeper;
 use crate::joins::Step;
 use crate::lifecycle;
 use crate::port::{Session, Turn, TurnRecord};
 use crate::queue;
+use crate::retry::{Backoff, LONGEST_PAUSE};
 
-/// How a turn ended that nobody stopped.
+/// How a turn ended that the actor did not stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
-    /// The agent says that it is over.
+pub(super) enum TurnEnd {
+    /// The agent reports that the turn is over.
     ByAgent,
-    /// The agent says that it lacks credentials. The task is not over.
+    /// The agent reports that it lacks credentials. The task is not over.
     NeedsCredentials,
-    /// The driver went away. The agent may still be at work.
-    WithoutAWord,
+    /// The driver ended without a report. The agent may still work on the turn.
+    Unknown,
 }
 
-/// A report that takes more than a line in the log of the task itself.
-enum Aside {
+/// A report that takes more work than an event in the task's own log.
+enum SlowReport {
     File(BlockRef, AgentFile),
     Child(SessionId, ChildEvent),
-    /// An ask of a turn that is taken up again, which the log may know.
+    /// An ask of a resumed turn, which the log may know.
     AskedBefore(Ask),
     /// One ask too many, and its answer.
     TooMany(Ask, Answer),
-    /// The turn is about to end, and what its sub-agents' owners were told comes first: once the turn is over, nobody
-    /// would tell them again.
+    /// The turn is about to end, and the actors of its sub-agents must write everything they were sent before: once the turn
+    /// is over, it would not be sent again.
     LastOfChildren,
 }
 
-/// What a batch of reports came to.
+/// The result of a batch of reports.
 #[derive(Default)]
-struct Taken {
-    end: Option<End>,
-    aside: Option<Box<Aside>>,
-    /// The end of the turn, for later.
+struct Batch {
+    end: Option<TurnEnd>,
+    slow: Option<Box<SlowReport>>,
+    /// The end of the turn, to be handled later.
     held: Option<Box<AgentEvent>>,
 }
 
-/// What a turn that runs waits for.
+/// What a running turn waits for.
 enum Next {
     Stopped,
-    Said(Option<Inbox>),
-    /// The agent has taken an answer, or not.
+    Request(Option<ActorRequest>),
+    /// The agent has accepted an answer, or not.
     Delivered(Box<Delivered>),
     Joining(Step),
     AskExpired,
     Limit,
-    /// The turn's end is known, and nothing stands in its way any more.
+    /// The turn's end is known, and nothing holds it up any more.
     MayEnd,
     Report(Option<AgentEvent>),
 }
 
+impl Batch {
+    fn slow(report: SlowReport) -> Self {
+        Self { slow: Some(Box::new(report)), ..Self::default() }
+    }
+
+    fn end(end: TurnEnd) -> Self {
+        Self { end: Some(end), ..Self::default() }
+    }
+
+    fn held(outcome: Outcome) -> Self {
+        Self { held: Some(Box::new(AgentEvent::Ended(outcome))), ..Self::default() }
+    }
+}
+
 impl Actor {
-    /// Writes what the agent reports until the turn is over. The record of the turn grows with each message that joins.
+    /// Writes the agent's reports until the turn is over. The record of the turn grows with each message that joins.
     pub(super) async fn follow(
         &mut self,
         mut turn: Turn,
         deadline: Option<Instant>,
-        at_work: &mut Prompted,
-    ) -> Result<End, Stop> {
-        let Prompted { record, pass, .. } = at_work;
+        active: &mut ActiveTurn,
+    ) -> Result<TurnEnd, StopReason> {
+        let ActiveTurn { record, permit, .. } = active;
         let mut limit = Limit::new(deadline);
         let asks_wait_until = Instant::now() + limit::PATIENCE;
         let session = record.session.clone();
         let mut held: Option<Box<AgentEvent>> = None;
-        // Waited for with each event, so it is made once.
-        let stopping = self.around.tasks.stopping().clone();
+        // Created once, because every event waits for it.
+        let stopping = self.ctx.tasks.stopping().clone();
         let mut stopped = std::pin::pin!(stopping.cancelled());
         self.is_running = true;
         loop {
             while let Some(parked) = self.parked.pop_front() {
-                Box::pin(self.hear(Some(parked), &turn, &session)).await?;
+                Box::pin(self.handle(Some(parked), &turn, &session)).await?;
             }
             let is_asking = !self.asks.is_empty();
             limit.pause_while(is_asking);
-            pass.pause_while(is_asking);
+            permit.pause_while(is_asking);
             let until_ask_expires = self.until_ask_expires(asks_wait_until);
             let next = self.next(&mut turn, stopped.as_mut(), &mut limit, until_ask_expires, held.is_some());
-            let mut taken = Taken::default();
-            // Boxed is what is soon over: all the time a turn has room only for what it waits for.
+            let mut taken = Batch::default();
+            // Short work is boxed, so that the future of a turn is only as large as what it waits for.
             match next.await {
-                Next::Stopped => return Err(Stop::Left),
-                Next::Said(message) => Box::pin(self.hear(message, &turn, &session)).await?,
+                Next::Stopped => return Err(StopReason::Suspended),
+                Next::Request(message) => Box::pin(self.handle(message, &turn, &session)).await?,
                 Next::Delivered(delivered) => {
-                    let verdict = self.asks.settle(&mut self.writer, *delivered);
+                    let result = self.asks.settle(&mut self.writer, *delivered);
                     Box::pin(async {
                         self.flush(None).await?;
-                        self.tell_children().await;
-                        Ok::<(), Stop>(())
+                        self.report_asks_to_children().await;
+                        Ok::<(), StopReason>(())
                     })
                     .await?;
-                    verdict.tell(&self.writer);
+                    result.send(&self.writer);
                 }
                 Next::Joining(step) => Box::pin(self.on_join(step, record)).await?,
                 Next::AskExpired => Box::pin(self.expire_asks(&session)).await?,
@@ -117,18 +135,18 @@ impl Actor {
                 }
                 Next::MayEnd => taken = self.take_reports(held.take().map(|held| *held), &mut turn.events),
                 Next::Report(report) => {
-                    limit.heard();
+                    limit.note_report();
                     taken = self.take_reports(report, &mut turn.events);
                 }
             }
-            let Taken { end, aside, held: to_hold } = taken;
+            let Batch { end, slow, held: to_hold } = taken;
             held = to_hold.or(held);
             Box::pin(self.flush(None)).await?;
-            if self.asks.has_news() {
-                Box::pin(self.tell_children()).await;
+            if self.asks.has_child_changes() {
+                Box::pin(self.report_asks_to_children()).await;
             }
-            if let Some(aside) = aside {
-                Box::pin(self.take_aside(*aside, &session)).await?;
+            if let Some(slow) = slow {
+                Box::pin(self.take_slow(*slow, &session)).await?;
             }
             if let Some(end) = end {
                 return Ok(end);
@@ -136,8 +154,8 @@ impl Actor {
         }
     }
 
-    /// Waits for the next thing that a turn is about. Cancel safe. The reports come last: a flood of them must not keep a
-    /// cancel, an answer or the limit from being seen.
+    /// Waits for the next event of a running turn. Cancel safe. The agent's reports come last: a flood of them must not delay a
+    /// cancel, an answer or the limit.
     async fn next(
         &mut self,
         turn: &mut Turn,
@@ -146,68 +164,73 @@ impl Actor {
         until_ask_expires: Option<Duration>,
         has_end: bool,
     ) -> Next {
-        // The end waits for answers and messages that are on their way, so that the record says what became of them.
+        // The end waits for answers and messages that are on their way, so that the log shows their results.
         let (is_answering, is_joining) = (self.asks.is_answering(), !self.joins.is_empty());
         let may_end = !is_answering && !is_joining;
-        // In a box, because most of the time nothing is asked.
+        // Boxed, because most of the time nothing is asked.
         let ask_expires = until_ask_expires.map(|left| Box::pin(tokio::time::sleep(left)));
         tokio::select! {
             biased;
             () = stopped => Next::Stopped,
-            message = self.inbox.recv() => Next::Said(message),
+            message = self.inbox.recv() => Next::Request(message),
             delivered = self.asks.delivered(), if is_answering => Next::Delivered(delivered),
             step = self.joins.next(), if is_joining => Next::Joining(step),
             Some(()) = OptionFuture::from(ask_expires) => Next::AskExpired,
-            // An end that is known is not overtaken by the limit.
+            // The limit does not overtake an end that is known.
             () = limit.reached(), if !has_end => Next::Limit,
             () = std::future::ready(()), if has_end && may_end => Next::MayEnd,
             report = turn.events.recv(), if !has_end => Next::Report(report),
         }
     }
 
-    /// How long it is until an ask expires. `held_until`: none that an earlier run left open expires before, unless it is
-    /// known by then that nobody answered it while the gateway was away.
+    /// The time until an ask expires. No ask that an earlier run left open expires before `held_until`, unless it is
+    /// known earlier that nobody answered it while the gateway was down.
     fn until_ask_expires(&self, held_until: Instant) -> Option<Duration> {
         if self.asks.is_empty() {
             return None;
         }
-        let left = self.asks.until_deadline(self.around.clock.now())?;
+        let left = self.asks.until_deadline(self.ctx.ports.clock.now())?;
         if self.has_caught_up {
             return Some(left);
         }
         Some(left.max(held_until.saturating_duration_since(Instant::now())))
     }
 
-    /// Takes what a caller says.
-    async fn hear(&mut self, message: Option<Inbox>, turn: &Turn, session: &Session) -> Result<(), Stop> {
+    /// Handles a request of a caller.
+    async fn handle(
+        &mut self,
+        message: Option<ActorRequest>,
+        turn: &Turn,
+        session: &Session,
+    ) -> Result<(), StopReason> {
         match message {
-            Some(Inbox::Answer(given)) => self.asks.answer(&self.around.agent, session, *given),
-            Some(Inbox::Join(joining)) => {
-                let metrics = &self.around.metrics;
-                if let Some(joining) = self.joins.look_at(*joining, metrics, || self.writer.snapshot()) {
-                    self.joins.begin(&turn.steering, self.around.agent.new_prompt(), joining);
+            Some(ActorRequest::Answer(given)) => self.asks.answer(&self.ctx.ports.agent, session, *given),
+            Some(ActorRequest::Join(joining)) => {
+                let metrics = &self.ctx.metrics;
+                if let Some(joining) = self.joins.check(*joining, metrics, || self.writer.snapshot()) {
+                    self.joins.begin(&turn.steering, self.ctx.ports.agent.new_prompt(), joining);
                 }
             }
-            other => on_inbox(&mut self.writer, self.asks.requests(), other).await?,
+            other => handle_without_turn(&mut self.writer, self.asks.requests(), other).await?,
         }
         Ok(())
     }
 
-    /// What a sub-agent asks is told in its own task too, before whoever answered is told that it is answered.
-    async fn tell_children(&mut self) {
-        for news in self.asks.take_news() {
-            self.children.tell_of_ask(news).await;
+    /// An ask of a sub-agent is reported in its own task too, before the caller who answered it gets the result.
+    async fn report_asks_to_children(&mut self) {
+        for change in self.asks.take_child_changes() {
+            self.children.report_ask(change).await;
         }
     }
 
-    /// Takes a report and whatever else waits: at rest one event goes at once, under load many go together.
-    fn take_reports(&mut self, first: Option<AgentEvent>, more: &mut queue::Receiver<AgentEvent>) -> Taken {
+    /// Takes a report and all others that wait: when idle, each event is written at once; under load, many together.
+    fn take_reports(&mut self, first: Option<AgentEvent>, more: &mut queue::Receiver<AgentEvent>) -> Batch {
         let Some(mut report) = first else {
-            // The driver ended without a word, which it must not; the task says so instead of hanging.
+            // The driver ended without a report, which it must not; the task fails instead of hanging.
             let failure =
                 Failure::new("The connection to the agent was lost, and how the turn ended is not known.");
             self.writer.take(AgentEvent::Ended(Outcome::Failed(failure)));
-            return Taken { end: Some(End::WithoutAWord), ..Taken::default() };
+            return Batch::end(TurnEnd::Unknown);
         };
         loop {
             match report {
@@ -219,47 +242,43 @@ impl Actor {
                 }
                 AgentEvent::CaughtUp => self.has_caught_up = true,
                 AgentEvent::Asked(ask) if !self.has_caught_up => {
-                    return Taken { aside: Some(Box::new(Aside::AskedBefore(ask))), ..Taken::default() };
+                    return Batch::slow(SlowReport::AskedBefore(ask));
                 }
                 AgentEvent::Asked(ask) => {
                     if let Some((ask, answer)) = self.asks.opened(&mut self.writer, &self.owner, ask) {
-                        return Taken {
-                            aside: Some(Box::new(Aside::TooMany(ask, answer))),
-                            ..Taken::default()
-                        };
+                        return Batch::slow(SlowReport::TooMany(ask, answer));
                     }
                 }
                 AgentEvent::AskClosed { request_id, resolution } => {
                     self.asks.closed(&mut self.writer, &request_id, resolution);
                 }
                 AgentEvent::File { block, file } => {
-                    return Taken { aside: Some(Box::new(Aside::File(block, file))), ..Taken::default() };
+                    return Batch::slow(SlowReport::File(block, file));
                 }
                 AgentEvent::Child { session, event } => {
                     if let Some(span) = &mut self.span {
                         let (task, now) = (self.writer.task(), self.writer.now());
                         span.sub_agent(task, &session, &event, now, self.has_caught_up);
                     }
-                    return Taken {
-                        aside: Some(Box::new(Aside::Child(session, *event))),
-                        ..Taken::default()
-                    };
+                    return Batch::slow(SlowReport::Child(session, *event));
                 }
                 AgentEvent::Ended(outcome) if self.asks.is_answering() || !self.joins.is_empty() => {
-                    return Taken { held: Some(Box::new(AgentEvent::Ended(outcome))), ..Taken::default() };
+                    return Batch::held(outcome);
                 }
                 AgentEvent::Ended(outcome) if self.children.are_behind() => {
-                    let held = Some(Box::new(AgentEvent::Ended(outcome)));
-                    return Taken { held, aside: Some(Box::new(Aside::LastOfChildren)), ..Taken::default() };
+                    return Batch {
+                        held: Batch::held(outcome).held,
+                        ..Batch::slow(SlowReport::LastOfChildren)
+                    };
                 }
                 AgentEvent::Ended(outcome) => {
                     let needs_credentials = matches!(outcome, Outcome::AuthRequired(_));
                     if let Some(span) = &mut self.span {
-                        span.is_told_to_end(&outcome);
+                        span.ended_with(&outcome);
                     }
                     self.writer.take(AgentEvent::Ended(outcome));
-                    let end = if needs_credentials { End::NeedsCredentials } else { End::ByAgent };
-                    return Taken { end: Some(end), ..Taken::default() };
+                    let end = if needs_credentials { TurnEnd::NeedsCredentials } else { TurnEnd::ByAgent };
+                    return Batch::end(end);
                 }
                 output => {
                     if let AgentEvent::Tool { call, .. } = &output
@@ -271,78 +290,77 @@ impl Actor {
                 }
             }
             if self.writer.is_full() {
-                return Taken::default();
+                return Batch::default();
             }
             match more.try_recv() {
                 Ok(next) => report = next,
-                Err(_) => return Taken::default(),
+                Err(_) => return Batch::default(),
             }
         }
     }
 
-    async fn take_aside(&mut self, aside: Aside, session: &Session) -> Result<(), Stop> {
-        match aside {
-            Aside::File(block, file) => {
-                let keeper = Keeper::new(&self.owner, self.writer.task());
-                let kept = keeper.keep(self.around.clone(), block, file);
+    async fn take_slow(&mut self, slow: SlowReport, session: &Session) -> Result<(), StopReason> {
+        match slow {
+            SlowReport::File(block, file) => {
+                let keeper = FileKeeper::new(&self.owner, self.writer.task());
+                let kept = keeper.keep(self.ctx.clone(), block, file);
                 if let Some(event) = self.unless_stopped(kept).await? {
                     self.writer.push(event);
                     self.flush(None).await?;
                 }
                 Ok(())
             }
-            Aside::Child(child, event) => self.take_child(child, event, session).await,
-            Aside::LastOfChildren => {
+            SlowReport::Child(child, event) => self.take_child(child, event, session).await,
+            SlowReport::LastOfChildren => {
                 let caught_up = self.children.caught_up();
                 self.unless_stopped(caught_up).await
             }
-            Aside::AskedBefore(ask) => self.ask_again(ask, session).await,
-            Aside::TooMany(ask, answer) => {
-                self.answer_for_nobody(session, ask, answer);
+            SlowReport::AskedBefore(ask) => self.reopen_ask(ask, session).await,
+            SlowReport::TooMany(ask, answer) => {
+                self.spawn_policy_answer(session, ask, answer);
                 Ok(())
             }
         }
     }
 
-    /// An ask that expired stays so: the gateway ended before the agent had its answer, which it is given now.
-    async fn ask_again(&mut self, ask: Ask, session: &Session) -> Result<(), Stop> {
+    /// An ask that expired stays expired: the gateway ended before the agent had its answer, and sends it now.
+    async fn reopen_ask(&mut self, ask: Ask, session: &Session) -> Result<(), StopReason> {
         let owner = self.owner.clone();
         let known = self
-            .ask_store(|around| {
-                let (store, request) = (Arc::clone(&around.store), ask.request_id.clone());
+            .call_store(|ctx| {
+                let (store, request) = (Arc::clone(&ctx.ports.store), ask.request_id.clone());
                 let owner = owner.clone();
                 async move { store.interrupt(&owner, &request).await }
             })
             .await?;
         let has_expired = |closed: Closed| closed.resolution == Resolution::Expired;
         if known.and_then(|known| known.closed).is_some_and(has_expired) {
-            let answer = self.asks.answer_of_nobody(ask.kind);
-            self.answer_for_nobody(session, ask, answer);
+            let answer = self.asks.policy_answer(ask.kind);
+            self.spawn_policy_answer(session, ask, answer);
             return Ok(());
         }
         if let Some((ask, answer)) = self.asks.opened(&mut self.writer, &self.owner, ask) {
-            self.answer_for_nobody(session, ask, answer);
+            self.spawn_policy_answer(session, ask, answer);
         }
         self.flush(None).await?;
-        self.tell_children().await;
+        self.report_asks_to_children().await;
         Ok(())
     }
 
-    /// A store that is away is waited for, as everywhere; the agent waits meanwhile.
+    /// Waits for a store that cannot be reached, as everywhere; the agent waits meanwhile.
     async fn take_child(
         &mut self,
         child: SessionId,
         event: ChildEvent,
         session: &Session,
-    ) -> Result<(), Stop> {
-        let mut pause = RETRY_FIRST;
+    ) -> Result<(), StopReason> {
+        let mut backoff = Backoff::new();
         loop {
             let root = Root { owner: &self.owner, task: self.writer.task(), session };
-            match self.children.take(&self.around, root, child.clone(), event.clone()).await {
+            match self.children.take(&self.ctx, root, child.clone(), event.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(error) if error.retry() == Retry::Later => {
-                    self.unless_stopped(tokio::time::sleep(pause)).await?;
-                    pause = (pause * 2).min(RETRY_LONGEST);
+                    self.unless_stopped(tokio::time::sleep(backoff.next_pause())).await?;
                 }
                 // The turn itself goes on without a task for this sub-agent.
                 Err(error) => {
@@ -353,9 +371,9 @@ impl Actor {
         }
     }
 
-    async fn on_join(&mut self, step: Step, record: &mut TurnRecord) -> Result<(), Stop> {
+    async fn on_join(&mut self, step: Step, record: &mut TurnRecord) -> Result<(), StopReason> {
         match step {
-            Step::TooLate(prompt) => drop(self.joins.arrived(&prompt)),
+            Step::TooLate(prompt) => drop(self.joins.complete(&prompt)),
             Step::Expected(expected) => {
                 let Some((message, key)) = self.joins.message_of(&expected.prompt) else { return Ok(()) };
                 let joined = lifecycle::joined(self.writer.task(), message);
@@ -365,83 +383,84 @@ impl Actor {
                 self.joins.go(expected);
             }
             Step::Sent(prompt, outcome) => {
-                let Some(arrived) = self.joins.arrived(&prompt) else { return Ok(()) };
+                let Some(completed) = self.joins.complete(&prompt) else { return Ok(()) };
                 let outcome = match outcome {
                     Ok(()) => Ok(self.writer.snapshot()),
                     Err(error) => {
-                        let withdrawn = lifecycle::withdrawn(self.writer.task(), arrived.message.id.clone());
+                        let withdrawn =
+                            lifecycle::withdrawn(self.writer.task(), completed.message.id.clone());
                         record.joined.retain(|joined| *joined != prompt);
-                        self.writer.push_withdrawal(withdrawn, arrived.key.clone());
+                        self.writer.push_withdrawal(withdrawn, completed.key.clone());
                         self.flush(Some(record.clone())).await?;
                         Err(error)
                     }
                 };
-                arrived.tell(&outcome);
+                completed.send(&outcome);
             }
         }
         Ok(())
     }
 
-    /// Nobody answered in time: the policy does, and the record says so before the agent hears of it.
-    async fn expire_asks(&mut self, session: &Session) -> Result<(), Stop> {
-        let answers = self.asks.expire(&mut self.writer, self.around.clock.now());
+    /// Nobody answered in time: the policy does, and the log says so before the agent gets the answer.
+    async fn expire_asks(&mut self, session: &Session) -> Result<(), StopReason> {
+        let answers = self.asks.expire(&mut self.writer, self.ctx.ports.clock.now());
         self.flush(None).await?;
         for (ask, answer) in answers {
-            self.answer_for_nobody(session, ask, answer);
+            self.spawn_policy_answer(session, ask, answer);
         }
         Ok(())
     }
 
-    fn answer_for_nobody(&self, session: &Session, ask: Ask, answer: Answer) {
-        let (around, session) = (self.around.clone(), session.clone());
+    fn spawn_policy_answer(&self, session: &Session, ask: Ask, answer: Answer) {
+        let (ctx, session) = (self.ctx.clone(), session.clone());
         let task = self.writer.task().id.clone();
-        self.around.tasks.spawn("expired-ask", async move {
-            answer_for_nobody(&around, &task, &session, &ask, &answer).await;
+        self.ctx.tasks.spawn("expired-ask", async move {
+            send_policy_answer(&ctx, &task, &session, &ask, &answer).await;
         });
     }
 
-    /// The time of the turn is over. Somebody may have been away meanwhile, the gateway, its store or the agent, and the turn
-    /// be done: only one that is at work, by the agent's word or its reports, has taken too long.
+    /// The time of the turn is over. The gateway, its store or the agent may have been down meanwhile, and the turn may be
+    /// done: a turn has taken too long only if it still runs, by what the agent reports.
     async fn on_limit(
         &mut self,
         limit: &mut Limit,
         has_reports: bool,
         session: &Session,
-    ) -> Result<(), Stop> {
-        if has_reports && limit.hears_reports_first() {
+    ) -> Result<(), StopReason> {
+        if has_reports && limit.takes_reports_first() {
             return Ok(());
         }
-        let (agent, session) = (Arc::clone(&self.around.agent), session.clone());
+        let (agent, session) = (Arc::clone(&self.ctx.ports.agent), session.clone());
         let asked = self
             .unless_stopped(async move {
-                tokio::time::timeout(RETRY_LONGEST, agent.is_busy(&session)).await.ok()?.ok()
+                tokio::time::timeout(LONGEST_PAUSE, agent.is_busy(&session)).await.ok()?.ok()
             })
             .await?;
         if has_reports {
-            limit.heard();
+            limit.note_report();
         }
-        let allowed = self.around.config.turn_timeout.unwrap_or_default();
+        let allowed = self.ctx.config.turn_timeout.unwrap_or_default();
         let failure = match limit.judge(asked, self.has_caught_up) {
             Overtime::Wait => return Ok(()),
             Overtime::TooLong => too_long(allowed),
-            Overtime::NoWord => without_an_end(allowed),
+            Overtime::Unknown => unknown_end(allowed),
         };
         Err(self.fail_with(failure).await)
     }
 
-    /// When a turn has taken too long whose prompt left then.
+    /// The deadline of a turn whose prompt was sent then.
     pub(super) fn deadline_from(&self, prompted: Option<Instant>) -> Option<Instant> {
-        Some(prompted.unwrap_or_else(Instant::now) + self.around.config.turn_timeout?)
+        Some(prompted.unwrap_or_else(Instant::now) + self.ctx.config.turn_timeout?)
     }
 
-    /// When a turn has taken too long that an earlier run began. A restart of the gateway does not begin it anew.
+    /// The deadline of a turn that an earlier run began. A restart of the gateway does not extend it.
     pub(super) fn deadline(&self, turn: &TurnRecord) -> Option<Instant> {
         if self.is_adopted(turn) {
             return None;
         }
-        let limit = self.around.config.turn_timeout?;
+        let limit = self.ctx.config.turn_timeout?;
         if !self.asks.is_empty() {
-            // Since when the turn waits is known, but not how long it had worked before.
+            // How long the turn has waited is known, but not how long it had worked before.
             return Some(Instant::now() + limit);
         }
         let worked = self.writer.now().0.saturating_sub(self.writer.task().status.at.0);
@@ -450,24 +469,22 @@ impl Actor {
     }
 }
 
-/// Gives the agent the answer of the policy. While it is away it is asked again, for as long as the task has an owner: it
-/// still waits, and nobody else can answer any more.
-async fn answer_for_nobody(
-    around: &Surroundings,
+/// Sends the policy's answer to the agent. While the agent cannot be reached this tries again, for as long as the task has an
+/// actor: the turn still waits, and nobody else can answer any more.
+async fn send_policy_answer(
+    ctx: &EngineContext,
     task: &TaskId,
     session: &Session,
     ask: &Ask,
     answer: &Answer,
 ) {
-    let mut pause = RETRY_FIRST;
-    while around.registry.inbox(task).is_some() {
-        match around.agent.reply(session, ask, answer).await {
+    let mut backoff = Backoff::new();
+    while ctx.live.registry.inbox(task).is_some() {
+        match ctx.ports.agent.reply(session, ask, answer).await {
             Ok(()) => return,
             Err(error) if error.retry() == Retry::Later => {
-                tokio::select! {
-                    biased;
-                    () = around.tasks.stopping().cancelled() => return,
-                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
+                if !backoff.pause(&ctx.tasks).await {
+                    return;
                 }
             }
             Err(error) => {
@@ -485,7 +502,7 @@ fn too_long(limit: Duration) -> Failure {
     ))
 }
 
-fn without_an_end(limit: Duration) -> Failure {
+fn unknown_end(limit: Duration) -> Failure {
     Failure::new(format!(
         "The {} s that this gateway allows a turn are over, and the agent does not say how the turn ended.",
         limit.as_secs()

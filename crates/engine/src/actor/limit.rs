@@ -1,42 +1,42 @@
-//! The time that is left for a turn. Waiting for an answer does not count.
+//! The time limit of a turn. Waiting for an answer does not count.
 
 use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// For how long the agent may leave open how a turn stands whose time is over.
+/// For how long a turn whose time is over may stay without news from the agent.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// For how long a turn whose time is over may go on in any case, whatever is heard of it.
+/// For how long a turn whose time is over may go on in any case, whatever the agent reports.
 const LONGEST: Duration = Duration::from_mins(10);
 
-/// How often it is asked meanwhile.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How often the agent is queried meanwhile.
+const QUERY_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Limit {
     deadline: Option<Instant>,
     paused: Option<Duration>,
-    /// The time was over before.
+    /// The time was over at an earlier check.
     is_overdue: bool,
     silent_since: Option<Instant>,
-    /// Since when it is not known how the turn stands, whose time is over.
+    /// Since when the state of a turn whose time is over is not known.
     unknown_since: Option<Instant>,
-    /// Something was reported since this was last looked at.
-    has_heard: bool,
-    /// Set once, and again only when the deadline has changed: the turn waits for it with each of its events.
+    /// The agent has reported something since the last check.
+    has_reported: bool,
+    /// Created once, and reset only when the deadline has changed: the turn waits for it with each of its events.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
-/// What becomes of a turn whose time is over.
+/// What happens to a turn whose time is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Overtime {
-    /// It is asked again.
+    /// The agent is queried again.
     Wait,
-    /// It is at work.
+    /// The turn still runs.
     TooLong,
-    /// The agent does not say how it stands.
-    NoWord,
+    /// The agent does not say whether the turn runs.
+    Unknown,
 }
 
 impl Limit {
@@ -47,7 +47,7 @@ impl Limit {
             is_overdue: false,
             silent_since: None,
             unknown_since: None,
-            has_heard: false,
+            has_reported: false,
             alarm: None,
         }
     }
@@ -67,41 +67,41 @@ impl Limit {
         }
     }
 
-    /// The time is over. What the agent has reported by now is heard before that matters, but only once: there may be no end
-    /// to it.
-    pub(super) fn hears_reports_first(&mut self) -> bool {
+    /// The time is over. Reports that wait by now are handled before that matters, but only once: there may be no end
+    /// of them.
+    pub(super) fn takes_reports_first(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.is_overdue, true);
         if is_first {
-            self.deadline = Some(Instant::now() + AGAIN);
+            self.deadline = Some(Instant::now() + QUERY_INTERVAL);
         }
         is_first
     }
 
     /// The agent reported something.
-    pub(super) fn heard(&mut self) {
-        self.has_heard = true;
+    pub(super) fn note_report(&mut self) {
+        self.has_reported = true;
     }
 
-    /// The time is over. `is_busy` is what the agent says when it is asked, if it does; `has_caught_up`, whether all is told
-    /// that was missed.
+    /// The time is over. `is_busy` is the agent's answer to a query, if it answers; `has_caught_up`, whether all missed reports
+    /// have come.
     ///
-    /// While whether the turn is over too is not known, it goes on for a while: for as long as the agent reports something, and
-    /// for a bit longer. An agent that does not answer and still reports after that while is at work, and may be too busy with
-    /// this very turn to say so.
+    /// While it is not known whether the turn is over, it goes on for a while: for as long as the agent reports something, and
+    /// a bit longer. An agent that does not answer and still reports after that while is at work, and may be too busy with
+    /// this very turn to answer.
     pub(super) fn judge(&mut self, is_busy: Option<bool>, has_caught_up: bool) -> Overtime {
         let now = Instant::now();
-        let has_heard = std::mem::take(&mut self.has_heard);
-        if has_heard {
+        let has_reported = std::mem::take(&mut self.has_reported);
+        if has_reported {
             self.silent_since = None;
         }
         let unknown = now.duration_since(*self.unknown_since.get_or_insert(now));
         let silent = now.duration_since(*self.silent_since.get_or_insert(now));
-        self.deadline = Some(now + AGAIN);
-        let is_at_work = is_busy.unwrap_or(has_heard && unknown >= PATIENCE);
+        self.deadline = Some(now + QUERY_INTERVAL);
+        let is_at_work = is_busy.unwrap_or(has_reported && unknown >= PATIENCE);
         if is_at_work && (has_caught_up || unknown >= LONGEST) {
             Overtime::TooLong
         } else if silent >= PATIENCE || unknown >= LONGEST {
-            Overtime::NoWord
+            Overtime::Unknown
         } else {
             Overtime::Wait
         }
@@ -117,7 +117,7 @@ impl Limit {
     }
 }
 
-/// Waits for the moment; for ever when there is none.
+/// Waits for the deadline; for ever when there is none.
 pub(super) async fn reached(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,

@@ -8,17 +8,17 @@ fn size<T, F: Future>(_: impl FnOnce(T) -> F) -> usize {
     size_of::<F>()
 }
 
-/// There is one for each live task.
+/// There is one such future for each live task.
 #[test]
 fn an_actor_future_is_small() {
     let (future, actor) = (size(Actor::run), size_of::<Actor>());
     assert!(future + actor <= 5 * 1024, "{future} and {actor}");
 }
 
-/// A channel has room for 32 of these from its start, however few may wait.
+/// A channel of tokio has room for 32 items from its start, however few may wait.
 #[test]
-fn what_goes_through_the_channels_of_a_turn_is_small() {
-    let sizes = [size_of::<AgentEvent>(), size_of::<Box<Steering>>(), size_of::<Inbox>()];
+fn items_in_the_channels_of_a_turn_are_small() {
+    let sizes = [size_of::<AgentEvent>(), size_of::<Box<Steering>>(), size_of::<ActorRequest>()];
     assert!(sizes.iter().all(|size| *size <= 112), "{sizes:?}");
 }
 

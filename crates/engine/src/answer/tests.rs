@@ -125,21 +125,21 @@ fn words_with_several_asks_open_are_refused_with_the_list() {
 }
 
 #[test]
-fn an_answer_is_known_by_its_form_whatever_is_asked() {
+fn the_form_of_an_answer_does_not_depend_on_the_open_asks() {
     let data = |json: &str| Part::data(Json::parse(json).unwrap());
     let named = r#"{"request_id":"per_1","reply":"once"}"#;
-    let is = |name: &str| Some(Form::Named(RequestId::parse(name).unwrap()));
+    let is = |name: &str| Some(AnswerForm::Named(RequestId::parse(name).unwrap()));
     let cases = [
         (vec![Part::text("approved"), data(named)], is("per_1")),
         (vec![data(r#"{"other":1}"#), data(named)], is("per_1")),
         (vec![data(r#"{"request_id":"que_1","answers":[["A"]]}"#)], is("que_1")),
         (vec![data(r#"{"request_id":"per_1"}"#)], None),
         (vec![data(r#"{"reply":"once"}"#)], None),
-        (vec![Part::text(" Once\n")], Some(Form::Words)),
-        (vec![Part::text("reject: use the other file")], Some(Form::Words)),
-        (vec![Part::text("reject"), Part::text("not now")], Some(Form::Words)),
-        (vec![Part::text("Reject\nnot now")], Some(Form::Words)),
-        (vec![Part::text("reject, not now")], Some(Form::Words)),
+        (vec![Part::text(" Once\n")], Some(AnswerForm::Text)),
+        (vec![Part::text("reject: use the other file")], Some(AnswerForm::Text)),
+        (vec![Part::text("reject"), Part::text("not now")], Some(AnswerForm::Text)),
+        (vec![Part::text("Reject\nnot now")], Some(AnswerForm::Text)),
+        (vec![Part::text("reject, not now")], Some(AnswerForm::Text)),
         (vec![Part::text("Reject inputs longer than 5 characters: they break the table.")], None),
         (vec![Part::text("once upon a time")], None),
         (vec![Part::text("rejected")], None),

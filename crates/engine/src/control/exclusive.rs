@@ -1,15 +1,15 @@
-//! Calls that need a session for themselves: no turn begins there meanwhile, and none runs when they begin.
+//! Commands that need a session for themselves: no turn may run when they begin, and none begins meanwhile.
 
 use longshore_model::{ControlCommand, ErrorKind, Result};
 
-use super::refusal;
-use crate::lanes::{LaneKey, Ticket};
+use crate::control_errors;
 use crate::port::Session;
 use crate::service::Engine;
+use crate::turn_queue::{QueueKey, QueueTicket};
 
-/// Whether this cannot be done beside a turn.
-pub(super) fn is_exclusive(act: &ControlCommand) -> bool {
-    match act {
+/// Whether this command cannot run during a turn.
+pub(super) fn is_exclusive(command: &ControlCommand) -> bool {
+    match command {
         ControlCommand::Summarize { .. }
         | ControlCommand::Revert { .. }
         | ControlCommand::Unrevert(_)
@@ -26,19 +26,19 @@ pub(super) fn is_exclusive(act: &ControlCommand) -> bool {
 }
 
 impl Engine {
-    /// The session, for as long as the ticket is kept. Turns that come meanwhile wait for it as for another turn.
-    pub(super) async fn hold(&self, session: &Session) -> Result<Ticket> {
-        let (around, key) = (self.around(), LaneKey::Session(session.id.clone()));
-        // No task has this name: whoever looks for the one that has the session finds none.
-        let ticket = around.lanes.enter_if_free(key, self.new_task_id());
-        let ticket = ticket.ok_or_else(|| refusal::busy(&session.id))?;
-        if around.removals.take(session) {
-            return Err(refusal::busy(&session.id));
+    /// Reserves the session for as long as the ticket is kept. Turns that come meanwhile wait as for another turn.
+    pub(super) async fn hold(&self, session: &Session) -> Result<QueueTicket> {
+        let (ctx, key) = (self.ctx(), QueueKey::Session(session.id.clone()));
+        // No task has this id: a search for the task that has the session finds none.
+        let ticket = ctx.live.queues.enter_if_free(key, self.new_task_id());
+        let ticket = ticket.ok_or_else(|| control_errors::busy(&session.id))?;
+        if ctx.control_state.removals.affects(session) {
+            return Err(control_errors::busy(&session.id));
         }
-        match around.agent.is_busy(session).await {
-            Ok(true) => Err(refusal::busy(&session.id)),
+        match ctx.ports.agent.is_busy(session).await {
+            Ok(true) => Err(control_errors::busy(&session.id)),
             Err(error) if error.kind() == ErrorKind::UpstreamBackpressure => Err(error),
-            // When nobody could say, the call itself will find out, and say so.
+            // When the agent cannot tell, the command itself will fail with the reason.
             Ok(false) | Err(_) => Ok(ticket),
         }
     }

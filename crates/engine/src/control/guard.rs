@@ -1,175 +1,181 @@
-//! Whose a session is, and who may do what in it: the one place that decides.
+//! Who owns a session, and who may do what in it: all such decisions are made here.
 
 use longshore_meter::label::ClaimOutcome;
 use longshore_model::{Principal, Result, SessionId};
 
-use super::claims::Pending;
-use super::{ControlCaller, refusal};
-use crate::actor::Surroundings;
+use super::ControlCaller;
+use crate::claims::Reservation;
 use crate::config::SessionGuard;
+use crate::control_errors;
+use crate::engine_context::EngineContext;
 use crate::port::{Claim, Claimed, Control, Known, Owned, Session};
 
-/// So far below its root may a session be that its owner is looked for. Sub-agents of OpenCode call no others so deep.
+/// The deepest level below its root at which the owner of a session is searched for. Sub-agents of OpenCode are not nested that deep.
 pub(crate) const MAX_LEVELS: usize = 8;
 
-/// What is wanted of a session.
+/// What the caller wants to do with a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Intent {
-    Look,
+    Read,
     Change,
-    /// A turn.
-    Order,
+    /// Start a turn.
+    StartTurn,
 }
 
-/// A session that the caller may use as it wants to.
+/// A session that the caller may use as requested.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct AdmittedSession {
     pub(crate) session: Session,
-    /// It is nobody's, and the caller's when what it wants is done.
-    pub(crate) taking: Option<Taking>,
-    /// What the agent says of it, if it had to be asked.
+    /// Set for an unowned session: the caller becomes its owner when the call is done.
+    pub(crate) pending_claim: Option<PendingClaim>,
+    /// What the agent knows of the session, if the agent was queried.
     pub(crate) known: Option<Known>,
 }
 
-/// A session that is about to become somebody's. Dropped without a word it stays nobody's.
+/// A session that is about to get an owner. Dropped without `settle`, the session stays unowned.
 #[derive(Debug)]
-pub(crate) struct Taking {
-    /// The root: a sub-agent's session is that of the one for which it works.
+pub(crate) struct PendingClaim {
+    /// The root: the owner of the root session also owns the sessions of its sub-agents.
     session: Session,
     owner: Principal,
-    /// Whoever else took it meanwhile may as well.
+    /// It does not matter if another caller claimed the session meanwhile.
     is_shared: bool,
-    _pending: Option<Pending>,
+    _reservation: Option<Reservation>,
 }
 
-/// What became of an attempt to keep a session of nobody's from others.
+/// The result of an attempt to reserve an unowned session.
 #[derive(Debug)]
-pub(super) enum Reserved {
-    /// It has become the caller's meanwhile.
+pub(super) enum ReserveResult {
+    /// The caller has become the owner meanwhile.
     Yours,
-    /// Where everybody may change it, nobody is kept from it.
-    Free(Option<Pending>),
+    /// The session is unowned. No reservation is needed where everybody may change it.
+    Free(Option<Reservation>),
 }
 
-impl Reserved {
-    pub(super) fn pending(self) -> Option<Pending> {
+impl ReserveResult {
+    pub(super) fn reservation(self) -> Option<Reservation> {
         match self {
             Self::Yours => None,
-            Self::Free(pending) => pending,
+            Self::Free(reservation) => reservation,
         }
     }
 }
 
-/// Whose a session is.
+/// A session and its owner.
 #[derive(Debug)]
-struct Belonging {
+struct SessionOwner {
     session: Session,
-    /// `None`: nobody's.
+    /// `None`: unowned.
     owner: Option<Principal>,
-    /// The session that would be taken.
+    /// The session that would be claimed.
     root: Session,
     known: Option<Known>,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Guard<'a> {
-    pub(super) around: &'a Surroundings,
+    pub(super) ctx: &'a EngineContext,
     pub(super) control: &'a dyn Control,
     pub(super) caller: &'a ControlCaller,
 }
 
 impl Guard<'_> {
-    /// Refuses what the caller may not do. Nothing is asked of the agent about a session that is known to be somebody's.
-    pub(super) async fn admit(&self, id: &SessionId, intent: Intent) -> Result<Entry> {
-        let Belonging { session, owner, root, known } = self.belonging(id).await?;
-        let mode = self.around.config.control.session_guard;
-        let taking = match owner {
+    /// Refuses what the caller may not do. The agent is not queried about a session with a known owner.
+    pub(super) async fn admit(&self, id: &SessionId, intent: Intent) -> Result<AdmittedSession> {
+        let SessionOwner { session, owner, root, known } = self.owner_of_tree(id).await?;
+        let mode = self.ctx.config.control.session_guard;
+        let pending_claim = match owner {
             Some(owner) if owner == self.caller.principal => None,
             Some(_) => {
                 match (intent, mode) {
-                    (Intent::Look, SessionGuard::SharedReads | SessionGuard::Shared)
+                    (Intent::Read, SessionGuard::SharedReads | SessionGuard::Shared)
                     | (Intent::Change, SessionGuard::Shared) => {}
-                    (Intent::Order, SessionGuard::Shared) => return Err(refusal::anothers_for_turns(id)),
-                    _ => return Err(refusal::anothers(id)),
+                    (Intent::StartTurn, SessionGuard::Shared) => {
+                        return Err(control_errors::shared_without_turns(id));
+                    }
+                    _ => return Err(control_errors::owned_by_another(id)),
                 }
                 None
             }
-            None if intent == Intent::Look => {
-                if !self.sees_nobodys() {
-                    return Err(refusal::nobodys(id));
+            None if intent == Intent::Read => {
+                if !self.sees_unowned() {
+                    return Err(control_errors::unowned(id));
                 }
                 None
             }
             None => self.take(id, root).await?,
         };
-        Ok(Entry { session, taking, known })
+        Ok(AdmittedSession { session, pending_claim, known })
     }
 
-    /// Whether the caller may look at sessions of nobody's.
-    pub(super) fn sees_nobodys(&self) -> bool {
+    /// Whether the caller may read unowned sessions.
+    pub(super) fn sees_unowned(&self) -> bool {
         self.caller.may_claim || self.sees_all()
     }
 
-    /// Whether the caller may look at everybody's sessions.
+    /// Whether the caller may read everybody's sessions.
     pub(super) fn sees_all(&self) -> bool {
-        self.around.config.control.session_guard != SessionGuard::Owner
+        self.ctx.config.control.session_guard != SessionGuard::Owner
     }
 
     /// Whether the caller may change everybody's sessions.
     pub(super) fn changes_all(&self) -> bool {
-        self.around.config.control.session_guard == SessionGuard::Shared
+        self.ctx.config.control.session_guard == SessionGuard::Shared
     }
 
-    /// `None`: it has become the caller's meanwhile.
-    async fn take(&self, id: &SessionId, root: Session) -> Result<Option<Taking>> {
+    /// `None`: the caller has become the owner meanwhile.
+    async fn take(&self, id: &SessionId, root: Session) -> Result<Option<PendingClaim>> {
         let (owner, is_shared) = (self.caller.principal.clone(), self.changes_all());
         Ok(match self.reserve(id, &root.id).await? {
-            Reserved::Yours => None,
-            Reserved::Free(pending) => Some(Taking { session: root, owner, is_shared, _pending: pending }),
+            ReserveResult::Yours => None,
+            ReserveResult::Free(reservation) => {
+                Some(PendingClaim { session: root, owner, is_shared, _reservation: reservation })
+            }
         })
     }
 
-    /// Keeps a session that is nobody's from others, for one who may take it.
-    pub(super) async fn reserve(&self, id: &SessionId, root: &SessionId) -> Result<Reserved> {
+    /// Reserves an unowned session for a caller who may claim it.
+    pub(super) async fn reserve(&self, id: &SessionId, root: &SessionId) -> Result<ReserveResult> {
         let is_shared = self.changes_all();
         if !self.caller.may_claim && !is_shared {
-            return Err(refusal::nobodys(id));
+            return Err(control_errors::unowned(id));
         }
         if is_shared {
-            return Ok(Reserved::Free(None));
+            return Ok(ReserveResult::Free(None));
         }
         let owner = &self.caller.principal;
-        let pending = self.around.claims.begin(owner, root);
-        // To find out that it is nobody's took a while. Whoever took it in between told the store before it let others at it.
-        let pending = match (self.owner_of(root).await?, pending) {
-            (Some(taken), _) if taken.owner == *owner => return Ok(Reserved::Yours),
-            (Some(_), Ok(_)) => Err(refusal::lost_before(id)),
-            (_, pending) => pending,
+        let reservation = self.ctx.control_state.claims.begin(owner, root);
+        // Finding out that the session is unowned took a while. A caller who claimed it in between told the store before it released
+        // its reservation.
+        let reservation = match (self.owner_of(root).await?, reservation) {
+            (Some(taken), _) if taken.owner == *owner => return Ok(ReserveResult::Yours),
+            (Some(_), Ok(_)) => Err(control_errors::lost_before(id)),
+            (_, reservation) => reservation,
         };
-        let refused = &self.around.metrics.session_claims;
-        let pending = pending.inspect_err(|_| refused.of(ClaimOutcome::Refused).increment())?;
-        Ok(Reserved::Free(Some(pending)))
+        let refused = &self.ctx.metrics.session_claims;
+        let reservation = reservation.inspect_err(|_| refused.of(ClaimOutcome::Refused).increment())?;
+        Ok(ReserveResult::Free(Some(reservation)))
     }
 
-    async fn belonging(&self, id: &SessionId) -> Result<Belonging> {
+    async fn owner_of_tree(&self, id: &SessionId) -> Result<SessionOwner> {
         if let Some(Owned { owner, session }) = self.owner_of(id).await? {
-            return Ok(Belonging { root: session.clone(), session, owner: Some(owner), known: None });
+            return Ok(SessionOwner { root: session.clone(), session, owner: Some(owner), known: None });
         }
-        let known = self.control.find(id).await?.ok_or_else(|| refusal::not_found(id))?;
-        self.of_unowned(known).await
+        let known = self.control.find(id).await?.ok_or_else(|| control_errors::not_found(id))?;
+        self.root_owner(known).await
     }
 
-    /// Whose a session is that has no owner of its own: its root's.
-    async fn of_unowned(&self, known: Known) -> Result<Belonging> {
+    /// The owner of a session that has no owner of its own: the owner of its root.
+    async fn root_owner(&self, known: Known) -> Result<SessionOwner> {
         let (session, mut top) = (known.session.clone(), known.clone());
         for _ in 0..=MAX_LEVELS {
             if !top.is_open {
-                return Err(refusal::out_of_bounds(&session.id));
+                return Err(control_errors::out_of_bounds(&session.id));
             }
             let above = match &top.parent {
                 Some(parent) => {
                     if let Some(Owned { owner, session: root }) = self.owner_of(parent).await? {
-                        return Ok(Belonging { session, owner: Some(owner), root, known: Some(known) });
+                        return Ok(SessionOwner { session, owner: Some(owner), root, known: Some(known) });
                     }
                     self.control.find(parent).await?
                 }
@@ -178,53 +184,53 @@ impl Guard<'_> {
             match above {
                 Some(above) => top = above,
                 None => {
-                    return Ok(Belonging { session, owner: None, root: top.session, known: Some(known) });
+                    return Ok(SessionOwner { session, owner: None, root: top.session, known: Some(known) });
                 }
             }
         }
-        Err(refusal::too_deep(&session.id))
+        Err(control_errors::too_deep(&session.id))
     }
 
     async fn owner_of(&self, id: &SessionId) -> Result<Option<Owned>> {
-        self.around.store.owner_of(Some(&self.caller.principal), id).await
+        self.ctx.ports.store.owner_of(Some(&self.caller.principal), id).await
     }
 }
 
-impl Taking {
+impl PendingClaim {
     pub(crate) fn session(&self) -> &Session {
         &self.session
     }
 
-    /// The store made the session the caller's with the task that it made.
-    pub(crate) fn settled_with_task(self, around: &Surroundings) {
-        around.metrics.session_claims.of(ClaimOutcome::Taken).increment();
-        self.watch(around);
+    /// The store made the caller the owner of the session when it created the task.
+    pub(crate) fn settled_with_task(self, ctx: &EngineContext) {
+        ctx.metrics.session_claims.of(ClaimOutcome::Taken).increment();
+        self.watch(ctx);
     }
 
-    fn watch(self, around: &Surroundings) {
-        if let Some(control) = &around.control {
+    fn watch(self, ctx: &EngineContext) {
+        if let Some(control) = &ctx.ports.control {
             control.watch(vec![self.session]);
         }
     }
 
-    /// What was wanted is done: the session is the caller's from now on.
-    pub(crate) async fn settle(self, around: &Surroundings) -> Result<()> {
+    /// The call is done: the caller owns the session from now on.
+    pub(crate) async fn settle(self, ctx: &EngineContext) -> Result<()> {
         let claim =
-            Claim { owner: self.owner.clone(), session: self.session.clone(), at: around.clock.now() };
-        let claimed = around.store.claim(claim).await?;
+            Claim { owner: self.owner.clone(), session: self.session.clone(), at: ctx.ports.clock.now() };
+        let claimed = ctx.ports.store.claim(claim).await?;
         let outcome = match claimed {
             Claimed::Now | Claimed::Yours => ClaimOutcome::Taken,
             Claimed::Others => ClaimOutcome::Lost,
         };
-        around.metrics.session_claims.of(outcome).increment();
+        ctx.metrics.session_claims.of(outcome).increment();
         match claimed {
             Claimed::Now => {
-                self.watch(around);
+                self.watch(ctx);
                 Ok(())
             }
             Claimed::Yours => Ok(()),
             Claimed::Others if self.is_shared => Ok(()),
-            Claimed::Others => Err(refusal::lost_to_another(&self.session.id)),
+            Claimed::Others => Err(control_errors::lost_to_another(&self.session.id)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Lists of sessions: cut only after what is others' is left out, so that a caller finds all of its own.
+//! Lists of sessions: cut only after other callers' sessions are left out, so that a caller finds all of its own.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,26 +10,26 @@ use longshore_model::{
 use super::guard::{Guard, MAX_LEVELS};
 use crate::port::{Known, MAX_OWNERS};
 
-/// So many sessions are asked for at first, then so many times more each time, as long as the caller has not all that it wants:
-/// most gateways have few sessions, and the agent makes the whole list for each.
+/// How many sessions are requested first, and by which factor the number grows while the caller has fewer than it wants:
+/// most gateways have few sessions, and the agent builds the whole list for each request.
 const FIRST: u32 = 200;
 const MORE: u32 = 5;
 
-/// What is beyond so many is not looked at. It is old: the newest come first.
+/// The most sessions that are requested. Further ones are old: the newest come first.
 const MOST: u32 = 10_000;
 
-/// So many sessions are looked up at the agent for one list, to see for whom they work. What is beyond is left out.
+/// How many sessions are looked up at the agent for one list, to find their parents. Further ones are left out.
 const MAX_FINDS: usize = 64;
 
 impl Guard<'_> {
-    /// The sessions that the caller may see, the newest first, as many as it wants.
+    /// The sessions that the caller may see, the newest first, up to the requested number.
     pub(super) async fn sessions(&self, at: &str, query: &SessionQuery) -> Result<Vec<SessionInfo>> {
         let wanted = query.limit as usize;
         let mut asked = if self.sees_all() { query.limit } else { query.limit.max(FIRST) };
         loop {
             let wide = ControlQuery::Sessions(SessionQuery { limit: asked, ..query.clone() });
             let ControlResult::Sessions(found) = self.control.look(at, None, &wide).await? else {
-                return Err(Error::internal("the agent told of something else than its sessions"));
+                return Err(Error::internal("the agent returned something else than its sessions"));
             };
             let is_all = found.len() < asked as usize;
             let mut own = self.seen(found).await?;
@@ -41,28 +41,28 @@ impl Guard<'_> {
         }
     }
 
-    /// What runs in the sessions that the caller may see.
+    /// The status of the sessions that the caller may see.
     pub(super) async fn statuses(&self, at: &str) -> Result<Vec<SessionStatus>> {
         let ControlResult::Statuses(mut found) = self.control.look(at, None, &ControlQuery::Statuses).await?
         else {
-            return Err(Error::internal("the agent told of something else than its sessions"));
+            return Err(Error::internal("the agent returned something else than the status of its sessions"));
         };
         found.sort_by(|one, other| one.session.cmp(&other.session));
         if self.sees_all() {
             return Ok(found);
         }
         let ids = found.iter().map(|status| status.session.clone()).collect();
-        let mut families = Families::new(*self, self.owners(ids).await?, HashMap::new());
+        let mut session_tree = SessionTree::new(*self, self.owners(ids).await?, HashMap::new());
         let mut own = Vec::new();
         for status in found {
-            if families.is_seen(&status.session).await? {
+            if session_tree.is_seen(&status.session).await? {
                 own.push(status);
             }
         }
         Ok(own)
     }
 
-    /// The sub-agents' sessions of one that the caller may see, but for those that somebody else took.
+    /// The child sessions of a session that the caller may see, except those that another caller claimed.
     pub(super) async fn children(&self, found: Vec<SessionInfo>) -> Result<Vec<SessionInfo>> {
         if self.sees_all() {
             return Ok(found);
@@ -77,24 +77,24 @@ impl Guard<'_> {
             return Ok(found);
         }
         let parents = found.iter().map(|session| (session.id.clone(), session.parent.clone()));
-        let mut families = self.families(parents.collect()).await?;
+        let mut session_tree = self.session_tree(parents.collect()).await?;
         let mut seen = Vec::new();
         for session in found {
-            if families.is_seen(&session.id).await? {
+            if session_tree.is_seen(&session.id).await? {
                 seen.push(session);
             }
         }
         Ok(seen)
     }
 
-    /// Of a list that says for whom each session works.
-    pub(super) async fn families(
+    /// For a list that names the parent of each session.
+    pub(super) async fn session_tree(
         &self,
         parents: HashMap<SessionId, Option<SessionId>>,
-    ) -> Result<Families<'_>> {
+    ) -> Result<SessionTree<'_>> {
         let ids = parents.iter().flat_map(|(id, parent)| parent.iter().chain([id])).cloned();
         let owners = self.owners(ids.collect()).await?;
-        Ok(Families::new(*self, owners, parents))
+        Ok(SessionTree::new(*self, owners, parents))
     }
 
     async fn owners(&self, mut ids: Vec<SessionId>) -> Result<BTreeMap<SessionId, Principal>> {
@@ -102,42 +102,42 @@ impl Guard<'_> {
         ids.dedup();
         let mut owners = BTreeMap::new();
         for some in ids.chunks(MAX_OWNERS) {
-            owners.append(&mut self.around.store.owners(&self.caller.principal, some.to_vec()).await?);
+            owners.append(&mut self.ctx.ports.store.owners(&self.caller.principal, some.to_vec()).await?);
         }
         Ok(owners)
     }
 }
 
-/// Whose the sessions of one list are, found out with few questions.
-pub(super) struct Families<'a> {
+/// The owners of the sessions in one list, found with few queries.
+pub(super) struct SessionTree<'a> {
     guard: Guard<'a>,
     owners: BTreeMap<SessionId, Principal>,
-    /// What the list says: for whom each works.
+    /// The parent of each session, from the list.
     parents: HashMap<SessionId, Option<SessionId>>,
-    /// What the agent said of those of which the list says nothing.
-    found: HashMap<SessionId, Found>,
+    /// What the agent knows of sessions that are not in the list.
+    found: HashMap<SessionId, Lookup>,
 }
 
-/// Whose a session is: its root's.
-pub(super) enum Belongs {
-    To(Principal),
-    ToNobody {
+/// The owner of a session: that of its root.
+pub(super) enum Owner {
+    Principal(Principal),
+    Unowned {
         root: SessionId,
     },
-    /// It was not found out.
+    /// The owner could not be determined.
     Unknown,
 }
 
 #[derive(Clone)]
-enum Found {
+enum Lookup {
     Here(Known),
-    /// The agent has none of that name: what is below it works for nobody any more.
+    /// The agent has no such session: its children have no parent any more.
     Gone,
-    /// There were too many to ask.
-    NotAsked,
+    /// Too many sessions were looked up already.
+    TooMany,
 }
 
-impl<'a> Families<'a> {
+impl<'a> SessionTree<'a> {
     fn new(
         guard: Guard<'a>,
         owners: BTreeMap<SessionId, Principal>,
@@ -147,57 +147,57 @@ impl<'a> Families<'a> {
     }
 
     async fn is_seen(&mut self, id: &SessionId) -> Result<bool> {
-        Ok(match self.belongs(id).await? {
-            Belongs::To(owner) => owner == self.guard.caller.principal,
-            Belongs::ToNobody { .. } => self.guard.sees_nobodys(),
-            // Of one of which it is not found out whose it is, nothing is shown.
-            Belongs::Unknown => false,
+        Ok(match self.owner(id).await? {
+            Owner::Principal(owner) => owner == self.guard.caller.principal,
+            Owner::Unowned { .. } => self.guard.sees_unowned(),
+            // A session whose owner is unknown is not shown.
+            Owner::Unknown => false,
         })
     }
 
-    pub(super) async fn belongs(&mut self, id: &SessionId) -> Result<Belongs> {
+    pub(super) async fn owner(&mut self, id: &SessionId) -> Result<Owner> {
         let mut top = id.clone();
         for _ in 0..=MAX_LEVELS {
             if let Some(owner) = self.owner_of(&top).await? {
-                return Ok(Belongs::To(owner));
+                return Ok(Owner::Principal(owner));
             }
             let parent = match self.parents.get(&top) {
                 Some(parent) => parent.clone(),
                 None => match self.find(&top).await? {
-                    Found::Here(known) if known.is_open => known.parent,
-                    Found::Gone => None,
-                    Found::Here(_) | Found::NotAsked => return Ok(Belongs::Unknown),
+                    Lookup::Here(known) if known.is_open => known.parent,
+                    Lookup::Gone => None,
+                    Lookup::Here(_) | Lookup::TooMany => return Ok(Owner::Unknown),
                 },
             };
             match parent {
                 Some(parent) => top = parent,
-                None => return Ok(Belongs::ToNobody { root: top }),
+                None => return Ok(Owner::Unowned { root: top }),
             }
         }
-        Ok(Belongs::Unknown)
+        Ok(Owner::Unknown)
     }
 
     async fn owner_of(&mut self, id: &SessionId) -> Result<Option<Principal>> {
-        // The store was asked for all that the list names.
+        // The store was queried for all sessions of the list.
         if self.parents.contains_key(id) || self.owners.contains_key(id) {
             return Ok(self.owners.get(id).cloned());
         }
         let caller = Some(&self.guard.caller.principal);
-        let owned = self.guard.around.store.owner_of(caller, id).await?;
+        let owned = self.guard.ctx.ports.store.owner_of(caller, id).await?;
         Ok(owned.map(|owned| {
             self.owners.insert(id.clone(), owned.owner.clone());
             owned.owner
         }))
     }
 
-    async fn find(&mut self, id: &SessionId) -> Result<Found> {
+    async fn find(&mut self, id: &SessionId) -> Result<Lookup> {
         if let Some(found) = self.found.get(id) {
             return Ok(found.clone());
         }
         if self.found.len() >= MAX_FINDS {
-            return Ok(Found::NotAsked);
+            return Ok(Lookup::TooMany);
         }
-        let found = self.guard.control.find(id).await?.map_or(Found::Gone, Found::Here);
+        let found = self.guard.control.find(id).await?.map_or(Lookup::Gone, Lookup::Here);
         self.found.insert(id.clone(), found.clone());
         Ok(found)
     }

@@ -1,4 +1,4 @@
-//! What became of a call, in one word: for the log of who did what, and for counting.
+//! The outcome of a control call in one word, for the audit log and for metrics.
 
 use longshore_model::{Error, ErrorKind, Result};
 
@@ -6,11 +6,11 @@ use longshore_model::{Error, ErrorKind, Result};
 pub enum Outcome {
     Success,
     InvalidParams,
-    /// The operator has it switched off.
+    /// The operator switched the method off.
     Disabled,
     /// The credential lacks a capability.
     AuthorizationForbidden,
-    /// The session is not the caller's.
+    /// The session belongs to another caller.
     Forbidden,
     Busy,
     /// The agent has no such session.
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_outcome_has_a_word_of_its_own_and_some_result_that_has_it() {
+    fn every_outcome_has_a_word_of_its_own_and_some_result_maps_to_it() {
         let words: std::collections::HashSet<_> = Outcome::ALL.map(Outcome::as_str).into();
         assert_eq!(words.len(), Outcome::ALL.len());
         let of_kind = |kind| Outcome::of::<()>(&Err(Error::new(kind, "No.")));

@@ -1,4 +1,4 @@
-//! `data:` URLs: a file that is written out in the URL (RFC 2397). Pure.
+//! `data:` URLs: a file inside the URL (RFC 2397). Pure.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -9,12 +9,12 @@ use super::percent;
 
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct DataUrl {
-    /// With its parameters, as it is written. `None`: the URL names none.
+    /// With its parameters, as written. `None`: the URL names none.
     pub(super) media_type: Option<String>,
     pub(super) bytes: Vec<u8>,
 }
 
-/// Reads what stands after `data:`. The error says what is wrong, in words for the caller.
+/// Parses the part after `data:`. The error is a text for the caller.
 pub(super) fn parse(rest: &str) -> Result<DataUrl, &'static str> {
     if rest.contains(|c: char| c.is_control()) {
         return Err(
@@ -36,7 +36,7 @@ pub(super) fn parse(rest: &str) -> Result<DataUrl, &'static str> {
     Ok(DataUrl { media_type: media_type(head.trim()), bytes })
 }
 
-/// A URL may leave the type out and give parameters only. Those are of plain text.
+/// A URL may leave the type out and give parameters only. These belong to plain text.
 fn media_type(head: &str) -> Option<String> {
     match head {
         "" => None,
@@ -45,8 +45,8 @@ fn media_type(head: &str) -> Option<String> {
     }
 }
 
-/// Either alphabet, but one of them, with padding or without. Anything between the letters is refused: what another
-/// decoder would skip must not be read in two ways.
+/// Either alphabet, but not both, with padding or without. Any other character is refused: a character that another
+/// decoder would skip must not make the content ambiguous.
 fn decode_base64(payload: &[u8]) -> Result<Vec<u8>, &'static str> {
     const LENIENT_PADDING: GeneralPurposeConfig =
         general_purpose::PAD.with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_right_is_read() {
+    fn valid_urls_are_parsed() {
         let table: &[(&str, Option<&str>, &[u8])] = &[
             (",", None, b""),
             (",hello%20world", None, b"hello world"),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_wrong_is_refused_and_not_repaired() {
+    fn invalid_urls_are_refused_and_not_repaired() {
         let table = [
             ("", "no comma"),
             ("text/plain;base64", "no comma"),
@@ -118,13 +118,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_url_is_too_strange(url in ".*", tail in "[a-z/;=,%#0-9]*(;base64)?,[A-Za-z0-9+/=_%-]*") {
+        fn no_url_makes_the_parser_panic(url in ".*", tail in "[a-z/;=,%#0-9]*(;base64)?,[A-Za-z0-9+/=_%-]*") {
             let _ = parse(&url);
             let _ = parse(&tail);
         }
 
         #[test]
-        fn any_bytes_come_through(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_survive_encoding(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             use std::fmt::Write as _;
             let escaped = bytes.iter().fold(String::from(","), |mut text, byte| {
                 write!(text, "%{byte:02x}").unwrap();

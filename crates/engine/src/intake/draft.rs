@@ -1,19 +1,19 @@
-//! One part of a message: what it claims to be, and whether that is taken. Pure.
+//! One part of a message: what it claims to be, and whether that is accepted. Pure.
 
 use std::path::PathBuf;
 
 use longshore_model::{Error, Part, PartContent, Result};
 
-use super::media_type::{self, MediaType, Sort};
+use super::media_type::{self, FileKind, MediaType};
 use super::refusal::{self, size};
 use super::{data_url, file_url, remote};
 use crate::config::IntakeRules;
 use crate::port::{FileSource, Input, InputFile};
 
-/// The longest name of a file, as file systems have it. A longer one is cut.
+/// The longest name of a file, as file systems have it. A longer name is cut.
 const MAX_NAME_BYTES: usize = 255;
 
-/// A part that is right as far as can be told without work that takes time.
+/// A part that has passed all checks that need no time.
 #[derive(Debug)]
 pub(super) enum Draft {
     Ready(Input),
@@ -33,8 +33,8 @@ pub(super) struct FileDraft {
     pub(super) field: String,
     pub(super) path: PathBuf,
     pub(super) name: Option<String>,
-    /// What the caller says that the file is.
-    pub(super) claimed: Option<(MediaType, Sort)>,
+    /// The type that the caller claims.
+    pub(super) claimed: Option<(MediaType, FileKind)>,
 }
 
 /// Reads a part, which the caller knows as `field`. `None`: it is blank.
@@ -42,7 +42,7 @@ pub(super) fn draft(rules: &IntakeRules, field: String, part: &Part) -> Result<O
     Reading { rules, part, field }.draft()
 }
 
-/// The last component of what the caller says, without what would disturb a line of text. `None` when nothing is left.
+/// The last component of the caller's file name, without control characters. `None` when nothing is left.
 pub(super) fn plain_name(name: &str) -> Option<String> {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let mut plain: String = last.chars().filter(|c| !c.is_control()).collect();
@@ -51,7 +51,7 @@ pub(super) fn plain_name(name: &str) -> Option<String> {
     (!matches!(plain, "" | "." | "..")).then(|| plain.to_owned())
 }
 
-/// One part, and what is said about it when it is wrong.
+/// One part and its field, for error messages.
 struct Reading<'a> {
     rules: &'a IntakeRules,
     part: &'a Part,
@@ -84,14 +84,14 @@ impl Reading<'_> {
 
     fn check_text_type(&self) -> Result<()> {
         match self.claimed()? {
-            Some(media_type) if media_type.sort(self.rules) != Some(Sort::Text) => {
+            Some(media_type) if media_type.kind(self.rules) != Some(FileKind::Text) => {
                 Err(self.not_taken(&format!("a text part cannot be {}", media_type.essence)))
             }
             _ => Ok(()),
         }
     }
 
-    /// Data goes to the agent as the JSON that it came as.
+    /// Data goes to the agent as the JSON text that the caller sent.
     fn data(&self, json: &str) -> Result<Draft> {
         if !self.rules.data_parts {
             return Err(self.not_taken("data parts are not taken here; send the JSON as text"));
@@ -106,27 +106,27 @@ impl Reading<'_> {
     }
 
     fn inline(&self, media_type: &MediaType, bytes: Vec<u8>) -> Result<Draft> {
-        let sort = self.sort(media_type)?;
-        match sort {
-            Sort::Text => {
+        let kind = self.kind(media_type)?;
+        match kind {
+            FileKind::Text => {
                 self.check_text_size(bytes.len() as u64)?;
                 if str::from_utf8(&bytes).is_err() {
                     return Err(self.not_utf8());
                 }
             }
-            Sort::Media if bytes.len() as u64 > self.rules.max_inline_bytes => {
+            FileKind::Media if bytes.len() as u64 > self.rules.max_inline_bytes => {
                 return Err(self.invalid(format!(
                     "is larger than {}, the most for a file that comes with the message; put it in the workspace \
                      and send its file:// URL",
                     size(self.rules.max_inline_bytes)
                 )));
             }
-            Sort::Media => {}
+            FileKind::Media => {}
         }
         Ok(Draft::Inline {
             name: self.name(),
             media_type: media_type.essence.clone(),
-            is_text: sort == Sort::Text,
+            is_text: kind == FileKind::Text,
             bytes,
         })
     }
@@ -138,7 +138,7 @@ impl Reading<'_> {
             "file" => {
                 let path = file_url::parse(rest).map_err(|text| self.invalid(text))?;
                 let claimed = match self.claimed()? {
-                    Some(media_type) => Some((media_type.clone(), self.sort(&media_type)?)),
+                    Some(media_type) => Some((media_type.clone(), self.kind(&media_type)?)),
                     None => None,
                 };
                 Ok(Draft::File(FileDraft { field: self.field.clone(), path, name: self.name(), claimed }))
@@ -183,7 +183,7 @@ impl Reading<'_> {
                 "has no media type; say with mediaType what the file is, as the gateway does not fetch it",
             )
         })?;
-        let is_text = self.sort(&media_type)? == Sort::Text;
+        let is_text = self.kind(&media_type)? == FileKind::Text;
         Ok(Draft::Ready(Input::File(InputFile {
             name: self.name(),
             media_type: media_type.essence,
@@ -205,18 +205,18 @@ impl Reading<'_> {
         })
     }
 
-    fn sort(&self, media_type: &MediaType) -> Result<Sort> {
-        let sort = media_type.sort(self.rules).ok_or_else(|| {
+    fn kind(&self, media_type: &MediaType) -> Result<FileKind> {
+        let kind = media_type.kind(self.rules).ok_or_else(|| {
             self.not_taken(&format!(
                 "files of the type {} are not taken; these are: {}",
                 media_type.essence,
                 media_type::taken(self.rules)
             ))
         })?;
-        if sort == Sort::Text && !media_type.is_utf8() {
+        if kind == FileKind::Text && !media_type.is_utf8() {
             return Err(self.not_utf8());
         }
-        Ok(sort)
+        Ok(kind)
     }
 
     fn name(&self) -> Option<String> {

@@ -1,4 +1,4 @@
-//! `file:` URLs: the path that one names. Pure; what is there is another matter.
+//! `file:` URLs: the path of a URL. Pure; whether the file exists is checked elsewhere.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use super::percent;
 
-/// Reads what stands after `file:`. The error says what is wrong, in words for the caller.
+/// Parses the part after `file:`. The error is a text for the caller.
 ///
-/// The URL is taken apart by hand: a parser for the web takes `..`, `%2e` and backslashes away before anybody can look.
+/// The URL is parsed by hand: a parser for the web resolves `..`, `%2e` and backslashes before they can be checked.
 pub(super) fn parse(rest: &str) -> Result<PathBuf, &'static str> {
     if rest.contains(|c: char| c.is_control()) {
         return Err("the file:// URL holds control characters; write them as %XX");
@@ -22,7 +22,7 @@ pub(super) fn parse(rest: &str) -> Result<PathBuf, &'static str> {
     if !host.is_empty() && !host.eq_ignore_ascii_case("localhost") {
         return Err("the file:// URL names another host; only files of this host can be referred to");
     }
-    // No name has a slash. Taken for a separator, it would hide a path from who looks at the URL.
+    // No file name has a slash. Taken for a separator, it would hide the path from a person who reads the URL.
     if path.as_bytes().windows(3).any(|escape| escape.eq_ignore_ascii_case(b"%2f")) {
         return Err("the file:// URL has an encoded slash; write / between the names of the path");
     }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_could_be_read_in_two_ways_is_refused() {
+    fn ambiguous_urls_are_refused() {
         let table = [
             ("", "is written file:///"),
             ("/a", "is written file:///"),
@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_url_is_too_strange(url in ".*", tail in "//[a-z]{0,3}/[a-z./%0-9\\\\]*") {
+        fn no_url_makes_the_parser_panic(url in ".*", tail in "//[a-z]{0,3}/[a-z./%0-9\\\\]*") {
             for url in [url, tail] {
                 if let Ok(path) = parse(&url) {
                     prop_assert!(path.is_absolute());
@@ -114,7 +114,7 @@ mod tests {
         }
 
         #[test]
-        fn any_path_comes_through(path in prop::collection::vec(1u8.., 0..60)) {
+        fn any_path_survives_encoding(path in prop::collection::vec(1u8.., 0..60)) {
             use std::fmt::Write as _;
             let url = path.iter().fold(String::from("///"), |mut url, &byte| {
                 if byte == b'/' { url.push('/') } else { write!(url, "%{byte:02X}").unwrap() }

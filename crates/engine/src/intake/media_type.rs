@@ -1,4 +1,4 @@
-//! What a media type says about a file: whether it is text, and whether it is taken at all. Pure.
+//! What a media type says about a file: whether it is text, and whether it is accepted at all. Pure.
 
 use crate::config::IntakeRules;
 
@@ -15,13 +15,13 @@ pub(super) struct MediaType {
 
 /// How a file is treated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Sort {
+pub(super) enum FileKind {
     Text,
     Media,
 }
 
 impl MediaType {
-    /// `None`: this is no media type.
+    /// `None`: the text is no media type.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut pieces = text.split(';').map(str::trim);
         let essence = pieces.next()?;
@@ -40,7 +40,7 @@ impl MediaType {
         Self { essence: essence.to_owned(), charset: None }
     }
 
-    /// Whether the text, if it is text, is written in an encoding that is read here.
+    /// Whether text of this type has an encoding that the gateway reads.
     pub(super) fn is_utf8(&self) -> bool {
         matches!(self.charset.as_deref(), None | Some("utf-8" | "utf8" | "us-ascii" | "ascii"))
     }
@@ -49,37 +49,37 @@ impl MediaType {
         self.essence == "application/json" || self.essence.ends_with("+json")
     }
 
-    /// `None`: files of this type are not taken.
-    pub(super) fn sort(&self, rules: &IntakeRules) -> Option<Sort> {
+    /// `None`: files of this type are not accepted.
+    pub(super) fn kind(&self, rules: &IntakeRules) -> Option<FileKind> {
         let essence = self.essence.as_str();
-        // Text comes first: an SVG is an image that is best read as what it is.
+        // Text comes first: an SVG is an image, but is best read as text.
         if is_well_known_text(essence) || is_among(&rules.text_types, essence) {
-            return Some(Sort::Text);
+            return Some(FileKind::Text);
         }
         let is_media = essence.starts_with("image/")
             || essence.starts_with("audio/")
             || matches!(essence, "application/pdf" | BYTES)
             || is_among(&rules.media_types, essence);
-        is_media.then_some(Sort::Media)
+        is_media.then_some(FileKind::Media)
     }
 }
 
-/// The types that are taken, for people.
+/// The accepted types, for people.
 pub(super) fn taken(rules: &IntakeRules) -> String {
     let well_known = ["text/*", "application/json", "image/*", "audio/*", "application/pdf", BYTES];
     let named = rules.text_types.iter().chain(&rules.media_types).map(String::as_str);
     well_known.into_iter().chain(named).collect::<Vec<_>>().join(", ")
 }
 
-/// The type that a file of this name most likely has.
+/// The type that a file with this name most likely has.
 pub(super) fn by_name(name: &str) -> Option<&'static str> {
     let (_, extension) = name.rsplit_once('.')?;
     let extension = extension.to_ascii_lowercase();
     BY_EXTENSION.iter().find(|(_, known)| known.contains(&extension.as_str())).map(|(essence, _)| *essence)
 }
 
-/// A type that is not listed here is found out by looking into the file, so only those are listed whose name tells more
-/// than "text" or "bytes", or whose text must be refused when it is no UTF-8.
+/// The type of other files is determined from their content. So this lists only types whose name says more
+/// than "text" or "bytes", or whose text must be refused when it is not UTF-8.
 const BY_EXTENSION: &[(&str, &[&str])] = &[
     (
         PLAIN_TEXT,
@@ -163,38 +163,38 @@ mod tests {
     }
 
     #[test]
-    fn types_are_text_or_media_or_not_taken() {
+    fn types_are_text_or_media_or_not_accepted() {
         let table = [
-            ("text/plain", Some(Sort::Text)),
-            ("Text/X-Rust; charset=utf-8", Some(Sort::Text)),
-            ("application/json", Some(Sort::Text)),
-            ("application/problem+json", Some(Sort::Text)),
-            ("application/atom+xml", Some(Sort::Text)),
-            ("application/x-yaml", Some(Sort::Text)),
-            ("image/svg+xml", Some(Sort::Text)),
-            ("application/x-tex", Some(Sort::Text)),
-            ("application/hcl", Some(Sort::Text)),
-            ("image/png", Some(Sort::Media)),
-            ("IMAGE/PNG", Some(Sort::Media)),
-            ("audio/ogg;codecs=opus", Some(Sort::Media)),
-            ("application/pdf", Some(Sort::Media)),
-            ("application/octet-stream", Some(Sort::Media)),
-            ("video/mp4", Some(Sort::Media)),
-            ("application/zip", Some(Sort::Media)),
+            ("text/plain", Some(FileKind::Text)),
+            ("Text/X-Rust; charset=utf-8", Some(FileKind::Text)),
+            ("application/json", Some(FileKind::Text)),
+            ("application/problem+json", Some(FileKind::Text)),
+            ("application/atom+xml", Some(FileKind::Text)),
+            ("application/x-yaml", Some(FileKind::Text)),
+            ("image/svg+xml", Some(FileKind::Text)),
+            ("application/x-tex", Some(FileKind::Text)),
+            ("application/hcl", Some(FileKind::Text)),
+            ("image/png", Some(FileKind::Media)),
+            ("IMAGE/PNG", Some(FileKind::Media)),
+            ("audio/ogg;codecs=opus", Some(FileKind::Media)),
+            ("application/pdf", Some(FileKind::Media)),
+            ("application/octet-stream", Some(FileKind::Media)),
+            ("video/mp4", Some(FileKind::Media)),
+            ("application/zip", Some(FileKind::Media)),
             ("application/zipper", None),
             ("videos/mp4", None),
             ("font/woff2", None),
             ("application/jsonp", None),
         ];
         for (text, expected) in table {
-            assert_eq!(MediaType::parse(text).unwrap().sort(&rules()), expected, "{text}");
+            assert_eq!(MediaType::parse(text).unwrap().kind(&rules()), expected, "{text}");
         }
         let video = MediaType::parse("video/mp4").unwrap();
-        assert_eq!(video.sort(&IntakeRules::default()), None, "only by setting");
+        assert_eq!(video.kind(&IntakeRules::default()), None, "only by setting");
     }
 
     #[test]
-    fn what_is_no_media_type_is_not_read_as_one() {
+    fn text_that_is_no_media_type_is_not_parsed_as_one() {
         for text in [
             "",
             " ",
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn only_encodings_that_are_utf8_are_read() {
+    fn only_encodings_that_are_utf8_are_accepted() {
         let table = [
             ("text/plain", true),
             ("text/plain;charset=UTF-8", true),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_of_the_table_is_one_and_no_extension_is_there_twice() {
+    fn every_type_of_the_table_is_valid_and_no_extension_is_listed_twice() {
         let mut seen = std::collections::BTreeSet::new();
         for (essence, extensions) in BY_EXTENSION {
             assert_eq!(MediaType::parse(essence), Some(MediaType::of(essence)));

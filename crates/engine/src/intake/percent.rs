@@ -1,7 +1,7 @@
-//! Percent-decoding that takes no guess: once, and only what is written right.
+//! Strict percent-decoding: once, and only of valid escapes.
 
-/// `None` when a `%` is not followed by two hexadecimal digits. What is decoded is not looked at again, so `%252e` is
-/// `%2e` and no dot.
+/// `None` when a `%` is not followed by two hexadecimal digits. Decoded text is not decoded again, so `%252e` becomes
+/// `%2e` and not a dot.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

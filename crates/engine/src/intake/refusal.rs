@@ -1,4 +1,4 @@
-//! What is said when a part is refused in more than one place.
+//! Errors for refused parts that are used in more than one place.
 
 use longshore_model::{Error, ErrorKind};
 
@@ -12,7 +12,7 @@ pub(super) fn not_taken(field: &str, text: &str, rules: &IntakeRules) -> Error {
         .detail("supportedTypes", media_type::taken(rules))
 }
 
-/// One text for whatever the reason is: who may not see a file may not learn that it is there either.
+/// One text for all reasons: a caller who may not see a file may not learn that it exists either.
 pub(super) fn not_readable(field: &str) -> Error {
     Error::invalid(
         field,

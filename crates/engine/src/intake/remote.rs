@@ -1,11 +1,10 @@
-//! `http` and `https` URLs that are handed on to the agent. The gateway itself fetches none.
+//! `http` and `https` URLs that are passed on to the agent. The gateway itself fetches none.
 
 use url::{Host, Url};
 
-/// Reads the URL and looks for its host among those that the operator named. The error says what is wrong, in words
-/// for the caller.
+/// Parses the URL and checks that the operator allows its host. The error is a text for the caller.
 ///
-/// What is handed on is the URL as it was understood here, not as it was written, so that nobody after this can find
+/// The returned URL is the parsed one, not the text that the caller wrote, so that no later parser can find
 /// another host in it.
 pub(super) fn admit(written: &str, hosts: &[String]) -> Result<String, &'static str> {
     let url = Url::parse(written).map_err(|_| "is no URL that can be read")?;
@@ -22,13 +21,13 @@ pub(super) fn admit(written: &str, hosts: &[String]) -> Result<String, &'static 
     Ok(url.into())
 }
 
-/// A rule is a host, or `*.` and a name for all names below it.
+/// A rule is a host, or `*.` and a name for all its subdomains.
 fn matches(rule: &str, host: &Host<&str>) -> bool {
     let (below, rule) = match rule.trim().strip_prefix("*.") {
         Some(name) => (true, name),
         None => (false, rule.trim()),
     };
-    // Read like the host of a URL, so that case, dots and other scripts are no matter.
+    // Parsed like the host of a URL, so that case, a final dot and international names do not matter.
     let Ok(rule) = Host::parse(without_dot(rule)) else { return false };
     match (rule, host) {
         (Host::Domain(rule), Host::Domain(host)) => {
@@ -57,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_hosts_that_are_named_are_handed_on() {
+    fn only_allowed_hosts_are_passed_on() {
         let table: &[(&str, &str, bool)] = &[
             ("files.example.com", "https://files.example.com/a.png", true),
             ("files.example.com", "http://FILES.example.com.:8080/a.png", true),
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_not_handed_on() {
+    fn credentials_are_not_passed_on() {
         for url in ["https://a@example.com/", "https://a:b@example.com/", "https://:b@example.com/"] {
             let text = admit(url, &["example.com".to_owned()]).expect_err(url);
             assert!(text.contains("user name"), "{url}: {text}");
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_on_is_what_was_looked_at() {
+    fn the_parsed_url_is_passed_on() {
         let table = [
             ("https:\\\\example.com\\a", "https://example.com/a"),
             ("https:example.com/a\tb", "https://example.com/ab"),
@@ -113,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_url_is_too_strange(rest in ".*", rule in ".*") {
+        fn no_url_makes_the_parser_panic(rest in ".*", rule in ".*") {
             let hosts = ["example.com".to_owned(), rule];
             let _ = admit(&format!("https:{rest}"), &hosts);
             let _ = admit(&rest, &hosts);

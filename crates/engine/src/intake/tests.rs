@@ -43,8 +43,8 @@ async fn prepare_here(rules: &IntakeRules, parts: &[Part]) -> Result<Vec<Input>>
     prepare(rules, Path::new("/nowhere"), parts).await
 }
 
-/// In one line: what the agent is given, or why not.
-fn told(outcome: Result<Vec<Input>>) -> String {
+/// In one line: the agent's input, or the reason of the refusal.
+fn summary(outcome: Result<Vec<Input>>) -> String {
     let inputs = match outcome {
         Ok(inputs) => inputs,
         Err(error) if error.kind() == ErrorKind::InvalidParams => {
@@ -78,15 +78,15 @@ fn told(outcome: Result<Vec<Input>>) -> String {
                     format!("remote {url}")
                 }
             };
-            let sort = if file.is_text { "text" } else { "media" };
-            format!("{sort} {} {} {source}", file.media_type, file.name.as_deref().unwrap_or("-"))
+            let kind = if file.is_text { "text" } else { "media" };
+            format!("{kind} {} {} {source}", file.media_type, file.name.as_deref().unwrap_or("-"))
         }
     };
     inputs.iter().map(each).collect::<Vec<_>>().join(" | ")
 }
 
 #[tokio::test]
-async fn parts_that_come_with_the_message_are_taken_or_refused_by_type_and_size() {
+async fn parts_with_content_are_accepted_or_refused_by_type_and_size() {
     let table = [
         // text
         (text("hello", ABSENT), "text hello"),
@@ -204,53 +204,53 @@ async fn parts_that_come_with_the_message_are_taken_or_refused_by_type_and_size(
         (url("", ABSENT), "invalid message.parts[0]: the URL is of a kind that is not taken"),
     ];
     for (part, expected) in table {
-        let told = told(prepare_here(&small(), std::slice::from_ref(&part)).await);
+        let summary = summary(prepare_here(&small(), std::slice::from_ref(&part)).await);
         let as_expected = if expected.starts_with("invalid") || expected.starts_with("type") {
-            told.starts_with(expected)
+            summary.starts_with(expected)
         } else {
-            told == expected
+            summary == expected
         };
-        assert!(as_expected, "{part:?}\n  {told}\n  {expected}");
+        assert!(as_expected, "{part:?}\n  {summary}\n  {expected}");
     }
 }
 
 #[tokio::test]
-async fn settings_say_what_else_is_taken() {
+async fn settings_extend_the_accepted_types() {
     let rules = IntakeRules { data_parts: false, media_types: vec!["video/*".to_owned()], ..small() };
-    let told_of = async |part| told(prepare_here(&rules, &[part]).await);
+    let summary_of = async |part| summary(prepare_here(&rules, &[part]).await);
     assert_eq!(
-        told_of(data("{}", ABSENT)).await,
+        summary_of(data("{}", ABSENT)).await,
         "type message.parts[0]: data parts are not taken here; send the JSON as text"
     );
-    assert_eq!(told_of(raw(b"x", Some("video/mp4"))).await, "media video/mp4 - inline x");
+    assert_eq!(summary_of(raw(b"x", Some("video/mp4"))).await, "media video/mp4 - inline x");
     let rules = IntakeRules { text_types: vec!["application/x-tex".to_owned()], ..small() };
-    let told = told(prepare_here(&rules, &[raw(b"\\x", Some("application/x-tex"))]).await);
-    assert_eq!(told, "text application/x-tex - inline \\x");
+    let summary = summary(prepare_here(&rules, &[raw(b"\\x", Some("application/x-tex"))]).await);
+    assert_eq!(summary, "text application/x-tex - inline \\x");
 }
 
 #[tokio::test]
 async fn blank_texts_are_left_out_and_order_is_kept() {
     let parts =
         [text("\n", ABSENT), text("a", ABSENT), raw(b"b", ABSENT), text("", ABSENT), data("1", ABSENT)];
-    let told_of_all = told(prepare_here(&small(), &parts).await);
-    assert_eq!(told_of_all, "text a | media application/octet-stream - inline b | text 1");
+    let summary_of_all = summary(prepare_here(&small(), &parts).await);
+    assert_eq!(summary_of_all, "text a | media application/octet-stream - inline b | text 1");
     for parts in [vec![], vec![text("", ABSENT), text(" \n\t", ABSENT)]] {
         assert_eq!(
-            told(prepare_here(&small(), &parts).await),
+            summary(prepare_here(&small(), &parts).await),
             "invalid message.parts: holds nothing to work on"
         );
     }
     let second = [text("a", ABSENT), raw(b"\xff", Some("text/plain"))];
-    assert!(told(prepare_here(&small(), &second).await).starts_with("invalid message.parts[1]:"));
+    assert!(summary(prepare_here(&small(), &second).await).starts_with("invalid message.parts[1]:"));
 }
 
 #[tokio::test]
-async fn a_message_as_a_whole_has_bounds_too() {
+async fn a_message_has_a_total_limit_too() {
     let few = vec![text("x", ABSENT); 100];
     assert!(prepare_here(&IntakeRules::default(), &few).await.is_ok());
     let many = vec![text("x", ABSENT); 101];
     assert_eq!(
-        told(prepare_here(&IntakeRules::default(), &many).await),
+        summary(prepare_here(&IntakeRules::default(), &many).await),
         "invalid message.parts: holds 101 parts, and at most 100 are taken; send fewer"
     );
 
@@ -259,16 +259,16 @@ async fn a_message_as_a_whole_has_bounds_too() {
     parts.extend(vec![text("ten bytes.", ABSENT); 4]);
     assert!(prepare_here(&small(), &parts).await.is_ok());
     parts.push(data("1", ABSENT));
-    let told_of_more = told(prepare_here(&small(), &parts).await);
+    let told_of_more = summary(prepare_here(&small(), &parts).await);
     assert!(told_of_more.starts_with("invalid message.parts: holds more than 80 bytes"), "{told_of_more}");
 
-    // No media at all is a setting, and texts are taken then as before.
+    // No media at all is a setting, and texts are still accepted then.
     let rules = IntakeRules { max_inline_bytes: 0, ..small() };
     assert!(prepare_here(&rules, &[text("ten bytes.", ABSENT)]).await.is_ok());
 }
 
 #[tokio::test]
-async fn names_are_names_and_no_paths() {
+async fn a_file_name_never_contains_a_path() {
     let long = "é".repeat(200);
     let table = [
         ("a.png", Some("a.png")),
@@ -291,8 +291,8 @@ async fn names_are_names_and_no_paths() {
     }
 }
 
-/// A workspace, another directory in which a context works, and a place that nobody may look into.
-struct Place {
+/// A workspace, the directory of another context, and a directory that no caller may see.
+struct TestWorkspace {
     _holder: tempfile::TempDir,
     rules: IntakeRules,
     root: PathBuf,
@@ -300,10 +300,10 @@ struct Place {
     outside: PathBuf,
 }
 
-impl Place {
+impl TestWorkspace {
     fn new() -> Self {
         let holder = tempfile::tempdir().unwrap();
-        // Reached by a link, as a workspace may be.
+        // Reached through a link, as a workspace may be.
         let real = holder.path().join("real");
         fs::create_dir(&real).unwrap();
         symlink(&real, holder.path().join("link")).unwrap();
@@ -317,12 +317,15 @@ impl Place {
         Self { _holder: holder, rules: IntakeRules { root: root.clone(), ..small() }, root, other, outside }
     }
 
-    async fn told(&self, part: Part) -> String {
-        let told = told(prepare(&self.rules, &self.other, &[part]).await);
-        if told.starts_with("invalid") || told.starts_with("type") {
-            assert!(!told.contains(self.root.parent().unwrap().to_str().unwrap()), "a path is told: {told}");
+    async fn summary(&self, part: Part) -> String {
+        let summary = summary(prepare(&self.rules, &self.other, &[part]).await);
+        if summary.starts_with("invalid") || summary.starts_with("type") {
+            assert!(
+                !summary.contains(self.root.parent().unwrap().to_str().unwrap()),
+                "a path is shown: {summary}"
+            );
         }
-        told
+        summary
     }
 
     fn url(&self, path: &str) -> String {
@@ -331,8 +334,8 @@ impl Place {
 }
 
 #[tokio::test]
-async fn files_of_the_workspace_are_taken_by_what_they_are() {
-    let place = Place::new();
+async fn files_of_the_workspace_are_accepted_by_their_type() {
+    let workspace = TestWorkspace::new();
     let files: &[(&str, &[u8])] = &[
         ("sub/b.rs", b"fn"),
         ("dot.png", b"\x89PNG"),
@@ -351,13 +354,13 @@ async fn files_of_the_workspace_are_taken_by_what_they_are() {
         ("large.png", &[7; 41]),
         ("large", &[7; 41]),
     ];
-    fs::create_dir(place.root.join("sub")).unwrap();
+    fs::create_dir(workspace.root.join("sub")).unwrap();
     for (name, content) in files {
-        fs::write(place.root.join(name), content).unwrap();
+        fs::write(workspace.root.join(name), content).unwrap();
     }
-    symlink("a.txt", place.root.join("link.md")).unwrap();
-    symlink(place.other.join("c.txt"), place.root.join("across.txt")).unwrap();
-    fs::write(place.other.join("c.txt"), "other").unwrap();
+    symlink("a.txt", workspace.root.join("link.md")).unwrap();
+    symlink(workspace.other.join("c.txt"), workspace.root.join("across.txt")).unwrap();
+    fs::write(workspace.other.join("c.txt"), "other").unwrap();
 
     let table = [
         ("a.txt", ABSENT, "text text/plain a.txt workspace a.txt"),
@@ -404,28 +407,28 @@ async fn files_of_the_workspace_are_taken_by_what_they_are() {
         ("a.txt%00.png", ABSENT, "invalid message.parts[0]: the file:// URL holds a NUL"),
     ];
     for (path, media_type, expected) in table {
-        let told = place.told(url(&place.url(path), media_type)).await;
-        assert!(told.starts_with(expected), "{path}\n  {told}\n  {expected}");
+        let summary = workspace.summary(url(&workspace.url(path), media_type)).await;
+        assert!(summary.starts_with(expected), "{path}\n  {summary}\n  {expected}");
     }
-    let named = Part { filename: Some("dir/other.txt".to_owned()), ..url(&place.url("a.txt"), ABSENT) };
-    assert_eq!(place.told(named).await, "text text/plain other.txt workspace a.txt");
-    let nameless = Part { filename: Some("..".to_owned()), ..url(&place.url("a.txt"), ABSENT) };
-    assert_eq!(place.told(nameless).await, "text text/plain a.txt workspace a.txt");
+    let named = Part { filename: Some("dir/other.txt".to_owned()), ..url(&workspace.url("a.txt"), ABSENT) };
+    assert_eq!(workspace.summary(named).await, "text text/plain other.txt workspace a.txt");
+    let nameless = Part { filename: Some("..".to_owned()), ..url(&workspace.url("a.txt"), ABSENT) };
+    assert_eq!(workspace.summary(nameless).await, "text text/plain a.txt workspace a.txt");
 }
 
 #[tokio::test]
-async fn what_is_no_readable_file_of_the_workspace_is_refused_with_one_text() {
-    let place = Place::new();
-    let root = &place.root;
-    symlink(place.outside.join("secret.txt"), root.join("leak.txt")).unwrap();
-    symlink(place.outside.join("missing.txt"), root.join("dangling.txt")).unwrap();
-    symlink(&place.outside, root.join("away")).unwrap();
+async fn every_unreadable_file_is_refused_with_the_same_text() {
+    let workspace = TestWorkspace::new();
+    let root = &workspace.root;
+    symlink(workspace.outside.join("secret.txt"), root.join("leak.txt")).unwrap();
+    symlink(workspace.outside.join("missing.txt"), root.join("dangling.txt")).unwrap();
+    symlink(&workspace.outside, root.join("away")).unwrap();
     symlink("loop", root.join("loop")).unwrap();
     symlink("..", root.join("up")).unwrap();
     fs::create_dir(root.join("dir.txt")).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(root.join("pipe.txt")).status().unwrap().success());
     let _socket = std::os::unix::net::UnixListener::bind(root.join("socket.txt")).unwrap();
-    // A name that begins with that of the workspace.
+    // A directory whose name begins with that of the workspace.
     let beside = PathBuf::from(format!("{}-beside", root.display()));
     fs::create_dir(&beside).unwrap();
     fs::write(beside.join("secret.txt"), "secret").unwrap();
@@ -453,10 +456,10 @@ async fn what_is_no_readable_file_of_the_workspace_is_refused_with_one_text() {
         "..%5coutside%5csecret.txt",
         "%ff",
     ]
-    .map(|path| place.url(path))
+    .map(|path| workspace.url(path))
     .to_vec();
     urls.push(format!("file://{}/secret.txt", beside.display()));
-    urls.push(format!("file://{}/secret.txt", place.outside.display()));
+    urls.push(format!("file://{}/secret.txt", workspace.outside.display()));
     urls.extend(
         ["file:///", "file:///etc/passwd", "file:///dev/zero", "file:///proc/self/environ"]
             .map(str::to_owned),
@@ -464,52 +467,52 @@ async fn what_is_no_readable_file_of_the_workspace_is_refused_with_one_text() {
     urls.push(format!("file:///{}", "a".repeat(300)));
     urls.push(format!("file:///{}", "a/".repeat(5000)));
 
-    // The administrator may read whatever there is.
+    // The administrator may read everything.
     fs::write(root.join("closed.txt"), "closed").unwrap();
     fs::set_permissions(root.join("closed.txt"), fs::Permissions::from_mode(0o000)).unwrap();
     if fs::File::open(root.join("closed.txt")).is_err() {
-        urls.push(place.url("closed.txt"));
+        urls.push(workspace.url("closed.txt"));
     }
 
     let text = refusal::not_readable("message.parts[0]").message().to_owned();
     for written in urls {
         for media_type in [ABSENT, Some("image/png"), Some("text/plain")] {
-            let told = place.told(url(&written, media_type)).await;
-            assert_eq!(told, format!("invalid {text}"), "{written}");
+            let summary = workspace.summary(url(&written, media_type)).await;
+            assert_eq!(summary, format!("invalid {text}"), "{written}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_file_that_was_right_is_looked_at_again() {
-    let place = Place::new();
-    let part = url(&place.url("a.txt"), ABSENT);
-    assert_eq!(place.told(part.clone()).await, "text text/plain a.txt workspace a.txt");
-    fs::write(place.root.join("a.txt"), "changed").unwrap();
-    assert_eq!(place.told(part.clone()).await, "text text/plain a.txt workspace a.txt");
-    fs::write(place.root.join("a.txt"), "longer than before").unwrap();
-    assert!(place.told(part.clone()).await.contains("larger than 10 bytes"));
-    fs::remove_file(place.root.join("a.txt")).unwrap();
-    symlink(place.outside.join("secret.txt"), place.root.join("a.txt")).unwrap();
-    assert!(place.told(part).await.contains("names no file of the workspace"));
+async fn a_file_is_checked_again_at_each_use() {
+    let workspace = TestWorkspace::new();
+    let part = url(&workspace.url("a.txt"), ABSENT);
+    assert_eq!(workspace.summary(part.clone()).await, "text text/plain a.txt workspace a.txt");
+    fs::write(workspace.root.join("a.txt"), "changed").unwrap();
+    assert_eq!(workspace.summary(part.clone()).await, "text text/plain a.txt workspace a.txt");
+    fs::write(workspace.root.join("a.txt"), "longer than before").unwrap();
+    assert!(workspace.summary(part.clone()).await.contains("larger than 10 bytes"));
+    fs::remove_file(workspace.root.join("a.txt")).unwrap();
+    symlink(workspace.outside.join("secret.txt"), workspace.root.join("a.txt")).unwrap();
+    assert!(workspace.summary(part).await.contains("names no file of the workspace"));
 }
 
 #[tokio::test]
-async fn files_of_one_message_have_a_bound_together() {
-    let place = Place::new();
-    fs::write(place.root.join("a.png"), [7; 40]).unwrap();
-    let mut parts = vec![url(&place.url("a.png"), ABSENT); 4];
-    assert!(prepare(&place.rules, &place.other, &parts).await.is_ok());
-    parts.push(url(&place.url("a.txt"), ABSENT));
-    let told = told(prepare(&place.rules, &place.other, &parts).await);
+async fn files_of_one_message_have_a_total_limit() {
+    let workspace = TestWorkspace::new();
+    fs::write(workspace.root.join("a.png"), [7; 40]).unwrap();
+    let mut parts = vec![url(&workspace.url("a.png"), ABSENT); 4];
+    assert!(prepare(&workspace.rules, &workspace.other, &parts).await.is_ok());
+    parts.push(url(&workspace.url("a.txt"), ABSENT));
+    let summary = summary(prepare(&workspace.rules, &workspace.other, &parts).await);
     assert!(
-        told.starts_with("invalid message.parts: refers to files of more than 160 bytes together"),
-        "{told}"
+        summary.starts_with("invalid message.parts: refers to files of more than 160 bytes together"),
+        "{summary}"
     );
 }
 
 #[test]
-fn limits_are_told_as_people_say_them() {
+fn limits_are_shown_in_units_for_people() {
     for (bytes, expected) in
         [(0, "0 bytes"), (1000, "1000 bytes"), (5 << 20, "5 MiB"), ((5 << 20) + 1, "5242881 bytes")]
     {
@@ -519,7 +522,7 @@ fn limits_are_told_as_people_say_them() {
 
 proptest! {
     #[test]
-    fn no_part_is_too_strange(
+    fn no_part_makes_intake_panic(
         url in prop_oneof![".*", "(data|file|https?|DATA):.*", "data:[a-z/;=]*(;base64)?,.*", "file:///[./%a-f0-9]*"],
         media_type in prop::option::of(prop_oneof![".*", "[a-z]*/[a-z*+;= ]*"]),
         filename in prop::option::of(".*"),
@@ -527,7 +530,7 @@ proptest! {
         let part = |content| Part { content, media_type: media_type.clone(), filename: filename.clone(), metadata: None };
         let rules = IntakeRules { remote_hosts: vec!["*.example.com".to_owned()], ..IntakeRules::default() };
         for content in [PartContent::Url(url.clone()), PartContent::Text(url.clone()), PartContent::Raw(url.into_bytes())] {
-            if let Err(error) = draft_all(&rules, &[part(content)], Naming::MESSAGE) {
+            if let Err(error) = draft_all(&rules, &[part(content)], PartNames::MESSAGE) {
                 prop_assert!(matches!(error.kind(), ErrorKind::InvalidParams | ErrorKind::ContentTypeNotSupported));
                 prop_assert!(error.message().starts_with("message.parts"));
             }

@@ -1,4 +1,4 @@
-//! Files of the workspace: opened once, without leaving it, and looked at through the open handle only.
+//! Files of the workspace: opened once, without leaving the workspace, and inspected through the open handle only.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +24,7 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) facts: ContentFacts,
-    /// The whole content, if it is no longer than the reader wished to keep.
+    /// The whole content, if it is no longer than the caller of `read` wants to keep.
     pub(super) kept: Option<Vec<u8>>,
 }
 
@@ -35,18 +35,18 @@ pub(super) enum Unread {
 }
 
 impl Bases {
-    /// A directory that is not there has no files; it is left out.
+    /// A directory that does not exist has no files; it is left out.
     pub(super) fn resolve(directories: &[&Path]) -> Self {
         let resolved = directories.iter().filter(|directory| directory.is_absolute());
         Self(resolved.filter_map(|directory| directory.canonicalize().ok()).collect())
     }
 
-    /// Finds and opens a regular file, wherever links lead, as long as that is below one of the bases.
+    /// Finds and opens a regular file. Links are followed as long as they lead to a file below one of the bases.
     pub(super) fn open(&self, path: &Path) -> io::Result<Found> {
         self.open_resolved(path.canonicalize()?)
     }
 
-    /// Opens a path that has no links in it. If it has some by now, somebody put them there since it was resolved,
+    /// Opens a path without links. If it contains links by now, somebody put them there after it was resolved,
     /// and it is not opened.
     fn open_resolved(&self, path: PathBuf) -> io::Result<Found> {
         let outside = || io::Error::other("outside the workspace");
@@ -97,8 +97,8 @@ fn read(mut file: impl io::Read, limit: u64, keep: u64) -> Result<Content, Unrea
 
 const CHUNK: usize = 64 * 1024;
 
-/// Goes down step by step, each step inside the directory that the one before has open, and follows no link. Thus
-/// nothing that is changed on the way can lead out.
+/// Opens one path component after the other, each inside the directory that was opened before, and follows no link. So
+/// no change on the way can lead out of the base.
 fn open_below(base: &Path, rest: &Path) -> io::Result<File> {
     let step = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut names = Vec::new();
@@ -113,7 +113,7 @@ fn open_below(base: &Path, rest: &Path) -> io::Result<File> {
     for name in names {
         directory = openat(&directory, name, step | OFlags::DIRECTORY, Mode::empty())?;
     }
-    // Not to wait for the other end of a pipe, nor to make a terminal ours.
+    // Does not wait for the other end of a pipe, and does not make a terminal the controlling one.
     let file = openat(&directory, last, step | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?;
     Ok(file.into())
 }
@@ -125,15 +125,15 @@ mod tests {
 
     use super::*;
 
-    /// A workspace with a file, and something outside that nobody may see.
-    struct Place {
+    /// A workspace with a file, and a file outside that no caller may see.
+    struct TestWorkspace {
         _holder: tempfile::TempDir,
         inside: PathBuf,
         outside: PathBuf,
         bases: Bases,
     }
 
-    fn place() -> Place {
+    fn workspace() -> TestWorkspace {
         let holder = tempfile::tempdir().unwrap();
         let (inside, outside) = (holder.path().join("inside"), holder.path().join("outside"));
         fs::create_dir_all(inside.join("sub")).unwrap();
@@ -142,7 +142,7 @@ mod tests {
         fs::write(outside.join("file"), "secret").unwrap();
         let bases = Bases::resolve(&[&inside, Path::new("relative"), Path::new("/no/such/place")]);
         assert_eq!(bases.0.len(), 1);
-        Place { _holder: holder, inside, outside, bases }
+        TestWorkspace { _holder: holder, inside, outside, bases }
     }
 
     fn fifo(path: &Path) {
@@ -151,42 +151,42 @@ mod tests {
 
     #[test]
     fn a_file_that_becomes_a_link_after_it_was_resolved_is_not_opened() {
-        let place = place();
-        let path = place.inside.join("sub/file").canonicalize().unwrap();
-        assert!(place.bases.open_resolved(path.clone()).is_ok());
+        let workspace = workspace();
+        let path = workspace.inside.join("sub/file").canonicalize().unwrap();
+        assert!(workspace.bases.open_resolved(path.clone()).is_ok());
         fs::remove_file(&path).unwrap();
-        symlink(place.outside.join("file"), &path).unwrap();
-        place.bases.open_resolved(path.clone()).unwrap_err();
-        place.bases.open(&path).unwrap_err();
+        symlink(workspace.outside.join("file"), &path).unwrap();
+        workspace.bases.open_resolved(path.clone()).unwrap_err();
+        workspace.bases.open(&path).unwrap_err();
     }
 
     #[test]
-    fn a_directory_that_becomes_a_link_after_it_was_resolved_leads_nowhere() {
-        let place = place();
-        let path = place.inside.join("sub/file").canonicalize().unwrap();
-        fs::rename(place.inside.join("sub"), place.inside.join("moved")).unwrap();
-        symlink(&place.outside, place.inside.join("sub")).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "secret", "the trick works for who is not careful");
-        place.bases.open_resolved(path).unwrap_err();
+    fn a_directory_that_becomes_a_link_after_it_was_resolved_is_not_followed() {
+        let workspace = workspace();
+        let path = workspace.inside.join("sub/file").canonicalize().unwrap();
+        fs::rename(workspace.inside.join("sub"), workspace.inside.join("moved")).unwrap();
+        symlink(&workspace.outside, workspace.inside.join("sub")).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "secret", "an ordinary open follows the link");
+        workspace.bases.open_resolved(path).unwrap_err();
     }
 
     #[test]
-    fn a_file_that_becomes_a_pipe_after_it_was_resolved_holds_nobody_up() {
-        let place = place();
-        let path = place.inside.join("sub/file").canonicalize().unwrap();
+    fn a_file_that_becomes_a_pipe_after_it_was_resolved_does_not_block() {
+        let workspace = workspace();
+        let path = workspace.inside.join("sub/file").canonicalize().unwrap();
         fs::remove_file(&path).unwrap();
         fifo(&path);
-        let error = place.bases.open_resolved(path).unwrap_err();
+        let error = workspace.bases.open_resolved(path).unwrap_err();
         assert_eq!(error.to_string(), "not a regular file");
     }
 
     #[test]
-    fn what_was_opened_is_what_is_read() {
-        let place = place();
-        let path = place.inside.join("sub/file");
-        let found = place.bases.open(&path).unwrap();
+    fn an_opened_file_is_read_even_when_its_path_changes() {
+        let workspace = workspace();
+        let path = workspace.inside.join("sub/file");
+        let found = workspace.bases.open(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        symlink(place.outside.join("file"), &path).unwrap();
+        symlink(workspace.outside.join("file"), &path).unwrap();
         assert_eq!(found.read(100, 100).unwrap().kept.as_deref(), Some(b"inside".as_slice()));
     }
 
@@ -196,25 +196,25 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_grew_since_it_was_opened_is_judged_by_what_it_is_now() {
-        let place = place();
-        let path = place.inside.join("sub/file");
-        let found = place.bases.open(&path).unwrap();
+    fn a_file_that_grew_since_it_was_opened_is_checked_at_its_new_size() {
+        let workspace = workspace();
+        let path = workspace.inside.join("sub/file");
+        let found = workspace.bases.open(&path).unwrap();
         fs::write(&path, "more than before").unwrap();
         assert!(matches!(found.read(6, 6), Err(Unread::TooLarge)));
     }
 
     #[test]
     fn the_content_is_hashed_whole_and_kept_when_it_is_short() {
-        let place = place();
-        let path = place.inside.join("big");
+        let workspace = workspace();
+        let path = workspace.inside.join("big");
         let content: Vec<u8> = (0..=255).cycle().take(2 * CHUNK + 77).collect();
         fs::write(&path, &content).unwrap();
         let length = content.len() as u64;
         for (limit, keep, expected) in
             [(length, length, Some(true)), (length, length - 1, Some(false)), (length - 1, 0, None)]
         {
-            let read = place.bases.open(&path).unwrap().read(limit, keep);
+            let read = workspace.bases.open(&path).unwrap().read(limit, keep);
             assert_eq!(read.as_ref().ok().map(|read| read.kept.is_some()), expected, "{limit} {keep}");
             if let Ok(read) = read {
                 let facts = ContentFacts { bytes: length, sha256: Sha256::digest(&content).into() };

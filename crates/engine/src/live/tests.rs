@@ -9,7 +9,7 @@ fn log() -> Arc<LiveLog> {
     Arc::new(LiveLog::new(TaskId::parse("t").unwrap(), Seq::START))
 }
 
-/// A log and one who reads it from the start.
+/// A log and a reader from its start.
 fn followed() -> (Arc<LiveLog>, Follower) {
     let log = log();
     let reader = Arc::clone(&log).follow(Seq::START);
@@ -66,11 +66,11 @@ fn a_cursor_in_the_middle_of_an_append_gets_the_rest_of_it() {
 }
 
 #[test]
-fn what_a_reader_that_is_alone_has_taken_is_dropped_at_once_and_one_that_comes_then_reads_the_store() {
+fn events_that_a_sole_reader_has_taken_are_dropped_at_once_and_a_later_reader_reads_the_store() {
     let (log, reader) = followed();
     log.publish(events(1, 3), false);
     assert_eq!(seqs(reader.after(Seq::START)), [1, 2, 3]);
-    assert_eq!(log.state().tail.len(), 1, "it has not said that it is done with them");
+    assert_eq!(log.state().tail.len(), 1, "the reader has not confirmed them yet");
     assert!(matches!(reader.after(Seq(3)), Found::Nothing));
     let held = |log: &LiveLog| {
         let state = log.state();
@@ -86,7 +86,7 @@ fn what_a_reader_that_is_alone_has_taken_is_dropped_at_once_and_one_that_comes_t
 }
 
 #[test]
-fn what_every_reader_has_taken_is_dropped_and_the_newest_append_stays() {
+fn events_that_every_reader_has_taken_are_dropped_and_the_newest_append_stays() {
     let (log, first) = followed();
     let held = || log.state().tail.len();
     let second = Arc::clone(&log).follow(Seq::START);
@@ -94,7 +94,7 @@ fn what_every_reader_has_taken_is_dropped_and_the_newest_append_stays() {
         log.publish(events(seq, 1), false);
         assert_eq!(seqs(first.after(Seq(seq - 1))), [seq]);
     }
-    assert_eq!(held(), 5, "the second has taken none");
+    assert_eq!(held(), 5, "the second reader has taken none");
     assert_eq!(seqs(second.after(Seq::START)), [1, 2, 3, 4, 5]);
     for reader in [&first, &second] {
         assert!(matches!(reader.after(Seq(5)), Found::Nothing));
@@ -102,13 +102,13 @@ fn what_every_reader_has_taken_is_dropped_and_the_newest_append_stays() {
     log.publish(events(6, 1), false);
     assert_eq!(held(), 1);
     assert_eq!(seqs(second.after(Seq(5))), [6]);
-    // One that has gone holds nothing, and its place is taken by the next.
+    // A reader that is gone holds nothing, and the next reader gets its slot.
     drop(first);
     log.publish(events(7, 1), false);
     assert_eq!(held(), 2);
     assert!(matches!(second.after(Seq(7)), Found::Nothing));
     log.publish(events(8, 1), false);
-    assert_eq!((held(), Arc::clone(&log).follow(Seq(7)).place), (1, 0));
+    assert_eq!((held(), Arc::clone(&log).follow(Seq(7)).slot), (1, 0));
     drop(second);
     log.publish(events(9, 1), false);
     log.publish(events(10, 1), false);
@@ -116,21 +116,21 @@ fn what_every_reader_has_taken_is_dropped_and_the_newest_append_stays() {
 }
 
 #[test]
-fn whoever_waits_hears_of_more_and_of_the_end() {
+fn waiting_readers_learn_of_more_events_and_of_the_end() {
     let log = log();
-    let mut grows = std::pin::pin!(log.grows_behind(Seq::START));
+    let mut grows = std::pin::pin!(log.grows_beyond(Seq::START));
     assert!(grows.as_mut().now_or_never().is_none());
     log.publish(events(1, 1), false);
     assert!(grows.now_or_never().is_some());
-    assert!(log.grows_behind(Seq::START).now_or_never().is_some(), "it had grown before");
-    let mut grows = std::pin::pin!(log.grows_behind(Seq(1)));
+    assert!(log.grows_beyond(Seq::START).now_or_never().is_some(), "it had grown before");
+    let mut grows = std::pin::pin!(log.grows_beyond(Seq(1)));
     assert!(grows.as_mut().now_or_never().is_none());
     log.close();
     assert!(grows.now_or_never().is_some());
     assert!(matches!(Arc::clone(&log).follow(Seq(1)).after(Seq(1)), Found::Closed));
 }
 
-/// A reader that stopped reading keeps the log, and what is kept of the task with it.
+/// A reader that stopped reading keeps the log, and the kept task with it.
 #[test]
 fn a_copy_of_a_large_task_is_not_kept() {
     let owner = Principal::new("alice");

@@ -19,35 +19,35 @@ use crate::queue;
 /// Drives one coding agent.
 ///
 /// The engine guarantees one turn at a time per session. The agent guarantees that a turn's events come in
-/// order, that none is lost between the prompt and [`AgentEvent::Ended`], and that it never prompts twice. Of a turn that is
-/// taken up again it says when it has [`AgentEvent::CaughtUp`]: no deadline ends anything before.
+/// order, that none is lost between the prompt and [`AgentEvent::Ended`], and that it never prompts twice. For a resumed
+/// turn the agent reports when it has [`AgentEvent::CaughtUp`]: no deadline ends anything before that.
 pub trait Agent: Send + Sync + Debug {
-    /// Looks at what a caller wishes before anything is kept or done, and refuses what cannot be had: a directory that is
-    /// out of bounds, a model that is not there. An agent that cannot be reached refuses nothing for that reason; the
+    /// Checks what a caller requests before anything is stored or done, and refuses what is not possible: a directory that
+    /// is out of bounds, a model that does not exist. An agent that cannot be reached refuses nothing for that reason; the
     /// turn will.
-    fn admit<'a>(&'a self, wishes: Admission<'a>) -> BoxFuture<'a, Result<Admitted>>;
+    fn admit<'a>(&'a self, request: Admission<'a>) -> BoxFuture<'a, Result<Admitted>>;
 
-    /// A session that was not made here. `None`: there is none of that name in a directory that callers may use.
+    /// A session that the gateway did not open. `None`: no directory that callers may use has a session with this id.
     fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>>;
 
     /// Whether something runs in the session, whoever started it.
     fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>>;
 
-    /// Makes a session. Called once per context, before its first turn, or again when the agent forgot the session.
+    /// Opens a session. Called once per context, before its first turn, or again when the agent no longer has the session.
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>>;
 
-    /// A fresh name for a prompt. It is stored before the prompt is sent.
+    /// A new id for a prompt. The id is stored before the prompt is sent.
     fn new_prompt(&self) -> PromptId;
 
-    /// Starts (or takes up again) a turn.
+    /// Starts or resumes a turn.
     ///
-    /// Returns once the agent has taken the prompt. Before that it waits until the session is idle, so that a
-    /// turn that was just aborted is really over. Fails with `SessionGone` when the agent no longer knows
-    /// the session, and with `AgentUnavailable` when it cannot be reached; then nothing was prompted.
+    /// Returns once the agent has accepted the prompt. Before that it waits until the session is idle, so that a
+    /// turn that was just aborted is really over. Fails with `SessionGone` when the agent no longer has
+    /// the session, and with `AgentUnavailable` when the agent cannot be reached; then nothing was prompted.
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>>;
 
-    /// Answers an ask of the session or of a sub-agent below it. Fails with `InterruptNotFound` when the agent no longer
-    /// asks this.
+    /// Answers an ask of the session or of one of its sub-agents. Fails with `InterruptNotFound` when the ask is no longer
+    /// open.
     fn reply<'a>(
         &'a self,
         session: &'a Session,
@@ -58,38 +58,38 @@ pub trait Agent: Send + Sync + Debug {
     /// Stops whatever runs in the session. Stopping an idle session is no error.
     fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>>;
 
-    /// Stops what still runs of turns that are over here, the newest of a session first. Gives the sessions in which one may
-    /// run yet, to be asked about again. A session that works on something else by now is left alone.
+    /// Stops what still runs of turns that have ended in the gateway, the newest of a session first. Returns the sessions in
+    /// which one may still run, to be checked again. A session that works on something else by now is left alone.
     fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>>;
 
-    /// Whether the agent could work now. It is really asked, by something that costs it nothing.
+    /// Whether the agent could work now. Sends the agent a request that costs it nothing.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
 }
 
-/// What a caller wishes of the agent.
+/// What a caller requests of the agent.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission<'a> {
     /// As the caller wrote it.
     pub directory: Option<&'a str>,
     pub workspace: Option<&'a str>,
-    /// Where the context works already, if it does: where a caller who wishes for nothing else stays.
+    /// The directory of the context, if it has one: used when the caller requests no other.
     pub current: Option<&'a str>,
     pub options: &'a PromptOptions,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Admitted {
-    /// Where to work: what was wished, resolved, else where the context works, else the agent's own default.
+    /// The directory to work in: the requested one, resolved; else that of the context; else the agent's own default.
     pub directory: String,
 }
 
 #[derive(Clone, Debug)]
 pub struct NewSession {
-    /// Where the agent works: a directory that it has admitted.
+    /// The directory that the agent works in. The agent has admitted it before.
     pub directory: String,
 }
 
-/// An agent's conversation, and where it works.
+/// A conversation of the agent, and the directory it works in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Session {
     pub id: SessionId,
@@ -104,15 +104,15 @@ pub struct TurnRequest {
     /// Empty when a turn is resumed.
     pub input: Vec<Input>,
     pub options: PromptOptions,
-    /// How the input is to be given to the agent. `None`: as a plain prompt.
+    /// How the input is given to the agent. `None`: as a plain prompt.
     pub order: Option<Order>,
-    /// Somebody else began it: it is not ours to stop because it takes long.
+    /// Another client of OpenCode started the turn, so the gateway must not stop it because it takes long.
     pub is_adopted: bool,
     /// Set after a restart of the gateway: the prompt may have been sent already, and must not be sent again.
     pub resume: Option<Resume>,
-    /// To be marked when the prompt goes out.
+    /// To be marked when the prompt is sent.
     pub prompting: Prompting,
-    /// Where the send that makes this turn stands in its caller's trace. `None`: nobody said, or the turn is resumed.
+    /// The position of the send that started this turn in its caller's trace. `None`: the caller sent none, or the turn is resumed.
     pub trace: Option<TraceContext>,
 }
 
@@ -131,7 +131,7 @@ pub struct InputFile {
     /// The content is UTF-8 text.
     pub is_text: bool,
     pub source: FileSource,
-    /// `None`: only the far end knows.
+    /// `None`: only the remote server knows.
     pub content: Option<ContentFacts>,
 }
 
@@ -147,7 +147,7 @@ pub enum FileSource {
     Inline(Vec<u8>),
     /// A file in the workspace: the resolved path.
     Workspace(PathBuf),
-    /// Somewhere that callers may refer to. The gateway does not fetch it.
+    /// A URL that callers may refer to. The gateway does not fetch it.
     Remote(String),
 }
 
@@ -161,8 +161,8 @@ impl Debug for FileSource {
     }
 }
 
-/// Whether the agent may have the prompt, and since when. Until it does, what runs in its session is somebody else's work, and the
-/// engine leaves it alone.
+/// Whether the agent may have the prompt, and since when. Until then, whatever runs in the session was not started by this turn,
+/// and the engine leaves it alone.
 #[derive(Clone, Debug, Default)]
 pub struct Prompting(Arc<Mutex<Option<Instant>>>);
 
@@ -172,7 +172,7 @@ impl Prompting {
         *self.lock() = Some(Instant::now());
     }
 
-    /// Call it when it is certain that the prompt did not leave: there was no connection.
+    /// Call it when the prompt was certainly not sent: there was no connection.
     pub fn unmark(&self) {
         *self.lock() = None;
     }
@@ -191,11 +191,11 @@ impl Prompting {
     }
 }
 
-/// What the log already holds of a turn that is taken up again.
+/// What the log already holds of a resumed turn.
 #[derive(Clone, Debug, Default)]
 pub struct Resume {
     pub artifacts: Vec<Artifact>,
-    /// Further prompts that joined the turn, oldest first. One that the agent does not have was never sent.
+    /// Further prompts that joined the turn, oldest first. A prompt that the agent does not have was never sent.
     pub joined: Vec<PromptId>,
     /// The sub-agents that the log knows.
     pub children: Vec<ResumedChild>,
@@ -204,7 +204,7 @@ pub struct Resume {
     pub open_asks: Vec<RequestId>,
 }
 
-/// A sub-agent of a turn that is taken up again.
+/// A sub-agent of a resumed turn.
 #[derive(Clone, Debug)]
 pub struct ResumedChild {
     pub session: SessionId,
@@ -214,42 +214,42 @@ pub struct ResumedChild {
 
 #[derive(Clone, Debug)]
 pub enum ResumedChildState {
-    /// `prompt`: what it works on, if it had begun.
+    /// `prompt`: the prompt that the sub-agent works on, if it had begun.
     Running { prompt: Option<PromptId>, artifacts: Vec<Artifact> },
-    /// Nothing more is to be told of it.
+    /// Nothing more is to be reported of the sub-agent.
     Over,
 }
 
 /// One more message for a turn that runs.
 ///
-/// The driver first sees to it that the turn does not end without the prompt, and says so. The engine then makes the
-/// message durable and gives the word, and only then is it sent.
+/// The driver first makes sure that the turn does not end without the prompt, and reports that. The engine then makes the
+/// message durable and gives the go-ahead, and only then is the prompt sent.
 #[derive(Debug)]
 pub struct Steering {
     pub prompt: PromptId,
     pub input: Vec<Input>,
     pub options: PromptOptions,
-    /// Where the send of this message stands in its caller's trace.
+    /// The position of the send of this message in its caller's trace.
     pub trace: Option<TraceContext>,
     /// Dropped by the driver when the turn is over.
     pub expected: oneshot::Sender<()>,
     /// Dropped by the engine when the prompt is not to be sent.
     pub go: oneshot::Receiver<()>,
-    /// An error means that the agent surely does not have the prompt; the turn then does not wait for it.
+    /// An error means that the agent certainly does not have the prompt; the turn then does not wait for it.
     pub sent: oneshot::Sender<Result<()>>,
 }
 
-/// How many of them may wait for the driver of a turn. One more waits with the engine.
+/// How many such messages may wait for the driver of a turn. Further ones wait in the engine.
 pub const MAX_STEERING: usize = 4;
 
-/// A running turn. Dropping it tells the driver that nobody listens; it does not stop the agent.
+/// A running turn. Dropping it tells the driver that its events are no longer read; it does not stop the agent.
 #[derive(Debug)]
 pub struct Turn {
     /// Closed when the turn is over.
     pub steering: queue::Sender<Box<Steering>>,
     /// Bounded: when the engine is behind, the driver of this turn waits, and no other turn does.
     pub events: queue::Receiver<AgentEvent>,
-    /// Why the agent refused the order, when it took the turn and did so at once. The events tell of the end all the same; this is
-    /// for the one who ordered.
+    /// Why the agent refused the native prompt, when it accepted the turn and refused it at once. The events report the end of the
+    /// turn too; this error is for the caller who sent the prompt.
     pub refusal: Option<Error>,
 }

@@ -1,4 +1,4 @@
-//! The time of day, as a thing that tests can choose.
+//! The time of day, replaceable in tests.
 
 use std::fmt::Debug;
 

@@ -1,4 +1,4 @@
-//! What an agent lets callers look at and change beside turns.
+//! What an agent lets callers read and change outside of turns.
 
 use std::fmt::Debug;
 
@@ -11,20 +11,20 @@ use tokio::sync::mpsc;
 use super::BoxFuture;
 use super::agent::{Input, Session};
 
-/// The control surface of one coding agent. Whose a session is, and who may do what, is decided before: nothing here
+/// The control surface of one coding agent. Who owns a session, and who may do what, is decided before: nothing here
 /// knows callers.
 ///
 /// Calls are made for a caller who waits. They fail with the kinds of `Upstream…`, with `SessionNotFound`, and with
-/// `InvalidParams` for what only the agent can know to be wrong: a message that is not there, a model, a directory.
+/// `InvalidParams` for mistakes that only the agent can detect: a message, a model or a directory that does not exist.
 pub trait Control: Send + Sync + Debug {
-    /// The directory that a wish leads to: the agent's own default when nothing is wished. Fails with `InvalidParams` for
-    /// one that is out of bounds.
-    fn place<'a>(&'a self, wish: &'a RequestedLocation) -> BoxFuture<'a, Result<String>>;
+    /// The directory that the requested location stands for; the agent's own default when none is requested. Fails with
+    /// `InvalidParams` for a directory that is out of bounds.
+    fn place<'a>(&'a self, location: &'a RequestedLocation) -> BoxFuture<'a, Result<String>>;
 
-    /// A session by its name, whoever made it. `None`: the agent has none.
+    /// A session by its id, whoever opened it. `None`: the agent has none.
     fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Known>>>;
 
-    /// Looks, in the directory `at`. `session` is that of the look, if it is about one.
+    /// Runs a query in the directory `at`. `session` is the session of the query, if it has one.
     fn look<'a>(
         &'a self,
         at: &'a str,
@@ -32,8 +32,8 @@ pub trait Control: Send + Sync + Debug {
         look: &'a ControlQuery,
     ) -> BoxFuture<'a, Result<ControlResult>>;
 
-    /// Acts, in the directory `at`. `session` is that of the act, if it is about one. Never tried twice: when the agent's answer
-    /// is lost, the error says that it may have been done ([`longshore_model::Error::may_be_done`]).
+    /// Runs a command in the directory `at`. `session` is the session of the command, if it has one. A command is never sent twice:
+    /// when the agent's response is lost, the error says that the command may have been run ([`longshore_model::Error::may_be_done`]).
     fn act<'a>(
         &'a self,
         at: &'a str,
@@ -41,8 +41,8 @@ pub trait Control: Send + Sync + Debug {
         act: &'a ControlCommand,
     ) -> BoxFuture<'a, Result<ControlResult>>;
 
-    /// Forks of a session, or of what came before a message of it, that were made since then, by anybody: for one whose answer was
-    /// lost. Only those that are surely forks of this session, and whole: whoever asks for them is given them.
+    /// Forks of a session, or of what came before a message of it, that were made since then by any client: for a fork whose
+    /// response was lost. Only complete forks that are certainly of this session: the caller who asks becomes their owner.
     fn forks<'a>(
         &'a self,
         session: &'a Session,
@@ -50,8 +50,9 @@ pub trait Control: Send + Sync + Debug {
         since: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<Session>>>;
 
-    /// Refuses an order that names what is not there: a model, a variant, an agent, a command. The agent itself would take it, and
-    /// fail later. And one that has more read than callers may see, or, unless it `may_run`, something run in a shell.
+    /// Refuses a native prompt that names a model, a variant, an agent or a command that does not exist. The agent itself would
+    /// accept it and fail later. Also refuses a prompt that would read more than callers may see or, unless it `may_run`, that runs
+    /// something in a shell.
     fn check_order<'a>(
         &'a self,
         session: &'a Session,
@@ -60,7 +61,7 @@ pub trait Control: Send + Sync + Debug {
         may_run: bool,
     ) -> BoxFuture<'a, Result<()>>;
 
-    /// Says something in a session that is not to be answered. `input` is its content, checked and ready.
+    /// Adds a message to a session without starting a turn. `input` is its content, checked and ready.
     fn note<'a>(
         &'a self,
         session: &'a Session,
@@ -69,48 +70,48 @@ pub trait Control: Send + Sync + Debug {
         options: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>>;
 
-    /// Where a worktree is that may be removed or reset. Fails with `InvalidParams` for any other.
+    /// The directory of a worktree that may be removed or reset. Fails with `InvalidParams` for any other.
     fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>>;
 
-    /// What goes with a workspace that may be removed. Fails with `InvalidParams` for one that may not be. `None`: the agent has none
-    /// of that name.
+    /// What is deleted with a workspace that may be removed. Fails with `InvalidParams` for one that may not be. `None`: the agent
+    /// has no such workspace.
     fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<Inhabited>>>;
 
     /// The agents and commands that callers may name, at most [`MAX_OFFERS`] of each.
     fn offers(&self) -> BoxFuture<'_, Result<Offers>>;
 
-    /// These sessions are to be watched too: what somebody else prompts in them is told as a [`ExternalTurn`].
+    /// Watches these sessions too: a prompt of another client of OpenCode in them is reported as an [`ExternalTurn`].
     fn watch(&self, sessions: Vec<Session>);
 
-    /// What stirs in the sessions that are watched, from now on. There is one such queue: it is given once, and whoever asks again
-    /// gets one that is closed.
+    /// The external turns in the watched sessions, from now on. There is one such queue: only the first call returns it, and
+    /// later calls return a closed one.
     fn external_turns(&self) -> mpsc::Receiver<ExternalTurn>;
 
-    /// What stirs in this session now, found out by asking. `None`: it is idle, or what runs there makes no task.
+    /// The external turn that runs in this session now, found by a query. `None`: the session is idle, or what runs there makes no task.
     fn external_turn<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<Option<ExternalTurn>>>;
 }
 
-/// How many agents, and how many commands, are offered. What is beyond is left out.
+/// How many agents, and how many commands, are offered. Further ones are left out.
 pub const MAX_OFFERS: usize = 100;
 
 /// A session that the agent has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Known {
     pub session: Session,
-    /// The session that this one works for.
+    /// The session whose sub-agent this one is.
     pub parent: Option<SessionId>,
-    /// Its events are heard only there.
+    /// The workspace of the session. Its events are sent only there.
     pub workspace: Option<WorkspaceId>,
-    /// It is in a directory that callers may use.
+    /// The session is in a directory that callers may use.
     pub is_open: bool,
 }
 
 /// A workspace of the agent, and what is deleted with it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inhabited {
-    /// Where it is, if that is a directory here.
+    /// The directory of the workspace, if it is on this machine.
     pub directory: Option<String>,
-    /// Its sessions, and all that work for them, wherever they are.
+    /// The sessions of the workspace and all their descendants, wherever they are.
     pub sessions: Vec<Inhabitant>,
 }
 
@@ -118,18 +119,18 @@ pub struct Inhabited {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inhabitant {
     pub session: Session,
-    /// The session that this one works for.
+    /// The session whose sub-agent this one is.
     pub parent: Option<SessionId>,
 }
 
-/// A turn that somebody else began, and that is to become a task.
+/// A turn that another client of OpenCode started, and that is to become a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExternalTurn {
-    /// The root of its family: a sub-agent's is not told.
+    /// The root of the session tree: turns of sub-agents are not reported.
     pub session: Session,
-    /// The message that began it, by the agent's own name.
+    /// The message that started the turn, by the agent's own id.
     pub prompt: PromptId,
-    /// What was said, as far as it can be told.
+    /// The content of that message, as far as it can be shown.
     pub content: Vec<Part>,
     pub at: Timestamp,
 }

@@ -1,4 +1,4 @@
-//! What was done and when, for whoever collects traces. No words of anybody are in it.
+//! What was done and when, for trace collectors. Spans hold no text of messages.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -7,19 +7,19 @@ use longshore_model::{ContextId, ModelName, TaskId, TaskState, Timestamp, TraceC
 
 /// Takes the spans of turns and of their tools.
 pub trait Spans: Send + Sync + Debug {
-    /// The trace as whoever works for it is to hear of it: as one that is not kept, where it begins here and is not chosen.
+    /// The trace as the work for it sees it: marked as not sampled, when the trace begins here and was not chosen.
     fn decided(&self, trace: TraceContext) -> TraceContext {
         trace
     }
 
-    /// The place of a turn that is about to begin for whoever stands there. `None`: it is not told of.
+    /// The span of a turn that is about to begin for this caller. `None`: it is not recorded.
     fn begin(&self, caller: Option<&TraceContext>) -> Option<SpanPlace>;
 
-    /// Takes a span that is over. It does not wait: what there is no room for is dropped.
+    /// Takes a span that is over. Does not wait: a span for which there is no room is dropped.
     fn ended(&self, span: Span);
 }
 
-/// Nobody collects.
+/// Records nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSpans;
 
@@ -31,16 +31,16 @@ impl Spans for NoSpans {
     fn ended(&self, _span: Span) {}
 }
 
-/// Where a span stands in its trace.
+/// The position of a span in its trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpanPlace {
     pub own: TraceContext,
-    /// `None`: the trace begins with it.
+    /// `None`: the trace begins with this span.
     pub parent: Option<TraceContext>,
 }
 
 impl SpanPlace {
-    /// One of a trace that begins here is the first of it; any other one is below its caller's.
+    /// In a trace that begins here the span is the first; in any other it is a child of the caller's span.
     pub fn of_turn_for(caller: TraceContext) -> Self {
         if caller.is_begun_here() {
             return Self { own: caller, parent: None };
@@ -58,12 +58,12 @@ impl SpanPlace {
 pub struct Span {
     pub place: SpanPlace,
     pub began: Timestamp,
-    /// Never before it began.
+    /// Never before `began`.
     pub ended: Timestamp,
     /// The task that it was done for.
     pub task: TaskId,
     pub work: Work,
-    /// What kind of failure it ended with: one of a few words.
+    /// The kind of failure that the work ended with: one of a few words.
     pub error: Option<Cow<'static, str>>,
 }
 
@@ -76,10 +76,10 @@ pub enum Work {
 #[derive(Clone, PartialEq, Debug)]
 pub struct TurnFacts {
     pub context: ContextId,
-    /// As far as the message wished for one.
+    /// If the message requested one.
     pub agent: Option<String>,
     pub model: Option<ModelName>,
-    /// What the turn left its task as. Not an end, if the gateway stopped first.
+    /// The state of the task after the turn. Not a final state if the gateway stopped first.
     pub state: TaskState,
     pub usage: Option<Usage>,
 }

@@ -1,96 +1,104 @@
-//! Messages that answer what a task asks. One message answers one ask, however often it is sent.
+//! Messages that answer an ask of a task. One message answers one ask, however often it is sent.
 
 use longshore_model::{
     Ask, Error, ErrorKind, InterruptPhase, Message, Principal, RequestId, Resolution, Result, Seq, TaskEvent,
     TaskId,
 };
 
-use super::{Engine, Snapshot};
-use crate::answer::{self, Form};
-use crate::asks::{self, Send};
+use super::Engine;
+use crate::actor_request::AnswerMessage;
+use crate::answer::{self, AnswerForm};
+use crate::asks;
 use crate::port::{IdempotencyKey, NotedSends};
+use crate::snapshot::Snapshot;
 
-/// As many events as one read of a log gives.
+/// As many events as one read of a log returns.
 const BATCH: usize = 128;
 
-/// A message that is to answer something.
-pub(super) struct Reply<'a> {
+/// A message that is to answer an ask.
+pub(super) struct AnswerAttempt<'a> {
     pub(super) caller: &'a Principal,
-    /// The task that it was sent to.
+    /// The task that the message was sent to.
     pub(super) task: &'a TaskId,
-    /// The task that owns what is asked: the same one, or the root of a sub-agent's.
+    /// The task that owns the ask: the same one, or the root task of a sub-agent's task.
     pub(super) root: &'a TaskId,
     pub(super) message: &'a Message,
     pub(super) key: &'a IdempotencyKey,
 }
 
 impl Engine {
-    /// Answers one of these asks, and says which. `None`: the message answered something before that is not asked any more.
-    pub(super) async fn give(
+    /// Answers one of these asks, and returns its id. `None`: the message answered another ask before, which is closed by now.
+    pub(super) async fn answer_one(
         &self,
-        reply: &Reply<'_>,
+        attempt: &AnswerAttempt<'_>,
         open: &[&Ask],
     ) -> Result<Option<(RequestId, Snapshot)>> {
-        let (mut open, given_before) = (open.to_vec(), self.was_given(reply).await?);
-        if given_before {
-            let Some(same) = self.asked_before(reply, &open).await? else {
-                return self.check_given(reply, &open).await.map(|()| None);
+        let (mut open, was_answered_before) = (open.to_vec(), self.was_answer(attempt).await?);
+        if was_answered_before {
+            let Some(same) = self.answered_before(attempt, &open).await? else {
+                return self.check_earlier_answer(attempt, &open).await.map(|()| None);
             };
             open = vec![same];
         }
-        let (request, answer) = match answer::read(reply.message, &open) {
+        let (request, answer) = match answer::read(attempt.message, &open) {
             Ok(read) => read,
-            Err(error) => return self.refuse(reply, error).await,
+            Err(error) => return self.refuse(attempt, error).await,
         };
-        // Before the agent has it: the gateway may die in between, and the same message again must not become a prompt, or
-        // the answer to something else.
-        self.note(reply, vec![reply.key.of_answer(&request), reply.key.clone()]).await?;
-        // The log of the root task has no place for a message to another task.
-        let message = (reply.task == reply.root).then(|| reply.message.clone());
-        let send = Send { digest: reply.key.digest, message };
-        match self.deliver(reply.caller, reply.root, request.clone(), answer, Some(send)).await {
+        // Before the agent has the answer: the gateway may die in between, and the same message again must not become a prompt,
+        // or the answer to another ask.
+        self.record(attempt, vec![attempt.key.of_answer(&request), attempt.key.clone()]).await?;
+        // The log of the root task cannot hold a message to another task.
+        let message = (attempt.task == attempt.root).then(|| attempt.message.clone());
+        let send = AnswerMessage { digest: attempt.key.digest, message };
+        match self.deliver(attempt.caller, attempt.root, request.clone(), answer, Some(send)).await {
             Ok(snapshot) => Ok(Some((request, snapshot))),
-            // Perhaps because the agent had it from the first time.
-            Err(error) if is_final(&error) && given_before => {
-                self.check_given(reply, &open).await.map(|()| None)
+            // Perhaps because the agent has the answer from the first time.
+            Err(error) if is_final(&error) && was_answered_before => {
+                self.check_earlier_answer(attempt, &open).await.map(|()| None)
             }
             Err(error) => {
                 if is_final(&error) {
-                    self.note(reply, vec![reply.key.of_refusal()]).await?;
+                    self.record(attempt, vec![attempt.key.of_refusal()]).await?;
                 }
                 Err(error)
             }
         }
     }
 
-    /// Fails with this error. Sent again, perhaps only because nobody heard this, the same words do not answer something else
-    /// that is asked by then. A message that names its ask cannot.
-    async fn refuse<T>(&self, reply: &Reply<'_>, error: Error) -> Result<T> {
-        if !matches!(answer::form(reply.message), Some(Form::Named(_))) {
-            self.note(reply, vec![reply.key.clone(), reply.key.of_refusal()]).await?;
+    /// Fails with this error. If the same message is sent again, perhaps because its response was lost, it must not answer another
+    /// ask that is open by then. A message that names its ask cannot.
+    async fn refuse<T>(&self, attempt: &AnswerAttempt<'_>, error: Error) -> Result<T> {
+        if !matches!(answer::form(attempt.message), Some(AnswerForm::Named(_))) {
+            self.record(attempt, vec![attempt.key.clone(), attempt.key.of_refusal()]).await?;
         }
         Err(error)
     }
 
     /// The message was sent to the task before, as an answer.
-    pub(super) async fn was_given(&self, reply: &Reply<'_>) -> Result<bool> {
-        self.is_noted(reply, reply.key).await
+    pub(super) async fn was_answer(&self, attempt: &AnswerAttempt<'_>) -> Result<bool> {
+        self.is_recorded(attempt, attempt.key).await
     }
 
-    /// What a message answered before is not asked any more, but perhaps something else is. Fails if its answer was surely
-    /// not taken.
-    pub(super) async fn check_given(&self, reply: &Reply<'_>, open: &[&Ask]) -> Result<()> {
-        let is_refused = self.is_noted(reply, &reply.key.of_refusal()).await?;
-        for request in self.asks_of(reply).await? {
-            if !self.is_noted(reply, &reply.key.of_answer(&request)).await? {
+    /// The ask that a message answered before is closed, but others may be open. Fails if its answer was certainly
+    /// not accepted.
+    pub(super) async fn check_earlier_answer(
+        &self,
+        attempt: &AnswerAttempt<'_>,
+        open: &[&Ask],
+    ) -> Result<()> {
+        let is_refused = self.is_recorded(attempt, &attempt.key.of_refusal()).await?;
+        for request in self.all_asks(attempt).await? {
+            if !self.is_recorded(attempt, &attempt.key.of_answer(&request)).await? {
                 continue;
             }
-            let Some(known) = self.around.store.interrupt(reply.caller, &request).await? else { continue };
+            let Some(known) = self.ctx.ports.store.interrupt(attempt.caller, &request).await? else {
+                continue;
+            };
             let Some(closed) = &known.closed else { continue };
-            let answer = answer::read(reply.message, &[&known.ask]).ok().map(|(_, answer)| answer.how());
-            let is_as_given = closed.by.as_ref() == Some(reply.caller) && closed.how == answer;
+            let answer = answer::read(attempt.message, &[&known.ask]).ok().map(|(_, answer)| answer.how());
+            let is_the_same = closed.by.as_ref() == Some(attempt.caller) && closed.how == answer;
             let is_by_others = closed.by.is_some() || closed.resolution == Resolution::Expired;
-            if !is_as_given && (is_refused || is_by_others) {
+            if !is_the_same && (is_refused || is_by_others) {
                 return Err(self.too_late(&request, closed));
             }
             return Ok(());
@@ -99,55 +107,59 @@ impl Engine {
             return Ok(());
         }
         if open.is_empty() {
-            return Err(asks_nothing());
+            return Err(no_open_ask());
         }
-        answer::read(reply.message, open)?;
+        answer::read(attempt.message, open)?;
         let text = "This message was refused before, when it did not fit what the task asked; send another, with an id of its own.";
         Err(Error::new(ErrorKind::InterruptNotFound, text))
     }
 
-    /// Fails if a message is an answer, and so came too late: the task asks nothing. As a message to the agent it would make
+    /// Fails if a message is an answer that came too late: the task has no open ask. As a message to the agent it would make
     /// no sense.
-    pub(super) async fn check_no_answer(&self, reply: &Reply<'_>) -> Result<()> {
-        let late = match answer::form(reply.message) {
+    pub(super) async fn refuse_late_answer(&self, attempt: &AnswerAttempt<'_>) -> Result<()> {
+        let late = match answer::form(attempt.message) {
             None => return Ok(()),
-            Some(Form::Named(request)) => {
-                let known = self.around.store.interrupt(reply.caller, &request).await?;
+            Some(AnswerForm::Named(request)) => {
+                let known = self.ctx.ports.store.interrupt(attempt.caller, &request).await?;
                 let closed =
-                    known.filter(|known| known.owner == *reply.caller).and_then(|known| known.closed);
+                    known.filter(|known| known.owner == *attempt.caller).and_then(|known| known.closed);
                 closed.map_or_else(|| asks::not_open(&request), |closed| self.too_late(&request, &closed))
             }
-            // To a task that never asked anything they are words like any others.
-            Some(Form::Words) if self.asks_of(reply).await?.is_empty() => return Ok(()),
-            Some(Form::Words) => asks_nothing(),
+            // For a task that never asked anything, this is ordinary text.
+            Some(AnswerForm::Text) if self.all_asks(attempt).await?.is_empty() => return Ok(()),
+            Some(AnswerForm::Text) => no_open_ask(),
         };
-        self.refuse(reply, late).await
+        self.refuse(attempt, late).await
     }
 
-    /// The ask that this message was an answer to, if it is still open.
-    async fn asked_before<'a>(&self, reply: &Reply<'_>, open: &[&'a Ask]) -> Result<Option<&'a Ask>> {
+    /// The ask that this message answered before, if it is still open.
+    async fn answered_before<'a>(
+        &self,
+        attempt: &AnswerAttempt<'_>,
+        open: &[&'a Ask],
+    ) -> Result<Option<&'a Ask>> {
         for ask in open {
-            if self.is_noted(reply, &reply.key.of_answer(&ask.request_id)).await? {
+            if self.is_recorded(attempt, &attempt.key.of_answer(&ask.request_id)).await? {
                 return Ok(Some(ask));
             }
         }
         Ok(None)
     }
 
-    async fn is_noted(&self, reply: &Reply<'_>, key: &IdempotencyKey) -> Result<bool> {
-        Ok(self.around.store.earlier_send(reply.caller, key).await?.as_ref() == Some(reply.task))
+    async fn is_recorded(&self, attempt: &AnswerAttempt<'_>, key: &IdempotencyKey) -> Result<bool> {
+        Ok(self.ctx.ports.store.earlier_send(attempt.caller, key).await?.as_ref() == Some(attempt.task))
     }
 
-    async fn note(&self, reply: &Reply<'_>, keys: Vec<IdempotencyKey>) -> Result<()> {
-        let (owner, task, at) = (reply.caller.clone(), reply.task.clone(), self.around.clock.now());
-        self.around.store.note_sends(NotedSends { owner, task, keys, at }).await
+    async fn record(&self, attempt: &AnswerAttempt<'_>, keys: Vec<IdempotencyKey>) -> Result<()> {
+        let (owner, task, at) = (attempt.caller.clone(), attempt.task.clone(), self.ctx.ports.clock.now());
+        self.ctx.ports.store.note_sends(NotedSends { owner, task, keys, at }).await
     }
 
-    /// Everything that the task ever asked, as far as its log is kept.
-    async fn asks_of(&self, reply: &Reply<'_>) -> Result<Vec<RequestId>> {
+    /// All asks of the task, as far as its log is kept.
+    async fn all_asks(&self, attempt: &AnswerAttempt<'_>) -> Result<Vec<RequestId>> {
         let (mut asked, mut cursor) = (Vec::new(), Seq::START);
         loop {
-            let entries = self.around.store.read(reply.caller, reply.task, cursor, BATCH).await?;
+            let entries = self.ctx.ports.store.read(attempt.caller, attempt.task, cursor, BATCH).await?;
             let Some(last) = entries.last().map(|entry| entry.seq) else { return Ok(asked) };
             for entry in &entries {
                 if let TaskEvent::Status(update) = &entry.event
@@ -162,7 +174,7 @@ impl Engine {
     }
 }
 
-/// Nothing that comes later can make this answer be taken.
+/// The answer can never be accepted.
 fn is_final(error: &Error) -> bool {
     matches!(
         error.kind(),
@@ -170,7 +182,7 @@ fn is_final(error: &Error) -> bool {
     )
 }
 
-fn asks_nothing() -> Error {
+fn no_open_ask() -> Error {
     Error::new(
         ErrorKind::InterruptNotFound,
         "This task asks nothing at the moment, so this answer came too late; get the task to see how it went on. To tell \

@@ -1,4 +1,4 @@
-//! Messages on a task that exists: each answers what it asks, joins what runs, or tries again what lacked credentials.
+//! Messages to an existing task: each answers its ask, joins its turn, or retries a turn that lacked credentials.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use longshore_model::{
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::answering::Reply;
+use super::answering::AnswerAttempt;
 use super::sending::{Admitted, busy, refusal};
-use super::{Engine, Sent, Snapshot};
-use crate::actor::Inbox;
-use crate::joins::Joining;
-use crate::lanes::LaneKey;
+use super::{Engine, Sent};
+use crate::actor_request::{ActorRequest, Joining};
 use crate::port::{Created, IdempotencyKey, Input, StoredTask};
+use crate::snapshot::Snapshot;
+use crate::turn_queue::QueueKey;
 
-/// How long a message waits for the task that it is for to begin. Then it is told that the task has not.
-const BEGINNING: Duration = Duration::from_secs(5);
+/// How long a message waits for its task to begin. After that it is refused because the task has not begun.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A message that wants to join a task.
+/// A message that is to join a task.
 pub(super) struct JoinRequest {
     pub(super) message: Message,
     pub(super) key: IdempotencyKey,
@@ -30,7 +30,7 @@ pub(super) struct JoinRequest {
 }
 
 impl Engine {
-    /// A message on a task that exists: the answer to what it asks, one more word to what it does, or another try.
+    /// A message to an existing task: an answer, a message that joins the turn, or another attempt.
     pub(super) async fn follow_up(
         &self,
         caller: Principal,
@@ -39,8 +39,7 @@ impl Engine {
     ) -> Result<Sent> {
         let key = self.key(&command);
         let SendMessage { mut message, wishes, trace, .. } = command;
-        let stored = self.around.store.get(&caller, &task).await?;
-        let stored = stored.ok_or_else(|| Error::task_not_found(&task))?;
+        let stored = self.stored(&caller, &task).await?;
         let context = stored.task.context_id.clone();
         if message.context_id.as_ref().is_some_and(|named| *named != context) {
             return Err(Error::invalid(
@@ -49,39 +48,40 @@ impl Engine {
             ));
         }
         message.context_id = Some(context);
-        // The same message again, because its answer got lost: it was taken, and the caller is attached.
+        // The same message again, because its response was lost: it was accepted, and the caller follows the task.
         if stored.task.history.contains(&message) {
-            return self.attached(&caller, task, now(stored)).await;
+            return self.follow_from(&caller, task, stored.into()).await;
         }
         if stored.task.parent.is_some() {
-            return self.answer_of_sub_agent(caller, stored, message, key).await;
+            return self.answer_sub_agent(caller, stored, message, key).await;
         }
-        let stored = self.once_begun(&caller, stored).await?;
-        let reply = Reply { caller: &caller, task: &task, root: &task, message: &message, key: &key };
-        let given_before = self.was_given(&reply).await?;
+        let stored = self.wait_until_begun(&caller, stored).await?;
+        let attempt =
+            AnswerAttempt { caller: &caller, task: &task, root: &task, message: &message, key: &key };
+        let was_answered_before = self.was_answer(&attempt).await?;
         let snapshot = match stored.task.status.state {
             TaskState::InputRequired
                 if !stored.open_asks.is_empty() && wishes.delivery != Delivery::Steer =>
             {
                 let open: Vec<&Ask> = stored.open_asks.iter().map(|open| &open.ask).collect();
-                let given = self.give(&reply, &open).await?;
-                given.map_or_else(|| now(stored), |(_, snapshot)| snapshot)
+                let answered = self.answer_one(&attempt, &open).await?;
+                answered.map_or_else(|| stored.into(), |(_, snapshot)| snapshot)
             }
-            // It was an answer, to something that is not asked any more.
-            _ if given_before => {
-                self.check_given(&reply, &[]).await?;
-                now(stored)
+            // The message was an answer to an ask that is closed by now.
+            _ if was_answered_before => {
+                self.check_earlier_answer(&attempt, &[]).await?;
+                stored.into()
             }
             TaskState::Working | TaskState::InputRequired if wishes.delivery == Delivery::Reject => {
                 return Err(busy());
             }
             TaskState::Working | TaskState::InputRequired | TaskState::AuthRequired => {
                 if wishes.delivery != Delivery::Steer {
-                    self.check_no_answer(&reply).await?;
+                    self.refuse_late_answer(&attempt).await?;
                 }
                 check_session(&stored, wishes.session.as_ref())?;
-                let place = self.around.store.place(&caller, &stored.task.context_id).await?;
-                let Admitted { input, .. } = self.admit(&message, &wishes, &place).await?;
+                let location = self.ctx.ports.store.place(&caller, &stored.task.context_id).await?;
+                let Admitted { input, .. } = self.admit(&message, &wishes, &location).await?;
                 let joining = JoinRequest { message, key, input, options: wishes.prompt, trace };
                 match self.join(&caller, &task, joining).await? {
                     Some(snapshot) => snapshot,
@@ -90,36 +90,35 @@ impl Engine {
             }
             state => {
                 if !state.is_terminal() {
-                    self.check_no_answer(&reply).await?;
+                    self.refuse_late_answer(&attempt).await?;
                 }
                 return Err(takes_no_message(&stored.task));
             }
         };
-        self.attached(&caller, task, snapshot).await
+        self.follow_from(&caller, task, snapshot).await
     }
 
-    /// A task whose turn it is begins in a moment, unless its agent is away: a message that comes meanwhile is not too
-    /// early. For a task that waits behind others of its context it is, and that is told at once. (Where it waits for the
-    /// session, which another context has, or for room among the turns, it is told only after the wait.)
-    async fn once_begun(&self, caller: &Principal, mut stored: StoredTask) -> Result<StoredTask> {
+    /// A task that is first in its queue begins in a moment, unless its agent cannot be reached: a message that comes meanwhile is
+    /// not too early. For a task that waits behind others of its context it is, and is refused at once. (While the task waits for
+    /// the session, which another context has, or for a permit, the message is refused only after the wait.)
+    async fn wait_until_begun(&self, caller: &Principal, mut stored: StoredTask) -> Result<StoredTask> {
         let task = stored.task.id.clone();
-        let lane = LaneKey::Context(caller.clone(), stored.task.context_id.clone());
-        let until = Instant::now() + BEGINNING;
+        let queue = QueueKey::Context(caller.clone(), stored.task.context_id.clone());
+        let until = Instant::now() + BEGIN_TIMEOUT;
         while stored.task.status.state == TaskState::Submitted
-            && self.around.lanes.holder(&lane).as_ref() == Some(&task)
+            && self.ctx.live.queues.holder(&queue).as_ref() == Some(&task)
         {
             let head = self.head(caller, &task).await?;
             let mut reader = self.reader(caller, task.clone(), &head, stored.seq);
             let Ok(read) = tokio::time::timeout_at(until, reader.next()).await else { break };
             read?;
-            let known = self.around.store.get(caller, &task).await?;
-            stored = known.ok_or_else(|| Error::task_not_found(&task))?;
+            stored = self.stored(caller, &task).await?;
         }
         Ok(stored)
     }
 
-    /// A message on the task of a sub-agent can only answer what that one asks.
-    async fn answer_of_sub_agent(
+    /// A message to the task of a sub-agent can only answer an ask of that sub-agent.
+    async fn answer_sub_agent(
         &self,
         caller: Principal,
         stored: StoredTask,
@@ -128,31 +127,36 @@ impl Engine {
     ) -> Result<Sent> {
         let Some(parent) = &stored.task.parent else { return Err(takes_no_message(&stored.task)) };
         let task = stored.task.id.clone();
-        let reply = Reply { caller: &caller, task: &task, root: &parent.root, message: &message, key: &key };
-        // The root task owns what its sub-agents ask.
-        let root = self.around.store.get(&caller, &parent.root).await?;
-        let root = root.ok_or_else(|| Error::task_not_found(&parent.root))?;
+        let attempt =
+            AnswerAttempt { caller: &caller, task: &task, root: &parent.root, message: &message, key: &key };
+        // The root task owns the asks of its sub-agents.
+        let root = self.stored(&caller, &parent.root).await?;
         let asks = root.open_asks.iter().map(|open| &open.ask);
         let open: Vec<&Ask> = asks.filter(|ask| ask.session == parent.session).collect();
         let snapshot = if stored.task.status.state == TaskState::InputRequired && !open.is_empty() {
-            match self.give(&reply, &open).await? {
-                Some((request, _)) => self.without_ask(&caller, &task, &request).await?,
-                None => now(stored),
+            match self.answer_one(&attempt, &open).await? {
+                Some((request, _)) => self.wait_until_answered(&caller, &task, &request).await?,
+                None => stored.into(),
             }
-        } else if self.was_given(&reply).await? {
-            self.check_given(&reply, &[]).await?;
-            now(stored)
+        } else if self.was_answer(&attempt).await? {
+            self.check_earlier_answer(&attempt, &[]).await?;
+            stored.into()
         } else {
             if !stored.task.status.state.is_terminal() {
-                self.check_no_answer(&reply).await?;
+                self.refuse_late_answer(&attempt).await?;
             }
             return Err(takes_no_message(&stored.task));
         };
-        self.attached(&caller, task, snapshot).await
+        self.follow_from(&caller, task, snapshot).await
     }
 
-    /// Waits until the sub-agent's own task says that the ask is answered. The root task has said so already.
-    async fn without_ask(&self, caller: &Principal, task: &TaskId, request: &RequestId) -> Result<Snapshot> {
+    /// Waits until the sub-agent's own task shows that the ask is answered. The root task has shown it already.
+    async fn wait_until_answered(
+        &self,
+        caller: &Principal,
+        task: &TaskId,
+        request: &RequestId,
+    ) -> Result<Snapshot> {
         loop {
             let now = self.get(caller, task).await?;
             if now.task.open_asks.iter().all(|open| open.request_id != *request) {
@@ -163,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// Hands a message to a task that runs, or that waits for credentials. `None`: it does neither.
+    /// Sends a message to a task that runs, or that waits for credentials. `None`: the task does neither.
     pub(super) async fn join(
         &self,
         caller: &Principal,
@@ -172,22 +176,18 @@ impl Engine {
     ) -> Result<Option<Snapshot>> {
         let JoinRequest { mut message, key, input, options, trace } = request;
         message.task_id = Some(task.clone());
-        let (reply, told) = oneshot::channel();
+        let (reply, answered) = oneshot::channel();
         let joining = Joining { message: message.clone(), key, input, options, trace, reply };
-        if let Some(inbox) = self.around.registry.inbox(task)
-            && inbox.send(Inbox::Join(Box::new(joining))).await.is_ok()
-            && let Ok(told) = told.await
+        if let Some(inbox) = self.ctx.live.registry.inbox(task)
+            && inbox.send(ActorRequest::Join(Box::new(joining))).await.is_ok()
+            && let Ok(answered) = answered.await
         {
-            return told.map(Some);
+            return answered.map(Some);
         }
-        // Nobody said what became of it. The log does.
+        // The actor did not answer. The log shows whether the message joined.
         let now = self.get(caller, task).await?;
         Ok(now.task.history.contains(&message).then_some(now))
     }
-}
-
-fn now(stored: StoredTask) -> Snapshot {
-    Snapshot { task: stored.task, seq: stored.seq, epoch: stored.epoch }
 }
 
 fn check_session(stored: &StoredTask, named: Option<&SessionId>) -> Result<()> {

@@ -4,7 +4,7 @@ use longshore_model::{ContextId, ListTasks, Principal, Result, Task, TaskId, Tim
 
 use super::{Engine, Listing};
 use crate::port::{ListQuery, PageCursor, TaskPage};
-use crate::{names, page_token};
+use crate::{derived_ids, page_token};
 
 impl Engine {
     pub async fn list(&self, caller: &Principal, query: ListTasks) -> Result<Listing> {
@@ -12,22 +12,22 @@ impl Engine {
             None | Some("") => None,
             Some(token) => Some(page_token::decode(token)?),
         };
-        let of_context = |context: Option<ContextId>| ListQuery {
+        let query_of = |context: Option<ContextId>| ListQuery {
             owner: caller.clone(),
             state: query.state,
             status_after: query.status_after,
             limit: query.page_size as usize,
             after: after.clone(),
-            // The work of sub-agents belongs to a conversation; elsewhere it would only be noise.
+            // The tasks of sub-agents belong to a conversation; elsewhere they would only be noise.
             roots_only: context.is_none(),
             context,
             with_artifacts: query.include_artifacts,
         };
-        let mut contexts = self.contexts_meant(caller, query.context_id.as_ref()).await?.into_iter();
-        let mut page = self.around.store.list(of_context(contexts.next())).await?;
+        let mut contexts = self.requested_contexts(caller, query.context_id.as_ref()).await?.into_iter();
+        let mut page = self.ctx.ports.store.list(query_of(contexts.next())).await?;
         for context in contexts {
-            let more = self.around.store.list(of_context(Some(context))).await?;
-            page = merged(page, more, query.page_size as usize);
+            let more = self.ctx.ports.store.list(query_of(Some(context))).await?;
+            page = merge(page, more, query.page_size as usize);
         }
         Ok(Listing {
             tasks: page.tasks,
@@ -37,26 +37,30 @@ impl Engine {
         })
     }
 
-    /// The context that is named. A name that stands for a session means all of the caller's contexts that are bound to it.
-    async fn contexts_meant(&self, caller: &Principal, named: Option<&ContextId>) -> Result<Vec<ContextId>> {
+    /// The requested context. An id that stands for a session means all of the caller's contexts that are bound to it.
+    async fn requested_contexts(
+        &self,
+        caller: &Principal,
+        named: Option<&ContextId>,
+    ) -> Result<Vec<ContextId>> {
         let Some(named) = named else { return Ok(Vec::new()) };
-        let mut meant = vec![named.clone()];
-        if let Some(session) = names::session_of(named).filter(|_| self.has_control()) {
-            let bound = self.around.store.contexts_of(caller, &session).await?;
-            meant.extend(bound.into_iter().filter(|context| context != named));
+        let mut contexts = vec![named.clone()];
+        if let Some(session) = derived_ids::session_of_context(named).filter(|_| self.has_control()) {
+            let bound = self.ctx.ports.store.contexts_of(caller, &session).await?;
+            contexts.extend(bound.into_iter().filter(|context| context != named));
         }
-        Ok(meant)
+        Ok(contexts)
     }
 }
 
-/// One page of two, in the order that each has.
-fn merged(one: TaskPage, other: TaskPage, limit: usize) -> TaskPage {
+/// Merges two pages, in the order of each.
+fn merge(one: TaskPage, other: TaskPage, limit: usize) -> TaskPage {
     let mut tasks: Vec<Task> = one.tasks.into_iter().chain(other.tasks).collect();
     tasks.sort_unstable_by(|a, b| (b.status.at, &b.id).cmp(&(a.status.at, &a.id)));
-    // Behind the end of a page there may be more of its tasks: what the other has there comes on a later page.
-    let mut next = one.next.into_iter().chain(other.next).max_by(|a, b| place(a).cmp(&place(b)));
+    // After the end of a page there may be more of its tasks: the tasks of the other page after that end come on a later page.
+    let mut next = one.next.into_iter().chain(other.next).max_by(|a, b| page_end(a).cmp(&page_end(b)));
     if let Some(end) = &next {
-        tasks.retain(|task| (task.status.at, &task.id) >= place(end));
+        tasks.retain(|task| (task.status.at, &task.id) >= page_end(end));
     }
     if tasks.len() > limit {
         tasks.truncate(limit);
@@ -65,7 +69,7 @@ fn merged(one: TaskPage, other: TaskPage, limit: usize) -> TaskPage {
     TaskPage { tasks, total: one.total + other.total, next }
 }
 
-/// Where a page ends, in the order of the list.
-fn place(end: &PageCursor) -> (Timestamp, &TaskId) {
+/// The end of a page, in the order of the list.
+fn page_end(end: &PageCursor) -> (Timestamp, &TaskId) {
     (end.status_at, &end.task)
 }

@@ -1,156 +1,185 @@
-//! Messages that come in: each makes a task, unless it goes to one that exists.
+//! Incoming messages: each creates a task, unless it goes to an existing one.
 
 use std::path::Path;
 
 use longshore_model::{
     ContextId, Delivery, Error, ErrorKind, Message, Order, Principal, Result, Retry, SendMessage,
-    SendOptions, Seq, SessionId, Task, TaskEvent, TaskId, TaskOptions, Timestamp,
+    SendOptions, Seq, SessionId, TaskEvent, TaskId, TaskOptions, Timestamp,
 };
 use tokio::sync::oneshot;
 
 use super::following::JoinRequest;
-use super::{Engine, Opening, Sent, Snapshot, Subscription};
-use crate::actor::{Ordered, Ownership, RETRY_FIRST, RETRY_LONGEST};
-use crate::lanes::{LaneKey, Ticket};
+use super::{Engine, Opening, Sent, Subscription};
+use crate::actor::{ActorParts, PendingPrompt};
 use crate::log_entry::Events;
 use crate::port::{Admission, ContextPlace, Create, Created, IdempotencyKey, Input, Session, on_behalf_of};
-use crate::unfinished::{Full, Reserved};
-use crate::{fail_point, idempotency, intake, names, states};
+use crate::retry::Backoff;
+use crate::snapshot::Snapshot;
+use crate::turn_queue::{QueueKey, QueueTicket};
+use crate::unfinished::{LimitReached, Reserved};
+use crate::{derived_ids, fail_point, idempotency, intake, states};
 
-/// Where a caller names a session, and a directory.
+/// The fields in which a caller names a session, and a directory.
 const SESSION_FIELD: &str = "metadata.shared.session.id";
 const DIRECTORY_FIELD: &str = "metadata.opencode.directory";
 
-/// What was looked at before anything was kept: the message can be worked on.
-pub(super) struct Admitted {
-    /// Where the context works, or will.
-    pub(super) directory: String,
-    pub(super) directory_named: bool,
-    pub(super) input: Vec<Input>,
+/// The result of the checks before anything is stored: the agent can work on the message.
+pub(crate) struct Admitted {
+    /// The directory of the context.
+    pub(crate) directory: String,
+    pub(crate) directory_named: bool,
+    pub(crate) input: Vec<Input>,
 }
 
-/// A message that nothing stands against, and what was found out about it on the way.
-pub(super) struct Ready {
-    pub(super) caller: Principal,
-    pub(super) command: SendMessage,
-    pub(super) context: ContextId,
-    pub(super) lane: LaneKey,
-    pub(super) session: Option<Session>,
-    pub(super) admitted: Admitted,
-    pub(super) key: IdempotencyKey,
-    pub(super) reserved: Reserved,
-    /// What the agent is to do with it. `None`: it is prompted with it.
-    pub(super) order: Option<Order>,
-    /// The session that is named, if it is nobody's and the caller is known to be allowed to take it.
-    pub(super) claim: Option<Session>,
-    /// Whoever waits to hear whether the agent took the order.
-    pub(super) orderer: Option<oneshot::Sender<Result<()>>>,
+/// A message that has passed all checks, and what they found.
+pub(crate) struct CheckedSend {
+    pub(crate) caller: Principal,
+    pub(crate) command: SendMessage,
+    pub(crate) context: ContextId,
+    pub(crate) session: Option<Session>,
+    pub(crate) admitted: Admitted,
+    pub(crate) key: IdempotencyKey,
+    pub(crate) reserved: Reserved,
+    /// `None`: the agent is prompted with the message itself.
+    pub(crate) native: Option<NativeSend>,
+    /// The named session, if it is unowned and the caller is known to be allowed to claim it.
+    pub(crate) claim: Option<Session>,
 }
 
-/// What came of it, or why the store made no task.
-type Made = std::result::Result<Sent, Created>;
+/// The native prompt that a message stands for.
+pub(crate) struct NativeSend {
+    pub(crate) prompt: Order,
+    /// Receives whether the agent accepted the prompt.
+    pub(crate) accepted: oneshot::Sender<Result<()>>,
+}
+
+impl NativeSend {
+    fn into_parts(self, key: &IdempotencyKey) -> (Order, Box<PendingPrompt>) {
+        // A caller that waits for the end of a command can wait for its beginning.
+        let answers_when_queued = !matches!(self.prompt, Order::Command { .. });
+        let accepted = Some(self.accepted);
+        (self.prompt, Box::new(PendingPrompt { key: key.clone(), accepted, answers_when_queued }))
+    }
+}
+
+/// The created task, or why the store created none.
+type CreateResult = std::result::Result<Sent, Created>;
 
 impl Engine {
-    /// Makes a task of the message, durably, and starts it when its turn comes.
+    /// Creates a task for the message, durably, and starts it when its turn comes.
     pub async fn send(&self, caller: &Principal, mut command: SendMessage) -> Result<Sent> {
-        command.trace = command.trace.map(|trace| self.around.spans.decided(trace));
-        // A caller who goes away must not leave a task behind that nobody owns, so the making of it runs apart.
+        command.trace = command.trace.map(|trace| self.ctx.ports.spans.decided(trace));
+        // A caller that disconnects must not leave a task without an actor behind, so the task is created in the background.
         let (engine, caller) = (self.clone(), caller.clone());
-        let making = on_behalf_of(command.trace.clone(), async move {
+        let sending = on_behalf_of(command.trace.clone(), async move {
             match command.message.task_id.clone() {
                 Some(task) => engine.follow_up(caller, task, command).await,
                 None => engine.submit(caller, command).await,
             }
         });
-        let made = self.around.tasks.spawn("send", making);
+        let made = self.ctx.tasks.spawn("send", sending);
         made.await.map_err(Error::internal)?
     }
 
     async fn submit(&self, caller: Principal, mut command: SendMessage) -> Result<Sent> {
         let context = command.message.context_id.clone().unwrap_or_else(|| self.new_context_id());
-        let reserve = || self.around.unfinished.reserve(&caller, &context);
-        // One that steers may need no place, and must not keep one while it waits for the turn that it joins.
+        let reserve = || self.ctx.live.unfinished.reserve(&caller, &context);
+        // A message that steers may need no slot, and must not hold one while it waits for the turn that it joins.
         let reserved = (command.wishes.delivery != Delivery::Steer).then(reserve);
         let key = self.key(&command);
-        // Also when there is no room: whoever lost the answer to a send that was taken needs none.
-        if let Some(task) = self.around.store.earlier_send(&caller, &key).await? {
+        // Also when the limit is reached: a caller that lost the response to an accepted send needs no slot.
+        if let Some(task) = self.ctx.ports.store.earlier_send(&caller, &key).await? {
             drop(reserved);
-            return self.attached_again(&caller, task, &command.message).await;
+            return self.follow_again(&caller, task, &command.message).await;
         }
-        let full = |full: Full| full.refusal(&self.around.metrics);
+        let full = |full: LimitReached| full.refusal(&self.ctx.metrics);
         let reserved = reserved.transpose().map_err(full)?;
-        let place = match &command.message.context_id {
-            Some(context) => self.around.store.place(&caller, context).await?,
+        let location = match &command.message.context_id {
+            Some(context) => self.ctx.ports.store.place(&caller, context).await?,
             None => ContextPlace::default(),
         };
-        let by_context = self.session_named_by(command.message.context_id.as_ref(), &place);
-        if let (Some(named), None) = (&by_context, &command.wishes.session) {
+        let session_by_context = self.session_of_context_id(command.message.context_id.as_ref(), &location);
+        if let (Some(named), None) = (&session_by_context, &command.wishes.session) {
             command.wishes.session = Some(named.clone());
-        } else if by_context.is_some() && by_context != command.wishes.session {
+        } else if session_by_context.is_some() && session_by_context != command.wishes.session {
             return Err(refusal(&Created::OtherSession));
         }
-        let session = self.wished_session(&caller, &place, command.wishes.session.as_ref()).await?;
-        let admitted = self.admit(&command.message, &command.wishes, &place).await?;
-        let lane = LaneKey::Context(caller.clone(), context.clone());
+        let session = self.requested_session(&caller, &location, command.wishes.session.as_ref()).await?;
+        let admitted = self.admit(&command.message, &command.wishes, &location).await?;
         if command.wishes.delivery == Delivery::Steer
-            && let Some((running, context)) =
-                self.running(&caller, &lane, session.as_ref(), &command.message).await?
+            && let Some(sent) =
+                self.steer(&caller, &context, session.as_ref(), &mut command, &key, &admitted).await?
         {
-            command.message.context_id = Some(context);
-            let joining = JoinRequest {
-                message: command.message.clone(),
-                key: key.clone(),
-                input: admitted.input.clone(),
-                options: command.wishes.prompt.clone(),
-                trace: command.trace.clone(),
-            };
-            if let Some(snapshot) = self.join(&caller, &running, joining).await? {
-                return self.attached(&caller, running, snapshot).await;
-            }
-            // It ended by itself, or had not begun: then there is nothing to steer, and the message goes the usual way.
+            return Ok(sent);
         }
         let reserved = match reserved.map_or_else(reserve, Ok) {
             Ok(reserved) => reserved,
-            // The same message, sent again meanwhile, may have taken the last place: then it was taken.
-            Err(reason) => match self.around.store.earlier_send(&caller, &key).await? {
-                Some(task) => return self.attached_again(&caller, task, &command.message).await,
+            // The same message, sent again meanwhile, may have taken the last slot: then it was accepted.
+            Err(reason) => match self.ctx.ports.store.earlier_send(&caller, &key).await? {
+                Some(task) => return self.follow_again(&caller, task, &command.message).await,
                 None => return Err(full(reason)),
             },
         };
-        let (order, claim, orderer) = (None, None, None);
-        let ready =
-            Ready { caller, command, context, lane, session, admitted, key, reserved, order, claim, orderer };
-        match self.make(ready).await? {
+        let (native, claim) = (None, None);
+        let send = CheckedSend { caller, command, context, session, admitted, key, reserved, native, claim };
+        match self.create_task(send).await? {
             Ok(sent) => Ok(sent),
-            Err(Created::UnknownSession | Created::ForeignSession) if by_context.is_some() => {
+            Err(Created::UnknownSession | Created::ForeignSession) if session_by_context.is_some() => {
                 Err(Error::invalid("message.contextId", "stands for a session that you may not use"))
             }
             Err(created) => Err(refusal(&created)),
         }
     }
 
-    /// The session that the name of a context stands for, when nothing else says where the context works: callers are told
-    /// such names where they are told of sessions.
-    fn session_named_by(&self, context: Option<&ContextId>, place: &ContextPlace) -> Option<SessionId> {
-        let is_free = place.bound.is_none() && self.has_control();
-        context.filter(|_| is_free).and_then(names::session_of)
+    /// Joins the turn that runs in the context or session of the message. `None`: the task ended by itself, or had not begun;
+    /// then there is no turn to steer, and the message creates a task.
+    async fn steer(
+        &self,
+        caller: &Principal,
+        context: &ContextId,
+        session: Option<&Session>,
+        command: &mut SendMessage,
+        key: &IdempotencyKey,
+        admitted: &Admitted,
+    ) -> Result<Option<Sent>> {
+        let queue = QueueKey::Context(caller.clone(), context.clone());
+        let running = self.running(caller, &queue, session, &command.message).await?;
+        let Some((running, context)) = running else { return Ok(None) };
+        command.message.context_id = Some(context);
+        let joining = JoinRequest {
+            message: command.message.clone(),
+            key: key.clone(),
+            input: admitted.input.clone(),
+            options: command.wishes.prompt.clone(),
+            trace: command.trace.clone(),
+        };
+        match self.join(caller, &running, joining).await? {
+            Some(snapshot) => self.follow_from(caller, running, snapshot).await.map(Some),
+            None => Ok(None),
+        }
     }
 
-    pub(super) async fn make(&self, ready: Ready) -> Result<Made> {
-        let Ready { caller, command, context, lane, session, admitted, key, reserved, order, claim, orderer } =
-            ready;
-        let now = self.around.clock.now();
-        let task_id = self.new_task_id();
-        let ordered = orderer.map(|orderer| {
-            // Whoever waits for the end of a command can wait for its beginning.
-            let is_impatient = !matches!(order, Some(Order::Command { .. }));
-            Box::new(Ordered { key: key.clone(), orderer: Some(orderer), is_impatient })
-        });
+    /// The session that the id of a context stands for, when the context is not bound to another: callers get
+    /// such ids in lists of sessions.
+    fn session_of_context_id(
+        &self,
+        context: Option<&ContextId>,
+        location: &ContextPlace,
+    ) -> Option<SessionId> {
+        let is_free = location.bound.is_none() && self.has_control();
+        context.filter(|_| is_free).and_then(derived_ids::session_of_context)
+    }
+
+    pub(crate) async fn create_task(&self, send: CheckedSend) -> Result<CreateResult> {
+        let CheckedSend { caller, command, context, session, admitted, key, reserved, native, claim } = send;
+        let (now, task_id) = (self.now(), self.new_task_id());
+        let (order, pending_prompt) = native.map(|native| native.into_parts(&key)).unzip();
         let SendMessage { mut message, config, wishes, may_claim, trace, .. } = command;
-        // The place is taken and the log made known before the store is asked: the order of messages is the order
-        // in which they came, and whoever finds the task in the store finds its owner too.
-        let ticket = self.enter(lane, &task_id, wishes.delivery, session.as_ref()).await?;
-        // A context that this send makes is bound to nothing, unless the caller named a session.
+        // The queue is entered and the log is registered before the store is called: the order of messages is the order
+        // in which they came, and a caller who finds the task in the store also finds its actor.
+        let queue = QueueKey::Context(caller.clone(), context.clone());
+        let ticket = self.enter(queue, &task_id, wishes.delivery, session.as_ref()).await?;
+        // A context that this send creates is bound to nothing, unless the caller named a session.
         let new_context = (message.context_id.is_none() && wishes.session.is_none())
             .then(|| ContextPlace { directory: Some(admitted.directory.clone()), bound: None });
         message.context_id = Some(context.clone());
@@ -169,12 +198,11 @@ impl Engine {
             terms: Box::new(terms),
             parent: None,
         };
-        let task = Task::begin(task_id.clone(), &first)
-            .ok_or_else(|| Error::internal("a first event that makes no task"))?;
-        let (registration, live, inbox) = self.register(reserved, task_id.clone(), Seq::START);
-        // The reader is made before the actor runs, so that it cannot miss the live log of a very short task, and before
-        // the task: nothing can fail any more once that is there.
-        let reader = self.reader_of(&caller, &task, Seq::START);
+        let snapshot = Snapshot::first(task_id.clone(), &first, self.ctx.ports.store.epoch())?;
+        let registered = self.ctx.live.registry.register(Some(reserved), task_id.clone(), Seq::START);
+        // The reader is created before the actor runs, so that it cannot miss the live log of a very short task, and before
+        // the task: nothing can fail any more once the task exists.
+        let reader = self.reader_of(&caller, &snapshot.task, Seq::START);
         let create = Create {
             owner: caller.clone(),
             task: task_id.clone(),
@@ -188,20 +216,12 @@ impl Engine {
             claim,
             begun: None,
         };
-        let new = Ownership {
-            owner: caller.clone(),
-            registration,
-            inbox,
-            live,
-            task,
-            head: Seq::START.next(),
-            epoch: self.around.store.epoch(),
-            place: Some(ticket),
-            begun: None,
-            open_asks: Vec::new(),
+        let new = ActorParts {
+            ticket: Some(ticket),
             trace,
             new_context,
-            ordered,
+            pending_prompt,
+            ..ActorParts::new(caller.clone(), registered, snapshot)
         };
         match self.create(create, may_claim).await {
             Ok(Created::New) => {
@@ -213,168 +233,168 @@ impl Engine {
             Err(error) => {
                 if error.retry() == Retry::Later {
                     let engine = self.clone();
-                    self.around
+                    self.ctx
                         .tasks
-                        .spawn("unsure-send", async move { engine.begin_if_made(new, first).await });
+                        .spawn("unconfirmed-send", async move { engine.begin_if_created(new, first).await });
                 }
                 Err(error)
             }
         }
     }
 
-    /// The task is there: shows its readers so, and gives it an owner.
-    fn begin(&self, new: Ownership, first: TaskEvent) {
-        states::count(&self.around.metrics, new.task.status.state);
-        // It has not begun, so that nothing may come for long.
-        new.live.publish(Events::number(new.head, new.epoch, [first]), true);
-        self.own(new);
+    /// The task exists: publishes its first event to readers, and starts its actor.
+    fn begin(&self, new: ActorParts, first: TaskEvent) {
+        states::count(&self.ctx.metrics, new.snapshot.task.status.state);
+        // The turn has not begun, so the next event may take long.
+        new.registered.live.publish(Events::number(new.snapshot.seq, new.snapshot.epoch, [first]), true);
+        self.start_actor(new);
     }
 
-    /// A task that was said not to be made may be there after all. Then it needs an owner, and whoever sends the message
-    /// again is led to it.
-    async fn begin_if_made(&self, new: Ownership, first: TaskEvent) {
-        let mut pause = RETRY_FIRST;
+    /// A task whose creation was reported as failed may exist after all. Then it needs an actor, and the same message sent
+    /// again leads to it.
+    async fn begin_if_created(&self, new: ActorParts, first: TaskEvent) {
+        let mut backoff = Backoff::new();
         loop {
-            match self.around.store.head(&new.owner, &new.task.id).await {
+            match self.ctx.ports.store.head(&new.owner, &new.snapshot.task.id).await {
                 Ok(Some(_)) => return self.begin(new, first),
                 Ok(None) => return,
-                Err(error) if error.retry() == Retry::Later => tokio::select! {
-                    biased;
-                    () = self.around.tasks.stopping().cancelled() => return,
-                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY_LONGEST),
-                },
+                Err(error) if error.retry() == Retry::Later => {
+                    if !backoff.pause(&self.ctx.tasks).await {
+                        return;
+                    }
+                }
                 Err(error) => {
-                    tracing::error!(task = %new.task.id, error = ?error, "it is not known whether a task was made");
+                    tracing::error!(task = %new.snapshot.task.id, error = ?error, "cannot find out whether a task was created");
                     return;
                 }
             }
         }
     }
 
-    /// Looks at everything that the caller asks for, before anything is kept or done.
-    pub(super) async fn admit(
+    /// Checks everything that the caller requests, before anything is stored or done.
+    pub(crate) async fn admit(
         &self,
         message: &Message,
         wishes: &SendOptions,
-        place: &ContextPlace,
+        location: &ContextPlace,
     ) -> Result<Admitted> {
         let admission = Admission {
             directory: wishes.directory.as_deref(),
             workspace: wishes.workspace.as_deref(),
-            current: place.directory.as_deref(),
+            current: location.directory.as_deref(),
             options: &wishes.prompt,
         };
-        let admitted = self.around.agent.admit(admission).await?.directory;
+        let admitted = self.ctx.ports.agent.admit(admission).await?.directory;
         let directory_named = wishes.directory.is_some() || wishes.workspace.is_some();
-        let stands = place.directory.as_ref();
-        if directory_named && stands.is_some_and(|stands| *stands != admitted) {
+        let current = location.directory.as_ref();
+        if directory_named && current.is_some_and(|current| *current != admitted) {
             return Err(refusal(&Created::OtherDirectory));
         }
-        let directory = stands.cloned().unwrap_or(admitted);
-        let rules = &self.around.config.intake;
+        let directory = current.cloned().unwrap_or(admitted);
+        let rules = &self.ctx.config.intake;
         let input = intake::prepare(rules, Path::new(&directory), &message.parts).await?;
         Ok(Admitted { directory, directory_named, input })
     }
 
     async fn create(&self, create: Create, may_claim: bool) -> Result<Created> {
         fail_point::hit("create.before");
-        let created = self.around.store.create(create.clone()).await?;
+        let created = self.ctx.ports.store.create(create.clone()).await?;
         fail_point::hit("create.after");
         let (Created::UnknownSession, true, Some(id)) = (&created, may_claim, &create.session) else {
             return Ok(created);
         };
-        // Nobody's session: the agent may know it, and then the caller may have it.
-        match self.around.agent.find_session(id).await? {
+        // An unowned session: the agent may know it, and then the caller may claim it.
+        match self.ctx.ports.agent.find_session(id).await? {
             Some(session) => {
-                // Somebody may be about to take it for something else.
-                let _pending = match self.around.claims.begin(&create.owner, id) {
+                // Another call may be about to claim it.
+                let _pending = match self.ctx.control_state.claims.begin(&create.owner, id) {
                     Ok(pending) => pending,
                     Err(error) if error.kind() == ErrorKind::SessionForbidden => {
                         return Ok(Created::ForeignSession);
                     }
                     Err(error) => return Err(error),
                 };
-                self.around.store.create(Create { claim: Some(session), ..create }).await
+                self.ctx.ports.store.create(Create { claim: Some(session), ..create }).await
             }
             None => Ok(created),
         }
     }
 
-    /// Takes a place among the messages of a context, the way that the caller wants it.
+    /// Enters the queue of a context, as the caller requests.
     async fn enter(
         &self,
-        lane: LaneKey,
+        queue: QueueKey,
         task: &TaskId,
         delivery: Delivery,
         session: Option<&Session>,
-    ) -> Result<Ticket> {
-        let lanes = &self.around.lanes;
+    ) -> Result<QueueTicket> {
+        let queues = &self.ctx.live.queues;
         if delivery != Delivery::Reject {
-            return Ok(lanes.enter(lane, task.clone()));
+            return Ok(queues.enter(queue, task.clone()));
         }
         if let Some(session) = session
-            && self.is_taken(session).await?
+            && self.is_busy(session).await?
         {
             return Err(busy());
         }
-        lanes.enter_if_free(lane, task.clone()).ok_or_else(busy)
+        queues.enter_if_free(queue, task.clone()).ok_or_else(busy)
     }
 
-    /// The session that the message goes to, as far as it is known to be the caller's: the one that it names, or that of its
-    /// context. A session that it names in vain is refused when the task is made.
-    async fn wished_session(
+    /// The session that the message goes to, as far as the caller is known to own it: the one that the message names, or that of
+    /// its context. A named session that cannot be used is refused when the task is created.
+    async fn requested_session(
         &self,
         caller: &Principal,
-        place: &ContextPlace,
+        location: &ContextPlace,
         named: Option<&SessionId>,
     ) -> Result<Option<Session>> {
-        let bound = place.bound.as_ref().map(|bound| &bound.session);
+        let bound = location.bound.as_ref().map(|bound| &bound.session);
         match (named, bound) {
             (Some(named), Some(bound)) if bound.id != *named => Err(refusal(&Created::OtherSession)),
-            (Some(named), None) => self.around.store.session(caller, named).await,
+            (Some(named), None) => self.ctx.ports.store.session(caller, named).await,
             (_, bound) => Ok(bound.cloned()),
         }
     }
 
-    /// The task that runs where the message wants to go, and its context.
+    /// The task that runs in the context or session of the message, and its context.
     async fn running(
         &self,
         caller: &Principal,
-        lane: &LaneKey,
+        queue: &QueueKey,
         session: Option<&Session>,
         message: &Message,
     ) -> Result<Option<(TaskId, ContextId)>> {
-        let lanes = &self.around.lanes;
-        let in_session = || lanes.holder(&LaneKey::Session(session?.id.clone()));
-        let Some(task) = lanes.holder(lane).or_else(in_session) else { return Ok(None) };
-        // Another context of the same session may be at work; a message that names its own context does not join that.
-        let head = self.around.store.head(caller, &task).await?;
+        let queues = &self.ctx.live.queues;
+        let in_session = || queues.holder(&QueueKey::Session(session?.id.clone()));
+        let Some(task) = queues.holder(queue).or_else(in_session) else { return Ok(None) };
+        // Another context of the same session may have the turn; a message that names its own context does not join that.
+        let head = self.ctx.ports.store.head(caller, &task).await?;
         let context = head.map(|head| head.context);
         let may_join = |context: &ContextId| message.context_id.as_ref().is_none_or(|named| named == context);
         Ok(context.filter(may_join).map(|context| (task, context)))
     }
 
-    /// Whether a turn runs in the session, one of ours or somebody else's.
-    async fn is_taken(&self, session: &Session) -> Result<bool> {
-        if self.around.lanes.holder(&LaneKey::Session(session.id.clone())).is_some() {
+    /// Whether a turn runs in the session, started by the gateway or by another client of OpenCode.
+    async fn is_busy(&self, session: &Session) -> Result<bool> {
+        if self.ctx.live.queues.holder(&QueueKey::Session(session.id.clone())).is_some() {
             return Ok(true);
         }
-        match self.around.agent.is_busy(session).await {
+        match self.ctx.ports.agent.is_busy(session).await {
             Ok(busy) => Ok(busy),
-            // Nobody could ask, and who does not want to wait would wait in the turn: better to come again.
+            // The agent could not be queried, and a caller that does not want to wait would wait in the turn: it should retry.
             Err(error) if error.kind() == ErrorKind::UpstreamBackpressure => Err(error),
-            // The turn will find out, and say so.
+            // The turn will find out, and report it.
             Err(_) => Ok(false),
         }
     }
 
-    /// The same send again, because its answer got lost.
-    async fn attached_again(&self, caller: &Principal, task: TaskId, message: &Message) -> Result<Sent> {
+    /// The same send again, because its response was lost.
+    async fn follow_again(&self, caller: &Principal, task: TaskId, message: &Message) -> Result<Sent> {
         let now = self.get(caller, &task).await?;
         if now.task.history.first().is_some_and(|first| first.id == message.id) {
             return self.sent(caller, task).await;
         }
-        self.attached(caller, task, now).await
+        self.follow_from(caller, task, now).await
     }
 
     async fn sent(&self, caller: &Principal, task: TaskId) -> Result<Sent> {
@@ -383,8 +403,8 @@ impl Engine {
         Ok(Sent { task, opening, reader })
     }
 
-    /// The caller's message went to a task that was there: it goes on from here.
-    pub(super) async fn attached(
+    /// The caller's message went to an existing task: the caller follows it from here.
+    pub(crate) async fn follow_from(
         &self,
         caller: &Principal,
         task: TaskId,
@@ -395,28 +415,28 @@ impl Engine {
         Ok(Sent { task, opening: Opening::Snapshot(snapshot), reader })
     }
 
-    /// Under which the same send is known again.
-    pub(super) fn key(&self, command: &SendMessage) -> IdempotencyKey {
+    /// Identifies the same send when it is repeated.
+    pub(crate) fn key(&self, command: &SendMessage) -> IdempotencyKey {
         self.valid_key(idempotency::digest(command))
     }
 
-    pub(super) fn valid_key(&self, digest: [u8; 32]) -> IdempotencyKey {
-        let window = i64::try_from(self.around.config.idempotency_window.as_millis()).unwrap_or(i64::MAX);
-        let valid_since = Timestamp(self.around.clock.now().0.saturating_sub(window));
+    pub(crate) fn valid_key(&self, digest: [u8; 32]) -> IdempotencyKey {
+        let window = i64::try_from(self.ctx.config.idempotency_window.as_millis()).unwrap_or(i64::MAX);
+        let valid_since = Timestamp(self.ctx.ports.clock.now().0.saturating_sub(window));
         IdempotencyKey { digest, valid_since }
     }
 
     pub(crate) fn new_task_id(&self) -> TaskId {
-        TaskId::parse(&self.around.tasks.hooks().new_id()).expect("a UUID is an id")
+        TaskId::parse(&self.ctx.tasks.hooks().new_id()).expect("a UUID is an id")
     }
 
-    pub(super) fn new_context_id(&self) -> ContextId {
-        ContextId::parse(&self.around.tasks.hooks().new_id()).expect("a UUID is an id")
+    pub(crate) fn new_context_id(&self) -> ContextId {
+        ContextId::parse(&self.ctx.tasks.hooks().new_id()).expect("a UUID is an id")
     }
 }
 
-/// Why the store made no task.
-pub(super) fn refusal(created: &Created) -> Error {
+/// Why the store created no task.
+pub(crate) fn refusal(created: &Created) -> Error {
     match created {
         Created::OtherSession => {
             Error::invalid(SESSION_FIELD, "is not the session of this context; start another context with it")
@@ -425,7 +445,7 @@ pub(super) fn refusal(created: &Created) -> Error {
             DIRECTORY_FIELD,
             "is not the directory of this context, which keeps the one that it began with; start another context",
         ),
-        // Another's session and one that nobody knows look the same from outside.
+        // A caller cannot distinguish another caller's session from one that does not exist.
         Created::UnknownSession | Created::ForeignSession => {
             Error::invalid(SESSION_FIELD, "is no session that you may use")
         }
@@ -433,8 +453,8 @@ pub(super) fn refusal(created: &Created) -> Error {
     }
 }
 
-pub(super) fn busy() -> Error {
+pub(crate) fn busy() -> Error {
     let text = "The session is busy, and the message asks not to wait (delivery: reject). Send it again later, or \
-                without that wish.";
+                without that option.";
     Error::new(ErrorKind::SessionBusy, text)
 }

@@ -1,8 +1,8 @@
-//! Sessions of nobody's that somebody is about to take.
+//! Unowned sessions that a caller is about to claim.
 //!
-//! A session becomes the caller's when what was asked of it has been done, and not before. Until then nobody else may begin
-//! something there, for as long as the lease lasts: a call that hangs must not keep a session for ever. Whoever comes back after
-//! the lease finds out in the store, which keeps the first.
+//! A caller becomes the owner of a session when its call has been done, and not before. Until then no other caller may begin
+//! something there, for as long as the lease lasts: a call that hangs must not reserve a session for ever. A call that ends after
+//! its lease learns from the store, which keeps the first owner, whether another caller was faster.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,13 @@ use std::time::Duration;
 use longshore_model::{Error, ErrorKind, Principal, Result, SessionId};
 use tokio::time::Instant;
 
-use super::refusal;
+use crate::control_errors;
 
-/// So many sessions may be about to be taken. One more is refused.
+/// How many sessions may be reserved. One more is refused.
 const MAX_PENDING: usize = 1024;
 
-/// When whoever is refused for that should come again.
-const COME_AGAIN: Duration = Duration::from_secs(1);
+/// When a caller that was refused for that should try again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Claims {
@@ -35,15 +35,15 @@ struct Table {
 struct Lease {
     owner: Principal,
     until: Instant,
-    /// Tells it from one that came after it.
+    /// Distinguishes this lease from a later one of the same session.
     serial: u64,
-    /// Calls of the owner that hold it.
+    /// How many calls of the owner hold the lease.
     holders: usize,
 }
 
-/// The right to take a session, until this is dropped or its lease is over.
+/// The right to claim a session, until this is dropped or its lease is over.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct Reservation {
     claims: Arc<Claims>,
     session: SessionId,
     serial: u64,
@@ -54,8 +54,8 @@ impl Claims {
         Self { lease, pending: Mutex::default() }
     }
 
-    /// Keeps the session from others. Another call of the same owner is no other.
-    pub(crate) fn begin(self: &Arc<Self>, owner: &Principal, session: &SessionId) -> Result<Pending> {
+    /// Reserves the session. Several calls of the same owner share the reservation.
+    pub(crate) fn begin(self: &Arc<Self>, owner: &Principal, session: &SessionId) -> Result<Reservation> {
         let now = Instant::now();
         let mut table = self.lock();
         let serial = match table.by_session.get_mut(session) {
@@ -64,7 +64,7 @@ impl Claims {
                 lease.until = now + self.lease;
                 lease.serial
             }
-            Some(lease) if lease.until > now => return Err(refusal::taken_by_another(session)),
+            Some(lease) if lease.until > now => return Err(control_errors::reserved_by_another(session)),
             _ => {
                 let is_new = !table.by_session.contains_key(session);
                 if is_new && table.by_session.len() >= MAX_PENDING {
@@ -80,7 +80,7 @@ impl Claims {
                 serial
             }
         };
-        Ok(Pending { claims: Arc::clone(self), session: session.clone(), serial })
+        Ok(Reservation { claims: Arc::clone(self), session: session.clone(), serial })
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -88,10 +88,10 @@ impl Claims {
     }
 }
 
-impl Drop for Pending {
+impl Drop for Reservation {
     fn drop(&mut self) {
         let mut table = self.claims.lock();
-        // After the lease it may be somebody else's.
+        // After the lease another owner may have reserved the session.
         let Some(lease) = table.by_session.get_mut(&self.session) else { return };
         if lease.serial != self.serial {
             return;
@@ -105,11 +105,11 @@ impl Drop for Pending {
 
 fn full() -> Error {
     let text =
-        "As many sessions as the gateway keeps track of are about to be taken by somebody; try again later.";
+        "As many sessions as the gateway keeps track of are being claimed at the moment; try again later.";
     Error::new(ErrorKind::TooManyRequests, text)
         .detail("limit", "pending_claims")
         .detail("max", MAX_PENDING.to_string())
-        .after(COME_AGAIN)
+        .after(RETRY_AFTER)
 }
 
 #[cfg(test)]
@@ -126,20 +126,20 @@ mod tests {
         SessionId::parse(name).unwrap()
     }
 
-    fn kind(result: Result<Pending>) -> Option<ErrorKind> {
+    fn kind(result: Result<Reservation>) -> Option<ErrorKind> {
         result.err().map(|error| error.kind())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn others_are_refused_within_the_lease_and_taken_after_it() {
+    async fn other_owners_are_refused_during_the_lease_and_accepted_after_it() {
         let (claims, alice, bob) = (claims(), Principal::new("alice"), Principal::new("bob"));
         let first = claims.begin(&alice, &session("s")).unwrap();
         tokio::time::advance(LEASE.saturating_sub(Duration::from_millis(1))).await;
         assert_eq!(kind(claims.begin(&bob, &session("s"))), Some(ErrorKind::SessionForbidden));
-        assert_eq!(kind(claims.begin(&bob, &session("t"))), None, "another session is another matter");
+        assert_eq!(kind(claims.begin(&bob, &session("t"))), None, "another session is free");
         tokio::time::advance(Duration::from_millis(1)).await;
         let second = claims.begin(&bob, &session("s")).unwrap();
-        // The late one gives back nothing that is not its own.
+        // A reservation that ends late does not release the one of another owner.
         drop(first);
         assert_eq!(kind(claims.begin(&alice, &session("s"))), Some(ErrorKind::SessionForbidden));
         drop(second);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_of_one_owner_hold_it_together_and_each_makes_the_lease_anew() {
+    async fn calls_of_one_owner_share_the_lease_and_each_renews_it() {
         let (claims, alice, bob) = (claims(), Principal::new("alice"), Principal::new("bob"));
         let first = claims.begin(&alice, &session("s")).unwrap();
         tokio::time::advance(LEASE / 2).await;
@@ -161,13 +161,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_too_many_is_refused_until_some_are_over() {
+    async fn one_too_many_is_refused_until_leases_end() {
         let (claims, alice) = (claims(), Principal::new("alice"));
         let held: Vec<_> = (0..MAX_PENDING)
             .map(|number| claims.begin(&alice, &session(&format!("s{number}"))).unwrap())
             .collect();
         assert_eq!(kind(claims.begin(&alice, &session("more"))), Some(ErrorKind::TooManyRequests));
-        assert_eq!(kind(claims.begin(&alice, &session("s0"))), None, "it is held already");
+        assert_eq!(kind(claims.begin(&alice, &session("s0"))), None, "the owner holds this one already");
         tokio::time::advance(LEASE).await;
         assert_eq!(kind(claims.begin(&alice, &session("more"))), None);
         drop(held);

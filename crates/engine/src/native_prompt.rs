@@ -1,4 +1,4 @@
-//! What is said with an order, how a task keeps it as its message, and how it is found again there.
+//! The content of a native prompt, how a task stores it as its message, and how it is read back from there.
 
 use std::path::Path;
 
@@ -6,48 +6,49 @@ use longshore_model::{Json, Order, OrderPart, Part, Result, Subtask};
 use serde::Serialize;
 
 use crate::config::IntakeRules;
-use crate::intake::{self, Naming};
+use crate::intake::{self, PartNames};
 use crate::port::Input;
 
-/// Where a request has what is said.
+/// The request field with the content.
 const FIELD: &str = "request.parts";
 
-/// An order and its content, without what is blank.
+/// A native prompt and its content, without blank parts.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct PromptContent {
     pub(crate) order: Order,
     pub(crate) content: Vec<Part>,
-    /// Where each piece of content stood in the request.
-    places: Vec<usize>,
+    /// The index of each part of the content in the request.
+    indices: Vec<usize>,
 }
 
-impl Said {
+impl PromptContent {
     pub(crate) fn new(order: Order, content: Vec<Part>) -> Self {
         let Order::Prompt { parts, withheld } = order else {
-            let places = (0..content.len()).collect();
-            return Self { order, content, places };
+            let indices = (0..content.len()).collect();
+            return Self { order, content, indices };
         };
-        let (mut kept, mut said, mut places) = (Vec::with_capacity(parts.len()), Vec::new(), Vec::new());
+        let (mut kept_parts, mut kept_content, mut indices) =
+            (Vec::with_capacity(parts.len()), Vec::new(), Vec::new());
         let mut content = content.into_iter();
-        for (place, part) in parts.into_iter().enumerate() {
+        for (index, part) in parts.into_iter().enumerate() {
             if part == OrderPart::Content {
-                // A text of nothing but spaces says nothing, and no agent is given it.
+                // A text of nothing but spaces is not sent to the agent.
                 let Some(piece) = content.next().filter(|piece| !is_blank(piece)) else { continue };
-                said.push(piece);
-                places.push(place);
+                kept_content.push(piece);
+                indices.push(index);
             }
-            kept.push(part);
+            kept_parts.push(part);
         }
-        Self { order: Order::Prompt { parts: kept, withheld }, content: said, places }
+        Self { order: Order::Prompt { parts: kept_parts, withheld }, content: kept_content, indices }
     }
 
-    /// The content, checked, as an agent is given it.
+    /// The content, checked, in the form that an agent gets.
     pub(crate) async fn prepare(&self, rules: &IntakeRules, directory: &str) -> Result<Vec<Input>> {
-        let naming = Naming { list: FIELD, places: Some(&self.places) };
-        prepare(rules, directory, &self.content, naming).await
+        let names = PartNames { list: FIELD, indices: Some(&self.indices) };
+        prepare(rules, directory, &self.content, names).await
     }
 
-    /// The message of a task for it: everything that was said, as far as a message can say it.
+    /// The message of the task: the whole prompt, as far as a message can hold it.
     pub(crate) fn message(&self) -> Vec<Part> {
         let mut content = self.content.iter().cloned();
         let parts: Vec<Part> = match &self.order {
@@ -55,8 +56,8 @@ impl Said {
                 .iter()
                 .filter_map(|part| match part {
                     OrderPart::Content => content.next(),
-                    OrderPart::Agent(name) => Some(data(&CalledIn::Agent { name })),
-                    OrderPart::Subtask(subtask) => Some(data(&CalledIn::of(subtask))),
+                    OrderPart::Agent(name) => Some(data(&NamedPart::Agent { name })),
+                    OrderPart::Subtask(subtask) => Some(data(&NamedPart::of(subtask))),
                 })
                 .collect(),
             Order::Command { name, arguments } => {
@@ -65,13 +66,13 @@ impl Said {
                 std::iter::once(Part::text(line)).chain(content).collect()
             }
         };
-        // A message says something, if it is only that it says nothing.
+        // A message needs a part, even an empty one.
         if parts.is_empty() { vec![Part::text("")] } else { parts }
     }
 }
 
-/// The content of an order, found again in the message that was made of it.
-pub(crate) fn of_message(order: &Order, message: &[Part]) -> Vec<Part> {
+/// The content of a native prompt, read back from the message of its task.
+pub(crate) fn content_of_message(order: &Order, message: &[Part]) -> Vec<Part> {
     match order {
         Order::Prompt { parts, .. } => {
             let is_content = |(part, _): &(&OrderPart, &Part)| **part == OrderPart::Content;
@@ -81,27 +82,27 @@ pub(crate) fn of_message(order: &Order, message: &[Part]) -> Vec<Part> {
     }
 }
 
-/// The content of an order, checked. Unlike a message it may be empty.
+/// The content of a native prompt, checked. Unlike a message it may be empty.
 pub(crate) async fn prepare(
     rules: &IntakeRules,
     directory: &str,
     content: &[Part],
-    naming: Naming<'_>,
+    names: PartNames<'_>,
 ) -> Result<Vec<Input>> {
     if content.is_empty() {
         return Ok(Vec::new());
     }
-    intake::prepare_named(rules, Path::new(directory), content, naming).await
+    intake::prepare_named(rules, Path::new(directory), content, names).await
 }
 
 fn is_blank(part: &Part) -> bool {
     part.as_text().is_some_and(|text| text.trim().is_empty())
 }
 
-/// What an order calls in beside its content, as callers wrote it.
+/// The agents and subtasks that a native prompt names beside its content, as callers wrote them.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum CalledIn<'a> {
+enum NamedPart<'a> {
     Agent {
         name: &'a str,
     },
@@ -114,14 +115,14 @@ enum CalledIn<'a> {
     },
 }
 
-impl<'a> CalledIn<'a> {
+impl<'a> NamedPart<'a> {
     fn of(subtask: &'a Subtask) -> Self {
         let Subtask { prompt, description, agent, command, .. } = subtask;
         Self::Subtask { prompt, description, agent, command: command.as_deref() }
     }
 }
 
-fn data(called: &CalledIn<'_>) -> Part {
+fn data(called: &NamedPart<'_>) -> Part {
     Part::data(Json::of(called))
 }
 
@@ -136,34 +137,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_found_again_in_the_message() {
+    fn the_content_is_read_back_from_the_message() {
         let agent = || OrderPart::Agent("plan".to_owned());
         let order = prompt(vec![OrderPart::Content, agent(), OrderPart::Content, OrderPart::Content]);
         let content = vec![Part::text("a"), Part::text(" \n"), Part::text("b")];
-        let said = Said::new(order, content);
+        let said = PromptContent::new(order, content);
         assert_eq!(said.order, prompt(vec![OrderPart::Content, agent(), OrderPart::Content]));
-        assert_eq!(said.places, [0, 3]);
+        assert_eq!(said.indices, [0, 3]);
         let message = said.message();
         assert_eq!(message.len(), 3);
         assert_eq!(message[1], Part::data(Json::parse(r#"{"type":"agent","name":"plan"}"#).unwrap()));
-        assert_eq!(of_message(&said.order, &message), [Part::text("a"), Part::text("b")]);
+        assert_eq!(content_of_message(&said.order, &message), [Part::text("a"), Part::text("b")]);
     }
 
     #[test]
-    fn a_command_is_its_line_and_its_files() {
+    fn the_message_of_a_command_is_its_line_and_its_files() {
         let order =
             |arguments: &str| Order::Command { name: "review".to_owned(), arguments: arguments.to_owned() };
-        let said = Said::new(order("the last commit"), vec![Part::text("file")]);
+        let said = PromptContent::new(order("the last commit"), vec![Part::text("file")]);
         assert_eq!(said.message(), [Part::text("/review the last commit"), Part::text("file")]);
-        assert_eq!(of_message(&said.order, &said.message()), [Part::text("file")]);
-        assert_eq!(Said::new(order(""), Vec::new()).message(), [Part::text("/review")]);
+        assert_eq!(content_of_message(&said.order, &said.message()), [Part::text("file")]);
+        assert_eq!(PromptContent::new(order(""), Vec::new()).message(), [Part::text("/review")]);
     }
 
     #[test]
-    fn an_order_that_says_nothing_has_a_message_that_says_nothing() {
-        let said = Said::new(prompt(vec![OrderPart::Content]), vec![Part::text(" ")]);
+    fn a_blank_prompt_has_an_empty_message() {
+        let said = PromptContent::new(prompt(vec![OrderPart::Content]), vec![Part::text(" ")]);
         assert_eq!(said.order, prompt(Vec::new()));
         assert_eq!(said.message(), [Part::text("")]);
-        assert!(of_message(&said.order, &said.message()).is_empty());
+        assert!(content_of_message(&said.order, &said.message()).is_empty());
     }
 }

@@ -1,7 +1,7 @@
-//! The names of things that the engine makes on behalf of an agent.
+//! Ids of things that the engine creates on behalf of an agent.
 //!
-//! They follow from what they are about, so that the same thing has the same name after a restart: a sub-agent's task
-//! can be named before it is made, and a file that is kept twice is kept once.
+//! Each id is derived from what it identifies, so that the same thing has the same id after a restart: the id of a
+//! sub-agent's task is known before the task is created, and a file that is stored twice is stored once.
 
 use longshore_model::spelled::CONTEXT_OF_SESSION;
 use longshore_model::{ArtifactId, ContextId, FileId, PromptId, SessionId, TaskId};
@@ -9,38 +9,38 @@ use sha2::{Digest, Sha256};
 
 use crate::port::TurnRecord;
 
-/// The task of a sub-agent below `root`.
-pub(crate) fn of_child(root: &TaskId, session: &SessionId, call: Option<&str>) -> TaskId {
+/// The task of a sub-agent of `root`.
+pub(crate) fn child_task(root: &TaskId, session: &SessionId, call: Option<&str>) -> TaskId {
     let name = name("sub-agent", &[root.as_str(), session.as_str(), call.unwrap_or_default()]);
     TaskId::parse(&name).expect("a UUID is an id")
 }
 
-/// The task of a turn that somebody else began.
-pub(crate) fn of_adopted(session: &SessionId, prompt: &PromptId) -> TaskId {
+/// The task of a turn that another client of OpenCode started.
+pub(crate) fn adopted_task(session: &SessionId, prompt: &PromptId) -> TaskId {
     let name = name("adopted", &[session.as_str(), prompt.as_str()]);
     TaskId::parse(&name).expect("a UUID is an id")
 }
 
-/// Whether the turn of a task is one that somebody else began. What a caller says to the task when that is over is not.
+/// Whether another client of OpenCode started this turn of the task. A turn that a caller's later message starts is not adopted.
 pub(crate) fn is_adopted(task: &TaskId, turn: &TurnRecord) -> bool {
-    *task == of_adopted(&turn.session.id, &turn.prompt)
+    *task == adopted_task(&turn.session.id, &turn.prompt)
 }
 
-/// The context of a session that has none of a caller's making.
-pub(crate) fn of_session(session: &SessionId) -> ContextId {
+/// The context of a session that no caller has bound to one.
+pub(crate) fn session_context(session: &SessionId) -> ContextId {
     ContextId::parse(&format!("{CONTEXT_OF_SESSION}{session}")).unwrap_or_else(|_| {
         let name = name("context", &[session.as_str()]);
         ContextId::parse(&name).expect("a UUID is an id")
     })
 }
 
-/// The session that the name of a context stands for, if it is such a name.
-pub(crate) fn session_of(context: &ContextId) -> Option<SessionId> {
+/// The session that the id of a context stands for, if it is such an id.
+pub(crate) fn session_of_context(context: &ContextId) -> Option<SessionId> {
     SessionId::parse(context.as_str().strip_prefix(CONTEXT_OF_SESSION)?).ok()
 }
 
-/// The file behind an artifact. With another content it is another file.
-pub(crate) fn of_file(task: &TaskId, artifact: &ArtifactId, sha256: &[u8; 32]) -> FileId {
+/// The file of an artifact. Other content makes another file.
+pub(crate) fn file(task: &TaskId, artifact: &ArtifactId, sha256: &[u8; 32]) -> FileId {
     FileId::parse(&name("file", &[task.as_str(), artifact.as_str(), &hex(sha256)])).expect("a UUID is an id")
 }
 
@@ -58,7 +58,7 @@ fn name(kind: &str, about: &[&str]) -> String {
     }
     let digest: [u8; 32] = hasher.finalize().into();
     let (head, _) = digest.split_at(16);
-    let head = head.try_into().expect("it is split at 16 bytes");
+    let head = head.try_into().expect("the digest is split at 16 bytes");
     uuid::Builder::from_custom_bytes(head).into_uuid().to_string()
 }
 
@@ -67,17 +67,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn different_things_have_different_names_and_the_same_thing_the_same() {
+    fn different_things_have_different_ids_and_the_same_thing_the_same() {
         let task = |id: &str| TaskId::parse(id).unwrap();
         let session = |id: &str| SessionId::parse(id).unwrap();
-        let first = of_child(&task("t"), &session("ses_1"), Some("call_1"));
-        assert_eq!(first, of_child(&task("t"), &session("ses_1"), Some("call_1")));
+        let first = child_task(&task("t"), &session("ses_1"), Some("call_1"));
+        assert_eq!(first, child_task(&task("t"), &session("ses_1"), Some("call_1")));
         let others = [
-            of_child(&task("u"), &session("ses_1"), Some("call_1")),
-            of_child(&task("t"), &session("ses_2"), Some("call_1")),
-            of_child(&task("t"), &session("ses_1"), Some("call_2")),
-            of_child(&task("t"), &session("ses_1"), None),
-            of_child(&task("t"), &session("ses_1call_1"), None),
+            child_task(&task("u"), &session("ses_1"), Some("call_1")),
+            child_task(&task("t"), &session("ses_2"), Some("call_1")),
+            child_task(&task("t"), &session("ses_1"), Some("call_2")),
+            child_task(&task("t"), &session("ses_1"), None),
+            child_task(&task("t"), &session("ses_1call_1"), None),
         ];
         assert!(!others.contains(&first));
         assert_eq!(others.iter().collect::<std::collections::HashSet<_>>().len(), others.len());

@@ -1,8 +1,8 @@
-//! How many turns run at once, in all and of one principal, and who is let in next.
+//! How many turns run at once, in all and per principal, and which turn runs next.
 //!
-//! Whoever finds no room waits. Principals are let in by turns, one turn of one of them at a time, so that one who sends
-//! a thousand messages keeps another waiting for one round at most; the turns of one principal are let in as they came.
-//! Whatever is decided here depends on the order of the calls alone: a simulation plays it again.
+//! A turn that finds no room waits. The principals take turns, with one turn each per round, so that a principal who sends
+//! a thousand messages delays another by one round at most; the turns of one principal run in the order in which they came.
+//! All decisions depend on the order of the calls alone, so that a simulation can repeat them.
 
 #[cfg(test)]
 mod tests;
@@ -17,62 +17,62 @@ use tokio::sync::oneshot;
 
 /// How many turns may run. 0: any number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct TurnLimits {
     pub(crate) in_all: usize,
     pub(crate) per_principal: usize,
 }
 
 #[derive(Debug)]
-pub(crate) struct Gate {
-    bounds: Bounds,
+pub(crate) struct TurnLimiter {
+    limits: TurnLimits,
     metrics: Arc<Metrics>,
     turns: Mutex<Turns>,
 }
 
 #[derive(Debug, Default)]
 struct Turns {
-    /// Those that count.
+    /// The running turns that count.
     running: usize,
-    /// Only principals of whom a turn counts or waits.
-    by_principal: BTreeMap<Principal, Own>,
-    /// Principals of whom a turn waits and may run as far as their own bound goes. The first is let in next.
+    /// Only principals with a turn that counts or waits.
+    by_principal: BTreeMap<Principal, PrincipalTurns>,
+    /// Principals with a waiting turn that their own limit lets run. The first one runs next.
     round: VecDeque<Principal>,
     next_id: u64,
 }
 
 /// The turns of one principal.
 #[derive(Debug, Default)]
-struct Own {
+struct PrincipalTurns {
     running: usize,
-    /// By number, which is the order in which they came.
+    /// By number, in the order in which they came.
     waiting: BTreeMap<u64, oneshot::Sender<()>>,
     is_in_round: bool,
 }
 
-/// The right of a turn to run, once it is let in. Dropping it ends the right, or the waiting for it.
+/// The right of a turn to run, once it is granted. Dropping it ends the right, or the wait for it.
 #[derive(Debug)]
-pub(crate) struct Pass {
-    gate: Arc<Gate>,
+pub(crate) struct TurnPermit {
+    limiter: Arc<TurnLimiter>,
     owner: Principal,
-    standing: Standing,
+    state: PermitState,
 }
 
 #[derive(Debug)]
-enum Standing {
-    /// It may have been let in meanwhile.
+enum PermitState {
+    /// The permit may have been granted meanwhile.
     Waiting(u64, oneshot::Receiver<()>),
     Running,
-    /// It runs and does not count.
+    /// The turn runs and does not count.
     Paused,
 }
 
-impl Gate {
-    pub(crate) fn new(bounds: Bounds, metrics: Arc<Metrics>) -> Self {
-        Self { bounds, metrics, turns: Mutex::default() }
+impl TurnLimiter {
+    pub(crate) fn new(limits: TurnLimits, metrics: Arc<Metrics>) -> Self {
+        Self { limits, metrics, turns: Mutex::default() }
     }
 
-    /// Queues up. Wait for [`Pass::ready`] before the turn begins.
-    pub(crate) fn enter(self: &Arc<Self>, owner: &Principal) -> Pass {
+    /// Queues a turn. Wait for [`TurnPermit::ready`] before the turn begins.
+    pub(crate) fn enter(self: &Arc<Self>, owner: &Principal) -> TurnPermit {
         let (go, wait) = oneshot::channel();
         let mut turns = self.lock();
         let id = turns.next_id;
@@ -80,47 +80,47 @@ impl Gate {
         turns.by_principal.entry(owner.clone()).or_default().waiting.insert(id, go);
         self.metrics.turns.of(TurnState::Waiting).add(1);
         self.queue(&mut turns, owner);
-        self.let_in(&mut turns);
+        self.grant(&mut turns);
         drop(turns);
-        self.pass(owner, Standing::Waiting(id, wait))
+        self.permit(owner, PermitState::Waiting(id, wait))
     }
 
-    /// For a turn that runs already: it counts, and nobody asks whether there is room.
-    pub(crate) fn enter_running(self: &Arc<Self>, owner: &Principal) -> Pass {
+    /// For a turn that runs already: it counts, even beyond the limits.
+    pub(crate) fn enter_running(self: &Arc<Self>, owner: &Principal) -> TurnPermit {
         self.lock().count(owner);
         self.metrics.turns.of(TurnState::Running).add(1);
-        self.pass(owner, Standing::Running)
+        self.permit(owner, PermitState::Running)
     }
 
-    fn pass(self: &Arc<Self>, owner: &Principal, standing: Standing) -> Pass {
-        Pass { gate: Arc::clone(self), owner: owner.clone(), standing }
+    fn permit(self: &Arc<Self>, owner: &Principal, state: PermitState) -> TurnPermit {
+        TurnPermit { limiter: Arc::clone(self), owner: owner.clone(), state }
     }
 
-    /// Puts a principal at the end of the round, if a turn of theirs waits that their own bound lets run.
+    /// Puts a principal at the end of the round, if it has a waiting turn that its own limit lets run.
     fn queue(&self, turns: &mut Turns, owner: &Principal) {
         let Some(own) = turns.by_principal.get_mut(owner) else { return };
-        let has_room = has_room(own.running, self.bounds.per_principal);
+        let has_room = has_room(own.running, self.limits.per_principal);
         if has_room && !own.waiting.is_empty() && !own.is_in_round {
             own.is_in_round = true;
             turns.round.push_back(owner.clone());
         }
     }
 
-    fn let_in(&self, turns: &mut Turns) {
-        while has_room(turns.running, self.bounds.in_all)
+    fn grant(&self, turns: &mut Turns) {
+        while has_room(turns.running, self.limits.in_all)
             && let Some(owner) = turns.round.pop_front()
         {
             let Some(own) = turns.by_principal.get_mut(&owner) else { continue };
             own.is_in_round = false;
-            // Since they came into the round, their turn may have given up, or others of theirs been counted anyway.
-            if has_room(own.running, self.bounds.per_principal)
+            // Since the principal entered the round, its turn may have given up, or other turns of it may have been counted anyway.
+            if has_room(own.running, self.limits.per_principal)
                 && let Some((_, go)) = own.waiting.pop_first()
             {
                 own.running += 1;
                 turns.running += 1;
                 self.metrics.turns.of(TurnState::Waiting).add(-1);
                 self.metrics.turns.of(TurnState::Running).add(1);
-                // Its pass cannot be gone: that takes its place in the queue away first.
+                // The permit still exists: dropping it would have removed it from the queue first.
                 let _ = go.send(());
             }
             self.queue(turns, &owner);
@@ -135,7 +135,7 @@ impl Gate {
         }
         turns.forget_if_idle(owner);
         self.queue(turns, owner);
-        self.let_in(turns);
+        self.grant(turns);
     }
 
     fn lock(&self) -> MutexGuard<'_, Turns> {
@@ -143,8 +143,8 @@ impl Gate {
     }
 }
 
-fn has_room(count: usize, bound: usize) -> bool {
-    bound == 0 || count < bound
+fn has_room(count: usize, limit: usize) -> bool {
+    limit == 0 || count < limit
 }
 
 impl Turns {
@@ -164,38 +164,38 @@ impl Turns {
     }
 }
 
-impl Pass {
-    /// Waits until the turn is let in. Cancel safe.
+impl TurnPermit {
+    /// Waits until the permit is granted. Cancel safe.
     pub(crate) async fn ready(&mut self) {
-        if let Standing::Waiting(_, wait) = &mut self.standing {
-            // The gate keeps the sender until it has sent.
+        if let PermitState::Waiting(_, wait) = &mut self.state {
+            // The limiter keeps the sender until it has sent.
             let _ = wait.await;
-            self.standing = Standing::Running;
+            self.state = PermitState::Running;
         }
     }
 
-    /// A turn that waits for somebody's answer does not count. Once it has it, it goes on at once, whoever runs by then:
-    /// the agent does not ask for a place either.
+    /// A turn that waits for an answer does not count. Once it has the answer, it goes on at once, however many turns run by
+    /// then: the agent does not wait for a permit either.
     pub(crate) fn pause_while(&mut self, is_waiting: bool) {
-        match (&self.standing, is_waiting) {
-            (Standing::Running, true) => {
-                self.gate.leave(&mut self.gate.lock(), &self.owner);
-                self.standing = Standing::Paused;
+        match (&self.state, is_waiting) {
+            (PermitState::Running, true) => {
+                self.limiter.leave(&mut self.limiter.lock(), &self.owner);
+                self.state = PermitState::Paused;
             }
-            (Standing::Paused, false) => {
-                self.gate.lock().count(&self.owner);
-                self.standing = Standing::Running;
+            (PermitState::Paused, false) => {
+                self.limiter.lock().count(&self.owner);
+                self.state = PermitState::Running;
             }
             _ => {}
         }
     }
 }
 
-impl Drop for Pass {
+impl Drop for TurnPermit {
     fn drop(&mut self) {
-        let gauges = &self.gate.metrics.turns;
-        let mut turns = self.gate.lock();
-        if let Standing::Waiting(id, _) = self.standing
+        let gauges = &self.limiter.metrics.turns;
+        let mut turns = self.limiter.lock();
+        if let PermitState::Waiting(id, _) = self.state
             && let Some(own) = turns.by_principal.get_mut(&self.owner)
             && own.waiting.remove(&id).is_some()
         {
@@ -204,8 +204,8 @@ impl Drop for Pass {
             return;
         }
         gauges.of(TurnState::Running).add(-1);
-        if !matches!(self.standing, Standing::Paused) {
-            self.gate.leave(&mut turns, &self.owner);
+        if !matches!(self.state, PermitState::Paused) {
+            self.limiter.leave(&mut turns, &self.owner);
         }
     }
 }

@@ -1,21 +1,21 @@
-//! What failed at the agent, in the words of those who control it.
+//! Errors of the agent, as callers of control methods get them.
 //!
-//! Turns have words of their own for it, which say what becomes of a task. Whoever called a method is told what the call came to.
+//! Turns have errors of their own, which say what happens to the task. A caller of a control method learns what happened to the call.
 
 use std::time::Duration;
 
 use longshore_model::{Error, ErrorKind};
 
-/// The fact that tells the status of the agent's answer.
-pub const STATUS: &str = "upstreamStatus";
+/// The error detail with the HTTP status of the agent's response.
+pub const UPSTREAM_STATUS: &str = "upstreamStatus";
 
-/// Whoever was refused for a moment comes again after this.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The retry hint for a temporary error.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The error of a turn, or of what is asked on the way to one. The same text, facts and cause under another name, and with the hint
-/// to come again where another time may do.
+/// Converts the error of a turn, or of a query on the way to one. The text, details and cause stay; the kind changes, and the error
+/// gets a retry hint where a retry may help.
 pub fn of_upstream(error: Error) -> Error {
-    let status = error.fact(STATUS).and_then(|status| status.parse().ok());
+    let status = error.fact(UPSTREAM_STATUS).and_then(|status| status.parse().ok());
     match (error.kind(), status) {
         (ErrorKind::AgentUnavailable | ErrorKind::InvalidAgentResponse, Some(status)) => {
             come_again(error.renamed(ErrorKind::UpstreamHttpError), status)
@@ -23,23 +23,23 @@ pub fn of_upstream(error: Error) -> Error {
         (ErrorKind::AgentUnavailable, None) if error.is_lasting() => {
             error.renamed(ErrorKind::UpstreamUnreachable)
         }
-        (ErrorKind::AgentUnavailable, None) => hinted(error.renamed(ErrorKind::UpstreamUnreachable)),
+        (ErrorKind::AgentUnavailable, None) => with_hint(error.renamed(ErrorKind::UpstreamUnreachable)),
         (ErrorKind::InvalidAgentResponse, None) => error.renamed(ErrorKind::UpstreamPayloadError),
         (ErrorKind::SessionGone, _) => error.renamed(ErrorKind::SessionNotFound),
         _ => error,
     }
 }
 
-/// With the hint to come again, if the status of the agent's answer says that another time may do.
+/// Adds a retry hint if the status of the agent's response says that a retry may help.
 pub fn come_again(error: Error, status: u16) -> Error {
     match status {
-        409 | 429 | 500.. => hinted(error.retryable()),
+        409 | 429 | 500.. => with_hint(error.retryable()),
         _ => error,
     }
 }
 
-fn hinted(error: Error) -> Error {
-    if error.retry_after().is_some() { error } else { error.after(AGAIN) }
+fn with_hint(error: Error) -> Error {
+    if error.retry_after().is_some() { error } else { error.after(RETRY_AFTER) }
 }
 
 #[cfg(test)]
@@ -66,22 +66,23 @@ mod tests {
         ];
         for (kind, status, word, again) in cases {
             let error = Error::new(kind, "What went wrong.").caused_by("the cause").detail("more", "facts");
-            let error =
-                status.iter().fold(error, |error, status: &u16| error.detail(STATUS, status.to_string()));
-            let told = of_upstream(error);
+            let error = status
+                .iter()
+                .fold(error, |error, status: &u16| error.detail(UPSTREAM_STATUS, status.to_string()));
+            let converted = of_upstream(error);
             assert_eq!(
-                (told.kind().label(), told.retry_after().is_some()),
+                (converted.kind().label(), converted.retry_after().is_some()),
                 (word, again),
                 "{kind:?} {status:?}"
             );
-            assert!(!again || told.retry() == Retry::Later, "{kind:?} {status:?}");
-            assert_eq!((told.message(), told.fact("more")), ("What went wrong.", Some("facts")));
-            assert_eq!(told.fact(STATUS), status.map(|status| status.to_string()).as_deref());
-            assert_eq!(told.cause().map(ToString::to_string).as_deref(), Some("the cause"));
+            assert!(!again || converted.retry() == Retry::Later, "{kind:?} {status:?}");
+            assert_eq!((converted.message(), converted.fact("more")), ("What went wrong.", Some("facts")));
+            assert_eq!(converted.fact(UPSTREAM_STATUS), status.map(|status| status.to_string()).as_deref());
+            assert_eq!(converted.cause().map(ToString::to_string).as_deref(), Some("the cause"));
         }
-        let told =
+        let converted =
             of_upstream(Error::new(ErrorKind::AgentUnavailable, "Away.").after(Duration::from_secs(9)));
-        assert_eq!(told.details().len(), 1, "one hint is enough: {:?}", told.details());
+        assert_eq!(converted.details().len(), 1, "one hint is enough: {:?}", converted.details());
         let lasting = of_upstream(Error::new(ErrorKind::AgentUnavailable, "Away for good.").lasting());
         assert_eq!(lasting.retry_after(), None);
     }

@@ -1,4 +1,4 @@
-//! For how long, and how often, a turn is begun anew whose agent is away.
+//! How long, and how often, the start of a turn is tried while the agent cannot be reached.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use longshore_model::TaskId;
 use tokio::time::Instant;
 
-use super::super::{RETRY_FIRST, RETRY_LONGEST};
+use crate::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 
-/// Only what the agent takes counts. While the store is away, or another turn has the session, nobody waits for it.
+/// Only the time without the agent counts. While the store cannot be reached, or another turn has the session, it does not run.
 #[derive(Debug)]
 pub(super) struct Patience {
     left: Duration,
@@ -19,34 +19,34 @@ pub(super) struct Patience {
 
 impl Patience {
     pub(super) fn new(limit: Duration) -> Self {
-        Self { left: limit, pause: RETRY_FIRST, has_failed: false }
+        Self { left: limit, pause: FIRST_PAUSE, has_failed: false }
     }
 
-    /// It is not time to give up.
+    /// There is time left for another attempt.
     pub(super) fn is_left(&self) -> bool {
         !self.left.is_zero()
     }
 
-    /// A start that was tried then has failed. Until the first one did, the agent was there for all that is known.
+    /// A start that was tried at this time has failed. Before the first failure, the agent counts as reachable.
     pub(super) fn failed(&mut self, tried: Instant) {
         if std::mem::replace(&mut self.has_failed, true) {
             self.spend(tried);
         }
     }
 
-    /// The agent was waited for since then.
+    /// Counts the time since then as waiting for the agent.
     pub(super) fn spend(&mut self, since: Instant) {
         self.left = self.left.saturating_sub(since.elapsed());
     }
 
     /// The pause before the next attempt, shortened by up to a half so that tasks that wait for the same agent do not all
-    /// come at once: by what their names make of it, so that a run can be repeated. `None`: it is time to give up.
+    /// try at once. The task id decides by how much, so that a run can be repeated. `None`: it is time to give up.
     pub(super) fn next_pause(&mut self, task: &TaskId) -> Option<Duration> {
         let mut hasher = DefaultHasher::new();
         (task.as_str(), self.pause).hash(&mut hasher);
         let share = u32::try_from(hasher.finish() % 512).unwrap_or(0);
         let pause = self.pause * (1024 - share) / 1024;
-        self.pause = (self.pause * 2).min(RETRY_LONGEST);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         self.is_left().then(|| pause.min(self.left))
     }
 }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_grow_differ_between_tasks_and_end_with_the_time_that_was_spent() {
+    async fn pauses_grow_differ_between_tasks_and_end_with_the_time() {
         let pauses = |name: &str| {
             let (mut patience, task) = (Patience::new(Duration::from_mins(1)), TaskId::parse(name).unwrap());
             (0..8).map(|_| patience.next_pause(&task).unwrap().as_millis()).collect::<Vec<_>>()
@@ -72,12 +72,15 @@ mod tests {
         let since = Instant::now();
         tokio::time::advance(Duration::from_millis(59_990)).await;
         patience.failed(since);
-        assert!(patience.next_pause(&task).unwrap() > Duration::from_millis(10), "it was there until then");
+        assert!(
+            patience.next_pause(&task).unwrap() > Duration::from_millis(10),
+            "the first failure does not count"
+        );
         patience.failed(since);
         assert_eq!(patience.next_pause(&task), Some(Duration::from_millis(10)));
         let since = Instant::now();
         tokio::time::advance(Duration::from_millis(10)).await;
-        assert!(patience.is_left(), "nobody waited for the agent");
+        assert!(patience.is_left(), "this time was not spent waiting for the agent");
         patience.spend(since);
         assert!(!patience.is_left());
         assert_eq!(patience.next_pause(&task), None);

@@ -1,0 +1,71 @@
+//! Stopping the agent's turn after its task has ended.
+
+use longshore_meter::label::AbortOutcome;
+use longshore_model::TraceContext;
+use tokio::time::Instant;
+
+use crate::engine_context::EngineContext;
+use crate::port::{Session, TurnRecord, on_behalf_of};
+use crate::{fail_point, orphaned_turns};
+
+/// A cancel that has ended its task, but not yet its turn.
+#[derive(Clone, Copy)]
+pub(crate) struct Canceled<'a> {
+    pub(crate) since: Instant,
+    pub(crate) trace: Option<&'a TraceContext>,
+    pub(crate) ctx: &'a EngineContext,
+}
+
+/// Stops the turn. The task is over either way; but a turn that goes on would block its session for the next one.
+pub(crate) async fn abort(
+    ctx: &EngineContext,
+    record: &TurnRecord,
+    is_known_to_run: bool,
+    canceled: Option<Canceled<'_>>,
+) {
+    let outcome = if is_known_to_run {
+        let trace = canceled.and_then(|canceled| canceled.trace).cloned();
+        on_behalf_of(trace, try_abort(ctx, &record.session)).await
+    } else {
+        AbortOutcome::NotAttempted
+    };
+    record_outcome(canceled, outcome);
+    if outcome != AbortOutcome::Success {
+        orphaned_turns::stop(ctx, record.clone()).await;
+    }
+}
+
+/// Records the outcome of the abort, if the task was canceled.
+pub(crate) fn record_outcome(canceled: Option<Canceled<'_>>, outcome: AbortOutcome) {
+    if let Some(Canceled { since, ctx, .. }) = canceled {
+        ctx.metrics.cancel_duration.of(outcome).set(since.elapsed());
+    }
+}
+
+/// Tells the agent to stop, within the configured time.
+pub(crate) async fn try_abort(ctx: &EngineContext, session: &Session) -> AbortOutcome {
+    let (limit, metrics) = (ctx.config.cancel_abort_timeout, &ctx.metrics);
+    metrics.abort_attempts.increment();
+    fail_point::hit("abort.before");
+    let stopped = tokio::time::timeout(limit, ctx.ports.agent.abort(session)).await;
+    fail_point::hit("abort.after");
+    match stopped {
+        Ok(Ok(())) => {
+            metrics.abort_successes.increment();
+            AbortOutcome::Success
+        }
+        Ok(Err(error)) => {
+            metrics.abort_errors.increment();
+            tracing::warn!(session = %session.id, error = ?error, "abort failed");
+            AbortOutcome::Error
+        }
+        Err(_) => {
+            metrics.abort_timeouts.increment();
+            // An operator who allows no time does not want these warnings.
+            if !limit.is_zero() {
+                tracing::warn!(session = %session.id, ?limit, "abort took too long");
+            }
+            AbortOutcome::Timeout
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Requests to an actor whose turn does not run.
+
+use longshore_model::RequestId;
+
+use super::{StopReason, log_lost};
+use crate::actor_request::ActorRequest;
+use crate::simulation::Flaw;
+use crate::writer::Writer;
+use crate::{asks, lifecycle};
+
+/// A free function, so that it can run beside a borrow of the actor's other work.
+pub(super) async fn handle_without_turn(
+    writer: &mut Writer,
+    open_asks: Vec<RequestId>,
+    request: Option<ActorRequest>,
+) -> Result<(), StopReason> {
+    let (reply, since, trace) = match request {
+        Some(ActorRequest::Cancel { reply, since, trace }) => (reply, since, trace),
+        Some(ActorRequest::Answer(given)) => {
+            // The turn does not run yet. After a restart it may have asked before, and its agent is not back.
+            let error = asks::not_now(&open_asks, &given.request);
+            let _ = given.reply.send(Err(error));
+            return Ok(());
+        }
+        // There is no turn to join. Dropping the request says so. The registry holds a sender until the actor has ended.
+        Some(ActorRequest::Join(_)) | None => return Ok(()),
+    };
+    let canceled = lifecycle::canceled(writer.now());
+    writer.push(canceled);
+    match writer.flush(None).await {
+        Ok(()) => {
+            // The caller may have disconnected; the task is canceled anyway.
+            let _ = reply.send(Ok(writer.snapshot()));
+            if writer.has(Flaw::NoTerminalGuard) {
+                Ok(())
+            } else {
+                Err(StopReason::Canceled { since, trace })
+            }
+        }
+        Err(error) => {
+            let stop = log_lost(writer, &error);
+            let _ = reply.send(Err(error));
+            Err(stop)
+        }
+    }
+}

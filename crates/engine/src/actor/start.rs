@@ -1,0 +1,338 @@
+//! What a turn waits for before its prompt is sent: the session, the turn limiter, and the agent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use longshore_model::{Error, ErrorKind, Result, SessionId, TaskState, TraceContext};
+use tokio::time::Instant;
+
+use super::patience::Patience;
+use super::{Actor, StopReason};
+use crate::engine_context::EngineContext;
+use crate::port::{
+    Admission, Agent, Binding, Bound, Input, NewSession, Prompting, Resume, Session, Turn, TurnRecord,
+    TurnRequest, on_behalf_of,
+};
+use crate::retry::{FIRST_PAUSE, LONGEST_PAUSE};
+use crate::turn_limiter::TurnPermit;
+use crate::turn_queue::{QueueKey, QueueTicket};
+use crate::{fail_point, lifecycle, orphaned_turns};
+
+/// How long a start may take before the gateway checks whether the agent can be reached at all.
+const CHECK_AGENT_AFTER: Duration = Duration::from_secs(1);
+
+/// How long a start may take, each time, before the gateway checks whether an orphaned turn blocks the session. After the
+/// last check the start takes as long as the agent lets it: then another client of OpenCode uses the session.
+const CHECK_SESSION_AFTER: [Duration; 3] =
+    [Duration::from_secs(2), Duration::from_secs(8), Duration::from_secs(20)];
+
+/// How often the gateway checks whether the work of another client of OpenCode in the session is over.
+pub(super) const EXTERNAL_TURN_POLL: Duration = Duration::from_millis(500);
+
+impl Actor {
+    /// Another client of OpenCode works in the session. Waits until that work is over, or has become a task that goes
+    /// first. Returns whether that happened in time.
+    pub(super) async fn wait_for_external_turn(
+        &mut self,
+        session: &Session,
+        since: Instant,
+    ) -> Result<bool, StopReason> {
+        self.report_unsent(
+            "Another client of the agent works in the session of this task. Nothing was sent for the task yet; it begins when \
+             that work is over.",
+        )
+        .await?;
+        // Not before the log says that the task waits: that is what the callers of the rejected requests then see.
+        self.reject_parked().await?;
+        let key = QueueKey::Session(session.id.clone());
+        let allowed = self.ctx.config.wait_for_others;
+        while allowed.is_none_or(|allowed| since.elapsed() < allowed) {
+            self.unless_stopped(tokio::time::sleep(EXTERNAL_TURN_POLL)).await?;
+            if self.ctx.live.queues.holder(&key).is_some() {
+                return Ok(true);
+            }
+            let (agent, session) = (Arc::clone(&self.ctx.ports.agent), session.clone());
+            let is_busy = self.unless_stopped(async move { agent.is_busy(&session).await }).await?;
+            // When the agent cannot tell, the next attempt to start the turn will.
+            if !matches!(is_busy, Ok(true)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// From here on the agent works on the turn.
+    pub(super) fn mark_working(&mut self) {
+        let now = self.writer.now();
+        if let Some(span) = &mut self.span {
+            span.works(now);
+        }
+    }
+
+    /// Waits for the session, and for a permit of the turn limiter unless an earlier attempt got one.
+    pub(super) async fn wait_for_session(
+        &mut self,
+        session: &Session,
+        kept: Option<QueueTicket>,
+        mut permit: Option<TurnPermit>,
+    ) -> Result<(QueueTicket, TurnPermit), StopReason> {
+        let mut ticket = kept.unwrap_or_else(|| {
+            let key = QueueKey::Session(session.id.clone());
+            self.ctx.live.queues.enter(key, self.writer.task().id.clone())
+        });
+        loop {
+            if ticket.ready().now_or_never().is_none() {
+                self.report_queued();
+                // The turn that has the session may itself wait for a permit.
+                drop(permit.take());
+                self.unless_stopped(ticket.ready()).await?;
+            }
+            if self.ctx.control_state.removals.affects(session) {
+                self.report_queued();
+                drop(permit.take());
+                let (removals, session) = (Arc::clone(&self.ctx.control_state.removals), session.clone());
+                self.unless_stopped(async move { removals.wait_until_over(&session).await }).await?;
+            }
+            let permit = match permit.take() {
+                Some(permit) => permit,
+                None => self.wait_for_permit().await?,
+            };
+            // Another client of OpenCode may have started a turn meanwhile, and that one goes first.
+            if ticket.is_still_first() {
+                return Ok((ticket, permit));
+            }
+        }
+    }
+
+    /// Waits until the turn limiter lets the turn run.
+    pub(super) async fn wait_for_permit(&mut self) -> Result<TurnPermit, StopReason> {
+        let mut permit = self.ctx.live.limiter.enter(&self.owner);
+        if permit.ready().now_or_never().is_none() {
+            self.report_queued();
+        }
+        self.unless_stopped(permit.ready()).await?;
+        Ok(permit)
+    }
+
+    /// Opens a session and binds the context to it. If the context was bound meanwhile, that binding counts.
+    pub(super) async fn open_session(
+        &mut self,
+        directory: Option<String>,
+        replaces: Option<SessionId>,
+        patience: &mut Patience,
+    ) -> Result<Bound, StopReason> {
+        let options = self.writer.task().terms.prompt.clone();
+        let session = loop {
+            let tried = Instant::now();
+            let (agent, directory, options) =
+                (Arc::clone(&self.ctx.ports.agent), directory.clone(), options.clone());
+            let opened = self
+                .unless_stopped(on_behalf_of(self.turn_trace(), async move {
+                    let directory = if let Some(directory) = directory {
+                        directory
+                    } else {
+                        // A context of an earlier version of the gateway that had no session yet.
+                        let admission =
+                            Admission { directory: None, workspace: None, current: None, options: &options };
+                        agent.admit(admission).await?.directory
+                    };
+                    agent.open_session(NewSession { directory }).await
+                }))
+                .await?;
+            match opened {
+                Ok(session) => break session,
+                Err(error) if self.waits_to_retry(&error, tried, patience).await? => {}
+                Err(error) => return Err(self.fail(&error).await),
+            }
+        };
+        fail_point::hit("session.made");
+        let binding = Binding {
+            owner: self.owner.clone(),
+            context: self.writer.task().context_id.clone(),
+            session,
+            replaces,
+            at: self.writer.now(),
+        };
+        self.call_store(|ctx| {
+            let (store, binding) = (Arc::clone(&ctx.ports.store), binding.clone());
+            async move { store.bind(binding).await }
+        })
+        .await
+    }
+
+    /// Decides whether a start that failed with this error is tried again, and waits before it: for the agent, or for the
+    /// gateway's own calls to it. The agent certainly has no prompt, and the log says so meanwhile.
+    pub(super) async fn waits_to_retry(
+        &mut self,
+        error: &Error,
+        tried: Instant,
+        patience: &mut Patience,
+    ) -> Result<bool, StopReason> {
+        if error.kind() == ErrorKind::UpstreamBackpressure {
+            self.wait_for_capacity(error).await?;
+            return Ok(true);
+        }
+        if !is_unreachable(error) {
+            return Ok(false);
+        }
+        let task = self.writer.task().id.clone();
+        patience.failed(tried);
+        let Some(mut pause) = patience.next_pause(&task) else { return Ok(false) };
+        tracing::warn!(%task, error = ?error, "the agent cannot be reached; will start the turn again");
+        self.report_unsent(
+            "The agent cannot be reached now. Nothing was sent to it yet; the gateway goes on trying for a while.",
+        )
+        .await?;
+        loop {
+            let paused = Instant::now();
+            self.unless_stopped(tokio::time::sleep(pause)).await?;
+            let agent = Arc::clone(&self.ctx.ports.agent);
+            let checked = self.unless_stopped(async move { agent.check().await }).await?;
+            patience.spend(paused);
+            if checked.is_err_and(|error| is_unreachable(&error))
+                && let Some(next) = patience.next_pause(&task)
+            {
+                pause = next;
+            } else {
+                // The agent is back, or it is time to give up: then with the error of the next start.
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The agent can be reached, and the gateway's own bound keeps the turn waiting. That passes, however long it takes, so
+    /// it is no reason to fail a task that was accepted.
+    async fn wait_for_capacity(&mut self, error: &Error) -> Result<(), StopReason> {
+        tracing::warn!(task = %self.writer.task().id, error = ?error, "too many calls at once; will start the turn again");
+        self.report_unsent(
+            "The gateway has as many calls to the agent under way as it may have. Nothing was sent for this task yet; it begins \
+             when there is room.",
+        )
+        .await?;
+        let pause = error.retry_after().unwrap_or(LONGEST_PAUSE).max(FIRST_PAUSE);
+        self.unless_stopped(tokio::time::sleep(pause)).await
+    }
+
+    /// The task waits, and a restarted gateway begins its turn from the start: nothing was sent of what its record names.
+    pub(super) async fn report_unsent(&mut self, why: &str) -> Result<(), StopReason> {
+        self.report_queued();
+        let (task, now) = (self.writer.task(), self.writer.now());
+        if task.status.state == TaskState::Submitted && task.status.message.is_some() {
+            return Ok(());
+        }
+        let waiting = lifecycle::waiting(task, now, why.to_owned());
+        self.writer.push(waiting);
+        self.flush(None).await
+    }
+
+    /// Starts the turn. With `may_wait` it returns when the agent cannot be reached: its caller can wait for the agent
+    /// without a record that says that the agent may have the prompt.
+    pub(super) async fn start_turn(
+        &mut self,
+        record: &TurnRecord,
+        input: &[Input],
+        prompting: &Prompting,
+        may_wait: bool,
+    ) -> Result<Result<Turn>, StopReason> {
+        let (ctx, running) = (self.ctx.clone(), prompting.clone());
+        let bare = self.turn_request(record, Vec::new(), None, prompting.clone());
+        let started = self.unless_stopped(async move {
+            let (agent, session) = (&*ctx.ports.agent, &bare.session.id);
+            let mut checks = CHECK_SESSION_AFTER.into_iter();
+            loop {
+                let request = TurnRequest { input: input.to_vec(), ..bare.clone() };
+                let orphaned = tokio::select! {
+                    // In this order: whether the prompt is sent is known when the start is given up.
+                    biased;
+                    started = agent.start_turn(request) => return started,
+                    error = agent_unreachable(agent, &running), if may_wait => return Err(error),
+                    orphaned = find_orphaned(&ctx, session, &running, &mut checks) => orphaned,
+                };
+                // Not beside the start: a prompt that is sent meanwhile would be stopped with the orphaned turns. Giving up
+                // the start also gives up its position among the calls that wait, if the start waited for that and not
+                // for the session: only the driver knows.
+                orphaned_turns::stop_in(&ctx, session, &orphaned).await;
+            }
+        });
+        let started = started.await;
+        if let Err(StopReason::Suspended) = &started
+            && !prompting.has_begun()
+            && !self.writer.is_over()
+        {
+            // If this cannot be written, the next start of the gateway looks for a prompt that was never sent, and reports
+            // that the outcome is not known.
+            let why = "The gateway stopped before it had sent anything to the agent, and begins again when it is back.";
+            let _ = self.report_unsent(why).await;
+        }
+        started
+    }
+
+    /// The trace position of work for the turn: below its own span, if it has one.
+    fn turn_trace(&self) -> Option<TraceContext> {
+        self.span.as_ref().map(|span| span.context()).or(self.trace.as_ref()).cloned()
+    }
+
+    pub(super) fn turn_request(
+        &self,
+        record: &TurnRecord,
+        input: Vec<Input>,
+        resume: Option<Resume>,
+        prompting: Prompting,
+    ) -> TurnRequest {
+        TurnRequest {
+            task: self.writer.task().id.clone(),
+            session: record.session.clone(),
+            prompt: record.prompt.clone(),
+            input,
+            options: self.writer.task().terms.prompt.clone(),
+            order: self.native_prompt().cloned(),
+            is_adopted: self.is_adopted(record),
+            trace: self.turn_trace(),
+            resume,
+            prompting,
+        }
+    }
+}
+
+/// The agent cannot be reached, and may come back by itself.
+fn is_unreachable(error: &Error) -> bool {
+    error.kind() == ErrorKind::AgentUnavailable && !error.is_lasting()
+}
+
+/// Waits until a check of the session finds orphaned turns that may block it. Waits for ever once the prompt is sent, or
+/// when no checks are left.
+async fn find_orphaned(
+    ctx: &EngineContext,
+    session: &SessionId,
+    prompting: &Prompting,
+    checks: &mut impl Iterator<Item = Duration>,
+) -> Vec<TurnRecord> {
+    for check_after in checks {
+        tokio::time::sleep(check_after).await;
+        let orphaned = orphaned_turns::find_in(ctx, session).await;
+        if prompting.has_begun() {
+            break;
+        }
+        if !orphaned.is_empty() {
+            return orphaned;
+        }
+    }
+    std::future::pending().await
+}
+
+/// Waits until a check of the agent fails because it cannot be reached, and returns that error. Waits for ever once the
+/// prompt is sent.
+async fn agent_unreachable(agent: &dyn Agent, prompting: &Prompting) -> Error {
+    loop {
+        tokio::time::sleep(CHECK_AGENT_AFTER).await;
+        let checked = agent.check().await;
+        if prompting.has_begun() {
+            return std::future::pending().await;
+        }
+        match checked {
+            Err(error) if is_unreachable(&error) => return error,
+            _ => {}
+        }
+    }
+}

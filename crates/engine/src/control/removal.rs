@@ -1,0 +1,119 @@
+//! Worktrees and workspaces that are to be removed or reset: not while a session works there, and not with other callers' sessions.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use longshore_model::{ControlQuery, ControlResult, Error, ErrorKind, Result, WorkspaceId, WorktreeRef};
+
+use super::guard::Guard;
+use super::listing::Owner;
+use crate::claims::Reservation;
+use crate::control_errors;
+use crate::port::{Control, Inhabitant, Inhabited};
+use crate::removals::{Removal, RemovalTarget};
+use crate::service::Engine;
+
+/// A worktree or workspace that is about to be removed or reset. No turn begins there until this is dropped.
+#[derive(Debug)]
+pub(super) struct ClosedToTurns {
+    _removal: Removal,
+    /// Keeps other callers from claiming the unowned sessions that are deleted with the workspace.
+    _reserved: Vec<Reservation>,
+}
+
+impl Engine {
+    /// Refuses while a turn, or a command that needs its session for itself, runs in the worktree or is about to.
+    pub(super) async fn close_worktree(
+        &self,
+        control: &dyn Control,
+        worktree: &WorktreeRef,
+    ) -> Result<ClosedToTurns> {
+        let directory = Some(PathBuf::from(control.worktree(worktree).await?));
+        let removal = self.close(control, RemovalTarget { directory, ..RemovalTarget::default() }).await?;
+        Ok(ClosedToTurns { _removal: removal, _reserved: Vec::new() })
+    }
+
+    /// The same for a workspace, whose sessions the agent deletes with it. So this is refused too if one of them belongs to another
+    /// caller, or is unowned and the caller may not claim it. `None`: there is no such workspace.
+    pub(super) async fn close_workspace(
+        &self,
+        guard: Guard<'_>,
+        workspace: &WorkspaceId,
+    ) -> Result<Option<ClosedToTurns>> {
+        let Some(Inhabited { directory, sessions }) = guard.control.workspace(workspace).await? else {
+            return Ok(None);
+        };
+        let reserved = guard.reserve_unowned(&sessions).await?;
+        let target = RemovalTarget {
+            directory: directory.map(PathBuf::from),
+            sessions: sessions.iter().map(|inhabitant| inhabitant.session.id.clone()).collect(),
+        };
+        let removal = self.close(guard.control, target).await?;
+        check_idle(guard.control, &sessions).await?;
+        Ok(Some(ClosedToTurns { _removal: removal, _reserved: reserved }))
+    }
+
+    async fn close(&self, control: &dyn Control, target: RemovalTarget) -> Result<Removal> {
+        // Before the check: a turn that comes after the check finds the removal.
+        let removal = self.ctx().control_state.removals.begin(target);
+        let target = removal.target();
+        for id in self.ctx().live.queues.sessions() {
+            if target.sessions.contains(&id) {
+                return Err(control_errors::works_there());
+            }
+            let directory = match self.ctx().ports.store.owner_of(None, &id).await? {
+                Some(owned) => Some(owned.session.directory),
+                None => control.find(&id).await?.map(|known| known.session.directory),
+            };
+            if directory.is_some_and(|directory| target.contains_directory(&directory)) {
+                return Err(control_errors::works_there());
+            }
+        }
+        Ok(removal)
+    }
+}
+
+impl Guard<'_> {
+    /// Reserves the unowned sessions, and refuses if the caller may not delete all of them.
+    async fn reserve_unowned(&self, sessions: &[Inhabitant]) -> Result<Vec<Reservation>> {
+        let parents = sessions.iter().map(|one| (one.session.id.clone(), one.parent.clone()));
+        let mut session_tree = self.session_tree(parents.collect()).await?;
+        let mut unowned = BTreeSet::new();
+        for Inhabitant { session, .. } in sessions {
+            match session_tree.owner(&session.id).await? {
+                Owner::Principal(owner) if owner == self.caller.principal => {}
+                Owner::Principal(_) if self.changes_all() => {}
+                Owner::Principal(_) | Owner::Unknown => return Err(control_errors::not_all_yours()),
+                Owner::Unowned { root } => {
+                    unowned.insert(root);
+                }
+            }
+        }
+        let mut reserved = Vec::new();
+        for root in unowned {
+            // The error does not name the session.
+            let forbidden = |error: Error| match error.kind() {
+                ErrorKind::SessionForbidden => control_errors::not_all_yours(),
+                _ => error,
+            };
+            reserved.extend(self.reserve(&root, &root).await.map_err(forbidden)?.reservation());
+        }
+        Ok(reserved)
+    }
+}
+
+/// Refuses while another client of OpenCode works there.
+async fn check_idle(control: &dyn Control, sessions: &[Inhabitant]) -> Result<()> {
+    let directories: BTreeSet<_> = sessions.iter().map(|one| one.session.directory.as_str()).collect();
+    for directory in directories {
+        let ControlResult::Statuses(busy) = control.look(directory, None, &ControlQuery::Statuses).await?
+        else {
+            return Err(Error::internal("the agent returned something else than the status of its sessions"));
+        };
+        let is_going = |id| sessions.iter().any(|inhabitant| inhabitant.session.id == id);
+        if busy.into_iter().any(|status| is_going(status.session)) {
+            return Err(control_errors::works_there());
+        }
+    }
+    Ok(())
+}

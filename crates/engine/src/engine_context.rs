@@ -1,0 +1,91 @@
+//! What all operations and all actors of one engine share.
+
+use std::sync::Arc;
+
+use longshore_meter::Metrics;
+
+use crate::claims::Claims;
+use crate::config::EngineConfig;
+use crate::offers::OfferCache;
+use crate::open_asks::OpenAsks;
+use crate::port::{Agent, Clock, Control, NoSpans, Spans, Store};
+use crate::registry::Registry;
+use crate::removals::Removals;
+use crate::tasks::Tasks;
+use crate::turn_limiter::{TurnLimiter, TurnLimits};
+use crate::turn_queue::TurnQueues;
+use crate::unfinished::Unfinished;
+
+/// What an engine is made of.
+#[derive(Debug)]
+pub struct EngineParts {
+    pub store: Arc<dyn Store>,
+    pub agent: Arc<dyn Agent>,
+    /// The agent's control surface, if it has one.
+    pub control: Option<Arc<dyn Control>>,
+    pub clock: Arc<dyn Clock>,
+    pub tasks: Tasks,
+    /// Where the engine counts.
+    pub metrics: Arc<Metrics>,
+    pub config: EngineConfig,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct EngineContext {
+    pub(crate) ports: Ports,
+    pub(crate) live: LiveState,
+    pub(crate) control_state: ControlState,
+    pub(crate) tasks: Tasks,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) config: Arc<EngineConfig>,
+}
+
+/// What the engine needs from outside.
+#[derive(Clone, Debug)]
+pub(crate) struct Ports {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) agent: Arc<dyn Agent>,
+    /// `None`: the agent has no control surface.
+    pub(crate) control: Option<Arc<dyn Control>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) spans: Arc<dyn Spans>,
+}
+
+/// The unfinished tasks, and the turns that run or wait.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveState {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) unfinished: Arc<Unfinished>,
+    pub(crate) queues: Arc<TurnQueues>,
+    pub(crate) limiter: Arc<TurnLimiter>,
+    pub(crate) open_asks: Arc<OpenAsks>,
+}
+
+/// What control calls leave behind for each other and for turns.
+#[derive(Clone, Debug)]
+pub(crate) struct ControlState {
+    pub(crate) claims: Arc<Claims>,
+    pub(crate) removals: Arc<Removals>,
+    pub(crate) offers: Arc<OfferCache>,
+}
+
+impl EngineContext {
+    pub(crate) fn new(parts: EngineParts) -> Self {
+        let EngineParts { store, agent, control, clock, tasks, metrics, config } = parts;
+        let limits = TurnLimits { in_all: config.turns, per_principal: config.turns_per_principal };
+        let live = LiveState {
+            registry: Arc::new(Registry::new(tasks.stopping().clone())),
+            unfinished: Arc::new(Unfinished::new(&config)),
+            queues: Arc::default(),
+            limiter: Arc::new(TurnLimiter::new(limits, Arc::clone(&metrics))),
+            open_asks: Arc::new(OpenAsks::new(Arc::clone(&metrics))),
+        };
+        let control_state = ControlState {
+            claims: Arc::new(Claims::new(config.control.claim_ttl)),
+            removals: Arc::default(),
+            offers: Arc::default(),
+        };
+        let ports = Ports { store, agent, control, clock, spans: Arc::new(NoSpans) };
+        Self { ports, live, control_state, tasks, metrics, config: Arc::new(config) }
+    }
+}

@@ -1,0 +1,161 @@
+//! Orphaned turns: ended in the gateway, but maybe still running in the agent. The agent could not be told to stop, or the
+//! gateway died before it did so.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use longshore_model::{Result, Retry, SessionId, TaskState, Timestamp};
+use tokio::time::Instant;
+
+use crate::derived_ids;
+use crate::engine_context::EngineContext;
+use crate::port::{EndedTurn, Owned, TurnRecord};
+use crate::retry::{Backoff, sleep_unless_stopping};
+use crate::turn_queue::{QueueKey, QueueTicket};
+
+/// A turn that ended longer ago than this is not checked when the gateway starts.
+const RECENT: Duration = Duration::from_hours(24);
+
+/// The longest time for the check of one session.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many directories are checked at the same time.
+const CONCURRENT_CHECKS: usize = 16;
+
+/// The orphaned turns that an earlier run of the gateway may have left behind.
+#[derive(Debug)]
+pub(crate) struct OrphanedTurns {
+    /// The newest first.
+    ended: Vec<EndedTurn>,
+}
+
+impl OrphanedTurns {
+    pub(crate) async fn find(ctx: &EngineContext) -> Result<Self> {
+        let recent = i64::try_from(RECENT.as_millis()).unwrap_or(i64::MAX);
+        let since = Timestamp(ctx.ports.clock.now().0.saturating_sub(recent));
+        let mut ended = Vec::new();
+        for turn in ctx.ports.store.ended_turns(since).await? {
+            if may_stop(ctx, &turn).await? {
+                ended.push(turn);
+            }
+        }
+        Ok(Self { ended })
+    }
+
+    /// Enters the queue of each session, so that no other turn begins there before. Call it when the running turns
+    /// have their tickets: they have nothing to wait for.
+    pub(crate) fn enter_queues(self, ctx: &EngineContext) -> QueuedStops {
+        let mut by_directory: BTreeMap<String, SessionStops> = BTreeMap::new();
+        for EndedTurn { task, turn } in self.ended {
+            let stops = by_directory.entry(turn.session.directory.clone()).or_default();
+            let session = turn.session.id.clone();
+            let ticket = || ctx.live.queues.enter(QueueKey::Session(session.clone()), task);
+            stops.tickets.entry(session.clone()).or_insert_with(ticket);
+            stops.turns.push(turn);
+        }
+        QueuedStops { by_directory }
+    }
+}
+
+/// A turn that another client of OpenCode started is stopped only if its task was canceled.
+async fn may_stop(ctx: &EngineContext, ended: &EndedTurn) -> Result<bool> {
+    let EndedTurn { task, turn } = ended;
+    if !derived_ids::is_adopted(task, turn) {
+        return Ok(true);
+    }
+    let Some(Owned { owner, .. }) = ctx.ports.store.owner_of(None, &turn.session.id).await? else {
+        return Ok(false);
+    };
+    let head = ctx.ports.store.head(&owner, task).await?;
+    Ok(head.is_some_and(|head| head.state == TaskState::Canceled))
+}
+
+#[derive(Debug)]
+pub(crate) struct QueuedStops {
+    by_directory: BTreeMap<String, SessionStops>,
+}
+
+#[derive(Default, Debug)]
+struct SessionStops {
+    turns: Vec<TurnRecord>,
+    tickets: HashMap<SessionId, QueueTicket>,
+}
+
+impl QueuedStops {
+    /// Each session is free as soon as the agent is done with it, however long the others take.
+    pub(crate) async fn stop(self, ctx: EngineContext) {
+        let stops: Vec<_> = self.by_directory.into_values().map(|stops| stop_all(&ctx, stops)).collect();
+        stream::iter(stops).buffer_unordered(CONCURRENT_CHECKS).collect::<()>().await;
+    }
+}
+
+/// Makes sure that the agent does not go on with this turn.
+pub(crate) async fn stop(ctx: &EngineContext, turn: TurnRecord) {
+    stop_all(ctx, SessionStops { turns: vec![turn], tickets: HashMap::new() }).await;
+}
+
+/// The orphaned turns of a session that another turn waits for. Queries only the store: while that turn has not given up
+/// its own start, nothing may be stopped there.
+pub(crate) async fn find_in(ctx: &EngineContext, session: &SessionId) -> Vec<TurnRecord> {
+    let there = |ended: EndedTurn| (ended.turn.session.id == *session).then_some(ended.turn);
+    let found = check(session, OrphanedTurns::find(ctx)).await;
+    found.map(|turns| turns.ended.into_iter().filter_map(there).collect()).unwrap_or_default()
+}
+
+/// Stops these orphaned turns in a session that another turn waits for, if the agent works on one of them: part of an
+/// orphaned turn may have reached the agent when nobody waited for it any more.
+pub(crate) async fn stop_in(ctx: &EngineContext, session: &SessionId, turns: &[TurnRecord]) {
+    check(session, ctx.ports.agent.stop_turns(turns)).await;
+}
+
+/// On a failure the waiting turn goes on waiting, and checks again.
+async fn check<T>(session: &SessionId, query: impl Future<Output = Result<T>>) -> Option<T> {
+    match tokio::time::timeout(CHECK_TIMEOUT, query).await.ok()? {
+        Ok(seen) => Some(seen),
+        Err(error) => {
+            tracing::warn!(%session, error = ?error, "cannot check what blocks the session of a turn");
+            None
+        }
+    }
+}
+
+/// While the agent cannot be reached this tries again, for as long as a turn would wait to begin. After that, the next turn in
+/// the session finds it busy and reports that.
+async fn stop_all(ctx: &EngineContext, stops: SessionStops) {
+    let SessionStops { mut turns, mut tickets } = stops;
+    let deadline = Instant::now() + ctx.config.start_patience;
+    let mut backoff = Backoff::new();
+    loop {
+        let stopped = tokio::select! {
+            biased;
+            // The next start of the gateway checks them.
+            () = ctx.tasks.stopping().cancelled() => return,
+            stopped = tokio::time::timeout_at(deadline, ctx.ports.agent.stop_turns(&turns)) => stopped,
+        };
+        match stopped {
+            Ok(Ok(may_run)) => {
+                turns.retain(|turn| may_run.contains(&turn.session.id));
+                tickets.retain(|session, _| may_run.contains(session));
+                if turns.is_empty() {
+                    return;
+                }
+            }
+            Ok(Err(error)) if error.retry() != Retry::Later || error.is_lasting() => {
+                tracing::warn!(error = ?error, "the agent may still run turns whose tasks have ended");
+                return;
+            }
+            Ok(Err(_)) | Err(_) => {}
+        }
+        let pause = backoff.next_pause();
+        if Instant::now() + pause >= deadline {
+            tracing::warn!(
+                "the agent may still run turns whose tasks have ended; giving up after many attempts to stop them"
+            );
+            return;
+        }
+        if !sleep_unless_stopping(&ctx.tasks, pause).await {
+            return;
+        }
+    }
+}
